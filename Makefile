@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-long lint docs notebooks measured release torture clean
+.PHONY: demo test test-long test-tfio lint docs notebooks measured release torture clean
 
 demo: $(VENV)/demo.installed
 	$(BIN)/tfasr demo
@@ -13,9 +13,15 @@ test: $(VENV)/dev.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
-# Notebooks, every command of docs/sources.md, studies that are killed: about forty minutes on two cores.
-test-long: $(VENV)/dev.installed
+# The documentation's strict build, kernels that this processor lacks, notebooks, every command of
+# docs/sources.md, studies that are killed, an audit of dependencies, tests/layers and tests/training with
+# each instruction set: hours.
+test-long: $(VENV)/dev.installed docs recurrent-interpreted
 	$(BIN)/python -m pytest -m long
+
+# tensorflow-io decodes FLAC files for training, with the last TensorFlow that it was built for.
+test-tfio: build/tfio/installed
+	build/tfio/bin/python -m pytest tests/data/test_audio.py tests/data/test_tensorflow_io.py
 
 lint: $(VENV)/dev.installed
 	$(BIN)/ruff check --fix .
@@ -47,25 +53,32 @@ $(BIN)/python:
 	$(BIN)/python -m pip install -qq --upgrade pip
 
 # The C++ parts are built by the install, so their sources are prerequisites too.
-SOURCES := setup.py setup.cfg pyproject.toml $(wildcard tfasr/decoding/_word_beam/*) \
+SOURCES := setup.py setup.cfg pyproject.toml constraints.txt $(wildcard tfasr/decoding/_word_beam/*) \
 	$(wildcard tfasr/layers/_recurrent/*)
 
 $(VENV)/demo.installed: $(BIN)/python $(SOURCES)
 	@echo "Installing tfasr and TensorFlow into $(VENV); this takes some minutes."
-	$(BIN)/python -m pip install -qq --editable '.[demo]'
+	$(BIN)/python -m pip install -qq --constraint constraints.txt --editable '.[demo]'
 	touch $@
 
 $(VENV)/dev.installed: $(BIN)/python $(SOURCES)
 	@echo "Installing tfasr, TensorFlow and the test tools into $(VENV); this takes some minutes."
-	$(BIN)/python -m pip install -qq --editable '.[demo,dev]'
+	$(BIN)/python -m pip install -qq --constraint constraints.txt --editable '.[demo,dev]'
 	touch $@ $(VENV)/demo.installed
 
 $(VENV)/measured.installed: $(VENV)/dev.installed
-	$(BIN)/python -m pip install -qq --editable '.[demo,dev,peers,kenlm]'
+	$(BIN)/python -m pip install -qq --constraint constraints.txt --editable '.[demo,dev,peers,kenlm]'
 	touch $@
 
 $(VENV)/docs.installed: $(VENV)/dev.installed
-	$(BIN)/python -m pip install -qq --editable '.[demo,dev,docs]'
+	$(BIN)/python -m pip install -qq --constraint constraints.txt --editable '.[demo,dev,docs]'
+	touch $@
+
+build/tfio/installed: setup.cfg
+	@command -v python3.11 > /dev/null || { \
+		echo "make test-tfio needs Python 3.11 as python3.11: install it, or use uv or pyenv."; exit 1; }
+	python3.11 -m venv --clear build/tfio
+	build/tfio/bin/python -m pip install -qq --editable '.[demo,tfio]' 'tensorflow==2.16.2' hypothesis pytest
 	touch $@
 
 $(VENV)/release.installed: $(BIN)/python

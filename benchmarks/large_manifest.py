@@ -111,10 +111,12 @@ def sidecar(number: int, entries: list[dict]) -> dict:
                 "frames": 47 + place,
                 "frames_needed": 10,
                 "content": hashlib.blake2b(entry["id"].encode(), digest_size=8).hexdigest(),
+                "recording": "",
             }
             for place, entry in enumerate(entries)
         ],
         "bad": [],
+        "remarks": [],
     }
 
 

@@ -127,10 +127,12 @@ def sidecars(folder: Path, split: str, count: int, made: MadeRecords) -> Iterato
                     "frames": made.length,
                     "frames_needed": made.frames_needed[text],
                     "content": f"{(at * 0x9E3779B97F4A7C15 + len(split)) % 2**64:016x}",
+                    "recording": "",
                 }
                 for text, at in zip(texts, positions, strict=True)
             ],
             "bad": [],
+            "remarks": [],
         }
 
 

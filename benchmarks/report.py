@@ -87,10 +87,10 @@ def events(seed: int) -> Iterator[dict[str, Any]]:
 
 def chained(events: Iterator[dict[str, Any]]) -> Iterator[bytes]:
     """Yields a ledger's lines, each with its chained hash."""
-    head = hashlib.blake2b(b"", digest_size=8).hexdigest()
+    head = hashlib.blake2b(b"", digest_size=16).hexdigest()
     for event in events:
         text = json.dumps(event).encode()[:-1]
-        head = hashlib.blake2b(head.encode() + text, digest_size=8).hexdigest()
+        head = hashlib.blake2b(head.encode() + text, digest_size=16).hexdigest()
         yield text + f',"chain":"{head}"}}\n'.encode()
 
 

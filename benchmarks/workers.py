@@ -18,10 +18,9 @@ Expected, written before the first run (two workers, the demo's model, 2 MB of g
    an epoch at least twice as fast, and from local_16 on the link hardly matters. At 1000 Mbit/s
    nothing is gained.
 3. To the target, local_64 needs more epochs than local_4, since its rounds are longer than an epoch
-   of a small corpus is useful for. nesterov_16 needs no fewer than local_16 with so few rounds.
-4. With a worker slowed 4 times the synchronous way takes nearly 4 times as long, and local rounds
-   of equal shares as well. Shares by speed bring both local rounds and the asynchronous way to 1.5
-   to 2 times.
+   of a small corpus is useful for.
+4. With a worker slowed 4 times the synchronous way takes nearly 4 times as long, and local
+   rounds as well.
 5. A killed worker costs the synchronous way a restart of all (start-up and compilation), and the
    others the work of a round.
 """
@@ -52,15 +51,8 @@ from tfasr.tta.policies import Bracket, bracket
 ARMS = {
     "synchronous": ["exchange = 'synchronous'"],
     **{f"local_{h}": ["exchange = 'local'", f"exchange_every_steps = {h}"] for h in (4, 16, 64)},
-    "post_local_16": ["exchange = 'local'", "exchange_every_steps = 16", "local_from_epoch = 2"],
-    "nesterov_16": [
-        "exchange = 'local'", "exchange_every_steps = 16", "outer_optimizer = 'nesterov'",
-    ],
-    "by_speed_16": ["exchange = 'local'", "exchange_every_steps = 16", "share_by_speed = True"],
-    "asynchronous_16": [
-        "exchange = 'asynchronous'", "exchange_every_steps = 16", "share_by_speed = True",
-    ],
-}  # fmt: skip
+    "asynchronous_16": ["exchange = 'asynchronous'", "exchange_every_steps = 16"],
+}
 CONDITIONS = {
     "loopback": {}, "1000": {"mbit_s": 1000}, "200": {"mbit_s": 200}, "50": {"mbit_s": 50},
     "slow_2": {"slow": 2}, "slow_4": {"slow": 4}, "killed": {"killed": True},

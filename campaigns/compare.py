@@ -27,6 +27,7 @@ _OWN = {
     "cpu.csv",
     "gpu.csv",
     "energy.csv",
+    "host.csv",
     "progress.json",
     "run.json",
 }

@@ -28,6 +28,7 @@ from campaigns.children import Ended, load, run_forked, told
 from campaigns.compare import differing, faults_after_a_kill, faults_of_run, snapshot
 from campaigns.operations import Counter, FailAt, KillAt, Observer, Operation, observed
 from campaigns.small_work import CONFIGURATIONS, SmallWork
+from tfasr.kit.files import PARTIAL_SUFFIX
 
 _WRITING = frozenset({"create", "write", "mkdir", "rename", "link"})
 _ALL = _WRITING | {"truncate", "sync", "unlink", "rmdir"}
@@ -39,8 +40,8 @@ ERRORS = {
     "EIO": (errno.EIO, frozenset({"write", "sync"}), False),
     "EIO, lasting": (errno.EIO, _ALL, True),
 }
-_PROGRESS = "progress.json.partial"
-_SAMPLES = ("cpu.csv", "gpu.csv", "energy.csv")
+_PROGRESS = f"progress.json{PARTIAL_SUFFIX}"
+_SAMPLES = ("cpu.csv", "gpu.csv", "energy.csv", "host.csv")
 _STATUSES = {0, 1, 2}
 _CONFIGURATION = CONFIGURATIONS[1]
 

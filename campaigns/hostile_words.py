@@ -217,7 +217,6 @@ BINDINGS = [
         ("TrainingConfig.checkpoint_every_steps = -1", REFUSED, "checkpoint_every_steps"),
         ("TrainingConfig.checkpoint_every_steps = 0.5", REFUSED, "checkpoint_every_steps"),
         ("TrainingConfig.keep_checkpoints = 0", REFUSED, "keep_checkpoints"),
-        ("TrainingConfig.num_sentences = -3", REFUSED, "num_sentences"),
         ("TrainingConfig.target_window = 0", REFUSED, "target_window"),
         ("TrainingConfig.targets = 'cer=0.1'", REFUSED, "targets"),
         ("TrainingConfig.targets = [('cer',)]", REFUSED, "targets"),
@@ -361,18 +360,6 @@ NUMBERS = rows(
          f"--{flag}={value}", REFUSED, flag.rstrip("s"))
         for flag, value in (("beam_widths", "0"), ("beam_widths", "x"), ("decoders", "wizard"),
                             ("decoders", ","), ("num_threads", "-1"))
-    ),
-    *(
-        (f"bench scaling {flag} {value}", f"bench scaling {{run}} --{flag}={value}", REFUSED, flag)
-        for flag, value in (("workers", "0"), ("workers", "a"), ("link_gbit_s", "0"),
-                            ("link_gbit_s", "nan"), ("link_latency_us", "-1"), ("overlap", "2"),
-                            ("gradient_mb", "-1"))
-    ),
-    *(
-        (f"bench inference {flag} {value}", "bench inference --run_dir {export} --corpus_dir "
-         f"{{corpus}} --{flag}={value}", REFUSED, flag.partition("_")[0])
-        for flag, value in (("batch", "0"), ("chunk_ms", "0"), ("rounds", "0"),
-                            ("recordings", "-1"), ("backends", "abacus"))
     ),
 )  # fmt: skip
 
@@ -656,8 +643,6 @@ FILES = [
          facts=("a.npz",), make=_file("a.npz", b"PK\x05\x06" + b"\0" * 18)),
     Case("a file: log-probabilities that are a text", "bench decoder --log_probs {words}",
          facts=("words.txt",)),
-    Case("a file: measured steps that are a ledger", "bench scaling --measured {run}/events.jsonl",
-         facts=("events.jsonl",)),
     Case("a file: hypotheses of numbers", "report --errors {p}/h.jsonl", facts=("h.jsonl",),
          make=_file("h.jsonl", '{"text": 1, "hypothesis": 2}\n')),
     Case("a file: references without hypotheses", "report --errors {p}/h.jsonl", facts=("h.jsonl",),

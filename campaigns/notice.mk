@@ -10,10 +10,13 @@ mutants: $(VENV)/dev.installed
 	$(BIN)/python -m pip install -qq 'mutmut==3.8.*'
 	$(BIN)/mutmut run $(MUTANTS)
 
-# Damaged and forged files, many more than `make test` looks at.
+# Property tests with examples that `make test` doesn't try, others in each run; then many damaged and
+# forged files.
 FUZZ_EXAMPLES ?= 5000
 fuzz: $(VENV)/dev.installed
-	TFASR_FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(BIN)/python -m pytest tests/reliability -k fuzz
+	$(BIN)/python -m pytest -m "hypothesis and not long" --hypothesis-profile random
+	TFASR_FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(BIN)/python -m pytest tests/reliability -k fuzz \
+		--hypothesis-profile random
 
 # The demo's model for 500 epochs: does its memory grow, do the ledger and the report stay linear?
 soak: $(VENV)/demo.installed

@@ -57,9 +57,8 @@ SABOTAGES = (
     Sabotage(
         "files are overwritten in place",
         "tfasr/kit/files.py",
-        "    partial = path.with_name(path.name + PARTIAL_SUFFIX) if partial is None else "
-        "Path(partial)\n    try:\n",
-        "    partial = path\n    try:\n",
+        "    with named_in_errors(partial):\n        file = new_file(partial)\n",
+        "    partial = path\n    file = path.open('wb')\n",
     ),
     Sabotage(
         "a resumed run forgets its optimizer's state",

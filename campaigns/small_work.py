@@ -21,7 +21,6 @@ PipelineConfig.global_batch_size = 4
 PipelineConfig.num_readers = 1
 PipelineConfig.shuffle_buffer = 8
 PipelineConfig.num_buckets = 1
-TrainingConfig.num_sentences = 1
 TrainingConfig.target_window = 1
 TrainingConfig.optimizer = @Adam
 Adam.learning_rate = 0.01

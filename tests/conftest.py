@@ -6,6 +6,15 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# Property tests try the same examples in every run, so that `make test` doesn't depend on luck.
+# With `--hypothesis-profile random`, as in `make fuzz`, they try others in each run. Neither
+# profile limits an example's time, since a slow or busy machine would exceed any limit.
+_UNTIMED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("fixed", derandomize=True, **_UNTIMED)
+settings.register_profile("random", derandomize=False, print_blob=True, **_UNTIMED)
+settings.load_profile("fixed")
 
 # Files that take more than 20 s: they come first, so that no core waits for one at the end.
 _LONGEST = (

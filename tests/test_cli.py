@@ -1,6 +1,7 @@
 """The command line: exit codes, streams, help."""
 
 import json
+import logging
 import os
 import re
 import shlex
@@ -8,12 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import absl.logging
 import pytest
 
 import tfasr
 from tests.reports.conftest import ledger_of
 from tfasr import api
-from tfasr.cli import _EXAMPLES, COMMANDS, make_parser
+from tfasr.cli import _EXAMPLES, COMMANDS, make_parser, parse, run
 
 # What `import tfasr` shows, to programs and to type checkers.
 
@@ -68,6 +70,16 @@ def test_report_is_a_function_whatever_of_its_package_was_imported(tmp_path):
     command = [sys.executable, "-c", script.replace("RUN", run)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == "True\n"
+
+
+def test_importing_tfasr_installs_no_hooks_and_tensorflow_loads_quietly():
+    script = (
+        "import sys\nfinders = list(sys.meta_path)\nimport tfasr\nassert sys.meta_path == finders\n"
+        "assert 'tensorflow' not in sys.modules\ntfasr.TrainingConfig\n"
+        "assert 'tensorflow' in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_an_unknown_name_lists_the_known():
@@ -160,6 +172,78 @@ def test_a_misspelt_word_is_told_beside_the_commands_own_usage(arguments, said):
     assert said in finished.stderr
     command = arguments[0] if arguments[0] in COMMANDS else "["
     assert finished.stderr.startswith(f"usage: tfasr {command}")
+
+
+def tfasr_command(*words: str, folder: Path) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "tfasr", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_a_flag_file_stands_for_the_flags_in_it(tmp_path, monkeypatch):
+    """Comments, blank lines, spaces in values and files in files, as absl reads them."""
+    (tmp_path / "more.flags").write_text("--seed=7\n")
+    (tmp_path / "my.flags").write_text(
+        "# how we train\n\n--gin_file=fast/an4.gin\n--flagfile=more.flags\n"
+        "--gin_binding=TrainingConfig.epochs = 3\n--resume\n"
+    )
+    given = ["tfasr", "train", f"--flagfile={tmp_path / 'my.flags'}", "--shard_dir", "s"]
+    monkeypatch.chdir(tmp_path)
+    arguments = parse([*given, "--run_dir", "r", "--gin_binding", "TrainingConfig.epochs = 4"])
+    assert arguments.gin_file == ["fast/an4.gin"]
+    assert arguments.gin_binding == [
+        "TrainingConfig.seed = 7", "TrainingConfig.epochs = 3", "TrainingConfig.epochs = 4",
+    ]  # fmt: skip
+    assert arguments.resume
+    assert not hasattr(arguments, "flagfile")
+
+
+def test_a_command_may_stand_in_a_flag_file(tmp_path):
+    (tmp_path / "all.flags").write_text("presets\n--quiet\n")
+    done = tfasr_command("--flagfile", "all.flags", folder=tmp_path)
+    assert done.returncode == 0
+    assert "fast/an4.gin" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "content"),
+    [
+        (["--flagfile", "missing.flags"], None),
+        (["--flagfile"], None),
+        (["--flagfile=f"], b"--gin_file=\xff\xfe\n"),
+        (["--flagfile=f"], b"--flagfile=gone\n"),
+        (["--flagfile=."], None),
+    ],
+)
+def test_a_flag_file_that_cannot_be_read_is_wrong_use(tmp_path, words, content):
+    if content is not None:
+        (tmp_path / "f").write_bytes(content)
+    done = tfasr_command("train", *words, folder=tmp_path)
+    assert done.returncode == 2
+    assert "--flagfile must be a text file" in done.stderr
+    assert "Traceback" not in done.stderr + done.stdout
+
+
+def test_a_wrong_flag_in_a_flag_file_is_named(tmp_path):
+    (tmp_path / "f").write_text("--gin_fil=an4.gin\n--shard_dirr=x\n")
+    done = tfasr_command("train", "--flagfile=f", folder=tmp_path)
+    assert done.returncode == 2
+    assert "--shard_dirr" in done.stderr
+
+
+def test_messages_go_through_absl_without_a_prefix(tmp_path, capsys):
+    """Standard output stays for results."""
+    before = logging.getLogger().handlers[:]
+    try:
+        assert run(parse(["tfasr", "presets"])) == 0
+        (handler,) = logging.getLogger().handlers
+        assert isinstance(handler, absl.logging.PythonHandler)
+        capsys.readouterr()
+        logging.getLogger("tfasr").info("epoch 1")
+        absl.logging.warning("odd")
+        shown = capsys.readouterr()
+        assert (shown.out, shown.err) == ("", "epoch 1\nodd\n")
+    finally:
+        logging.getLogger().handlers[:] = before
 
 
 def test_failed_work_exits_with_1(tmp_path):

@@ -15,6 +15,8 @@ PACKAGE = Path(tfasr.__file__).parent
 LAYERS = [
     ["_version", "errors"],
     ["kit"],
+    ["letters"],
+    ["normalisers"],
     ["alphabet", "cluster", "display", "layers", "ledger"],
     ["corpora", "decoding", "models", "scoring", "tta"],
     ["data", "telemetry"],

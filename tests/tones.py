@@ -8,12 +8,13 @@ import numpy as np
 
 from tfasr.data.batches import PipelineConfig
 from tfasr.data.features import FeatureConfig
+from tfasr.decoding.choice import DecoderConfig
 from tfasr.models.recurrent import AcousticModelConfig
 from tfasr.training.experiment import Experiment, TrainingConfig
 
-OLD = Path(__file__).parent / "data_0_1_0"
-BEFORE_FOLD = Path(__file__).parent / "data_before_fold"
-SHARDS = OLD / "shards"
+DATA = Path(__file__).parent / "data_tones"
+SHARDS = DATA / "shards"
+TONES_GIN = DATA / "tones.gin"
 TRAIN_UTTERANCES = 24
 RATE_HZ = 16000
 LETTERS = "abcd"
@@ -29,7 +30,7 @@ def write_tone_corpus(folder: Path, **splits: int) -> Path:
         for number in range(count):
             text = "".join(rng.choice(list(LETTERS), 3 + number % 3))
             path = f"audio/{split}-{number:02d}.wav"
-            samples = np.concatenate([_tone(letter, rng) for letter in text])
+            samples = np.concatenate([tone(letter, rng) for letter in text])
             with wave.open(str(folder / path), "wb") as file:
                 file.setparams((1, 2, RATE_HZ, 0, "NONE", ""))
                 file.writeframes((samples * 20000).astype("<i2").tobytes())
@@ -38,7 +39,7 @@ def write_tone_corpus(folder: Path, **splits: int) -> Path:
     return folder
 
 
-def _tone(letter: str, rng: np.random.Generator) -> np.ndarray:
+def tone(letter: str, rng: np.random.Generator) -> np.ndarray:
     times_s = np.arange(int(LETTER_S * RATE_HZ)) / RATE_HZ
     pitch_hz = 400 * 2 ** LETTERS.index(letter)
     envelope = np.sin(np.pi * times_s / LETTER_S)
@@ -49,15 +50,17 @@ def _tone(letter: str, rng: np.random.Generator) -> np.ndarray:
 
 def tones_experiment(**training) -> Experiment:
     """Returns an experiment on `SHARDS`: six steps an epoch, a model of a few hundred weights."""
-    values = {"epochs": 2, "optimizer": adam, "sentences_every_steps": 0, **training}
+    values = {"epochs": 2, "optimizer": adam, "sentences_every_steps": 0}
+    values |= {"evaluation_placement": "shared", **training}
     return Experiment(
-        features=FeatureConfig(num_mel_bins=12, num_mfcc=4),
+        features=FeatureConfig(num_mel_bins=12, num_mfcc=4, spectrum="power"),
         pipeline=PipelineConfig(
             global_batch_size=4, num_readers=2, shuffle_buffer=16, num_buckets=2
         ),
         model=AcousticModelConfig(
             conv_kernel=5, conv_filters=8, num_lstm_layers=1, lstm_units=12, dropout=0.1
         ),
+        decoder=DecoderConfig(name="greedy"),
         training=TrainingConfig(**values),
     )
 

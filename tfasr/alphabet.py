@@ -12,8 +12,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
+from tfasr import letters
 from tfasr.errors import UsageError, needed
 from tfasr.kit.files import read_object, write_whole
+from tfasr.normalisers import described, normalised
 
 _BEFORE_ITS_EQUAL = re.compile(r"(.)(?=\1)", re.DOTALL)
 ENGLISH = " abcdefghijklmnopqrstuvwxyz'_"
@@ -23,13 +25,15 @@ WORD_START = "\N{LOWER ONE EIGHTH BLOCK}"  # stands for the space before a word,
 # Scripts that write no spaces between words, so each character counts as a word.
 _UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
 _STRAY_APOSTROPHE = re.compile(r"(?<![^\W\d_])'|'(?![^\W\d_])")  # not between letters
-_JOINERS = "\u200c\u200d"  # invisible, but part of the spelling in Persian and Indian scripts
 
 
-def normalise(text: str) -> str:
-    """Returns ``text`` in NFC, in lower case, with single spaces between words."""
-    text = unicodedata.normalize("NFC", text).lower()
-    return " ".join((text if text.isascii() else unicodedata.normalize("NFC", text)).split())
+def normalise(text: str, language: str = "") -> str:
+    """Returns ``text`` in NFC, in lower case, with single spaces between words.
+
+    ``language`` is a BCP 47 tag whose rules for case hold, see `tfasr.letters.lower`.
+    """
+    text = text.lower() if text.isascii() and not language else letters.lower(text, language)
+    return " ".join(text.split())
 
 
 def clusters(text: str) -> list[str]:
@@ -61,7 +65,7 @@ def is_unspaced(text: str) -> bool:
 
 def is_punctuation(character: str) -> bool:
     """Whether a character is punctuation, a symbol or invisible, so that nobody pronounces it."""
-    return unicodedata.category(character)[0] in "PSC" and character not in _JOINERS
+    return unicodedata.category(character)[0] in "PSC" and character not in letters.JOINERS
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,9 @@ class Alphabet:
             whole word or, if that isn't a unit, its characters.
         mapping: pairs of a text to replace in transcripts and its replacement.
         keep_case: whether transcripts keep upper case.
+        language: a BCP 47 tag whose rules for case hold, such as "tr", whose I is the capital of ı.
+        normaliser: a name in `tfasr.normalisers.NORMALISERS`, applied to transcripts before
+            anything else; "" for none.
         punctuation: what happens to punctuation that isn't in the alphabet: "refused" rejects it
             like any other foreign character, "kept" and "dropped" remove it. "dropped" also
             removes apostrophes that aren't between letters.
@@ -100,6 +107,8 @@ class Alphabet:
     units_kind: Literal["unigram", "bpe", "word"] = "unigram"
     mapping: tuple[tuple[str, str], ...] = ()
     keep_case: bool = False
+    language: str = ""
+    normaliser: str = ""
     punctuation: Literal["refused", "dropped", "kept"] = "refused"
 
     def __post_init__(self):
@@ -188,29 +197,55 @@ class Alphabet:
     def normalise(self, text: str) -> str:
         """Returns a transcript as the recogniser should write it.
 
-        This is the function `normalise` with the alphabet's mapping, case and punctuation. An
-        apostrophe between letters is not punctuation.
+        This is the function `normalise` with the alphabet's normaliser, mapping, language, case and
+        punctuation. An apostrophe between letters is not punctuation; all kinds of apostrophes that
+        aren't in the alphabet are written as ', if that is.
         """
-        if (self.mapping, self.keep_case, self.punctuation) == ((), False, "refused"):
-            return normalise(text)
-        text = unicodedata.normalize("NFC", text)
-        text = text if self.keep_case else unicodedata.normalize("NFC", text.lower())
-        if self.mapping:
-            replaced = dict(self.mapping)
-            text = self._mapped.sub(lambda match: replaced[match[0]], text)
-        if self.punctuation == "dropped" and "'" in self._writable:
-            text = _STRAY_APOSTROPHE.sub("", text.replace("\u2019", "'"))
+        text = normalised(text, self.normaliser, self.language)
+        text = self._mapped_and_cased(unicodedata.normalize("NFC", text))
+        if "'" in self._writable:
+            text = letters.with_plain_apostrophes(text, kept=self._writable)
+            if self.punctuation == "dropped":
+                text = _STRAY_APOSTROPHE.sub("", text)
         if self.punctuation != "refused":
             dropped = {c for c in set(text) - self._writable if is_punctuation(c)}
             dashes = {c for c in dropped if unicodedata.category(c) == "Pd" or c in "/|\\"}
             text = text.translate({ord(c): " " * (c in dashes) for c in dropped})
         return unicodedata.normalize("NFC", (" " * (" " in self._writable)).join(text.split()))
 
+    def _mapped_and_cased(self, text: str) -> str:
+        """Applies the mapping's lines as they are written, and again to text in lower case.
+
+        So a line with I and one with i are different, and a line in lower case also holds for
+        capitals that no other line names. No line is applied to what another one wrote.
+        """
+        if not self.mapping:
+            return self._cased(text)
+        targets = dict(self.mapping)
+        parts = []
+        for number, part in enumerate(self._mapped.split(text)):
+            if number % 2:  # a source, as the pattern has a group
+                parts.append(self._cased(targets[part]))
+            else:
+                lines = self._mapped.split(self._cased(part))
+                parts += [
+                    self._cased(targets.get(x, x)) if n % 2 else x for n, x in enumerate(lines)
+                ]
+        return "".join(parts)
+
+    def _cased(self, text: str) -> str:
+        return text if self.keep_case else letters.lower(text, self.language)
+
     @property
     def text_rule(self) -> str:
         """Describes what `normalise` does and what counts as a word, for comparisons."""
         case = "case kept" if self.keep_case else "lower case"
+        language = letters.primary_language(self.language)
+        if language in letters.SPECIAL_CASING and not self.keep_case:
+            case += f" of {language}"
         rules = ["NFC", case, "single spaces"]
+        if self.normaliser:
+            rules.append(f"normaliser {described(self.normaliser, self.language)}")
         if self.punctuation != "refused":
             rules.append(f"punctuation {self.punctuation}")
         if self.mapping:
@@ -231,7 +266,7 @@ class Alphabet:
     @cached_property
     def _mapped(self) -> re.Pattern[str]:
         longest_first = sorted((source for source, _ in self.mapping), key=len, reverse=True)
-        return re.compile("|".join(map(re.escape, longest_first)))
+        return re.compile(f"({'|'.join(map(re.escape, longest_first))})")
 
     def foreign_characters(self, text: str) -> list[str]:
         """Returns, sorted, the characters of ``text`` that can't be written; also the separator."""
@@ -316,7 +351,8 @@ class Alphabet:
     def to_json(self) -> dict[str, Any]:
         """Returns ``characters``, ``separator``, and other fields whose value isn't the default."""
         always = {"characters": self.characters, "separator": self.separator}
-        others = ("units", "units_kind", "mapping", "keep_case", "punctuation")
+        others = ("units", "units_kind", "mapping", "keep_case", "language", "normaliser")
+        others += ("punctuation",)
         plain = {name: getattr(self, name) for name in others}
         return always | {n: value for n, value in plain.items() if value != getattr(Alphabet, n)}
 

@@ -5,6 +5,7 @@ reads runs does not load TensorFlow. Type checkers and editors read them as ordi
 """
 
 from tfasr._version import __version__ as __version__
+from tfasr.adapters.evaluation import BeamSearchEvaluation as BeamSearchEvaluation
 from tfasr.alphabet import Alphabet as Alphabet
 from tfasr.data.augmentation import AugmentationConfig as AugmentationConfig
 from tfasr.data.batches import PipelineConfig as PipelineConfig

@@ -6,7 +6,6 @@ and 143: SIGINT or SIGTERM ended training, which saved a checkpoint; 141: the ou
 
 import argparse
 import contextlib
-import faulthandler
 import importlib
 import io
 import logging
@@ -18,6 +17,10 @@ from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TextIO
+
+from absl import app, flags
+from absl import logging as absl_logging
+from absl.flags import argparse_flags
 
 from tfasr import errors
 from tfasr.errors import RunError, UsageError
@@ -61,8 +64,6 @@ _EXAMPLES = {
     "bench": "bench --gin_file bench/ds2_small.gin",
     "bench decoder": "bench decoder --run_dir runs/a --split validation --beam_widths 8,64",
     "bench step": "bench step --gin_file an4.gin --batch 8,16",
-    "bench inference": "bench inference --run_dir runs/a --corpus_dir recordings",
-    "bench scaling": "bench scaling runs/a --target cer=0.15 --workers 2,4 --link_gbit_s 10",
     "presets": "presets",
     "settings": "settings TrainingConfig",
     "doctor": "doctor --out system.json",
@@ -74,11 +75,10 @@ _EXAMPLES = {
 }
 # Commands that are defined in another command's file: run_NAME and, if any, add_NAME_arguments.
 _FILES = {
-    **dict.fromkeys(("transcribe", "serve", "export"), "evaluate"),
     **dict.fromkeys(("record", "verify", "demo"), "study"),
     **dict.fromkeys(("presets", "completion"), "settings"),
     **dict.fromkeys(("watch", "history"), "report"),
-    **dict.fromkeys(("prepare", "ngram", "launch"), "train"),
+    **dict.fromkeys(("prepare", "launch"), "train"),
 }
 _TENSORFLOW_REMEDIES = {
     "DataLossError": "A shard is damaged: run tfasr prepare again, which replaces that shard.",
@@ -125,7 +125,7 @@ class _HelpFormatter(argparse.HelpFormatter):
 def parse(argv: list[str]):
     """Parses the command line; wrong flags exit with 2 and a message."""
     _guard_terminal()
-    words = argv[1:]
+    words = _with_flag_files(argv[1:])
     if words[:1] == ["help"]:
         words = [*words[1:], "--help"]
     _load_plugins(words)
@@ -139,6 +139,17 @@ def parse(argv: list[str]):
         commands[arguments.command].error(f"unrecognized arguments: {' '.join(unknown)}")
     _refuse_empty_words(arguments, _subparsers(parser)[arguments.command])
     return arguments
+
+
+def _with_flag_files(words: list[str]) -> list[str]:
+    """Replaces each ``--flagfile FILE`` by the flags in that file, one per line."""
+    try:
+        return flags.FlagValues().read_flags_from_files(words, force_gnu=True)
+    except (flags.Error, OSError, UnicodeDecodeError) as error:
+        reason = str(error).removeprefix("ERROR:: ").removesuffix(".")
+        raise UsageError(
+            f"--flagfile must be a text file with one flag per line. {reason}."
+        ) from error
 
 
 def _refuse_empty_words(arguments: argparse.Namespace, command: argparse.ArgumentParser) -> None:
@@ -158,10 +169,15 @@ def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
 
     words = list(words)
 
-    class Parser(argparse.ArgumentParser):
+    class Parser(argparse_flags.ArgumentParser):
+        def __init__(self, **options: Any):
+            # `_with_flag_files` has read the files before, and absl's other flags stay out of help.
+            super().__init__(inherited_absl_flags=None, add_help=False, **options)
+            self.add_argument("-h", "--help", action="help", help="show this text and exit")
+
         def error(self, message: str):
-            flags = list(self._option_string_actions)
-            super().error(message + _meant(message, words[1:], flags, self.prog))
+            known = list(self._option_string_actions)
+            super().error(message + _meant(message, words[1:], known, self.prog))
 
     looks = {"formatter_class": _HelpFormatter}
     begin = "tfasr help COMMAND explains a command, with an example. To see it all work: tfasr demo"
@@ -177,6 +193,7 @@ def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
         add_arguments(command)
         for key, subparser in {"": command, **_subparsers(command)}.items():
             _add_import(subparser)
+            _add_flag_file(subparser)
             _add_verbosity(subparser)
             subparser.formatter_class = _HelpFormatter
             # from the docstring, without the command's name and backquotes
@@ -233,6 +250,11 @@ def _add_verbosity(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-v", "--verbose", **flag, help=verbose)
 
 
+def _add_flag_file(parser: argparse.ArgumentParser) -> None:
+    text = "flags from a text file, one per line, such as --gin_file=an4.gin; repeatable"
+    parser.add_argument("--flagfile", default=argparse.SUPPRESS, metavar="FILE", help=text)
+
+
 def _add_import(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--import",
@@ -251,8 +273,8 @@ def run(arguments) -> int:
     if hasattr(sys.stdout, "reconfigure"):
         # Names of folders that aren't valid UTF-8 must not end a report.
         sys.stdout.reconfigure(errors="backslashreplace")
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Lines("%(message)s"))
+    flags.FLAGS.mark_as_parsed()  # absl's handler warns if it is used before
+    handler = absl_logging.PythonHandler(sys.stderr, _Lines("%(message)s"))
     verbose = getattr(arguments, "verbose", False)
     quiet = getattr(arguments, "quiet", False)
     if verbose:
@@ -264,8 +286,6 @@ def run(arguments) -> int:
     # bench needs TensorFlow for the model of a run or preset, not to decode log-probabilities.
     sources = (getattr(arguments, name, None) for name in ("run_dir", "gin_file"))
     has_model = arguments.command == "bench" and any(source is not None for source in sources)
-    if getattr(arguments, "subcommand", None) == "inference":  # its processes import what they need
-        has_model = False
     try:
         needs_tensorflow = arguments.command in NEED_TENSORFLOW or has_model
         if needs_tensorflow and find_spec("tensorflow") is None:
@@ -400,12 +420,15 @@ def _reported(error: BaseException, command: str = "") -> int | None:
     return status
 
 
+def _parsed(argv: list[str]) -> argparse.Namespace:
+    flags.FLAGS.mark_as_parsed()
+    return parse(argv)
+
+
 def main() -> None:
     """Entry point of the ``tfasr`` script."""
     try:
-        with contextlib.suppress(RuntimeError, ValueError, OSError):  # no standard error
-            faulthandler.enable()
-        sys.exit(run(parse(sys.argv)))
+        app.run(run, flags_parser=_parsed)
     except (Exception, KeyboardInterrupt) as error:  # in a plug-in, or while commands are imported
         status = _reported(error)
         if status is None:

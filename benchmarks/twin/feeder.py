@@ -152,7 +152,7 @@ class _Source:
         optimizer = training.optimizer()
         model = experiment.model
         names = ("epochs", "seed", "precision", "targets", "target_window", "stop_at_targets")
-        names += ("zero_output_layer", "initial_blank_bias")
+        names += ("zero_output_layer",)
         return {
             "training": {name: getattr(training, name) for name in names},
             "global_batch_size": experiment.pipeline.global_batch_size,

@@ -111,11 +111,6 @@ class TorchTwin(nn.Module):
         self.classifier = nn.Linear(widths[-1], num_classes)
         self.reset_parameters()
 
-    def add_to_blank_bias(self, amount: float) -> None:
-        """Adds to the bias of the last class, as ``TrainingConfig.initial_blank_bias`` does."""
-        with torch.no_grad():
-            self.classifier.bias[-1] += amount
-
     def zero_classifier(self) -> None:
         """Sets the last layer's weights to 0, as ``TrainingConfig.zero_output_layer`` does."""
         nn.init.zeros_(self.classifier.weight)

@@ -115,7 +115,6 @@ class _TwinRun:
         )
         if self._training.zero_output_layer:
             self._model.zero_classifier()
-        self._model.add_to_blank_bias(self._training.initial_blank_bias)
         self._parameters = [p for p in self._model.parameters() if p.requires_grad]
         self._optimizer, self._rate = torch_optimizer(plan["optimizer"], self._parameters)
         self._evaluator = TwinEvaluator(

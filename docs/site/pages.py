@@ -1,8 +1,9 @@
 """Adds pages to the `mkdocs` site from files outside docs/.
 
 Results of benchmarks, the worked examples, the executed notebooks, CONTRIBUTING and CHANGELOG
-become pages, and links from docs/ to these files lead to the pages. Other links out of docs/ are
-not changed, so mkdocs reports them as broken.
+become pages, and links from docs/ to these files lead to the pages. The results' JSON files are
+copied into the site as they are. Other links out of docs/ are not changed, so mkdocs reports them
+as broken.
 """
 
 import posixpath
@@ -22,11 +23,13 @@ _LINK = re.compile(r"(\]\()(\.\./[^)#\s]*)")
 
 
 def _sources() -> dict[str, str]:
-    """Returns the added pages' paths in the site; the keys are paths in the repository."""
+    """Returns the added pages' and files' paths in the site; keys are paths in the repository."""
     pages = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
     for path in sorted(_ROOT.glob("benchmarks/results/*.md")):
         name = "index.md" if path.name == "README.md" else path.name
         pages[f"benchmarks/results/{path.name}"] = f"results/{name}"
+    for path in sorted(_ROOT.glob("benchmarks/results/*.json")):
+        pages[f"benchmarks/results/{path.name}"] = f"results/{path.name}"
     for path in sorted(p for p in _ROOT.glob("examples/**/*") if p.suffix in _LANGUAGES):
         source = path.relative_to(_ROOT)
         pages[source.as_posix()] = source.with_suffix(".md").as_posix()
@@ -37,10 +40,10 @@ def _sources() -> dict[str, str]:
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Adds the pages to the navigation."""
-    pages = _sources()
+    pages = [page for page in _sources().values() if page.endswith(".md")]
 
     def entries(folder: str) -> list[dict[str, str]]:
-        inside = (page for page in pages.values() if page.startswith(f"{folder}/"))
+        inside = (page for page in pages if page.startswith(f"{folder}/"))
         return [{posixpath.basename(page).removesuffix(".md"): page} for page in inside]
 
     config.nav += [
@@ -56,6 +59,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the pages themselves, and the pictures that notebooks hold."""
     for source, page in _sources().items():
         path = _ROOT / source
+        if path.suffix == ".json":
+            files.append(File.generated(config, page, abs_src_path=str(path)))
+            continue
         if path.suffix == ".ipynb":
             text = _notebook(path, page, files, config)
         else:

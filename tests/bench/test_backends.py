@@ -24,11 +24,8 @@ from tfasr.models.recurrent import AcousticModelConfig
 
 CONFIG = BackendsConfig(
     backends=("tensorflow", "jax", "native_torch"),
-    layouts=("NHWC",),
     rounds=1,
     steps=2,
-    warmup_steps=2,
-    keyword_batch_size=3,
     acoustic_batch_size=2,
     acoustic_frames=40,
 )
@@ -40,16 +37,17 @@ def test_a_backend_that_is_not_installed_is_left_out_and_said_so(monkeypatch):
     acoustic = AcousticModelConfig(conv_filters=4, num_lstm_layers=1, lstm_units=4)
     result = backends.run(CONFIG, keyword, acoustic, FeatureConfig(), Context())
     (table,) = result.tables
-    assert [row[:3] for row in table.rows] == [
-        ["keyword spotter, batch 3", "tensorflow", "NHWC"],
+    # Not every processor can train in NCHW.
+    shown = [row for row in table.rows if row[2] != "NCHW"]
+    assert [row[:3] for row in shown] == [
+        ["keyword spotter, batch 64", "tensorflow", "NHWC"],
         ["acoustic model, batch 2", "tensorflow", "n/a"],
     ]
-    assert [row[7] for row in table.rows] == ["1.00", "1.00"]
+    assert [row[7] for row in shown] == ["1.00", "1.00"]
     assert "Not installed and left out: jax, PyTorch alone." in table.notes
     assert result.values["not_installed"] == ["jax", "native_torch"]
-    rows = result.values["rows"]
+    rows = [row for row in result.values["rows"] if row["layout"] != "NCHW"]
     assert [len(row["all_step_ms"][0]) for row in rows] == [2, 2]
-    assert result.warmup_steps == 8
     assert result.values["backends"][0]["versions"].keys() == {"keras", "tensorflow"}
 
 

@@ -125,7 +125,7 @@ def test_the_command_writes_what_it_measured_on_two_devices(tmp_path):
         "DeepSpeech2Config.num_recurrent_layers = 1",
         "DeepSpeech2Config.conv_filters = 2",
         "DeepMarkConfig.num_devices = 2",
-        "DeepMarkConfig.search_batches = (1,)",
+        "DeepMarkConfig.search_batches = (1, 2)",
         "DeepMarkConfig.search_lengths_s = (1,)",
     ):
         command += ["--gin_binding", binding]

@@ -21,14 +21,21 @@ SHARED = Path(__file__).parents[2] / ".." / "shared" / "data" / "speech_commands
 SMALL = KeywordSpotterConfig(num_frames=40, num_bins=26, filters=(4, 4, 8, 8), num_words=4)
 
 
+@pytest.fixture(autouse=True)
+def few_utterances(monkeypatch):
+    sizes = {"train": 240, "validation": 40, "test": 40}
+    monkeypatch.setattr("tfasr.bench.keywords.UTTERANCES", sizes)
+    monkeypatch.setattr("tfasr.bench.keywords.BATCH_SIZE", 16)
+
+
 def training(**values):
-    sizes = {"num_train": 240, "num_validation": 40, "num_test": 40}
-    return KeywordTrainingConfig(**{"batch_size": 16, "epochs": 6, **sizes, **values})
+    return KeywordTrainingConfig(**{"epochs": 6, **values})
 
 
-def test_synthetic_words_are_learnt_and_every_second_is_booked(tmp_path):
-    config = training(learning_rate=0.01, target_error=0.5, target_window=1)
-    result = run(SMALL, config, Context(out=tmp_path))
+def test_synthetic_words_are_learnt_and_every_second_is_booked(tmp_path, monkeypatch):
+    for name, value in {"LEARNING_RATE": 0.01, "TARGET_ERROR": 0.5, "TARGET_WINDOW": 1}.items():
+        monkeypatch.setattr(f"tfasr.bench.keywords.{name}", value)
+    result = run(SMALL, training(), Context(out=tmp_path))
     found = result.values
     assert found["utterances"] == {"train": 240, "validation": 40, "test": 40}
     confusion = np.array(found["confusion"])
@@ -79,7 +86,7 @@ def test_real_recordings_of_the_30_words_are_used(tmp_path):
     if not SHARED.is_dir():
         pytest.skip("needs recordings in ../shared/data/speech_commands")
     context = Context(corpus_dir=SHARED, fraction=0.1)
-    found = run(KeywordSpotterConfig(), training(epochs=1, batch_size=16), context).values
+    found = run(KeywordSpotterConfig(), training(epochs=1), context).values
     assert found["source"] == "Speech Commands"
     assert found["parameters"] == 8504
     assert found["memory_bytes"] == 405_840

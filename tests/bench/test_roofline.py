@@ -41,7 +41,7 @@ from tfasr.models.costs import model_costs, unknown_costs
 from tfasr.models.keyword_spotter import KeywordSpotterConfig, step_cost
 from tfasr.models.recurrent import AcousticModelConfig
 
-SIZES = {"batch": 8, "frames": 300, "labels": 30}
+SIZES = {"batch": 8, "frames": 300}
 LOOP = "CpuExecutable::ExecuteAsyncOnStream"
 
 
@@ -65,7 +65,7 @@ NONE = Kernels([], "no step was profiled")
 
 def measured(name: str, units: int, kernels=KERNELS, lstm="fused CPU", costs=None) -> ModelPoints:
     config = AcousticModelConfig(conv_filters=units, num_lstm_layers=3, lstm_units=units)
-    costs = costs or model_costs(config, num_features=93, num_classes=30, **SIZES)
+    costs = costs or model_costs(config, num_features=93, num_classes=30, labels=42, **SIZES)
     modules = [ModuleSeconds(cost.name, 0.02, 0.004, 0.006, []) for cost in costs]
     return ModelPoints.of(name, costs, ModelMeasured(modules, kernels, [lstm]))
 
@@ -181,7 +181,7 @@ def test_the_spotters_kernels_are_counted_and_stand_on_the_roofline():
     assert filters.flops == forward.flops == 64 * 11_624_040
     assert inputs.flops == 64 * (11_624_040 - 2_916_000)
     assert rest == SPOTTER.kernels[-1]
-    config = RooflineConfig(**SIZES, spotter_batch=64)
+    config = RooflineConfig(**SIZES)
     more = {"spotter": {"TensorFlow": kernels}}
     roof = RooflineAnalysis([ceiling(2)], [measured("model", 256)], config, **more)
     *points, average = roof.spotter_points()["keyword spotter, TensorFlow"]
@@ -272,10 +272,7 @@ def test_a_processors_specification_is_reckoned_and_says_how(tmp_path, vendor, f
     "wrong",
     [
         {"reference_gflops": (("K80", "int8", 1.0),)},
-        {"experiments": -1},
-        {"sweep_flops": (3,)},
         {"specified_gflops": (("int8", 1.0),)},
-        {"precisions": ("int8",)},
     ],
 )
 def test_configs_that_measure_nothing_are_refused(wrong):
@@ -374,7 +371,7 @@ def test_moving_memory_has_a_speed_whatever_the_threads():
 
 
 def test_a_models_modules_and_kernels_are_measured():
-    config = RooflineConfig(batch=2, frames=40, labels=4, rounds=1, profiled_steps=2)
+    config = RooflineConfig(batch=2, frames=40)
     model = AcousticModelConfig(
         conv_filters=8, num_lstm_layers=1, lstm_units=8, lstm_kernel="generic"
     )

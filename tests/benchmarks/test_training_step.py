@@ -109,6 +109,7 @@ def test_layers_that_are_set_to_a_precision_compute_as_those_made_in_it(
     layers = models["float32"].layers[:-1]
     set_precision(layers, "mixed_bfloat16")
     rounded = gradients(models["float32"], batches)
+    # Equal to the last bit: the same operations, called one by one on the same batches.
     np.testing.assert_array_equal(rounded, gradients(models["mixed_bfloat16"], batches))
     assert 1e-4 < np.linalg.norm(rounded - exact) / np.linalg.norm(exact) < 0.1
     set_precision(layers, "float32")

@@ -182,8 +182,6 @@ def test_the_initial_weights_follow_tfasrs_scheme(bidirectional):
         assert theirs.abs().max().item() == pytest.approx(abs(kernel.numpy()).max(), rel=0.02)
     other.zero_classifier()
     assert not other.classifier.weight.any()
-    other.add_to_blank_bias(-1.5)
-    assert other.classifier.bias.tolist() == [0.0] * 29 + [-1.5]
 
 
 def test_the_learning_rate_is_that_of_keras():

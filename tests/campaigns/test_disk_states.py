@@ -135,5 +135,5 @@ def test_a_full_disk_fails_with_a_name(tmp_path):
     failing = f"FailAt(3, 28, {kinds}, lasting=True, below={str(tmp_path)!r})"
     ended = use_files(failing, tmp_path)
     assert b"No space left on device: " in ended.stderr
-    assert b"0.npz.partial" in ended.stderr
+    assert b"0.npz.tfasr-partial" in ended.stderr
     assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == []

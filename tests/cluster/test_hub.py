@@ -1,11 +1,14 @@
 """What the chief does about workers that come, stall, return, fall behind or know no secret."""
 
+import contextlib
+import resource
 import socket
 import subprocess
 import sys
 import threading
 import time
 from contextlib import closing, contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,9 +17,17 @@ from hypothesis import strategies as st
 
 from tfasr.cluster.description import Cluster
 from tfasr.cluster.launcher import free_ports
-from tfasr.cluster.transport import SECRET, TRUSTED, Door, Link, check_trusted, knock, shared_secret
+from tfasr.cluster.transport import (
+    SECRET,
+    TRUSTED,
+    Connection,
+    Listener,
+    check_trusted,
+    connect_to_chief,
+    shared_secret,
+)
 from tfasr.errors import RunError, UsageError
-from tfasr.training.workers.hub import Delivery, Hub
+from tfasr.training.workers.hub import SUMMED, Delivery, Hub
 
 SECRET_BYTES = b"a secret of these workers"
 FEW = 10.0  # seconds; nothing here takes so long
@@ -33,9 +44,10 @@ def of_rank(cluster: Cluster, rank: int) -> Cluster:
 class Worker(threading.Thread):
     """Joins a hub and adds 1 to every weight in each block, once it may."""
 
-    def __init__(self, cluster: Cluster, rank: int, *, held: bool = False):
+    def __init__(self, cluster: Cluster, rank: int, *, held: bool = False, altered=None):
         super().__init__(daemon=True)
-        self.link = knock(of_rank(cluster, rank), SECRET_BYTES, FEW)
+        self.altered = altered or (lambda result, arrays: (result, arrays))
+        self.link = connect_to_chief(of_rank(cluster, rank), SECRET_BYTES, FEW)
         self.link.send({"kind": "join", "offer": {"tfasr": rank}})
         self.welcome: dict = {}
         self.may_answer = threading.Event()
@@ -58,11 +70,12 @@ class Worker(threading.Thread):
                 self.got_block.set()
                 self.may_answer.wait(FEW)
                 ones = [np.ones_like(array) for array in arrays[: message["weights"]]]
-                nothing = np.zeros(0, np.float32), np.zeros(0, np.int64)
                 steps = message["steps"]
+                each = [np.zeros(steps, np.float32), np.arange(steps)]
                 sizes = {"steps": steps, "utterances": steps, "of_utterances": 2 * steps}
                 result = {"kind": "result", **sizes, "ends": False, "busy_s": 0.0}
-                self.link.send({**result, "numbers": {"train_s": 0.01}}, [*ones, *nothing])
+                result["numbers"] = dict.fromkeys(SUMMED, 0.01)
+                self.link.send(*self.altered(result, [*ones, *each]))
         except OSError:
             return
         finally:
@@ -171,6 +184,37 @@ def test_a_stalled_worker_is_left_out_after_the_stated_time_and_its_late_work_is
         assert sorted(one.rank for one in delivered) == [0, 1]
 
 
+WRONG_RESULTS = {
+    "a thousand million utterances": lambda m, a: ({**m, "utterances": 10**9}, a),
+    "fewer than none": lambda m, a: ({**m, "utterances": -5}, a),
+    "half an utterance": lambda m, a: ({**m, "utterances": 1.5}, a),
+    "more than there are": lambda m, a: ({**m, "of_utterances": 0}, a),
+    "more steps than asked for": lambda m, a: ({**m, "steps": 99}, a),
+    "nothing counted": lambda m, a: ({"kind": "result"}, a),
+    "a sum that is NaN": lambda m, a: (m | {"numbers": {**m["numbers"], "train_s": np.nan}}, a),
+    "sums left out": lambda m, a: ({**m, "numbers": {"train_s": 1.0}}, a),
+    "a shape that would be broadcast": lambda m, a: (m, [np.ones(1, np.float32), *a[1:]]),
+    "other numbers": lambda m, a: (m, [a[0].astype(np.float64), *a[1:]]),
+    "weights that are NaN": lambda m, a: (m, [a[0] * np.float32(np.nan), *a[1:]]),
+    "a place too few": lambda m, a: (m, [*a[:-1], a[-1][:-1]]),
+    "places that are no numbers": lambda m, a: (m, [*a[:-1], a[-1].astype("U1")]),
+    "no arrays": lambda m, a: (m, []),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_RESULTS)
+def test_a_worker_whose_result_is_impossible_is_named_and_left_out(wrong, caplog):
+    cluster = cluster_of(2)
+    with hub_of(cluster, steps=2) as (hub, notes):
+        Worker(cluster, 1, altered=WRONG_RESULTS[wrong])
+        assert hub.await_all(fits, 0, FEW) == []
+        _, delivered = round_of(hub, 0, 2)
+    assert [one.rank for one in delivered] == [0]
+    ((key, why),) = [note for note in notes if note[0] == "worker_left"]
+    assert why["rank"] == 1
+    assert "its result is wrong" in why["why"]
+
+
 @pytest.mark.parametrize("most_ahead", [1, 3])
 def test_nobody_is_further_ahead_than_stated_and_staleness_is_bounded(most_ahead):
     cluster = cluster_of(2)
@@ -212,31 +256,11 @@ def test_a_lost_worker_ends_an_asynchronous_segment_after_the_blocks_that_have_b
         assert [one.rank for one in hub.collect()] == [0]
 
 
-def test_shares_by_speed_cover_each_batch_once_and_leave_nobody_without():
-    cluster = cluster_of(3)
-    with hub_of(cluster, by_speed=True) as (hub, _):
-        workers = [Worker(cluster, rank) for rank in (1, 2)]
-        hub.await_all(fits, 0, FEW)
-        round_of(hub, 0, 1)
-        hub.open(2, 0, 1, lambda: [])
-        block, _ = hub.take()
-        for worker in workers:
-            while len(worker.blocks) < 2:
-                time.sleep(0.01)
-        spans = sorted([block.share.span, *(tuple(w.blocks[1]["share"][2]) for w in workers)])
-        hub.deliver(block, of_chief(block))
-        hub.settle()
-    assert spans[0][0] == 0
-    assert [a[1] for a in spans[:-1]] == [b[0] for b in spans[1:]]
-    assert spans[-1][1] == spans[-1][2]
-    assert all(last > first for first, last, _ in spans)
-
-
 def test_a_newcomer_gets_the_optimizers_state_once():
     cluster = cluster_of(2)
     with (
         hub_of(cluster) as (hub, _),
-        closing(knock(of_rank(cluster, 1), SECRET_BYTES, FEW)) as link,
+        closing(connect_to_chief(of_rank(cluster, 1), SECRET_BYTES, FEW)) as link,
     ):
         link.send({"kind": "join", "offer": {}})
         hub.await_all(fits, 0, FEW)
@@ -250,7 +274,7 @@ def test_a_newcomer_gets_the_optimizers_state_once():
 def test_a_worker_whose_configuration_differs_is_refused_and_named():
     cluster = cluster_of(2)
     with hub_of(cluster) as (hub, _):
-        link = knock(of_rank(cluster, 1), SECRET_BYTES, FEW)
+        link = connect_to_chief(of_rank(cluster, 1), SECRET_BYTES, FEW)
         link.send({"kind": "join", "offer": {"seed": 2}})
         with pytest.raises(RunError, match="worker 1 .* has seed 2"):
             hub.await_all(lambda offer, name: f"{name} has seed {offer['seed']}", 0, FEW)
@@ -263,7 +287,7 @@ def test_a_worker_that_cannot_begin_ends_the_chief_with_its_reason():
     cluster = cluster_of(2)
     with (
         hub_of(cluster) as (hub, _),
-        closing(knock(of_rank(cluster, 1), SECRET_BYTES, FEW)) as link,
+        closing(connect_to_chief(of_rank(cluster, 1), SECRET_BYTES, FEW)) as link,
     ):
         link.send({"kind": "failed", "reason": "no shards"})
         with pytest.raises(RunError, match="worker 1 .* could not begin: no shards"):
@@ -278,19 +302,22 @@ def test_a_wrong_secret_is_refused(host):
     cluster = cluster_of(2, host)
     with hub_of(cluster) as (hub, _):
         with pytest.raises(UsageError, match=f"same secret .*{SECRET}"):
-            knock(of_rank(cluster, 1), b"quite another secret", FEW)
+            connect_to_chief(of_rank(cluster, 1), b"quite another secret", FEW)
         assert hub.await_all(fits, 0, 0.0) == [1]
 
 
 def test_who_does_not_know_the_secret_cannot_pretend_to_have_checked_the_chief():
     cluster = cluster_of(2)
-    with closing(Door(cluster, SECRET_BYTES)) as door, closing(socket.socket()) as connection:
+    with (
+        closing(Listener(cluster, SECRET_BYTES)) as listener,
+        closing(socket.socket()) as connection,
+    ):
         connection.connect(("127.0.0.1", int(cluster.addresses[0].split(":")[1])))
-        link = Link(connection)
+        link = Connection(connection)
         link.send({"rank": 1, "nonce": "x", "tfasr": "0", "plan": "of others"})
         link.send({"proof": "0" * 64})
         with pytest.raises(ConnectionError, match="secret"):
-            door.admit(door.accept(FEW))
+            listener.admit(listener.accept(FEW))
         link.close()
 
 
@@ -364,9 +391,29 @@ def test_strangers_bytes_are_refused(content):
                 link.receive()
 
 
-class _Untimed(Link):
+class _Untimed(Connection):
     """A link over a pair of sockets, which know no TCP."""
 
     def __init__(self, connection: socket.socket):
         self._connection = connection
         self._trusts = False
+
+
+def test_strangers_do_not_keep_a_worker_out(caplog):
+    cluster = cluster_of(2)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with hub_of(cluster) as (hub, _), contextlib.ExitStack() as strangers:
+        # Descriptors run out while strangers hold connections open and say nothing.
+        used = len([*Path("/proc/self/fd").iterdir()])
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used + 40, hard))
+        try:
+            host, port = cluster.addresses[0].split(":")
+            with contextlib.suppress(OSError):
+                while True:
+                    stranger = socket.create_connection((host, int(port)), timeout=FEW)
+                    strangers.enter_context(closing(stranger))
+            time.sleep(0.5)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        Worker(cluster, 1)
+        assert hub.await_all(fits, 0, FEW) == []

@@ -34,7 +34,7 @@ from tfasr.training.build import synchronise
 from tfasr.training.experiment import TrainingConfig
 from tfasr.training.loop import Hook, Loop
 from tfasr.training.run_folder import Interruption, RunInterruptedError
-from tfasr.training.workers.exchange import Gate, Workers
+from tfasr.training.workers.exchange import StartBarrier, Workers
 from tfasr.training.workers.step import AgreedInterruption
 from tfasr.training.workers.team import Team, accused, check_clustered
 from tfasr.tta.run import load_run
@@ -297,16 +297,16 @@ def test_a_signal_brings_its_checkpoint_the_averages_too():
 
 def test_who_fails_before_the_gate_tells_the_others():
     workers = WithOneMore(offer={"shards": 1})
-    with pytest.raises(ValueError, match="no shards"), Gate(workers).telling():
+    with pytest.raises(ValueError, match="no shards"), StartBarrier(workers).telling():
         raise ValueError("no shards")
     assert workers.told == [{"failed": "no shards"}]
 
 
 def test_at_the_gate_all_hear_who_failed():
-    gate = Gate(WithOneMore(offer={"failed": "no shards"}))
-    with pytest.raises(RunError, match="worker 1 could not begin: no shards"), gate.telling():
-        gate.passed({"shards": 1})
-    assert Gate(Workers()).passed({"shards": 1}) == [{"shards": 1}]
+    barrier = StartBarrier(WithOneMore(offer={"failed": "no shards"}))
+    with pytest.raises(RunError, match="worker 1 could not begin: no shards"), barrier.telling():
+        barrier.passed({"shards": 1})
+    assert StartBarrier(Workers()).passed({"shards": 1}) == [{"shards": 1}]
 
 
 # 24 utterances in buckets of 8 and 16: batches of 6, 2 and 6, 6, 4. Two workers can share each of

@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 
 from tests.reports.conftest import ledger_of
-from tests.tones import OLD, SHARDS
+from tests.tones import SHARDS, tones_experiment
 from tfasr.cli import parse, run
 from tfasr.commands import doctor as doctor_command
 from tfasr.commands import study as module
 from tfasr.commands.study import demo
 from tfasr.errors import RunError, UsageError
 from tfasr.training.memory import BufferNeed
+from tfasr.training.train import train
 from tfasr.tta.costs import load_hardware
 
 # What `tfasr demo` asks of the other commands; the commands themselves are tested elsewhere.
@@ -219,10 +220,12 @@ def evaluate(*words: object) -> int:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Two copies of a run, which would score alike."""
+    """Two copies of a run, which score alike; the shards that it was trained on are gone."""
     folder = tmp_path_factory.mktemp("runs")
-    for name in ("first", "second"):
-        shutil.copytree(OLD / "run", folder / name)
+    shards = shutil.copytree(SHARDS, folder / "shards")
+    train(tones_experiment(epochs=4), shard_dir=shards, run_dir=folder / "first")
+    shutil.rmtree(shards)
+    shutil.copytree(folder / "first", folder / "second")
     return [folder / "first", folder / "second"]
 
 

@@ -94,6 +94,41 @@ def test_a_language_model_decides_between_words(transcribe, audio, tmp_path, cap
         assert capsys.readouterr().out == text + "\n"
 
 
+def test_hot_words_decide_between_words(transcribe, audio, tmp_path, capsys):
+    names = tmp_path / "names.txt"
+    names.write_text("ABD\t60\n", encoding="utf-8-sig")
+    # The run's decoder is greedy; hot words imply prefix beam search.
+    assert transcribe(audio / "one.wav", "--hot_words", names) == 0
+    assert capsys.readouterr().out == "abd ab\n"
+    (tmp_path / "words").write_text("abc\nab\n")
+    words = ["--decoder", "word_beam", "--lexicon", tmp_path / "words"]
+    assert transcribe(audio / "one.wav", *words) == 0
+    assert capsys.readouterr().out == "abc ab\n"
+    assert transcribe(audio / "one.wav", *words, "--hot_words", names) == 0
+    assert capsys.readouterr().out == "abd ab\n"
+    names.write_text("abc\nxyz\n")
+    assert transcribe(audio / "one.wav", "--hot_words", names) == 2
+    assert "Line 2" in capsys.readouterr().err
+    # Other hot words make another recogniser.
+    names.write_text("abc\n")
+    out = tmp_path / "out"
+    assert transcribe(audio / "one.wav", "--out", out, "--hot_words", names) == 0
+    assert transcribe(audio / "one.wav", "--out", out) == 2
+
+
+def test_subtitles_keep_the_limits_of_the_flags(transcribe, audio, tmp_path, capsys):
+    narrow = ["--format", "srt", "--subtitle_characters", 3, "--subtitle_lines", 1]
+    assert transcribe(audio / "one.wav", *narrow, "--subtitle_shortest_s", 0.1) == 0
+    said = capsys.readouterr().out
+    assert "\nabc\n\n2\n" in said
+    assert transcribe(audio / "one.wav", *narrow, "--subtitle_longest_s", 0.5) == 2
+    assert "--subtitle_longest_s must be at least" in capsys.readouterr().err
+    assert transcribe(audio / "one.wav", "--format", "vtt", "--out", tmp_path / "out") == 0
+    limits = ["--subtitle_lines", 1]  # results of other limits are never mixed
+    assert transcribe(audio / "two.wav", "--format", "vtt", "--out", tmp_path / "out", *limits) == 2
+    assert "subtitles differ" in capsys.readouterr().err
+
+
 def test_progress_is_drawn_on_a_terminal_that_is_guarded(exported_tones, audio):
     words = ("transcribe", str(audio), "--run_dir", str(exported_tones))
     status, written = on_terminal(*words, cwd=audio)

@@ -189,7 +189,9 @@ def test_nothing_is_said_of_what_is_missing_cut_or_endless(files, tmp_path):
 
 @given(st.data())
 @settings(deadline=None, max_examples=80)
-def test_damage_never_states_another_length_than_libsndfile(files, tmp_path_factory, data):
+def test_a_header_whose_length_is_wrong_is_noticed_when_the_file_is_read(
+    files, tmp_path_factory, data
+):
     source = data.draw(st.sampled_from(files))
     path = shutil.copy(source, tmp_path_factory.getbasetemp() / "damaged")
     content = bytearray(path.read_bytes())
@@ -201,6 +203,8 @@ def test_damage_never_states_another_length_than_libsndfile(files, tmp_path_fact
         return
     try:
         with opened_audio(path) as file:
-            assert stated == file.frames / file.samplerate
+            while len(file.read(10_000)):
+                pass
+            assert file.remark or stated == file.frames / file.samplerate
     except ValueError:  # what packing will say, where it is decoded
         assert stated > 0

@@ -11,6 +11,7 @@ import pytest
 import soundfile
 
 from tfasr.corpora.corpus import available_splits, read_split
+from tfasr.corpora.utterance import Segment
 from tfasr.errors import UsageError
 
 RATE_HZ = 16000
@@ -177,12 +178,14 @@ def test_lhotse_cuts_and_supervisions(tmp_path):
     assert rows("lhotse", tmp_path, "train", manifest=name) == [("s1", "ja", "anna")]
 
 
-def test_cuts_of_parts_and_damaged_lines_are_rejected(tmp_path):
+def test_cuts_of_parts_are_segments_and_damaged_lines_are_rejected(tmp_path):
     put(tmp_path / "wav" / "r1.wav", sound())
     content = [cut(), cut(id="c2", start=0.3, duration=0.2), cut(supervisions=[]), {"id": 1}]
     put(tmp_path / "train.jsonl", gzip.decompress(lines(*content)) + b"[1]\n{\n")
     found = read_split("lhotse", tmp_path, "train")
-    assert [utterance.id for utterance in found.utterances] == ["c1"]
-    details = [rejection.detail for rejection in found.rejections]
-    assert "a part" in details[0]
-    assert len(details) == 5
+    utterances = {utterance.id: utterance for utterance in found.utterances}
+    assert utterances["c1"].segment is None
+    assert utterances["c2"].segment == Segment(0.3, 0.5)
+    assert utterances["c2"].duration_s == pytest.approx(0.2)
+    assert len(utterances) == 2
+    assert len(found.rejections) == 4

@@ -12,7 +12,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.tones import BEFORE_FOLD
+from tests.tones import SHARDS, TONES_GIN
 from tfasr.alphabet import ENGLISH, Alphabet, clusters, is_punctuation, join_words, words
 from tfasr.cli import parse
 from tfasr.cli import run as run_command
@@ -20,7 +20,6 @@ from tfasr.data.alphabets import AlphabetConfig, make_alphabet
 from tfasr.data.packing import Packing
 from tfasr.data.shards import RECORD, ShardConfig, open_split
 from tfasr.errors import UsageError
-from tfasr.training.experiment import Experiment
 from tfasr.training.from_gin import load_config
 
 GERMAN = ["Grüß Gott, Welt!", "Über-Mut tut selten gut.", "Die Straße", "geht's dir gut?"] * 8
@@ -42,8 +41,8 @@ def test_english_is_the_alphabet_of_before():
 
 
 def test_kept_english_shards_are_those_that_would_be_packed_today():
-    split = open_split(BEFORE_FOLD / "shards", "train")
-    experiment = Experiment.load(BEFORE_FOLD / "run")
+    split = open_split(SHARDS, "train")
+    experiment = load_config(str(TONES_GIN)).experiment
     shards = ShardConfig(**split.index["packing"])
     content = Packing(Alphabet(), experiment.features, shards, experiment.model).content()
     assert content == {name: split.index[name] for name in content}

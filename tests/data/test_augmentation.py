@@ -63,15 +63,6 @@ def test_bands_leave_mfcc_alone_which_are_no_frequencies():
     assert not flags[:, 20:].any()
 
 
-def test_bands_over_all_features_are_those_of_0_1_0():
-    config = AugmentationConfig(frequency_masks=2, frequency_masks_over="all_features")
-    over_log_mel = AugmentationConfig(frequency_masks=2)
-    flags = [masked(config, [7, n], bins=20, mfcc=13) for n in range(50)]
-    # As if there had been 33 log-mel features.
-    np.testing.assert_array_equal(flags, [masked(over_log_mel, [7, n], bins=33) for n in range(50)])
-    assert np.any(flags, axis=(0, 1))[20:].any()
-
-
 def test_all_widths_and_places_occur():
     config = AugmentationConfig(time_masks=1, time_mask_frames=3, time_mask_fraction=1.0)
     seen = [masked(config, [5, n], frames=6, bins=1)[:, 0] for n in range(200)]

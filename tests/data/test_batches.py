@@ -191,26 +191,6 @@ def test_skip_leaves_exactly_the_remaining_batches(split, padding):
         assert_same(arrays(source.training(1, 2, skip=skip)), whole[skip:])
 
 
-def test_a_first_epoch_by_length_goes_from_short_to_long(split):
-    source = make_source(split, first_epoch_by_length=True)
-    first = arrays(source.training(1, 1))
-    padded = [batch["features"].shape[1] for batch in first]
-    assert padded == sorted(padded)
-    assert sorted(set(padded)) == source.boundaries
-    # The very utterances, all of them, and no smaller batches than an epoch of another order has.
-    usual = make_source(split)
-    assert sorted(sum(positions(first), [])) == list(range(UTTERANCES))
-    for boundary in source.boundaries:
-        sizes = [
-            [len(b["positions"]) for b in batches if b["features"].shape[1] == boundary]
-            for batches in (first, arrays(usual.training(1, 1)))
-        ]
-        assert sizes[0] == sizes[1]
-    assert positions(first) != positions(arrays(source.training(2, 1))), "a bucket is shuffled"
-    assert_same(arrays(source.training(1, 1, skip=3)), first[3:])
-    assert_same(arrays(source.training(1, 2)), arrays(usual.training(1, 2)))
-
-
 @PADDINGS
 def test_a_schedule_changes_the_size_of_batches_and_nothing_else(split, padding):
     growing = make_source(split, batch_size_schedule=[(2, 2), (4, 9)], **padding)
@@ -239,56 +219,6 @@ def test_a_schedule_is_in_order_and_says_each_epochs_batch_size(schedule, size):
         expected = dict(schedule).get(epoch, expected)
         assert told[epoch - 1] == expected
     assert set(told) <= set(pipeline.batch_sizes)
-
-
-def test_batches_of_equal_frames_hold_more_short_utterances_and_fewer_long_ones(split):
-    usual, equal = make_source(split), make_source(split, equal_frames=True)
-    batches = arrays(equal.training(1, 1))
-    assert sorted(sum(positions(batches), [])) == list(range(UTTERANCES))
-    largest = dict(zip(equal.boundaries, equal.batch_sizes(4), strict=True))
-    of_bucket = dict.fromkeys(equal.boundaries, 0)
-    for batch in batches:
-        rows, boundary, _ = batch["features"].shape
-        assert rows <= largest[boundary]
-        of_bucket[boundary] = max(of_bucket[boundary], rows)
-    sizes = list(largest.values())
-    assert sizes == sorted(sizes, reverse=True)
-    assert sizes[0] > 4 > sizes[-1] >= 1
-    # Where a bucket has enough utterances, its batches are full.
-    inside = np.searchsorted(equal.boundaries, split.frames)
-    for number, boundary in enumerate(equal.boundaries):
-        assert of_bucket[boundary] == min(largest[boundary], int((inside == number).sum()))
-    # About as many steps, and as many padded frames in each but the last of a bucket.
-    assert abs(len(batches) - len(arrays(usual.training(1, 1)))) <= len(equal.boundaries)
-    mean = np.asarray(equal.boundaries)[inside].mean()
-    for size, boundary in zip(sizes, equal.boundaries, strict=True):
-        assert size == 1 or abs(size * boundary - 4 * mean) <= boundary / 2 + 1e-6
-    assert_same(arrays(equal.training(1, 1, skip=3)), batches[3:])
-    # An evaluation has the same utterances, and no more frames at a time than twice training's.
-    evaluated = arrays(equal.evaluation())
-    kept, wanted = by_position(evaluated), by_position(arrays(usual.evaluation()))
-    assert kept.keys() == wanted.keys()
-    for position, features in wanted.items():
-        np.testing.assert_array_equal(kept[position], features)
-    for batch in evaluated:
-        rows, boundary, _ = batch["features"].shape
-        assert rows <= 2 * largest[boundary] + 1
-    shares = [positions(arrays(equal.training(1, 1, share=Share(rank, 2)))) for rank in (0, 1)]
-    assert set(sum(shares[0] + shares[1], [])) == set(range(UTTERANCES))
-
-
-@given(st.integers(1, 8), st.integers(1, 6))
-@settings(max_examples=20, deadline=None)
-def test_sizes_by_length_are_multiples_of_the_replicas(split, batch_size, replicas):
-    sizes = make_source(split, equal_frames=True).batch_sizes(batch_size * replicas, replicas)
-    assert all(size % replicas == 0 and size > 0 for size in sizes)
-
-
-def test_what_goes_by_length_needs_lengths_that_differ():
-    for more in ({"padding": "fixed"}, {"num_buckets": 1}):
-        for name in ("first_epoch_by_length", "equal_frames"):
-            with pytest.raises(ValueError, match=f"{name} must be False unless"):
-                PipelineConfig(**{name: True}, **more)
 
 
 @PADDINGS

@@ -13,6 +13,7 @@ from tfasr import cli
 from tfasr.data import packing as elsewhere
 from tfasr.data.packing import cluster_executor, completed
 from tfasr.errors import RunError, UsageError
+from tfasr.kit.files import PARTIAL_SUFFIX
 
 
 class Inline(concurrent.futures.Executor):
@@ -64,13 +65,13 @@ def test_an_executor_gives_the_bytes_of_this_process_and_nothing_else_stays(tmp_
     prepare_split(utterances[:5], tmp_path / "there", executor=Inline())
     # What a killed worker leaves, and a file whose name is only alike.
     for name in (
-        "train-00001.partial-0123456789abcdef",
-        "train-00000.json.partial-0123456789abcdef",
-        "train-00001.partial-mine",
+        f"train-00001{PARTIAL_SUFFIX}-0123456789abcdef",
+        f"train-00000.json{PARTIAL_SUFFIX}-0123456789abcdef",
+        f"train-00001{PARTIAL_SUFFIX}-mine",
     ):
         (folder / name).write_bytes(b"half")
     prepare_split(utterances, tmp_path / "there", executor=Inline())
-    (folder / "train-00001.partial-mine").unlink()
+    (folder / f"train-00001{PARTIAL_SUFFIX}-mine").unlink()
     assert contents(folder) == contents(tmp_path / "here" / "train")
 
 

@@ -21,9 +21,7 @@ def split(tmp_path_factory):
     return open_split(folder / "shards", "train")
 
 
-@pytest.mark.parametrize(
-    ("count", "epoch", "more"), [(3, 2, FIXED), (5, 2, {}), (2, 1, {"first_epoch_by_length": True})]
-)
+@pytest.mark.parametrize(("count", "epoch", "more"), [(3, 2, FIXED), (5, 2, {})])
 def test_the_shares_together_are_each_batch_in_the_same_order(split, count, epoch, more):
     # Of 22 utterances by fours there are rests, and five workers always have one without a row.
     changed = AugmentationConfig(time_masks=1, tempo_change=0.1)

@@ -74,9 +74,22 @@ def test_words_have_natural_logarithms_and_states_are_numbered_once(kenlm, arpa)
     assert (plain.weight, plain.word_bonus) == (1.0, 0.0)
 
 
-def test_words_that_the_model_does_not_know_are_named(kenlm, arpa):
-    with pytest.raises(ValueError, match=r"1 that are not: \['c'\]"):
-        KenlmModel(arpa).scorer(["a", "c"])
+def test_words_that_the_model_lacks_are_counted_and_scored_or_dropped(kenlm, arpa, caplog):
+    lexicon = ["a", "c", "bb", "déjà"]
+    assert KenlmModel(arpa).known_words(lexicon) == lexicon
+    assert "2 of the lexicon's 4 words" in caplog.text
+    assert "(c, déjà) and get the probability of its <unk>" in caplog.text
+    caplog.clear()
+    dropping = KenlmModel(arpa, unknown="drop")
+    assert dropping.known_words(lexicon) == ["a", "bb"]
+    assert "(c, déjà) and are dropped" in caplog.text
+    caplog.clear()
+    assert dropping.known_words(["bb", "a"]) == ["bb", "a"]
+    assert not caplog.text
+    with pytest.raises(ValueError, match="same letter case"):
+        dropping.known_words(["A", "BB"])
+    with pytest.raises(ValueError, match=r"one of \('score', 'drop'\)"):
+        KenlmModel(arpa, unknown="raise")
 
 
 @pytest.mark.parametrize(
@@ -100,8 +113,9 @@ def test_numbers_out_of_range_are_named(kenlm, arpa, numbers, name):
     ("content", "message"),
     [
         ("", "must not be empty"),
-        ("hello\n" + HEAD, r"must begin with \\data\\"),
-        ("\n\n\\data\\\n\n\\1-grams:\n", r"must begin with \\data\\"),
+        ("hello\n" * 2000 + HEAD, r"begins with \\data\\"),
+        ("hello", r"begins with \\data\\"),
+        ("\n\n\\data\\\n\n\\1-grams:\n", r"begins with \\data\\"),
         ("\\data\\\nngram 1=9999\n\\1-grams:\n", r"counts \[9999\]"),
         ("\\data\\\nngram 1=" + "9" * 30 + "\n\\1-grams:\n", r"counts \[999999999999999999\]"),
         ("\\data\\\nngram 1=8\nngram 2=4\n\nngram 3=1\n", r"38 bytes, which counts \[8, 4, 1\]"),

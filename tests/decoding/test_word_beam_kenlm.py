@@ -1,5 +1,6 @@
 """Word beam search with ARPA language models; needs the optional kenlm package."""
 
+import gzip
 import itertools
 import math
 
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfasr import Alphabet
-from tfasr.decoding.language_models import KenlmModel
+from tfasr.decoding.language_models import KenlmModel, NgramModel
 from tfasr.decoding.word_beam_search import WordBeamSearch
 
 kenlm = pytest.importorskip("kenlm", reason="kenlm, an optional extra, is not installed")
@@ -95,9 +96,81 @@ def test_a_beam_that_holds_everything_finds_the_best_sentence(
     assert found.text == text
 
 
-def test_words_unknown_to_the_model_are_named(arpa):
-    with pytest.raises(ValueError, match="'ba'"):
-        WordBeamSearch(ALPHABET, ["a", "ba"], 5, "kenlm", language_model=KenlmModel(arpa))
+def test_words_that_the_model_lacks_are_unknown_or_dropped(arpa):
+    words = ["a", "ba"]
+    scored = KenlmModel(arpa).scorer(words)
+    assert scored.score(-1, 1)[1] == pytest.approx(math.log(10) * (-1.5 - 0.3))  # as <unk>
+    sure = np.full((1, 2, 4), 1e-5, np.float32)
+    sure[0, [0, 1], [1, 0]] = 1 - 3e-5  # b, then a
+    texts = {}
+    for rule in ("score", "drop"):
+        model = KenlmModel(arpa, unknown=rule)
+        search = WordBeamSearch(ALPHABET, words, 5, "kenlm", language_model=model)
+        texts[rule] = search.decode(np.log(sure), np.array([2]))[0].text
+    assert texts == {"score": "ba", "drop": "a"}
+
+
+def log10_of(path, *words):
+    scorer = KenlmModel(path).scorer(list(words))
+    state, total = -1, 0.0
+    for index in range(len(words)):
+        state, factor = scorer.score(state, index)
+        total += factor
+    return (total + scorer.end(state)) / math.log(10)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        lambda text: gzip.compress(text.encode()),
+        lambda text: text.encode("utf-8-sig"),
+        lambda text: gzip.compress(text.encode("utf-8-sig")),
+        lambda text: text.encode("utf-16"),
+        lambda text: f"Made by a toolkit\r\n\r\n{text}".encode(),
+        lambda text: text.replace("\n", "\r\n").encode("utf-8-sig"),
+    ],
+)
+@pytest.mark.parametrize("name", ["model.arpa", "model.gz", "model"])
+def test_a_model_is_loaded_however_its_file_was_written(tmp_path, arpa, written, name):
+    path = tmp_path / "other" / name
+    path.parent.mkdir()
+    path.write_bytes(written(ARPA))
+    assert log10_of(path, "a", "b") == log10_of(arpa, "a", "b") == pytest.approx(-0.6)
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+@pytest.mark.parametrize("texts", [["one"], ["one two", "two", "one two one"], ["ç ñ", "ñ ñ"]])
+def test_what_ngram_writes_is_loaded_with_the_probabilities_it_estimated(tmp_path, order, texts):
+    model = NgramModel(texts, order)
+    path = tmp_path / "own.arpa"
+    model.write(path)
+    words = sorted({word for text in texts for word in text.split()})
+    sentence = (*words, "</s>")
+    expected = sum(
+        math.log10(model.probability(("<s>", *sentence[: n + 1]))) for n in range(len(sentence))
+    )
+    assert log10_of(path, *words) == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_a_model_of_single_words_from_another_program_is_loaded(tmp_path, compress):
+    # Factors for backing off, which such a model can't use, and words in no order.
+    text = (
+        "\\data\\\nngram 1=5\n\n\\1-grams:\n-99\t<s>\t-0.3\n-0.5\tab\t-0.2\n-0.7\t</s>\n"
+        "-1.0\t<unk>\n-0.6\ta\t-0.1\n\n\\end\\\n"
+    )
+    path = tmp_path / "model"
+    path.write_bytes(gzip.compress(text.encode()) if compress else text.encode())
+    assert log10_of(path, "ab", "a") == pytest.approx(-0.5 - 0.6 - 0.7)
+    assert log10_of(path, "a", "never", "ab") == pytest.approx(-0.6 - 1.0 - 0.5 - 0.7)
+
+
+def test_a_binary_file_of_another_version_names_the_command_that_makes_it_again(tmp_path):
+    path = tmp_path / "model.bin"
+    for rest in (b"\0" * 200, b""):
+        path.write_bytes(b"mmap lm http://kheafield.com/code format version 4\n\0" + rest)
+        with pytest.raises(ValueError, match=r"build_binary MODEL\.arpa MODEL\.bin"):
+            KenlmModel(path)
 
 
 @pytest.mark.parametrize(
@@ -105,6 +178,7 @@ def test_words_unknown_to_the_model_are_named(arpa):
     [
         ("", "empty"),
         ("hello\n", "data"),
+        (ARPA.replace("\t", " "), "sound ARPA"),
         (ARPA[: len(ARPA) // 2], "sound ARPA"),
         (ARPA.replace("-0.5", "zero"), "sound ARPA"),
         (ARPA.replace("ngram 2=4", "ngram 2=400000000000"), "counts"),

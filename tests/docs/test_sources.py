@@ -1,5 +1,6 @@
 """docs/sources.md: its commands run, and every row that is done has a test that exists."""
 
+import ast
 import csv
 import json
 import re
@@ -107,6 +108,23 @@ def test_every_check_exists_and_is_used():
         assert re.search(rf"^def {test}\(", path.read_text(), re.MULTILINE), (code, path, test)
     used = {code for row in ROWS for code in row[3].split(", ")}
     assert used - {"—"} == CHECKS.keys()
+
+
+def may_be_skipped(path, test):
+    """Whether a test is left out of `make test`, or skips for lack of a package or of data."""
+    text = path.read_text(encoding="utf-8")
+    (function,) = (node for node in ast.parse(text).body if getattr(node, "name", "") == test)
+    first = min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)])
+    itself = "\n".join(text.splitlines()[first - 1 : function.end_lineno])
+    return "import tensorflow_io" in text or bool(
+        re.search(r"pytest\.skip|importorskip|mark\.long|\bsource\(", itself)
+    )
+
+
+def test_checks_that_may_be_skipped_are_named_with_what_they_need():
+    page = (ROOT / "docs" / "sources_checks.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"\b[A-Z]\d+\b", page.partition("| code")[0]))
+    assert {code for code, where in CHECKS.items() if may_be_skipped(*where)} == named
 
 
 def test_pictures_and_pages_that_are_named_exist():

@@ -96,7 +96,7 @@ def check_converted(config) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("separable convolutions", "conformer"),
+        *("separable convolutions", "conformer", "conformer without subsampling"),
         pytest.param("lstm both ways", marks=pytest.mark.long),
         pytest.param("deep speech 2", marks=pytest.mark.long),
     ],

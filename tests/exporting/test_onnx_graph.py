@@ -1,4 +1,4 @@
-"""Graphs in ONNX compute what Keras computes, for every kind that has one."""
+"""Graphs in ONNX compute what Keras computes, for every family that has one."""
 
 import keras
 import numpy as np
@@ -33,14 +33,14 @@ CONFIGS = {
         conv_filters=5, num_gru_layers=1, gru_units=4, conv_stride=5, bidirectional=True
     ),
     "separable convolutions": SeparableConvConfig(
-        filters=(4, 6), kernels=(3, 4), repeats=2, stride=3, first_kernel=5,
-        last_filters=(5, 7), last_kernel=4, last_dilation=2,
+        filters=(4, 6), kernels=(3, 4), repeats=2, first_kernel=5,
+        last_filters=(5, 7), last_kernel=4,
     ),
     "conformer": ConformerConfig(
-        width=8, num_blocks=2, num_heads=2, expansion=2, conv_kernel=4, subsampling=2
+        width=8, num_blocks=2, num_heads=2, conv_kernel=4, subsampling=2
     ),
     "conformer without subsampling": ConformerConfig(
-        width=8, num_blocks=1, num_heads=4, expansion=2, conv_kernel=5, subsampling=0
+        width=8, num_blocks=1, num_heads=4, conv_kernel=5, subsampling=0
     ),
     "deep speech 2": DeepSpeech2Config(
         conv_filters=3, num_recurrent_layers=2, units=5, clip=1.5, num_bins=BINS
@@ -71,7 +71,7 @@ def log_softmax(logits) -> np.ndarray:
     return keras.ops.convert_to_numpy(keras.ops.log_softmax(logits, axis=-1))
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", [n for n, c in CONFIGS.items() if model_name(c) in WRITERS])
 def test_a_graph_says_what_the_model_says(name):
     config = CONFIGS[name]
     model = made(config)

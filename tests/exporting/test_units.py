@@ -8,13 +8,13 @@ import pytest
 import tensorflow as tf
 
 from tests.recognising.spoken_tones import sentence, spoken, write_wav
+from tests.tones import TONES_GIN
 from tfasr.alphabet import Alphabet
 from tfasr.cli import parse, run
 from tfasr.decoding.decoder import ctc_log_probs
 from tfasr.training.trained import open_trained
 from tfasr.tta.run import load_run
 
-TONES = Path(__file__).parents[1] / "data_before_fold" / "tones.gin"
 pytest.importorskip("sentencepiece", reason="needs pip install 'tfasr[units]'")
 
 
@@ -36,11 +36,12 @@ def folder(tmp_path_factory) -> Path:
     whole = "FeatureConfig.normalisation = 'corpus'"  # as streams need
     tfasr(
         *("prepare", "--corpus", "tsv", "--corpus_dir", folder, "--shard_dir", folder / "shards"),
-        *("--gin_file", TONES, "--gin_binding", whole, "--alphabet", "auto", "--units", 12, "-q"),
+        *("--gin_file", TONES_GIN, "--gin_binding", whole),
+        *("--alphabet", "auto", "--units", 12, "-q"),
     )
     tfasr(
         *("train", "--shard_dir", folder / "shards", "--run_dir", folder / "run", "-q"),
-        *("--gin_file", TONES, "--gin_binding", whole),
+        *("--gin_file", TONES_GIN, "--gin_binding", whole),
         *("--gin_binding", "Adam.learning_rate = 0.03"),
         *("--gin_binding", "AcousticModelConfig.num_lstm_layers = 2"),
         *("--gin_binding", "TrainingConfig.intermediate_loss_weight = 0.3"),

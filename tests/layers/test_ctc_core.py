@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.training.ctc_reference import by_all_paths, by_logarithms
@@ -61,10 +61,12 @@ def test_it_is_the_sum_over_all_paths(data):
     sizes=st.tuples(*(st.integers(1, n) for n in (6, 60))),
     classes=st.integers(2, 70),
     most_labels=st.integers(1, 40),
-    scale=st.sampled_from([0.1, 2.0, 40.0, 1000.0]),
+    scale=st.sampled_from([0.1, 2.0, 40.0, 1000.0, 1e5]),
     threads=st.integers(1, 5),
     seed=st.integers(0, 1000),
 )
+# A path that doesn't exist, with probabilities of exactly 1: it once cost 3.7e8.
+@example(sizes=(2, 2), classes=2, most_labels=2, scale=40.0, threads=1, seed=2)
 def test_every_instruction_set_is_as_exact_as_float64(
     sizes, classes, most_labels, scale, threads, seed
 ):
@@ -75,6 +77,29 @@ def test_every_instruction_set_is_as_exact_as_float64(
         np.testing.assert_allclose(losses, expected[0], rtol=1e-5, atol=1e-4)
         # A logit of 1000 has an error of 6e-5 in float32, and so have logarithms of probabilities.
         np.testing.assert_allclose(gradient, expected[1], atol=1e-5 + 1e-6 * scale)
+
+
+@pytest.mark.parametrize("gap", [0.0, 1.0, 80.0, 1000.0, 1e5, 1e8, 1e30])
+@pytest.mark.parametrize("labels", [[0, 0], [1, 1, 0], [0, 1, 1, 1], [1] * 20])
+def test_labels_without_a_path_cost_infinity_however_certain_the_frames_are(labels, gap):
+    needed = len(labels) + sum(a == b for a, b in itertools.pairwise(labels))
+    arrays = np.array([labels], "int32"), np.array([len(labels)], "int32")
+    for frames in range(len(labels), needed + 1):
+        # Each frame is certain of a label; the last frames of the blank.
+        logits = np.zeros((1, frames, 3), "float32")
+        for t in range(frames):
+            logits[0, t, labels[t] if t < len(labels) else 2] = gap
+        for name in core.instruction_sets():
+            (loss,), gradient = core.ctc(
+                logits, np.array([frames], "int32"), *arrays, threads=1, instruction_set=name
+            )
+            if frames < needed:
+                assert loss == np.inf
+                assert not gradient.any()
+            elif gap <= 1e5:
+                expected = by_logarithms(logits[0], labels)
+                np.testing.assert_allclose(loss, expected[0], rtol=1e-5)
+                np.testing.assert_allclose(gradient[0], expected[1], atol=1e-5)
 
 
 def test_long_utterances_keep_the_gradients_digits():

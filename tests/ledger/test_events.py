@@ -192,10 +192,10 @@ def test_a_process_without_an_event_gives_no_sign_of_life(tmp_path):
 
 def chained(lines):
     """Returns lines with the hashes that the ledger's documentation describes."""
-    head, result = hashlib.blake2b(b"", digest_size=8).hexdigest(), []
+    head, result = hashlib.blake2b(b"", digest_size=16).hexdigest(), []
     for line in lines:
         text = line.rpartition(b',"chain":')[0] or line[:-1]
-        head = hashlib.blake2b(head.encode() + text, digest_size=8).hexdigest()
+        head = hashlib.blake2b(head.encode() + text, digest_size=16).hexdigest()
         result.append(text + f',"chain":"{head}"}}'.encode())
     return b"\n".join(result) + b"\n"
 
@@ -254,6 +254,8 @@ def test_every_single_byte_is_looked_at(written):
                 named = [f"Line {line} ", *(["Line 2 ", "version 3"] if line == 1 else [])]
                 assert any(text in str(error) for text in named)  # noqa: PT017
                 continue
+            if (place + 1) % 512 == 0 and content[place - 1 : place] == b"\n":
+                continue  # a disk may lose such a line's first sector: the file is cut there
             # What a crash may leave: the last line has no end, or ends in zeros.
             assert line == 8
             assert (ledger.cut, [event["key"] for event in ledger.events]) == (True, keys[:-1])

@@ -328,6 +328,32 @@ def test_a_process_counts_from_its_creation_but_not_from_before_its_predecessors
     assert at(ledger.events, "session_start") == [0.0, began_s]
 
 
+@settings(deadline=None, max_examples=60)
+@given(
+    back_s=st.floats(0, 1e6),
+    age_s=st.floats(0, 60),
+    alive_s=st.floats(0, 5),
+    with_mono=st.booleans(),
+)
+def test_a_wall_clock_set_back_between_sessions_takes_no_time_away(
+    back_s, age_s, alive_s, with_mono
+):
+    def events(back_s):
+        ledger = LedgerBuilder(with_mono=with_mono).begin().step(2)
+        ledger.resume(down_s=100, alive_s=alive_s, from_step=None).step(3)
+        for event in ledger.events[-6:]:
+            event["time_ms"] -= back_s * 1000
+        assert ledger.events[-6]["key"] == "session_start"
+        ledger.events[-6]["metadata"]["process_age_s"] = age_s
+        return ledger.events
+
+    # Set back to before the first process's last event: that the two didn't overlap is all one
+    # can know.
+    right, found = Timeline(events(0)), Timeline(events(102 + alive_s + back_s))
+    assert found.wall_s == pytest.approx(right.wall_s, abs=2e-3)
+    assert found.wall_s == pytest.approx(2 + alive_s + age_s + 3, abs=2e-3)
+
+
 def test_the_first_process_counts_from_its_creation():
     ledger = LedgerBuilder().begin(init_s=1).step(2)
     ledger.events[0]["metadata"]["process_age_s"] = 4.25

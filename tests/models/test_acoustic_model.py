@@ -183,6 +183,14 @@ def test_a_mask_reaches_the_lstms_only_where_they_run_backwards(
     assert bidirectional or getattr(logits, "_keras_mask", None) is None
 
 
+def test_no_activation_stands_between_lstms():
+    model = make(num_lstm_layers=2)
+    features, lengths = make_batch()
+    first, second = model.encodings(features, lengths, training=False)
+    by_hand = model.normalisations[2](model.recurrent[1](first), training=False)
+    np.testing.assert_allclose(second, by_hand, atol=1e-6)
+
+
 def test_bidirectional_outputs_are_of_both_directions():
     model = make(bidirectional=True, batch_normalisation=False, num_lstm_layers=1)
     assert model.classifier.kernel.shape == (8, 7)
@@ -197,6 +205,7 @@ def test_mixed_precision_ends_in_float32():
     assert keras.backend.standardize_dtype(model.classifier.kernel.dtype) == "float32"
     assert model.recurrent[0].compute_dtype == "bfloat16"
     exact = make()(features, lengths)
+    # Logits of about 1 from layers that round to 8 bits each.
     np.testing.assert_allclose(logits, exact, atol=0.1)
 
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tests.models.families import CLASSES, FEATURES, LENGTHS, SIZES, batch, built, config, logits
 from tfasr.errors import UsageError
 from tfasr.models.model import MODELS, can_stream, estimated_step_bytes, model_flops
-from tfasr.models.recurrent import add_to_blank_bias, zero_output_layer
+from tfasr.models.recurrent import zero_output_layer
 
 # TensorFlow 2.21 under numpy 2.4, wherever Keras turns a variable into an array.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -49,16 +49,6 @@ def test_other_backends_answer_the_same(models, backend, tmp_path):
         np.testing.assert_allclose(found[name], logits(model, *batch()), rtol=1e-3, atol=1e-4)
 
 
-def test_the_blanks_bias_is_raised_in_every_family(models, name):
-    model = models[name]
-    before = logits(model, *batch())
-    add_to_blank_bias(model, 1.5)
-    after = logits(model, *batch())
-    add_to_blank_bias(model, -1.5)
-    expected = np.broadcast_to([0] * (CLASSES - 1) + [1.5], after.shape)
-    np.testing.assert_allclose(after - before, expected, atol=1e-5)
-
-
 def test_a_model_must_name_its_last_layer_before_its_weights_are_changed():
     class Unnamed(keras.Sequential):
         classifier = keras.layers.Dense(3)
@@ -67,8 +57,8 @@ def test_a_model_must_name_its_last_layer_before_its_weights_are_changed():
         def output_layer(self):
             return self.layers[-1]
 
-    with pytest.raises(UsageError, match=r"bias = -1.0 .*Unnamed.*output_layer\(\)"):
-        add_to_blank_bias(Unnamed([keras.layers.Dense(3)]), -1.0)
+    with pytest.raises(UsageError, match=r"= True .*Unnamed.*output_layer\(\)"):
+        zero_output_layer(Unnamed([keras.layers.Dense(3)]))
     with pytest.raises(UsageError, match=r"zero_output_layer = True .*Received: a ReLU"):
         zero_output_layer(Named([keras.layers.ReLU()]))
     model = Named([keras.Input((2,)), keras.layers.Dense(3)])
@@ -150,10 +140,10 @@ def products(operation) -> int:
 
 
 @pytest.mark.parametrize("name", ["separable_conv", "conformer"])
-def test_operations_are_those_of_the_graph(name):
+def test_operations_are_those_of_the_graph(name, monkeypatch):
     # A dilated convolution pads its frames to a multiple of the dilation, and multiplies them.
-    more = {"last_dilation": 1} if name == "separable_conv" else {}
-    small = type(config(name))(**{**SIZES[name], **more})
+    monkeypatch.setattr("tfasr.models.separable_conv._LAST_DILATION", 1)
+    small = type(config(name))(**SIZES[name])
     model = small.make(FEATURES, CLASSES, seed=0, dtype=None)
     model.build((None, None, FEATURES))
     shapes = [tf.TensorSpec((1, 41, FEATURES)), tf.TensorSpec((1,), tf.int32)]

@@ -135,8 +135,6 @@ def test_a_config_is_written_and_read_back_with_its_model():
         assert source["module"] == type(config).__module__
         values = {name: getattr(config, name) for name in type(config).__dataclass_fields__}
         assert model_from_json(source, values) == config
-    # What tfasr 0.1.0 wrote names no model.
-    assert model_from_json(None, {"lstm_units": 9}) == AcousticModelConfig(lstm_units=9)
 
 
 def test_a_model_whose_module_is_not_imported_is_named_with_the_remedy():
@@ -151,7 +149,7 @@ def test_a_model_whose_module_is_not_imported_is_named_with_the_remedy():
 
 def test_fields_that_the_model_no_longer_has_are_named():
     with pytest.raises(UsageError, match="'acoustic_model'.*gru_units"):
-        model_from_json(None, {"gru_units": 9})
+        model_from_json({"name": "acoustic_model"}, {"gru_units": 9})
 
 
 def test_a_method_in_the_place_of_a_property_is_refused():

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from tests.tones import BEFORE_FOLD, OLD
+from tests.tones import SHARDS, TONES_GIN
 from tfasr.kit import registry
 from tfasr.ledger.events import read_events
 from tfasr.training.checkpoint import read_state
@@ -40,14 +40,14 @@ REPLACED = f"path = {FIRST}; content = path.read_bytes(); path.unlink(); path.wr
 
 
 def words(shards, run_dir, *more):
-    named = ["--gin_file", OLD / "tones.gin", "--shard_dir", shards, "--run_dir", run_dir]
+    named = ["--gin_file", TONES_GIN, "--shard_dir", shards, "--run_dir", run_dir]
     bindings = ["TrainingConfig.epochs = 2", "TrainingConfig.sentences_every_steps = 2"]
     return ["train", *named, *(w for b in bindings for w in ("--gin_binding", b)), *more]
 
 
 @pytest.fixture
 def shards(tmp_path) -> Path:
-    return Path(shutil.copytree(BEFORE_FOLD / "shards", tmp_path / "shards"))
+    return Path(shutil.copytree(SHARDS, tmp_path / "shards"))
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import pytest
 from tests.reliability.conftest import TINY
 from tfasr import cli
 from tfasr.errors import RunError, UsageError, explained
-from tfasr.kit.files import locked, make_folder, whole_file, write_whole
+from tfasr.kit.files import PARTIAL_SUFFIX, locked, make_folder, whole_file, write_whole
 from tfasr.ledger.events import Ledger, last_value, read_events
 from tfasr.training.checkpoint import TrainingState, save_checkpoint
 from tfasr.tta.run import load_run
@@ -293,7 +293,7 @@ def test_first_the_ledger_then_the_checkpoint_then_older_ones_go(
         name = operations[number][1]
         assert operations[number - 2 : number + 2] == [
             ("sync", "run/events.jsonl"),
-            ("sync", f"{name}.partial"),
+            ("sync", f"{name}{PARTIAL_SUFFIX}"),
             ("rename", name),
             ("sync", "run/checkpoints"),
         ]

@@ -211,25 +211,6 @@ def test_weights_that_are_no_numbers_are_scored_with_a_word(tfasr, run_dir):
     assert "best.npz holds weights that are not finite" in ended.err
 
 
-def test_shards_of_an_older_tfasr_are_scored_with_a_word(tfasr, run_dir, shards):
-    folder = shards / "validation"
-    index = json.loads((folder / "index.json").read_text())
-    for name in ("index_sha256", "manifest_sha256"):
-        del index[name]
-    for shard in index["shards"]:
-        del shard["sha256"]
-    (folder / "index.json").write_text(json.dumps(index))
-    manifest = folder / "manifest.jsonl"
-    lines = [json.loads(line) for line in manifest.read_text().splitlines()]
-    for line in lines:
-        del line["content"]
-    manifest.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    words = ("--run_dir", run_dir, "--shard_dir", shards, "--split", "validation")
-    ended = tfasr("evaluate", *words)
-    assert ended.status == 0, ended.err
-    assert "prepared by an older tfasr, without hashes" in ended.err
-
-
 # CSV whose cells come from files that nobody vouches for.
 
 

@@ -2,7 +2,6 @@
 
 import ast
 import json
-import logging
 import re
 import resource
 import shutil
@@ -18,7 +17,7 @@ from tests.reports.conftest import ledger_of
 from tests.tta.ledger_builder import LedgerBuilder
 from tfasr.display.table import WRITERS
 from tfasr.kit import registry
-from tfasr.kit.files import locked
+from tfasr.kit.files import PARTIAL_SUFFIX, locked
 from tfasr.ledger.events import read_events
 from tfasr.reports.figures.registry import FIGURES
 from tfasr.telemetry.compiled import layers_instruction_set
@@ -80,17 +79,6 @@ def test_only_the_plans_own_files_are_removed_and_a_foreign_shards_name_is_not_t
     (folder / "train-00003.tfrecord").write_text("mine")
     smallest = ("--gin_binding", "ShardConfig.utterances_per_shard = 1")
     refused(*prepare(corpus, shard_dir, *smallest), keeps=shard_dir, names=("train-00003.tfre",))
-
-
-def test_a_plan_of_an_older_tfasr_is_taken_up(tfasr, corpus, tmp_path):
-    shard_dir = tmp_path / "shards"
-    folder = shard_dir / "train"
-    assert tfasr(*prepare(corpus, shard_dir)).status == 0
-    whole = snapshot(folder)
-    (folder / "plan.json").write_text("0" * 64)
-    (folder / "train-00007.tfrecord").write_text("of the older plan")
-    assert tfasr(*prepare(corpus, shard_dir)).status == 0
-    assert snapshot(folder) == whole
 
 
 def test_the_second_of_two_prepares_gets_one_line(refused, corpus, tmp_path):
@@ -425,7 +413,7 @@ def test_damaged_checkpoints_are_set_aside_and_nothing_newer_is_pruned(
         assert begun["resumed_from_step"] == steps[0 if kept == "one" else 1]
     assert f"{saved[1].name} cannot be read" in ended.err
     assert (folder / f"{saved[1].name}.damaged").exists()
-    assert not list(folder.glob("*.partial"))
+    assert not list(folder.glob(f"*{PARTIAL_SUFFIX}"))
     # The best is of the last step: only its evaluation is repeated, and nothing new is written.
     assert saved[1].exists() == (kept != "best")
 
@@ -440,24 +428,6 @@ def test_a_best_checkpoint_that_stays_the_best_leaves_no_part(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["best.npz", path.name]
 
 
-def test_a_run_of_an_older_tfasr_is_resumed_with_a_word(run_dir, caplog):
-    from tfasr.training.from_gin import load_config
-    from tfasr.training.run_folder import own_run_folder
-
-    unfinished(run_dir)
-    path = run_dir / "events.jsonl"
-    events = [event for event in read_events(run_dir) if event["key"] != "shards"]
-    del events[0]["value"]["ledger_format"]
-    path.write_text("".join(json.dumps(event) + "\n" for event in events))
-    experiment = load_config(str(TINY), ["TrainingConfig.epochs = 1"]).experiment
-    with (
-        caplog.at_level(logging.WARNING),
-        own_run_folder(run_dir, experiment, {"train": "a"}, resume=True) as claim,
-    ):
-        assert claim.session == 1
-    assert "recorded no hash of its shards" in caplog.text
-
-
 def test_a_checkpoint_that_finds_no_room_ends_the_run_in_one_message(tfasr, shards, tmp_path):
     run_dir = tmp_path / "run"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -469,7 +439,7 @@ def test_a_checkpoint_that_finds_no_room_ends_the_run_in_one_message(tfasr, shar
     assert ended.status == 1
     assert "Traceback" not in ended.err
     assert f"could not be written into {run_dir}" in ended.err
-    assert not list(run_dir.rglob("*.partial"))
+    assert not list(run_dir.rglob(f"*{PARTIAL_SUFFIX}"))
     stop = read_events(run_dir)[-1]
     assert (stop["key"], stop["metadata"]["status"]) == ("run_stop", "aborted")
 

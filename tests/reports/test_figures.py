@@ -171,7 +171,8 @@ def test_over_the_wall_clock_an_evaluation_is_a_dip(tmp_path):
             ledger.step(1.0, epoch=epoch)
         ledger.evaluate(epoch, 0.5, forward_s=6, decode_s=4).event("epoch_stop", epoch_num=epoch)
     report = analysed(ledger.end().write(tmp_path / "run"))
-    (line,) = marks(chart(report, "throughput_wall").panels, Line)
+    drawn = chart(report, "throughput_wall")
+    (line,) = marks(drawn.panels, Line)
     # 40 bins of 4 s; of each 40 s, the last 10 s evaluate.
     assert line.y.size == 40
     assert line.y.max() == pytest.approx(4, rel=0.01)
@@ -179,9 +180,33 @@ def test_over_the_wall_clock_an_evaluation_is_a_dip(tmp_path):
     seconds = 60 * np.diff(line.x)[0]
     assert seconds * line.y.sum() == pytest.approx(4 * 120, rel=0.01)
     assert 60 * line.x[np.flatnonzero(line.y == 0)[0]] == pytest.approx(34, abs=0.5)
+    assert "throughput falls by: run 100 % (mean of 4 s)" in drawn.caption
     # The steady one does not see it.
     (steady,) = marks(chart(report, "throughput").panels, Line)
     assert np.nanmin(steady.y) == pytest.approx(4)
+
+
+@pytest.mark.parametrize(("evaluation_s", "fall"), [(1.0, 33), (1.5, 50)])
+def test_the_fall_at_an_evaluation_is_that_of_the_point_that_holds_it(tmp_path, evaluation_s, fall):
+    """The paper's Figure 9 falls by 30 to 50 %, as its points average longer than a swap takes."""
+    ledger = LedgerBuilder().begin()
+    for epoch in range(1, 6):
+        # A cycle of 6 s: points of 3 s, of which every second one holds an evaluation.
+        steps_s = 6 - evaluation_s
+        for _ in range(6):
+            ledger.step(steps_s / 6, epoch=epoch)
+        ledger.evaluate(epoch, 0.5, forward_s=evaluation_s)
+        ledger.event("epoch_stop", epoch_num=epoch)
+    drawn = chart(analysed(ledger.end().write(tmp_path / "run")), "throughput_wall")
+    assert f"throughput falls by: run {fall} % (mean of 3 s)" in drawn.caption
+
+
+def test_a_run_that_never_evaluates_has_no_fall(tmp_path):
+    ledger = LedgerBuilder().begin()
+    for _ in range(9):
+        ledger.step(1.0)
+    report = analysed(ledger.end().write(tmp_path / "run"))
+    assert report.runs[0].series.fall_at_evaluations is None
 
 
 def test_a_loss_of_lost_steps_is_not_drawn(tmp_path):

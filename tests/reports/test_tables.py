@@ -168,6 +168,28 @@ def test_a_price_turns_minutes_into_dollars(small, large, tmp_path):
     assert "150 %" in text.split("Cost and energy")[1]
 
 
+def test_dollars_are_a_lower_bound_where_electricity_is_unknown_for_a_while(small, tmp_path):
+    start = json.loads((small / "events.jsonl").read_text().splitlines()[0])
+    began_ms, mono_s = start["time_ms"], start["metadata"]["mono_s"]
+    rows = [
+        f"{began_ms + 1000 * at},0,{mono_s + at},package-0,{20 * at},262143.32885"
+        for at in range(2, 13)
+    ]
+    (small / "energy.csv").write_text("\n".join([",".join(ENERGY_COLUMNS), *rows]) + "\n")
+    prices = {"price_usd_per_hour": 450.0, "electricity_usd_per_kwh": 3600.0}
+    machine = hardware_file(tmp_path, name="m.gin", **prices)
+    (row,) = rows_of(small, hardware=[machine])
+    assert row["energy_unknown_s"] == pytest.approx(2)
+    assert row["energy_is"] == "at least"
+    assert row["cost_usd"] == pytest.approx(1 + 0.12)
+    text = report_report([small], hardware=[machine])
+    assert "> 1.12" in text
+    assert "> 0.12" in text
+    assert "the energy of 2.0 s is unknown and not included (init 2.0 s)" in " ".join(text.split())
+    rented = hardware_file(tmp_path, name="r.gin", price_usd_per_hour=450.0)
+    assert "> 1" not in report_report([small], hardware=[rented]).split("USD")[1]
+
+
 def test_each_run_may_have_its_own_machine(small, large, tmp_path):
     dear = hardware_file(tmp_path, "dear.gin", price_usd_per_hour=900.0)
     rows = rows_of(small, large, hardware=[f"large={dear}"], price_usd_per_hour=None)

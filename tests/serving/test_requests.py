@@ -113,6 +113,29 @@ def test_clients_of_openai_get_their_shapes(server, tmp_path):
     assert [word["word"] for word in verbose["words"]] == ["abc", "da"]
     assert [part["text"] for part in verbose["segments"]] == ["abc da"]
     assert verbose["segments"][0]["end"] == verbose["words"][-1]["end"] > 0
+    # All fields of TranscriptionVerbose and TranscriptionSegment in OpenAI's client for Python.
+    assert {"duration", "language", "text", "segments", "usage", "words"} <= verbose.keys()
+    (segment,) = verbose["segments"]
+    assert segment.keys() == {
+        *("id", "seek", "start", "end", "text", "tokens", "temperature"),
+        *("avg_logprob", "compression_ratio", "no_speech_prob"),
+    }
+    assert segment["seek"] == pytest.approx(100 * segment["start"], abs=0.5)
+    assert -1 < segment["avg_logprob"] < 0 < segment["compression_ratio"] < 2
+    assert verbose["usage"]["seconds"] >= verbose["duration"]
+
+
+def test_the_model_is_listed_as_clients_of_openai_expect(server):
+    status, _, text = ask(server, "GET", "v1/models")
+    listed = json.loads(text)
+    assert (status, listed["object"]) == (200, "list")
+    (model,) = listed["data"]
+    assert model.keys() == {"id", "object", "created", "owned_by"}
+    assert model["object"] == "model"
+    assert isinstance(model["created"], int)
+    assert json.loads(ask(server, "GET", f"v1/models/{model['id']}")[2]) == model
+    status, _, text = ask(server, "GET", "v1/models/whisper-1")
+    assert (status, json.loads(text)["error"]["type"]) == (404, "invalid_request_error")
 
 
 def test_errors_have_openais_shape_and_the_servers_bounds(server):

@@ -1,7 +1,8 @@
 """Small studies as people run them: left alone, killed, interrupted, extended.
 
-``python -m tests.studies.races FOLDER`` makes them with real processes, some minutes each, and
-writes the archives of tests/data_records/studies.
+``python -m tests.studies.races FOLDER [NAME ...]`` makes them with real processes, some minutes
+each, and writes the archives of tests/data_records/studies. The name "faster" is the race whose
+submission is in tests/data_records/faster.
 """
 
 import os
@@ -102,8 +103,20 @@ def unpack(archive: Path, folder: Path) -> Path:
     return folder
 
 
+def race(folder: Path) -> None:
+    """Races the tones' challenger against their baseline, and keeps the submission."""
+    command = [sys.executable, "-m", "tfasr.cli", "record", "tones", "--records", str(RECORDS)]
+    command += ["--gin_file", str(RECORDS / "tones" / "challenger.gin"), "--shard_dir", str(SHARDS)]
+    subprocess.run([*command, "--run_dir", str(folder)], check=True)
+    shutil.rmtree(RECORDS / "faster", ignore_errors=True)
+    shutil.copytree(folder / "submission", RECORDS / "faster")
+
+
 if __name__ == "__main__":
-    for name in sys.argv[2:] or KINDS:
+    for name in sys.argv[2:] or [*KINDS, "faster"]:
+        if name == "faster":
+            race(Path(sys.argv[1], name))
+            continue
         KINDS[name](Path(sys.argv[1], name))
         archive = RECORDS / "studies" / f"{name}.tar.xz"
         archive.parent.mkdir(exist_ok=True)

@@ -11,18 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.tones import SHARDS
+from tests.tones import SHARDS, TONES_GIN
 
 pytestmark = pytest.mark.long
 
-TONES = Path(__file__).parents[1] / "data_0_1_0" / "tones.gin"
 STUDY = f"""\
 StudyConfig.experiments = ('two', 'four')
 StudyConfig.final_splits = ('validation',)
 StudyConfig.final_beam_width = 4
 StudyConfig.beam_widths = (1, 4)
 StudyConfig.published = 'paper'
-ExperimentConfig.gin_files = ({str(TONES)!r},)
+ExperimentConfig.gin_files = ({str(TONES_GIN)!r},)
 ExperimentConfig.published_table = 'Table 4'
 two/ExperimentConfig.bindings = (
     'PipelineConfig.global_batch_size = 2', 'TrainingConfig.epochs = 4',

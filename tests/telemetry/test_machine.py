@@ -17,6 +17,7 @@ from tfasr.telemetry.compiled import (
     require_extensions,
     warn_of_missing_extensions,
 )
+from tfasr.telemetry.host import TakenNow
 from tfasr.telemetry.machine import describe_host, describe_processor, process_age_s
 from tfasr.telemetry.system import describe_gpus, describe_system, nvidia_devices
 
@@ -282,16 +283,20 @@ def test_what_is_not_known_of_a_machine_is_empty_and_what_is_not_there_said(
 
 def test_advice_names_what_makes_clocks_dishonest(monkeypatch, server):
     made_nvml(monkeypatch)
-    monkeypatch.setattr("os.getloadavg", lambda: (7.0, 1.0, 1.0))
+    monkeypatch.setattr("tfasr.commands.doctor.taken_now", lambda: TakenNow(0.3, 0.5, 0.2))
     said = "\n".join(advice(examine(root=server)))
-    assert "load 7.00" in said
+    assert "Other programs use 50% of the processors" in said
+    assert "Other virtual machines take 30%" in said
+    assert "quota holds back 20%" in said
     assert "powersave" in said
     assert "GPU 0 has 8 of 16 PCIe lanes" in said
-    assert "virtual machine" not in said
-    monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))
+    assert "This is a virtual machine" not in said
+    monkeypatch.setattr("tfasr.commands.doctor.taken_now", lambda: TakenNow(None, 0.02, None))
     made_nvml(monkeypatch, width=16)
     said = "\n".join(advice(examine(root=server)))
-    assert "busy" not in said
+    assert "processors (steal)" not in said
+    assert "Other programs" not in said
+    assert "quota holds" not in said
     assert "PCIe" not in said
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from tests.tones import SHARDS, tones_experiment
 from tfasr.training.evaluation import Evaluator
+from tfasr.training.hooks.evaluate import Evaluate
 from tfasr.training.hooks.record import RecordSteps
-from tfasr.training.phases import Evaluations
 from tfasr.training.train import train
 
 
@@ -36,7 +36,7 @@ def at_call(kind: type, method: str, number: int, *, after: bool) -> None:
 
 MOMENTS: dict[str, Callable[[], None]] = {
     "in the second evaluation": lambda: at_call(Evaluator, "start", 2, after=True),
-    "the second evaluation booked": lambda: at_call(Evaluations, "_book", 2, after=True),
+    "the second evaluation booked": lambda: at_call(Evaluate, "_book", 2, after=True),
     # A step after the evaluation of step 8, in the second epoch, and before the next checkpoint.
     "after step 9": lambda: at_call(RecordSteps, "on_step", 9, after=True),
 }

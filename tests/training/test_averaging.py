@@ -316,11 +316,10 @@ def recipe():
         optimizer=schedule_free,
         checkpoint_every_steps=4,
         averaged_statistics_utterances=8,
-        initial_blank_bias=-1.0,
+        zero_output_layer=True,
     )
     return dataclasses.replace(
         experiment,
-        pipeline=dataclasses.replace(experiment.pipeline, first_epoch_by_length=True),
         augmentation=AugmentationConfig(
             time_masks=1, time_mask_fraction=0.5, from_epoch=2, tempo_change=0.1
         ),
@@ -331,7 +330,7 @@ class Stop(keras.callbacks.Callback):
     """Ends a run in the middle of its second epoch, behind a checkpoint."""
 
     def on_train_batch_end(self, batch, logs=None):
-        if int(self.model.optimizer.iterations) == 9:
+        if int(self.model.optimizer.iterations.numpy()) == 9:
             raise ZeroDivisionError
 
 
@@ -361,23 +360,11 @@ def test_a_recipe_with_all_levers_is_resumed_and_used_with_its_averages(tmp_path
     assert not any(np.array_equal(averages[name], in_training[name]) for name in kernels)
 
 
-def test_the_blanks_bias_is_there_before_the_optimizer_and_recorded():
-    plain, biased = tones_experiment(), tones_experiment(initial_blank_bias=-1.5)
-    weights = [
-        build_model(one, Alphabet(), compiled=True).trainable_variables for one in (plain, biased)
-    ]
-    changes = [plain_array(b) - plain_array(a) for a, b in zip(*weights, strict=True)]
-    (change,) = (change for change in changes if change.any())
-    assert change.tolist() == [0.0] * (len(change) - 1) + [-1.5]
-    assert biased.to_json()["training"]["initial_blank_bias"] == -1.5
-
-
 def test_the_last_layer_begins_at_zero():
-    experiment = tones_experiment(zero_output_layer=True, initial_blank_bias=-1.5)
+    experiment = tones_experiment(zero_output_layer=True)
     model = build_model(experiment, Alphabet(), compiled=True)
     classifier = model.recogniser.classifier
     assert not plain_array(classifier.kernel).any()
-    assert plain_array(classifier.bias).tolist()[-1] == -1.5
     others = [plain_array(layer.cell.kernel) for layer in model.recogniser.recurrent]
     assert all(kernel.any() for kernel in others)
 

@@ -1,7 +1,6 @@
 """Moving statistics of batch normalisation reach back over utterances, not over steps."""
 
 import dataclasses
-import json
 from pathlib import Path
 
 import keras
@@ -127,17 +126,6 @@ def test_the_rule_tells_runs_apart_and_batch_sizes_not():
     assert len(rules) == 4
 
 
-def test_a_run_of_0_1_0_keeps_its_momentum_a_step():
-    content = experiment(8).to_json()
-    del content["training"]["batch_norm_window_utterances"]
-    loaded = Experiment.from_json(content)
-    assert loaded.training.batch_norm_window_utterances == 0
-    again = Experiment.from_json(experiment(8).to_json())
-    assert again.training == dataclasses.replace(
-        TrainingConfig(), optimizer=again.training.optimizer
-    )
-
-
 def test_a_window_must_not_be_negative():
     with pytest.raises(ValueError, match="batch_norm_window_utterances must be at least 0"):
         TrainingConfig(batch_norm_window_utterances=-1)
@@ -168,14 +156,3 @@ def test_the_window_changes_what_is_evaluated_and_not_what_is_learned(shard_dir,
         if e["key"] == "comparability"
     ]
     assert rules == ["over 512 utterances, half the split at most"]
-
-
-def test_a_run_of_0_1_0_is_continued_as_it_began(tmp_path):
-    saved = experiment(8, batch_norm_window_utterances=0).to_json()
-    del saved["training"]["batch_norm_window_utterances"]
-    del saved["augmentation"]["frequency_masks_over"]
-    (tmp_path / "experiment.json").write_text(json.dumps(saved))
-    continued = experiment(8).continued(tmp_path)
-    assert continued.training.batch_norm_window_utterances == 0
-    assert continued.augmentation.frequency_masks_over == "all_features"
-    assert experiment(8).continued(tmp_path / "nowhere") == experiment(8)

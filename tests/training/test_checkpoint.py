@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tfasr.errors import RunError, UsageError
+from tfasr.kit.files import PARTIAL_SUFFIX
 from tfasr.ledger.events import Ledger
 from tfasr.training.checkpoint import (
     TrainingState,
@@ -171,7 +172,7 @@ def test_the_best_is_a_second_name_that_outlives_the_first(model, tmp_path):
     (second,) = saved(tmp_path, model, 2, keep=1)
     assert names(tmp_path) == ["best.npz", second.name]
     assert read_state(best).step == 1
-    (first.parent / "best.npz.partial").write_text("what a killed process left")
+    (first.parent / f"best.npz{PARTIAL_SUFFIX}").write_text("what a killed process left")
     keep_as_best(second)
     assert read_state(best).step == 2
     assert names(tmp_path) == ["best.npz", second.name]

@@ -20,7 +20,7 @@ from tests.tones import SHARDS, tones_experiment
 from tests.training.bare_run import bare_run
 from tests.training.test_train import experiment
 from tests.tta.ledger_builder import LedgerBuilder
-from tfasr.commands.evaluate import progress
+from tfasr.commands.shared import progress
 from tfasr.commands.train import add_arguments
 from tfasr.errors import UsageError
 from tfasr.ledger.events import read_events

@@ -135,13 +135,17 @@ def test_a_run_records_and_evaluates_as_without(tmp_path, precision):
     (scores,) = (e["value"] for e in read_events(run_dir) if e["key"] == "tracked_stats")
     options = {"split": "validation", "shard_dir": SHARDS, "checkpoint": "last"}
     again = evaluate(run_dir=run_dir, **options)
-    assert again.loss == scores["loss"]
+    # Other graphs may sum a product in another order. In float32 that changes the last digits, in
+    # bfloat16 one value that is rounded to 8 bits the other way moves all that follow.
+    tolerance = 1e-5 if precision == "float32" else 1e-2
+    assert again.loss == pytest.approx(scores["loss"], rel=tolerance)
     alone, hardly, twice = (
         evaluate(run_dir=run_dir, decoder="word_beam", middle_weight=weight, **options)
         for weight in (0, 1e-9, 100)
     )
-    assert twice.loss == pytest.approx(alone.loss, rel=1e-5)  # the last layer's
-    assert [h.text for h in alone.hypotheses] == [h.text for h in hardly.hypotheses]
+    assert twice.loss == pytest.approx(alone.loss, rel=tolerance)  # the last layer's
+    if precision == "float32":
+        assert [h.text for h in alone.hypotheses] == [h.text for h in hardly.hypotheses]
     assert [h.text for h in alone.hypotheses] != [h.text for h in twice.hypotheses]
     words = ["--run_dir", run_dir, "--split", "validation", "--shard_dir", SHARDS]
     words += ["--decoder", "word_beam", "--middle_weight", 0.5, "--out", tmp_path / "scores"]

@@ -22,6 +22,7 @@ from tests.training.test_hooks import scalars
 from tfasr.data.batches import BatchSource, PipelineConfig, Reading
 from tfasr.data.features import FeatureConfig
 from tfasr.data.shards import open_split
+from tfasr.kit.files import PARTIAL_SUFFIX
 from tfasr.ledger.events import Ledger, read_events
 from tfasr.training import evaluation, trained
 from tfasr.training.build import make_strategy
@@ -301,7 +302,7 @@ def test_progress_that_cannot_be_written_leaves_nothing_behind(tmp_path):
     train(experiment, shard_dir=SHARDS, run_dir=tmp_path / "run", callbacks=callbacks)
     assert load_run(tmp_path / "run").status == "success"
     assert (tmp_path / "run" / "progress.json").is_dir()
-    assert not (tmp_path / "run" / "progress.json.partial").exists()
+    assert not (tmp_path / "run" / f"progress.json{PARTIAL_SUFFIX}").exists()
 
 
 def test_a_callback_that_raises_ends_the_run(tmp_path):
@@ -363,7 +364,7 @@ def test_no_shard_is_opened_before_run_start(tmp_path, monkeypatch, caplog):
     texts = {u.text for u in open_split(SHARDS, "train").utterances}
     with caplog.at_level(logging.INFO, "tfasr"):
         train(
-            tones_experiment(epochs=1, sentences_every_steps=3, num_sentences=2),
+            tones_experiment(epochs=1, sentences_every_steps=3),
             shard_dir=shards,
             run_dir=tmp_path / "run",
         )
@@ -372,8 +373,8 @@ def test_no_shard_is_opened_before_run_start(tmp_path, monkeypatch, caplog):
     opened.close()
     # The sentences are training utterances, the same ones at every look.
     said = [r.args[0] for r in caplog.records if "said" in r.msg]
-    assert len(said) == 4
-    assert said[:2] == said[2:]
+    assert len(said) == 6
+    assert said[:3] == said[3:]
     assert set(said) <= texts
     assert len(of(tmp_path / "run", "sentences_stop")) == 2
 
@@ -414,7 +415,7 @@ def test_targets_are_announced_when_their_rule_is_first_met(tmp_path, caplog, ov
     assert (progress["epoch"], progress["step"]) == (3, 3 * STEPS)
     assert progress["evaluation"]["epoch"] == len(history) == 3
     assert progress["evaluation"]["cer"] == history[-1]["cer"]
-    assert not list((tmp_path / "run").glob("*.partial"))
+    assert not list((tmp_path / "run").glob(f"*{PARTIAL_SUFFIX}"))
 
 
 # Counts of traces and compilations, and the warning of too many.

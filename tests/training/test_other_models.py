@@ -399,8 +399,10 @@ def test_each_precision_learns_saves_and_resumes(precision, tmp_path):
     path = save_checkpoint(tmp_path, model, TrainingState(step=4), keep=1)
     resumed = build_model(config, Alphabet(), compiled=True)
     assert restore(path, resumed).step == 4
+    # Two graphs: a value that one of them rounds to 16 bits the other way moves all that follow.
+    tolerance = 1e-4 if precision == "float32" else 1e-2
     np.testing.assert_allclose(
-        losses(resumed, config, batch, 2), losses(model, config, batch, 2), rtol=1e-4
+        losses(resumed, config, batch, 2), losses(model, config, batch, 2), rtol=tolerance
     )
 
 
@@ -431,6 +433,7 @@ def test_sixteen_bits_learn_what_thirty_two_learn():
         model = build_model(config, Alphabet(), compiled=True)
         curves[precision] = losses(model, config, synthetic_batch(config, 4, 60), 6)
     for precision in PRECISIONS[1:]:
+        # Activations of 8 bits are off by up to 0.4 %, and six steps carry that on.
         np.testing.assert_allclose(curves[precision], curves["float32"], rtol=0.03)
 
 

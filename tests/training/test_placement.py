@@ -29,14 +29,8 @@ from tfasr.reports.numbers import metric_label
 from tfasr.training.build import build_model
 from tfasr.training.evaluation import Evaluator
 from tfasr.training.experiment import TrainingConfig
-from tfasr.training.placement import (
-    OtherProcess,
-    held_bytes,
-    leave_to_evaluation,
-    named_devices,
-    off_device,
-    release,
-)
+from tfasr.training.placement import OtherProcess, leave_to_evaluation, named_devices
+from tfasr.training.swap import held_bytes, off_device, release
 from tfasr.training.train import comparability, train
 from tfasr.training.trained import evaluate
 from tfasr.tta.policies import POLICIES

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.tones import OLD, SHARDS, TRAIN_UTTERANCES, tones_experiment
+from tests.tones import SHARDS, TONES_GIN, TRAIN_UTTERANCES, tones_experiment
 from tfasr.ledger.events import read_events
 from tfasr.training.checkpoint import find_checkpoint, read_state
 from tfasr.training.run_folder import Interruption, RunInterruptedError
@@ -115,7 +115,7 @@ def test_a_signal_in_an_evaluation_keeps_it(uninterrupted, tmp_path):
 )
 def test_a_process_exits_with_the_documented_code(tmp_path, number, code):
     run_dir = tmp_path / "run"
-    command = [sys.executable, "-m", "tfasr.cli", "train", "--gin_file", str(OLD / "tones.gin")]
+    command = [sys.executable, "-m", "tfasr.cli", "train", "--gin_file", str(TONES_GIN)]
     command += ["--gin_binding", "TrainingConfig.epochs = 200", "--no_memory_probe"]
     command += ["--shard_dir", str(SHARDS), "--run_dir", str(run_dir)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -92,12 +92,8 @@ def test_another_dropout_or_augmentation_is_open(paper):
 
 
 def test_another_beginning_is_open(paper):
-    biased = dataclasses.replace(paper.training, initial_blank_bias=-1.0)
-    assert not is_closed(dataclasses.replace(paper, training=biased))
     zeroed = dataclasses.replace(paper.training, zero_output_layer=True)
     assert not is_closed(dataclasses.replace(paper, training=zeroed))
-    by_length = dataclasses.replace(paper.pipeline, padding="bucketed", first_epoch_by_length=True)
-    assert not is_closed(dataclasses.replace(paper, pipeline=by_length))
     growing = dataclasses.replace(paper.pipeline, batch_size_schedule=[(3, 128)])
     assert not is_closed(dataclasses.replace(paper, pipeline=growing))
 

@@ -12,7 +12,15 @@ from tests.tta.ledger_builder import LedgerBuilder
 from tfasr.errors import UsageError
 from tfasr.ledger.intervals import EVALUATION
 from tfasr.ledger.timeline import Timeline
-from tfasr.tta.policies import PAPER, POLICIES, AccuracyPoint, bracket, first_sustained, rule_met
+from tfasr.tta.policies import (
+    PAPER,
+    POLICIES,
+    AccuracyPoint,
+    bracket,
+    evaluations_in,
+    first_sustained,
+    rule_met,
+)
 
 
 def curve(*values, every_s=10.0):
@@ -438,6 +446,51 @@ def test_it_stops_at_the_evaluation_at_which_the_report_says_it_arrived(values, 
     history = [{"cer": value} for value in values]
     stops = [n for n in range(len(values) + 1) if rule_met(history[:n], [("cer", target)], window)]
     assert arrived == (stops[0] if stops else None)
+
+
+FINER = st.tuples(
+    st.lists(st.floats(0, 1) | st.just(math.nan), max_size=24), st.integers(1, 5), st.floats(0, 1)
+)
+
+
+@given(FINER)
+def test_a_first_hit_is_the_first_hit_on_any_grid(finer):
+    values, per_epoch, target = finer
+    points = [
+        AccuracyPoint(n / per_epoch, float(n), value, per_epoch)
+        for n, value in enumerate(values, start=1)
+    ]
+    first = next((point for point in points if point.value <= target), None)
+    found = first_sustained(points, target, window=1)
+    limits = bracket(points, target, window=1)
+    history = [{"cer": value} for value in values]
+    stops = [
+        n for n in range(len(values) + 1) if rule_met(history[:n], [("cer", target)], 1, per_epoch)
+    ]
+    if first is None:
+        assert not found.reached
+        assert limits.censored
+    else:
+        number = points.index(first) + 1
+        assert (found.epoch, found.seconds) == (first.epoch, first.elapsed_s)
+        assert (limits.first_hit_s, limits.read_s) == (float(number), float(number))
+        assert limits.last_miss_s == number - 1
+    assert stops == [point.elapsed_s for point in points if point.value <= target]
+
+
+@given(FINER, st.integers(2, 4))
+def test_a_longer_window_covers_as_many_epochs_on_any_grid(finer, window):
+    values, per_epoch, target = finer
+    points = [
+        AccuracyPoint(n / per_epoch, float(n), value, per_epoch)
+        for n, value in enumerate(values, start=1)
+    ]
+    found = first_sustained(points, target, window=window)
+    if found.reached:
+        assert found.epoch >= window
+    covered = evaluations_in(window, per_epoch)
+    assert 0 <= covered - window * per_epoch <= 1
+    assert covered % 2 == 1 or per_epoch == 1
 
 
 def test_a_notebook_is_told_the_rule_and_the_time():

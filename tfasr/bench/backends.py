@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
-from typing import Any, Literal
+from typing import Any
 
 import keras
 import numpy as np
@@ -39,25 +39,23 @@ _TITLE = "One training step on Keras's backends, and in PyTorch alone"
 _log = logging.getLogger(__name__)
 
 
+WARMUP_STEPS = 3  # of each model in each process, left out of results
+KEYWORD_BATCH_SIZE = 64  # utterances per step of the keyword spotter
+
+
 @config_class
 class BackendsConfig:
     """The comparison's backends, sizes and repetitions."""
 
     backends: tuple[str, ...] = (*BACKENDS, NATIVE)  # Keras's backends and `NATIVE`, if installed
-    # memory layouts of the keyword spotter's images
-    layouts: tuple[Literal["NHWC", "NCHW"], ...] = ("NHWC", "NCHW")
     rounds: int = 3  # processes per backend; backends take turns
     steps: int = 10  # measured steps per model in each process
-    warmup_steps: int = 3  # steps per model in each process, left out of results
-    keyword_batch_size: int = 64  # utterances per step of the keyword spotter
     acoustic_batch_size: int = 16  # utterances per step; 0 leaves the acoustic model out
     acoustic_frames: int = 600  # feature frames of the acoustic model's utterances
 
     def check(self) -> None:
-        names = ("rounds", "steps", "warmup_steps", "keyword_batch_size", "acoustic_frames")
-        require_numbers(self, *names)
+        require_numbers(self, "rounds", "steps", "acoustic_frames")
         require_numbers(self, "acoustic_batch_size", zero=True)
-        require(bool(self.layouts), self, "layouts", "at least one")
         names = (*BACKENDS, NATIVE)
         valid = bool(self.backends) and set(self.backends) <= set(names)
         require(valid, self, "backends", f"some of {names}")
@@ -108,14 +106,14 @@ def measure(backend: str, config: BackendsConfig, keyword, acoustic, num_feature
     described = describe_backend()
     if backend == NATIVE:
         described |= {"name": NATIVE, "versions": {"torch": metadata.version("torch")}}
-    models = [_keywords(backend, config, keyword, layout) for layout in config.layouts]
+    models = [_keywords(backend, config, keyword, layout) for layout in spotter.LAYOUTS]
     if config.acoustic_batch_size and backend != NATIVE:
         models.append(_acoustic(backend, config, acoustic, num_features))
     return described, models
 
 
 def _keywords(backend: str, config: BackendsConfig, network, layout: str) -> BackendTimes:
-    framework, size = "torch" if backend == NATIVE else "keras", config.keyword_batch_size
+    framework, size = "torch" if backend == NATIVE else "keras", KEYWORD_BATCH_SIZE
     stepper, _ = make_spotter(network, framework, layout, learning_rate=0.001)
     named = (KEYWORDS, layout, backend, size)
     try:
@@ -147,9 +145,9 @@ def _acoustic(backend: str, config: BackendsConfig, network, num_features: int) 
 def _times(stepper: Stepper, batch: Batch, config: BackendsConfig) -> tuple[float, list, list]:
     placed = stepper.place(batch)
     first_s = seconds_of(stepper.update, placed)
-    for _ in range(config.warmup_steps - 1):
+    for _ in range(WARMUP_STEPS - 1):
         stepper.update(placed)
-    for _ in range(config.warmup_steps):
+    for _ in range(WARMUP_STEPS):
         stepper.forward(placed)
     forward_ms, step_ms = [], []
     for _ in range(config.steps):
@@ -326,7 +324,7 @@ def _notes(rows, config: BackendsConfig, backends, absent: list[str]) -> list[st
     keras = " and ".join(dict.fromkeys(kerases))
     notes = [
         f"Each backend runs in {config.rounds} processes; backends take turns. Medians of the "
-        f"processes' medians over {config.steps} steps, without the first {config.warmup_steps}. "
+        f"processes' medians over {config.steps} steps, without the first {WARMUP_STEPS}. "
         "A step is forward pass, loss, backward pass and update, timed to their end.",
         f"The acoustic model gets {config.acoustic_frames} frames. Keras {keras}; "
         f"{versions}. TensorFlow runs graphs with tfasr's LSTM; JAX compiles the whole step and "
@@ -401,7 +399,7 @@ def run(config: BackendsConfig, keyword, acoustic, features, context: Context) -
     backends = [answers[name][0][0] for name in present]
     values = {"backends": backends, "not_installed": absent, "rows": rows}
     # Each process warms up the forward pass and the whole step of every model that ran.
-    steps = 2 * config.warmup_steps * config.rounds * sum(not row["reason"] for row in rows)
+    steps = 2 * WARMUP_STEPS * config.rounds * sum(not row["reason"] for row in rows)
     tables = [backends_table(rows, config, backends, absent)]
     return Result(tables, values, steps, {"backends": lambda: backends_chart(rows)})
 

@@ -23,7 +23,7 @@ from tfasr.decoding.decoder import Decoder, GreedyDecoder
 from tfasr.display.chart import Axis, Chart, Labels, Mark, Panel, Segments, curve, run_colour
 from tfasr.display.table import Column, Table, fixed, records_of, table_of
 from tfasr.errors import RunError, UsageError, wrong_values_are_wrong_use
-from tfasr.kit.config import config_class, require
+from tfasr.kit.config import require
 from tfasr.kit.files import LEXICON_FILE, read_text, whole_file
 from tfasr.kit.process import call
 from tfasr.scoring.errors import ErrorCounts, count_errors
@@ -35,7 +35,7 @@ _LOGIT_KEYS = ("logits", "offsets", "texts", "chars")
 _log = logging.getLogger(__name__)
 
 
-@config_class
+@dataclass(frozen=True)
 class DecoderBenchConfig:
     """Decoders and beam widths to measure, in all combinations."""
 
@@ -45,7 +45,7 @@ class DecoderBenchConfig:
     recombine: bool = False  # also measures word beam search that merges equal beams
     num_threads: int = 1  # threads of word beam search, and of TensorFlow
 
-    def check(self) -> None:
+    def __post_init__(self):
         require(self.num_threads > 0, self, "num_threads", "at least 1 (--num_threads)")
 
 
@@ -482,4 +482,4 @@ def _load(context: Context, decoders: Sequence[DecoderConfig]) -> LogProbs:
     return dataclasses.replace(run_log_probs(context), lexicon=words or ())
 
 
-DECODER = Workload(run, (DecoderBenchConfig,), backends=(), flat=True)
+DECODER = Workload(run, (DecoderBenchConfig,), backends=(), by_flags=True)

@@ -69,6 +69,13 @@ class RandomBlock:
         return self._features[rows, : FRAMES_PER_S * length_s], labels
 
 
+SEARCH_ROUNDS = 2  # measurements of each batch size and length
+CLIFF_TOLERANCE = 0.05  # an utterance slower by this share in a larger batch is a cliff
+MEMORY_SHARE = 0.8  # fraction of free memory that the search may use
+WARMUP_STEPS = 1  # untimed passes for each batch shape
+SEED = 0  # of initial weights and random data
+
+
 @config_class
 class DeepMarkConfig:
     """Settings of the benchmark.
@@ -77,25 +84,18 @@ class DeepMarkConfig:
     minibatch in its issue 1 for the search.
     """
 
-    batch_size: int = 32  # utterances per batch on each device, if `search_batches` is empty
-    search_batches: tuple[int, ...] = ()  # sizes to try, growing; the fastest is used
+    # utterances per batch on each device: sizes to try, growing, of which the fastest is used
+    search_batches: tuple[int, ...] = (32,)
     search_lengths_s: tuple[int, ...] = ()  # utterances with which sizes are compared; empty: all
-    search_rounds: int = 2  # measurements of each size and length
-    cliff_tolerance: float = 0.05  # an utterance slower by this share in a larger batch is a cliff
-    memory_share: float = 0.8  # fraction of free memory that the search may use
-    warmup_steps: int = 1  # untimed passes for each batch shape
     num_devices: int = 1  # devices, each with a batch; several only on TensorFlow
-    seed: int = 0  # of initial weights and random data
 
     def check(self) -> None:
-        counts = ("batch_size", "warmup_steps", "num_devices", "search_rounds")
-        require_numbers(self, *counts, "search_batches")
-        require_numbers(self, "cliff_tolerance", "seed", zero=True)
-        rising = list(self.search_batches) == sorted(set(self.search_batches))
-        require(rising, self, "search_batches", "growing")
+        require_numbers(self, "num_devices", "search_batches")
+        sizes = list(self.search_batches)
+        rising = bool(sizes) and sizes == sorted(set(sizes))
+        require(rising, self, "search_batches", "one or more, growing")
         valid = set(self.search_lengths_s) <= set(LENGTHS_S)
         require(valid, self, "search_lengths_s", f"of {LENGTHS_S[0]}..{LENGTHS_S[-1]} s")
-        require(0 < self.memory_share <= 1, self, "memory_share", "above 0 and at most 1")
 
 
 @dataclass(frozen=True)
@@ -239,13 +239,13 @@ class DeepMarkTimer:
         self.warmups = 0  # untimed passes so far
         self._bench = bench
         with strategy.scope() if strategy else contextlib.nullcontext():
-            model = DeepSpeech2(network, seed=bench.seed)
+            model = DeepSpeech2(network, seed=SEED)
             model.build()
         self.parameters = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
         self._stepper = make_stepper(model, ctc_losses, strategy=strategy)
         # Batches repeat 64 utterances; different ones would take as long.
         sizes = (64, model.num_bins, model.num_classes - 1, longest_s)
-        self._block = RandomBlock(*sizes, bench.seed)
+        self._block = RandomBlock(*sizes, SEED)
 
     def epoch(self, counts: Sequence[int], batch_size: int) -> DeepMarkMeasurement:
         size = self.num_devices * batch_size
@@ -261,11 +261,11 @@ class DeepMarkTimer:
             return {length: self._utterance_s(length, size) for length in longest_first}
 
         tried, sizes = [], self._bench.search_batches
-        for size, seconds, reason in growing_batches(sizes, self._bench.memory_share, by_length):
+        for size, seconds, reason in growing_batches(sizes, MEMORY_SHARE, by_length):
             tried.append(BatchTried(size, seconds or {}, reason))
             if not reason:
                 _log.info("batch %d: %.1f ms per utterance", size, 1000 * tried[-1].mean_s)
-        search = Search(tried, sorted(lengths_s), self._bench.cliff_tolerance)
+        search = Search(tried, sorted(lengths_s), CLIFF_TOLERANCE)
         if search.fastest is None:
             raise RunError(
                 "No batch size fits into memory; start with a smaller one. Received: "
@@ -275,10 +275,10 @@ class DeepMarkTimer:
 
     def _utterance_s(self, length_s: int, size: int) -> float:
         batch = self._placed(length_s, size)
-        for _ in range(self._bench.warmup_steps):
+        for _ in range(WARMUP_STEPS):
             self._stepper.gradients(batch)
-        self.warmups += self._bench.warmup_steps
-        rounds = range(self._bench.search_rounds)
+        self.warmups += WARMUP_STEPS
+        rounds = range(SEARCH_ROUNDS)
         return statistics.median(seconds_of(self._stepper.gradients, batch) for _ in rounds) / size
 
     def _length(self, length_s: int, sizes: Sequence[int]) -> Passes:
@@ -286,9 +286,9 @@ class DeepMarkTimer:
             return Passes(0, 0, 0, 0.0, 0.0, 0.0)
         batches = {size: self._placed(length_s, size) for size in dict.fromkeys(sizes)}
         for batch in batches.values():
-            for _ in range(self._bench.warmup_steps):
+            for _ in range(WARMUP_STEPS):
                 self._passes_s(batch)
-        self.warmups += len(batches) * self._bench.warmup_steps
+        self.warmups += len(batches) * WARMUP_STEPS
         sums_s = map(sum, zip(*(self._passes_s(batches[size]) for size in sizes), strict=True))
         passes = Passes(length_s * sum(sizes), sum(sizes), len(sizes), *sums_s)
         _log.info(
@@ -473,12 +473,13 @@ def run(network: DeepSpeech2Config, bench: DeepMarkConfig, context: Context) -> 
     counts = utterance_counts(context.fraction)
     occurring = [length for length, count in zip(LENGTHS_S, counts, strict=True) if count]
     compared = bench.search_lengths_s or tuple(occurring)
-    longest_s = max((*occurring, *(compared if bench.search_batches else ())))
+    searched = len(bench.search_batches) > 1
+    longest_s = max((*occurring, *(compared if searched else ())))
     # A processor can be split into devices only before anything is computed.
     strategy = make_strategy(bench.num_devices)
     timers = [DeepMarkTimer(network, bench, longest_s)]
-    search, size = None, bench.batch_size
-    if bench.search_batches:
+    search, size = None, bench.search_batches[0]
+    if searched:
         search = timers[0].search(compared)
         size = search.fastest.batch
         _log.info("fastest batch: %d utterances", size)

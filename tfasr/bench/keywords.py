@@ -17,39 +17,33 @@ from tfasr.bench.workload import Context, Result, Workload, columns_of_tuples
 from tfasr.display.chart import Axis, Chart, Labels, Line, Panel, Points, Rects, Rule, run_colour
 from tfasr.display.table import NEVER, UNKNOWN, Table, table_of
 from tfasr.errors import RunError, UsageError
-from tfasr.kit.config import config_class, require, require_numbers
+from tfasr.kit.config import config_class, require_numbers
 from tfasr.kit.files import EVENTS_FILE
 from tfasr.models import keyword_spotter as spotter
 from tfasr.models.keyword_spotter import KeywordSpotterConfig
 from tfasr.recording.recorder import Recorder
-from tfasr.tta.policies import AccuracyPoint
+from tfasr.tta.policies import WINDOW, AccuracyPoint
 from tfasr.tta.run import load_run
+
+BATCH_SIZE = 64  # utterances per update
+LAYOUT = "NHWC"  # of images in memory; `tfasr.bench.backends` compares it with "NCHW"
+LEARNING_RATE = 0.003  # of the Adam optimizer
+SEED = 0  # of initial weights, order and synthetic data
+TARGET_ERROR = 0.1  # fraction of wrong validation words to reach
+# Synthetic utterances, before taking a fraction; as many as in Speech Commands 1.
+UTTERANCES = {"train": 51088, "validation": 6798, "test": 6835}
 
 
 @config_class
 class KeywordTrainingConfig:
     """Training settings of the keyword spotter."""
 
-    batch_size: int = 64  # utterances per update
     epochs: int = 20  # passes over the training data
-    learning_rate: float = 0.003  # of the Adam optimizer
-    seed: int = 0  # of initial weights, order and synthetic data
-    target_error: float = 0.1  # target: fraction of wrong validation words
-    target_window: int = 3  # epochs whose median must meet the target
     # "keras" on the current backend, or "torch", PyTorch without Keras
     framework: Literal["keras", "torch"] = "keras"
-    # memory layout of images (`tfasr.models.keyword_spotter.LAYOUTS`); some backends lack one
-    layout: Literal["NHWC", "NCHW"] = "NHWC"
-    # synthetic training utterances, before taking a fraction; as many as in Speech Commands 1
-    num_train: int = 51088
-    num_validation: int = 6798  # synthetic validation utterances, as in Speech Commands 1
-    num_test: int = 6835  # synthetic test utterances, as in Speech Commands 1
 
     def check(self) -> None:
-        require_numbers(self, "batch_size", "epochs", "target_window", "learning_rate")
-        require_numbers(self, "num_train", "num_validation", "num_test")
-        require_numbers(self, "seed", zero=True)
-        require(0 <= self.target_error <= 1, self, "target_error", "in 0..1")
+        require_numbers(self, "epochs")
 
 
 # The 30 words of the corpus's first version; the second version has five more.
@@ -240,30 +234,30 @@ def train_keywords(
             f"A run needs its own folder. Received: {run_dir}, which has a run; change --out."
         )
     train, validation, test = (data.splits[name] for name in SPLITS)
-    random, sizes_seen = np.random.default_rng(config.seed), set()
+    random, sizes_seen = np.random.default_rng(SEED), set()
     with Recorder(
         run_dir,
         train_samples=len(train.labels),
-        targets=[(METRIC, config.target_error)],
-        target_window=config.target_window,
-        global_batch_size=config.batch_size,
-        seed=config.seed,
+        targets=[(METRIC, TARGET_ERROR)],
+        target_window=WINDOW,
+        global_batch_size=BATCH_SIZE,
+        seed=SEED,
         facts={
             "num_replicas": 1,
             "eval_samples": len(validation.labels),
             "opt_name": "adam",
-            "opt_base_learning_rate": config.learning_rate,
+            "opt_base_learning_rate": LEARNING_RATE,
         },
         comparability={"task": "keyword spotting", "data": data.identity, "words": data.words},
     ) as recorder:
-        options = (config.framework, config.layout, config.learning_rate, config.seed)
+        options = (config.framework, LAYOUT, LEARNING_RATE, SEED)
         stepper, parameters = make_spotter(network, *options)
         recorder.note(parameters=parameters)
         for epoch in range(1, config.epochs + 1):
             recorder.epoch()
             order = random.permutation(len(train.labels))
-            for begin in range(0, len(order), config.batch_size):
-                chosen = order[begin : begin + config.batch_size]
+            for begin in range(0, len(order), BATCH_SIZE):
+                chosen = order[begin : begin + BATCH_SIZE]
                 size, frames = len(chosen), train.features.shape[1] * len(chosen)
                 batch = stepper.place(Batch((train.features[chosen],), (train.labels[chosen],)))
                 amounts = {"utterances": size, "audio_s": 1.0 * size, "frames": frames}
@@ -271,8 +265,8 @@ def train_keywords(
                     step.loss, step.compiled = stepper.update(batch), size not in sizes_seen
                     if not np.isfinite(step.loss):
                         raise RunError(
-                            f"The loss must be a finite number. Received: {step.loss}. Try a "
-                            "smaller KeywordTrainingConfig.learning_rate."
+                            f"The loss must be a finite number. Received: {step.loss}. Check the "
+                            "recordings in --corpus_dir."
                         )
                 sizes_seen.add(size)
             with recorder.evaluation() as evaluation:
@@ -286,8 +280,8 @@ def _confusion(
     stepper: Stepper, config: KeywordTrainingConfig, split: KeywordSplit, num_words: int
 ) -> np.ndarray:
     confusion = np.zeros((num_words, num_words), int)
-    for begin in range(0, len(split.labels), config.batch_size):
-        part = slice(begin, begin + config.batch_size)
+    for begin in range(0, len(split.labels), BATCH_SIZE):
+        part = slice(begin, begin + BATCH_SIZE)
         batch = stepper.place(Batch((split.features[part],), ()))
         np.add.at(confusion, (split.labels[part], stepper.predict(batch).argmax(axis=1)), 1)
     return confusion
@@ -316,7 +310,7 @@ def _training_table(data, config, points, reached, throughput, confusion, backen
         "backend": backend,
         "data": data.source,
         "utterances: train, validation, test": sizes,
-        "epochs, batch size": f"{len(points)}, {config.batch_size}",
+        "epochs, batch size": f"{len(points)}, {BATCH_SIZE}",
         "validation accuracy, last epoch, %": f"{100 * (1 - points[-1].value):.1f}",
         "test accuracy, %": f"{100 * (1 - error_rate(confusion)):.1f}",
         "epochs to the target": str(reached.epoch or NEVER),
@@ -325,8 +319,8 @@ def _training_table(data, config, points, reached, throughput, confusion, backen
         "training, utterances/s": UNKNOWN if rate is None else f"{rate:,.0f}",
     }
     notes = [
-        f"Target: {100 * config.target_error:g} % wrong words on the validation split, as the "
-        f"median of {config.target_window} epochs. Times are wall-clock times from the model's "
+        f"Target: {100 * TARGET_ERROR:g} % wrong words on the validation split, as the "
+        f"median of {WINDOW} epochs. Times are wall-clock times from the model's "
         f"creation on. {NEVER}: never reached.",
         f"Utterances/s leaves out {throughput.warmup_steps} warm-up steps and "
         f"{throughput.traced_steps} more that compiled.",
@@ -397,18 +391,18 @@ def run(network: KeywordSpotterConfig, training: KeywordTrainingConfig, context:
             "KeywordTrainingConfig.framework = 'torch' needs --backend torch. Received: "
             f"{keras.backend.backend()}."
         )
-    data = _data(network, training, context)
+    data = _data(network, context)
     with tempfile.TemporaryDirectory() as scratch:
         run_dir = Path(context.out or scratch) / "run"
         confusion = train_keywords(network, training, data, run_dir)
         finished = load_run(run_dir)
-    target = training.target_error
-    reached = finished.time_to_accuracy(window=training.target_window, **{METRIC: target})
+    target = TARGET_ERROR
+    reached = finished.time_to_accuracy(window=WINDOW, **{METRIC: target})
     throughput = finished.throughput()
     points = finished.accuracy_curve(METRIC)
     layers = spotter.memory_accounting(network)
     name = "PyTorch alone" if training.framework == "torch" else keras.backend.backend()
-    backend = f"{name}, {training.layout}"
+    backend = f"{name}, {LAYOUT}"
     return Result(
         tables=[
             memory_table(layers),
@@ -417,7 +411,7 @@ def run(network: KeywordSpotterConfig, training: KeywordTrainingConfig, context:
         ],
         values={
             "framework": training.framework,
-            "layout": training.layout,
+            "layout": LAYOUT,
             "source": data.source,
             "utterances": {name: len(split.labels) for name, split in data.splits.items()},
             "parameters": sum(layer.weights for layer in layers),
@@ -436,18 +430,17 @@ def run(network: KeywordSpotterConfig, training: KeywordTrainingConfig, context:
     )
 
 
-def _data(network, training: KeywordTrainingConfig, context: Context) -> KeywordData:
+def _data(network, context: Context) -> KeywordData:
     if context.corpus_dir is not None:
         if keras.backend.backend() != "tensorflow":
             # TensorFlow computes the features and must not take another backend's memory.
             import tensorflow as tf
 
             tf.config.set_visible_devices([], "GPU")
-        sizes = (context.fraction, training.seed)
+        sizes = (context.fraction, SEED)
         return speech_commands_keywords(context.corpus_dir, network, *sizes)
-    share = context.fraction
-    sizes = {name: max(1, round(share * getattr(training, f"num_{name}"))) for name in SPLITS}
-    return synthetic_keywords(network, sizes, training.seed)
+    sizes = {name: max(1, round(context.fraction * UTTERANCES[name])) for name in SPLITS}
+    return synthetic_keywords(network, sizes, SEED)
 
 
 KEYWORD_SPOTTING = Workload(run, (KeywordSpotterConfig, KeywordTrainingConfig))

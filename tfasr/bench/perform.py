@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tfasr.bench.devices import describe_backend, installed_backends
-from tfasr.bench.workload import BenchConfig, Context, Result, Workload, find_workload
+from tfasr.bench.workload import BACKENDS, BenchConfig, Context, Result, Workload, find_workload
 from tfasr.display.table import JSON, WRITERS, Table, check_format, to_json_text
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
 from tfasr.kit.config import to_json
@@ -78,7 +78,13 @@ def load_bench(gin_file: str, bindings: Sequence[str] = ()) -> LoadedBench:
     """Reads a workload's preset and extra bindings; raises UsageError if one is invalid."""
     lines = read_gin([gin_file], bindings)
     # Finding the workload imports its modules, which define the names that gin must know.
-    workload = find_workload(peek(BenchConfig, lines).workload)
+    name = peek(BenchConfig, lines).workload
+    workload = find_workload(name)
+    if workload.by_flags:
+        raise UsageError(
+            f"{gin_file} must name a workload that takes presets. Received: {name!r}. Run it with "
+            f"flags: tfasr bench {name} --help."
+        )
     classes = (BenchConfig, *workload.config_types)
     know_models()
 
@@ -102,7 +108,8 @@ def bench_preset(
 ) -> str:
     """Runs the workload that a preset names and returns its tables as text.
 
-    ``backend`` and ``fraction`` override the preset's; ``places`` are further fields of `Context`.
+    ``backend``, TensorFlow by default, is Keras's; ``fraction`` overrides the preset's; ``places``
+    are further fields of `Context`.
     ``out`` is a folder for JSON, tables and figures, or a ``.json`` file for the JSON alone.
 
     Raises:
@@ -112,16 +119,16 @@ def bench_preset(
     """
     loaded = load_bench(gin_file, bindings)
     name = loaded.bench.workload
-    overrides = {"backend": backend, "fraction": fraction}
-    with wrong_values_are_wrong_use():
-        changes = {field: value for field, value in overrides.items() if value is not None}
-        bench = dataclasses.replace(loaded.bench, **changes)
-    _check_backend(bench, find_workload(name), asked=backend)
+    bench = loaded.bench
+    if fraction is not None:
+        with wrong_values_are_wrong_use():
+            bench = dataclasses.replace(bench, fraction=fraction)
+    _check_backend(name, find_workload(name), asked=backend)
     paths = {
         field: value if value is None or field == "split" else Path(value).resolve()
         for field, value in places.items()
     }
-    context = Context(backend=bench.backend, fraction=bench.fraction, **paths)
+    context = Context(backend=backend or BACKENDS[0], fraction=bench.fraction, **paths)
     return run_workload(name, loaded.configs, context, out=out, output_format=output_format)
 
 
@@ -168,24 +175,26 @@ def perform(name: str, configs: list[Any], context: Context) -> Iterator[Measure
             "configs": {type(config).__name__: to_json(config) for config in configs},
             "warmup_steps": result.warmup_steps,
         }
-        values |= result.values if workload.flat else {"results": result.values}
+        values |= result.values if workload.by_flags else {"results": result.values}
         yield Measured(list(result.tables), values)
 
 
-def _check_backend(bench: BenchConfig, workload: Workload, *, asked: str | None) -> None:
+def _check_backend(name: str, workload: Workload, *, asked: str | None) -> None:
     if asked is not None and not workload.backends:
         raise UsageError(
-            f"--backend must be left out for the workload {bench.workload!r}, which starts "
+            f"--backend must be left out for the workload {name!r}, which starts "
             f"the backends that its preset names. Received: {asked!r}."
         )
-    possible = workload.backends or ("tensorflow",)
-    if bench.backend not in possible:
+    backend = asked or BACKENDS[0]
+    possible = workload.backends or BACKENDS[:1]
+    if backend not in possible:
         raise UsageError(
-            f"The backend of the workload {bench.workload!r} must be one of {', '.join(possible)}. "
-            f"Received: {bench.backend!r}."
+            f"The backend of the workload {name!r} must be one of {', '.join(possible)}. "
+            f"Received: {backend!r}."
         )
-    if bench.backend not in (installed := installed_backends()):
+    installed = installed_backends()
+    if backend not in installed:
         raise UsageError(
             f"--backend must be one that is installed: {', '.join(installed)}. "
-            f"Received: {bench.backend!r}; install it by pip install {bench.backend}."
+            f"Received: {backend!r}; install it by pip install {backend}."
         )

@@ -11,7 +11,7 @@ from typing import Any
 from tfasr.bench.workload import Context, Result, Workload, seconds_of
 from tfasr.display.table import UNKNOWN, Column, Table, fixed, table_of
 from tfasr.errors import wrong_values_are_wrong_use
-from tfasr.kit.config import config_class, require, require_precision, trained
+from tfasr.kit.config import require, require_precision, trained
 from tfasr.kit.process import call
 from tfasr.telemetry.compiled import require_extensions
 from tfasr.telemetry.machine import peak_bytes
@@ -20,7 +20,7 @@ WARM_UPS = 2  # the first call compiles; in the second, kernels may still be tun
 _log = logging.getLogger(__name__)
 
 
-@config_class
+@dataclass(frozen=True)
 class StepConfig:
     """Sizes to measure: each batch size with all numbers of frames and precisions."""
 
@@ -33,7 +33,7 @@ class StepConfig:
     rounds: int = 5  # how often each part of a step is measured
     length_spread: float = 0.0  # fraction by which the shortest utterance is below the longest
 
-    def check(self) -> None:
+    def __post_init__(self):
         for field, flag in (("batches", "--batch"), ("frames", "--frames")):
             sizes = getattr(self, field)
             require(bool(sizes) and min(sizes) > 0, self, field, f"at least 1 each ({flag})")
@@ -246,4 +246,4 @@ def step_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     return table_of("A training step", _COLUMNS, rows, notes)
 
 
-STEP = Workload(run, (StepConfig,), backends=(), flat=True)
+STEP = Workload(run, (StepConfig,), backends=(), by_flags=True)

@@ -16,7 +16,13 @@ from tfasr.alphabet import Alphabet
 from tfasr.bench.backends import RUNTIMES, AxesTask, AxesTimes, measure_axes
 from tfasr.bench.devices import cliff_rings, growing_batches, installed_backends, is_cliff
 from tfasr.bench.modules import gpu_peak_bytes
-from tfasr.bench.workload import Context, Result, Workload, require_tensorflow, seconds_of
+from tfasr.bench.workload import (
+    Context,
+    Result,
+    Workload,
+    require_tensorflow,
+    seconds_of,
+)
 from tfasr.data.features import FeatureConfig
 from tfasr.decoding.decoder import GreedyDecoder
 from tfasr.display.chart import Axis, Chart, Mark, Panel, Segments, counts_axis, curve, run_colour
@@ -46,48 +52,41 @@ SEED = 1
 Logits = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
+INFERENCE_BATCHES = (1, 2, 3, 4)  # utterances per call, as the talk asks for
+WARMUP = 4  # calls and steps before the measured ones, left out of results
+MEMORY_SHARE = 0.8  # fraction of free memory that training may use
+THREADS_NETWORK = "acoustic_model"  # measured with `SweepConfig.threads`
+CLIFF_TOLERANCE = 0.05  # an utterance slower by this share in a larger batch is a cliff
+AXES_BATCH = 8  # utterances per step in comparisons of networks
+
+
 @config_class
 class SweepConfig:
     """Precisions, batch sizes, networks and threads of the sweep."""
 
     # float32 and others named in `tfasr.kit.config.swept`
     precisions: tuple[str, ...] = ("float32", "mixed_bfloat16", "mixed_float16", "int8")
-    inference_batches: tuple[int, ...] = (1, 2, 3, 4)  # utterances per call
     # utterances per step, growing until memory is full
     training_batches: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
     calls: int = 200  # measured inference calls for each size
     steps: int = 10  # measured training steps for each size
-    warmup: int = 4  # calls and steps before the measured ones, left out of results
     frames: int = 1000  # feature frames of each utterance
-    labels: int = 120  # characters in each transcript
-    memory_share: float = 0.8  # fraction of free memory that training may use
     networks: tuple[str, ...] = ()  # names in `tfasr.models.model.MODELS` to compare
     network_units: int = 0  # width of networks; 0: as their configs say
-    runtimes: tuple[str, ...] = tuple(RUNTIMES)  # for comparing networks, if installed
     lengths: tuple[int, ...] = (250, 500, 1000, 2000)  # feature frames in comparisons of networks
-    axes_batch: int = 8  # utterances per step in comparisons of networks
-    axes_steps: int = 10  # measured steps in comparisons of networks
     # each entry (threads of OpenMP and MKL, within an operation, operations in parallel) is
     # measured in a process of TensorFlow and in one of PyTorch
     threads: tuple[tuple[int, int, int], ...] = ()
-    threads_network: str = "acoustic_model"  # measured with ``threads``, at the longest length
-    # an utterance slower by this share in a larger batch is flagged as a cliff
-    cliff_tolerance: float = 0.05
 
     def check(self) -> None:
         require_precision(self, "precisions", swept())
         require("float32" in self.precisions, self, "precisions", "float32 and others")
-        require_numbers(self, "inference_batches", "training_batches", "lengths", "threads")
-        require_numbers(self, "calls", "steps", "warmup", "frames", "labels")
-        require_numbers(self, "axes_batch", "axes_steps")
-        require_numbers(self, "network_units", "cliff_tolerance", zero=True)
-        valid = all(name in MODELS for name in (*self.networks, self.threads_network))
+        require_numbers(self, "training_batches", "lengths", "threads")
+        require_numbers(self, "calls", "steps", "frames")
+        require_numbers(self, "network_units", zero=True)
+        valid = all(name in MODELS for name in self.networks)
         require(valid, self, "networks", f"of {MODELS.listed()}")
-        valid = set(self.runtimes) <= set(RUNTIMES) and bool(self.runtimes)
-        require(valid, self, "runtimes", f"some of {', '.join(RUNTIMES)}")
-        for name in ("lengths", "inference_batches"):
-            require(bool(getattr(self, name)), self, name, "at least one")
-        require(0 < self.memory_share <= 1, self, "memory_share", "above 0 and at most 1")
+        require(bool(self.lengths), self, "lengths", "at least one")
 
 
 @dataclass(frozen=True)
@@ -141,9 +140,9 @@ def measure_inference(
     experiment = Experiment(model=model, features=features)
     answer = _inference_function(experiment, precision, config.frames)
     rows, inputs = [], itemgetter("features", "feature_lengths")
-    for size in sorted(config.inference_batches):
+    for size in INFERENCE_BATCHES:
         logits = partial(answer(size), *inputs(_noise(experiment, config, size)))
-        rows.append(_measured("inference", precision, size, logits, calls, config.warmup))
+        rows.append(_measured("inference", precision, size, logits, calls, WARMUP))
     noise = inputs(_noise(experiment, config, 1))
     exact = _inference_function(experiment, "float32", config.frames)(1)(*noise)
     difference = answer(1)(*noise) - exact
@@ -162,9 +161,9 @@ def measure_training(
 
     def measured(size: int) -> SweepRow:
         batch = {k: tf.constant(v) for k, v in _noise(experiment, config, size).items()}
-        return _measured("training", precision, size, lambda: step(batch), steps, config.warmup)
+        return _measured("training", precision, size, lambda: step(batch), steps, WARMUP)
 
-    sizes = growing_batches(sorted(config.training_batches), config.memory_share, measured)
+    sizes = growing_batches(sorted(config.training_batches), MEMORY_SHARE, measured)
     return [
         row or SweepRow("training", precision, size, None, reason=reason)
         for size, row, reason in sizes
@@ -173,7 +172,7 @@ def measure_training(
 
 def _noise(experiment: Experiment, config: SweepConfig, size: int) -> dict[str, np.ndarray]:
     # One utterance many times takes as long as different ones.
-    noise = synthetic_batch(experiment, 1, config.frames, config.labels)
+    noise = synthetic_batch(experiment, 1, config.frames)
     return {name: np.repeat(tensor.numpy(), size, axis=0) for name, tensor in noise.items()}
 
 
@@ -511,14 +510,14 @@ def run(config: SweepConfig, model, features: FeatureConfig, context: Context) -
     axes = axes_rows(times, frame_s) or None
     values = {
         # Inference, then training, by growing batch size.
-        "rows": sweep_rows(rows, config.frames * frame_s, config.cliff_tolerance),
+        "rows": sweep_rows(rows, config.frames * frame_s, CLIFF_TOLERANCE),
         "errors": errors,
         "split": context.split if context.run_dir else None,
         "relative_logit_error": logit_errors,
         "frames": config.frames,
         "axes": axes,
     }
-    tables = sweep_tables(values, calls, config.warmup)
+    tables = sweep_tables(values, calls, WARMUP)
     if threads := axes_rows(thread_rows(config, features, context.fraction), frame_s):
         tables.append(threads_table(threads))
         values["threads"] = threads
@@ -526,17 +525,17 @@ def run(config: SweepConfig, model, features: FeatureConfig, context: Context) -
     if axes is not None:
         tables.append(axes_table(axes, absent))
         figures["hardware_axes"] = lambda: axes_chart(axes)
-    return Result(tables, values, config.warmup, figures)
+    return Result(tables, values, WARMUP, figures)
 
 
 def _axes(
     config: SweepConfig, features: FeatureConfig, fraction: float
 ) -> tuple[list[AxesTimes], list[str]]:
     installed = installed_backends()
-    absent = [name for name in config.runtimes if name.removesuffix("_xla") not in installed]
+    absent = [name for name in RUNTIMES if name.removesuffix("_xla") not in installed]
     task = _axes_task(config, features, fraction, config.networks, tuple(sorted(config.lengths)))
     rows: list[AxesTimes] = []
-    for runtime in (name for name in config.runtimes if task.networks and name not in absent):
+    for runtime in (name for name in RUNTIMES if task.networks and name not in absent):
         options = {"backend": runtime.removesuffix("_xla"), "show_messages": False}
         rows += call(measure_axes, replace(task, runtime=runtime), **options)
     rows.sort(key=lambda row: config.networks.index(row.network))
@@ -550,11 +549,11 @@ _THREADS += ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
 def thread_rows(config: SweepConfig, features: FeatureConfig, fraction: float) -> list[AxesTimes]:
     longest = (max(config.lengths),)
-    task = _axes_task(config, features, fraction, (config.threads_network,), longest)
+    task = _axes_task(config, features, fraction, (THREADS_NETWORK,), longest)
     installed = installed_backends()
     rows = []
     for runtime in ("tensorflow", "torch"):
-        for threads in config.threads if runtime in {*config.runtimes} & {*installed} else ():
+        for threads in config.threads if runtime in {*RUNTIMES} & {*installed} else ():
             chosen = dict(zip(_THREADS, map(str, threads[:1] + threads), strict=True))
             options = {"backend": runtime, "environment": chosen, "show_messages": False}
             of_threads = replace(task, runtime=runtime, threads=threads)
@@ -563,8 +562,8 @@ def thread_rows(config: SweepConfig, features: FeatureConfig, fraction: float) -
 
 
 def _axes_task(config: SweepConfig, features, fraction: float, networks, lengths) -> AxesTask:
-    steps = max(1, round(config.axes_steps * fraction))
-    sizes = (features.num_features, lengths, config.axes_batch, steps, config.warmup)
+    steps = max(1, round(config.steps * fraction))
+    sizes = (features.num_features, lengths, AXES_BATCH, steps, WARMUP)
     return AxesTask({name: smaller(name, config) for name in networks}, *sizes)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from tfasr.display.table import Column, Table
 from tfasr.errors import UsageError
@@ -23,7 +23,6 @@ class BenchConfig:
     """Names the workload that a preset runs, and how to run it."""
 
     workload: str = ""  # a name of `WORKLOADS`
-    backend: Literal["tensorflow", "jax", "torch"] = "tensorflow"  # Keras's backend
     fraction: float = 1.0  # share of the workload's data to run, with unchanged proportions
 
     def check(self) -> None:
@@ -70,14 +69,15 @@ class Workload:
             of the model named in ``ModelConfig.name``.
         backends: Keras backends that it supports, each in a separate process. Empty if it runs in
             this process and starts others itself.
-        flat: whether its values are at the top level of ``results.json``, next to the machine's
-            description, instead of under "results".
+        by_flags: whether it is a subcommand of ``tfasr bench`` with flags, instead of presets. Its
+            values are at the top level of ``results.json``, next to the machine's description,
+            instead of under "results".
     """
 
     run: Callable[..., Result | Iterator[Result]]
     config_types: tuple[type, ...]
     backends: tuple[str, ...] = BACKENDS
-    flat: bool = False
+    by_flags: bool = False
 
 
 def seconds_of(call: Callable[..., Any], *arguments: Any, **options: Any) -> float:
@@ -124,7 +124,6 @@ WORKLOADS: Registry[Workload] = Registry(
         "roofline": "tfasr.bench.roofline.workload:ROOFLINE",
         "decoder": "tfasr.bench.decoder:DECODER",
         "step": "tfasr.bench.step:STEP",
-        "inference": "tfasr.bench.inference:INFERENCE",
     },
     check=_check,
 )

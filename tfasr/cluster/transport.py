@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import errno
 import hashlib
 import hmac
 import io
@@ -35,6 +36,8 @@ _TELL_S = 20.0
 _PAUSE_S = 0.25
 _SHORT = 4096  # most bytes of a message from a peer that hasn't yet proved to know the secret
 _SIZE = struct.Struct(">Q")
+# Errors of `accept` that say nothing about the port: no descriptors or memory, a peer that left.
+_PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED)
 
 
 def shared_secret(cluster: Cluster, environment: Mapping[str, str], *, needed: bool) -> bytes:
@@ -73,7 +76,7 @@ def _on_loopback(cluster: Cluster) -> bool:
     return all(host == "localhost" or host.startswith("127.") for host in hosts)
 
 
-class Link:
+class Connection:
     """One end of a connection that carries JSON objects with arrays."""
 
     def __init__(self, connection: socket.socket):
@@ -135,7 +138,7 @@ def _proof(secret: bytes, role: str, facts: Sequence[Any]) -> str:
     return hmac.new(secret, json.dumps([role, *facts]).encode(), hashlib.sha256).hexdigest()
 
 
-class Door:
+class Listener:
     """The chief's port, where workers connect; encrypted between hosts if they share a secret."""
 
     def __init__(self, cluster: Cluster, secret: bytes):
@@ -147,14 +150,19 @@ class Door:
         self._listening = listen(address, 0, host_of(address) if local else "")
 
     def accept(self, timeout_s: float | None = None) -> socket.socket | None:
-        """Waits for the next connection; None after the timeout, or once the door is closed."""
-        try:
-            self._listening.settimeout(timeout_s)
-            return self._listening.accept()[0]
-        except OSError:
-            return None
+        """Waits for the next connection; None after the timeout, or once the listener is closed."""
+        while True:
+            try:
+                self._listening.settimeout(timeout_s)
+                return self._listening.accept()[0]
+            except TimeoutError:
+                return None
+            except OSError as error:
+                if error.errno not in _PASSING:
+                    return None
+                time.sleep(_PAUSE_S)  # until connections of others have ended
 
-    def admit(self, connection: socket.socket) -> tuple[int, Link]:
+    def admit(self, connection: socket.socket) -> tuple[int, Connection]:
         """Returns a connecting worker's rank and link; raises ConnectionError for anything else.
 
         Raises UsageError for a worker of this cluster with another version of tfasr.
@@ -163,12 +171,12 @@ class Door:
         try:
             if self._context is not None:
                 connection = self._context.wrap_socket(connection, server_side=True)
-            return self._identified(Link(connection))
+            return self._identified(Connection(connection))
         except BaseException:
             connection.close()
             raise
 
-    def _identified(self, link: Link) -> tuple[int, Link]:
+    def _identified(self, link: Connection) -> tuple[int, Connection]:
         nonce = secrets.token_hex(16)
         hello, _ = link.receive()
         rank, version = hello.get("rank"), hello.get("tfasr")
@@ -204,9 +212,9 @@ def listen(address: str, rank: int, host: str = "") -> socket.socket:
         ) from None
 
 
-def knock(
+def connect_to_chief(
     cluster: Cluster, secret: bytes, within_s: float, stopped: Callable[[], bool] = lambda: False
-) -> Link:
+) -> Connection:
     """Connects a worker to its chief; each proves to the other that it knows the secret.
 
     Raises UsageError if the chief has another secret, list of addresses or version of tfasr;
@@ -231,7 +239,7 @@ def knock(
         time.sleep(_PAUSE_S)
 
 
-def _introduced(connection: socket.socket, cluster: Cluster, secret: bytes) -> Link:
+def _introduced(connection: socket.socket, cluster: Cluster, secret: bytes) -> Connection:
     try:
         fingerprint = ""
         if secret and not _on_loopback(cluster):
@@ -241,7 +249,7 @@ def _introduced(connection: socket.socket, cluster: Cluster, secret: bytes) -> L
             context.minimum_version = ssl.TLSVersion.TLSv1_3
             connection = context.wrap_socket(connection)
             fingerprint = hashlib.sha256(connection.getpeercert(binary_form=True)).hexdigest()
-        link, nonce = Link(connection), secrets.token_hex(16)
+        link, nonce = Connection(connection), secrets.token_hex(16)
         about = {"tfasr": __version__, "plan": cluster.plan, "rank": cluster.rank}
         link.send({**about, "nonce": nonce})
         answer, _ = link.receive()
@@ -304,7 +312,7 @@ def await_peers(cluster: Cluster, timeout_s: float = START_S, secret: bytes = b"
         return
     deadline_s, here = time.monotonic() + timeout_s, {}
     with contextlib.ExitStack() as opened:
-        door = opened.enter_context(contextlib.closing(Door(cluster, secret)))
+        listener = opened.enter_context(contextlib.closing(Listener(cluster, secret)))
         while missing := [rank for rank in range(1, cluster.size) if rank not in here]:
             left_s, names = deadline_s - time.monotonic(), ", ".join(map(cluster.name, missing))
             if left_s <= 0:
@@ -312,13 +320,13 @@ def await_peers(cluster: Cluster, timeout_s: float = START_S, secret: bytes = b"
                     f"All {cluster.size} workers must be up within {timeout_s:.0f} s. Missing: "
                     f"{names}. Check their messages, and whether they can reach this host."
                 )
-            connection = door.accept(min(left_s, _TELL_S))
+            connection = listener.accept(min(left_s, _TELL_S))
             if connection is None:
                 log.info("waiting for %s", names)
                 continue
             opened.enter_context(connection)
             with contextlib.suppress(OSError):
-                rank, link = door.admit(connection)
+                rank, link = listener.admit(connection)
                 here[rank] = opened.enter_context(contextlib.closing(link))
         for link in here.values():
             with contextlib.suppress(OSError):  # TensorFlow notices who has ended since
@@ -328,7 +336,7 @@ def await_peers(cluster: Cluster, timeout_s: float = START_S, secret: bytes = b"
 def _await_chief(cluster: Cluster, timeout_s: float, secret: bytes) -> None:
     deadline_s = time.monotonic() + timeout_s
     while True:
-        link = knock(cluster, secret, max(deadline_s - time.monotonic(), 0))
+        link = connect_to_chief(cluster, secret, max(deadline_s - time.monotonic(), 0))
         with contextlib.closing(link), contextlib.suppress(OSError):  # the chief was restarted
             if link.waiting(deadline_s - time.monotonic()):
                 link.receive()

@@ -1,33 +1,31 @@
 """``tfasr bench``: measures what a part of the system costs.
 
-``tfasr bench decoder``, ``step``, ``inference`` and ``scaling`` have separate flags;
-``tfasr bench --gin_file bench/ds2_small.gin`` runs any workload as its preset describes it.
+``tfasr bench decoder`` and ``step`` have flags; ``tfasr bench --gin_file bench/ds2_small.gin`` runs
+any other workload as its preset describes it.
 """
 
 import argparse
-import dataclasses
 import inspect
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from tfasr.bench.decoder import DecoderBenchConfig
-from tfasr.bench.inference import InferenceConfig
 from tfasr.bench.step import StepConfig
 from tfasr.bench.workload import BACKENDS, WORKLOADS, Context, purpose
 from tfasr.decoding.choice import DECODERS
 from tfasr.display.table import formats
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
 from tfasr.kit.config import trained
-from tfasr.tta.policies import PAPER, POLICIES
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    purposes = "; ".join(f"{name}: {purpose(name)}" for name in WORKLOADS)
+    by_preset = (name for name in WORKLOADS if name not in SUBCOMMANDS)
+    purposes = "; ".join(f"{name}: {purpose(name)}" for name in by_preset)
     add("--gin_file", help=f"a preset or file that names a workload ({purposes})")
     add("--gin_binding", action="append", default=[], metavar="LINE", help="overrides the file")
-    add("--backend", choices=BACKENDS, help="Keras's backend; default: the preset's")
+    add("--backend", choices=BACKENDS, help="Keras's backend; default: tensorflow")
     add("--fraction", type=float, help="share of the data; default: the preset's")
     add("--corpus_dir", help="recordings, if the workload can use them")
     add("--run_dir", help="a trained run, if the workload can evaluate one")
@@ -128,40 +126,6 @@ def _decoder(arguments: argparse.Namespace) -> str:
     return _run(arguments, "decoder", config, Context(split=split, checkpoint=checkpoint, **paths))
 
 
-def _inference_flags(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    defaults, listed = InferenceConfig(), "with commas; default: %(default)s"
-    add("--run_dir", required=True, help="a folder that tfasr train or tfasr export wrote")
-    add("--corpus_dir", required=True, help="a folder of recordings")
-    add("--checkpoint", default="best", help="best, last or a file; default: %(default)s")
-    add("--backends", default=_joined(defaults.backends), help=listed)
-    add("--batch", default=_joined(defaults.batches), help=listed)
-    add("--chunk_ms", default=_joined(defaults.chunks_ms), help=listed)
-    for name in ("recordings", "rounds", "cold_starts"):
-        number = "how many; default: %(default)s"
-        add(f"--{name}", type=int, default=getattr(defaults, name), help=number)
-    add("--out", metavar="DIR", help="write results.json and table.md here")
-
-
-def _inference(arguments: argparse.Namespace) -> str:
-    """``tfasr bench inference``: how long a trained recogniser takes to answer.
-
-    Compares the run on Keras, its exports to ONNX Runtime and LiteRT with float32 and int8 weights,
-    and the same weights in PyTorch's layers. Measures batches, chunks of a stream, cold starts and
-    memory. The output lists backends that are not installed or can't run the model.
-    """
-    with wrong_values_are_wrong_use():
-        config = InferenceConfig(
-            backends=tuple(arguments.backends.split(",")),
-            batches=_numbers(arguments, "batch"),
-            chunks_ms=_numbers(arguments, "chunk_ms"),
-            **_same(arguments, "recordings", "rounds", "cold_starts"),
-        )
-    run_dir, corpus_dir = map(Path.resolve, map(Path, (arguments.run_dir, arguments.corpus_dir)))
-    context = Context(run_dir=run_dir, corpus_dir=corpus_dir, checkpoint=arguments.checkpoint)
-    return _run(arguments, "inference", config, context)
-
-
 def _step_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--gin_file", help="preset or file; default: the paper's model")
@@ -193,49 +157,7 @@ def _step(arguments: argparse.Namespace) -> str:
     return _run(arguments, "step", config, Context())
 
 
-def _scaling_flags(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    runs = "runs with several batch sizes"
-    add("run_dirs", nargs="*", type=Path, metavar="RUN_DIR", help=runs)
-    measured = "a results.json that tfasr bench --gin_file bench/scaling.gin wrote; repeatable"
-    files = {"action": "append", "type": Path, "default": [], "metavar": "FILE"}
-    add("--measured", **files, help=measured)
-    target = "such as cer=0.10; default: only steps"
-    add("--target", default="", metavar="METRIC=VALUE", help=target)
-    add("--policy", choices=sorted(POLICIES), default=PAPER.name)
-    add("--window", type=int, help="evaluations whose median must meet the target")
-    add("--workers", default="1,2,4,8,16", help="default: %(default)s")
-    add("--global_batch_size", metavar="N,...", help="utterances of all; default: the runs'")
-    add("--rows_per_worker", metavar="N,...", help="or: utterances of each worker")
-    add("--link_gbit_s", type=float, help="of each worker's link; default: the runs'")
-    add("--link_latency_us", type=float, default=0.0, help="per message; default: %(default)s")
-    loopback = "the runs used no network: add the link's time to their exchanges"
-    add("--over_loopback", action="store_true", help=loopback)
-    measure = "measure a gradient exchange of two processes here, and add the link's time"
-    add("--measure_exchange", action="store_true", help=measure)
-    add("--gradient_mb", type=float, help="exchanged per step; default: the runs'")
-    add("--overlap", type=float, default=0.0, help="share of the exchange hidden by computation")
-    add("--out", metavar="DIR|FILE.json", help="write tables, JSON and a figure here")
-
-
-def _scaling(arguments: argparse.Namespace) -> str:
-    """``tfasr bench scaling``: predicts steps per second and time to accuracy of N workers.
-
-    The prediction uses recorded runs (how long their steps took, how many utterances they needed at
-    their batch sizes) and the speed of the link between workers. To measure several devices in one
-    process instead, use ``tfasr bench --gin_file bench/scaling.gin``.
-    """
-    from tfasr.bench.scaling.predict import Asked, predict
-
-    values = _same(arguments, *(field.name for field in dataclasses.fields(Asked)))
-    for flag in ("workers", "global_batch_size", "rows_per_worker"):
-        values[flag] = _numbers(arguments, flag) if values[flag] else ()
-    return predict(Asked(**values), out=arguments.out, output_format=arguments.format)
-
-
 SUBCOMMANDS = {
     "decoder": (_decoder_flags, _decoder),
     "step": (_step_flags, _step),
-    "inference": (_inference_flags, _inference),
-    "scaling": (_scaling_flags, _scaling),
 }

@@ -16,6 +16,7 @@ from tfasr.kit.files import write_whole
 from tfasr.kit.process import ChildError, Correspondence, call
 from tfasr.telemetry.compiled import missing_extensions
 from tfasr.telemetry.energy import POWERCAP, rapl_access
+from tfasr.telemetry.host import TakenNow, taken_now
 from tfasr.telemetry.machine import (
     ROOT,
     available_bytes,
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 
 _UNKNOWN = "n/a"
 UNSTATED = ""  # unknown, in MLPerf's description
-BUSY_LOAD = 0.25
-"""Load per thread above which other processes distort measured times."""
+BUSY = 0.1
+"""Share of the processors above which what others take distorts measured times."""
 
 _TRAINING = ("tensorflow", "keras", "soundfile", "soxr")
 OPTIONAL = {
@@ -59,6 +60,7 @@ class Examination:
     gpus_on_bus: int  # NVIDIA devices on the PCI bus, whether or not NVML sees them
     software: dict[str, Any]
     decoder_problem: str | None  # why the compiled decoder doesn't load, or None
+    taken: TakenNow  # what others take of the machine at this moment
     rapl: str  # a sentence on whether the processors' energy can be read
     # from `probe_tensorflow`; None unless requested
     tensorflow: dict[str, Any] | None
@@ -82,6 +84,7 @@ def examine(*, tensorflow: bool = False, root: Path = ROOT) -> Examination:
             "optional": {name: version(name) for name in OPTIONAL},
         },
         decoder_problem=missing_extensions().get("word beam search"),
+        taken=taken_now(),
         rapl=rapl_access(root / POWERCAP.relative_to("/")),
         tensorflow=probe_tensorflow() if tensorflow else None,
     )
@@ -116,10 +119,21 @@ def advice(machine: Examination) -> list[str]:
 def _clock_advice(machine: Examination) -> Iterator[str]:
     host, processor = machine.host, machine.processor
     threads = host["usable_threads"] or processor["threads"]
-    if host["load"] is not None and threads and host["load"] > BUSY_LOAD * threads:
+    taken = machine.taken
+    if taken.others > BUSY:
         yield (
-            f"The machine is busy: load {host['load']:.2f} on {threads} threads. Other processes "
-            "would distort measured times: wait, or rely only on ratios of times."
+            f"Other programs use {taken.others:.0%} of the processors and would distort measured "
+            "times. Find them with top and end them, or wait (docs/quiet_machine.md)."
+        )
+    if taken.stolen is not None and taken.stolen > BUSY:
+        yield (
+            f"Other virtual machines take {taken.stolen:.0%} of the processors (steal) and would "
+            "distort measured times. Wait, or rent a machine with dedicated processors."
+        )
+    if taken.throttled is not None and taken.throttled > BUSY:
+        yield (
+            f"A control group's quota holds back {taken.throttled:.0%} of the processors at this "
+            "moment. Raise the limit, or pin to fewer processors."
         )
     slow = [name for name in processor["governors"] if name != "performance"]
     if slow:
@@ -173,6 +187,11 @@ def _software_advice(machine: Examination) -> Iterator[str]:
     problem = (machine.tensorflow or {}).get("problem")
     if problem:
         yield f"TensorFlow does not load: {problem}"
+
+
+def _taken(taken: TakenNow) -> str:
+    stolen = _UNKNOWN if taken.stolen is None else f"{taken.stolen:.0%}"
+    return f"other programs {taken.others:.0%}, other virtual machines (steal) {stolen}"
 
 
 def system_description(
@@ -381,6 +400,7 @@ def _machine(examination: Examination) -> list[tuple[str, str]]:
         ("governor", ", ".join(processor["governors"]) or _UNKNOWN),
         ("memory", gibibytes(host["memory_bytes"]) or _UNKNOWN),
         ("limits", limits),
+        ("taken by others", _taken(examination.taken)),
         ("load", _UNKNOWN if host["load"] is None else f"{host['load']:.2f} over a minute"),
         ("system", f"{host['operating_system']}, {host['kernel']}, "
          f"{virtual[processor['virtual']]}, container: {host['container'] or 'none seen'}"),

@@ -11,6 +11,7 @@ from pathlib import Path
 from tfasr.display.table import to_markdown
 from tfasr.errors import UsageError
 from tfasr.kit.files import LOCK_FILE, check_owned, object_or_empty, write_whole
+from tfasr.normalisers import NORMALISERS
 from tfasr.reports.groups import run_folders
 from tfasr.reports.numbers import ask, distinct_names, merged_targets
 from tfasr.reports.watching import Watch, line, screen
@@ -35,6 +36,13 @@ def add_target_arguments(
     add("--policy", choices=sorted(POLICIES), default=policy, help=rule)
     median = "evaluations whose median must meet the target; default: the policy's, 3 for paper"
     add("--window", type=int, help=median)
+
+
+def add_text_rule_arguments(add: Callable, when: str = "") -> None:
+    rule = "normalise references and hypotheses before they are compared; docs/languages.md"
+    add("--normalise", choices=tuple(NORMALISERS), help=f"{when}{rule}")
+    language = "BCP 47 tag of the texts, such as tr, whose rules for upper and lower case hold"
+    add("--language", metavar="TAG", help=f"{when}{language}")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,6 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--errors", action="store_true", help=errors)
     worst = "show N alignments with --errors; default: 10"
     add("--worst", type=int, default=10, metavar="N", help=worst)
+    add_text_rule_arguments(add, "with --errors: ")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -77,6 +86,9 @@ def run(args: argparse.Namespace) -> int:
     names = ("out", "policy", "window", "power", "force", "profile", "hardware", "errors", "worst")
     names += ("price_usd_per_hour", "beside")
     options = {name: getattr(args, name) for name in names} | {"targets": args.target}
+    options |= {"normalise": args.normalise or "", "language": args.language or ""}
+    if not args.errors and (args.normalise or args.language):
+        raise UsageError("--normalise and --language need --errors. Received: no --errors.")
     text = report(args.run_dirs, output_format=args.format, many=True, **options)
     if not args.explain:
         sys.stdout.write(text)

@@ -6,8 +6,8 @@ import shlex
 import textwrap
 from pathlib import Path
 
-from tfasr.errors import RunError, UsageError
-from tfasr.kit.files import EVENTS_FILE, write_whole
+from tfasr.errors import RunError, UsageError, printable
+from tfasr.kit.files import EVENTS_FILE, read_text
 from tfasr.kit.process import run_module
 
 log = logging.getLogger("tfasr")
@@ -46,9 +46,10 @@ def run(arguments: argparse.Namespace) -> None:
 
     options = {name: getattr(arguments, name) for name in ("shard_dir", "resume", "until")}
     page = study(arguments.gin_file, run_dir=folder, bindings=arguments.gin_binding, **options)
-    print((page.parent / "report.txt").read_text(encoding="utf-8"), end="")
+    again = "Make it again with --resume."
+    print(read_text(page.parent / "report.txt", again), end="")
     if arguments.until:
-        print(f"\n{(folder / DECISION_FILE).read_text(encoding='utf-8')}", end="")
+        print(f"\n{read_text(folder / DECISION_FILE, again)}", end="")
     print(f"\nThe report with its figures: {page.resolve()}")
 
 
@@ -66,11 +67,11 @@ def add_record_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_record(arguments: argparse.Namespace) -> None:
     """``tfasr record``: trains your recipe and a track's record in turns; writes a submission."""
-    from tfasr.studies.records import record, records_table
+    from tfasr.studies.records import record, write_table
 
     records = Path(arguments.records)
     if arguments.table:
-        write_whole(records / "README.md", records_table(records))
+        write_table(records)
         return
     needed = {"TRACK": arguments.track, "--gin_file": arguments.gin_file}
     needed["--run_dir"] = arguments.run_dir
@@ -80,7 +81,7 @@ def run_record(arguments: argparse.Namespace) -> None:
     places = {"run_dir": Path(arguments.run_dir), "shard_dir": shards, "records": records}
     options = {"bindings": arguments.gin_binding, "resume": arguments.resume}
     submission = record(arguments.track, arguments.gin_file, **places, **options)
-    print((submission / "card.md").read_text(encoding="utf-8"))
+    print(read_text(submission / "card.md", "Restore it from a copy."))
     print(f"The submission: {submission.resolve()}")
 
 
@@ -97,9 +98,22 @@ def run_verify(arguments: argparse.Namespace) -> int:
     """``tfasr verify``: checks runs, studies and submissions; exits with 1 if a check fails."""
     from tfasr.ledger.declared import STARTS_FILE
     from tfasr.ledger.events import chain_of
-    from tfasr.studies.records import SUBMISSION_FILE, verify_submission
-    from tfasr.studies.verify import file_sha256, published, verify_run, verify_study
+    from tfasr.studies.records import SUBMISSION_FILE, UNCHECKED_OF_SUBMISSIONS, verify_submission
+    from tfasr.studies.verify import (
+        UNCHECKED_OF_RUNS,
+        UNCHECKED_OF_STUDIES,
+        file_sha256,
+        published,
+        unchecked,
+        verify_run,
+        verify_study,
+    )
 
+    if arguments.published and len(arguments.paths) > 1:
+        raise UsageError(
+            "--published needs a single folder, whose hash it is. Received: "
+            f"{len(arguments.paths)} folders."
+        )
     shards = arguments.shard_dir and Path(arguments.shard_dir)
     failed = False
     for path in map(Path, arguments.paths):
@@ -111,18 +125,26 @@ def run_verify(arguments: argparse.Namespace) -> int:
             )
         hashes = [file_sha256(file)] if file.name == SUBMISSION_FILE else chain_of(file)
         if arguments.print_hash:
-            print(f"{hashes[-1]}  {path}")
+            print(printable(f"{hashes[-1] if hashes else 'no hash'}  {path}", one_line=True))
             continue
         if file.name == SUBMISSION_FILE:
             checks = verify_submission(path, shards, Path(arguments.records))
+            left = (*UNCHECKED_OF_RUNS, *UNCHECKED_OF_STUDIES, *UNCHECKED_OF_SUBMISSIONS)
         elif file.name == STARTS_FILE:
             checks = verify_study(path, shards)
+            left = (*UNCHECKED_OF_RUNS, *UNCHECKED_OF_STUDIES)
         else:
             checks = verify_run(path, path.name, shards)
-        more = [published(file, hashes, arguments.published)] if arguments.published else []
-        for check in (*checks, *more):
+            left = UNCHECKED_OF_RUNS
+        done = []
+        for check in checks:
             print(check.line)
-            failed |= check.passed is False
+            done.append(check)
+        if arguments.published:
+            done.append(published(file, hashes, arguments.published))
+            print(done[-1].line)
+        print(unchecked(done, left))
+        failed |= any(check.passed is False for check in done)
     return int(failed)
 
 

@@ -5,13 +5,14 @@ import contextlib
 import dataclasses
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfasr.cluster.description import named_cluster
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
 from tfasr.kit.files import GIN_GIVEN_FILE, GIN_OPERATIVE_FILE
+from tfasr.letters import SPECIAL_CASING, primary_language
 from tfasr.training.logs import LOGS
 
 if TYPE_CHECKING:
@@ -152,38 +153,6 @@ def run(arguments: argparse.Namespace) -> None:
         )
 
 
-def add_ngram_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--shard_dir", required=True, help="what tfasr prepare wrote")
-    add("--split", default="train", help="default: %(default)s")
-    add("--order", type=int, default=3, help="words of an n-gram; default: 3")
-    add("--out", required=True, help="the ARPA file, for tfasr evaluate --language_model")
-
-
-def run_ngram(arguments: argparse.Namespace) -> None:
-    """``tfasr ngram``: an n-gram language model of a split's transcripts, as an ARPA file."""
-    from tfasr.commands.evaluate import progress  # here, as it loads the decoders
-    from tfasr.data.shards import open_split
-    from tfasr.decoding.language_models import NgramModel
-
-    out = Path(arguments.out)
-    if out.is_dir() or not out.absolute().parent.is_dir():
-        raise UsageError(f"--out must be a file in a folder that exists. Received: {out}.")
-    split = open_split(arguments.shard_dir, arguments.split)
-    utterances = split.utterances
-
-    def texts(advance: Callable[[], None]) -> Iterator[str]:
-        for utterance in utterances:
-            yield utterance.text
-            advance()
-
-    with wrong_values_are_wrong_use(), progress("counted", len(utterances)) as advance:
-        model = NgramModel(texts(advance), arguments.order)
-    model.write(out)
-    sizes = ", ".join(str(len(order.probabilities)) for order in model.orders)
-    print(f"{out}: {sizes} n-grams of 1 to {arguments.order} words, Kneser-Ney")
-
-
 def _describe(split: str, index: dict[str, Any], shard_dir: Path) -> str:
     listed = index["utterances"] + index["too_long"] + index["bad"]
     left_out = f"{index['too_long']} too long, {index['bad']} bad"
@@ -199,6 +168,7 @@ def _describe(split: str, index: dict[str, Any], shard_dir: Path) -> str:
 
 def add_prepare_arguments(parser: argparse.ArgumentParser) -> None:
     from tfasr.corpora.corpus import CORPORA  # here, as tfasr train doesn't need soundfile
+    from tfasr.normalisers import NORMALISERS
 
     add = parser.add_argument
     layout = "its layout; --import adds your own"
@@ -209,11 +179,17 @@ def add_prepare_arguments(parser: argparse.ArgumentParser) -> None:
     add("--split", help=f"{split}LibriSpeech; default: the first three")
     add("--manifest", help="a tsv or json corpus's list, within --corpus_dir; needs --split")
     add("--subsets", help="folders of LibriSpeech, comma-separated; needs --split")
-    add("--language", help="first make a synthetic corpus of it in --corpus_dir, such as de or cmn")
+    language = (
+        "of the transcripts, such as tr: its rules for upper and lower case hold (BCP 47); with "
+        "--corpus synthetic, first make a corpus of it in --corpus_dir, such as de or cmn"
+    )
+    add("--language", metavar="TAG", help=language)
     add("--voice", help="its espeak-ng voices, comma-separated; default: the language's")
     add_gin_arguments(add)
     add("--alphabet", metavar="NAME", help="english, auto (from the training text) or a file")
     add("--mapping", metavar="FILE", help="replacements, one a line: old text, tab, new text")
+    rule = "write other spellings of the same speech alike, by a named rule; docs/languages.md"
+    add("--normalise", choices=tuple(NORMALISERS), help=rule)
     add("--keep_case", action="store_true", default=None, help="keep upper case")
     add("--keep_punctuation", action="store_true", default=None, help="with --alphabet auto")
     add("--units", metavar="N", help="sub-word units: how many, or a sentencepiece model's file")
@@ -235,7 +211,7 @@ def run_prepare(arguments: argparse.Namespace) -> None:
     from tfasr.training.from_gin import load_config
 
     config = load_config(arguments.gin_file, arguments.gin_binding)
-    if arguments.language or arguments.voice:
+    if arguments.voice or (arguments.language and arguments.corpus == "synthetic"):
         _make_corpus(arguments)
     names = ("corpus", "corpus_dir", "shard_dir", "split", "manifest", "max_bad_fraction")
     scheduler = arguments.scheduler
@@ -270,8 +246,8 @@ def _make_corpus(arguments: argparse.Namespace) -> None:
 
     if arguments.corpus != "synthetic":
         raise UsageError(
-            "--language and --voice make a synthetic corpus: add --corpus synthetic. For recorded "
-            f"speech --alphabet auto is enough. Received: --corpus {arguments.corpus}."
+            "--voice makes a synthetic corpus: add --corpus synthetic. Received: --corpus "
+            f"{arguments.corpus}."
         )
     make_synthetic_corpus(
         arguments.corpus_dir,
@@ -284,6 +260,11 @@ def _alphabet(config: "AlphabetConfig", arguments: argparse.Namespace) -> "Alpha
     names = ("mapping", "keep_case", "keep_punctuation", "units_kind")
     changes = {name: getattr(arguments, name) for name in names}
     changes["source"] = arguments.alphabet
+    changes["normaliser"] = arguments.normalise
+    if arguments.language and (
+        arguments.normalise or primary_language(arguments.language) in SPECIAL_CASING
+    ):  # other languages change no transcript
+        changes["language"] = arguments.language
     if arguments.units is not None:
         counted = arguments.units.isdecimal()
         changes["units"] = int(arguments.units) if counted else 0

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import mmap
 import os
 import re
 import shutil
@@ -9,35 +10,32 @@ import struct
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
 import soundfile
 
-_BY_LIBSNDFILE = ".flac .wav .ogg .oga .opus .mp3 .aif .aiff .au .caf .w64"
-_BY_FFMPEG = ".m4a .mp4 .mov .3gp .webm .mka .mkv .aac .wma .amr .wv"
+from tfasr.corpora.chunks import UNKNOWN_BYTES, chunk_layout
+from tfasr.corpora.flac import flac_layout, joined_files
+from tfasr.corpora.formats import FLAC_MARK, FOREIGN
+from tfasr.corpora.mpeg import mpeg_layout, tag_bytes
+from tfasr.corpora.ogg import ogg_layout
+from tfasr.corpora.parts import Layout, PartFile, Read, UnsoundError
+
+_BY_LIBSNDFILE = (
+    ".flac .wav .wave .bwf .rf64 .w64 .ogg .oga .opus .mp3 .mp2 .mpga .aif .aiff .aifc .au .snd "
+    ".caf .sph .nist"
+)
+_BY_FFMPEG = ".m4a .m4b .mp4 .mov .3gp .webm .mka .mkv .aac .wma .amr .wv"
 AUDIO_SUFFIXES = frozenset(f"{_BY_LIBSNDFILE} {_BY_FFMPEG}".split())
+_MPEG_SUFFIXES = (".mp3", ".mp2", ".mpga")
 
 _HEAD_BYTES = 44
 _PCM = 1
-# Programs that can't seek back to the header (in a pipe) leave a size near 2**31 or 2**32 in it. If
-# a FLAC header has no length, libsndfile reports 2**63 - 1 frames.
-_UNKNOWN_BYTES = 2**31 - 2**16
-_UNKNOWN_FRAMES = 2**62
+_UNKNOWN_FRAMES = 2**62  # libsndfile reports 2**63 - 1 frames if it doesn't know
 _HIGHEST_HZ = 1_000_000  # resampling from a higher rate would take gigabytes
-# What libsndfile logs about a chunk that is larger than the rest of the file.
-_CUT_CHUNK = re.compile(r"^\s*(?:data|SSND|Data Size)\s*: (\d+) \(should be (\d+)\)", re.MULTILINE)
-_OGG_LARGEST_PAGE_BYTES = 65307
-_OGG_PAGE_HEADER_BYTES = 27
-_OGG_END_OF_STREAM = 4
-# First bytes of formats that libsndfile can't read; each group is named after ffmpeg's demuxer.
-# ffmpeg may use only that: it might take the file for a playlist, which opens other files.
-_FOREIGN = re.compile(
-    rb"(?P<mov>.{4}ftyp)|(?P<matroska>\x1aE\xdf\xa3)|(?P<aac>\xff[\xf0\xf1\xf8\xf9])|(?P<asf>0&\xb2u)"
-    rb"|(?P<amr>#!AMR)|(?P<wv>wvpk)",
-    re.DOTALL,
-)
 _FFMPEG_S = 1800  # limit in seconds, for both processor time and wall-clock time
 _FFMPEG_BYTES = 2**32 - 2**16  # largest WAV file: 12 hours at 48 kHz
 _LONGEST_S = 1e6
@@ -88,9 +86,11 @@ def _of_wav(head: bytes, size: int) -> float | None:
     (stated,) = struct.unpack("<I", head[40:44])
     whole_bytes = bits in (8, 16, 24, 32) and 8 * block == channels * bits
     possible = form == _PCM and rate_hz and channels and whole_bytes
-    if not possible or not 0 < stated <= min(size - _HEAD_BYTES, _UNKNOWN_BYTES) or stated % block:
+    # If anything follows the samples, the stated size may be wrong: `opened_audio` looks at it.
+    padded = stated + stated % 2
+    if not possible or not 0 < stated < UNKNOWN_BYTES or padded != size - _HEAD_BYTES:
         return None
-    return stated // block / rate_hz
+    return None if stated % block else stated // block / rate_hz
 
 
 class _ReadInOrder(soundfile.SoundFile):
@@ -104,30 +104,181 @@ class _ReadInOrder(soundfile.SoundFile):
         return False
 
 
+class AudioFile:
+    """An open recording, read from its beginning to its end.
+
+    Attributes:
+        samplerate: in Hz.
+        channels: how many.
+        frames: samples per channel, counted wherever the header can't be trusted.
+        remark: how the header differs from the content, for people; "" if it doesn't.
+        exact_seek: whether `seek` finds the sample that reading from the beginning would.
+    """
+
+    def __init__(
+        self,
+        files: list[soundfile.SoundFile],
+        remark: str = "",
+        rest: Callable[[], "AudioFile | None"] = lambda: None,
+    ):
+        """``rest`` is called at the end, and may return what follows it in the same file."""
+        first = files[0]
+        self._files = list(files)
+        self._waiting = files[1:]
+        self._file = first
+        self._left: int = first.frames  # samples of this file that are unread
+        self._rest = rest
+        self.samplerate: int = first.samplerate
+        self.channels: int = first.channels
+        self.frames: int = sum(file.frames for file in files)
+        self.remark = remark
+        keeps_no_state = first.format in _EXACT_SEEK and first.subtype in _EXACT_SEEK_SUBTYPES
+        self.exact_seek = len(files) == 1 and keeps_no_state
+
+    def read(self, count: int) -> np.ndarray:
+        """Returns the next samples, float32 ``(at most count, channels)``; none at the end."""
+        while self._left or self._next_file():
+            block = self._file.read(min(count, self._left), dtype="float32", always_2d=True)
+            self._left = self._left - len(block) if len(block) else 0
+            if len(block):
+                return block
+        return np.zeros((0, self.channels), np.float32)
+
+    def _next_file(self) -> bool:
+        if not self._waiting and (rest := self._rest()) is not None:
+            self.remark = rest.remark
+            self.frames = rest.frames
+            self._waiting = rest._files[1:]
+        self._rest = lambda: None
+        if not self._waiting:
+            return False
+        self._file = self._waiting.pop(0)
+        self._left = self._file.frames
+        return True
+
+    def seek(self, frame: int) -> None:
+        """Goes to a sample; only if `exact_seek`."""
+        self._file.seek(frame)
+        self._left = self.frames - frame
+
+
+# Formats whose decoders keep no state from one block of samples to the next.
+_EXACT_SEEK = ("WAV", "WAVEX", "RF64", "W64", "AIFF", "AU", "CAF", "NIST", "FLAC")
+_EXACT_SEEK_SUBTYPES = ("PCM_S8", "PCM_U8", "PCM_16", "PCM_24", "PCM_32") + (
+    "FLOAT",
+    "DOUBLE",
+    "ULAW",
+    "ALAW",
+)
+
+
 @contextlib.contextmanager
-def opened_audio(path: str | Path) -> Iterator[soundfile.SoundFile]:
+def opened_audio(path: str | Path) -> Iterator[AudioFile]:
     """Opens a complete audio file, through ffmpeg if libsndfile doesn't read its format.
 
-    Pass a number of frames to the file's ``read``. Errors, except for a full disk, are raised as a
-    ValueError that names the path.
+    Files whose header states a wrong length are read to their end, and so are all of several files
+    that were joined. Errors, except for a full disk, are raised as a ValueError that names the
+    path: also if a file is cut short.
     """
     # Checked first, because libsndfile reports a missing file or a folder as "System error".
     if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises on an overlong name
         raise unreadable(path, "there is no such file")
     try:
-        with decoded_by_ffmpeg(path) as decoded:
-            source = path if decoded is None else decoded.fileno()
-            with _ReadInOrder(source, closefd=False) as file:
-                _check_complete(path, file)
-                yield file
+        with contextlib.ExitStack() as stack:
+            decoded = stack.enter_context(decoded_by_ffmpeg(path))
+            if decoded is not None:
+                opened = AudioFile([stack.enter_context(_sound_file(decoded.fileno()))])
+            else:
+                opened = _opened_parts(path, stack)
+            _check_header(path, opened)
+            yield opened
     except PermissionError as error:
         cause = "this user may not read it; change its permissions"
         raise unreadable(path, cause) from error
+    except UnsoundError as error:
+        raise unreadable(path, str(error)) from error
     # soundfile raises TypeError for a name that ends in .raw.
     except (soundfile.SoundFileError, OSError, TypeError) as error:
         if getattr(error, "errno", None) == errno.ENOSPC:  # no space for ffmpeg's output
             raise
         raise unreadable(path, getattr(error, "error_string", str(error))) from error
+
+
+def _sound_file(source: str | Path | int | PartFile) -> soundfile.SoundFile:
+    return _ReadInOrder(source, closefd=False)
+
+
+def _opened_parts(path: str | Path, stack: contextlib.ExitStack) -> AudioFile:
+    stored = stack.enter_context(open(path, "rb", buffering=0))  # noqa: PTH123, SIM115 - Path.open takes longer
+    size = os.fstat(stored.fileno()).st_size
+    head = os.pread(stored.fileno(), _HEAD_BYTES, 0)
+
+    def read(start: int, count: int) -> bytes:
+        return os.pread(stored.fileno(), count, start)
+
+    layout = _layout(path, stored, head, size, read)
+    if layout is not None:
+        return _joined(layout, stored, stack)
+    if not head.startswith(FLAC_MARK):
+        return AudioFile([stack.enter_context(_sound_file(path))])
+
+    def rest() -> AudioFile | None:
+        # The decoder reads in blocks, so most of a joined file is still unread.
+        is_read = stored.tell() == size
+        layout = None if is_read else joined_files(read, size)
+        return None if layout is None else _joined(layout, stored, stack)
+
+    return AudioFile([stack.enter_context(_sound_file(stored.fileno()))], rest=rest)
+
+
+def _joined(layout: Layout, stored: BinaryIO, stack: contextlib.ExitStack) -> AudioFile:
+    files = []
+    for part in layout.parts:
+        file = stack.enter_context(_sound_file(PartFile(stored, part)))
+        if part.frames is not None and abs(part.frames - file.frames) > part.tolerance:
+            counts = f"it holds {part.frames} samples, but the decoder expects {file.frames}"
+            raise UnsoundError(f"{counts}; convert it to FLAC")
+        files.append(file)
+    forms = {(file.samplerate, file.channels) for file in files}
+    if len(forms) > 1:
+        listed = ", ".join(f"{rate} Hz with {count} channels" for rate, count in sorted(forms))
+        raise UnsoundError(f"files of different rates or channels are joined in it: {listed}")
+    return AudioFile(files, layout.remark)
+
+
+def _layout(
+    path: str | Path, stored: BinaryIO, head: bytes, size: int, read: Read
+) -> Layout | None:
+    """Returns what a file holds if its header doesn't tell; UnsoundError if it is cut short."""
+    if not size:
+        raise UnsoundError("it is empty: 0 bytes")
+    if head.startswith(FLAC_MARK):
+        return flac_layout(read, size)
+    if head.startswith((b"OggS", b"ID3", b"\xff")) or _is_named_mpeg(path, head):
+        with mmap.mmap(stored.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            if head.startswith(b"OggS"):
+                return ogg_layout(content, size)
+            start = tag_bytes(content, 0)
+            if content[start : start + 4] in (FLAC_MARK, b"OggS", b"RIFF"):
+                return None  # another format behind MP3's tag
+            return mpeg_layout(content, size)
+    if head.startswith(b"NIST_1A"):
+        _check_sphere(read(0, 1024), size)
+        return None
+    return chunk_layout(read, size)
+
+
+def _is_named_mpeg(path: str | Path, head: bytes) -> bool:
+    return str(path).lower().endswith(_MPEG_SUFFIXES) and not head.startswith(b"RIFF")
+
+
+def _check_sphere(header: bytes, size: int) -> None:
+    fields = dict(re.findall(rb"^(\w+) -i (\d+)", header, re.MULTILINE))
+    count = int(fields.get(b"sample_count", 0))
+    sample_bytes = int(fields.get(b"channel_count", 1)) * int(fields.get(b"sample_n_bytes", 2))
+    present = (size - len(header)) // sample_bytes
+    if present < count:
+        raise UnsoundError(f"truncated: {present} of {count} samples are there")
 
 
 @contextlib.contextmanager
@@ -138,7 +289,7 @@ def decoded_by_ffmpeg(path: str | Path, most_s: float = _LONGEST_S) -> Iterator[
     decoded. Raises ValueError if ffmpeg is missing or can't read the whole file.
     """
     with Path(path).open("rb") as file:
-        foreign = _FOREIGN.match(file.read(_HEAD_BYTES))
+        foreign = FOREIGN.match(file.read(_HEAD_BYTES))
         if foreign is None:
             yield None
             return
@@ -185,7 +336,11 @@ def _run_ffmpeg(command: list[str], source: BinaryIO, decoded: BinaryIO) -> str:
 
 
 def audio_duration_s(path: str | Path) -> float:
-    """Returns the duration in a file's header, which may be too long if a FLAC or MP3 was cut."""
+    """Returns an audio file's seconds: from its header where that can be trusted, else counted.
+
+    The headers of FLAC files, and of WAV files that end with their samples, are trusted; reading
+    the samples will show whether they are right.
+    """
     stated_s = stated_duration_s(path)
     if stated_s is not None:
         return stated_s
@@ -199,30 +354,9 @@ def unreadable(path: str | Path, cause: str) -> ValueError:
     )
 
 
-def _check_complete(path: str | Path, file: soundfile.SoundFile) -> None:
+def _check_header(path: str | Path, file: AudioFile) -> None:
     if file.frames > _UNKNOWN_FRAMES:
         raise unreadable(path, "its header does not state its length; encode it again")
     if file.samplerate > _HIGHEST_HZ:
         rates = f"{file.samplerate} Hz, more than the limit of {_HIGHEST_HZ} Hz"
         raise unreadable(path, f"its header states {rates}")
-    # libsndfile reads a truncated WAV as far as it goes, and mentions the fault only in its log.
-    for stated, present in _CUT_CHUNK.findall(file.extra_info):
-        if int(present) < int(stated) < _UNKNOWN_BYTES:
-            raise unreadable(path, f"truncated: {present} of {stated} bytes of audio are there")
-    if file.format == "OGG" and not _ogg_ends(path):
-        raise unreadable(path, "truncated: the Ogg stream has no last page")
-
-
-def _ogg_ends(path: str | Path) -> bool:
-    """Whether an Ogg file's last page is complete and marked as the last (RFC 3533, section 6)."""
-    with Path(path).open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - 2 * _OGG_LARGEST_PAGE_BYTES))
-        tail = file.read()
-    page = tail[max(0, tail.rfind(b"OggS")) :]
-    if len(page) < _OGG_PAGE_HEADER_BYTES:
-        return False
-    num_segments = page[_OGG_PAGE_HEADER_BYTES - 1]
-    body = _OGG_PAGE_HEADER_BYTES + num_segments
-    is_whole = len(page) >= body + sum(page[_OGG_PAGE_HEADER_BYTES:body])
-    return is_whole and bool(page[5] & _OGG_END_OF_STREAM)

@@ -4,7 +4,8 @@ import json
 import math
 import operator
 import os
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,27 +14,41 @@ import orjson
 from tfasr.alphabet import Alphabet
 from tfasr.corpora.corpus import Corpus
 from tfasr.corpora.reading import (
-    Entry,
+    Listed,
     MalformedLineError,
     assemble,
+    entries_of,
     numbered_lines,
     parsed_lines,
     require_folder,
+    seconds_of,
+    segment_of,
 )
-from tfasr.corpora.utterance import CorpusSplit, Rejection, Utterance
+from tfasr.corpora.utterance import CorpusSplit, Rejection, Segment, Utterance
 from tfasr.errors import UsageError
 
 COLUMNS = ("path", "speaker", "seconds", "text")
 REQUIRED = ("path", "text")
+_OF_SEGMENTS = ("begin", "end", "channel")
+_RENAMED = {"start": "begin", "offset": "begin", "stop": "end"}
+# Fields of other toolkits' lists that change the audio, by the words in their names.
+_CHANGES = frozenset(
+    ("speed", "tempo", "pitch", "gain", "volume", "reverb", "rir", "trim", "crop")
+    + ("transform", "transforms", "augment", "augmentation", "augmentor", "augmentations")
+    + ("perturb", "perturbation", "start", "begin", "end", "stop")
+)
+_UNCHANGED: tuple[Any, ...] = (None, False, 0, 1, "", [], {})
 
 
 def read_tsv(manifest: str | Path, corpus_dir: str | Path) -> CorpusSplit:
     """Returns the utterances of a tab-separated list; their ids are their paths without suffix.
 
     The first line names the columns, in any order: ``path`` and ``text``, optionally ``speaker``
-    and ``seconds``. Other columns are ignored, and quotation marks have no special meaning.
-    Durations come from the audio headers. A list can name any file on your computer, whose content
-    then ends up in the shards, so read only lists that you trust.
+    and ``seconds``. For segments of recordings there are also ``begin`` and ``end``, in seconds,
+    and ``channel``, from 0; empty fields stand for the recording's begin and end, and the mean of
+    its channels. The segments are part of the ids. Other columns are ignored, and quotation marks
+    have no special meaning. Durations come from the audio. A list can name any file on your
+    computer, whose content then ends up in the shards, so read only lists that you trust.
     """
     corpus_dir = require_folder(corpus_dir, "the folder that the list's paths are relative to")
     manifest = Path(manifest)
@@ -41,11 +56,6 @@ def read_tsv(manifest: str | Path, corpus_dir: str | Path) -> CorpusSplit:
     columns = _columns(manifest, next(lines, (1, b""))[1])
     parsed = parsed_lines(manifest, lambda line: _parse(line, columns, corpus_dir), lines)
     return assemble(str(manifest), entries_of(parsed))
-
-
-def entries_of(parsed: Iterator[tuple[str, Any]]) -> Iterator[Entry | Rejection]:
-    for origin, row in parsed:
-        yield row if isinstance(row, Rejection) else Entry(*row, origin)
 
 
 def id_of(path: str) -> str:
@@ -60,7 +70,14 @@ def id_of(path: str) -> str:
 
 def _columns(manifest: Path, header: bytes) -> list[str]:
     columns = [name.strip() for name in header.decode(errors="replace").split("\t")]
-    recognised = [name for name in columns if name in COLUMNS]
+    recognised = [name for name in columns if name in COLUMNS or name in _OF_SEGMENTS]
+    other = [name for name in columns if name in _RENAMED]
+    if other:
+        raise UsageError(
+            f"A tab-separated list must name the times of segments begin and end, in seconds. "
+            f"Received: the column {other[0]} in {manifest}. Call it {_RENAMED[other[0]]}, or "
+            "leave it out."
+        )
     missing = [name for name in REQUIRED if name not in recognised]
     if missing or len(recognised) != len(set(recognised)):
         fault = f"no column {' and no column '.join(missing)}" if missing else "a column twice"
@@ -73,22 +90,33 @@ def _columns(manifest: Path, header: bytes) -> list[str]:
     return columns
 
 
-def _parse(line: str, columns: list[str], corpus_dir: Path) -> tuple[str, Path, str, str]:
+def _parse(line: str, columns: list[str], corpus_dir: Path) -> Listed:
     fields = line.split("\t")
     if len(fields) != len(columns):
         raise MalformedLineError(f"it must have {len(columns)} columns; it has {len(fields)}")
     row = dict(zip(columns, fields, strict=True))
     seconds = row.get("seconds", "")
-    try:
-        valid = not seconds.strip() or 0 <= float(seconds) < math.inf
-    except ValueError:
-        valid = False
-    if not valid:
-        raise MalformedLineError(
-            f"seconds must be a number, not below 0, or empty; received {seconds!r}"
-        )
+    if seconds.strip():
+        seconds_of(seconds, "seconds")
     speaker = row.get("speaker", "").strip()
-    return id_of(row["path"]), corpus_dir / row["path"], row["text"], speaker
+    utterance_id = id_of(row["path"])
+    segment = _segment(row)
+    if segment is not None:
+        utterance_id = segment.named(utterance_id)
+    return Listed(utterance_id, corpus_dir / row["path"], row["text"], speaker, segment)
+
+
+def _segment(row: dict[str, str]) -> Segment | None:
+    begin, end, channel = (row.get(name, "").strip() for name in _OF_SEGMENTS)
+    if not (begin or end or channel):
+        return None
+    if channel and not channel.isdecimal():
+        raise MalformedLineError(f"channel must be a number from 0, or empty; received {channel!r}")
+    return segment_of(
+        seconds_of(begin or "0", "begin"),
+        seconds_of(end, "end") if end else None,
+        int(channel) if channel else None,
+    )
 
 
 TSV = Corpus(read_tsv, list_suffix=".tsv")
@@ -98,9 +126,12 @@ def read_json_manifest(manifest: str | Path, corpus_dir: str | Path | None = Non
     """Returns the utterances of a JSON-lines manifest.
 
     Each line is an object with ``audio_filepath`` (absolute, or relative to the manifest's folder
-    or to ``corpus_dir``) and ``text``, and optionally ``duration``, ``speaker`` and ``id`` (by
-    default the path without suffix). Durations come from the audio headers. A manifest can name any
-    file on your computer, whose content then ends up in the shards: read only those you trust.
+    or to ``corpus_dir``) and ``text``, and optionally ``offset`` and ``duration`` in seconds,
+    ``channel`` (from 0), ``speaker`` and ``id`` (by default the path without suffix, with the
+    segment if it isn't the whole file). An utterance is ``duration`` long if the file is longer.
+    Lines with other fields that change the audio, such as ``speed``, are rejected. A manifest can
+    name any file on your computer, whose content then ends up in the shards: read only those you
+    trust.
 
     Source: NVIDIA NeMo's documentation, "Preparing Custom ASR Data".
     """
@@ -129,20 +160,18 @@ def _refuse_array(manifest: Path) -> None:
         )
 
 
-def _parse_json(line: str, folders: list[Path]) -> tuple[str, Path, str, str]:
+def _parse_json(line: str, folders: list[Path]) -> Listed:
     content = _content(line)
     if not isinstance(content, dict):
         raise MalformedLineError("it must be a JSON object")
     path = _field(content, "audio_filepath", str)
     text = _field(content, "text", str)
+    if not content.keys() <= _KNOWN:
+        refuse_changed_audio(content)
     duration = _field(content, "duration", int | float, default=0)
     if not 0 <= duration < math.inf:
         raise MalformedLineError(f"duration must not be below 0; received {duration!r}")
-    if _field(content, "offset", int | float, default=0) != 0:
-        raise MalformedLineError(
-            f"offset must be 0, because files are read whole; received {content['offset']!r}. "
-            "Cut the audio into one file per utterance"
-        )
+    segment = _json_segment(content, duration)
     stated_id = str(_field(content, "id", str | int, default=""))
     speaker = str(_field(content, "speaker", str | int, default=""))
     utterance_id = id_of(path)
@@ -152,11 +181,42 @@ def _parse_json(line: str, folders: list[Path]) -> tuple[str, Path, str, str]:
         prefixes = (folder.as_posix().rstrip("/") + "/" for folder in folders)
         prefix = next(filter(utterance_id.startswith, prefixes), "")
         utterance_id = utterance_id.removeprefix(prefix)
+    if segment is not None and not stated_id.strip():
+        utterance_id = segment.named(utterance_id)
     candidates = [folder / path for folder in folders]
     if len(candidates) > 1:
         is_file = os.path.isfile  # Path.is_file raises on an overlong name
         candidates = [path for path in candidates if is_file(path)] or candidates
-    return utterance_id, candidates[0], text, speaker
+    # Whether a duration without an offset is that of a part, only the file can tell.
+    stated_s = duration if segment is None else 0.0
+    return Listed(utterance_id, candidates[0], text, speaker, segment, stated_s)
+
+
+_KNOWN = {"audio_filepath", "text", "duration", "offset", "id", "speaker"}
+
+
+def refuse_changed_audio(content: dict[str, Any]) -> None:
+    """Raises MalformedLineError if a field, by its name, changes the audio in an unknown way."""
+    for name, value in content.items():
+        if name not in _KNOWN and value not in _UNCHANGED:
+            words = set(re.split("[^a-z]+", name.lower()))
+            if words & _CHANGES:
+                raise MalformedLineError(
+                    f"its field {name} would change the audio, which isn't supported; received "
+                    f"{value!r}. Write the changed audio to a file, or leave the field out"
+                )
+
+
+def _json_segment(content: dict[str, Any], duration: float) -> Segment | None:
+    offset = _field(content, "offset", int | float, default=0)
+    channel = content.get("channel", content.get("channel_selector"))
+    if channel == "average":
+        channel = None
+    if channel is not None and (isinstance(channel, bool) or not isinstance(channel, int)):
+        raise MalformedLineError(f"channel must be a number from 0; received {channel!r}")
+    if not offset and channel is None:
+        return None
+    return segment_of(offset, offset + duration if duration else None, channel)
 
 
 def _content(line: str) -> Any:

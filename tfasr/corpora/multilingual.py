@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from tfasr.corpora.corpus import Corpus
-from tfasr.corpora.manifests import entries_of
 from tfasr.corpora.reading import (
+    Listed,
     MalformedLineError,
     assemble,
+    entries_of,
     found_in,
     numbered_lines,
     parsed_lines,
@@ -21,7 +22,6 @@ from tfasr.errors import UsageError
 _NAMES = {"train": "train", "validation": "dev", "test": "test"}
 _NAMES |= {name: name for name in ("validated", "other", "invalidated")}  # only in Common Voice
 _AUDIO_OF_MLS = (".flac", ".opus", ".ogg", ".mp3")
-Row = tuple[str, Path, str, str]  # id, audio, text and speaker
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Release:
 
     expected: str  # describes the language's folder, for messages
     list_of: str  # path of a split's list in it; {} stands for the release's name of the split
-    row: Callable[[Path, str, dict[str, str]], Row]  # from a folder, a split and a line's fields
+    row: Callable[[Path, str, dict[str, str]], Listed]  # from a folder, a split and a line's fields
     columns: tuple[str, ...] = ()  # names of the list's columns; empty if its first line has them
 
     def splits(self, corpus_dir: str | Path) -> list[str]:
@@ -56,7 +56,7 @@ class Release:
         if not columns:
             columns = tuple(next(lines, (1, b""))[1].decode(errors="replace").split("\t"))
 
-        def parse(line: str) -> Row:
+        def parse(line: str) -> Listed:
             row = dict(zip(columns, fields := line.split("\t"), strict=False))
             if len(fields) != len(columns):
                 raise MalformedLineError(f"it must have {len(columns)} columns, not {len(fields)}")
@@ -68,21 +68,21 @@ class Release:
         return entries_of(parsed_lines(path, parse, lines))
 
 
-def _common_voice(folder: Path, split: str, row: dict[str, str]) -> Row:
+def _common_voice(folder: Path, split: str, row: dict[str, str]) -> Listed:
     name = row["path"] if Path(row["path"]).suffix else f"{row['path']}.mp3"
-    return Path(name).stem, folder / "clips" / name, row["sentence"], row["client_id"]
+    return Listed(Path(name).stem, folder / "clips" / name, row["sentence"], row["client_id"])
 
 
-def _fleurs(folder: Path, split: str, row: dict[str, str]) -> Row:
+def _fleurs(folder: Path, split: str, row: dict[str, str]) -> Listed:
     places = [folder / place / row["file"] for place in (f"audio/{split}", split, "audio")]
-    return Path(row["file"]).stem, _first_file(places), row["transcription"], ""
+    return Listed(Path(row["file"]).stem, _first_file(places), row["transcription"], "")
 
 
-def _mls(folder: Path, split: str, row: dict[str, str]) -> Row:
+def _mls(folder: Path, split: str, row: dict[str, str]) -> Listed:
     speaker, book, _ = (*row["id"].split("_"), "", "")[:3]
     stem = folder / split / "audio" / speaker / book / row["id"]
     paths = [stem.with_name(stem.name + suffix) for suffix in _AUDIO_OF_MLS]
-    return row["id"], _first_file(paths), row["text"], speaker
+    return Listed(row["id"], _first_file(paths), row["text"], speaker)
 
 
 def _first_file(paths: list[Path]) -> Path:

@@ -1,30 +1,36 @@
 """Makes a `CorpusSplit` from a corpus's lists, with the checks that all corpora share."""
 
+import dataclasses
 import functools
 import itertools
+import math
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from tfasr.alphabet import normalise
 from tfasr.corpora.audio_header import audio_duration_s
-from tfasr.corpora.utterance import CorpusSplit, Rejection, Utterance
+from tfasr.corpora.utterance import CorpusSplit, Rejection, Segment, Utterance
 from tfasr.errors import UsageError, received_path
+from tfasr.kit.process import usable_cores
+from tfasr.kit.text import encoded_lines
 
 TRANSCRIPT_WITHOUT_AUDIO = "transcript without audio"
 AUDIO_WITHOUT_TRANSCRIPT = "audio without transcript"
 DUPLICATE_ID = "duplicate id"
 EMPTY_TRANSCRIPT = "empty transcript"
 UNREADABLE_AUDIO = "unreadable audio"
+OUTSIDE_RECORDING = "segment outside its recording"
 MALFORMED_LINE = "malformed line"
 
 _MIN_HEADER_READERS = 8
 _NAMES_SHOWN = 12
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+MOST_OUTSIDE_S = 0.1  # by which a segment may end after its recording: times are rounded
+_RECORDINGS = 4096  # whose durations are remembered while their segments are listed
 _Parsed = TypeVar("_Parsed")
 
 
@@ -37,12 +43,17 @@ class Entry:
     text: str  # the transcript as written in the corpus
     speaker: str  # "" if unknown
     origin: str  # place of the transcript, for messages ("dev.tsv, line 7")
+    segment: Segment | None = None  # which part of the file; None: all of it
+    # The list's duration, for lists whose utterances are as long as it says: if the file is longer,
+    # the rest isn't part of the utterance. 0 if the list doesn't say.
+    stated_s: float = 0.0
 
 
 @dataclass(frozen=True)
 class Judged:
     entry: Entry | None  # None if the corpus's reader rejected it
     result: Utterance | Rejection
+    recording_s: float | None = None  # duration of the audio file, if it was read
     bytes: int = 0  # size of the audio file
     changed_ns: int = 0  # time of the file's last change, in ns since 1970
 
@@ -106,7 +117,7 @@ def assemble(
 
 def header_readers() -> int:
     """Returns how many threads read audio headers: many, because they mostly wait for the disk."""
-    return max(_MIN_HEADER_READERS, os.cpu_count() or 1)
+    return max(_MIN_HEADER_READERS, usable_cores())
 
 
 def duplicate(entry: Entry, first: str) -> Rejection:
@@ -125,6 +136,9 @@ def judge(
     normalise: Callable[[str], str] = normalise,
 ) -> Judged:
     """Checks an entry; reads the header again only if ``known`` has another size or time."""
+    if not entry.id.isascii():  # file names may not be valid Unicode
+        id_ = entry.id.encode(errors="backslashreplace").decode()
+        entry = dataclasses.replace(entry, id=id_)
     text = normalise(entry.text)
     if not text:
         detail = f"{entry.origin} ({entry.audio_path})"
@@ -137,18 +151,38 @@ def judge(
     if not is_file:
         detail = f"{entry.origin}: {entry.audio_path} does not exist"
         return Judged(entry, Rejection(entry.id, TRANSCRIPT_WITHOUT_AUDIO, detail))
-    if known is not None and known[:2] == (status.st_size, status.st_mtime_ns):
-        duration_s = known[2]
-    else:
-        try:
-            duration_s = audio_duration_s(entry.audio_path)
-            if duration_s <= 0:
-                raise ValueError(f"An audio file must hold audio. {entry.audio_path} is empty.")
-        except ValueError as error:
-            rejection = Rejection(entry.id, UNREADABLE_AUDIO, f"{entry.origin}: {error}")
-            return Judged(entry, rejection)
-    utterance = Utterance(entry.id, entry.audio_path, duration_s, text, entry.speaker)
-    return Judged(entry, utterance, status.st_size, status.st_mtime_ns)
+    try:
+        if known is not None and known[:2] == (status.st_size, status.st_mtime_ns):
+            recording_s = known[2]
+        elif entry.segment is None:
+            recording_s = audio_duration_s(entry.audio_path)
+        else:
+            recording_s = _recording_s(entry.audio_path, status.st_size, status.st_mtime_ns)
+        if recording_s <= 0:
+            raise ValueError(f"An audio file must hold audio. {entry.audio_path} is empty.")
+    except ValueError as error:
+        rejection = Rejection(entry.id, UNREADABLE_AUDIO, f"{entry.origin}: {error}")
+        return Judged(entry, rejection)
+    file = (recording_s, status.st_size, status.st_mtime_ns)
+    duration_s = recording_s
+    segment = entry.segment
+    if 0 < entry.stated_s < recording_s - MOST_OUTSIDE_S:
+        segment = Segment(0.0, entry.stated_s)
+    if segment is not None:
+        begin_s = segment.begin_s
+        end_s = recording_s if segment.end_s is None else segment.end_s
+        if begin_s >= recording_s or end_s > recording_s + MOST_OUTSIDE_S:
+            times = f"{begin_s:.3f} to {end_s:.3f} s of {entry.audio_path}"
+            detail = f"{entry.origin}: {times}, which lasts {recording_s:.3f} s"
+            return Judged(entry, Rejection(entry.id, OUTSIDE_RECORDING, detail), *file)
+        duration_s = min(end_s, recording_s) - begin_s
+    utterance = Utterance(entry.id, entry.audio_path, duration_s, text, entry.speaker, segment)
+    return Judged(entry, utterance, *file)
+
+
+@functools.lru_cache(_RECORDINGS)
+def _recording_s(path: Path, size: int, changed_ns: int) -> float:
+    return audio_duration_s(path)
 
 
 def require_folder(path: str | Path, expected: str) -> Path:
@@ -200,16 +234,50 @@ class MalformedLineError(ValueError):
     """A line that breaks its file's format; the message says how."""
 
 
-def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yields the number (from 1) and content of lines that aren't blank; line feeds end them."""
+class Listed(NamedTuple):
+    """What a line of a list says; see `Entry`."""
+
+    id: str
+    audio_path: Path
+    text: str
+    speaker: str
+    segment: Segment | None = None
+    stated_s: float = 0.0
+
+
+def entries_of(parsed: Iterable[tuple[str, Listed | Rejection]]) -> Iterator[Entry | Rejection]:
+    for origin, row in parsed:
+        if isinstance(row, Rejection):
+            yield row
+            continue
+        id_, path, text, speaker, segment, stated_s = row
+        yield Entry(id_, path, text, speaker, origin, segment, stated_s)
+
+
+def segment_of(begin_s: float, end_s: float | None, channel: int | None = None) -> Segment:
+    """Returns a segment; MalformedLineError if there can't be one from and to these times."""
     try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                content = line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
-                if content.strip():
-                    yield number, content.rstrip(b"\n").rstrip(b"\r")
-    except OSError as error:
-        raise UsageError(f"A corpus's list must be a readable file. Received: {error}.") from error
+        return Segment(begin_s, end_s, channel)
+    except ValueError as error:
+        raise MalformedLineError(str(error)) from None
+
+
+def seconds_of(text: str, name: str) -> float:
+    """Parses seconds; MalformedLineError if they aren't a number, 0 or more."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise MalformedLineError(f"{name} must be a number, not below 0; received {text!r}")
+    return seconds
+
+
+def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yields the number (from 1) and content of lines that aren't blank; see `encoded_lines`."""
+    for number, line in enumerate(encoded_lines(path, "It is a corpus's list."), start=1):
+        if line and not line.isspace():
+            yield number, line
 
 
 def parsed_lines(

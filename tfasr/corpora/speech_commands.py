@@ -1,6 +1,10 @@
 """Reads Google Speech Commands: one folder per word; two lists or a hash decide the splits."""
 
+import bisect
 import hashlib
+import os
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from tfasr.corpora.audio_header import AUDIO_SUFFIXES
@@ -12,6 +16,7 @@ from tfasr.corpora.reading import (
     MalformedLineError,
     assemble,
     found_in,
+    numbered_lines,
     parsed_lines,
     require_folder,
     subfolders,
@@ -22,6 +27,9 @@ from tfasr.errors import UsageError
 _EXPECTED = "the folder of Speech Commands that holds one folder per word (yes, no, up, ...)"
 _LISTS = {"validation": "validation_list.txt", "test": "testing_list.txt"}
 _SPEAKER_END = "_nohash_"
+# The last part of a path, without suffix.
+_FILE_NAME = re.compile(r"([^/\\\s]+?)(?:\.\w+)?(?=\s|$)")
+_BY_THE_RULE = 0.9  # share of a list's names from which on it must have been made by the rule
 MAX_NUM_WAVS_PER_CLASS = 2**27 - 1
 VALIDATION_PERCENT = 10.0
 TESTING_PERCENT = 10.0
@@ -36,7 +44,7 @@ def official_split(file_name: str) -> str:
     Source: arXiv 1804.03209, section 6 (README.md of the corpus, ``which_set``).
     """
     speaker = file_name.rpartition("/")[2].partition(_SPEAKER_END)[0]
-    digest = int(hashlib.sha1(speaker.encode(), usedforsecurity=False).hexdigest(), 16)
+    digest = int(hashlib.sha1(os.fsencode(speaker), usedforsecurity=False).hexdigest(), 16)
     percent = digest % (MAX_NUM_WAVS_PER_CLASS + 1) * (100.0 / MAX_NUM_WAVS_PER_CLASS)
     if percent < VALIDATION_PERCENT:
         return "validation"
@@ -47,23 +55,23 @@ def read_speech_commands(corpus_dir: str | Path, split: str) -> CorpusSplit:
     """Returns one split; transcripts are the folders' names, ids the paths without suffix.
 
     Folders whose name begins with an underscore (``_background_noise_``) are skipped. Recordings in
-    no list belong to training or, if `official_split` says so, to a split whose list is missing.
-    Raises UsageError if a recording is in both lists.
+    no list belong to training or, if `official_split` says so, to a split whose list is missing. A
+    recording that a bad line of a list may mean belongs to that list's split, so that it never gets
+    into training. Raises UsageError if a recording is in both lists.
     """
     corpus_dir = require_folder(corpus_dir, _EXPECTED)
     recordings = _recordings(corpus_dir)
     listed, bad_lines = _read_lists(corpus_dir)
+    lists = _Lists(corpus_dir, listed, bad_lines, {name for name, _ in recordings})
     entries = []
     for utterance_id, path in recordings:
-        if _split_of(utterance_id, listed) == split:
+        if lists.split_of(utterance_id) == split:
             word = utterance_id.partition("/")[0]
             speaker = path.stem.partition(_SPEAKER_END)[0]
             entries.append(Entry(utterance_id, path, word, speaker, str(path.parent)))
-    present = {utterance_id for utterance_id, _ in recordings}
     absent = [
-        Rejection(name, TRANSCRIPT_WITHOUT_AUDIO, f"{place}: there is no such file")
-        for name, place in listed.get(split, {}).items()
-        if name not in present
+        Rejection(name, TRANSCRIPT_WITHOUT_AUDIO, f"{listed[split][name]}: there is no such file")
+        for name in lists.absent.get(split, ())
     ]
     return assemble(
         f"the split {split!r} of {corpus_dir}", entries, absent + bad_lines.get(split, [])
@@ -73,8 +81,9 @@ def read_speech_commands(corpus_dir: str | Path, split: str) -> CorpusSplit:
 def speech_commands_splits(corpus_dir: str | Path) -> list[str]:
     """Returns those of "train", "validation" and "test" that have a recording."""
     corpus_dir = require_folder(corpus_dir, _EXPECTED)
-    listed, _ = _read_lists(corpus_dir)
-    present = {_split_of(utterance_id, listed) for utterance_id, _ in _recordings(corpus_dir)}
+    recordings = _recordings(corpus_dir)
+    lists = _Lists(corpus_dir, *_read_lists(corpus_dir), {name for name, _ in recordings})
+    present = {lists.split_of(utterance_id) for utterance_id, _ in recordings}
     return [split for split in SPLITS if split in present]
 
 
@@ -128,12 +137,59 @@ def _id_in(line: str) -> str:
     return f"{word}/{Path(name).with_suffix('').as_posix()}"
 
 
-def _split_of(utterance_id: str, listed: dict[str, dict[str, str]]) -> str:
-    for split, names in listed.items():
-        if utterance_id in names:
-            return split
-    derived = official_split(f"{utterance_id}.wav")
-    return "train" if derived in listed else derived
+def _follows_rule(names: dict[str, str], split: str) -> bool:
+    by_rule = sum(official_split(f"{name}.wav") == split for name in names)
+    return by_rule >= _BY_THE_RULE * len(names)
+
+
+def _names_in_bad_lines(path: Path) -> Iterator[str]:
+    for _, line in numbered_lines(path):
+        try:
+            _id_in(line.decode())
+        except ValueError:
+            yield from _FILE_NAME.findall(line.decode(errors="replace"))
+
+
+class _Lists:
+    """Decides the splits of recordings by the corpus's lists, of which lines may be bad."""
+
+    def __init__(
+        self,
+        corpus_dir: Path,
+        listed: dict[str, dict[str, str]],
+        bad_lines: dict[str, list[Rejection]],
+        present: set[str],
+    ):
+        self._listed = listed
+        self.absent = {split: sorted(set(names) - present) for split, names in listed.items()}
+        self._is_faulty = {
+            split
+            for split, names in listed.items()
+            if (bad_lines[split] or self.absent[split]) and _follows_rule(names, split)
+        }
+        self._meant: dict[str, str] = {}  # by a file's name in a bad line: the list's split
+        for split, names in self.absent.items():
+            for name in names:
+                self._meant[name.rpartition("/")[2]] = split
+            if bad_lines[split]:
+                for name in _names_in_bad_lines(corpus_dir / _LISTS[split]):
+                    self._meant[name] = split
+
+    def split_of(self, utterance_id: str) -> str:
+        for split, names in self._listed.items():
+            if utterance_id in names:
+                return split
+        meant = self._meant.get(utterance_id.rpartition("/")[2])
+        if meant is not None:
+            return meant
+        for split, names in self.absent.items():  # a name that was cut off
+            place = bisect.bisect(names, utterance_id)
+            if place and utterance_id.startswith(names[place - 1]):
+                return split
+        derived = official_split(f"{utterance_id}.wav")
+        if derived not in self._listed or derived in self._is_faulty:
+            return derived
+        return "train"
 
 
 SPEECH_COMMANDS = Corpus(read_speech_commands, speech_commands_splits)

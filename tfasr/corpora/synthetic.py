@@ -24,7 +24,7 @@ from tfasr.corpora.manifests import COLUMNS, read_tsv
 from tfasr.corpora.reading import found_in, require_folder
 from tfasr.corpora.utterance import SPLITS, CorpusSplit
 from tfasr.errors import RunError, UsageError
-from tfasr.kit.files import take_lock, write_whole
+from tfasr.kit.files import PARTIAL_SUFFIX, take_lock, write_whole
 
 # A small grammar of spoken commands: a few dozen words, in sentences of one to seven.
 _DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -312,7 +312,7 @@ def _write_marker(corpus_dir: Path, parameters: Parameters, finished: bool) -> N
 def _is_made(corpus_dir: Path, parameters: Parameters) -> bool:
     made_with, finished = _read_marker(corpus_dir)
     if not made_with:
-        if {path.name for path in corpus_dir.iterdir()} - {MARKER_FILE + ".partial"}:
+        if {path.name for path in corpus_dir.iterdir()} - {MARKER_FILE + PARTIAL_SUFFIX}:
             raise UsageError(
                 f"A synthetic corpus needs a separate folder. Received: {corpus_dir}. "
                 f"Found there: {found_in(corpus_dir)}. Choose another folder."

@@ -1,22 +1,26 @@
 """Reads corpora in other toolkits' formats: Hugging Face datasets and lhotse manifests."""
 
-import gzip
 import json
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tfasr.corpora.corpus import Corpus
-from tfasr.corpora.manifests import entries_of
 from tfasr.corpora.reading import (
+    EMPTY_TRANSCRIPT,
+    MOST_OUTSIDE_S,
+    TRANSCRIPT_WITHOUT_AUDIO,
     Entry,
+    Listed,
     MalformedLineError,
     assemble,
+    entries_of,
     found_in,
     parsed_lines,
     require_folder,
+    segment_of,
 )
-from tfasr.corpora.utterance import CorpusSplit, Rejection
+from tfasr.corpora.utterance import CorpusSplit, Rejection, Segment
 from tfasr.errors import UsageError, optional_package
 from tfasr.kit.files import write_whole
 
@@ -25,7 +29,7 @@ _SPLITS = {"train": ("train",), "validation": ("validation", "valid", "dev"), "t
 _TEXTS = ("text", "sentence", "transcription", "transcript", "normalized_text", "raw_text")
 _SPEAKERS = ("speaker_id", "client_id", "speaker")
 _AUDIO_FOLDER = "tfasr-audio"
-_MOST_OUTSIDE_S = 0.1  # how much of a recording its supervision may leave out
+_ROUNDED_S = 0.001  # by which times in a manifest may differ
 
 
 def dataset_splits(corpus_dir: str | Path) -> list[str]:
@@ -85,23 +89,39 @@ def _table(path: Path) -> Iterator[dict[str, Any]]:
         raise UsageError(f"{path} must be a readable table: {error}. Fetch it again.") from error
 
 
-def _entry(row: dict[str, Any], stem: Path, origin: str, path: Path) -> Entry:
-    audio = row.get("audio")
-    text = next((row[name] for name in _TEXTS if isinstance(row.get(name), str)), None)
-    if not isinstance(audio, dict) or text is None or not {"bytes", "path"} & audio.keys():
+def _entry(row: dict[str, Any], stem: Path, origin: str, path: Path) -> Entry | Rejection:
+    texts = [name for name in _TEXTS if name in row]
+    if "audio" not in row or not texts:
         raise UsageError(
             f"A dataset must have a column audio with bytes or a path, and one of "
             f"{', '.join(_TEXTS)}. {path} has {', '.join(map(str, row))}."
         )
-    place = Path(audio.get("path") or "")
-    identity = place.stem or row.get("id") or stem.name
-    if content := audio.get("bytes"):
+    audio = row["audio"] if isinstance(row["audio"], dict) else {}
+    content, name = audio.get("bytes"), audio.get("path") or ""
+    stated_id = row.get("id")
+    identity = str(stated_id) if stated_id not in (None, "") else _name_in(name) or stem.name
+    text = next((row[name] for name in texts if row[name] and isinstance(row[name], str)), None)
+    if not content and not name:
+        return Rejection(identity, TRANSCRIPT_WITHOUT_AUDIO, f"{origin}: it has no audio")
+    if text is None:
+        detail = f"{origin}: {' and '.join(texts)} are empty" if texts[1:] else f"{origin}: no text"
+        return Rejection(identity, EMPTY_TRANSCRIPT, detail)
+    place = Path(name)
+    if content:
         place = stem.with_name(stem.name + (place.suffix or ".wav"))
         if not (place.is_file() and place.stat().st_size == len(content)):
             place.parent.mkdir(parents=True, exist_ok=True)
             write_whole(place, content)
     speaker = next((str(row[name]) for name in _SPEAKERS if row.get(name) is not None), "")
-    return Entry(str(identity), stem.parents[2] / place, text, speaker, origin)
+    return Entry(identity, stem.parents[2] / place, text, speaker, origin)
+
+
+def _name_in(path: str) -> str:
+    """Returns a path within a dataset without suffix; of a path outside it, only the name."""
+    name = PurePosixPath(path)
+    if name.is_absolute() or ".." in name.parts:
+        return name.stem
+    return str(name.with_suffix("")) if name.name else ""
 
 
 DATASET = Corpus(read_dataset, dataset_splits)
@@ -110,8 +130,12 @@ DATASET = Corpus(read_dataset, dataset_splits)
 def read_lhotse(manifest: str | Path, corpus_dir: str | Path) -> CorpusSplit:
     """Returns the utterances of a lhotse manifest of cuts or supervisions.
 
-    Audio files are read whole, so cuts and supervisions of a part are rejected. Supervisions in
-    ``x_supervisions_y.jsonl.gz`` need their recordings in ``x_recordings_y.jsonl.gz``.
+    A cut with one supervision is an utterance; with several, each supervision is one. Cuts and
+    recordings with transforms other than Resample, cuts of several recordings (MixedCut), and cuts
+    of several but not all channels are rejected. Supervisions in ``x_supervisions_y.jsonl.gz``
+    need their recordings in ``x_recordings_y.jsonl.gz``.
+
+    Source: lhotse.readthedocs.io, "Cuts" and "Recording".
     """
     corpus_dir = require_folder(corpus_dir, "the folder that the manifest's paths are relative to")
     manifest = Path(manifest)
@@ -120,22 +144,19 @@ def read_lhotse(manifest: str | Path, corpus_dir: str | Path) -> CorpusSplit:
         path = manifest.with_name(manifest.name.replace("supervisions", "recordings"))
         if not path.is_file():
             raise UsageError(f"{manifest} needs its recordings in {path}, which does not exist.")
-        for _, recording in parsed_lines(path, _object, _lines(path)):
+        for _, recording in parsed_lines(path, _object):
             if not isinstance(recording, Rejection):
                 recordings[recording.get("id")] = recording
 
-    def parse(line: str) -> tuple[str, Path, str, str]:
-        return _utterance(_object(line), recordings, corpus_dir)
+    def parse(line: str) -> list[Listed]:
+        return _utterances(_object(line), recordings, corpus_dir)
 
-    return assemble(str(manifest), entries_of(parsed_lines(manifest, parse, _lines(manifest))))
+    def parsed() -> Iterator[tuple[str, Listed | Rejection]]:
+        for place, result in parsed_lines(manifest, parse):
+            for listed in [result] if isinstance(result, Rejection) else result:
+                yield place, listed
 
-
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            yield from ((n, line.strip()) for n, line in enumerate(file, start=1) if line.strip())
-    except (OSError, EOFError) as error:
-        raise UsageError(f"{path} must be readable lines of JSON: {error}.") from error
+    return assemble(str(manifest), entries_of(parsed()))
 
 
 def _object(line: str) -> dict[str, Any]:
@@ -148,31 +169,91 @@ def _object(line: str) -> dict[str, Any]:
     return content
 
 
-def _utterance(
+def _utterances(
     content: dict[str, Any], recordings: dict[str, Any], corpus_dir: Path
-) -> tuple[str, Path, str, str]:
+) -> list[Listed]:
     try:
-        supervision = content
+        is_cut = "supervisions" in content
+        if content.get("type", "MonoCut") not in ("MonoCut", "MultiCut"):
+            raise MalformedLineError(f"its type is {content['type']}, which isn't supported")
         recording = content.get("recording") or recordings[content["recording_id"]]
-        if "recording" in content:
-            (supervision,) = content["supervisions"]
-        (source,) = recording["sources"]
-        if source["type"] != "file":
-            raise MalformedLineError(f"its audio must be a file; received {source['type']!r}")
-        start_s = content["start"]
-        left_out_s = max(start_s, recording["duration"] - start_s - content["duration"])
-        path, text = Path(source["source"]), supervision["text"]
-        identity, speaker = str(content["id"]), str(supervision.get("speaker") or "")
+        _refuse_transforms(content)
+        _refuse_transforms(recording)
+        path = corpus_dir / _source(recording)
+        supervisions = content["supervisions"] if is_cut else [content]
+        listed = []
+        for supervision in supervisions:
+            stretch = content
+            if len(supervisions) > 1:  # its times are relative to the cut
+                stretch = supervision | {"start": content["start"] + supervision["start"]}
+                _require_within(supervision, content)
+            segment = _segment(stretch, content, recording)
+            identity = str(stretch["id"])
+            speaker = str(supervision.get("speaker") or "")
+            listed.append(Listed(identity, path, supervision["text"] or "", speaker, segment))
     except (KeyError, ValueError, TypeError, AttributeError) as error:
+        if isinstance(error, MalformedLineError):
+            raise
         raise MalformedLineError(
             f"it must be a supervision of a known recording, or a cut with one: {error!r}"
         ) from None
-    if left_out_s > _MOST_OUTSIDE_S:
+    if not listed:
+        raise MalformedLineError("its cut has no supervision, so no text")
+    return listed
+
+
+def _refuse_transforms(content: dict[str, Any]) -> None:
+    for transform in content.get("transforms") or ():
+        name = transform["name"] if isinstance(transform, dict) else str(transform)
+        if name.rpartition(".")[2] != "Resample":  # tfasr resamples anyway
+            raise MalformedLineError(
+                f"its transform {name} would change the audio, which isn't supported. Write the "
+                "changed audio with lhotse's save_audios"
+            )
+
+
+def _source(recording: dict[str, Any]) -> str:
+    sources = recording["sources"]
+    if len(sources) != 1:
+        raise MalformedLineError(f"its audio must be one file; received {len(sources)}")
+    if sources[0]["type"] != "file":
+        raise MalformedLineError(f"its audio must be a file; received {sources[0]['type']!r}")
+    return sources[0]["source"]
+
+
+def _require_within(supervision: dict[str, Any], cut: dict[str, Any]) -> None:
+    end_s = supervision["start"] + supervision["duration"]
+    if supervision["start"] < -MOST_OUTSIDE_S or end_s > cut["duration"] + MOST_OUTSIDE_S:
         raise MalformedLineError(
-            "it must be a whole recording, because files are read whole; received a part. Cut the "
-            "audio with lhotse's save_audios"
+            f"its cut contains only a part of the supervision {supervision['id']}"
         )
-    return identity, corpus_dir / path, text, speaker
+
+
+def _segment(
+    stretch: dict[str, Any], content: dict[str, Any], recording: dict[str, Any]
+) -> Segment | None:
+    """Returns which part of its recording a cut or supervision is; None if it is all of it."""
+    channels = recording.get("channel_ids") or recording["sources"][0]["channels"]
+    channel = stretch.get("channel", content.get("channel"))
+    if isinstance(channel, list):
+        if sorted(channel) == sorted(channels):
+            channel = None
+        elif len(channel) == 1:
+            (channel,) = channel
+        else:
+            raise MalformedLineError(
+                f"it must have one channel or all {len(channels)}; received {channel}"
+            )
+    if len(channels) == 1:
+        channel = None
+    elif channel is not None:
+        channel = channels.index(channel)
+    begin_s = max(stretch["start"], 0.0)
+    end_s = stretch["start"] + stretch["duration"]
+    is_whole = begin_s <= _ROUNDED_S and end_s >= recording["duration"] - _ROUNDED_S
+    if is_whole and channel is None:
+        return None
+    return segment_of(0.0 if is_whole else begin_s, None if is_whole else end_s, channel)
 
 
 LHOTSE = Corpus(read_lhotse, list_suffix=".jsonl")

@@ -1,5 +1,6 @@
 """What a corpus reader returns: utterances, and rejections with their reasons."""
 
+import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,45 @@ def check_split(split: str) -> None:
 
 
 @dataclass(frozen=True)
+class Segment:
+    """A part of a recording: from a time to another, all channels or one.
+
+    Raises ValueError if the times are not finite, or the end isn't after the begin.
+    """
+
+    begin_s: float = 0.0
+    end_s: float | None = None  # None: to the end of the recording
+    channel: int | None = None  # from 0; None: the mean of all channels
+
+    def __post_init__(self) -> None:
+        end_s = math.inf if self.end_s is None else self.end_s
+        if not 0 <= self.begin_s < end_s or math.isinf(self.begin_s) or self.end_s == math.inf:
+            raise ValueError(
+                "a segment must begin at 0 s or later, and end after that; received "
+                f"{self.begin_s} to {self.end_s} s"
+            )
+        if self.channel is not None and self.channel < 0:
+            raise ValueError(f"a channel must be 0 or more; received {self.channel}")
+        # Lists state ends or durations, whose sums differ in the last digits.
+        object.__setattr__(self, "begin_s", round(float(self.begin_s), 6))
+        if self.end_s is not None:
+            object.__setattr__(self, "end_s", round(float(self.end_s), 6))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is all of the recording."""
+        return self.begin_s == 0 and self.end_s is None and self.channel is None
+
+    def named(self, recording: str) -> str:
+        """Returns an id for an utterance whose corpus gives it none."""
+        channel = "" if self.channel is None else f"-channel{self.channel}"
+        if self.begin_s == 0 and self.end_s is None:
+            return recording + channel
+        end = "end" if self.end_s is None else f"{self.end_s:.3f}"
+        return f"{recording}{channel}-{self.begin_s:.3f}-{end}"
+
+
+@dataclass(frozen=True)
 class Utterance:
     """Audio and its transcript."""
 
@@ -28,6 +68,7 @@ class Utterance:
     duration_s: float  # of the audio, from the file's header
     text: str  # normalised by the alphabet, or by `tfasr.alphabet.normalise`
     speaker: str = ""  # "" if unknown
+    segment: Segment | None = None  # which part of the file; None: all of it
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,22 @@ from tfasr.corpora.utterance import CorpusSplit, Rejection
 from tfasr.data.manifest import INDEX_FILE, read_index
 from tfasr.errors import UsageError, optional_package
 from tfasr.kit.config import config_class, require
-from tfasr.kit.files import read_text
+from tfasr.kit.files import read_bytes
+from tfasr.kit.text import text_lines
+from tfasr.letters import (
+    apostrophes_within_words,
+    lower,
+    oddities,
+    primary_language,
+    with_plain_apostrophes,
+)
+from tfasr.normalisers import check_normaliser, normalised
 
 TRAINING = "train"  # the split that alphabets are made from
 _SHOWN = 60
+_EXAMPLES = 5  # in a warning
 _LONGEST_TRANSCRIPT_BYTES = 1 << 20
+_MOST_UNITS_BYTES = 64 << 20  # limit for a model of sentencepiece; 32000 units have 0.8 MB
 _BPE = 2  # sentencepiece's number for byte-pair encoding
 
 log = logging.getLogger("tfasr")
@@ -39,6 +50,10 @@ class AlphabetConfig:
         mapping: a file of replacements, one per line: a text, a tab, and what is written instead;
             nothing after the tab drops the text. "" for none.
         keep_case: whether upper case is kept.
+        language: a BCP 47 tag whose rules for case hold, such as tr or az; "" for those of most
+            languages.
+        normaliser: what transcripts are normalised by before anything else, see
+            `tfasr.normalisers.NORMALISERS`; "" for nothing.
         keep_punctuation: whether "auto" keeps punctuation marks and symbols.
         units: number of sub-word units to make from the training transcripts; 0 for characters.
         units_kind: "unigram" or "bpe", which sentencepiece trains, or "word": at most so many of
@@ -49,6 +64,8 @@ class AlphabetConfig:
     source: str = "english"
     mapping: str = ""
     keep_case: bool = False
+    language: str = ""
+    normaliser: str = ""
     keep_punctuation: bool = False
     units: int = 0
     units_kind: Literal["unigram", "bpe", "word"] = "unigram"
@@ -60,6 +77,11 @@ class AlphabetConfig:
         require(not (self.units and self.units_model), self, "units_model", "empty with units")
         counted = self.units > 0 or self.units_kind != "word"
         require(counted, self, "units_kind", "unigram or bpe without a number of units")
+        primary_language(self.language)
+        if self.normaliser:
+            check_normaliser(self.normaliser, self.language)
+            require(not self.keep_case, self, "keep_case", "unset with a normaliser")
+            require(not self.keep_punctuation, self, "keep_punctuation", "unset with a normaliser")
         if self.source != "auto":
             require(not self.keep_punctuation, self, "keep_punctuation", "unset without auto")
         if self.source == "english":
@@ -100,15 +122,26 @@ def make_alphabet(config: AlphabetConfig, texts: Callable[[], Iterable[str]]) ->
         characters = _listed_characters(config) if listed else " "
         punctuation = "kept" if config.keep_punctuation else "dropped"
         alphabet = Alphabet(characters, None, keep_case=config.keep_case, punctuation=punctuation)
-    alphabet = replace(alphabet, mapping=_mapping(config))
+    alphabet = replace(
+        alphabet,
+        mapping=_mapping(config),
+        language=primary_language(config.language),
+        normaliser=config.normaliser,
+    )
     # How often each character occurs after the mapping, before marks are dropped.
     counts: Counter[str] = Counter()
+    apostrophes: Counter[str] = Counter()  # of all kinds, between letters
+    odd: dict[str, Counter[str]] = {}
     number, everything = 0, replace(alphabet, punctuation="refused")
     for text in texts():
-        counts.update(everything.normalise(text))
+        for kind, found in oddities(normalised(text, config.normaliser, config.language)):
+            odd.setdefault(kind, Counter())[found] += 1
+        text = everything.normalise(text)
+        apostrophes += apostrophes_within_words(text)
+        counts.update(with_plain_apostrophes(text))
         number += 1
     if config.source == "auto":
-        characters = _seen_characters(counts, config.keep_punctuation)
+        characters = _seen_characters(counts, apostrophes, config.keep_punctuation)
         alphabet = replace(alphabet, characters=characters)
         # If a mark between them is dropped, two characters may combine into a letter not seen yet.
         outside = (alphabet.foreign_characters(alphabet.normalise(text)) for text in texts())
@@ -125,17 +158,22 @@ def make_alphabet(config: AlphabetConfig, texts: Callable[[], Iterable[str]]) ->
         alphabet = _with_units(alphabet, config, texts)
     for line in _report(alphabet, config, counts, number):
         log.info("%s", line)
+    for line in _warnings(odd):
+        log.warning("%s", line)
     return alphabet
 
 
-def _seen_characters(counts: Counter[str], keep_punctuation: bool) -> str:
+def _seen_characters(
+    counts: Counter[str], apostrophes: Counter[str], keep_punctuation: bool
+) -> str:
     marks = {c for c in counts if is_punctuation(c)}
     letters = set(counts) - marks - {" ", WORD_START}
     if not letters:
         raise UsageError("An alphabet needs letters. The training transcripts have none.")
     if keep_punctuation:
+        marks |= set(apostrophes)
         letters |= {c for c in marks if unicodedata.category(c)[0] != "C"} - {WORD_START}
-    elif {"'", "\u2019"} & set(counts):
+    elif set(apostrophes) - letters:  # those in letters also begin or end words: they are letters
         letters.add("'")
     return _sorted(letters, counts)
 
@@ -148,10 +186,9 @@ def _sorted(letters: set[str], counts: Mapping[str, int]) -> str:
 
 
 def _lines(path: str, remedy: str) -> Iterator[tuple[str, str]]:
-    text = read_text(path, remedy).removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")
-    for number, line in enumerate(text.split("\n"), start=1):
-        if content := line.removesuffix("\r"):
-            yield f"line {number} of {path}", unicodedata.normalize("NFC", content)
+    for number, line in enumerate(text_lines(path, remedy), start=1):
+        if line:
+            yield f"line {number} of {path}", unicodedata.normalize("NFC", line)
 
 
 def _listed_characters(config: AlphabetConfig) -> str:
@@ -166,9 +203,9 @@ def _listed_characters(config: AlphabetConfig) -> str:
             fault = f"is a combining mark alone, {name}; write it together with a letter"
         elif character in seen:
             fault = f"repeats {character!r} of {seen[character]}"
-        elif not config.keep_case and character != character.lower():
+        elif not config.keep_case and character != lower(character, config.language):
             fault = "is upper case, but transcripts become lower case; write "
-            fault += f"{character.lower()!r}, or add --keep_case"
+            fault += f"{lower(character, config.language)!r}, or add --keep_case"
         if fault:
             raise UsageError(f"{place} {fault}. {remedy}")
         seen[character] = place
@@ -182,7 +219,6 @@ def _mapping(config: AlphabetConfig) -> tuple[tuple[str, str], ...]:
     remedy = "A mapping's line is a text, a tab, and what is written instead, for each text once."
     pairs: dict[str, str] = {}
     for place, line in _lines(config.mapping, remedy) if config.mapping else ():
-        line = line if config.keep_case else line.lower()
         source, tab, target = line.partition("\t")
         if not tab or not source or "\t" in target or source in pairs:
             raise UsageError(f"{place} is {line[:40]!r}. {remedy}")
@@ -217,9 +253,11 @@ def _with_units(
     if config.units_model:
         source, remedy = config.units_model, "Name a file .model that sentencepiece wrote."
         try:
-            content = Path(config.units_model).read_bytes()
+            content = read_bytes(config.units_model, _MOST_UNITS_BYTES)
         except OSError as error:
             raise UsageError(f"--units {source}: {error.strerror}. {remedy}") from None
+        except UsageError as error:
+            raise UsageError(f"--units: {error} {remedy}") from None
     else:
         source, remedy = f"--units {config.units}", "Choose another number of units."
         content = _trained_units(sentencepiece, alphabet, config, texts)
@@ -317,8 +355,19 @@ def _report(
             f"  outside the alphabet, so their utterances are left out: {counted(foreign)}. Map "
             "them, add them to the alphabet, or use --alphabet auto"
         )
-    if digits := sum(n for c, n in counts.items() if c.isdigit()):
-        yield f"  {digits} digits, left as they are: numbers written as they are spoken work better"
+
+
+def _warnings(odd: Mapping[str, Counter[str]]) -> Iterator[str]:
+    """Yields what the transcripts have that nobody pronounces so, and the flag that mends it."""
+    remedies = {"numbers": "--normalise spoken-1 writes them in words"}
+    for kind, counts in odd.items():
+        shown = ", ".join(text for text, _ in counts.most_common(_EXAMPLES))
+        more = ", ..." if len(counts) > _EXAMPLES else ""
+        remedy = remedies.get(kind, "--normalise plain-1 removes them or writes plain letters")
+        yield (
+            f"{sum(counts.values())} {kind} in the training transcripts ({shown}{more}) are left "
+            f"as they are: {remedy}, and so does a --mapping"
+        )
 
 
 def counted(counts: Mapping[str, int]) -> str:

@@ -2,14 +2,17 @@
 
 import functools
 import importlib
+import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import soxr
 
-from tfasr.corpora.audio_header import audio_duration_s, opened_audio, unreadable
+from tfasr.corpora.audio_header import AudioFile, audio_duration_s, opened_audio, unreadable
+from tfasr.corpora.utterance import Segment
 from tfasr.errors import UsageError
 
 __all__ = ["audio_blocks", "audio_duration_s", "check_audio_reader", "read_audio"]
@@ -21,37 +24,183 @@ _REMEDY = (
     "Install TensorFlow 2.16 with tensorflow-io 0.37.1 (pip install 'tensorflow==2.16.*' "
     "'tensorflow-io==0.37.1'), or keep the default reader, soundfile."
 )
+# Mixing and lossy codecs exceed full scale by a few decibels. 24 dB are samples in another unit.
+_LOUDEST = 16.0
+_SILENT = 1e-4  # -80 dB of full scale: below the noise of any microphone
+_CANCELLED = 1e-4  # power of the mean of channels over the mean of their powers: -40 dB
+
+# What is remarkable about a recording that is used nevertheless.
+OTHER_LENGTH = "its header states another length"
+SILENT = "silent"
+CHANNELS_CANCEL = "its channels cancel each other"
+Remark = Callable[[str, str], None]  # ``remark(kind, detail)``
+
+log = logging.getLogger("tfasr")
+
+
+@dataclass
+class Recorded:
+    """What was read of a recording.
+
+    Attributes:
+        samples: float32 ``(samples,)``.
+        remarks: pairs of a kind, such as `SILENT`, and details for people.
+    """
+
+    samples: np.ndarray
+    remarks: list[tuple[str, str]] = field(default_factory=list)
 
 
 def read_audio(
-    path: str | Path, sample_rate_hz: int = 16000, reader: str = "soundfile"
+    path: str | Path,
+    sample_rate_hz: int = 16000,
+    reader: str = "soundfile",
+    segment: Segment | None = None,
 ) -> np.ndarray:
     """Returns an audio file's samples, float32 ``(samples,)``: one channel, -1..1 at full scale.
 
-    Channels are averaged; other sample rates are converted by soxr's band-limited filter (HQ). The
-    reader is "soundfile", or "tfio" if `check_audio_reader` accepts that. Raises ValueError, with
-    path and cause, if the file is missing, unreadable, cut short or empty, or has NaN or infinity.
+    Channels are averaged unless the ``segment`` names one; other sample rates are converted by
+    soxr's band-limited filter (HQ). The reader is "soundfile", or "tfio" if `check_audio_reader`
+    accepts that. Raises ValueError, with path and cause, if the file is missing, unreadable, cut
+    short or empty, has NaN, infinity or samples far above full scale, or lacks the segment.
+    """
+    (recorded,) = read_segments(path, [segment], sample_rate_hz, reader)
+    if isinstance(recorded, ValueError):
+        raise recorded
+    return recorded.samples
+
+
+def read_segments(
+    path: str | Path,
+    segments: Sequence[Segment | None],
+    sample_rate_hz: int = 16000,
+    reader: str = "soundfile",
+) -> list[Recorded | ValueError]:
+    """Reads several segments of a file, which is opened once; None stands for all of it.
+
+    Each gets what `read_audio` returns, or the ValueError that it raises.
     """
     if sample_rate_hz <= 0:
         raise ValueError(f"sample_rate_hz must be positive. Received: {sample_rate_hz}.")
-    if reader == "soundfile":
-        blocks = list(audio_blocks(path, sample_rate_hz, _LONG_S)) or [np.zeros(0, np.float32)]
-        mono = np.concatenate(blocks) if len(blocks) > 1 else blocks[0]
-    else:
-        check_audio_reader(reader)
-        samples, rate_hz = _decode_with_tfio(path)
-        mono = _mono(path, samples)
-        if rate_hz != sample_rate_hz and mono.size:
-            mono = soxr.resample(mono, rate_hz, sample_rate_hz, quality="HQ")
-    if not mono.size:
+    parts = [segment or Segment() for segment in segments]
+    try:
+        if reader != "soundfile":
+            return _segments_by_tfio(path, parts, sample_rate_hz, reader)
+        if len(parts) == 1 and parts[0].begin_s == 0 and parts[0].end_s is None:
+            return [_whole(path, sample_rate_hz, parts[0].channel)]
+        with opened_audio(path) as file:
+            return _cut(path, file, parts, sample_rate_hz)
+    except ValueError as error:
+        return [error] * len(parts)
+
+
+def _whole(path: str | Path, sample_rate_hz: int, channel: int | None) -> Recorded:
+    recorded = Recorded(np.zeros(0, np.float32))
+
+    def remark(kind: str, detail: str) -> None:
+        recorded.remarks.append((kind, detail))
+
+    blocks = list(audio_blocks(path, sample_rate_hz, _LONG_S, channel=channel, remark=remark))
+    if blocks:
+        recorded.samples = np.concatenate(blocks) if len(blocks) > 1 else blocks[0]
+    return _checked(path, recorded, sample_rate_hz)
+
+
+def _checked(path: str | Path, recorded: Recorded, sample_rate_hz: int) -> Recorded:
+    samples = recorded.samples
+    if not samples.size:
         raise unreadable(path, f"it holds no audio: 0 samples at {sample_rate_hz} Hz")
-    return np.ascontiguousarray(mono, dtype=np.float32)
+    recorded.samples = np.ascontiguousarray(samples, dtype=np.float32)
+    return recorded
+
+
+def _cut(
+    path: str | Path, file: AudioFile, segments: list[Segment], sample_rate_hz: int
+) -> list[Recorded | ValueError]:
+    """Reads the segments of an open file in the order in which they begin."""
+    results: list[Recorded | ValueError] = [ValueError()] * len(segments)
+    waiting = sorted(range(len(segments)), key=lambda number: segments[number].begin_s)
+    begins = [round(segment.begin_s * file.samplerate) for segment in segments]
+    ends = [
+        file.frames if segment.end_s is None else round(segment.end_s * file.samplerate)
+        for segment in segments
+    ]
+    held: dict[int, list[np.ndarray]] = {number: [] for number in waiting}
+    position = 0
+    while waiting:
+        first = waiting[0]
+        if file.exact_seek and begins[first] < file.frames:
+            # Segments may overlap: all that begin before the end of the first one are read with it.
+            file.seek(begins[first])
+            position = begins[first]
+        if file.exact_seek:
+            reading = [n for n in waiting if begins[n] < ends[first]]
+        else:
+            reading = list(waiting)
+        last = max(ends[number] for number in reading)
+        while position < last:
+            block = file.read(min(_MOST_VALUES // file.channels, last - position))
+            if not len(block):
+                break
+            for number in reading:
+                begin = max(begins[number] - position, 0)
+                held[number].append(block[begin : max(ends[number] - position, 0)])
+            position += len(block)
+        for number in reading:
+            results[number] = _segment(
+                path, file, segments[number], held.pop(number), sample_rate_hz
+            )
+        waiting = [number for number in waiting if number not in reading]
+    return results
+
+
+def _segment(
+    path: str | Path,
+    file: AudioFile,
+    segment: Segment,
+    blocks: list[np.ndarray],
+    sample_rate_hz: int,
+) -> Recorded | ValueError:
+    recorded = Recorded(np.zeros(0, np.float32))
+
+    def remark(kind: str, detail: str) -> None:
+        recorded.remarks.append((kind, detail))
+
+    mixer = _Mixer(path, segment.channel)
+    try:
+        samples = mixer.mono(np.concatenate([np.zeros((0, file.channels), np.float32), *blocks]))
+        mixer.finish(remark)
+        recorded.samples = _resampled(samples, file.samplerate, sample_rate_hz)
+        return _checked(path, recorded, sample_rate_hz)
+    except ValueError as error:
+        return error
+
+
+def _resampled(samples: np.ndarray, rate_hz: int, wanted_hz: int) -> np.ndarray:
+    if rate_hz == wanted_hz or not samples.size:
+        return samples
+    resampler = soxr.ResampleStream(rate_hz, wanted_hz, 1, dtype="float32", quality="HQ")
+    rest = np.zeros(0, np.float32)
+    return np.concatenate([resampler.resample_chunk(samples), resampler.resample_chunk(rest, True)])
+
+
+def warn(kind: str, detail: str) -> None:
+    """Logs a remark about a recording that is used nevertheless."""
+    log.warning("%s", detail)
 
 
 def audio_blocks(
-    path: str | Path, sample_rate_hz: int = 16000, block_s: float = 10.0
+    path: str | Path,
+    sample_rate_hz: int = 16000,
+    block_s: float = 10.0,
+    *,
+    channel: int | None = None,
+    remark: Remark = lambda kind, detail: None,
 ) -> Iterator[np.ndarray]:
-    """Yields the samples that `read_audio` returns, bit for bit, in blocks, to save memory."""
+    """Yields the samples that `read_audio` returns, bit for bit, in blocks, to save memory.
+
+    At the end, ``remark`` is called with what is remarkable about them, such as silence.
+    """
     count = 0
     with opened_audio(path) as file:
         resampler = None
@@ -59,23 +208,65 @@ def audio_blocks(
             rates = (file.samplerate, sample_rate_hz)
             resampler = soxr.ResampleStream(*rates, 1, dtype="float32", quality="HQ")
         size = min(int(block_s * file.samplerate), _MOST_VALUES // file.channels, file.frames)
-        size, options = max(size, 1), {"dtype": "float32", "always_2d": True}
-        while count < file.frames and len(block := file.read(size, **options)):
+        size = max(size, 1)
+        mixer = _Mixer(path, channel)
+        while len(block := file.read(size)):
             count += len(block)
-            mono = _mono(path, block)
+            mono = mixer.mono(block)
             yield mono if resampler is None else resampler.resample_chunk(mono)
-        if count != file.frames:  # libsndfile may end a FLAC or MP3 early without error
+        if count != file.frames:  # libsndfile may end early without an error
             raise unreadable(path, f"truncated: {count} of {file.frames} samples are there")
         if not count:
             raise unreadable(path, f"it holds no audio: 0 samples at {file.samplerate} Hz")
         if resampler is not None:
             yield resampler.resample_chunk(np.zeros(0, np.float32), last=True)
+        if file.remark:
+            remark(OTHER_LENGTH, f"{path}: {file.remark}")
+        mixer.finish(remark)
 
 
-def _mono(path: str | Path, samples: np.ndarray) -> np.ndarray:
-    if not np.isfinite(samples).all():
-        raise unreadable(path, "it holds samples that are not finite numbers")
-    return samples[:, 0] if samples.shape[1] == 1 else samples.mean(axis=1)
+class _Mixer:
+    """Makes one channel of several, and notices if that cancels them."""
+
+    def __init__(self, path: str | Path, channel: int | None):
+        self._path = path
+        self._channel = channel
+        self._loudest = 0.0
+        self._power = 0.0  # of the channels, on average
+        self._mean_power = 0.0  # of their mean
+
+    def mono(self, samples: np.ndarray) -> np.ndarray:
+        """Maps float32 ``(samples, channels)`` to ``(samples,)``; ValueError if that can't be."""
+        count = samples.shape[1]
+        if samples.size:
+            self._check_range(samples)
+        if self._channel is not None:
+            if self._channel >= count:
+                there = "only channel 0" if count == 1 else f"the channels 0 to {count - 1}"
+                raise unreadable(self._path, f"it has {there}, but not {self._channel}")
+            return samples[:, self._channel]
+        if count == 1:
+            return samples[:, 0]
+        mean = samples.mean(axis=1)
+        self._power += float(np.square(samples, dtype=np.float64).sum()) / count
+        self._mean_power += float(np.square(mean, dtype=np.float64).sum())
+        return mean
+
+    def _check_range(self, samples: np.ndarray) -> None:
+        loudest = max(samples.max(), -samples.min())
+        if not np.isfinite(loudest):
+            raise unreadable(self._path, "it holds samples that are not finite numbers")
+        if loudest > _LOUDEST:
+            scale = f"it holds samples up to {loudest:.0f}, where full scale is 1"
+            raise unreadable(self._path, f"{scale}: scale them, or store them as integers")
+        self._loudest = max(self._loudest, float(loudest))
+
+    def finish(self, remark: Remark) -> None:
+        if self._loudest < _SILENT:
+            remark(SILENT, f"{self._path}: no sample exceeds {_SILENT:g} of full scale")
+        elif self._power and self._mean_power < _CANCELLED * self._power:
+            detail = f"{self._path}: the mean of its channels is almost silent; choose one channel"
+            remark(CHANNELS_CANCEL, detail)
 
 
 def check_audio_reader(name: str) -> None:
@@ -103,6 +294,27 @@ def _decode_with_tfio(path: str | Path) -> tuple[np.ndarray, int]:
     if len(samples) != promised:
         raise unreadable(path, f"truncated: {len(samples)} of {promised} samples are there")
     return _to_float(samples), rate_hz
+
+
+def _segments_by_tfio(
+    path: str | Path, segments: list[Segment], sample_rate_hz: int, reader: str
+) -> list[Recorded | ValueError]:
+    check_audio_reader(reader)
+    samples, rate_hz = _decode_with_tfio(path)
+    results: list[Recorded | ValueError] = []
+    for segment in segments:
+        end_s = len(samples) / rate_hz if segment.end_s is None else segment.end_s
+        part = samples[round(segment.begin_s * rate_hz) : round(end_s * rate_hz)]
+        recorded = Recorded(np.zeros(0, np.float32))
+        try:
+            mono = _Mixer(path, segment.channel).mono(part)
+            if rate_hz != sample_rate_hz and mono.size:
+                mono = soxr.resample(mono, rate_hz, sample_rate_hz, quality="HQ")
+            recorded.samples = mono
+            results.append(_checked(path, recorded, sample_rate_hz))
+        except ValueError as error:
+            results.append(error)
+    return results
 
 
 def _to_float(samples: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import soxr
@@ -29,10 +29,9 @@ class AugmentationConfig:
         time_masks: how many stretches of frames are set to 0.
         time_mask_frames: most frames of a stretch.
         time_mask_fraction: longest stretch as a share of the utterance, if that is shorter.
-        frequency_masks: how many bands of features are set to 0.
+        frequency_masks: how many bands of log-mel features are set to 0. The MFCC are left alone,
+            as their neighbours aren't close in frequency.
         frequency_mask_bins: most features of a band.
-        frequency_masks_over: "log_mel" leaves out the MFCC, whose neighbours aren't close in
-            frequency; "all_features" masks bands of log-mel and MFCC, as tfasr 0.1.0 did.
         from_epoch: the first epoch, counted from 1, with masks.
         tempo_change: 0.1 means that each utterance gets 0.9 to 1.1 times its frames, drawn anew in
             each epoch. This is not speed perturbation of the waveform, see `Tempo`.
@@ -47,7 +46,6 @@ class AugmentationConfig:
     time_mask_fraction: float = 0.1
     frequency_masks: int = 0
     frequency_mask_bins: int = 10
-    frequency_masks_over: Literal["log_mel", "all_features"] = "log_mel"
     from_epoch: int = 1
     tempo_change: float = 0.0
     vocal_tract_change: float = 0.0
@@ -73,8 +71,6 @@ def augment(
         features *= keep[:, None]
     if config.frequency_masks:
         others = tf.shape(features)[1] - num_mel_bins
-        if config.frequency_masks_over == "all_features":
-            num_mel_bins, others = tf.shape(features)[1], 0
         bins = tf.convert_to_tensor(num_mel_bins)
         widest = tf.minimum(config.frequency_mask_bins, bins)
         keep = _keep(bins, widest, config.frequency_masks, seed + 1)

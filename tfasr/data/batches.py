@@ -1,6 +1,5 @@
 """Makes batches from shards: parallel reading, shuffling, buckets or fixed padding, prefetching."""
 
-import os
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from tfasr.data.features import FeatureConfig, normalise_features, pooled
 from tfasr.data.shards import RECORD, FeatureSums, ShardedSplit, check_features
 from tfasr.errors import RunError, UsageError
 from tfasr.kit.config import config_class, require, require_within
+from tfasr.kit.process import usable_cores
 
 Batch = dict[str, tf.Tensor]
 # Nothing here needs AutoGraph, which would take longer than all the rest of making a dataset.
@@ -68,21 +68,6 @@ class Padding:
     batch_size: int  # utterances; the last batch of a bucket may have fewer
     num_features: int
     frames: int | None  # of each batch; None if buckets differ
-    # mean padded frames of an utterance, if short utterances get larger batches; else None
-    equal_frames_of: float | None = None
-    replicas: int = 1  # such batch sizes are multiples of this
-
-    @property
-    def sizes(self) -> list[int]:
-        """The batch size of each bucket.
-
-        If sizes depend on length, each batch has about as many padded frames as ``batch_size``
-        average utterances, so the number of batches in an epoch hardly changes.
-        """
-        if self.equal_frames_of is None:
-            return [self.batch_size] * len(self.boundaries)
-        share = self.batch_size * self.equal_frames_of / self.replicas
-        return [self.replicas * max(round(share / frames), 1) for frames in self.boundaries]
 
     def bucket_of(self, frames: tf.Tensor) -> tf.Tensor:
         """Returns the index, int64, of the bucket for an utterance with this many frames."""
@@ -95,7 +80,7 @@ class Padding:
         grouped = elements.group_by_window(
             self._bucket,
             lambda bucket, window: self._padded(window, bucket),
-            window_size_func=self._size_of,
+            window_size=self.batch_size,
         )
         # `_padded` passes shapes as tensors, so TensorFlow doesn't know them when tracing.
         return grouped.map(self._with_static_shapes)
@@ -104,8 +89,8 @@ class Padding:
         """Groups elements without features into the same batches as `batches`."""
         return elements.group_by_window(
             self._bucket,
-            lambda bucket, window: window.batch(self._size_of(bucket)),
-            window_size_func=self._size_of,
+            lambda bucket, window: window.batch(self.batch_size),
+            window_size=self.batch_size,
         )
 
     def one_batch(self, elements: tf.data.Dataset, longest: tf.Tensor) -> tf.data.Dataset:
@@ -115,16 +100,13 @@ class Padding:
     def _bucket(self, element: Batch) -> tf.Tensor:
         return self.bucket_of(element["feature_lengths"])
 
-    def _size_of(self, bucket: tf.Tensor) -> tf.Tensor:
-        return tf.gather(tf.constant(self.sizes, tf.int64), bucket)
-
     def _padded(self, elements: tf.data.Dataset, bucket: tf.Tensor) -> tf.data.Dataset:
         shapes = dict.fromkeys(elements.element_spec, tf.constant([], tf.int64))
         shapes["labels"] = tf.constant([-1], tf.int64)
         frames = tf.gather(tf.constant(self.boundaries, tf.int64), bucket)
         for name in shapes.keys() & _FEATURES:
             shapes[name] = tf.stack([frames, self.num_features])
-        return elements.padded_batch(self._size_of(bucket), shapes)
+        return elements.padded_batch(self.batch_size, shapes)
 
     def _with_static_shapes(self, batch: Batch) -> Batch:
         shapes = dict.fromkeys(_FEATURES, [None, self.frames, self.num_features])
@@ -156,12 +138,6 @@ class PipelineConfig:
             or "fixed" (every utterance padded to ``max_frames``, as in the paper).
         num_buckets: number of lengths to which batches are padded.
         max_frames: feature frames to which "fixed" pads.
-        first_epoch_by_length: whether the first epoch's batches go from the shortest bucket to the
-            longest (SortaGrad). Each bucket's utterances, and all later epochs, are shuffled. The
-            first epoch reads the shards once per bucket, so memory doesn't grow with the corpus.
-        equal_frames: whether batches of short utterances are larger and those of long ones smaller,
-            so that all have about as many padded frames as ``global_batch_size`` utterances of
-            average length. An epoch has about as many steps as before. Needs several buckets.
         batch_size_schedule: pairs of an epoch (ascending, 2 or later) and the batch size from that
             epoch on; until then, it is ``global_batch_size``. The batch size changes how many
             steps an epoch has, and learning rates depend on the step.
@@ -179,18 +155,12 @@ class PipelineConfig:
     padding: Literal["bucketed", "fixed"] = "bucketed"
     num_buckets: int = 8
     max_frames: int = 1670
-    first_epoch_by_length: bool = False
-    equal_frames: bool = False
     batch_size_schedule: tuple[tuple[int, int], ...] = ()
 
     def check(self) -> None:
         buckets = {"num_readers": 2**16, "num_buckets": 2**16, "max_frames": 2**24}
         require_within(self, 1, global_batch_size=_MOST_UTTERANCES, **buckets)
         require_within(self, 0, shuffle_buffer=2**31 - 1, prefetch=2**20)
-        has_buckets = self.padding == "bucketed" and self.num_buckets > 1
-        message = 'False unless padding is "bucketed" and num_buckets is above 1'
-        for name in ("first_epoch_by_length", "equal_frames"):
-            require(has_buckets or not getattr(self, name), self, name, message)
         epochs = [1, *(epoch for epoch, _ in self.batch_size_schedule)]
         ascending = all(earlier < later for earlier, later in pairwise(epochs))
         message = f"pairs of an epoch, ascending from 2, and a batch size of 1..{_MOST_UTTERANCES}"
@@ -236,14 +206,10 @@ class Reading:
 
 @dataclass(frozen=True)
 class Share:
-    """A worker's rows ``rank * n // count`` to ``(rank + 1) * n // count`` of a global batch of n.
-
-    With a ``span`` (first, last, parts): rows ``first * n // parts`` to ``last * n // parts``.
-    """
+    """A worker's rows of a batch of n: ``rank * n // count`` to ``(rank + 1) * n // count``."""
 
     rank: int
     count: int
-    span: tuple[int, int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -253,7 +219,6 @@ class _Kind:
     replicas: int  # number of parts into which each global batch is cut
     share: Share | None
     masked: bool  # whether `AugmentationConfig`'s masks are applied
-    by_length: bool  # whether batches go from the shortest bucket to the longest
     batch_size: int  # of global batches
 
 
@@ -307,10 +272,6 @@ class BatchSource:
         change = self._augmentation.tempo_change
         self._training_padding = self._padded_for(change) if change else self._padding
         self.boundaries = self._training_padding.boundaries
-        if pipeline.equal_frames and len(split.frames):
-            buckets = np.searchsorted(self.boundaries, split.frames)
-            mean = float(np.asarray(self.boundaries)[buckets].mean())
-            self._training_padding = replace(self._training_padding, equal_frames_of=mean)
         tract_change = self._augmentation.vocal_tract_change
         self._vocal_tract = VocalTract(tract_change, features) if tract_change else None
         self._tempo = None
@@ -331,13 +292,6 @@ class BatchSource:
         if self._tempo is None:
             return frames, frames
         return self._tempo.ranges(frames, self.split.frames_needed)
-
-    def batch_sizes(self, batch_size: int, replicas: int = 1) -> list[int]:
-        """The training batch size of each bucket, in the order of ``boundaries``."""
-        return self._sized(batch_size, replicas).sizes
-
-    def _sized(self, batch_size: int, replicas: int) -> Padding:
-        return replace(self._training_padding, batch_size=batch_size, replicas=replicas)
 
     def _padded_for(self, tempo_change: float) -> Padding:
         pipeline, lengths = self._pipeline, self.split.frames
@@ -375,8 +329,7 @@ class BatchSource:
                 return tf.reduce_any(wanted == position["position"])
 
             records = records.filter(within)
-        frames = self._training_padding.equal_frames_of
-        padding = replace(self._padding, batch_size=self._evaluated, equal_frames_of=frames)
+        padding = replace(self._padding, batch_size=self._evaluated)
         return (
             padding.batches(self._parsed(records, self._parse))
             .prefetch(max(self._pipeline.prefetch, 1))
@@ -407,8 +360,7 @@ class BatchSource:
         order_seed = generator.randrange(2**31)
         # Traced once per kind, because tracing takes some 0.3 s and fragments memory.
         masked = epoch >= self._augmentation.from_epoch
-        by_length = epoch == 1 and self._pipeline.first_epoch_by_length
-        kind = _Kind(replicas, share, masked, by_length, self._pipeline.batch_size(epoch))
+        kind = _Kind(replicas, share, masked, self._pipeline.batch_size(epoch))
         if kind not in self._epochs:
             self._epochs[kind] = self._traced(kind)
         batches = self._epochs[kind](
@@ -433,23 +385,16 @@ class BatchSource:
     ) -> tf.data.Dataset:
         # `shuffle` also uses TensorFlow's global seed, on which the order must not depend.
         tf.compat.v1.set_random_seed(None)
-        padding = self._sized(kind.batch_size, kind.replicas)
+        padding = replace(self._training_padding, batch_size=kind.batch_size)
 
         def augmented(record: tf.Tensor) -> Batch:
             return self._augmented(self._parse(record, order_seed), order_seed, kind)
 
-        def batches_of(bucket: tf.Tensor | None) -> tf.data.Dataset:
-            records = self._shuffled_records(files, order_seed, bucket)
-            if kind.share is None:
-                return padding.batches(self._parsed(records, augmented))
-            return padding.unpadded(records.map(lambda record: self._unread(record, order_seed)))
-
-        if kind.by_length:
-            batches = tf.data.Dataset.range(len(self.boundaries)).flat_map(batches_of).skip(skip)
-        else:
-            batches = batches_of(None).skip(skip)
+        records = self._shuffled_records(files, order_seed)
         if kind.share is None:
-            return batches
+            return padding.batches(self._parsed(records, augmented)).skip(skip)
+        unread = records.map(lambda record: self._unread(record, order_seed))
+        batches = padding.unpadded(unread).skip(skip)
 
         def padded(rows: tf.data.Dataset, longest: tf.Tensor) -> tf.data.Dataset:
             return padding.one_batch(self._parsed(rows, augmented), longest)
@@ -480,9 +425,7 @@ class BatchSource:
             frames = self._tempo.frames(frames, labels, seeds)
         return {**element, "feature_lengths": frames}
 
-    def _shuffled_records(
-        self, files: tf.Tensor, order_seed: tf.Tensor, bucket: tf.Tensor | None
-    ) -> tf.data.Dataset:
+    def _shuffled_records(self, files: tf.Tensor, order_seed: tf.Tensor) -> tf.data.Dataset:
         readers = min(self._pipeline.num_readers, len(self.split.files))
         records = tf.data.Dataset.from_tensor_slices(files).interleave(
             lambda file: tf.data.TFRecordDataset(file, self._compression),
@@ -490,13 +433,6 @@ class BatchSource:
             num_parallel_calls=readers,
             deterministic=True,
         )
-        if bucket is not None:
-
-            def within(record: tf.Tensor) -> tf.Tensor:
-                frames = self._unread(record, order_seed)["feature_lengths"]
-                return tf.equal(self._training_padding.bucket_of(frames), bucket)
-
-            records = records.filter(within)
         if self._pipeline.shuffle_buffer:
             buffer = min(self._pipeline.shuffle_buffer, len(self.split.utterances))
             records = records.shuffle(buffer, order_seed)
@@ -508,7 +444,7 @@ class BatchSource:
 
     def _parsed(self, records: tf.data.Dataset, parse: Callable) -> tf.data.Dataset:
         # AUTOTUNE would have no effect inside an epoch's traced function.
-        return records.map(parse, num_parallel_calls=os.cpu_count(), deterministic=True)
+        return records.map(parse, num_parallel_calls=usable_cores(), deterministic=True)
 
     @do_not_convert
     def _speaker_statistics(self) -> tuple[tf.Tensor, list[tf.Tensor]]:
@@ -592,11 +528,11 @@ def share_of_batches(
     and ``counted`` float32: 1, or 0 if the batch has too few utterances for all workers, so that
     this worker repeats one of another worker's.
     """
-    begins, ends, parts = share.span or (share.rank, share.rank + 1, share.count)
 
     def share_of(batch: Batch) -> tf.data.Dataset:
         utterances = tf.shape(batch["positions"])[0]
-        begin, end = begins * utterances // parts, ends * utterances // parts
+        begin = share.rank * utterances // share.count
+        end = (share.rank + 1) * utterances // share.count
         empty = tf.equal(begin, end)
         first = tf.minimum(begin, utterances - 1)
         rows = batch["record"][first : tf.where(empty, first + 1, end)]

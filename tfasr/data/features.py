@@ -36,7 +36,7 @@ class FeatureConfig:
             "speaker" (over all utterances of the split by the same speaker, see `pooled`), "corpus"
             (with the training split's mean and deviation) or "none". Shards contain features before
             normalisation, so you can change it without preparing again.
-        spectrum: what mel filters sum up: "power", or its square root "magnitude" (the paper's).
+        spectrum: what mel filters sum up: "magnitude" (the paper's), or its square "power".
 
     Source: the paper, section 2.1: 80 log-mel and 13 MFCC, 32 ms windows every 10 ms.
     """
@@ -49,7 +49,7 @@ class FeatureConfig:
     lower_edge_hz: float = 0.0
     upper_edge_hz: float = 8000.0
     normalisation: Literal["utterance", "speaker", "corpus", "none"] = "utterance"
-    spectrum: Literal["power", "magnitude"] = "power"
+    spectrum: Literal["magnitude", "power"] = "magnitude"
 
     def check(self) -> None:
         for field in ("sample_rate_hz", "window_samples", "step_samples", "num_mel_bins"):

@@ -2,7 +2,7 @@
 
 The index, ``index.json``, contains hashes of each shard (``sha256``), the manifest
 (``manifest_sha256``), the columns (``columns_sha256``) and the rest of the index
-(``index_sha256``). Splits prepared by tfasr 0.1.0 have no hashes.
+(``index_sha256``).
 
 The manifest, ``manifest.jsonl``, has a line for each utterance. A large split also has
 ``columns.npy``, its numbers as an array, which is read in a second instead of minutes.
@@ -17,6 +17,7 @@ import logging
 import os
 import tempfile
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ import orjson
 from tfasr.data.rows import IN_MEMORY_BYTES, Rows, encoded
 from tfasr.errors import UsageError, did_you_mean, received_path
 from tfasr.kit.files import file_sha256, read_object, whole_file, write_whole
+from tfasr.kit.process import usable_cores
 
 INDEX_FILE = "index.json"
 MANIFEST_FILE = "manifest.jsonl"
@@ -41,13 +43,15 @@ _AGAIN = "Run tfasr prepare again; it recreates damaged files."
 _BLOCK_BYTES = 1 << 20
 _LINES_BYTES = 1 << 22
 _LINE_BYTES = 1 << 16
-_MOST_SPEAKERS = 100_000  # whose hashes are remembered
+_MOST_NAMES = 100_000  # of speakers and recordings, whose hashes are remembered
 _LISTED = 10
+_REMARKED = 5
 _COLUMNS = np.dtype(
     [
         ("offset", "<u8"),  # where the manifest's line begins, in bytes
-        ("content", "<u8"),  # a hash of the features
+        ("content", "<u8"),  # a hash of the audio
         ("speaker", "<u8"),  # a hash of the name; 0 if unknown
+        ("recording", "<u8"),  # a hash of the name; 0 if it isn't a segment
         ("duration_s", "<f8"),
         ("frames", "<u4"),
         ("frames_needed", "<u4"),
@@ -56,8 +60,9 @@ _COLUMNS = np.dtype(
 _TYPES = {
     **{"format": int, "content_hash": str, "alphabet": dict, "features": dict, "packing": dict},
     **{"conv": list, "utterances": int, "feature_sums": dict, "shards": list},
+    **{"manifest_sha256": str, "index_sha256": str},
 }
-_SHARD_TYPES = {"file": str, "bytes": int, "utterances": int}
+_SHARD_TYPES = {"file": str, "bytes": int, "utterances": int, "sha256": str}
 
 log = logging.getLogger("tfasr")
 
@@ -73,15 +78,15 @@ class ShardedUtterance:
     duration_s: float
     frames: int  # feature frames
     frames_needed: int  # the fewest output frames with which CTC can align the text
-    # A hash of the features; noisy copies have their original's. "" in splits of an older tfasr.
-    content: str = ""
+    content: str  # a hash of the audio; noisy copies have their original's
+    recording: str = ""  # name of the recording of which it is a segment; "" if it is all of one
 
 
 def _content_code(content: str) -> int:
-    return int(content or "0", 16)
+    return int(content, 16)
 
 
-def _speaker_code(name: str) -> int:
+def _name_code(name: str) -> int:
     digest = hashlib.blake2b(name.encode(errors="backslashreplace"), digest_size=8).digest()
     return int.from_bytes(digest, "little") if name else 0
 
@@ -93,7 +98,8 @@ class HeldUtterances(list[ShardedUtterance]):
 
     def column(self, name: str) -> np.ndarray:
         """Returns the column of `_COLUMNS` with this name, ``(utterances,)``."""
-        code = {"content": _content_code, "speaker": _speaker_code}.get(name, lambda value: value)
+        codes = {"content": _content_code, "speaker": _name_code, "recording": _name_code}
+        code = codes.get(name, lambda value: value)
         return np.array([code(getattr(u, name)) for u in self], _COLUMNS[name])
 
     def texts(self) -> Iterator[str]:
@@ -254,14 +260,7 @@ def read_index(folder: Path) -> dict[str, Any]:
         raise UsageError(
             f"The shards of {path} must lie in its folder. It names {', '.join(outside[:_LISTED])}."
         )
-    if "index_sha256" not in index:
-        log.warning(
-            "%s was prepared by an older tfasr, without hashes, so changes to its files go "
-            "unnoticed. Run tfasr prepare to add the hashes.",
-            folder,
-        )
-    else:
-        _check_hash(path, _index_hash(index), index["index_sha256"])
+    _check_hash(path, _index_hash(index), index["index_sha256"])
     return index
 
 
@@ -296,9 +295,9 @@ def check_shards(folder: Path, index: dict[str, Any], *, content: bool) -> None:
         )
     if not content:
         return
-    stated = {name: shard["sha256"] for name, shard in shards.items() if "sha256" in shard}
+    stated = {name: shard["sha256"] for name, shard in shards.items()}
     try:
-        with ThreadPoolExecutor() as threads:
+        with ThreadPoolExecutor(usable_cores()) as threads:
             hashes = list(threads.map(file_sha256, (folder / name for name in stated)))
     except OSError as error:
         raise UsageError(
@@ -323,7 +322,7 @@ def read_manifest(folder: Path, index: dict[str, Any]) -> HeldUtterances | Packe
         )
     try:
         if index["utterances"] > MOST_HELD and "columns_sha256" in index:
-            _check_hash(path, file_sha256(path), index.get("manifest_sha256", ""))
+            _check_hash(path, file_sha256(path), index["manifest_sha256"])
             return PackedUtterances(path, _read_columns(folder / COLUMNS_FILE, index))
         content = path.read_bytes()
     except OSError as error:
@@ -334,8 +333,7 @@ def read_manifest(folder: Path, index: dict[str, Any]) -> HeldUtterances | Packe
             f"{path} must list the index's {index['utterances']} utterances. "
             f"Received: {len(lines)}. Run tfasr prepare again; it resumes."
         )
-    digest = hashlib.sha256(content).hexdigest()
-    _check_hash(path, digest, index.get("manifest_sha256", digest))
+    _check_hash(path, hashlib.sha256(content).hexdigest(), index["manifest_sha256"])
     return HeldUtterances(_checked(line, path, n) for n, line in enumerate(lines, start=1))
 
 
@@ -387,7 +385,9 @@ class PackedIndex:
         self.unpacked = Rows(folder)
         self._rows = tempfile.SpooledTemporaryFile(IN_MEMORY_BYTES, dir=folder)  # noqa: SIM115
         weakref.finalize(self, self._rows.close)
-        self._speakers: dict[str, int] = {}
+        self._names: dict[str, int] = {}
+        self.remarks: Counter[str] = Counter()  # numbers of utterances, by the remark's kind
+        self.remarked: dict[str, list[str]] = {}  # the first of their ids
         self._shards: list[dict[str, Any]] = []
         self._sums = FeatureSums()
         self._records_hashes: list[str] = []
@@ -420,6 +420,7 @@ class PackedIndex:
             "too_long": dropped.too_long,
             "bad": dropped.bad,
             "kept_share": round(self._utterances / (self._utterances + left_out), 4),
+            "remarks": dict(self.remarks),
             "feature_sums": self._sums.to_json(),
             "shards": self._shards,
             "manifest_sha256": manifest_sha256,
@@ -437,13 +438,18 @@ class PackedIndex:
         self._records_hashes.append(sidecar["records_sha256"])
         self._sums.merge(FeatureSums.merged([sidecar["feature_sums"]]))
         self.unpacked.extend([bad["id"], bad["reason"], bad["detail"]] for bad in sidecar["bad"])
+        for id_, kind, _ in sidecar["remarks"]:
+            self.remarks[kind] += 1
+            if self.remarks[kind] <= _REMARKED:
+                self.remarked.setdefault(kind, []).append(id_)
         lines = [encoded(utterance) for utterance in utterances]
         rows = np.empty(len(utterances), _COLUMNS)
         for row, (utterance, line) in enumerate(zip(utterances, lines, strict=True)):
             rows[row] = (
                 self._bytes,
                 _content_code(utterance["content"]),
-                self._speaker(utterance["speaker"]),
+                self._name(utterance["speaker"]),
+                self._name(utterance["recording"]),
                 utterance["duration_s"],
                 utterance["frames"],
                 utterance["frames_needed"],
@@ -455,12 +461,12 @@ class PackedIndex:
         self._rows.write(rows.tobytes())
         return b"".join(lines)
 
-    def _speaker(self, name: str) -> int:
-        if name not in self._speakers:
-            if len(self._speakers) > _MOST_SPEAKERS:
-                self._speakers.clear()
-            self._speakers[name] = _speaker_code(name)
-        return self._speakers[name]
+    def _name(self, name: str) -> int:
+        if name not in self._names:
+            if len(self._names) > _MOST_NAMES:
+                self._names.clear()
+            self._names[name] = _name_code(name)
+        return self._names[name]
 
     def _write_columns(self) -> str:
         header = io.BytesIO()

@@ -33,9 +33,9 @@ import tensorflow as tf
 
 from tfasr._version import __version__
 from tfasr.alphabet import Alphabet
-from tfasr.corpora.manifests import ctc_frames_needed, length_fault
+from tfasr.corpora.manifests import TOO_LONG, ctc_frames_needed, length_fault
 from tfasr.corpora.utterance import Rejection, Utterance
-from tfasr.data.audio import read_audio
+from tfasr.data.audio import OTHER_LENGTH, Recorded, read_segments
 from tfasr.data.augmentation import Copies
 from tfasr.data.features import FeatureConfig, compute_features
 from tfasr.data.manifest import (
@@ -65,9 +65,8 @@ DROPPED_FILE = "dropped.json"
 LISTING_FILE = "prepare-listing.jsonl"
 _LOCK_FILE = "prepare.lock"
 _BEFORE_THE_PLAN = (_LOCK_FILE, LISTING_FILE, LISTING_FILE + PARTIAL_SUFFIX)
-_SUFFIXES = (".tfrecord", ".json", ".partial", ".partial-json", ".json" + PARTIAL_SUFFIX)
+_SUFFIXES = (".tfrecord", ".json", PARTIAL_SUFFIX, ".json" + PARTIAL_SUFFIX)
 _OF_A_SPLIT = (INDEX_FILE, MANIFEST_FILE, COLUMNS_FILE, DROPPED_FILE)
-_OLD_PLAN = re.compile(r"[0-9a-f]{64}\s*")
 _LISTED = 8
 
 
@@ -139,17 +138,15 @@ def _is_shards(name: str, split: str, shards: int) -> bool:
     if match is None or match[2] not in _SUFFIXES:
         return False
     number = int(match[1])
-    return (shards < 0 or number < shards) and name.startswith(shard_name(split, number) + ".")
+    return number < shards and name.startswith(shard_name(split, number) + ".")
 
 
 def _plan(folder: Path) -> tuple[str, int] | None:
-    """Returns the plan's key and number of shards (-1 in a plan of tfasr 0.1.0, which lacks it)."""
+    """Returns the plan's key and number of shards; None without a plan."""
     try:
         text = (folder / PLAN_FILE).read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError, UnicodeDecodeError):
         return None
-    if _OLD_PLAN.fullmatch(text):
-        return text.strip(), -1
     with contextlib.suppress(ValueError, TypeError, KeyError):
         plan = json.loads(text)
         if isinstance(plan["key"], str) and isinstance(plan["shards"], int):
@@ -199,13 +196,17 @@ def write_part(
     partial: Path | None = None,
 ) -> dict[str, Any]:
     """Writes one shard and returns its sidecar; bad utterances leave gaps in the positions."""
-    records, utterances, bad = [], [], []
+    records, utterances, bad, remarks = [], [], [], []
     sums = FeatureSums()
-    for position, utterance in enumerate(part, start=first_position):
-        packed = _pack_utterance(packing, utterance, position)
+    recordings = _Recordings(packing, part)
+    for number, utterance in enumerate(part):
+        position = first_position + number
+        recorded = recordings.read(number)
+        packed = _pack_utterance(packing, utterance, position, recorded)
         if isinstance(packed, Rejection):
             bad.append(vars(packed))
             continue
+        remarks += [[utterance.id, kind, detail] for kind, detail in recorded.remarks]
         features, labels, utterance_sums, listed = packed
         records.append(encode_record(features, labels, position, listed.duration_s))
         sums.merge(utterance_sums)
@@ -219,28 +220,66 @@ def write_part(
         "feature_sums": sums.to_json(),
         "utterances": utterances,
         "bad": bad,
+        "remarks": remarks,
     }
 
 
+class _Recordings:
+    """Reads a shard's utterances; all segments of a file at once, so that it is opened once."""
+
+    def __init__(self, packing: Packing, part: Sequence[Utterance]):
+        self._packing = packing
+        self._part = part
+        self._read: dict[int, Recorded | ValueError | OSError] = {}
+        self._of_file: dict[Path, list[int]] = {}
+        for number, utterance in enumerate(part):
+            if utterance.segment is not None:
+                self._of_file.setdefault(utterance.audio_path, []).append(number)
+
+    def read(self, number: int) -> Recorded | ValueError | OSError:
+        """Returns what was read for the utterance with this number, or why it can't be read."""
+        if number not in self._read:
+            path = self._part[number].audio_path
+            numbers = self._of_file.get(path, [number])
+            if self._part[number].segment is None:
+                numbers = [number]
+            segments = [self._part[other].segment for other in numbers]
+            rate_hz = self._packing.features.sample_rate_hz
+            results: list[Recorded | ValueError | OSError]
+            try:
+                results = read_segments(path, segments, rate_hz, self._packing.audio_reader)
+            except OSError as error:
+                results = [error] * len(numbers)
+            self._read.update(zip(numbers, results, strict=True))
+        return self._read.pop(number)
+
+
 def _pack_utterance(
-    packing: Packing, utterance: Utterance, position: int
+    packing: Packing,
+    utterance: Utterance,
+    position: int,
+    recorded: Recorded | ValueError | OSError,
 ) -> Rejection | tuple[np.ndarray, list[int], FeatureSums, ShardedUtterance]:
+    if not isinstance(recorded, Recorded):
+        return Rejection(utterance.id, "unreadable audio", str(recorded))
     rate_hz = packing.features.sample_rate_hz
-    try:
-        recorded = read_audio(utterance.audio_path, rate_hz, packing.audio_reader)
-        copies = packing.copies
-        samples = recorded if copies is None else copies.changed(recorded, utterance.id, rate_hz)
-    except (ValueError, OSError) as error:
-        return Rejection(utterance.id, "unreadable audio", str(error))
+    samples = recorded.samples
+    if packing.copies is not None:
+        try:
+            samples = packing.copies.changed(recorded.samples, utterance.id, rate_hz)
+        except (ValueError, OSError) as error:
+            return Rejection(utterance.id, "unreadable audio", str(error))
     duration_s = len(samples) / rate_hz
+    longest_s = packing.shards.max_duration_s
+    other_length = dict(recorded.remarks).get(OTHER_LENGTH)
+    if other_length and 0 < longest_s < duration_s:
+        detail = f"{duration_s:.2f} s > {longest_s:.2f} s: {other_length}"
+        return Rejection(utterance.id, TOO_LONG, detail)
     # Checked again, because the duration in the header may differ from that of the samples.
     fault = length_fault(utterance, packing.alphabet, packing.output_frames(duration_s))
     if fault is not None:
         return fault
     features = _features(packing, samples)
-    original = features
-    if samples is not recorded:  # so that `overlap` also finds copies of a recording
-        original = _features(packing, recorded)
     sums = FeatureSums()
     sums.add(features)
     if not sums.finite:
@@ -253,9 +292,27 @@ def _pack_utterance(
         duration_s=round(duration_s, 4),
         frames=len(features),
         frames_needed=ctc_frames_needed(labels),
-        content=hashlib.sha256(original.tobytes()).hexdigest()[:16],
+        content=audio_hash(recorded.samples),  # a copy has its recording's, for `overlap`
+        recording=_recording_name(utterance),
     )
     return features, labels, sums, listed
+
+
+def _recording_name(utterance: Utterance) -> str:
+    """Returns a name by which segments of one recording are known in all splits; "" for none."""
+    if utterance.segment is None or utterance.segment.is_whole:
+        return ""
+    path = utterance.audio_path
+    return f"{path.parent.name}/{path.stem}"
+
+
+def audio_hash(samples: np.ndarray) -> str:
+    """Returns 16 hexadecimal digits of a hash of audio in 16 bits, float32 ``(samples,)``.
+
+    It depends neither on the features nor on the file's lossless format.
+    """
+    whole = np.rint(np.clip(samples, -1.0, 1.0) * 32767.0).astype("<i2")
+    return hashlib.sha256(whole.tobytes()).hexdigest()[:16]
 
 
 def _features(packing: Packing, samples: np.ndarray) -> np.ndarray:
@@ -431,7 +488,7 @@ def finish_shard(
     """Writes a shard and its sidecar, unless an earlier call has; returns the sidecar."""
     shard_path = plan.folder / f"{shard_name(plan.split, number)}.tfrecord"
     sidecar_path = shard_path.with_suffix(".json")
-    # Both are made anew if one is missing or damaged, or without a hash, as in tfasr 0.1.0.
+    # Both are made anew if one is missing or damaged.
     with contextlib.suppress(FileNotFoundError, ValueError, TypeError, KeyError):
         sidecar = json.loads(sidecar_path.read_text(encoding="utf-8"))
         if sidecar["sha256"] == file_sha256(shard_path):

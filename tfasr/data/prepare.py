@@ -6,6 +6,7 @@ import functools
 import hashlib
 import itertools
 import json
+import logging
 import math
 import random
 import tempfile
@@ -32,7 +33,7 @@ from tfasr.corpora.reading import (
     judge,
     rejection_row,
 )
-from tfasr.corpora.utterance import CorpusSplit, Rejection, Utterance
+from tfasr.corpora.utterance import CorpusSplit, Rejection, Segment, Utterance
 from tfasr.data.manifest import PackedIndex
 from tfasr.data.packing import (
     DROPPED_FILE,
@@ -51,7 +52,7 @@ from tfasr.data.packing import (
 )
 from tfasr.data.rows import IN_MEMORY_BYTES, Row, Rows, decoded, encoded, in_order, in_places
 from tfasr.errors import RunError, UsageError
-from tfasr.kit.files import PARTIAL_SUFFIX, whole_file
+from tfasr.kit.files import PARTIAL_SUFFIX, new_file, whole_file
 from tfasr.kit.process import usable_cores
 
 WhyNot = Callable[[Utterance], Rejection | None]
@@ -64,6 +65,8 @@ _BLOCK_BYTES = 1 << 20
 _PLACES_AT_ONCE = 100_000
 _FEW_FOREIGN = 0.2
 _LISTED = 20  # bad utterances in a message
+
+log = logging.getLogger("tfasr")
 
 
 @dataclass(frozen=True)
@@ -86,12 +89,22 @@ class Selection:
 
 def kept_row(utterance: Utterance, size: int, changed_ns: int) -> list[Any]:
     """Returns an utterance's fields, its audio file's size in bytes, and time of last change."""
-    of_utterance = {**vars(utterance), "audio_path": str(utterance.audio_path)}
-    return [*of_utterance.values(), size, changed_ns]
+    segment = utterance.segment
+    return [
+        utterance.id,
+        str(utterance.audio_path),
+        utterance.duration_s,
+        utterance.text,
+        utterance.speaker,
+        None if segment is None else [segment.begin_s, segment.end_s, segment.channel],
+        size,
+        changed_ns,
+    ]
 
 
 def utterance_of(row: Row) -> Utterance:
-    return Utterance(row[0], Path(row[1]), row[2], row[3], row[4])
+    segment = None if row[5] is None else Segment(*row[5])
+    return Utterance(row[0], Path(row[1]), row[2], row[3], row[4], segment)
 
 
 def select(
@@ -117,7 +130,8 @@ def select(
     for utterance in sorted(corpus.utterances, key=lambda utterance: utterance.id):
         status = utterance.audio_path.stat()
         utterance = replace(utterance, text=normalise(utterance.text))
-        judged = Judged(None, utterance, status.st_size, status.st_mtime_ns)
+        file = (utterance.duration_s, status.st_size, status.st_mtime_ns)
+        judged = Judged(None, utterance, *file)
         _file(_row(0, judged, why_not), selection)
     selection.unusable.extend(sorted(map(rejection_row, corpus.rejections)))
     return selection
@@ -217,8 +231,8 @@ def _judge_chunk(
             judged = Judged(None, item)
         else:
             judged = judge(item, before, normalise)
-            seconds = getattr(judged.result, "duration_s", None)
-            notes.append([str(item.audio_path), judged.bytes, judged.changed_ns, seconds])
+            path = str(item.audio_path)
+            notes.append([path, judged.bytes, judged.changed_ns, judged.recording_s])
         rows.append(_row(number, judged, why_not))
     return notes, rows
 
@@ -236,7 +250,7 @@ class _Headers:
 
     def __enter__(self) -> "_Headers":
         self._old = self._path.open("rb") if self._path.is_file() else None
-        self._new = self._partial.open("wb")
+        self._new = new_file(self._partial)
         if self._old is None:
             self._partial.replace(self._path)
         return self
@@ -280,7 +294,8 @@ class PackingOrder:
     # A hash of the settings and of each utterance's id, text and file size, but not of paths or
     # times. The index's ``content_hash`` adds the hashes of the records.
     content_hash: str
-    # A hash of this and of speakers and times of change. Finished shards are kept if it's the same.
+    # A hash of this and of speakers, segments and times of change. Finished shards are kept if it's
+    # the same.
     resume_key: str
 
     def parts(self, size: int) -> Iterator[list[Utterance]]:
@@ -296,10 +311,10 @@ def packing_order(kept: Rows, split: str, packing: Packing, folder: Path) -> Pac
     mixed = Rows(folder)
     with tempfile.SpooledTemporaryFile(IN_MEMORY_BYTES, dir=folder) as also:
         for row in in_places(kept, _places(len(kept), split), len(kept), folder):
-            id_, _, _, text, speaker, size, changed_ns = row
+            id_, _, _, text, speaker, segment, size, changed_ns = row
             mixed.append(row)
-            content.update(f"{id_}\0{text}\0{size}\n".encode())
-            also.write(f"{speaker}\0{changed_ns}\n".encode())
+            content.update(f"{id_}\0{text}\0{size}\n".encode(errors="backslashreplace"))
+            also.write(f"{speaker}\0{changed_ns}\0{segment}\n".encode(errors="backslashreplace"))
         key = hashlib.sha256(content.hexdigest().encode())
         also.seek(0)
         while block := also.read(_BLOCK_BYTES):
@@ -455,8 +470,23 @@ def pack_split(
         dropped.refuse_too_many(num_kept, max_bad_fraction, folder / DROPPED_FILE)
         content = packing.content()
         index = packed.write_index(split, content, order.content_hash, dropped, manifest_sha256)
+        _warn_of_remarks(folder, packed)
         (folder / LISTING_FILE).unlink(missing_ok=True)
         return index
+
+
+def _warn_of_remarks(folder: Path, packed: PackedIndex) -> None:
+    """Warns of utterances that were packed although something about their audio is odd."""
+    for kind, count in packed.remarks.items():
+        ids = packed.remarked[kind]
+        log.warning(
+            '%s: %d packed (%s%s): %s. Details are under "remarks" in the shards\' .json files.',
+            folder,
+            count,
+            ", ".join(ids),
+            ", ..." * (count > len(ids)),
+            kind,
+        )
 
 
 @contextlib.contextmanager

@@ -41,15 +41,25 @@ class Overlap:
     of_utterances: int  # number of utterances in the held-out split
     speakers: list[str]  # names of the speakers in both splits
     of_speakers: int  # number of speakers named in the held-out split
+    recordings: list[str]  # names of the recordings with segments in both splits
+    of_recordings: int  # number of recordings with segments in the held-out split
 
     def to_json(self) -> dict[str, int]:
-        utterances, speakers = len(self.utterances), len(self.speakers)
-        return {**vars(self), "utterances": utterances, "speakers": speakers}
+        return {
+            "utterances": len(self.utterances),
+            "of_utterances": self.of_utterances,
+            "speakers": len(self.speakers),
+            "of_speakers": self.of_speakers,
+        }
 
     def __str__(self) -> str:
         counted = (
             (self.utterances, f"{self.of_utterances} utterances are in the training split too"),
             (self.speakers, f"{self.of_speakers} speakers are in the training split too"),
+            (
+                self.recordings,
+                f"{self.of_recordings} recordings have segments in the training split too",
+            ),
         )
         return "; ".join(
             f"{len(names)} of {text} ({', '.join(names[:_SHOWN])}{', ...' * (len(names) > _SHOWN)})"
@@ -61,9 +71,9 @@ class Overlap:
 def overlap(
     training: HeldUtterances | PackedUtterances, held_out: HeldUtterances | PackedUtterances
 ) -> Overlap:
-    """Returns the utterances and speakers that a held-out split shares with the training split.
+    """Returns what a held-out split shares with the training split.
 
-    Utterances count as the same if the hashes of their features are equal or, if one of the splits
+    Utterances count as the same if the hashes of their audio are equal or, if one of the splits
     lacks such hashes, if ids, texts, durations and frames are equal.
     """
     content, known = held_out.column("content"), training.column("content")
@@ -72,14 +82,28 @@ def overlap(
     else:
         shared = set(map(_described, held_out)).intersection(map(_described, training))
         same = np.array([_described(utterance) in shared for utterance in held_out], bool)
-    named, first = np.unique(held_out.column("speaker"), return_index=True)
-    heard = first[(named != 0) & _among(named, training.column("speaker"))]
+    speakers, of_speakers = _shared_names(training, held_out, "speaker")
+    recordings, of_recordings = _shared_names(training, held_out, "recording")
     return Overlap(
-        sorted(held_out[int(number)].id for number in np.flatnonzero(same)),
-        len(held_out),
-        sorted(held_out[int(number)].speaker for number in heard),
-        int(np.count_nonzero(named)),
+        utterances=sorted(held_out[int(number)].id for number in np.flatnonzero(same)),
+        of_utterances=len(held_out),
+        speakers=speakers,
+        of_speakers=of_speakers,
+        recordings=recordings,
+        of_recordings=of_recordings,
     )
+
+
+def _shared_names(
+    training: HeldUtterances | PackedUtterances,
+    held_out: HeldUtterances | PackedUtterances,
+    column: str,
+) -> tuple[list[str], int]:
+    """Returns the names that both splits have in a column, and how many the held-out one has."""
+    named, first = np.unique(held_out.column(column), return_index=True)
+    shared = first[(named != 0) & _among(named, training.column(column))]
+    names = sorted(getattr(held_out[int(number)], column) for number in shared)
+    return names, int(np.count_nonzero(named))
 
 
 def _described(utterance: ShardedUtterance) -> tuple[str, str, float, int]:
@@ -98,7 +122,7 @@ def _among(values: np.ndarray, known: np.ndarray) -> np.ndarray:
 
 
 def warn_of_overlap(shared: Overlap, split: str) -> None:
-    if shared.utterances or shared.speakers:
+    if shared.utterances or shared.speakers or shared.recordings:
         log.warning("%s: %s. Its error rates are lower than those on new data.", split, shared)
 
 

@@ -25,7 +25,7 @@ from tfasr.data.manifest import (
 )
 from tfasr.errors import RunError, UsageError
 from tfasr.kit.config import config_class, require, to_json
-from tfasr.kit.files import publish
+from tfasr.kit.files import PARTIAL_SUFFIX, publish
 
 _ZLIB_RLE = 3
 _LISTED = 10
@@ -65,7 +65,8 @@ def write_shard(
     path: Path, records: list[bytes], compression: str, partial: Path | None = None
 ) -> None:
     """Writes a shard, which is called ``partial`` until it is complete and on the disk."""
-    partial = partial or path.with_suffix(".partial")
+    partial = partial or path.with_suffix(PARTIAL_SUFFIX)
+    partial.unlink(missing_ok=True)  # a link is removed, never followed
     # Digits of features don't repeat, so looking for repeated sequences would more than double the
     # time and find nothing. Files get smaller by run lengths and by the frequencies of bytes.
     options = tf.io.TFRecordOptions(

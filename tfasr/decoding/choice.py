@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,10 @@ from tfasr.errors import UsageError
 from tfasr.kit.config import config_class, require
 from tfasr.kit.files import LEXICON_FILE, read_text, write_whole
 from tfasr.kit.registry import Registry
+from tfasr.kit.text import text_lines
 
 if TYPE_CHECKING:
+    from tfasr.decoding.hot_words import HotWords
     from tfasr.decoding.language_models import KenlmModel
 
 DECODERS: Registry[DecoderKind] = Registry(
@@ -25,6 +28,8 @@ DECODERS: Registry[DecoderKind] = Registry(
     },
     check=check_kind,
 )
+
+HOT_WORD_DECODERS = ("beam", "word_beam")
 
 # TensorFlow 2.21's prefix tree took 5.3 to 6.5 kB per frame and hypothesis kept, with 30 classes
 # (measured at widths 2000 and 8000, 50 and 100 frames). It is freed before the next utterance.
@@ -45,7 +50,7 @@ class DecoderConfig:
             `tfasr.decoding.word_beam_search.WordBeamSearch`; not in the published algorithm.
     """
 
-    name: str = "greedy"
+    name: str = "word_beam"
     beam_width: int = 256
     recombine: bool = False
 
@@ -73,23 +78,56 @@ def make_decoder(
     lexicon: Iterable[str] = (),
     num_threads: int | None = None,
     language_model: "KenlmModel | None" = None,
+    hot_words: "HotWords | None" = None,
 ) -> Decoder:
     """Creates the decoder that a config names; RunError if its compiled core is missing.
 
-    ``lexicon``: words in plain spelling, for decoders that need them. ``num_threads`` (None: one
-    per available core) and ``language_model``, which scores words, are for "word_beam". Raises
-    UsageError if another decoder gets a language model.
+    Args:
+        config: the decoder's name and settings.
+        alphabet: the recogniser's.
+        lexicon: words in plain spelling, for decoders that need them.
+        num_threads: of "word_beam"; None for one per usable core.
+        language_model: scores words; for "word_beam".
+        hot_words: weights by word, for "word_beam" and "beam".
+
+    Raises:
+        UsageError: if another decoder gets a language model or hot words.
     """
-    if language_model is None:
+    if hot_words and config.name not in HOT_WORD_DECODERS:
+        raise UsageError(
+            f"Hot words need one of the decoders {', '.join(HOT_WORD_DECODERS)}. Received: the "
+            f"decoder {config.name}. Choose one of them by --decoder."
+        )
+    if language_model is None and not hot_words:
         return DECODERS[config.name].make(config, alphabet, lexicon, num_threads)
+    if language_model is None and config.name == "beam":
+        return WordBeamSearch(
+            alphabet,
+            None,
+            beam_width=config.beam_width,
+            hot_words=hot_words,
+            num_threads=num_threads,
+        )
     if config.name != "word_beam":
         raise UsageError(
             "A language model needs the decoder word_beam, which writes the words that it "
             f"scores. Received: the decoder {config.name}. Choose --decoder word_beam."
         )
-    options = {"beam_width": config.beam_width, "recombine": config.recombine}
-    options |= {"mode": "kenlm", "num_threads": num_threads}
-    return WordBeamSearch(alphabet, lexicon, language_model=language_model, **options)
+    return WordBeamSearch(
+        alphabet,
+        lexicon,
+        beam_width=config.beam_width,
+        mode="words" if language_model is None else "kenlm",
+        language_model=language_model,
+        hot_words=hot_words,
+        recombine=config.recombine,
+        num_threads=num_threads,
+    )
+
+
+def with_hot_words(config: DecoderConfig) -> DecoderConfig:
+    """Returns the decoder to use if there are hot words: prefix beam search instead of greedy."""
+    return replace(config, name="beam") if config.name == "greedy" else config
 
 
 def needs_lexicon(config: DecoderConfig) -> bool:
@@ -100,7 +138,7 @@ def read_lexicon(path: str | Path, alphabet: Alphabet) -> list[str]:
     """Reads words, one per line, normalised like transcripts; UsageError if the file is unfit."""
     remedy = "Use a text file with one word per line, such as LibriSpeech's librispeech-vocab.txt."
     vocabulary = set()
-    for number, line in enumerate(read_text(path, remedy).splitlines(), start=1):
+    for number, line in enumerate(text_lines(path, remedy), start=1):
         word = alphabet.normalise(line)
         if len(words(word)) > 1 or alphabet.foreign_characters(word):
             raise UsageError(

@@ -1,14 +1,15 @@
 """Estimates n-gram models from transcripts, writes ARPA files, and scores words with kenlm."""
 
+import logging
 import math
-import re
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from tfasr.decoding.arpa import is_binary, loadable_by_kenlm
 from tfasr.decoding.decoder import split_words
 from tfasr.errors import optional_package
 from tfasr.kit.files import write_whole
@@ -18,20 +19,39 @@ MAX_WORD_BONUS = 100.0
 MAX_ORDER = 6  # the limit of the kenlm package on PyPI
 BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"
 _NEVER = -99.0  # ARPA's log10 probability of the sentence's start, which is never predicted
+UNKNOWN_RULES = ("score", "drop")
+_NAMED = 10  # words in a message
 Words = tuple[str, ...]
-_COUNT = re.compile(r"ngram\s+(\d+)\s*=\s*(\d+)\s*$")
+
+log = logging.getLogger("tfasr")
 
 
 class KenlmModel:
-    """Scores words with an ARPA file, for `WordBeamSearch` with ``mode="kenlm"``.
+    """Scores words with an n-gram model, for `WordBeamSearch` with ``mode="kenlm"``.
 
     A word multiplies a beam's probability by ``P(word | words before it) ** weight *
-    exp(word_bonus)``; the sentence's end counts as a word without bonus. The weight is in 0..10.
-    The bonus, in -100..100, is a natural logarithm that offsets the model's preference for few
-    words. Raises ValueError if the file is missing or damaged, UsageError if kenlm is missing.
+    exp(word_bonus)``; the sentence's end counts as a word without bonus.
+
+    Args:
+        path: an ARPA file, which may be compressed by gzip, or KenLM's binary format.
+        weight: in 0..10.
+        word_bonus: in -100..100, a natural logarithm that offsets the model's preference for few
+            words.
+        unknown: what happens to words of the lexicon that the model doesn't have: "score" gives
+            them the probability of ``<unk>``, "drop" removes them from the lexicon.
+
+    Raises:
+        ValueError: if a number is out of range, or the file is missing or damaged.
+        UsageError: if the kenlm package is missing.
     """
 
-    def __init__(self, path: str | Path, weight: float = 1.0, word_bonus: float = 0.0):
+    def __init__(
+        self,
+        path: str | Path,
+        weight: float = 1.0,
+        word_bonus: float = 0.0,
+        unknown: Literal["score", "drop"] = "score",
+    ):
         if not 0 <= weight <= MAX_WEIGHT:
             raise ValueError(f"weight must lie in 0..{MAX_WEIGHT}. Received: weight={weight!r}.")
         if not abs(word_bonus) <= MAX_WORD_BONUS:
@@ -39,28 +59,63 @@ class KenlmModel:
                 f"word_bonus must lie in -{MAX_WORD_BONUS}..{MAX_WORD_BONUS}. "
                 f"Received: word_bonus={word_bonus!r}."
             )
+        if unknown not in UNKNOWN_RULES:
+            raise ValueError(f"unknown must be one of {UNKNOWN_RULES}. Received: {unknown!r}.")
         self.path = Path(path)
         self.weight = float(weight)
         self.word_bonus = float(word_bonus)
-        _check_arpa(self.path)
-        kenlm = _kenlm()
-        config = kenlm.Config()
-        config.show_progress = False
-        config.arpa_complain = kenlm.ARPALoadComplain.NONE
-        try:
-            self._model = kenlm.Model(str(self.path), config)
-        except (OSError, RuntimeError, MemoryError) as error:
-            raise ValueError(f"{self.path} must be a sound ARPA file. kenlm: {error}") from error
+        self.unknown = unknown
+        with loadable_by_kenlm(self.path) as file:
+            self._model = _loaded(file, self.path)
+
+    def known_words(self, lexicon: Iterable[str]) -> list[str]:
+        """Returns the words to decode with, and logs how many of them the model doesn't have.
+
+        Raises ValueError if none would be left.
+        """
+        words = list(lexicon)
+        known = [word for word in words if word in self._model]
+        if len(known) == len(words):
+            return words
+        missing = sorted(set(words) - set(known))
+        drops = self.unknown == "drop"
+        log.warning(
+            "%d of the lexicon's %d words are not in %s (%s%s) and %s.",
+            len(missing),
+            len(words),
+            self.path,
+            ", ".join(missing[:_NAMED]),
+            ", ..." if len(missing) > _NAMED else "",
+            "are dropped" if drops else f"get the probability of its {UNKNOWN}",
+        )
+        if drops and not known:
+            raise ValueError(
+                f"{self.path} must have words of the lexicon, or none can be recognised. It has "
+                f"none of the {len(words)}: is its text in the same letter case and language?"
+            )
+        return known if drops else words
 
     def scorer(self, words: list[str]) -> "WordScorer":
-        """Returns a scorer for these words by index; ValueError for unknown words."""
-        unknown = [word for word in words if word not in self._model]
-        if unknown:
-            raise ValueError(
-                f"Every word of the lexicon must be in {self.path}. "
-                f"Received: {len(unknown)} that are not: {unknown[:10]}."
-            )
+        """Returns a scorer for these words by index; unknown ones count as ``<unk>``."""
         return WordScorer(_kenlm(), self._model, words, self.weight, self.word_bonus)
+
+
+def _loaded(file: Path, path: Path) -> Any:
+    kenlm = _kenlm()
+    config = kenlm.Config()
+    config.show_progress = False
+    config.arpa_complain = kenlm.ARPALoadComplain.NONE
+    try:
+        return kenlm.Model(str(file), config)
+    except (OSError, RuntimeError, MemoryError) as error:
+        reason = str(error).replace(str(file), str(path))
+        if is_binary(path):
+            raise ValueError(
+                f"{path} must be a binary file that this version of kenlm can load. kenlm: "
+                f"{reason} Use the model's ARPA file, or convert it again: build_binary "
+                "MODEL.arpa MODEL.bin."
+            ) from error
+        raise ValueError(f"{path} must be a sound ARPA file. kenlm: {reason}") from error
 
 
 class WordScorer:
@@ -102,44 +157,6 @@ def _kenlm() -> Any:
         import kenlm
 
         return kenlm
-
-
-def _check_arpa(path: Path) -> None:
-    # Without these checks, kenlm would report an unclear error or allocate too much memory.
-    if not path.is_file():
-        raise ValueError(f"An ARPA file must exist. Received: {path}.")
-    size = path.stat().st_size
-    if size == 0:
-        raise ValueError(f"An ARPA file must not be empty. Received: {path} of 0 bytes.")
-    counts = _arpa_counts(path)
-    if not counts:
-        raise ValueError(
-            "An ARPA file must begin with \\data\\ and lines of the form 'ngram 1=10'. "
-            f"Received: {path}, which does not."
-        )
-    # A line has at least four bytes: a digit, a tab, a character and the line's end.
-    if 4 * sum(counts) > size:
-        raise ValueError(
-            f"An ARPA file must contain the n-grams it counts. Received: {path} of {size} bytes, "
-            f"which counts {counts}."
-        )
-
-
-def _arpa_counts(path: Path) -> list[int]:
-    counts: list[int] = []
-    in_header = False
-    with path.open("rb") as lines:
-        for raw in iter(lambda: lines.readline(1 << 16), b""):
-            line = raw.decode("utf-8", errors="replace").strip()
-            if not in_header:
-                if line and line != "\\data\\":
-                    return []
-                in_header = line == "\\data\\"
-            elif match := _COUNT.match(line):
-                counts.append(int(match[2][:18]))
-            elif line:
-                return counts
-    return counts
 
 
 @dataclass(frozen=True)

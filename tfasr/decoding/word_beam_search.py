@@ -10,7 +10,7 @@ import numpy as np
 from tfasr.alphabet import Alphabet
 from tfasr.decoding.decoder import DecoderKind, Hypothesis, check_log_probs, split_words
 from tfasr.errors import RunError
-from tfasr.kit.process import available_cores
+from tfasr.kit.process import usable_cores
 
 if TYPE_CHECKING:
     from tfasr.decoding.language_models import KenlmModel
@@ -67,12 +67,16 @@ class WordBeamSearch:
 
     Args:
         alphabet: the characters; with a separator, beams spell ``co_ol`` and hypotheses "cool".
-        lexicon: words in plain spelling.
+        lexicon: words in plain spelling. None allows any words, which makes this a prefix beam
+            search; it needs ``hot_words``.
         beam_width: class sequences kept per frame, 1..65536.
         mode: ``words`` (dictionary only), ``ngrams`` (bigrams scored at word ends),
             ``ngrams_forecast`` (also within words, by their possible endings),
             ``ngrams_forecast_sample`` (the same, estimated from 20 words) or ``kenlm``.
         language_model: a `BigramCounts` for the modes with n-grams, a `KenlmModel` for ``kenlm``.
+        hot_words: words in plain spelling and their weights, in -100..100, which are added to the
+            log score of a text at each occurrence of the word; for the modes ``words`` and
+            ``kenlm``. Words that the lexicon lacks are added to it.
         smoothing: added to every bigram's count.
         word_characters: the characters of words; None for all but the space.
         recombine: if beams share the point in the dictionary and the language model's state, drop
@@ -93,11 +97,12 @@ class WordBeamSearch:
     def __init__(
         self,
         alphabet: Alphabet,
-        lexicon: Iterable[str],
+        lexicon: Iterable[str] | None,
         beam_width: int = 256,
         mode: str = "words",
         *,
         language_model: "BigramCounts | KenlmModel | None" = None,
+        hot_words: Mapping[str, float] | None = None,
         smoothing: float = 0.0,
         word_characters: str | None = None,
         recombine: bool = False,
@@ -113,24 +118,42 @@ class WordBeamSearch:
         self.alphabet = alphabet
         self.beam_width = _integer("beam_width", beam_width, 1, MAX_BEAM_WIDTH)
         if num_threads is None:
-            num_threads = available_cores()
+            num_threads = usable_cores()
         self.num_threads = _integer("num_threads", num_threads, 1, 1 << 10)
         if mode not in MODES:
             raise ValueError(f"mode must be one of {MODES}. Received: mode={mode!r}.")
         self.mode = mode
         word_characters = _word_characters(alphabet, word_characters)
-        words = _spelled_words(alphabet, lexicon, word_characters)
+        hot_words = dict(hot_words or {})
+        _check_hot_words(hot_words, lexicon, mode)
+        words = _spelled_words(alphabet, hot_words if lexicon is None else lexicon, word_characters)
+        if mode == "kenlm":
+            _check_kenlm(language_model)
+            known = set(language_model.known_words(words.values()))
+            words = {spelled: word for spelled, word in words.items() if word in known}
+        if hot_words:  # after unknown words were dropped, because hot words are expected
+            words |= _spelled_words(alphabet, hot_words, word_characters)
+            words = dict(sorted(words.items()))
         model = None
         if mode == "kenlm":
-            model = _kenlm_model(core, language_model, list(words.values()))
+            scorer = language_model.scorer(list(words.values()))
+            model = core.OutsideModel(score=scorer.score, end=scorer.end)
         elif mode != "words":
             seed = _integer("seed", seed, 0, (1 << 64) - 1)
             model = _bigram_model(core, mode, language_model, words, smoothing, seed)
         elif language_model is not None:
             raise ValueError("mode='words' takes no language model. Received one; set mode too.")
+        if hot_words:
+            bonuses = [
+                (index, float(hot_words[word]))
+                for index, word in enumerate(words.values())
+                if word in hot_words
+            ]
+            model = core.HotWords(bonuses=bonuses, model=model)
         collapse_spaces = collapse_spaces and " " in alphabet.symbols
         self._decoder = core.Decoder(
             words=list(words),
+            is_open=lexicon is None,
             kinds=_kinds(alphabet, word_characters, words.values()),
             separator=alphabet.separator_id,
             space=alphabet.symbols.index(" ")
@@ -307,15 +330,25 @@ def _bigram_model(
     )
 
 
-def _kenlm_model(core: Any, model: "KenlmModel | None", words: list[str]) -> Any:
+def _check_hot_words(
+    hot_words: Mapping[str, float], lexicon: Iterable[str] | None, mode: str
+) -> None:
+    if lexicon is None and (mode != "words" or not hot_words):
+        raise ValueError(
+            "A search without a lexicon needs hot words and mode='words'. Received: "
+            f"{len(hot_words)} hot words, mode={mode!r}."
+        )
+    if hot_words and mode not in ("words", "kenlm"):
+        raise ValueError(f"Hot words need mode='words' or mode='kenlm'. Received: mode={mode!r}.")
+
+
+def _check_kenlm(model: "KenlmModel | None") -> None:
     from tfasr.decoding.language_models import KenlmModel
 
     if not isinstance(model, KenlmModel):
         raise ValueError(
             f"mode='kenlm' needs language_model=KenlmModel(...). Received: {type(model).__name__}."
         )
-    scorer = model.scorer(words)
-    return core.OutsideModel(score=scorer.score, end=scorer.end)
 
 
 def _make(config, alphabet, lexicon, num_threads) -> WordBeamSearch:

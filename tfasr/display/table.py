@@ -368,16 +368,17 @@ def to_markdown(tables: Sequence[Table]) -> str:
         lines.append("| --- |" + " ---: |" * (len(table.columns) - 1))
         lines.extend(_markdown_row(row) for row in table.rows)
         lines.append("")
-        lines.extend(f"- {_markdown(note)}" for note in table.notes)
+        lines.extend(f"- {markdown_text(note)}" for note in table.notes)
         blocks.append("\n".join(lines) + "\n")
     return "\n".join(blocks)
 
 
 def _markdown_row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(map(_markdown, cells)) + " |"
+    return "| " + " | ".join(map(markdown_text, cells)) + " |"
 
 
-def _markdown(text: str) -> str:
+def markdown_text(text: str) -> str:
+    """Returns text in one line that Markdown and HTML show as it is."""
     for character in "\\`*_[]<>|#":
         text = text.replace(character, "\\" + character)
     return " ".join(text.split())

@@ -49,7 +49,7 @@ from tfasr.tta.run import Run, load_run
 FEATURES_FILE = "features.onnx"
 SHERPA = "sherpa"
 # Models whose ONNX graphs are written node by node; all others are converted.
-WRITTEN_BY_HAND = ("acoustic_model", "gru", "separable_conv", "conformer", "deep_speech_2")
+WRITTEN_BY_HAND = ("acoustic_model", "gru", "deep_speech_2")
 MOST_DIFFERENCE = 1e-3  # allowed for float32 log-probabilities, because of rounding
 _SMALLEST = -20.0  # smaller log-probabilities make no difference to any decoder
 _PADDED_FRAMES = (47, 21, 32)  # output frames of each utterance in a batch of noise

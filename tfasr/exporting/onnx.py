@@ -1,8 +1,9 @@
 """Writes ONNX graphs of features and models, optionally with int8 weights.
 
-The graphs of tfasr's five model families are written node by node, without loops. They are two to
-six times as fast as those that tf2onnx converts, and only they accept recurrent states. The
-features' Fourier transform is a convolution with cosines and sines, which every runtime supports.
+The graphs of recurrent models are written node by node, without loops. They are two to six times as
+fast as those that tf2onnx converts, and only they accept recurrent states. tf2onnx converts all
+other models, which gain nothing by a graph written by hand. The features' Fourier transform is a
+convolution with cosines and sines, which every runtime supports.
 """
 
 import contextlib
@@ -32,7 +33,6 @@ from tfasr.errors import RunError
 from tfasr.exporting.weights import Affine, FoldedStack, RecurrentWeights
 from tfasr.kit.config import to_json
 from tfasr.kit.process import quiet_stderr
-from tfasr.models.conformer import FAR_BELOW_ZERO, wave_rates
 from tfasr.recognising.runtimes import NEXT, onnx_runtime, onnx_session
 from tfasr.recognising.spec import FEATURES, LENGTHS, LOG_PROBS, OUTPUT_LENGTHS, RecogniserSpec
 
@@ -112,12 +112,9 @@ class GraphWriter:
         """Adds booleans ``(batch, frames)``, False for padding."""
         ends = self.add("Unsqueeze", lengths, self.constant([1], np.int64))
         ends = self.add("Cast", ends, to=TensorProto.INT64)
-        return self.add("Less", self.frame_numbers(hidden, axis=2), ends)
-
-    def frame_numbers(self, hidden: str, axis: int) -> str:
-        frames = self.add("Squeeze", self.add("Shape", hidden, start=axis, end=axis + 1))
+        frames = self.add("Squeeze", self.add("Shape", hidden, start=2, end=3))
         start, step = (self.constant(number, np.int64) for number in (0, 1))
-        return self.add("Range", start, frames, step)
+        return self.add("Less", self.add("Range", start, frames, step), ends)
 
     def mask(self, valid: str, axes: list[int]) -> str:
         """Converts booleans ``(batch, frames)`` to 1 and 0, and inserts axes of size 1."""
@@ -451,41 +448,6 @@ def _recurrent_layer(
     return writer.add("Reshape", by_batch, writer.constant([0, 0, -1], np.int64))
 
 
-def separable_graph(model: Any, num_features: int, metadata: dict[str, str]) -> bytes:
-    writer = GraphWriter()
-    before, _ = writer.strided_lengths([model.config.stride])
-    hidden = writer.add("Transpose", FEATURES, perm=BY_FRAME)
-    mask = writer.mask(writer.valid(hidden, before), [1])
-    hidden = writer.add("Relu", _normalised_conv(writer, model.first, hidden, mask))
-    mask = writer.mask(writer.valid(hidden, OUTPUT_LENGTHS), [1])
-    for block, shortcut in zip(model.blocks, model.shortcuts, strict=True):
-        straight = _normalised_conv(writer, shortcut, hidden, mask)
-        for number, layer in enumerate(block, start=1):
-            hidden = _normalised_conv(writer, layer, hidden, mask)
-            if number == len(block):
-                hidden = writer.add("Add", hidden, straight)
-            hidden = writer.add("Relu", hidden)
-    for layer in model.last:
-        hidden = writer.add("Relu", _normalised_conv(writer, layer, hidden, mask))
-    hidden = writer.add("Transpose", hidden, perm=BY_FRAME)
-    return writer.classified(hidden, model.classifier, num_features, metadata)
-
-
-def _normalised_conv(writer: GraphWriter, layer: Any, hidden: str, mask: str) -> str:
-    """Adds a `NormalisedConv` without its ReLU and dropout."""
-    convolution = layer.convolution
-    pointwise = np.asarray(convolution.weights[-1].numpy(), np.float64)
-    if len(convolution.weights) == 2:  # separable; otherwise a dense layer
-        depthwise = np.asarray(convolution.weights[0].numpy())
-        steps = {"strides": list(convolution.strides), "dilations": list(convolution.dilation_rate)}
-        masked, kernel = writer.add("Mul", hidden, mask), depthwise.transpose(1, 2, 0)
-        groups = depthwise.shape[1]
-        hidden = writer.convolved(masked, kernel, None, layer.around, group=groups, **steps)
-        pointwise = pointwise[0]
-    kernel, bias = Affine.of(layer.normalisation).behind(pointwise)
-    return writer.convolved(hidden, kernel.T[:, :, None], bias, (0, 0))
-
-
 def deep_speech_2_graph(model: Any, num_features: int, metadata: dict[str, str]) -> bytes:
     writer = GraphWriter()
     strides = [layer.strides[0] for layer in model.convolutions]
@@ -535,104 +497,9 @@ def _clipped_recurrence(writer: GraphWriter, layer: Any, hidden: str) -> str:
     return writer.add("ReduceSum", outputs, writer.constant([1], np.int64), keepdims=0)
 
 
-def conformer_graph(model: Any, num_features: int, metadata: dict[str, str]) -> bytes:
-    writer = GraphWriter()
-    lengths = writer.strided_lengths([2] * len(model.subsampling))
-    hidden = writer.add("Transpose", FEATURES, perm=BY_FRAME)
-    for layer, before in zip(model.subsampling, lengths, strict=False):
-        mask = writer.mask(writer.valid(hidden, before), [1])
-        kernel, bias = (np.asarray(v.numpy()) for v in layer.weights)
-        masked = writer.add("Mul", hidden, mask)
-        hidden = writer.convolved(masked, kernel.transpose(2, 1, 0), bias, (1, 1), strides=[2])
-        hidden = writer.add("Relu", hidden)
-    valid = writer.valid(hidden, OUTPUT_LENGTHS)
-    hidden = writer.dense_layer(writer.add("Transpose", hidden, perm=BY_FRAME), model.projection)
-    hidden = writer.add("Add", hidden, _positions(writer, hidden, model.config.width))
-    for block in model.blocks:
-        hidden = _Block(writer, block, valid).outputs(hidden)
-    return writer.classified(hidden, model.classifier, num_features, metadata)
-
-
-def _positions(writer: GraphWriter, hidden: str, width: int) -> str:
-    numbers = writer.frame_numbers(hidden, axis=1)
-    steps = writer.add("Unsqueeze", numbers, writer.constant([1], np.int64))
-    angles = writer.add("Mul", writer.add("Cast", steps, to=1), writer.constant(wave_rates(width)))
-    return writer.add("Concat", writer.add("Sin", angles), writer.add("Cos", angles), axis=-1)
-
-
-class _Block:
-    """Adds a `tfasr.models.conformer.ConformerBlock`; ``valid`` is ``(batch, frames)``."""
-
-    def __init__(self, writer: GraphWriter, block: Any, valid: str):
-        self._writer = writer
-        self._block = block
-        self._valid = valid
-
-    def outputs(self, hidden: str) -> str:
-        add, block = self._writer.add, self._block
-        first, attention, convolution, second, last = block.norms
-        half = self._writer.constant(0.5)
-
-        def fed_forward(number: int, norm: Any) -> str:
-            inner, outer = block.feed_forwards[number]
-            activated = self._silu(self._writer.dense_layer(self._normed(hidden, norm), inner))
-            return add("Add", hidden, add("Mul", half, self._writer.dense_layer(activated, outer)))
-
-        hidden = fed_forward(0, first)
-        hidden = add("Add", hidden, self._attended(self._normed(hidden, attention)))
-        hidden = add("Add", hidden, self._convolved(self._normed(hidden, convolution)))
-        hidden = fed_forward(1, second)
-        return self._normed(hidden, last)
-
-    def _normed(self, hidden: str, norm: Any) -> str:
-        inputs = [hidden, *(self._writer.constant(v.numpy()) for v in (norm.gamma, norm.beta))]
-        return self._writer.add("LayerNormalization", *inputs, axis=-1, epsilon=norm.epsilon)
-
-    def _silu(self, hidden: str) -> str:
-        return self._writer.add("Mul", hidden, self._writer.add("Sigmoid", hidden))
-
-    def _attended(self, hidden: str) -> str:
-        add, constant = self._writer.add, self._writer.constant
-        heads, width = (self._block.sizes[name] for name in ("num_heads", "width"))
-        apart = constant([0, 0, heads, width // heads], np.int64)
-        queries, keys, values = (
-            add("Reshape", self._writer.dense_layer(hidden, layer), apart)
-            for layer in self._block.attention[:3]
-        )
-        queries, values = (add("Transpose", part, perm=[0, 2, 1, 3]) for part in (queries, values))
-        keys = add("Transpose", keys, perm=[0, 2, 3, 1])
-        scaled = add("Mul", queries, constant((width // heads) ** -0.5))
-        is_valid = add("Unsqueeze", self._valid, constant([1, 2], np.int64))
-        scores = add("Where", is_valid, add("MatMul", scaled, keys), constant(FAR_BELOW_ZERO))
-        together = add("MatMul", add("Softmax", scores, axis=-1), values)
-        together = add("Transpose", together, perm=[0, 2, 1, 3])
-        joined = add("Reshape", together, constant([0, 0, width], np.int64))
-        return self._writer.dense_layer(joined, self._block.attention[3])
-
-    def _convolved(self, hidden: str) -> str:
-        add, block = self._writer.add, self._block
-        width, reach = block.sizes["width"], block.sizes["kernel"] - 1
-        gated = self._writer.dense_layer(hidden, block.gated)
-        bounds = [self._writer.constant([n * width], np.int64) for n in range(3)]
-        axis = self._writer.constant([2], np.int64)
-        values, gates = (add("Slice", gated, bounds[n], bounds[n + 1], axis) for n in range(2))
-        hidden = add("Mul", values, add("Sigmoid", gates))
-        hidden = add("Mul", hidden, self._writer.mask(self._valid, [2]))
-        # The normalisation is folded into the weights of the convolution before it.
-        depthwise = np.asarray(block.depthwise.kernel.numpy(), np.float64)[..., 0]
-        kernel, bias = Affine.of(block.normalisation).behind(depthwise)
-        pads = (reach // 2, reach - reach // 2)
-        hidden = add("Transpose", hidden, perm=BY_FRAME)
-        hidden = self._writer.convolved(hidden, kernel.T[:, None, :], bias, pads, group=width)
-        activated = add("Transpose", self._silu(hidden), perm=BY_FRAME)
-        return self._writer.dense_layer(activated, block.pointwise)
-
-
 # Graph writers by the model's name in `tfasr.models.model.MODELS`.
 WRITERS: dict[str, Callable[[Any, int, dict[str, str]], bytes]] = {
     "acoustic_model": recurrent_graph,
     "gru": recurrent_graph,
-    "separable_conv": separable_graph,
-    "conformer": conformer_graph,
     "deep_speech_2": deep_speech_2_graph,
 }

@@ -23,24 +23,52 @@ from typing import IO, Any
 from tfasr.errors import UsageError
 
 MOST_BYTES = 1 << 30  # limit for a file that is read in one piece
+# limit for a JSON file: parsed, it takes up to 30 times its size
+MOST_JSON_BYTES = 32 << 20
 
 
-def why_unreadable(path: Path) -> str | None:
-    """Returns why a file can't be read in one piece (endless or too large), or None."""
-    about = path.stat()
-    if not stat.S_ISREG(about.st_mode) and not stat.S_ISDIR(about.st_mode):
-        return "which is a device or a pipe, not a file"
-    if about.st_size >= MOST_BYTES:
-        return f"which has {about.st_size} bytes; fewer than {MOST_BYTES} can be read at once"
-    return None
+@contextlib.contextmanager
+def opened(path: str | Path, most_bytes: int | None = MOST_BYTES) -> Iterator[IO[bytes]]:
+    """Opens a file that anyone may have made, for reading: never waits, never reads endlessly.
+
+    ``most_bytes`` is the largest size, None for any, as for a reader that needs little memory.
+    Raises UsageError for a pipe, a device or a larger file, OSError like `open`.
+    """
+    # Without O_NONBLOCK, opening a pipe waits for a writer.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        about = os.fstat(descriptor)
+        if stat.S_ISDIR(about.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(about.st_mode):
+            raise UsageError(f"{path} is a device or a pipe, not a file.")
+        if most_bytes is not None and about.st_size > most_bytes:
+            raise UsageError(
+                f"{path} has {about.st_size} bytes. At most {most_bytes} can be read here."
+            )
+        file = os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+    with file, named_in_errors(Path(path)):
+        yield file
 
 
-def read_text(path: str | Path, remedy: str) -> str:
+def read_bytes(path: str | Path, most_bytes: int = MOST_BYTES) -> bytes:
+    """Reads a file with `opened`; raises the same errors."""
+    with opened(path, most_bytes) as file:
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:  # it grew, or is a file of the kernel without a size
+        raise UsageError(f"{path} has more than {most_bytes} bytes, too many to be read here.")
+    return content
+
+
+def read_text(path: str | Path, remedy: str, most_bytes: int = MOST_BYTES) -> str:
     """Reads a UTF-8 file, or raises UsageError with the path, the cause and the ``remedy``."""
     try:
-        cause = why_unreadable(Path(path))
-        if cause is None:
-            return Path(path).read_text(encoding="utf-8")
+        return read_bytes(path, most_bytes).decode("utf-8").replace("\r\n", "\n")
+    except UsageError as error:
+        raise UsageError(f"A readable text file is needed. {error} {remedy}") from None
     except UnicodeDecodeError as error:
         cause = f"which is not UTF-8 text ({error.reason} at byte {error.start})"
     except OSError as error:
@@ -48,9 +76,14 @@ def read_text(path: str | Path, remedy: str) -> str:
     raise UsageError(f"A readable text file is needed. Received: {path}, {cause}. {remedy}")
 
 
-def read_object(path: str | Path, remedy: str, required: tuple[str, ...] = ()) -> dict[str, Any]:
+def read_object(
+    path: str | Path,
+    remedy: str,
+    required: tuple[str, ...] = (),
+    most_bytes: int = MOST_JSON_BYTES,
+) -> dict[str, Any]:
     """Reads a JSON object that has the ``required`` keys, or raises UsageError."""
-    text = read_text(path, remedy)
+    text = read_text(path, remedy, most_bytes)
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -67,9 +100,42 @@ def read_object(path: str | Path, remedy: str, required: tuple[str, ...] = ()) -
     return content
 
 
+_MOST_ENTRIES = 100_000
+
+
+def check_plain(folder: Path) -> int:
+    """Checks that a folder from a stranger holds only folders and regular files of limited size.
+
+    Links could lead out of the folder, pipes and devices never end. Returns the number of files.
+    Raises UsageError, naming the path.
+    """
+    count = 0
+    # `os.scandir` does not follow links, and reads no content.
+    waiting = [folder]
+    while waiting:
+        with os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                count += 1
+                if count > _MOST_ENTRIES:
+                    raise UsageError(f"{folder} has more than {_MOST_ENTRIES} files.")
+                about = entry.stat(follow_symlinks=False)
+                if stat.S_ISDIR(about.st_mode):
+                    waiting.append(Path(entry.path))
+                    continue
+                _check_plain_file(Path(entry.path), about)
+    return count
+
+
+def _check_plain_file(path: Path, about: os.stat_result) -> None:
+    if stat.S_ISLNK(about.st_mode):
+        raise UsageError(f"{path} is a link. Copy the file itself (cp -RL).")
+    if not stat.S_ISREG(about.st_mode):
+        raise UsageError(f"{path} is a pipe, a socket or a device, not a file.")
+
+
 def file_sha256(path: Path) -> str:
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with opened(path, None) as file:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
@@ -83,7 +149,7 @@ def object_or_empty(path: str | Path) -> dict[str, Any]:
         return {}
 
 
-PARTIAL_SUFFIX = ".partial"
+PARTIAL_SUFFIX = ".tfasr-partial"  # of files being written; a user's *.partial are left alone
 
 _log = logging.getLogger("tfasr")
 _FAILED = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
@@ -108,8 +174,10 @@ def whole_file(path: str | Path, partial: str | Path | None = None) -> Iterator[
     path = Path(path)
     check_replaceable(path)
     partial = path.with_name(path.name + PARTIAL_SUFFIX) if partial is None else Path(partial)
+    with named_in_errors(partial):
+        file = new_file(partial)
     try:
-        with named_in_errors(partial), partial.open("wb") as file:
+        with named_in_errors(partial), file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -119,6 +187,17 @@ def whole_file(path: str | Path, partial: str | Path | None = None) -> Iterator[
             partial.unlink(missing_ok=True)  # it would take up space on a full disk
         raise
     sync_folder(path.parent)
+
+
+def new_file(partial: Path) -> IO[bytes]:
+    """Creates a temporary file, in place of one that a killed process left.
+
+    Its name must end like `PARTIAL_SUFFIX`, which nobody else uses. A link of that name is removed,
+    never followed.
+    """
+    if os.path.lexists(partial):
+        partial.unlink()
+    return partial.open("xb")  # fails if there is a file or a link by then
 
 
 def check_replaceable(path: Path) -> None:
@@ -265,6 +344,7 @@ HYPOTHESES_FOLDER = "hypotheses"  # each evaluation's hypotheses, as JSON lines
 CPU_FILE = "cpu.csv"  # CPU utilisation over time
 GPU_FILE = "gpu.csv"  # GPU utilisation over time
 ENERGY_FILE = "energy.csv"  # readings of the energy counters over time
+HOST_FILE = "host.csv"  # what the machine gave the run over time, see `tfasr.tta.host`
 PROGRESS_FILE = "progress.json"  # the run's current state
 
 

@@ -14,7 +14,7 @@ import gin
 from gin import config_parser
 
 from tfasr.errors import UsageError, did_you_mean, nearest
-from tfasr.kit.files import why_unreadable
+from tfasr.kit.files import read_bytes
 from tfasr.kit.registry import load_plugin
 
 log = logging.getLogger("tfasr")
@@ -27,6 +27,7 @@ _LISTS = (
 DROPPED = "# dropped, "  # how comments on bindings without effect begin
 _DROPPED = f"{DROPPED}because later bindings leave it unused: "
 Names = Mapping[str, Collection[str] | None]
+_MOST_BYTES = 4 << 20  # limit for a gin file; the longest ones have some 10 kB
 _NAMED = 6  # how many dropped bindings a message lists
 
 _Configs = TypeVar("_Configs")
@@ -140,6 +141,22 @@ def read_gin(files: Sequence[str], bindings: Sequence[str] = ()) -> GinText:
     return GinText(tuple(lines), tuple(statements))
 
 
+def read_evidence(path: Path) -> GinText:
+    """Reads a gin file that belongs to a run or track to be checked; it may not read other files.
+
+    Raises UsageError if it includes a file or imports a module.
+    """
+    lines = _lines(path, (0, 0))
+    statements = parse(lines)
+    for statement in statements:
+        if statement.kind in ("import", "include"):
+            raise UsageError(
+                f"{statement.place}: a file to be checked must hold only bindings. Received: "
+                f"{statement.text.strip()!r}."
+            )
+    return GinText(tuple(lines), tuple(statements))
+
+
 def parse(lines: Sequence[Line]) -> list[Statement]:
     """Returns the statements of one text in order; a UsageError names file and line."""
     texts = [text for line in lines for text in line.text.split("\n")]
@@ -212,10 +229,9 @@ def _leaf(include: Statement, source: tuple[int, int]) -> GinText:
 
 def _lines(path: Path, source: tuple[int, int]) -> list[Line]:
     try:
-        cause = why_unreadable(path)
-        if cause is not None:
-            raise UsageError(f"A gin file must be a small text file. Received: {path}, {cause}.")
-        content = path.read_bytes()
+        content = read_bytes(path, _MOST_BYTES)
+    except UsageError as error:
+        raise UsageError(f"A gin file must be a small text file. {error}") from None
     except OSError as error:
         raise UsageError(f"A gin file must be readable. Received: {path} ({error}).") from error
     try:

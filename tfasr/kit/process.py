@@ -26,7 +26,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import IO, Any, TypeVar
 
-from tfasr.errors import RunError, UsageError
+from tfasr.errors import RunError, UsageError, imported
 from tfasr.kit.registry import load_plugin, loaded_plugins
 
 _one_thread = threading.RLock()
@@ -98,13 +98,15 @@ def without_noise() -> Iterator[None]:
             reader.wait(_READS_WITHIN_S)
 
 
-def import_quietly(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
-    """Runs TensorFlow's import without its messages about devices; `tfasr` installs this."""
+def import_quietly(module: str, what: str) -> ModuleType:
+    """Imports a module like `imported`, without TensorFlow's messages about devices."""
     with without_noise():
-        execute(module)
-        if not any(Path("/dev").glob("nvidia*")):
+        loaded = imported(module, what)
+        tensorflow = sys.modules.get("tensorflow")
+        if tensorflow is not None and not any(Path("/dev").glob("nvidia*")):
             # TensorFlow complains about a missing GPU when it looks for one.
-            sys.modules["tensorflow"].config.list_physical_devices()
+            tensorflow.config.list_physical_devices()
+    return loaded
 
 
 def load_tensorflow() -> None:
@@ -400,13 +402,11 @@ def _values(request: dict[str, Any]) -> Iterator[Any]:
 
 def usable_cores() -> int:
     """Returns how many cores this process may use by its CPU affinity and its container's quota."""
-    return max(1, int(min(available_cores(), quota())))
-
-
-def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):  # Linux
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        allowed = len(os.sched_getaffinity(0))
+    else:
+        allowed = os.cpu_count() or 1
+    return max(1, int(min(allowed, quota())))
 
 
 @functools.cache

@@ -26,7 +26,15 @@ from pathlib import Path
 from typing import Any
 
 from tfasr.errors import UsageError
-from tfasr.kit.files import EVENTS_FILE, object_or_empty, read_text, sync, write_whole
+from tfasr.kit.files import (
+    EVENTS_FILE,
+    MOST_JSON_BYTES,
+    object_or_empty,
+    read_bytes,
+    read_text,
+    sync,
+    write_whole,
+)
 from tfasr.ledger.events import (
     Ledger,
     chain_of,
@@ -225,6 +233,9 @@ def check_study(folder: Path) -> StudyCheck:
             marks.setdefault(run, []).append(value["ledger"])
     latest = list(check.plans.values())[-1]
     folders = {(run["experiment"], run["seed"]): Path(run["folder"]) for run in latest["runs"]}
+    outside = [place for place in folders.values() if place.is_absolute() or ".." in place.parts]
+    if outside:
+        raise UsageError(f"The sealed plan of {folder} names a folder outside it: {outside[0]}.")
     check.declared = len(folders)
     for run, place in folders.items():
         name, run_dir = f"{run[0]} seed {run[1]}", folder / place
@@ -254,8 +265,8 @@ def check_study(folder: Path) -> StudyCheck:
 
 
 def _read_plan(folder: Path, value: Mapping[str, Any], check: StudyCheck) -> None:
-    path = folder / str(value["file"])
-    content = path.read_bytes() if path.is_file() else b""
+    path = folder / Path(str(value["file"])).name
+    content = read_bytes(path, MOST_JSON_BYTES) if path.is_file() else b""
     if sha256(content) != value["sha256"]:
         raise UsageError(
             f"{path} must be the plan that was sealed, with the hash {value['sha256'][:16]}..., "

@@ -6,7 +6,7 @@ Each line is ``{"namespace", "time_ms", "event_type", "key", "value", "metadata"
 ``mono_s`` (that process's monotonic clock, which clock adjustments don't affect). The first line
 after a `Ledger.sync` also has ``synced_bytes``: how much of the file was on disk by then.
 
-The last field, ``chain``, protects against damage. It has 16 hexadecimal digits: BLAKE2b (8 bytes)
+The last field, ``chain``, protects against damage. It has 32 hexadecimal digits: BLAKE2b (16 bytes)
 of the previous line's ``chain`` followed by this line's bytes up to ``,"chain"``. The first chained
 line starts from the hash of all bytes before it: none, or lines of format 1 that it resumes.
 A changed, removed, repeated or moved line breaks the chain, and `read_events` names the line. The
@@ -21,7 +21,9 @@ A training run writes, in order:
   started the process, see `tfasr.ledger.declared`)}``; metadata ``process_age_s`` (seconds since
   the process was created, if it was started only for this run).
 - ``init_start``, ``model_creation`` (the paper's clock starts here), ``init_stop``, ``run_start``
-  (again in every session), and the run's facts as points: ``shards`` (each split's content hash),
+  (again in every session), and the run's facts as points: ``conditions`` (of each session: threads,
+  affinity and whatever else decides its speed, see `tfasr.telemetry.machine.conditions`),
+  ``shards`` (each split's content hash),
   ``shared_with_training`` (overlap of the validation split with training: ``utterances``,
   ``of_utterances``, ``speakers``, ``of_speakers``), ``missing_compiled_parts`` (a list),
   ``instruction_set`` (of the compiled layers: ``name``, ``forced`` if TFASR_INSTRUCTION_SET set
@@ -55,7 +57,9 @@ A training run writes, in order:
   ``step``) while averages and their batch statistics are computed, and ``swap_start/_stop`` twice
   per evaluation, when the averages replace the training weights and when these come back.
 - if another model evaluates: the fact ``evaluation_placement`` (``{"name", "devices"}``) and
-  ``swap_start/_stop`` twice per evaluation, while models are exchanged on the device. If that
+  ``swap_start/_stop`` twice per evaluation, while models are exchanged on the devices, with
+  ``device_memory`` (bytes of variables on all devices: ``training``, of the model that trains and
+  its optimizer, and ``evaluation``, of all models while that model is away). If that
   model is in another process: ``eval_wait_start/_stop`` (training waits for it),
   ``evaluation_work`` (its ``load_s``, ``forward_s``, ``decode_s``) and ``evaluator_died``
   (``{"exit_code", "deaths"}``). The first pair of ``eval_start`` and ``eval_stop`` is then the
@@ -74,9 +78,9 @@ If a killed run is resumed, whatever it did after the checkpoint it resumes from
 If several workers train together, ``num_replicas`` counts the replicas of all, and the fact
 ``cluster`` is ``{"workers", "gradient_bytes", "gradient_exchange", "link"}``: the bytes and type
 that workers sum in a step, and how fast they summed a buffer of that size before the first step
-(see `tfasr.training.workers.exchange.Link`), between ``link_start`` and ``link_stop`` in ``init``.
-Each worker, including the chief, writes ``events-worker-<rank>.jsonl`` in the same folder:
-``worker_start`` (``{"rank", "workers"}``), a ``worker_step`` per step with the values of
+(see `tfasr.training.workers.exchange.LinkSpeed`), between ``link_start`` and ``link_stop`` in
+``init``. Each worker, including the chief, writes ``events-worker-<rank>.jsonl`` in the same
+folder: ``worker_start`` (``{"rank", "workers"}``), a ``worker_step`` per step with the values of
 `tfasr.training.workers.step.WorkerTimes`, ``worker_machine`` and ``worker_sample`` (see
 `tfasr.telemetry.samplers.MachineNotes`). All but the chief also write the intervals ``init``,
 ``epoch``, ``eval_forward`` and ``decode``.
@@ -115,7 +119,8 @@ LEDGER_FORMAT = 2
 HEARTBEAT_S = 1.0
 _LINES_AT_ONCE = 2000
 _FIELD = b',"chain":"'
-_FIELD_BYTES = len(_FIELD) + 16 + len('"}')
+_HASH_BYTES = 16  # 128 bits: nobody can make two ledgers with the same last hash
+_FIELD_BYTES = len(_FIELD) + 2 * _HASH_BYTES + len('"}')
 _SECTOR_BYTES = 512
 
 
@@ -156,13 +161,13 @@ def read_ledger(path: str | Path) -> LedgerContent:
 
 
 def _content(path: Path) -> bytes:
-    cause = files.why_unreadable(path)
-    if cause is not None:
+    try:
+        return files.read_bytes(path)
+    except UsageError as error:
         raise UsageError(
-            f"A ledger must be a file that fits into memory. Received: {path}, {cause}. Name "
-            "another run, or restore the file from a copy."
-        )
-    return path.read_bytes()
+            f"A ledger must be a file that fits into memory. {error} Name another run, or restore "
+            "the file from a copy."
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -205,7 +210,7 @@ def _whole_lines(content: bytes, path: Path, *, goes_on: bool = True) -> _Lines:
 
 
 def _hash(before: bytes, text: bytes) -> bytes:
-    return blake2b(before + text, digest_size=8).hexdigest().encode()
+    return blake2b(before + text, digest_size=_HASH_BYTES).hexdigest().encode()
 
 
 def _damaged(path: Path, line: int, cause: str) -> UsageError:
@@ -274,7 +279,7 @@ _STARTS = (b'{"namespace": "", "time_ms": ', b'{"namespace":"","time_ms":')
 
 def is_ledger(path: Path) -> bool:
     """Whether a file starts like a ledger; also true if a killed process wrote less than that."""
-    with contextlib.suppress(OSError), path.open("rb") as file:
+    with contextlib.suppress(OSError, UsageError), files.opened(path, None) as file:
         content = file.read(len(_STARTS[0])).rstrip(b"\0")
         return any(content.startswith(s) or s.startswith(content) for s in _STARTS)
     return False
@@ -311,17 +316,18 @@ def ledger_mark(run_dir: str | Path) -> dict[str, Any] | None:
 def chain_of(path: Path) -> list[str]:
     """Returns each line's hash (``chain``); "" for lines without one."""
     lines = _content(path).split(b"\n")[:-1]
-    return [line[-18:-2].decode(errors="replace") if _is_chained(line) else "" for line in lines]
+    digits = slice(-2 * _HASH_BYTES - 2, -2)
+    return [line[digits].decode(errors="replace") if _is_chained(line) else "" for line in lines]
 
 
 def ledger_covers(run_dir: str | Path, mark: Mapping[str, Any]) -> bool:
     """Whether a ledger still has, in its place, the line that was last at `Ledger.mark`."""
     ending = f'{mark["chain"]}"}}\n'.encode()
     try:
-        with (Path(run_dir) / files.EVENTS_FILE).open("rb") as file:
+        with files.opened(Path(run_dir) / files.EVENTS_FILE, None) as file:
             file.seek(mark["bytes"] - len(ending))
             return file.read(len(ending)) == ending
-    except (OSError, ValueError):
+    except (OSError, ValueError, OverflowError):
         return False
 
 

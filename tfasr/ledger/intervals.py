@@ -90,7 +90,8 @@ def clock_us(
     monotonic clock (``mono_s``), or ``time_ms`` if an event lacks ``mono_s``, and never runs
     backwards. Downtime isn't counted. A killed session lasts until its last event or the next
     ``session_start``'s ``alive_until_ms``, whichever is later; the next session's time follows,
-    from the creation of its process.
+    from the creation of its process. If the wall clock was set back in between, it can't show
+    whether the two processes overlapped, and the whole age of the next one counts.
 
     Raises:
         ValueError: naming the event, if one has no usable time.
@@ -104,8 +105,10 @@ def clock_us(
         if clock:
             last = events[session.start - 1]
             silence = _alive_after_us(last, first)
-            # A process created before the previous session's end counts from that end.
-            age = min(age, max(0, round(_wall_us(first) - _wall_us(last)) - silence))
+            apart = round(_wall_us(first) - _wall_us(last))
+            if apart >= 0:
+                # A process created before the previous session's end counts from that end.
+                age = min(age, max(0, apart - silence))
             begins[-1] = clock[-1] + silence
         clock.extend((begins[-1] + age + _session_us(events, about, session)).tolist())
     return clock, begins
@@ -137,9 +140,11 @@ def _alive_after_us(last: Event, start: Event) -> int:
     alive_until_ms = value.get("alive_until_ms") if isinstance(value, dict) else None
     if alive_until_ms is None:
         return 0
-    # A time after the next session's start is impossible: the wall clock was changed.
     alive_us = _number(start, "alive_until_ms", alive_until_ms, 1e3 * _LONGEST_S) * 1000
-    return max(0, round(min(alive_us, _wall_us(start)) - _wall_us(last)))
+    if _wall_us(last) <= _wall_us(start):
+        # A time after the next session's start is impossible: the wall clock was changed.
+        alive_us = min(alive_us, _wall_us(start))
+    return max(0, round(alive_us - _wall_us(last)))
 
 
 def _wall_us(event: Event) -> float:

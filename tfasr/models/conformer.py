@@ -15,6 +15,7 @@ from tfasr.models.recurrent import Network, class_scores
 
 _LONGEST_WAVE = 10_000
 FAR_BELOW_ZERO = -1e9
+_EXPANSION = 4  # inner width of the feed-forward modules as a multiple of the width
 _ATTENTION = ("queries", "keys", "values", "outputs")
 
 
@@ -44,9 +45,9 @@ class ConformerBlock(keras.layers.Layer):
     Source: Gulati et al. 2020, section 2, Figures 1 to 4.
     """
 
-    def __init__(self, width, num_heads, *, expansion=4, kernel=32, dropout=0.1, seed=0, **kwargs):
+    def __init__(self, width, num_heads, *, kernel=32, dropout=0.1, seed=0, **kwargs):
         super().__init__(**kwargs)
-        self.sizes = {"width": width, "num_heads": num_heads, "expansion": expansion}
+        self.sizes = {"width": width, "num_heads": num_heads}
         self.sizes |= {"kernel": kernel, "dropout": dropout, "seed": seed}
         self._seeds = iter(range(seed, seed + 20))
         self.norms = [
@@ -58,7 +59,7 @@ class ConformerBlock(keras.layers.Layer):
             for n in range(4)
         ]
         self.feed_forwards = [
-            (self._dense(expansion * width, f"{name}_in"), self._dense(width, f"{name}_out"))
+            (self._dense(_EXPANSION * width, f"{name}_in"), self._dense(width, f"{name}_out"))
             for name in ("first", "second")
         ]
         # Not Keras's attention, whose copies of a seeded initializer all draw the same weights.
@@ -83,7 +84,7 @@ class ConformerBlock(keras.layers.Layer):
             layer.build(shape)
         for inner, outer in self.feed_forwards:
             inner.build(shape)
-            outer.build((None, None, self.sizes["expansion"] * width))
+            outer.build((None, None, _EXPANSION * width))
         for layer in self.attention:
             layer.build(shape)
         self.built = True
@@ -149,13 +150,12 @@ class ConformerConfig:
     width: int = 144  # channels of each block's input and output
     num_blocks: int = 16  # number of blocks, one after the other
     num_heads: int = 4  # of the attention; each has width / num_heads channels
-    expansion: int = 4  # inner width of the feed-forward modules as a multiple of the width
     conv_kernel: int = 32  # frames of a block's depthwise convolution
     subsampling: int = 2  # number of convolutions with stride 2 and kernel 3 before the blocks
     dropout: float = 0.1  # rate at the end of each of a block's modules
 
     def check(self) -> None:
-        for field in ("width", "num_blocks", "num_heads", "expansion", "conv_kernel"):
+        for field in ("width", "num_blocks", "num_heads", "conv_kernel"):
             require(getattr(self, field) > 0, self, field, "positive")
         require_within(self, 1, num_blocks=MOST_LAYERS)
         require(self.width % self.num_heads == 0, self, "width", "a multiple of num_heads")
@@ -178,7 +178,7 @@ class ConformerConfig:
             total += frames * 3 * channels * width
             of_first = total if number == 0 else of_first
             channels = width
-        feed_forward = 2 * 2 * width * self.expansion * width
+        feed_forward = 2 * 2 * width * _EXPANSION * width
         attention = 4 * width * width + 2 * frames * width
         convolution = 3 * width * width + self.conv_kernel * width
         total += frames * self.num_blocks * (feed_forward + attention + convolution)
@@ -191,7 +191,7 @@ class ConformerConfig:
 
     def step_bytes(self, num_features: int, parameters: int, batch: int, frames: int) -> int:
         outputs = self.output_lengths(frames)
-        a_frame = (6 * self.expansion + 40) * self.width + 5 * self.num_heads * outputs
+        a_frame = (6 * _EXPANSION + 40) * self.width + 5 * self.num_heads * outputs
         values = outputs * self.num_blocks * a_frame + 2 * frames * (num_features + 3 * self.width)
         return step_bytes(parameters, batch * values)
 
@@ -222,7 +222,7 @@ class ConformerModel(Network):
         )
         self.blocks = [
             ConformerBlock(
-                config.width, config.num_heads, expansion=config.expansion,
+                config.width, config.num_heads,
                 kernel=config.conv_kernel, dropout=config.dropout,
                 seed=1000 * seed + 100 + 20 * number, dtype=policy, name=f"block_{number}",
             )

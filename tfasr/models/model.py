@@ -57,7 +57,7 @@ class RecogniserConfig(Protocol):
         ``call_with_intermediate``, see `tfasr.models.recurrent.Network`; and a method
         ``output_layer()``, which returns the last layer, a ``Dense`` with kernel and bias, so that
         training can change its initial weights (``TrainingConfig.zero_output_layer``, which presets
-        of ``gin/fast`` set, and ``initial_blank_bias``).
+        of ``gin/fast`` set).
 
         A model that can stream has two more methods. ``initial_state(batch)`` returns a list of
         tensors ``(batch, ...)``: the recurrence's state before any frame. ``continued(features,
@@ -136,12 +136,12 @@ def model_source(config: RecogniserConfig) -> dict[str, str]:
     return {"name": name, "module": MODELS.entry(name).module}
 
 
-def model_from_json(source: dict[str, str] | None, values: dict[str, Any]) -> RecogniserConfig:
-    """Returns a config from its `model_source` (None in runs of tfasr 0.1.0) and its fields.
+def model_from_json(source: dict[str, str], values: dict[str, Any]) -> RecogniserConfig:
+    """Returns a config from its `model_source` and its fields.
 
     Raises UsageError if the model is not registered, or its fields have changed.
     """
-    name = (source or {}).get("name", DEFAULT_MODEL)
+    name = source["name"]
     if name not in MODELS:
         module = source["module"]
         origin = f"the module {module}"

@@ -86,32 +86,19 @@ def class_scores(num_classes: int, seed: int) -> keras.layers.Dense:
     return keras.layers.Dense(num_classes, name="classifier", **options)
 
 
-def add_to_blank_bias(model: Any, amount: float) -> None:
-    """Adds to the CTC blank's bias in a model's last layer; UsageError if it has no bias."""
-    bias = _output_weight(model, "bias", 1, f"initial_blank_bias = {amount}")
-    classes = bias.shape[0]
-    bias.assign_add(amount * keras.ops.one_hot(classes - 1, classes, dtype=bias.dtype))
-
-
 def zero_output_layer(model: Any) -> None:
     """Sets the kernel of a model's last layer to 0; UsageError if it has no kernel."""
-    kernel = _output_weight(model, "kernel", 2, "zero_output_layer = True")
-    kernel.assign(keras.ops.zeros_like(kernel))
-
-
-def _output_weight(model: Any, name: str, dimensions: int, setting: str) -> Any:
     layer = model.output_layer() if callable(getattr(model, "output_layer", None)) else None
-    weight = getattr(layer, name, None)
-    if weight is None or len(weight.shape) != dimensions:
+    kernel = getattr(layer, "kernel", None)
+    if kernel is None or len(kernel.shape) != 2:
         lacks = "no such method" if layer is None else f"a {type(layer).__name__} without it"
-        value = setting.split()[0]
         raise UsageError(
-            f"TrainingConfig.{setting} changes the {name} of the model's last layer. "
+            "TrainingConfig.zero_output_layer = True changes the kernel of the model's last layer. "
             f"{type(model).__name__} must have a method output_layer() that returns that layer, a "
             f"Dense: def output_layer(self): return self.scores. Received: {lacks}. Add it, or "
-            f"bind TrainingConfig.{value} = {'False' if value[0] == 'z' else '0.0'}."
+            "bind TrainingConfig.zero_output_layer = False."
         )
-    return weight
+    kernel.assign(keras.ops.zeros_like(kernel))
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,10 @@ from tfasr.layers.geometry import padded_conv_output_frames
 from tfasr.models.costs import step_bytes
 from tfasr.models.recurrent import Network, class_scores
 
+# QuartzNet's, in feature frames, and of its last convolution, which sees every second frame.
+_STRIDE = 2
+_LAST_DILATION = 2
+
 
 @config_class
 class SeparableConvConfig:
@@ -24,15 +28,13 @@ class SeparableConvConfig:
     filters: tuple[int, ...] = (256, 256, 512, 512, 512)
     kernels: tuple[int, ...] = (33, 39, 51, 63, 75)  # frames, per block
     repeats: int = 5  # separable convolutions per block
-    stride: int = 2  # of the first layer, in feature frames
     first_kernel: int = 33  # frames that the first convolution sees
     last_filters: tuple[int, int] = (512, 1024)  # channels of the two layers after the blocks
     last_kernel: int = 87  # frames, for the first of these two layers; the second's kernel is 1
-    last_dilation: int = 2  # also for the first of them; with 2 it sees every second frame
     dropout: float = 0.0  # share of activations dropped after each layer in training
 
     def check(self) -> None:
-        for field in ("repeats", "stride", "first_kernel", "last_kernel", "last_dilation"):
+        for field in ("repeats", "first_kernel", "last_kernel"):
             require(getattr(self, field) > 0, self, field, "positive")
         require(len(self.kernels) == len(self.filters), self, "kernels", "as long as filters")
         require(bool(self.filters), self, "filters", "one or more numbers")
@@ -55,7 +57,7 @@ class SeparableConvConfig:
         return SeparableConvModel(self, num_classes, seed, dtype=dtype)
 
     def output_lengths(self, lengths):
-        return padded_conv_output_frames(lengths, self.stride)
+        return padded_conv_output_frames(lengths, _STRIDE)
 
     def flops(self, num_features: int, num_classes: int, frames: int, *, training: bool) -> int:
         first = num_features * (self.first_kernel + self.filters[0])
@@ -98,13 +100,13 @@ class SeparableConvModel(Network):
         ]
         filters, more_filters = config.last_filters
         self.last = [
-            self._separable(filters, config.last_kernel, "last_0", config.last_dilation),
+            self._separable(filters, config.last_kernel, "last_0", _LAST_DILATION),
             self._pointwise(more_filters, "last_1"),
         ]
         self.classifier = class_scores(num_classes, next(self._seeds))
 
     def _separable(self, filters: int, kernel: int, name: str, dilation: int = 1):
-        options = {"strides": self.config.stride if name == "first" else 1, **self._options}
+        options = {"strides": _STRIDE if name == "first" else 1, **self._options}
         options["dtype"] = convolution_policy(self.dtype_policy)
         for part in ("depthwise", "pointwise"):
             initializer = keras.initializers.GlorotUniform(next(self._seeds))
@@ -138,7 +140,7 @@ class SeparableConvModel(Network):
 
     def encode(self, features, feature_lengths, training):
         before = valid_frames(features, feature_lengths)
-        strided = features[:, :: self.config.stride]
+        strided = features[:, ::_STRIDE]
         valid = valid_frames(strided, self.output_lengths(feature_lengths))
         hidden = self.first(features, before, valid, training=training)
         for block, shortcut in zip(self.blocks, self.shortcuts, strict=True):

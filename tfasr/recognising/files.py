@@ -7,11 +7,11 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tfasr.alphabet import join_words
 from tfasr.corpora.audio_header import AUDIO_SUFFIXES
 from tfasr.corpora.reading import walk
 from tfasr.errors import UsageError, explained, printable
@@ -19,11 +19,8 @@ from tfasr.kit.files import check_owned, make_folder, object_or_empty, read_obje
 from tfasr.ledger.declared import sha256
 from tfasr.recognising.recogniser import Recogniser
 from tfasr.recognising.spec import StreamResult, Transcript, Word
+from tfasr.recognising.subtitles import Cue, SubtitleRules, subtitles
 
-# A subtitle has at most two lines on a television and lasts a few seconds; a pause ends it.
-_MOST_CHARACTERS = 84
-_MOST_S = 6.0
-_PAUSE_S = 0.8
 _MOST_NAMED = 8  # suffixes of skipped files in the log
 SETTINGS_FILE = "transcribe.json"  # with which all results in a folder were written
 RESULTS_FILE = "transcribe-results.jsonl"  # names and hashes of the results in a folder
@@ -37,6 +34,13 @@ class Format:
     suffix: str  # of a file that has one transcript
     header: str = ""  # written once, before all transcripts
     joins: bool = True  # whether several recordings' transcripts can be written to one stream
+    has_cues: bool = False  # whether ``write`` takes `SubtitleRules` too
+
+    def by(self, rules: SubtitleRules) -> "Format":
+        """Returns the format with rules for subtitles, if it has any."""
+        if not self.has_cues:
+            return self
+        return replace(self, write=partial(self.write, rules=rules))
 
 
 def to_json(name: str, transcript: Transcript) -> str:
@@ -73,21 +77,27 @@ def stream_json(result: StreamResult) -> str:
     return json.dumps(content, ensure_ascii=False) + "\n"
 
 
-def to_srt(_: str, transcript: Transcript) -> str:
+def to_srt(_: str, transcript: Transcript, rules: SubtitleRules | None = None) -> str:
     blocks = [
-        f"{number}\n{_clock(start, ',')} --> {_clock(end, ',')}\n{text}\n"
-        for number, (start, end, text) in enumerate(_subtitles(transcript.words), start=1)
+        f"{number}\n{_clock(cue.start_s, ',')} --> {_clock(cue.end_s, ',')}\n"
+        + "".join(f"{line}\n" for line in cue.lines)
+        for number, cue in enumerate(_cues(transcript, rules), start=1)
     ]
     return "\n".join(blocks)
 
 
-def to_vtt(_: str, transcript: Transcript) -> str:
+def to_vtt(_: str, transcript: Transcript, rules: SubtitleRules | None = None) -> str:
     marks = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
     blocks = [
-        f"{_clock(start, '.')} --> {_clock(end, '.')}\n{text.translate(marks)}\n"
-        for start, end, text in _subtitles(transcript.words)
+        f"{_clock(cue.start_s, '.')} --> {_clock(cue.end_s, '.')}\n"
+        + "".join(f"{line.translate(marks)}\n" for line in cue.lines)
+        for cue in _cues(transcript, rules)
     ]
     return "\n".join(["WEBVTT\n", *blocks])
+
+
+def _cues(transcript: Transcript, rules: SubtitleRules | None) -> list[Cue]:
+    return subtitles(transcript.words, rules or SubtitleRules())
 
 
 def to_ctm(name: str, transcript: Transcript) -> str:
@@ -112,28 +122,11 @@ def to_tsv(name: str, transcript: Transcript) -> str:
 FORMATS = {
     "text": Format(lambda _, transcript: transcript.text + "\n", ".txt"),
     "json": Format(to_json, ".json"),
-    "srt": Format(to_srt, ".srt", joins=False),
-    "vtt": Format(to_vtt, ".vtt", joins=False),
+    "srt": Format(to_srt, ".srt", joins=False, has_cues=True),
+    "vtt": Format(to_vtt, ".vtt", joins=False, has_cues=True),
     "ctm": Format(to_ctm, ".ctm"),
     "tsv": Format(to_tsv, ".tsv", header="file\tstart_s\tend_s\tconfidence\tword\n"),
 }
-
-
-def _subtitles(words: list[Word]) -> list[tuple[float, float, str]]:
-    groups: list[list[Word]] = []
-    for word in words:
-        group = groups[-1] if groups else []
-        characters = sum(len(other.text) + 1 for other in group) + len(word.text)
-        if (
-            group
-            and word.start_s - group[-1].end_s < _PAUSE_S
-            and word.end_s - group[0].start_s <= _MOST_S
-            and characters <= _MOST_CHARACTERS
-        ):
-            group.append(word)
-        else:
-            groups.append([word])
-    return [(g[0].start_s, g[-1].end_s, join_words(word.text for word in g)) for g in groups]
 
 
 def _clock(seconds: float, point: str) -> str:
@@ -222,16 +215,24 @@ class ResultFolder:
     """
 
     def __init__(
-        self, folder: Path, output_format: str, recogniser: Recogniser, sources: list[Source]
+        self,
+        folder: Path,
+        output_format: str,
+        recogniser: Recogniser,
+        sources: list[Source],
+        rules: SubtitleRules | None = None,
     ):
+        rules = rules or SubtitleRules()
         self._folder = folder
-        self._format = FORMATS[output_format]
+        self._format = FORMATS[output_format].by(rules)
         self._paths = dict(zip(sources, self._named(sources), strict=True))
         settings = folder / SETTINGS_FILE
         spec = recogniser.spec
         decoder = {n: getattr(spec.decoder, n) for n in ("beam_width", "recombine")}
         wanted = {"recogniser": spec.identity, "format": output_format}
         wanted |= {"decoder": spec.decoder.name, **decoder}
+        if self._format.has_cues:
+            wanted["subtitles"] = asdict(rules)
         owned = wanted.keys() <= object_or_empty(settings).keys()
         check_owned(folder, "--out", "results of tfasr transcribe", [SETTINGS_FILE], owned=owned)
         written = read_object(settings, "Choose another --out.") if owned else wanted
@@ -242,15 +243,10 @@ class ResultFolder:
             )
         listed = folder / RESULTS_FILE
         self._hashes = dict(_listed_results(listed))
-        if owned and not listed.exists():  # an older tfasr wrote these results without a list
-            results = filter(Path.is_file, self._paths.values())
-            self._hashes = {str(path): _hash_of(path) for path in results}
         lost = [str(path.relative_to(folder)) for path in self._others()]
         check_owned(folder, "--out", f"note of them in {RESULTS_FILE}", lost, owned=False)
         make_folder(folder)
-        for path, content_hash in self._hashes.items() if not listed.exists() else ():
-            self._note(Path(path), content_hash)
-        listed.touch()  # before the settings: without a list, they would seem an older tfasr's
+        listed.touch()
         if not owned:
             write_whole(settings, json.dumps(wanted, indent=1) + "\n")
 

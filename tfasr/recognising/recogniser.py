@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tfasr.decoding.choice import read_lexicon, require_lexicon_use, words_hash
+from tfasr.decoding.choice import (
+    read_lexicon,
+    require_lexicon_use,
+    with_hot_words,
+    words_hash,
+)
+from tfasr.decoding.hot_words import DEFAULT_WEIGHT, HotWords, hot_words_of
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
 from tfasr.kit.files import EXPERIMENT_FILE, file_sha256
 from tfasr.kit.process import load_tensorflow
@@ -39,6 +45,8 @@ def load_recogniser(
     recombine: bool | None = None,
     lexicon: str | Path | None = None,
     language_model: "KenlmModel | None" = None,
+    hot_words: "HotWords | str | Path | None" = None,
+    hot_word_weight: float = DEFAULT_WEIGHT,
 ) -> "Recogniser":
     """Returns a trained recogniser, ready to transcribe.
 
@@ -52,8 +60,11 @@ def load_recogniser(
             `recombine` (of word beam search).
         lexicon: a text file with one word per line, the dictionary for word beam search; by default
             the run's, which consists of the training transcripts' words.
-        language_model: scores the words in word beam search in addition to the acoustic model; it
-            must know all words of the dictionary.
+        language_model: scores the words in word beam search in addition to the acoustic model.
+        hot_words: words and names that are expected, with their weights, or a text file of them:
+            see `tfasr.decoding.hot_words.hot_words_of`. They replace greedy decoding by prefix beam
+            search.
+        hot_word_weight: of the file's lines without a weight.
 
     Raises:
         UsageError: if the folder has no run or checkpoint, or its files don't fit together.
@@ -70,7 +81,10 @@ def load_recogniser(
         from tfasr.recognising.runtimes import open_exported
 
         with wrong_values_are_wrong_use():
-            return _made(*open_exported(run_dir, changes), lexicon, language_model)
+            spec, acoustics = open_exported(run_dir, changes)
+            spec = _with_lexicon(spec, lexicon)
+            hot = hot_words and hot_words_of(hot_words, spec.alphabet, hot_word_weight)
+            return _made(spec, acoustics, language_model, hot)
     if not (run_dir / EXPERIMENT_FILE).is_file():
         raise UsageError(
             f"--run_dir must be a folder that tfasr train or tfasr export wrote. Received: "
@@ -81,37 +95,53 @@ def load_recogniser(
     from tfasr.training.trained import open_trained
 
     with wrong_values_are_wrong_use():
-        opened = open_run(open_trained(run_dir), checkpoint, changes)
-        return _made(*opened, lexicon, language_model)
+        spec, acoustics = open_run(open_trained(run_dir), checkpoint, changes)
+        spec = _with_lexicon(spec, lexicon)
+        hot = hot_words and hot_words_of(hot_words, spec.alphabet, hot_word_weight)
+        return _made(spec, acoustics, language_model, hot)
+
+
+def _with_lexicon(spec: RecogniserSpec, lexicon: str | Path | None) -> RecogniserSpec:
+    if lexicon is None:
+        return spec
+    require_lexicon_use(lexicon, spec.decoder)
+    words = tuple(read_lexicon(lexicon, spec.alphabet))
+    return replace(spec, lexicon=words, identity=f"{spec.identity}, words {words_hash(words)}")
 
 
 def _made(
     spec: RecogniserSpec,
     acoustics: Acoustics,
-    lexicon: str | Path | None,
     model: "KenlmModel | None",
+    hot_words: "HotWords | None",
 ) -> "Recogniser":
-    # With another lexicon or a language model, the recogniser gets another identity.
+    # A language model and hot words give the recogniser another identity, as a lexicon does.
     identity = spec.identity
-    if lexicon is not None:
-        require_lexicon_use(lexicon, spec.decoder)
-        spec = replace(spec, lexicon=tuple(read_lexicon(lexicon, spec.alphabet)))
-        identity += f", words {words_hash(spec.lexicon)}"
     if model is not None:
         settings = f"{file_sha256(model.path)} {model.weight:g} {model.word_bonus:g}"
+        if model.unknown != "score":
+            settings += f" unknown words: {model.unknown}"
         identity += f", language model {settings}"
-    return Recogniser(replace(spec, identity=identity), acoustics, model)
+    if hot_words:
+        spec = replace(spec, decoder=with_hot_words(spec.decoder))
+        weights = (f"{word}\t{weight:g}" for word, weight in sorted(hot_words.items()))
+        identity += f", hot words {words_hash(weights)}"
+    return Recogniser(replace(spec, identity=identity), acoustics, model, hot_words)
 
 
 class Recogniser:
     """Turns recordings into text; created by `tfasr.load_recogniser`."""
 
     def __init__(
-        self, spec: RecogniserSpec, acoustics: Acoustics, model: "KenlmModel | None" = None
+        self,
+        spec: RecogniserSpec,
+        acoustics: Acoustics,
+        model: "KenlmModel | None" = None,
+        hot_words: "HotWords | None" = None,
     ):
         self.spec = spec
         self.acoustics = acoustics
-        self.segments = SegmentModel(spec, acoustics, model)
+        self.segments = SegmentModel(spec, acoustics, model, hot_words)
 
     @property
     def sample_rate_hz(self) -> int:
@@ -222,9 +252,9 @@ class Recogniser:
     def blocks(self, audio: "str | Path | np.ndarray") -> Iterator[np.ndarray]:
         """Yields a recording's samples in blocks, float32 ``(samples,)`` at `sample_rate_hz`."""
         if isinstance(audio, str | Path):
-            from tfasr.data.audio import audio_blocks
+            from tfasr.data.audio import audio_blocks, warn
 
-            yield from audio_blocks(audio, self.sample_rate_hz)
+            yield from audio_blocks(audio, self.sample_rate_hz, remark=warn)
             return
         if isinstance(audio, Iterator):  # the recording arrives in blocks
             yield from audio

@@ -20,6 +20,7 @@ from tfasr.decoding.decoder import Decoder, GreedyDecoder
 from tfasr.recognising.spec import Acoustics, RecogniserSpec, StreamResult, Word, as_samples, padded
 
 if TYPE_CHECKING:
+    from tfasr.decoding.hot_words import HotWords
     from tfasr.decoding.language_models import KenlmModel
 
 LONGEST_S = 16.0
@@ -251,11 +252,23 @@ def _confidence(word: list[LabelSpan], log_probs: np.ndarray) -> float:
 class SegmentModel:
     """The stages of recognising a segment, one method each: features, model, words."""
 
-    def __init__(self, spec: RecogniserSpec, acoustics: Acoustics, model: "KenlmModel | None"):
+    def __init__(
+        self,
+        spec: RecogniserSpec,
+        acoustics: Acoustics,
+        model: "KenlmModel | None" = None,
+        hot_words: "HotWords | None" = None,
+    ):
         self.spec = spec
         self._acoustics = acoustics
         self.batches_at_once = acoustics.batches_at_once
-        self.decoder = make_decoder(spec.decoder, spec.alphabet, spec.lexicon, language_model=model)
+        self.decoder = make_decoder(
+            spec.decoder,
+            spec.alphabet,
+            spec.lexicon,
+            language_model=model,
+            hot_words=hot_words,
+        )
         self._frames = 0
 
     def features(self, segment: Segment) -> np.ndarray:

@@ -13,6 +13,7 @@ import numpy as np
 
 from tfasr._version import __version__
 from tfasr.alphabet import Alphabet, join_words
+from tfasr.corpora.formats import format_of
 from tfasr.data.features import FeatureConfig, check_statistics, normalise_frames, numpy_features
 from tfasr.decoding.choice import DecoderConfig, load_lexicon, needs_lexicon
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
@@ -33,6 +34,7 @@ LOG_PROBS, OUTPUT_LENGTHS = "log_probs", "output_lengths"
 STREAMING_PRESET = "an4_streaming.gin"
 # Larger values are rejected: squares would exceed float32, or arrays would exceed memory.
 _LOUDEST = 1e12
+_BEGINNING_BYTES = 4096  # of a stream, by which an audio file is recognised
 _MOST = {"sample_rate_hz": 10**6, "window_samples": 2**16, "step_samples": 2**16}
 _MOST |= {"num_features": 2**14}
 _MOST_FRAMES = 2**16
@@ -125,15 +127,32 @@ def as_samples(samples: np.ndarray) -> np.ndarray:
 
 
 def pcm_chunks(stream: BinaryIO, sample_rate_hz: int, chunk_s: float = 0.1) -> Iterator[np.ndarray]:
-    """Yields int16 samples ``(samples,)`` of signed 16-bit little-endian mono, as they arrive."""
+    """Yields int16 samples ``(samples,)`` of signed 16-bit little-endian mono, as they arrive.
+
+    Raises UsageError if the stream begins like an audio file, whose header and compressed samples
+    would be taken for speech.
+    """
     # `read1` returns what has arrived, instead of waiting until a chunk is full.
     read = getattr(stream, "read1", stream.read)
     most_bytes = 2 * max(int(chunk_s * sample_rate_hz), 1)
-    half = b""
+    half = beginning = b""
     while data := read(most_bytes):
+        if len(beginning) < _BEGINNING_BYTES:
+            beginning += data[:_BEGINNING_BYTES]
+            _require_raw(beginning, sample_rate_hz)
         data = half + data
         half = data[len(data) // 2 * 2 :]
         yield np.frombuffer(data[: len(data) // 2 * 2], "<i2")
+
+
+def _require_raw(beginning: bytes, sample_rate_hz: int) -> None:
+    form = format_of(beginning)
+    if form is not None:
+        raise UsageError(
+            "A stream must be raw PCM: signed 16 bit, little endian, one channel, "
+            f"{sample_rate_hz} Hz. Received: a file ({form}). Give its name instead of -, or "
+            f"convert it: ffmpeg -i FILE -f s16le -ac 1 -ar {sample_rate_hz} -"
+        )
 
 
 def padded(features: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -300,7 +319,7 @@ def exported_runtime(folder: Path) -> str:
     """Returns the runtime of an export's model; UsageError if it isn't in `MODEL_FILES`."""
     path = folder / SPEC_FILE
     content = read_object(path, _AGAIN, ("format",))
-    runtime = content.get("runtime", ONNX)  # older exports, without this key, are for ONNX
+    runtime = content.get("runtime")
     if not isinstance(runtime, str) or runtime not in MODEL_FILES:
         raise UsageError(
             f"{path} must name a runtime of {', '.join(MODEL_FILES)}. Received: {runtime!r}, "

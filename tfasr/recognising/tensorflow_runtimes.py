@@ -1,16 +1,16 @@
 """Runs models in TensorFlow: a run's model, an exported Keras file or an exported SavedModel."""
 
 import functools
-import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
+from tfasr.data.manifest import file_sha256
 from tfasr.errors import UsageError
+from tfasr.models.keras_file import load_keras_file
 from tfasr.models.model import RecogniserConfig, can_stream, frame_geometry, model_name
 from tfasr.recognising.spec import FEATURES, LENGTHS, LOG_PROBS, RecogniserSpec, State
 from tfasr.training.trained import TrainedRun
@@ -81,14 +81,14 @@ def open_run(
         lexicon=tuple(trained.lexicon(decoder)),
         geometry=(geometry[0], geometry[1]),
         streams=can_stream(experiment.model) and hasattr(model.recogniser, "continued"),
-        identity=hashlib.sha256(path.read_bytes()).hexdigest(),
+        identity=file_sha256(path),
     )
     return spec, KerasAcoustics(model.recogniser, experiment.model, spec.features.num_features)
 
 
 def open_keras_file(path: Path) -> KerasAcoustics:
     """Opens a model that `tfasr export --to keras` wrote; UsageError if it isn't registered."""
-    model = keras.saving.load_model(path)
+    model = load_keras_file(path)
     return KerasAcoustics(model.recogniser, model.config, model.num_features)
 
 

@@ -27,11 +27,12 @@ from tfasr.recording.session import (
     settings_of,
 )
 from tfasr.scoring.errors import ErrorCounts, count_errors, read_transcripts
+from tfasr.telemetry.host import HostSampler
 from tfasr.telemetry.machine import version
 from tfasr.telemetry.samplers import UtilisationSampler
 from tfasr.telemetry.system import describe_system
 from tfasr.tta.metrics import BUILT_IN, HIGHER, Metric, Target, metric_named
-from tfasr.tta.policies import rule_met
+from tfasr.tta.policies import WINDOW, rule_met, target_rule
 from tfasr.tta.run import load_run
 
 _log = logging.getLogger(__name__)
@@ -128,18 +129,25 @@ class Evaluation:
         self._ledger.start("eval_forward", **self._where)
         return self
 
-    @contextlib.contextmanager
-    def decoding(self) -> Iterator[None]:
+    def decoding(self) -> contextlib.AbstractContextManager[None]:
         """Counts a part of the block as decoding: turning a model's outputs into text."""
-        self._order.check("e.decoding()", "evaluation")
-        self._order.promise("decoding")
-        self._order.enter("decoding", "evaluation")
-        self._ledger.start("decode", **self._where)
+        return self._part("decoding", "decode")
+
+    def swapping(self) -> contextlib.AbstractContextManager[None]:
+        """Counts a part of the block as swapping: another model takes the trained one's place."""
+        return self._part("swapping", "swap")
+
+    @contextlib.contextmanager
+    def _part(self, block: str, interval: str) -> Iterator[None]:
+        self._order.check(f"e.{block}()", "evaluation")
+        self._order.promise(block)
+        self._order.enter(block, "evaluation")
+        self._ledger.start(interval, **self._where)
         try:
             yield
         finally:
-            self._ledger.stop("decode", **self._where)
-            self._order.leave("decoding")
+            self._ledger.stop(interval, **self._where)
+            self._order.leave(block)
 
     def score(self, references: Sequence[str], hypotheses: Sequence[str]) -> None:
         """Counts word and character errors of plain texts; several calls add up.
@@ -365,7 +373,7 @@ class Recorder:
         *,
         train_samples: int | None = None,
         targets: Iterable[str | Target] = (),
-        target_window: int = 3,
+        target_window: int = WINDOW,
         metrics: Mapping[str, str | Metric] | None = None,
         global_batch_size: int | None = None,
         seed: int | None = None,
@@ -454,6 +462,7 @@ class Recorder:
             write_whole(self.run_dir / RUN_FILE, json.dumps({"system": _system()}, indent=1) + "\n")
             self._ledger.start("init")
             self._ledger.event("model_creation")
+            stack.enter_context(HostSampler(self.run_dir, begin.session))
             if self._utilisation:
                 stack.enter_context(UtilisationSampler(self.run_dir))
             self._stack = stack.pop_all()
@@ -602,7 +611,7 @@ class Recorder:
             comparability = {
                 "validation_references": hashlib.sha256(lines.encode()).hexdigest()[:16],
                 "validation_utterances": len(references),
-                "target_rule": f"median of {self._settings.target_window} epochs",
+                "target_rule": target_rule(self._settings.target_window),
             }
             if self._model is not None:
                 comparability = self._model.taken_over(comparability, references)

@@ -16,24 +16,31 @@ from tfasr.ledger.declared import declaration
 from tfasr.ledger.events import Ledger, is_ledger, read_events
 from tfasr.ledger.intervals import kept_index, metadata
 from tfasr.ledger.timeline import Timeline
-from tfasr.telemetry.machine import process_age_s
+from tfasr.telemetry.machine import conditions, process_age_s
 from tfasr.tta.metrics import BUILT_IN, METRICS, Metric, Target, check_target, declare, parse_target
 
 _INTERVALS = (
     "init", "run", "epoch", "eval", "eval_forward", "decode", "checkpoint", "sentences", "session",
-    "logging",
+    "logging", "swap",
 )  # fmt: skip
 WRITTEN = {
     *(f"{name}_{edge}" for name in _INTERVALS for edge in ("start", "stop")),
     *("model_creation", "train_step", "eval_accuracy", "tracked_stats"),
-    *("targets", "metrics", "comparability", "extended"),
+    *("targets", "metrics", "comparability", "extended", "conditions"),
 }  # keys of events that are not facts
 _COUNTS = {"train_samples": 1, "global_batch_size": 1, "num_replicas": 1, "seed": 0}
 # Files that every run may have before its first step; those of a failed start are removed.
-WRITTEN_AT_START = (files.HEARTBEAT_FILE, files.RUN_FILE, files.CPU_FILE, files.GPU_FILE)
+WRITTEN_AT_START = (
+    files.HEARTBEAT_FILE,
+    files.RUN_FILE,
+    files.CPU_FILE,
+    files.GPU_FILE,
+    files.HOST_FILE,
+)
 _BLOCK_ORDER = {
     "step": "with run.step(...):", "evaluation": "with run.evaluation() as e:",
-    "decoding": "with e.decoding():", "saving": "with run.saving():",
+    "decoding": "with e.decoding():", "swapping": "with e.swapping():",
+    "saving": "with run.saving():",
 }  # fmt: skip
 
 
@@ -367,6 +374,7 @@ class Session:
     def begin_training(self, facts: Mapping[str, Any]) -> None:
         """Writes ``run_start``, before which no data may be read, and the known facts."""
         self.ledger.event("run_start", event_type="INTERVAL_START")
+        self.ledger.event("conditions", conditions())
         self.write_facts(facts)
 
     def write_facts(self, facts: Mapping[str, Any]) -> None:

@@ -40,7 +40,7 @@ def read_worker_files(run_dir: Path) -> dict[int, Events]:
         if rank.isdecimal():
             try:
                 files[int(rank)] = read_events(path)
-            except UsageError:
+            except (UsageError, OSError):
                 files[int(rank)] = []
     return files
 
@@ -460,9 +460,13 @@ def charges_of(
         notes.append("no price in dollars: set one with --price_usd_per_hour")
     if counters:
         notes.append(f"energy of {', '.join(counters)} only")
-    unknown_s = [charge.energy.total_unknown_s for charge in met if charge.energy is not None]
-    for seconds in list(filter(None, unknown_s))[:1]:
-        notes.append(f"the energy of {seconds:.1f} s is unknown and not included")
+    incomplete = (c.energy for c in met if c.energy is not None and c.energy.total_unknown_s)
+    if energy := next(incomplete, None):
+        parts = [f"{name} {seconds:.1f}" for name, seconds in energy.unknown_s.items() if seconds]
+        notes.append(
+            f"the energy of {energy.total_unknown_s:.1f} s is unknown and not included "
+            f"({', '.join(parts)} s)"
+        )
     if any(charge.cost.kwh_is == "estimate" for charge in met):
         notes.append(f"energy estimated from a nominal power of {hardware.power_w:g} W")
     return RunCharges(hardware, charges, counters, notes)

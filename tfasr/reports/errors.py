@@ -25,8 +25,10 @@ from tfasr.display.table import (
     to_text,
 )
 from tfasr.errors import UsageError
-from tfasr.kit.files import write_whole
+from tfasr.kit.files import read_bytes, write_whole
 from tfasr.kit.registry import Registry
+from tfasr.letters import SPECIAL_CASING, primary_language
+from tfasr.normalisers import check_normaliser, described
 from tfasr.reports.numbers import RunAnalysis, distinct_names, report_written_to
 from tfasr.scoring import summary
 from tfasr.scoring.errors import Scored, alignment_text, confusions, read_transcripts, score, worst
@@ -50,6 +52,28 @@ class ErrorReport:
     comparisons: list[PairedComparison | str]  # with the first system, or why that is impossible
     worst: int  # how many utterances to show of each system
     notes: list[str]  # caveats about the whole report
+    rule: "TextRule"  # by which both texts were normalised
+
+
+@dataclass(frozen=True)
+class TextRule:
+    """How references and hypotheses are normalised before they are compared."""
+
+    normaliser: str = ""  # a name in `tfasr.normalisers.NORMALISERS`; "" for lower case alone
+    language: str = ""  # a BCP 47 tag, whose rules for case hold
+
+    def __post_init__(self):
+        primary_language(self.language)
+        if self.normaliser:
+            check_normaliser(self.normaliser, self.language)
+
+    @property
+    def description(self) -> str:
+        """The rule for readers and for comparisons; "" for the usual one."""
+        if self.normaliser:
+            return described(self.normaliser, self.language)
+        language = primary_language(self.language)
+        return f"lower case of {language}" if language in SPECIAL_CASING else ""
 
 
 def is_hypotheses(path: str | Path) -> bool:
@@ -57,14 +81,17 @@ def is_hypotheses(path: str | Path) -> bool:
     return path.is_file() and path.suffix in (".jsonl", ".json")
 
 
-def error_report(sources: Sequence[RunAnalysis | Path], *, worst: int = 10) -> ErrorReport:
+def error_report(
+    sources: Sequence[RunAnalysis | Path], *, worst: int = 10, rule: TextRule | None = None
+) -> ErrorReport:
     """Scores the hypotheses of runs and files and compares each with the first."""
+    rule = rule or TextRule()
     files = [source for source in sources if isinstance(source, Path)]
     of_files = dict(zip(files, distinct_names(files), strict=True))
     systems, notes = [], []
     for source in sources:
         if isinstance(source, Path):
-            systems.append(_system(of_files[source], source, []))
+            systems.append(_system(of_files[source], source, [], rule))
         elif (path := best_hypotheses(source)) is None:
             notes.append(
                 f"{source.name} has no hypotheses in {source.path / 'hypotheses'}. tfasr evaluate "
@@ -72,7 +99,7 @@ def error_report(sources: Sequence[RunAnalysis | Path], *, worst: int = 10) -> E
                 "name FILE.jsonl instead."
             )
         else:
-            systems.append(_system(source.name, path, _notes(source, path)))
+            systems.append(_system(source.name, path, _notes(source, path), rule))
     if not systems:
         raise UsageError(" ".join(notes) or "--errors needs a run or a file.")
     comparisons: list[PairedComparison | str] = []
@@ -81,7 +108,12 @@ def error_report(sources: Sequence[RunAnalysis | Path], *, worst: int = 10) -> E
             comparisons.append(summary.compare_pairs(systems[0].scored, other.scored))
         except UsageError as error:
             comparisons.append(str(error))
-    return ErrorReport(systems, comparisons, worst, notes)
+    if rule.description:
+        notes.append(
+            f"Both texts are normalised by {rule.description} first, so these rates are no error "
+            "rates of the texts as they are"
+        )
+    return ErrorReport(systems, comparisons, worst, notes, rule)
 
 
 def best_hypotheses(run: RunAnalysis) -> Path | None:
@@ -97,8 +129,8 @@ def best_hypotheses(run: RunAnalysis) -> Path | None:
     return files[max(files)] if files else None
 
 
-def _system(name: str, path: Path, notes: list[str]) -> System:
-    scored = score(read_transcripts(path))
+def _system(name: str, path: Path, notes: list[str], rule: TextRule) -> System:
+    scored = score(read_transcripts(path, rule.normaliser, rule.language))
     return System(name, path, scored, summary.summarise_scored(scored), notes)
 
 
@@ -108,7 +140,7 @@ def _notes(run: RunAnalysis, path: Path) -> list[str]:
     which = "those with the lowest CER" if known else "the last ones, as the ledger has no CER"
     notes = [f"its hypotheses of epoch {epoch} are scored, {which}"]
     expected = (run.comparability or {}).get("validation_utterances")
-    written = sum(1 for line in path.read_bytes().split(b"\n") if line.strip())
+    written = sum(1 for line in read_bytes(path).split(b"\n") if line.strip())
     if isinstance(expected, int) and written != expected:
         notes.append(f"{path.name} holds {written} of the split's {expected} utterances")
     return notes
@@ -298,6 +330,7 @@ def errors_to_json(report: ErrorReport) -> str:
     record = {
         "systems": [_system_json(system, report.worst) for system in report.systems],
         "comparisons": comparisons,
+        "text_normalisation": report.rule.description or "lower case",
         "notes": report.notes,
     }
     return to_json_text(record)
@@ -322,7 +355,8 @@ def _alignments(report: ErrorReport) -> dict[str, str]:
     for system in report.systems[:MOST_IN_DETAIL]:
         if wrong := worst(system.scored, report.worst):
             title = f"{system.name}: the {len(wrong)} utterances with the most word errors"
-            alignments[title] = "\n".join(map(alignment_text, wrong))
+            texts = [alignment_text(utterance, report.rule.language) for utterance in wrong]
+            alignments[title] = "\n".join(texts)
     return alignments
 
 
@@ -373,6 +407,7 @@ def errors_text(
     worst: int,
     output_format: str,
     out: str | Path | None,
+    rule: TextRule | None = None,
 ) -> tuple[str, str]:
     """Returns the error report as text and, with ``out``, as HTML; writes its other files."""
     if output_format not in WRITERS:
@@ -382,7 +417,7 @@ def errors_text(
         )
     if worst < 0:
         raise UsageError(f"--worst must be 0 utterances or more. Received: {worst}.")
-    report = error_report(_in_order(paths, runs), worst=worst)
+    report = error_report(_in_order(paths, runs), worst=worst, rule=rule)
     if out is not None:
         folder = Path(out)
         utterances = [(system, scored) for system in report.systems for scored in system.scored]

@@ -16,7 +16,7 @@ from typing import Any
 from tfasr.display.table import REFUSED
 from tfasr.errors import UsageError
 from tfasr.kit.files import EVENTS_FILE, EXPERIMENT_FILE, RECORDER_FILE, read_object, read_text
-from tfasr.kit.process import available_cores, end_with
+from tfasr.kit.process import end_with, usable_cores
 from tfasr.kit.registry import load_plugin, loaded_plugins
 from tfasr.ledger.declared import (
     declared_plan,
@@ -439,7 +439,7 @@ def load_report(
         machines.check_all_used([name for task in tasks for name in (task.name, task.folder)])
     runs, configurations = [], []
     several = many and len(tasks) >= _FEWEST_FOR_PROCESSES
-    results = analyse_all(tasks, min(_MOST_PROCESSES, available_cores()) if several else 1)
+    results = analyse_all(tasks, min(_MOST_PROCESSES, usable_cores()) if several else 1)
     for (log, source), result in zip(logs, results, strict=True):
         if isinstance(result, str):
             notes.append(f"{log} is left out. {result}")

@@ -24,6 +24,7 @@ from tfasr.tta import policies
 from tfasr.tta.comparison import TESTS
 from tfasr.tta.decomposition import Parts, Throughput, parts_until
 from tfasr.tta.energy import used_joules
+from tfasr.tta.host import HostUse, disturbance, host_use, read_host_file
 from tfasr.tta.metrics import METRICS, Target, metric_named, written_target
 from tfasr.tta.policies import PAPER, AccuracyPoint, Bracket, Policy, TimeToAccuracy
 from tfasr.tta.run import Run
@@ -33,8 +34,13 @@ Differences = dict[str, tuple[str, str]]
 ABSENT = "not stated"
 _LONGEST = 60
 # Values that are hashes: readers see what was hashed instead.
-_HASHES = {"validation_references": "the transcripts that are scored", "lexicon": "the lexicon"}
-_HASHES["start_from"] = "the trained weights that it began with"
+_HASHES = {
+    "validation_references": "the transcripts that are scored",
+    "validation_audio": "the recordings that are scored",
+    "training_audio": "the recordings that are trained on",
+    "lexicon": "the lexicon",
+    "start_from": "the trained weights that it began with",
+}
 
 
 def differences(first: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> Differences:
@@ -283,6 +289,7 @@ class RunAnalysis:
     exchange: dict[str, Any] | None = None  # how workers exchanged gradients; None if unknown
     machines: tuple[WorkerMachine, ...] = ()  # by rank, if the worker recorded its machine
     start: dict[str, Any] = field(default_factory=dict)  # the weights it began with, and their cost
+    host: HostUse | None = None  # what the machine gave its steps; None if not recorded
 
     @cached_property
     def worker_joules(self) -> dict[int, float]:
@@ -379,6 +386,7 @@ def analyse_run(run: Run, question: Question) -> RunAnalysis:
     if not any(curves.values()):  # a run of another task, without targets
         curves = {metric: run.accuracy_curve(metric, question.policy) for metric in METRICS}
     files = charges.read_worker_files(run.path)
+    host = host_use(read_host_file(run.path), run.timeline)
     workers = tuple(charges.times_of_workers(files))
     sampled = question.utilisation or question.over_time or bool(question.beside)
     same = ("name", "path", "comparability", "config", "status", "sessions")
@@ -389,13 +397,14 @@ def analyse_run(run: Run, question: Question) -> RunAnalysis:
         throughput=run.throughput(),
         curves={metric: points for metric, points in curves.items() if points},
         series=run_series(run, question.policy) if question.over_time else None,
-        notes=_notes(run, any(curves.values())),
+        notes=_notes(run, any(curves.values()), host),
         facts=facts_of(run, with_utilisation=sampled),
         workers=workers,
         rounds=tuple(charges.rounds_of_workers(run.timeline)),
         exchange=charges.exchange_of(workers, run.fact("cluster")),
         machines=tuple(charges.machines_of(files)),
         start=run.fact("start_from") or {},
+        host=host,
         **{name: getattr(run, name) for name in same},
     )
 
@@ -454,8 +463,10 @@ def _start_note(start: Mapping[str, Any]) -> str:
     )
 
 
-def _notes(run: Run, evaluated: bool) -> list[str]:
+def _notes(run: Run, evaluated: bool, host: HostUse | None) -> list[str]:
     notes = []
+    if host is not None and host.disturbed:
+        notes.append(disturbance(host))
     if run.cut:
         notes.append("a crash cut the ledger's last line, which is left out")
     if not evaluated:

@@ -47,6 +47,8 @@ class RunSeries:
     utterances_by_epoch: dict[int, float]  # seen in training by each epoch's end; {} if not logged
     # Utterances per wall-clock second, over minutes; None if utterances are not logged
     wall_throughput: Series | None = None
+    # By what share ``wall_throughput`` falls at an evaluation, see `_fall_at_evaluations`
+    fall_at_evaluations: float | None = None
 
 
 def run_series(run: Run, policy: Policy) -> RunSeries:
@@ -70,12 +72,19 @@ def run_series(run: Run, policy: Policy) -> RunSeries:
     shown = np.flatnonzero(np.isfinite(loss) & (loss > 0))
     some = thin(shown.size, CURVE_POINTS)
     smooth = gaussian_filter1d(loss[shown], SIGMA)[some].astype(np.float32)
+
+    wall_s = np.array(PAPER.times_s(line))
+    wall_throughput = _wall_throughput(wall_s, steps)
+    fall = None
+    if wall_throughput is not None:
+        fall = _fall_at_evaluations(wall_throughput, _evaluations(line, wall_s / 60))
     return RunSeries(
         Series(_single(x, shown[some]), smooth),
         _throughput(x, steps),
         _evaluations(line, minutes),
         done,
-        _wall_throughput(np.array(PAPER.times_s(line)), steps),
+        wall_throughput,
+        fall,
     )
 
 
@@ -111,6 +120,29 @@ def _wall_throughput(clock_s: np.ndarray, steps: Steps) -> Series | None:
     amount = np.diff(np.interp(at, np.maximum.accumulate(edges), trained))
     middles = _single({"minutes": (at[:-1] + at[1:]) / 120}, np.arange(bins))
     return Series(middles, (amount / np.diff(at)).astype(np.float32))
+
+
+def _fall_at_evaluations(
+    speeds: Series, evaluations: list[tuple[int, float, float]]
+) -> float | None:
+    """Returns by what share the rate falls at an evaluation, the median over all evaluations.
+
+    The lowest bin that an evaluation touches is compared with the median of the bins that none
+    touches; None if all bins or none are touched. Source: arXiv 2003.12366, section 5.2.
+    """
+    width = 2 * float(speeds.x["minutes"][0])  # the first bin begins at 0
+    last = len(speeds.y) - 1
+    touched = np.zeros(len(speeds.y), bool)
+    lowest = []
+    for _, start, stop in evaluations:
+        first_bin = min(int(start / width), last)
+        bins = slice(first_bin, int(stop / width) + 1)
+        touched[bins] = True
+        lowest.append(float(speeds.y[bins].min()))
+    usual = np.median(speeds.y[~touched]) if not touched.all() else 0.0
+    if not lowest or usual <= 0:
+        return None
+    return float(1 - np.median(lowest) / usual)
 
 
 def _rolling_sum(values: np.ndarray, window: int) -> np.ndarray:

@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfasr.errors import UsageError, printable
-from tfasr.kit.files import EVENTS_FILE, HEARTBEAT_FILE, PROGRESS_FILE, object_or_empty
+from tfasr.kit.files import (
+    EVENTS_FILE,
+    EXPERIMENT_FILE,
+    HEARTBEAT_FILE,
+    PROGRESS_FILE,
+    object_or_empty,
+)
 from tfasr.ledger.events import read_ledger
 from tfasr.reports.numbers import distinct_names, metric_label, target_label
 from tfasr.tta.forecast import Forecast, forecast, pace_s
@@ -117,11 +123,24 @@ class Watch:
             ends_s=ends_s,
             latest={metric: points[-1].value for metric, points in curves.items() if points},
             forecasts=[
-                forecast(curves[metric], value, metric=metric, window=self._window)
+                forecast(
+                    curves[metric],
+                    value,
+                    metric=metric,
+                    window=self._window,
+                    learning_rate=_learning_rate(path),
+                )
                 for metric, value in targets
             ],
             note="" if targets else "it has no target: name one, such as --target wer=0.2",
         )
+
+
+def _learning_rate(run_dir: Path) -> object:
+    """Returns the learning rate that a run saved with its configs: a number or a schedule."""
+    training = object_or_empty(run_dir / EXPERIMENT_FILE).get("training")
+    optimizer = training.get("optimizer") if isinstance(training, dict) else None
+    return optimizer.get("learning_rate") if isinstance(optimizer, dict) else None
 
 
 def _as_of_now(watched: Watched, silent_s: float) -> Watched:

@@ -21,6 +21,7 @@ from tfasr.display.table import (
     check_format,
     dataframe,
     html_table,
+    markdown_text,
     table_names,
     table_to_csv,
     table_to_latex,
@@ -137,23 +138,27 @@ def card_to_markdown(values: dict[str, Any]) -> str:
         software = ", ".join(f"{name} {packages[name]}" for name in ("tfasr", "tensorflow", "keras")
                              if name in packages)  # fmt: skip
         seeds = ", ".join(str(run["seed"]) for run in runs)
-        lines += [f"## {group['name']}", "", "| what | value |", "|---|---|"]
-        lines += [f"| device | {machine}, {device['cores'] or 'n/a'} cores |"]
-        lines += [f"| software | {software or 'n/a'} |", f"| runs, seeds | {len(runs)}: {seeds} |"]
+        lines += [f"## {markdown_text(group['name'])}", "", "| what | value |", "|---|---|"]
+        rows = {
+            "device": f"{machine}, {device['cores'] or 'n/a'} cores",
+            "software": software or "n/a",
+            "runs, seeds": f"{len(runs)}: {seeds}",
+        }
+        lines += [f"| {what} | {markdown_text(text)} |" for what, text in rows.items()]
         for name in _RATES:
             rates = [rate for run in runs if (rate := run["error_rates"][name])]
             lines += [f"| best {name.upper()} % of each run, 95 % interval | {_rates(rates)} |"]
         for number, target in enumerate(values["targets"]):
-            reached = target_label(target["metric"], target["value"])
+            reached = markdown_text(target_label(target["metric"], target["value"]))
             of_runs = [run["targets"][number] for run in runs]
             for policy in of_runs[0]["seconds"]:
-                label = f"seconds to {reached}, {policy}"
+                label = f"seconds to {reached}, {markdown_text(policy)}"
                 lines.append(f"| {label} | {_numbers([t['seconds'][policy] for t in of_runs])} |")
             for unit in ("usd", "kwh"):
                 label = f"{unit} to {reached}"
                 lines.append(f"| {label} | {_numbers([t[unit] for t in of_runs])} |")
         lines.append("")
-    lines += ["NA: unknown, or never reached.", *values["notes"]]
+    lines += ["NA: unknown, or never reached.", *map(markdown_text, values["notes"])]
     return "\n".join(lines) + "\n"
 
 
@@ -441,6 +446,8 @@ def report(
     price_usd_per_hour: float | None = None,
     errors: bool = False,
     worst: int = 10,
+    normalise: str = "",
+    language: str = "",
     many: bool = False,
     beside: str | None = None,
 ) -> str:
@@ -468,6 +475,9 @@ def report(
         errors: return a report on the errors in the runs' hypotheses instead; ``run_dirs`` may then
             include files of hypotheses too.
         worst: how many of the worst utterances a report on errors aligns.
+        normalise: a name in `tfasr.normalisers.NORMALISERS`: what a report on errors does to
+            references and hypotheses first; "" for lower case alone.
+        language: a BCP 47 tag whose rules for case hold in a report on errors.
         many: read many runs in several processes.
         beside: whose published results to show too, such as "paper".
 
@@ -490,11 +500,12 @@ def report(
     question = ask(targets, policy or PAPER, window, beside=policies, **options)
     logs = run_dirs
     if errors:
-        from tfasr.reports.errors import errors_text, is_hypotheses
+        from tfasr.reports.errors import TextRule, errors_text, is_hypotheses
 
+        rule = TextRule(normalise, language)
         logs = [path for path in run_dirs if not is_hypotheses(path)]
         if not logs:
-            wrong, section = errors_text(run_dirs, [], worst, output_format, out)
+            wrong, section = errors_text(run_dirs, [], worst, output_format, out, rule)
             if out is not None:
                 from tfasr.reports.page import write_document  # drawing is slow to load
 
@@ -504,7 +515,7 @@ def report(
     analysed = load_report(logs, question, machines=machines, many=many)
     wrong, appendix = "", ""
     if errors:
-        wrong, appendix = errors_text(run_dirs, analysed.runs, worst, output_format, out)
+        wrong, appendix = errors_text(run_dirs, analysed.runs, worst, output_format, out, rule)
     if out is not None:
         shown = _tables(analysed, True, power, source)
         _write(analysed, Path(out), shown, appendix, owned=owned)

@@ -2,8 +2,8 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from itertools import zip_longest
 from pathlib import Path, PurePosixPath
 
@@ -11,8 +11,12 @@ import jiwer
 
 from tfasr.alphabet import clusters, normalise, words
 from tfasr.errors import UsageError
+from tfasr.kit.text import text_lines
+from tfasr.letters import upper
+from tfasr.normalisers import normalised
 
 _NAMED = 3
+_MOST_BYTES = 256 << 20  # limit for a file of hypotheses: a million utterances
 _PRIVATE_USE = 0x100000  # the first code point of an area that ordinary text doesn't use
 Pair = tuple[str | None, str | None]
 """A word of the reference and the recognised one; None for a missing word."""
@@ -144,22 +148,33 @@ class Transcript:
     reference: str
     hypothesis: str
     speaker: str = ""  # "" if unknown
+    # what a second decoder recognised, by the decoder's name
+    others: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
-def read_transcripts(path: str | Path) -> list[Transcript]:
+def read_transcripts(
+    path: str | Path, normaliser: str = "", language: str = ""
+) -> list[Transcript]:
     """Reads a file of hypotheses written by tfasr, or a NeMo manifest with predictions.
 
     tfasr's lines have ``id, reference, hypothesis`` and optionally ``speaker``. NeMo's have
     ``text, pred_text`` and ``audio_filepath``, which becomes the id. Raises UsageError if a line is
     neither, an id repeats, or the file is empty.
+
+    Args:
+        path: the file, in UTF-8, which may be compressed by gzip.
+        normaliser: a name in `tfasr.normalisers.NORMALISERS`, applied to both texts; "" for lower
+            case alone.
+        language: a BCP 47 tag whose rules for case hold.
     """
     path = Path(path)
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} must be a text file of hypotheses: {error}.") from error
+
+    def written_alike(text: str) -> str:
+        return normalise(normalised(text, normaliser, language), language)
+
+    lines = text_lines(path, "Name a file of hypotheses.", most_bytes=_MOST_BYTES)
     transcripts = [
-        _transcript(line, f"line {number} of {path}")
+        _transcript(line, f"line {number} of {path}", written_alike)
         for number, line in enumerate(lines, start=1)
         if line.strip()
     ]
@@ -208,7 +223,7 @@ def _check_references(pairs: Sequence[tuple[Transcript, Transcript]]) -> None:
         )
 
 
-def _transcript(line: str, where: str) -> Transcript:
+def _transcript(line: str, where: str, normalise: Callable[[str], str]) -> Transcript:
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError):
@@ -218,7 +233,13 @@ def _transcript(line: str, where: str) -> Transcript:
             identity, reference, hypothesis = (fields[name] for name in names)
             speaker = fields.get("speaker")
             speaker = "" if speaker is None else str(speaker)
-            return Transcript(identity, normalise(reference), normalise(hypothesis), speaker)
+            texts = normalise(reference), normalise(hypothesis)
+            others = {
+                name: normalise(text)
+                for name, text in fields.items()
+                if isinstance(text, str) and name not in (*names, "speaker")
+            }
+            return Transcript(identity, *texts, speaker, others)
     raise UsageError(
         "Each line of hypotheses must be a JSON object with id, reference and hypothesis, or with "
         f"audio_filepath, text and pred_text. Received: {line[:60]!r} in {where}. "
@@ -293,8 +314,10 @@ def worst(scored: Sequence[Scored], count: int) -> list[Scored]:
     return wrong[:count]
 
 
-def alignment_text(scored: Scored) -> str:
+def alignment_text(scored: Scored, language: str = "") -> str:
     """Formats an alignment as REF and HYP, one below the other, with errors in upper case.
+
+    ``language`` is a BCP 47 tag whose rules for case hold.
 
     Source: the .pra report of NIST's sclite (github.com/usnistgov/SCTK).
     """
@@ -302,7 +325,7 @@ def alignment_text(scored: Scored) -> str:
 
     rows: tuple[list[str], list[str], list[str]] = (["REF: "], ["HYP: "], ["Eval:"])
     for pair in scored.pairs:
-        cells = _cells(*pair)
+        cells = _cells(*pair, language)
         width = max(map(cell_len, cells))
         for row, cell in zip(rows, cells, strict=True):
             row.append(cell + " " * (width - cell_len(cell)))
@@ -313,11 +336,11 @@ def alignment_text(scored: Scored) -> str:
     return "\n".join([*lines, *(" ".join(row).rstrip() for row in rows)]) + "\n"
 
 
-def _cells(word: str | None, recognised: str | None) -> tuple[str, str, str]:
+def _cells(word: str | None, recognised: str | None, language: str) -> tuple[str, str, str]:
     if word == recognised:
         return word or "", recognised or "", ""
     if word is None:
-        return "*" * len(recognised or ""), (recognised or "").upper(), "I"
+        return "*" * len(recognised or ""), upper(recognised or "", language), "I"
     if recognised is None:
-        return word.upper(), "*" * len(word), "D"
-    return word.upper(), recognised.upper(), "S"
+        return upper(word, language), "*" * len(word), "D"
+    return upper(word, language), upper(recognised, language), "S"

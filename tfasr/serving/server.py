@@ -26,7 +26,7 @@ from tfasr.errors import RunError, UsageError, printable
 from tfasr.recognising.recogniser import Recogniser
 from tfasr.recognising.spec import STREAMING_PRESET
 from tfasr.serving.service import Limits, Service, client_may_leave, converse
-from tfasr.serving.uploads import OPENAI_PREFIX, openai_error, transcribe, transcriptions
+from tfasr.serving.uploads import OPENAI_PREFIX, models, openai_error, transcribe, transcriptions
 
 # Bytes that the system buffers for a client that doesn't read; Linux doubles the number.
 _UNREAD_BYTES = 1 << 16
@@ -184,6 +184,8 @@ def make_application(
     application.router.add_get("/stream", functools.partial(converse, service=service))
     application.router.add_post("/transcribe", functools.partial(transcribe, service=service))
     form = functools.partial(transcriptions, service=service)
+    application.router.add_get(f"{OPENAI_PREFIX}models", models(name))
+    application.router.add_get(f"{OPENAI_PREFIX}models/{{model}}", models(name))
     application.router.add_post(f"{OPENAI_PREFIX}audio/transcriptions", form)
     return application
 

@@ -7,7 +7,6 @@ import itertools
 import json
 import logging
 import math
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ import soxr
 from aiohttp import WSMessage, WSMsgType, web
 
 from tfasr.errors import UsageError
+from tfasr.kit.process import usable_cores
 from tfasr.recognising.files import stream_json
 from tfasr.recognising.recogniser import Recogniser
 from tfasr.recognising.segments import EndpointRules, Stream
@@ -156,7 +156,7 @@ class Service:
         self.ending: asyncio.Event = asyncio.Event()
         self.metrics = Metrics()
         self.busy: set[Any] = set()  # transports of requests that are being answered
-        threads = max(2, os.cpu_count() or 1)
+        threads = max(2, usable_cores())
         self._short = ThreadPoolExecutor(threads, thread_name_prefix="short")
         self._long = ThreadPoolExecutor(threads, thread_name_prefix="long")
         self.why_no_streams: str | None = None

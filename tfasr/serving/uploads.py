@@ -5,7 +5,11 @@ import contextlib
 import ctypes
 import json
 import logging
+import math
+import statistics
 import tempfile
+import time
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -264,6 +268,9 @@ class UploadedFile:
         return Transcript(self._words, self._seconds)
 
 
+_LEAST_CONFIDENCE = 1e-10
+_SEEK_S = 0.01  # Whisper counts a segment's place in frames of 10 ms
+
 # ``/v1/audio/transcriptions`` accepts requests in OpenAI's format and answers in that format.
 # Source: the reference of OpenAI's API, "Create transcription" and "Errors".
 OPENAI_PREFIX = "/v1/"
@@ -279,18 +286,39 @@ _IGNORED = {
 }
 
 
-def _verbose(transcript: Transcript, parts: list[list[Word]]) -> dict[str, Any]:
-    def timed(name: str, words: list[Word]) -> dict[str, Any]:
-        start, end = round(words[0].start_s, 3), round(words[-1].end_s, 3)
-        return {name: join_words(word.text for word in words), "start": start, "end": end}
-
+def _verbose(transcript: Transcript, parts: list[list[Word]], language: str) -> dict[str, Any]:
+    """Returns all fields that OpenAI's clients require in verbose_json, also those of Whisper."""
+    duration_s = round(transcript.duration_s, 3)
+    words = [
+        {"word": word.text, "start": round(word.start_s, 3), "end": round(word.end_s, 3)}
+        for word in transcript.words
+    ]
     return {
         "task": "transcribe",
-        "language": "",  # unknown to the model
-        "duration": round(transcript.duration_s, 3),
+        "language": language,
+        "duration": duration_s,
         "text": transcript.text,
-        "words": [timed("word", [word]) for word in transcript.words],
-        "segments": [{"id": number, **timed("text", part)} for number, part in enumerate(parts)],
+        "words": words,
+        "segments": [_verbose_segment(number, part) for number, part in enumerate(parts)],
+        "usage": {"type": "duration", "seconds": math.ceil(duration_s)},
+    }
+
+
+def _verbose_segment(number: int, words: list[Word]) -> dict[str, Any]:
+    text = join_words(word.text for word in words)
+    encoded = text.encode()
+    log_confidences = [math.log(max(word.confidence, _LEAST_CONFIDENCE)) for word in words]
+    return {
+        "id": number,
+        "seek": round(words[0].start_s / _SEEK_S),
+        "start": round(words[0].start_s, 3),
+        "end": round(words[-1].end_s, 3),
+        "text": text,
+        "tokens": [],  # of Whisper's vocabulary, which this model hasn't
+        "temperature": 0.0,  # nothing is sampled
+        "avg_logprob": round(statistics.fmean(log_confidences), 4),
+        "compression_ratio": round(len(encoded) / len(zlib.compress(encoded)), 4),
+        "no_speech_prob": 0.0,  # segments without words are left out
     }
 
 
@@ -302,6 +330,21 @@ def openai_error(message: str, status: int) -> web.Response:
     kind = "server_error" if status >= 500 else "invalid_request_error"
     content = {"message": message, "type": kind, "param": None, "code": None}
     return web.json_response({"error": content}, status=status)
+
+
+def models(name: str) -> Callable[[web.Request], Awaitable[web.Response]]:
+    """Returns a handler that lists the server's one model, as clients of OpenAI's API expect it."""
+    model = {"id": name, "object": "model", "created": int(time.time()), "owned_by": "tfasr"}
+
+    async def answer(request: web.Request) -> web.Response:
+        wanted = request.match_info.get("model")
+        if wanted is None:
+            return web.json_response({"object": "list", "data": [model]})
+        if wanted != name:
+            return openai_error(f"This server has the model {name!r} alone.", 404)
+        return web.json_response(model)
+
+    return answer
 
 
 async def transcriptions(request: web.Request, service: Service) -> web.Response:
@@ -327,7 +370,10 @@ async def transcriptions(request: web.Request, service: Service) -> web.Response
                 text = FORMATS[written_as].write("", transcript)
                 return web.Response(text=text, headers=headers)
             verbose = written_as == "verbose_json"
-            content = _verbose(transcript, parts) if verbose else {"text": transcript.text}
+            content: dict[str, Any] = {"text": transcript.text}
+            if verbose:
+                language = service.recogniser.spec.alphabet.language
+                content = _verbose(transcript, parts, language)
             return web.json_response(content, headers=headers)
     except RefusedError as refusal:
         return openai_error(str(refusal), refusal.status)

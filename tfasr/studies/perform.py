@@ -51,7 +51,10 @@ log = logging.getLogger("tfasr")
 
 
 def load_until_plan(gin_file: str, bindings: Sequence[str]) -> Plan:
-    """Reads a study's gin file and gives it enough seeds for all looks."""
+    """Reads a study's gin file, and gives it seeds for all looks unless it has them."""
+    plan = load_plan(gin_file, bindings)
+    if len(plan.config.seeds) >= LOOKS[-1]:
+        return plan
     seeds = tuple(range(1, LOOKS[-1] + 1))
     return load_plan(gin_file, [*bindings, f"StudyConfig.seeds = {seeds}"])
 

@@ -46,17 +46,20 @@ def check_runs(requests: Sequence[tuple[str, list[str], list[str]]]) -> dict[str
     declared = {}
     for name, gin_files, bindings in requests:
         try:
-            experiment = load_config(gin_files, bindings).experiment
+            loaded = load_config(gin_files, bindings)
+            experiment = loaded.experiment
             check_batch_size(experiment)
         except UsageError as error:
             raise UsageError(f"The experiment {name} cannot be trained. {error}") from error
         training = experiment.training
+        by_units = loaded.alphabet.units or loaded.alphabet.units_model
+        closed = is_closed(experiment) and not by_units and loaded.noise is None
         declared[name] = {
             "targets": [list(target) for target in training.targets],
             "target_window": training.target_window,
             "decoder": to_json(experiment.decoder),
             "second_decoder": training.second_decoder,
-            "division": "closed" if is_closed(experiment) else "open",
+            "division": "closed" if closed else "open",
         }
     return declared
 
@@ -102,7 +105,6 @@ class StudyConfig:
     final_beam_width: int = 512  # beam width of the word beam search in that scoring
     beam_widths: tuple[int, ...] = ()  # for timed evaluations of one run, ascending; () skips them
     beam_widths_of: str = ""  # the experiment of that run; "" means the first one
-    beam_widths_split: str = "validation"  # the split of these evaluations
     published: str = ""  # whose published results to show next to yours; "" for none
     policy: str = "paper"  # clock of ``--until decided``; "utterances" counts utterances instead
     level: float = 0.05  # the largest probability of a false verdict of ``--until decided``
@@ -515,7 +517,7 @@ def _widths(plan: Plan, folder: Path, shards: Path) -> Step:
     config, path, run = plan.config, widths_path(folder), widths_run(plan)
     words = [
         *("bench", "decoder", *_imports(), "--run_dir", folder / run.folder),
-        *("--shard_dir", shards, "--split", config.beam_widths_split, "--decoders", "word_beam"),
+        *("--shard_dir", shards, "--split", "validation", "--decoders", "word_beam"),
         *("--beam_widths", ",".join(map(str, config.beam_widths)), "--out", path.parent),
     ]
 

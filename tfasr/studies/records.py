@@ -9,38 +9,56 @@ import importlib.metadata
 import io
 import json
 import lzma
+import math
 import re
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterator, Sequence
+import urllib.parse
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from types import NoneType
+from typing import IO, Any
 
 from tfasr._version import __version__
 from tfasr.data.manifest import file_sha256, read_index, read_manifest
+from tfasr.display.table import markdown_text
 from tfasr.errors import UsageError, did_you_mean
 from tfasr.kit.config import config_class, require
 from tfasr.kit.files import (
     GIN_GIVEN_FILE,
-    MOST_BYTES,
     check_owned,
     make_folder,
+    opened,
+    read_bytes,
     read_object,
+    read_text,
     write_whole,
 )
-from tfasr.kit.gin import fill, make, presets_folder, read_gin
+from tfasr.kit.gin import fill, make, presets_folder, read_evidence, read_gin
 from tfasr.kit.registry import plugins
-from tfasr.ledger.declared import STARTS_FILE, canonical, check_study, sha256
+from tfasr.ledger.declared import STARTS_FILE, canonical, check_study, code_hash, sha256
 from tfasr.ledger.events import chain_of, read_events
+from tfasr.ledger.intervals import INTERVALS
 from tfasr.reports.write import CARD, CARD_JSON, report
 from tfasr.scoring.errors import read_transcripts
 from tfasr.studies.perform import decision, decision_text, study
 from tfasr.studies.plan import Plan, plan_of
-from tfasr.studies.verify import Check, judged, must, references_hash, shards_hash, verify_study
+from tfasr.studies.verify import (
+    Check,
+    judged,
+    must,
+    plain_files,
+    references_hash,
+    shards_hash,
+    verify_study,
+)
 from tfasr.tta.comparison import LOOKS
+from tfasr.tta.host import host_use, read_host_file
+from tfasr.tta.policies import WINDOW
 from tfasr.tta.run import Run, load_run
 
 REIGNING, CHALLENGER = "reigning", "challenger"
@@ -48,10 +66,37 @@ SUBMISSION_FILE, STUDY_FILE, TRACK_FILE = "submission.json", "study.tar.xz", "tr
 _LEFT_OUT = ("checkpoints", "logs", "corpus", "shards", "report", "at_work", "lock", "cpu.csv")
 _LEFT_OUT += ("gpu.csv", "heartbeat", "progress.json")
 _SAME = ("host", "processor", "cores", "memory_bytes", "gpus", "python", "packages", "platform")
-RULES = ("track", "rules", "turns", "machine", "against", "verdict", "leaks", "data")
+_SAME_CONDITIONS = ("environment", "affinity", "governors", "threads", "nice", "cpu_limit")
+RULES = (
+    "track",
+    "rules",
+    "seeds",
+    "turns",
+    "machine",
+    "against",
+    "verdict",
+    "load",
+    "leaks",
+    "data",
+)
+UNCHECKED_OF_SUBMISSIONS = (
+    "that the machine and its software are those that are named",
+    "work of many races that were never published",
+    "transcripts that the code holds in an encoded form",
+    "how noisy evaluations are",
+)
 _NOT_COMPARED = ("hash", "batch_statistics", "division")
-_SEEDS = tuple(range(1, LOOKS[-1] + 1))
+_NUMBER_OF_SEEDS = LOOKS[-1]
 _TELLTALE_WORDS = 3  # validation transcripts of 3 or more words must not be in the code
+SHARE_OF_GAP = 0.25  # how much of a verdict's gap other load, pauses or starts may explain
+_MOST_UNKNOWN = 0.2  # the largest part of a run for which samples of load may be missing
+_OURS = "# Written by tfasr record. "  # how the race's own gin files begin
+_TABLE_BEGINS = "# Records\n\n`tfasr record --table` writes this page"
+# Limits for files of a submission: many times what honest ones need.
+_MOST_TEXT_BYTES = 4 << 20
+_MOST_STUDY_BYTES = 1 << 30
+_MOST_MEMBER_BYTES = 128 << 20
+_MOST_RATIO = 200  # text is compressed to a tenth, at most to a fortieth
 _VOCABULARY = (30, 0.5)  # nor 30 of their words over 3 letters, if that is over half of them
 
 
@@ -65,13 +110,14 @@ class TrackConfig:
     validation: str = ""  # the hash of the validation split's ids and transcripts
     metric: str = "cer"  # the target's error rate
     target: float = 0.1  # a fraction
-    window: int = 3  # the number of evaluations whose median must meet the target
+    window: int = WINDOW  # the number of evaluations whose median must meet the target
     decoder: str = "greedy"  # decodes the evaluations
     division: str = "open"  # "closed" allows only the paper's model and optimizer
     # what is compared: "seconds" (runs take turns on one machine) or "utterances" (any machine)
     kind: str = "seconds"
     policy: str = "paper"  # how seconds are counted if the kind is "seconds"
     level: float = 0.01  # the largest probability of a verdict between equally fast recipes
+    epochs: int = 60  # the budget of every run: one that misses the target within it has failed
     baseline: tuple[str, ...] = ()  # presets to beat until there is a record
     baseline_hash: str = ""  # hash of their gin statements: shows whether a preset has changed
 
@@ -86,6 +132,10 @@ class TrackConfig:
         return [
             f"TrainingConfig.targets = [({self.metric!r}, {self.target!r})]",
             f"TrainingConfig.target_window = {self.window}",
+            f"TrainingConfig.epochs = {self.epochs}",
+            "TrainingConfig.stop_after_hours = 0.0",
+            "TrainingConfig.give_up_after_hours = 0.0",
+            "TrainingConfig.evaluation_utterances = 0",
             "TrainingConfig.stop_at_targets = True",
             "TrainingConfig.second_decoder = ''",
             f"DecoderConfig.name = {self.decoder!r}",
@@ -108,7 +158,15 @@ def load_track(name: str, records: Path) -> TrackConfig:
     if name not in by_name:
         remedy = did_you_mean(name, by_name, f"Tracks: {', '.join(by_name)}.")
         raise UsageError(f"A record needs a track. Received: {name!r}.{remedy}")
-    config = fill(read_gin([str(by_name[name])]), partial(make, TrackConfig)).configs
+    # Anyone may have written it: reading it imports nothing and includes no other file.
+    text = read_evidence(by_name[name])
+    config = fill(text, partial(make, TrackConfig), imports=False).configs
+    for file in config.baseline:
+        if Path(file).is_absolute() or ".." in Path(file).parts:
+            raise UsageError(
+                f"A track's baseline must name presets, or files in the track's folder. Received: "
+                f"{file!r} in {by_name[name]}."
+            )
     # A track in --records may have its baseline's presets in its own folder.
     near = (by_name[name].parent / file for file in config.baseline)
     files = zip(near, config.baseline, strict=True)
@@ -124,9 +182,49 @@ def statements_hash(texts: Sequence[str]) -> str:
 
 
 def submissions(records: Path, track: str) -> list[dict[str, Any]]:
-    """Returns a track's accepted submissions, oldest first, each with its folder's name."""
+    """Returns a track's accepted submissions, oldest first, each with its folder's name.
+
+    Raises UsageError if one of them states something else than `record` writes.
+    """
     files = sorted((records / track).glob(f"*/{SUBMISSION_FILE}"))
-    return [{**read_object(path, "Restore it."), "folder": path.parent.name} for path in files]
+    return [{**_stated(path), "folder": path.parent.name} for path in files]
+
+
+_STATED = {
+    "track": str,
+    "tfasr": str,
+    "against": str,
+    "verdict": str,
+    "decision": str,
+    "runs": int,
+    "ratio": (float, int, NoneType),
+    "interval": (list, NoneType),
+    "statements": list,
+    "study": str,
+    "files": dict,
+}
+_HASH = re.compile(r"[0-9a-f]{32}")  # a line's hash in a list of starts
+_VERDICTS = ("record", "refuted", "undecided")
+
+
+def _stated(path: Path) -> dict[str, Any]:
+    stated = read_object(path, "Restore it from a copy.", tuple(_STATED), _MOST_TEXT_BYTES)
+    for name, kinds in _STATED.items():
+        value = stated[name]
+        must(isinstance(value, kinds) and value is not True, f"{path} has {name} = {value!r:.60}")
+    ratio, interval = stated["ratio"], stated["interval"]
+    must(ratio is None or _positive(ratio), f"{path} has the ratio {ratio!r:.60}")
+    ends = interval is None or (len(interval) == 2 and all(map(_positive, interval)))
+    must(ends, f"{path} has the interval {interval!r:.60}")
+    texts = [*stated["statements"], *stated["files"].values()]
+    must(all(isinstance(text, str) for text in texts), f"{path} has statements that are no text")
+    must(_HASH.fullmatch(stated["study"]) is not None, f"{path} has no hash of a study")
+    must(stated["verdict"] in _VERDICTS, f"{path} has the verdict {stated['verdict']!r:.60}")
+    return stated
+
+
+def _positive(number: Any) -> bool:
+    return type(number) in (int, float) and 0 < number < math.inf
 
 
 def _reigning(track: TrackConfig, earlier: Sequence[dict[str, Any]]) -> tuple[str, list[str]]:
@@ -159,19 +257,22 @@ def record(
     """
     track = load_track(name, records)
     against, reigning = _reigning(track, submissions(records, name))
-    statements(gin_files, bindings)  # raises if gin can't be read, before anything is written
     folder, out = run_dir / "study", run_dir / "submission"
-    check_owned(run_dir, "--run_dir", f"{folder.name} of tfasr record",
-                (folder.name, out.name), owned=(folder / "study.json").exists())  # fmt: skip
-    make_folder(run_dir)
-    write_whole(run_dir / f"{REIGNING}.gin", "\n".join(reigning) + "\n")
+    own, race = statements(gin_files, bindings), run_dir / "race.gin"
+    written = (folder.name, out.name, race.name, f"{REIGNING}.gin")
+    owned = race.is_file() and read_bytes(race).startswith(_OURS.encode())
+    check_owned(run_dir, "--run_dir", f"{race.name} of tfasr record", written, owned=owned)
+
     # The baseline stays in its own files: a binding that a later file leaves unused is dropped, but
     # in a single file it would be an error.
     files = {REIGNING: (f"{REIGNING}.gin",) if against else track.baseline}
     files[CHALLENGER], more = tuple(gin_files), {REIGNING: (), CHALLENGER: tuple(bindings)}
+    plugged = [plugin.sha256 for plugin in plugins()]
     lines = [
+        f"{_OURS}Track: {name}",
         f"StudyConfig.title = {track.title!r}",
         f"StudyConfig.experiments = ({REIGNING!r}, {CHALLENGER!r})",
+        f"StudyConfig.seeds = {seeds_of(name, reigning, own, code_hash(), plugged)!r}",
         f"StudyConfig.corpus = {track.corpus if shard_dir is None else ''!r}",
         f"StudyConfig.policy = {track.clock!r}",
         f"StudyConfig.level = {track.level!r}",
@@ -179,13 +280,42 @@ def record(
     for side in (REIGNING, CHALLENGER):
         lines.append(f"{side}/ExperimentConfig.gin_files = {files[side]!r}")
         lines.append(f"{side}/ExperimentConfig.bindings = {(*more[side], *track.bindings)!r}")
-    write_whole(run_dir / "race.gin", "\n".join(lines) + "\n")
-    study(str(run_dir / "race.gin"), run_dir=folder, shard_dir=shard_dir,
-          resume=resume, until="decided")  # fmt: skip
+    content = "\n".join(lines) + "\n"
+    begun = owned and (folder / STARTS_FILE).exists()
+    if begun and (not resume or read_bytes(race) != content.encode()):
+        raise UsageError(
+            f"--run_dir must be a new folder, or that of this race with --resume. {run_dir} holds "
+            "a race that was begun, and a changed recipe, track or code makes another race. "
+            "Nothing in it was changed: choose another folder."
+        )
+    make_folder(run_dir)
+    write_whole(race, content)
+    write_whole(run_dir / f"{REIGNING}.gin", "\n".join([_OURS, *reigning]) + "\n")
+    study(str(race), run_dir=folder, shard_dir=shard_dir, resume=resume, until="decided")
     make_folder(out)
     write_whole(out / TRACK_FILE, tracks(records)[name].read_bytes())
     _write_submission(folder, out, name, track, against)
     return out
+
+
+def seeds_of(
+    track: str, reigning: Sequence[str], own: Sequence[str], code: str, plugged: Sequence[str]
+) -> tuple[int, ...]:
+    """Returns a race's seeds, which nobody knows before the recipe is final.
+
+    They follow from a hash of both sides' gin statements, tfasr's code and the plug-ins. So a
+    recipe can't hold values that were tried out for the seeds that it will be given.
+    """
+    sealed = [track, list(reigning), list(own), code, sorted(plugged)]
+    seeds: list[int] = []
+    number = 0
+    while len(seeds) < _NUMBER_OF_SEEDS:
+        digest = sha256(canonical([number, *sealed]))
+        seed = int(digest[:8], 16) >> 1  # 31 bits: every library accepts such a seed
+        if seed not in seeds:
+            seeds.append(seed)
+        number += 1
+    return tuple(seeds)
 
 
 def _write_submission(folder: Path, out: Path, name: str, track: TrackConfig, against: str) -> None:
@@ -244,7 +374,8 @@ def pack(folder: Path) -> bytes:
     paths = (p for p in sorted(folder.rglob("*")) if p.is_file())
     members = [p for p in paths if not {*p.relative_to(folder).parts} & {*_LEFT_OUT}]
     packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:xz", preset=9) as archive:
+    options = {"format": tarfile.USTAR_FORMAT, "preset": 9}
+    with tarfile.open(fileobj=packed, mode="w:xz", **options) as archive:
         for path in sorted(members, key=lambda p: (p.suffix, p.name, str(p))):
             member = tarfile.TarInfo(path.relative_to(folder).as_posix())
             member.size = path.stat().st_size
@@ -267,16 +398,67 @@ def verify_submission(
     """Checks a submission's files, its study, and the rules of its track."""
     with tempfile.TemporaryDirectory() as unpacked:
         race = _Race(folder, Path(unpacked), records, shard_dir)
-        yield judged("files", race.files)
-        packed = judged("study", race.unpack)
-        yield packed
-        if not packed.passed:
-            return
+        for name, check in (("files", race.files), ("study", race.unpack)):
+            done = judged(name, check)
+            yield done
+            if not done.passed:
+                return
         for name in RULES:
             yield judged(name, getattr(race, f"check_{name}"))
         for check in verify_study(race.place, shard_dir):
             needed = check.passed is None and check.name.endswith((", scores", ", settings"))
-            yield Check(check.name, False, "the data to check it is missing") if needed else check
+            if needed:
+                yield Check(check.name, False, "the data to check it is missing")
+            elif check.name != "files":  # `unpack` wrote them
+                yield check
+
+
+def unpacked_study(archive: Path, place: Path) -> int:
+    """Unpacks a study that anyone may have packed into the folder ``place``; returns its bytes.
+
+    Only regular files of plain headers are accepted, as `pack` writes them: no links, and no
+    extended headers, whose texts may have any size. Raises UsageError for anything else, and for
+    more than 1 GiB in all.
+    """
+    with opened(archive, _MOST_STUDY_BYTES) as packed, tempfile.TemporaryFile() as plain:
+        most = min(_MOST_STUDY_BYTES, (1 << 20) + _MOST_RATIO * archive.stat().st_size)
+        size = 0
+        for block in _decompressed(packed):
+            size += len(block)
+            must(size <= most, f"{archive.name} unpacks to more than {most} bytes")
+            plain.write(block)
+        plain.seek(0)
+        return sum(_member(header, plain, place) for header in _headers(plain))
+
+
+def _decompressed(packed: IO[bytes]) -> Iterator[bytes]:
+    decompressor = lzma.LZMADecompressor(memlimit=256 << 20)
+    while not decompressor.eof:
+        content = packed.read(1 << 16) if decompressor.needs_input else b""
+        if decompressor.needs_input and not content:
+            raise EOFError("it is cut off")
+        yield decompressor.decompress(content, 1 << 20)
+
+
+def _headers(plain: IO[bytes]) -> Iterator[tarfile.TarInfo]:
+    while any(block := plain.read(tarfile.BLOCKSIZE)):
+        yield tarfile.TarInfo.frombuf(block, "utf-8", "strict")
+
+
+def _member(header: tarfile.TarInfo, plain: IO[bytes], place: Path) -> int:
+    """Writes a file of an archive, whose content follows in ``plain``; returns its size."""
+    target, size = (place / header.name).resolve(), header.size
+    inside = target.is_relative_to(place.resolve()) and target != place.resolve()
+    regular = header.type in (tarfile.REGTYPE, tarfile.AREGTYPE)
+    must(regular and inside, f"{header.name!r} is no regular file inside the study")
+    must(0 <= size <= _MOST_MEMBER_BYTES, f"{header.name!r} has {size} bytes")
+    content = plain.read(size)
+    must(len(content) == size, f"{header.name!r} is cut off")
+    plain.seek(-size % tarfile.BLOCKSIZE, io.SEEK_CUR)
+    must(not target.exists(), f"{header.name!r} is there twice")
+    make_folder(target.parent)
+    target.write_bytes(content)
+    return size
 
 
 @dataclass
@@ -290,8 +472,7 @@ class _Race:
 
     @cached_property
     def stated(self) -> dict[str, Any]:
-        needed = ("files", "track", "verdict", "statements")
-        return read_object(self.folder / SUBMISSION_FILE, "Restore it from a copy.", needed)
+        return _stated(self.folder / SUBMISSION_FILE)
 
     @cached_property
     def track(self) -> TrackConfig:
@@ -309,38 +490,34 @@ class _Race:
     def runs(self) -> list[Run]:
         return [load_run(run_dir) for run_dir in check_study(self.place).runs.values()]
 
+    def runs_of(self, side: str) -> list[Run]:
+        found = check_study(self.place).runs
+        return [load_run(run_dir) for (name, _), run_dir in found.items() if name == side]
+
     def files(self) -> str:
+        plain_files(self.folder)
         stated = self.stated["files"]
         paths = (path for path in self.folder.rglob("*") if path.is_file())
         present = {path.relative_to(self.folder).as_posix() for path in paths} - {SUBMISSION_FILE}
         odd = sorted(present ^ stated.keys())
         must(not odd, f"files are missing or extra: {odd}")
+        needed = {STUDY_FILE, TRACK_FILE, "code.diff", "environment.txt", "card.md", "card.json"}
+        must(needed <= present, f"files are missing: {sorted(needed - present)}")
         changed = [name for name in stated if file_sha256(self.folder / name) != stated[name]]
         must(not changed, f"changed after the submission was written: {', '.join(changed)}")
         return f"{len(stated)} files as they were written"
 
     def unpack(self) -> str:
         try:
-            with tarfile.open(self.folder / STUDY_FILE, "r:xz") as archive:
-                return f"{self._unpacked(archive)} bytes"
-        except (tarfile.TarError, EOFError, lzma.LZMAError) as error:
+            return f"{unpacked_study(self.folder / STUDY_FILE, self.place)} bytes"
+        except (tarfile.TarError, EOFError, lzma.LZMAError, UnicodeError) as error:
             raise UsageError(f"{STUDY_FILE} can't be unpacked: {error}") from error
-
-    def _unpacked(self, archive: tarfile.TarFile) -> int:
-        size = 0
-        for member in archive:  # one by one: an archive bomb is stopped before it is unpacked
-            size, target = size + member.size, (self.place / member.name).resolve()
-            inside = member.isfile() and target.is_relative_to(self.place.resolve())
-            must(inside and size < MOST_BYTES, f"{member.name} is too large or outside the study")
-            make_folder(target.parent)
-            target.write_bytes(archive.extractfile(member).read())
-        return size
 
     def check_track(self) -> str:
         name = self.stated["track"]
         track_file = tracks(self.records).get(name)
         must(track_file is not None, f"there is no track {name!r}")
-        same = (self.folder / TRACK_FILE).read_bytes() == track_file.read_bytes()
+        same = read_bytes(self.folder / TRACK_FILE) == read_bytes(track_file)
         must(same, f"{TRACK_FILE} differs from the current track {name}")
         return name
 
@@ -348,7 +525,6 @@ class _Race:
         config, track = self.plan.config, self.track
         sides = (REIGNING, CHALLENGER)
         must(config.experiments == sides, f"the experiments are not {' and '.join(sides)}")
-        must(config.seeds == _SEEDS, "the seeds are not the track's")
         must(self.sealed["until"] == "decided", "the study was not run until decided")
         same = (config.level, config.policy) == (track.level, track.clock)
         must(same, "level or clock are not the track's")
@@ -367,12 +543,26 @@ class _Race:
         must(all(fact == facts[0] for fact in facts), "the runs are not comparable with each other")
         return f"{len(facts)} runs by the rules of the track"
 
+    def check_seeds(self) -> str:
+        own = {side: _own_statements(self.plan, side, self.track) for side in self.plan.experiments}
+        code, plugged = self.sealed["code"]["files"], list(self.sealed["plugins"].values())
+        sides = own[REIGNING], own[CHALLENGER]
+        drawn = seeds_of(self.stated["track"], *sides, code, plugged)
+        must(
+            self.plan.config.seeds == drawn, "the seeds are not those that the recipe's hash gives"
+        )
+        trained = list(dict.fromkeys(run.seed for run in self.plan.runs))
+        must(trained == list(drawn), "the runs have other seeds than the plan")
+        return f"{len(drawn)} seeds follow from the sealed recipes"
+
     def check_turns(self) -> str:
         events = read_events(self.place / STARTS_FILE)
         starts = [event["value"] for event in events if event["key"] == "start"]
         order = list(dict.fromkeys((start["seed"], start["experiment"]) for start in starts))
         sides = (REIGNING, CHALLENGER)
-        wanted = [(seed, side) for seed in _SEEDS for side in sides[:: 1 if seed % 2 else -1]]
+        wanted = []
+        for number, seed in enumerate(self.plan.config.seeds):
+            wanted += [(seed, side) for side in sides[:: -1 if number % 2 else 1]]
         must(order == wanted[: len(order)], "the two sides did not take turns, seed by seed")
         return f"{len(order)} runs in turns"
 
@@ -380,7 +570,12 @@ class _Race:
         facts = [run.system["system"] for run in self.runs]
         other = [n for n in _SAME if any(fact.get(n) != facts[0].get(n) for fact in facts)]
         must(not other, f"the runs' machines or software differ in {', '.join(other)}")
-        return f"{facts[0]['processor']}, {facts[0]['cores']} cores"
+        sessions = [_conditions(run) for run in self.runs]
+        conditions = [each for of_run in sessions for each in of_run]
+        for name in _SAME_CONDITIONS:
+            values = [each[name] for each in conditions]
+            must(all(value == values[0] for value in values), f"the runs' {name} differ")
+        return f"{facts[0]['processor']}, {facts[0]['cores']} cores, the same threads"
 
     def check_against(self) -> str:
         earlier = submissions(self.records, self.stated["track"])
@@ -401,21 +596,54 @@ class _Race:
         stated = read_object(self.folder / "card.json", "Restore it from a copy.")
         again = json.loads(report([self.place], output_format=CARD_JSON))
         must(again == stated, "card.json has other numbers than the runs give")
+        text = read_text(self.folder / "card.md", "Restore it from a copy.", _MOST_TEXT_BYTES)
+        must(text == report([self.place], output_format=CARD), "card.md is not the runs' card")
         return f"{self.stated['verdict']}: {self.stated['decision']}"
+
+    def check_load(self) -> str | None:
+        """Compares what slows a run down or shortens its clock between the two sides."""
+        sides = (REIGNING, CHALLENGER)
+        decided = decision(self.plan, self.place)
+        if self.track.kind != "seconds" or decided.sooner is None:
+            return None
+        sooner, later = sides if decided.sooner == "first" else sides[::-1]
+        fast = _mean_conditions(self.runs_of(sooner))
+        slow = _mean_conditions(self.runs_of(later))
+        gap_s = slow.seconds - fast.seconds
+
+        allowed = SHARE_OF_GAP * gap_s / slow.seconds
+        more = slow.lost - fast.lost
+        must(
+            more <= allowed,
+            f"other work and stops took {100 * more:.1f} % more of {later}'s processors than of "
+            f"{sooner}'s, and at most {100 * allowed:.1f} % is allowed. Race on a quiet machine.",
+        )
+        more_s = fast.start_s - slow.start_s
+        must(
+            more_s <= SHARE_OF_GAP * gap_s,
+            f"before its clock starts, {sooner} takes {more_s:.1f} s longer than {later}, which is "
+            f"too much of a gap of {gap_s:.1f} s",
+        )
+        return (
+            f"other work and stops took {100 * fast.lost:.1f} % of {sooner}'s processors and "
+            f"{100 * slow.lost:.1f} % of {later}'s; starts took {fast.start_s:.1f} and "
+            f"{slow.start_s:.1f} s"
+        )
 
     def check_leaks(self) -> str:
         code = sorted((self.folder / "plugins").glob("*"))
         same = sorted(map(file_sha256, code)) == sorted(self.sealed["plugins"].values())
         must(same, "the files in plugins/ are not those that the plan names")
-        texts = [p.read_text(encoding="utf-8") for p in (*code, self.folder / "code.diff")]
-        words = re.findall(r"\w+(?:'\w+)*", " ".join([*texts, *self.stated["statements"]]).lower())
-        joined, run = f" {' '.join(words)} ", self.runs[0]
+        remedy = "A submission's code is text."
+        files = (*code, self.folder / "code.diff")
+        texts = [read_text(path, remedy, _MOST_TEXT_BYTES) for path in files]
+        words = _words(" ".join([*texts, *self.stated["statements"]]))
+        run = self.runs[0]
         references = {row.reference for row in read_transcripts(run.hypotheses[0])}
-        long = (text for text in references if len(text.split()) >= _TELLTALE_WORDS)
-        copied = [text for text in long if f" {text} " in joined]
-        must(not copied, f"the code contains the validation transcript {copied[:1]}")
-        vocabulary = {word for text in references for word in text.split() if len(word) > 3}
-        leaked = vocabulary.intersection(words)
+        copied = sorted(leaked_transcripts(references, words))
+        must(not copied, f"the code contains the words of the validation transcript {copied[:1]}")
+        vocabulary = {word for text in references for word in _words(text) if len(word) > 3}
+        leaked = vocabulary.intersection(words) | vocabulary.intersection(w[::-1] for w in words)
         many = len(leaked) >= _VOCABULARY[0] and len(leaked) > _VOCABULARY[1] * len(vocabulary)
         must(not many, f"the code contains {len(leaked)} of {len(vocabulary)} validation words")
         shared = (run.fact("shared_with_training") or {}).get("utterances")
@@ -441,24 +669,91 @@ class _Race:
         return f"the splits share {shared['speaker']} speakers and {shared['text']} transcripts"
 
 
+def _words(text: str) -> list[str]:
+    return re.findall(r"[^\W_]+(?:'[^\W_]+)*", text.lower())
+
+
+def leaked_transcripts(references: Iterable[str], words: Sequence[str]) -> set[str]:
+    """Returns the transcripts of 3 or more words that a text has side by side, in any order."""
+    by_length: dict[int, dict[tuple[str, ...], str]] = {}
+    for text in references:
+        parts = _words(text)
+        if len(parts) >= _TELLTALE_WORDS:
+            by_length.setdefault(len(parts), {})[tuple(sorted(parts))] = text
+    known = {word for texts in by_length.values() for parts in texts for word in parts}
+    found = set()
+    # Letters may be reversed too.
+    plain = [word for word in words if not word.isdigit() or word in known]
+    for spelled in (plain, [word[::-1] for word in plain]):
+        for length, texts in by_length.items():
+            for first in range(len(spelled) - length + 1):
+                window = spelled[first : first + length]
+                # Nearly all windows of code contain a word that no transcript has.
+                if window[0] in known and window[-1] in known:
+                    found |= {texts[key] for key in [tuple(sorted(window))] if key in texts}
+    return found
+
+
+@dataclass(frozen=True)
+class _Conditions:
+    """What may have made runs slower than their recipe is, or their clocks shorter; means."""
+
+    seconds: float  # from the start of the clock to the end
+    lost: float  # the part of the processors' time that others took, or that the run was stopped
+    start_s: float  # from the process's creation to the start of the clock
+
+
+def _mean_conditions(runs: Sequence[Run]) -> _Conditions:
+    counted = [name for name in INTERVALS if name != "init"]
+    seconds, lost, starts_s = [], [], []
+    for run in runs:
+        use = host_use(read_host_file(run.path), run.timeline, counted)
+        must(use is not None, f"{run.name} has no samples of load")
+        known = use.unknown_s <= _MOST_UNKNOWN * use.wall_s
+        must(known, f"{run.name} has no samples of load for {use.unknown_s:.0f} s")
+        start_s = run.timeline.zero_us / 1e6
+        seconds.append(run.wall_s - start_s)
+        lost.append(1 - use.share)
+        starts_s.append(start_s)
+    return _Conditions(fmean(seconds), fmean(lost), fmean(starts_s))
+
+
+def _conditions(run: Run) -> list[dict[str, Any]]:
+    """Returns what decided the speed of each process of a run."""
+    found = [run.events[index]["value"] for index in run.timeline.of("conditions")]
+    must(len(found) >= run.sessions, f"{run.name} doesn't say under which conditions it trained")
+    return found
+
+
 _TABLE = """
 | submission | verdict | ratio, 95 % interval | runs each | hash |
 |---|---|---|---:|---|"""
 
 
+def write_table(records: Path) -> None:
+    """Writes the table into a folder of records; UsageError if its README.md is someone else's."""
+    page = records / "README.md"
+    owned = page.is_file() and read_bytes(page).startswith(_TABLE_BEGINS.encode())
+    claim = "page that tfasr record --table wrote"
+    check_owned(records, "--records", claim, [page.name], owned=owned)
+    must(records.is_dir(), f"--records must be a folder. Received: {records}.")
+    write_whole(page, records_table(records))
+
+
 def records_table(records: Path) -> str:
     """Returns the table of all submissions in a folder, ties and refuted ones included."""
-    lines = ["# Records\n\n`tfasr record --table` writes this page from the submissions here."]
+    lines = [f"{_TABLE_BEGINS} from the submissions here."]
     for name in tracks(records):
         track = load_track(name, records)
-        about = f"Track `{name}`: {track.kind}, {track.division} division."
-        lines += [f"\n## {track.title}\n\n{about}", _TABLE]
+        about = f"Track {markdown_text(name)}: {track.kind}, {track.division} division."
+        lines += [f"\n## {markdown_text(track.title)}\n\n{about}", _TABLE]
         baseline = ", ".join(Path(file).stem for file in track.baseline)
-        lines.append(f"| {baseline} | baseline | | | |")
+        lines.append(f"| {markdown_text(baseline)} | baseline | | | |")
         for each in submissions(records, name):
-            link, ends = f"[{each['folder']}]({name}/{each['folder']}/card.md)", each["interval"]
+            place = urllib.parse.quote(f"{name}/{each['folder']}/card.md")
+            link, ends = f"[{markdown_text(each['folder'])}]({place})", each["interval"]
             ratio = "n/a" if each["ratio"] is None else f"{each['ratio']:.3f}"
             ratio += f", {ends[0]:.3f} to {ends[1]:.3f}" if ends else ""
-            cells = (link, each["verdict"], ratio, str(each["runs"]), f"`{each['study']}`")
+            cells = (link, each["verdict"], ratio, str(each["runs"]), f"`{each['study'][:16]}`")
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

@@ -2,30 +2,50 @@
 
 import hashlib
 import json
+import math
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from tfasr.data.manifest import check_shards, file_sha256, read_index
-from tfasr.errors import UsageError
+from tfasr.errors import UsageError, printable
 from tfasr.kit import files
-from tfasr.kit.gin import DROPPED, read_gin
+from tfasr.kit.gin import DROPPED, read_evidence
 from tfasr.ledger.declared import STARTS_FILE, StudyCheck, check_study, declarations
-from tfasr.ledger.events import read_events
-from tfasr.ledger.intervals import evaluated_epoch
+from tfasr.ledger.events import chain_of, read_events
 from tfasr.scoring.errors import count_errors, read_transcripts
 from tfasr.studies.perform import DECISION_FILE, decision, decision_text
 from tfasr.studies.plan import Plan, plan_of
+from tfasr.tta.policies import scores_at
 from tfasr.tta.run import Run, load_run
 
 _CLOCKS_APART = (2.0, 0.01)  # a session's two clocks may differ by 2 s plus 1 % of its duration
 _ROUNDING_S = 0.001  # a step's booked time may exceed the time that passed by up to 1 ms
 _EARLY_MS = 2000  # milliseconds by which a run's first event may precede the plan's sealing
-_COUNTED = ("wer", "cer", "cer_reference", "substitutions", "deletions", "insertions", "utterances")
+_LATE_S = 86400.0  # a run can't have been written in the future; clocks may be a day off
+_NOTED_S = 5.0  # a ledger and the study's list note the same moment within 5 s
+_ENDING = (5.0, 0.05)  # processes take equally long to end, within 5 s plus 5 % of their duration
 _Checked = str | None  # what was compared; None if there was nothing to compare with
+
+UNCHECKED_OF_RUNS = (
+    "losses",
+    "frames and seconds of audio",
+    "how a step's time divides into waiting, compiling and training",
+    "speakers",
+    "samples of energy, GPUs and workers",
+    "what run.json says of machine, software and features",
+    "the optimizer's settings beyond its gin statements",
+    "files that tfasr doesn't write, and logs",
+)
+UNCHECKED_OF_STUDIES = (
+    "tables, pages and figures of the report, apart from report.json",
+    "final scores and beam widths",
+)
 
 
 @dataclass(frozen=True)
@@ -36,8 +56,15 @@ class Check:
 
     @property
     def line(self) -> str:
+        """The outcome in one line. Text from the checked files can't forge another one."""
         state = {True: "ok", False: "FAILED", None: "not checked"}[self.passed]
-        return f"{state:<12}{self.name}: {self.text}"
+        return printable(f"{state:<12}{self.name}: {self.text}", one_line=True)
+
+
+def unchecked(checks: Sequence[Check], kinds: Iterable[str]) -> str:
+    """Returns the last line of a verification: everything that no check has covered."""
+    skipped = [check.name for check in checks if check.passed is None]
+    return printable(f"not checked: {'; '.join([*kinds, *skipped])}", one_line=True)
 
 
 def judged(name: str, check: Callable[[], _Checked]) -> Check:
@@ -46,8 +73,10 @@ def judged(name: str, check: Callable[[], _Checked]) -> Check:
         text = check()
     except (UsageError, OSError) as error:
         return Check(name, False, str(error))
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         return Check(name, False, f"a value is missing or of a wrong kind: {error!r}")
+    except RecursionError:
+        return Check(name, False, "a file is nested too deeply")
     return Check(name, text is not None, text) if text else Check(name, None, "no data to check it")
 
 
@@ -56,8 +85,20 @@ def must(holds: bool, problem: str) -> None:
         raise UsageError(problem)
 
 
+def plain_files(folder: Path) -> _Checked:
+    """Checks, before anything is read, that a folder has no links, pipes or devices."""
+    return f"{files.check_plain(folder)} files and folders, no links"
+
+
 def verify_run(run_dir: Path, name: str, shard_dir: Path | None = None) -> Iterator[Check]:
     """Checks a run's ledger, and its other files against the ledger."""
+    plain = judged(f"{name}, files", partial(plain_files, run_dir))
+    yield plain
+    if plain.passed:
+        yield from _verify_run(run_dir, name, shard_dir)
+
+
+def _verify_run(run_dir: Path, name: str, shard_dir: Path | None) -> Iterator[Check]:
     loaded: list[Run] = []
     yield judged(f"{name}, chain", partial(_chain, run_dir, loaded))
     for run in loaded:
@@ -77,26 +118,40 @@ def _clocks(run: Run) -> _Checked:
     line, last_ms = run.timeline, 0
     for session in line.sessions:
         events = [run.events[index] for index in session]
-        mono = [event["metadata"]["mono_s"] for event in events]
-        times_ms = [last_ms, *(event["time_ms"] for event in events)]
+        mono = [_finite(event["metadata"]["mono_s"]) for event in events]
+        times_ms = [last_ms, *(_finite(event["time_ms"]) for event in events)]
         must(all(a <= b for a, b in pairwise(mono)), "the monotonic clock runs backwards")
         must(all(a <= b + 1000 for a, b in pairwise(times_ms)), "the wall clock runs backwards")
         wall_s, mono_s = (times_ms[-1] - times_ms[1]) / 1000, mono[-1] - mono[0]
         allowed_s = _CLOCKS_APART[0] + _CLOCKS_APART[1] * mono_s
         apart = f"{wall_s:.1f} s by the wall clock are {mono_s:.1f} s by the monotonic one"
         must(abs(wall_s - mono_s) <= allowed_s, apart)
-        before_s, last_ms = mono[0], times_ms[-1]
-        for event in events:
-            if event["key"] == "train_step":
-                value, now_s = event["value"], event["metadata"]["mono_s"]
-                booked_s = sum(value[part] for part in ("input_wait_s", "compile_s", "train_s"))
-                took_s, step = now_s - before_s, event["metadata"]["step"]
-                problem = f"step {step} books {booked_s:.3f} s, but only {took_s:.3f} s passed"
-                must(0 <= booked_s <= took_s + _ROUNDING_S, problem)
-                before_s = now_s
+        _check_steps(events)
+        last_ms = times_ms[-1]
+    must(last_ms / 1000 <= time.time() + _LATE_S, "the run ends in the future")
     sums = abs(sum(run.intervals.values()) - run.wall_s)
     must(sums < 0.001, f"the intervals' sum and the whole time differ by {sums:.3f} s")
     return f"{len(line.sessions)} sessions, {run.wall_s:.1f} s in all"
+
+
+def _finite(value: Any) -> float:
+    must(type(value) in (int, float) and math.isfinite(value), f"{value!r:.60} is not a number")
+    return value
+
+
+def _check_steps(events: Sequence[dict[str, Any]]) -> None:
+    """Checks that a session's steps book no more seconds than passed since the one before."""
+    before_s = events[0]["metadata"]["mono_s"]
+    for event in events:
+        if event["key"] != "train_step":
+            continue
+        now_s, step = event["metadata"]["mono_s"], event["metadata"]["step"]
+        parts = ("input_wait_s", "compile_s", "train_s")
+        booked = [_finite(event["value"][part]) for part in parts]
+        must(min(booked) >= 0, f"step {step} books less than 0 s")
+        problem = f"step {step} books {sum(booked):.3f} s, but only {now_s - before_s:.3f} s passed"
+        must(sum(booked) <= now_s - before_s + _ROUNDING_S, problem)
+        before_s = now_s
 
 
 def _counts(run: Run) -> _Checked:
@@ -104,44 +159,108 @@ def _counts(run: Run) -> _Checked:
     steps = [i for i in line.of("train_step") if line.useful[i]]
     numbers = [line.metadata[i]["step"] for i in steps]
     must(numbers == list(range(1, len(numbers) + 1)), "steps are missing, doubled or reordered")
-    utterances: Counter[int] = Counter()
-    for i in steps:
-        utterances[line.metadata[i]["epoch_num"]] += run.events[i]["value"]["utterances"]
-    wanted = run.fact("train_samples")
-    odd = [n for n in sorted(utterances)[:-1] if utterances[n] != wanted]
+    scored = sorted(_evaluations(run))
+    share = line.evaluations_per_epoch
+    places = [round(epoch * share) for epoch in scored]
+    missing = next((n for n, place in enumerate(places, 1) if n != place), None)
+    if missing is not None:
+        epoch = missing / share if missing % share else missing // share
+        raise UsageError(f"the evaluation of epoch {epoch} is missing")
     if not isinstance(run.fact("cluster"), dict):  # in a cluster, the chief books only its share
-        must(not odd, f"epoch {odd[:1]} doesn't have the split's {wanted} utterances")
-    share = run.timeline.evaluations_per_epoch
-    scored = {round(epoch * share) for epoch in _evaluations(run)}
-    missing = sorted(set(range(1, max(scored, default=0) + 1)) - scored)
-    epochs = [str(n / share if n % share else n // share) for n in missing]
-    must(not missing, f"the evaluation of epoch {', '.join(epochs)} is missing")
+        _check_epochs(run, steps)
     return f"{len(numbers)} steps, {len(scored)} evaluations"
 
 
+def _check_epochs(run: Run, steps: Sequence[int]) -> None:
+    """Checks that each epoch has all utterances of the split, and each evaluation those before."""
+    line, wanted = run.timeline, run.fact("train_samples")
+    must(type(wanted) is int and wanted > 0, f"train_samples is {wanted!r:.60}")
+    utterances: Counter[int] = Counter()
+    for i in steps:
+        number = run.events[i]["value"]["utterances"]
+        step = line.metadata[i]["step"]
+        must(type(number) is int and number > 0, f"step {step} has {number!r:.60} utterances")
+        utterances[line.metadata[i]["epoch_num"]] += number
+    epochs = sorted(utterances)
+    must(epochs == list(range(1, len(epochs) + 1)), "epochs are missing or doubled")
+    last = epochs[-1:]
+    odd = [n for n in epochs if utterances[n] != wanted and [n] != last]
+    must(not odd, f"epoch {odd[:1]} doesn't have the split's {wanted} utterances")
+    must(all(utterances[n] <= wanted for n in last), f"epoch {last} has too many utterances")
+    largest = max((run.events[i]["value"]["utterances"] for i in steps), default=0)
+    for epoch, begins in _evaluations(run).items():
+        before = sum(run.events[i]["value"]["utterances"] for i in steps if i < begins)
+        slack = 0 if epoch % 1 == 0 else largest
+        problem = (
+            f"epoch {epoch:g} doesn't have the split's {wanted} utterances: {before} were trained "
+            "before its evaluation"
+        )
+        must(abs(before - epoch * wanted) <= slack, problem)
+
+
 def _evaluations(run: Run) -> dict[float, int]:
-    """Maps each evaluation (the epochs trained by then) to the index of its last scores' event."""
+    """Maps each scored evaluation (the epochs trained by then) to the event that it begins with."""
     line = run.timeline
-    useful = (i for i in line.of("tracked_stats") if line.useful[i])
-    return {evaluated_epoch(line.metadata[i]): i for i in useful}
+    first: dict[float, int] = {}
+    scored = set()
+    for epoch, index in line.evaluated:
+        first.setdefault(epoch, index)
+        if scores_at(line, index):
+            scored.add(epoch)
+    return {epoch: index for epoch, index in first.items() if epoch in scored}
 
 
 def _scores(run: Run) -> _Checked:
-    stated, last = run.comparability or {}, _evaluations(run)
-    written = {epoch: files.hypotheses_file(run.path, epoch) for epoch in last}
+    line, stated = run.timeline, run.comparability or {}
+    events: dict[float, list[int]] = {}
+    for epoch, index in line.evaluated:
+        if scores_at(line, index):
+            events.setdefault(epoch, []).append(index)
+    written = {epoch: files.hypotheses_file(run.path, epoch) for epoch in events}
     if not any(path.is_file() for path in written.values()):
         return None
-    for epoch, index in last.items():
-        rows, scores = read_transcripts(written[epoch]), run.events[index]["value"]
-        counts = count_errors([r.reference for r in rows], [r.hypothesis for r in rows]).to_json()
-        wrong = [n for n in _COUNTED if n in scores and abs(scores[n] - counts[n]) > 1e-9]
-        at = f"epoch {epoch}: the hypotheses"
-        must(not wrong, f"{at} give other values of {', '.join(wrong)} than the ledger")
-        must(len(rows) == run.fact("eval_samples"), f"{at} are not of all utterances")
-        references = references_hash((row.id, row.reference) for row in rows)
-        same = references == stated.get("validation_references")
-        must(same, f"{at} are of other references than the validation split's")
-    return f"{len(last)} evaluations counted again"
+    for epoch, indices in events.items():
+        keys = [line.keys[index] for index in indices]
+        must(keys.count("tracked_stats") == 1, f"epoch {epoch:g} does not have exactly one result")
+        must(len(keys) == len(set(keys)), f"epoch {epoch:g} has several results")
+        counts = _counted(run, epoch, written[epoch], stated)
+        for index in indices:
+            _check_scores(scores_at(line, index), counts, line.keys[index], epoch)
+    return f"{len(events)} evaluations counted again"
+
+
+def _counted(run: Run, epoch: float, path: Path, stated: dict[str, Any]) -> dict[str, float]:
+    """Counts an evaluation's errors again, those of a second decoder too."""
+    rows, at = read_transcripts(path), f"epoch {epoch:g}: the hypotheses"
+    must(len(rows) == run.fact("eval_samples"), f"{at} are not of all utterances")
+    references = references_hash((row.id, row.reference) for row in rows)
+    same = references == stated.get("validation_references")
+    must(same, f"{at} are of other references than the validation split's")
+    texts = [row.reference for row in rows]
+    counts = dict(count_errors(texts, [row.hypothesis for row in rows]).to_json())
+    second = run.fact("second_decoder")
+    if second is not None:
+        others = count_errors(texts, [row.others[second] for row in rows])
+        counts[f"{second}_wer"] = others.wer
+        counts[f"{second}_cer"] = others.cer
+    return counts
+
+
+def _check_scores(values: dict[str, Any], counts: dict[str, float], key: str, epoch: float) -> None:
+    at = f"epoch {epoch:g}: the hypotheses"
+    if key == "tracked_stats":
+        missing = sorted(counts.keys() - values.keys())
+        must(not missing, f"epoch {epoch:g} lacks {', '.join(missing)}")
+        unknown = sorted(values.keys() - counts.keys() - {"loss"})
+        must(not unknown, f"epoch {epoch:g} has metrics that can't be counted: {unknown[:3]}")
+    wrong = []
+    for name, value in values.items():
+        if name not in counts:
+            continue
+        number = type(value) in (int, float)
+        if not (number and abs(value - counts[name]) <= 1e-9):
+            wrong.append(name)
+    must(not wrong, f"{at} give other values of {', '.join(wrong)} than the ledger")
 
 
 def references_hash(rows: Iterable[tuple[str, str]]) -> str:
@@ -154,8 +273,12 @@ def _settings(run: Run) -> _Checked:
     hashes = run.fact("files")
     if hashes is None:
         return None
+    lacking = {files.EXPERIMENT_FILE, files.ALPHABET_FILE, files.GIN_GIVEN_FILE, files.RUN_FILE}
+    lacking -= hashes.keys()
+    must(not lacking, f"the ledger has no hash of {', '.join(sorted(lacking))}")
     for name, stated in hashes.items():
-        path = run.path / Path(name).name
+        must(name == Path(name).name, f"{name!r} is not the name of a file")
+        path = run.path / name
         must(path.is_file(), f"{name} is missing")
         must(file_sha256(path) == stated, f"{name} was changed after the run wrote it")
     saved = files.read_object(run.path / files.EXPERIMENT_FILE, "Restore it from a copy.")
@@ -165,7 +288,7 @@ def _settings(run: Run) -> _Checked:
         ("seed", run.fact("seed"), saved["training"]["seed"]),
         ("batch size", run.fact("global_batch_size"), saved["pipeline"]["global_batch_size"]),
         ("targets", run.fact("targets"), saved["training"]["targets"]),
-        ("decoder", facts["decoder"], saved["decoder"]),
+        ("decoder", facts["decoder"], {n: saved["decoder"][n] for n in facts["decoder"]}),
         ("alphabet", facts["alphabet"], [alphabet["characters"], alphabet["separator"]]),
         ("rule", run.target_window, saved["training"]["target_window"]),
     ):
@@ -180,7 +303,8 @@ def _settings(run: Run) -> _Checked:
 def _checkpoints(run: Run) -> _Checked:
     hashes, at_hand = run.fact("checkpoints") or {}, 0
     for name, stated in hashes.items():
-        path = run.path / files.CHECKPOINTS_FOLDER / Path(name).name
+        must(name == Path(name).name, f"{name!r} is not the name of a file")
+        path = run.path / files.CHECKPOINTS_FOLDER / name
         if path.is_file():
             must(file_sha256(path) == stated, f"{name} was changed after the run ended")
             at_hand += 1
@@ -207,14 +331,19 @@ def shards_hash(folder: Path) -> str:
 
 
 def verify_study(folder: Path, shard_dir: Path | None = None) -> Iterator[Check]:
+    """Checks a study's plan, starts, runs, report and decision."""
+    plain = judged("files", partial(plain_files, folder))
+    yield plain
     checked: list[StudyCheck] = []
-    yield judged("plan", partial(_plan, folder, checked))
+    if plain.passed:
+        yield judged("plan", partial(_plan, folder, checked))
     for study in checked:
         plans = list(study.plans.values())
         plan = plan_of(plans[-1])
+        yield judged("times", partial(_times, folder, study))
         for (experiment, seed), run_dir in study.runs.items():
             name = f"{experiment} seed {seed}"
-            yield from verify_run(run_dir, name, shard_dir)
+            yield from _verify_run(run_dir, name, shard_dir)
             yield judged(f"{name}, as declared", partial(_as_declared, folder, study, run_dir))
         yield judged("report", partial(_report, plan, folder))
         if plans[-1]["until"]:
@@ -223,9 +352,92 @@ def verify_study(folder: Path, shard_dir: Path | None = None) -> Iterator[Check]
 
 def _plan(folder: Path, checked: list[StudyCheck]) -> _Checked:
     study = check_study(folder)
+    plan_of(list(study.plans.values())[-1])  # raises if it is no plan
     checked.append(study)
     must(not study.problems, study.sentence)
     return study.sentence
+
+
+_Clock = tuple[float, float]  # seconds of the wall clock and of the monotonic clock
+
+
+def _times(folder: Path, study: StudyCheck) -> _Checked:
+    """Compares ledgers' clocks with those of the study's list, which another process wrote."""
+    events, hashes = read_events(folder / STARTS_FILE), chain_of(folder / STARTS_FILE)
+    clocks = [_clocks_of(event) for event in events]
+    must(all(a[0] <= b[0] + 1 for a, b in pairwise(clocks)), f"the times of {STARTS_FILE} fall")
+    # For each process that ended by itself: how long it took, and the part after its last event.
+    endings: list[tuple[str, float, float]] = []
+    for (experiment, seed), run_dir in study.runs.items():
+        name, run = f"{experiment} seed {seed}", load_run(run_dir)
+        noted = [
+            (place, event["key"], event["value"])
+            for place, event in enumerate(events)
+            if event["key"] != "plan" and event["value"]["experiment"] == experiment
+            if event["value"]["seed"] == seed
+        ]
+        for session in run.timeline.sessions:
+            first, last = run.events[session.start], run.events[session.stop - 1]
+            begins = hashes.index(first["value"]["declared"]["start"])
+            later = [(place, key) for place, key, _ in noted if place > begins and key != "begun"]
+            # Without an end, the study was killed before it could note one.
+            ends = next(iter(later), (None, "start"))
+            stop = clocks[ends[0]] if ends[1] == "end" else None
+            _check_session(name, first, last, clocks[begins], stop)
+            if stop is not None and events[ends[0]]["value"]["exit_code"] == 0:
+                took_s = stop[1] - clocks[begins][1]
+                endings.append((name, took_s, stop[1] - _clocks_of(last)[1]))
+        for place, key, value in noted:
+            if key != "start" and value["ledger"] is not None:
+                _check_mark(name, run, key, value["ledger"]["bytes"], clocks[place])
+    usual_s = sorted(ending[2] for ending in endings)[len(endings) // 2] if endings else 0.0
+    for name, took_s, ending_s in endings:
+        allowed_s = usual_s + _ENDING[0] + _ENDING[1] * took_s
+        problem = f"{name} ended {ending_s:.1f} s before its process did, others {usual_s:.1f} s"
+        must(ending_s <= allowed_s, problem)
+    return f"{len(study.runs)} runs within the times of {STARTS_FILE}"
+
+
+def _clocks_of(event: dict[str, Any]) -> _Clock:
+    return _finite(event["time_ms"]) / 1000, _finite(event["metadata"]["mono_s"])
+
+
+def _check_session(
+    name: str, first: dict[str, Any], last: dict[str, Any], start: _Clock, stop: _Clock | None
+) -> None:
+    """Checks that a process began at the start that the list notes, and wrote until its end."""
+    age_s = _finite(first["metadata"].get("process_age_s", 0.0))
+    must(age_s >= 0, f"{name} has a process younger than 0 s")
+    for place, clock in enumerate(("wall", "monotonic")):
+        late_s = _clocks_of(first)[place] - age_s - start[place]
+        problem = f"{name} begins {late_s:.1f} s after its start in the study's list"
+        must(abs(late_s) <= _NOTED_S, f"{problem}, by the {clock} clock")
+        if stop is not None:
+            late_s = _clocks_of(last)[place] - stop[place]
+            problem = f"{name} goes on {late_s:.1f} s after its end in the study's list"
+            must(late_s <= _NOTED_S, f"{problem}, by the {clock} clock")
+
+
+def _check_mark(name: str, run: Run, key: str, size: int, noted: _Clock) -> None:
+    """Checks that the ledger had just reached a line when the study noted it in its list."""
+    place = _line_ends(run.path / files.EVENTS_FILE).get(size)
+    must(place is not None, f"{name}: the list names a line that the ledger lacks")
+    written_s = run.events[place]["metadata"]["mono_s"]
+    must(written_s <= noted[1] + _NOTED_S, f"{name}: a line is noted before it was written")
+    following = run.events[place + 1 : place + 2]
+    if key == "begun" and following and following[0]["key"] != "session_start":
+        next_s = following[0]["metadata"]["mono_s"]
+        problem = f"{name} had trained longer by its own clock than by the study's list"
+        must(next_s >= noted[1] - _NOTED_S, problem)
+
+
+def _line_ends(path: Path) -> dict[int, int]:
+    """Maps the length of the ledger after each line to the number of the event in that line."""
+    ends, size = {}, 0
+    for number, line in enumerate(files.read_bytes(path).split(b"\n")[:-1]):
+        size += len(line) + 1
+        ends[size] = number
+    return ends
 
 
 def _as_declared(folder: Path, study: StudyCheck, run_dir: Path) -> _Checked:
@@ -235,15 +447,16 @@ def _as_declared(folder: Path, study: StudyCheck, run_dir: Path) -> _Checked:
     # An experiment's only run moves to another folder when seeds are added.
     named = [r for p in study.plans.values() for r in p["runs"] if r["folder"] == place][-1]
     path = run_dir / files.GIN_GIVEN_FILE
-    lines = [statement.text for statement in read_gin([str(path)]).statements]
+    lines = [statement.text for statement in read_evidence(path).statements]
     lines += plan["experiments"][named["experiment"]]["environment"]
-    read_lines = path.read_text(encoding="utf-8").splitlines()
+    read_lines = files.read_text(path, "Restore it from a copy.").splitlines()
     without_effect = {line.partition(": ")[2] for line in read_lines if line.startswith(DROPPED)}
     planned = [s for s in named["statements"] if s.splitlines()[0] not in without_effect]
     must(lines == planned, f"{files.GIN_GIVEN_FILE} has other statements than the plan")
     trained, shards = plan["trained"][named["experiment"]], run.fact("shards")
     must(run.fact("targets") == trained["targets"], "the targets are not the plan's")
-    must(run.comparability["decoder"] == trained["decoder"], "the decoder is not the plan's")
+    decoder = run.comparability["decoder"]
+    must(decoder.items() <= trained["decoder"].items(), "the decoder is not the plan's")
     other = [split for split in shards if shards[split] != plan["data"].get(split)]
     must(not other, f"the run read other data than the plan names: {', '.join(other)}")
     for each in declared:
@@ -273,7 +486,7 @@ def _report(plan: Plan, folder: Path) -> _Checked:
 
 def _decision(plan: Plan, folder: Path) -> _Checked:
     text = decision_text(plan, decision(plan, folder))
-    stated = (folder / DECISION_FILE).read_text(encoding="utf-8").strip()
+    stated = files.read_text(folder / DECISION_FILE, "Restore it from a copy.").strip()
     must(stated == text, f"{DECISION_FILE} states: {stated} The runs give: {text}")
     return text
 

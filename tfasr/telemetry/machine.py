@@ -6,6 +6,7 @@ import platform
 import re
 import resource
 import subprocess
+import sys
 import time
 from importlib import metadata
 from pathlib import Path
@@ -40,7 +41,6 @@ def describe_processor(root: Path = ROOT) -> dict[str, Any]:
     complete = bool(blocks) and len(located) == len(blocks)
     cpus = root / "sys" / "devices" / "system" / "cpu"
     nodes = list((root / "sys" / "devices" / "system" / "node").glob("node[0-9]*"))
-    governors = {text(path) for path in cpus.glob("cpu[0-9]*/cpufreq/scaling_governor")}
     khz = text(cpus / "cpu0" / "cpufreq" / "cpuinfo_max_freq")
     return {
         "model": first.get("model name") or platform.processor() or None,
@@ -50,9 +50,15 @@ def describe_processor(root: Path = ROOT) -> dict[str, Any]:
         "instructions": [name for flag, name in _INSTRUCTIONS.items() if flag in flags],
         "virtual": "hypervisor" in flags if flags else None,
         "numa_nodes": len(nodes) or None,
-        "governors": sorted(governors - {""}),
+        "governors": _governors(root),
         "max_mhz": int(khz) // 1000 if khz.isdigit() else None,
     }
+
+
+def _governors(root: Path) -> list[str]:
+    cpus = root / "sys" / "devices" / "system" / "cpu"
+    governors = {text(path) for path in cpus.glob("cpu[0-9]*/cpufreq/scaling_governor")}
+    return sorted(governors - {""})
 
 
 def text(path: Path) -> str:
@@ -96,6 +102,42 @@ def describe_host(root: Path = ROOT) -> dict[str, Any]:
         "operating_system": name[1] if name else platform.platform(),
         "kernel": f"{platform.system()} {platform.release()}",
         "container": _container(root),
+    }
+
+
+# Variables that change how fast TensorFlow, its libraries and Python compute.
+_OF_SPEED = re.compile(
+    r"(TF|XLA|OMP|KMP|GOMP|MKL|OPENBLAS|BLIS|NUMEXPR|DNNL|ONEDNN|TFASR|CUDA|NVIDIA|NCCL|MALLOC)_\w+"
+    r"|LD_PRELOAD|GLIBC_TUNABLES|PYTHON(OPTIMIZE|MALLOC|HASHSEED|DEVMODE)"
+)
+_NOT_OF_SPEED = ("TFASR_DECLARED", "TF_CONFIG")
+
+
+def conditions(root: Path = ROOT) -> dict[str, Any]:
+    """Returns what decides how fast this process computes, besides its code and the machine.
+
+    ``environment`` has the variables that set threads, kernels and memory; ``threads`` those that
+    TensorFlow was told to use (0: as many as there are processors), None before it is imported;
+    ``load`` is the machine's average over the last minute.
+    """
+    named = {name: value for name, value in os.environ.items() if _OF_SPEED.fullmatch(name)}
+    affinity = getattr(os, "sched_getaffinity", None)
+    tensorflow = sys.modules.get("tensorflow")
+    threads = None
+    if tensorflow is not None:
+        threading = tensorflow.config.threading
+        threads = {
+            "intra_op": threading.get_intra_op_parallelism_threads(),
+            "inter_op": threading.get_inter_op_parallelism_threads(),
+        }
+    return {
+        "environment": {n: v for n, v in sorted(named.items()) if n not in _NOT_OF_SPEED},
+        "affinity": sorted(affinity(0)) if affinity else None,
+        "governors": _governors(root),
+        "threads": threads,
+        "nice": os.nice(0),
+        "cpu_limit": None if math.isinf(quota(root)) else quota(root),
+        "load": round(os.getloadavg()[0], 2),
     }
 
 

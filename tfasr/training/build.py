@@ -1,5 +1,6 @@
 """Checks a run's splits and settings, and builds its strategy and model."""
 
+import dataclasses
 import inspect
 import json
 import math
@@ -24,7 +25,7 @@ from tfasr.models.model import (
     model_name,
     output_frames,
 )
-from tfasr.models.recurrent import add_to_blank_bias, zero_output_layer
+from tfasr.models.recurrent import zero_output_layer
 from tfasr.telemetry.machine import available_bytes
 from tfasr.training.ctc import CtcModel
 from tfasr.training.experiment import Experiment, TrainingConfig
@@ -187,10 +188,24 @@ def _check_paths(name: str, split: ShardedSplit, model: RecogniserConfig) -> Non
         )
 
 
-def make_strategy(num_replicas: int) -> tf.distribute.Strategy:
-    """Returns a strategy for one device or several mirrored ones; UsageError if too few exist."""
-    if num_replicas == 1:
-        return tf.distribute.get_strategy()
+def on_devices(experiment: Experiment, num_replicas: int = 0) -> Experiment:
+    """Returns the experiment with a number of replicas in place of ``num_replicas = 0``.
+
+    That is the number passed, or else one replica per GPU, or one for all processors together.
+    """
+    if experiment.training.num_replicas:
+        return experiment
+    num_replicas = num_replicas or len(tf.config.list_logical_devices("GPU")) or 1
+    training = dataclasses.replace(experiment.training, num_replicas=num_replicas)
+    return dataclasses.replace(experiment, training=training)
+
+
+def make_strategy(num_replicas: int) -> tf.distribute.MirroredStrategy:
+    """Returns a strategy that mirrors weights on GPUs or, on a machine without, on processors.
+
+    One device has it too, so that training takes the same path everywhere; its cost per step is in
+    docs/training_step.md. Raises UsageError if there are too few devices.
+    """
     devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
     if len(devices) < num_replicas:
         raise UsageError(
@@ -211,9 +226,9 @@ def build_model(
     """Builds a model, if ``compiled`` with a built optimizer, in the current strategy's scope.
 
     ``begin`` may change the recogniser's initial weights. Raises UsageError if the model breaks the
-    rules of `tfasr.models.build`, lacks ``output_layer()`` for ``initial_blank_bias`` or
-    ``zero_output_layer`` or, compiled, has no middle layer for ``intermediate_loss_weight`` or no
-    layer that ``freeze`` or ``learning_rates`` name.
+    rules of `tfasr.models.build`, lacks ``output_layer()`` for ``zero_output_layer`` or, compiled,
+    has no middle layer for ``intermediate_loss_weight`` or no layer that ``freeze`` or
+    ``learning_rates`` name.
     """
     training = experiment.training
     check_weights(experiment, alphabet)
@@ -223,8 +238,6 @@ def build_model(
     def change_last(model: keras.Model) -> None:
         if training.zero_output_layer:
             zero_output_layer(model)
-        if training.initial_blank_bias:
-            add_to_blank_bias(model, training.initial_blank_bias)
 
     # Rejects a model without output_layer() before its weights are made, which takes longer.
     options["check"] = lambda model: hasattr(model, "output_layer") or change_last(model)
@@ -247,10 +260,6 @@ def build_model(
         optimizer.build(model.trainable_variables)
         model.compile(optimizer=optimizer, loss=None, auto_scale_loss=False, jit_compile=False)
         model.groups = LayerGroups(model, training)
-        if training.outer_optimizer == "nesterov":
-            values = training.outer_learning_rate, training.outer_momentum
-            model.outer_optimizer = keras.optimizers.SGD(*values, nesterov=True)
-            model.outer_optimizer.build(model.trainable_variables)
     return model
 
 
@@ -282,7 +291,7 @@ def evaluated_part(experiment: Experiment, splits: Mapping[str, ShardedSplit]) -
 
 def check_batch_size(experiment: Experiment) -> None:
     """Raises UsageError unless the replicas can share every epoch's batches equally."""
-    pipeline, replicas = experiment.pipeline, experiment.training.num_replicas
+    pipeline, replicas = experiment.pipeline, experiment.training.replicas
     for size in pipeline.batch_sizes:
         if size % replicas:
             where = "PipelineConfig.global_batch_size"

@@ -21,6 +21,7 @@ from tfasr.kit.files import (
     CHECKPOINTS_FOLDER,
     PARTIAL_SUFFIX,
     make_folder,
+    opened,
     sync_folder,
     whole_file,
     write_whole,
@@ -53,12 +54,6 @@ class TrainingState:
         scored = [scores["epoch"] for scores in self.history[-1:] if "epoch" in scores]
         return (self.evaluating or scored or [None])[-1]
 
-    def to_json(self) -> dict[str, Any]:
-        values = dataclasses.asdict(self)
-        if not self.evaluating:  # as in files of an older tfasr, which lack this field
-            del values["evaluating"]
-        return values
-
 
 def state_variables(model: keras.Model) -> dict[str, keras.Variable]:
     """Returns all state of a model and its optimizer, with random states, by unique name.
@@ -66,9 +61,8 @@ def state_variables(model: keras.Model) -> dict[str, keras.Variable]:
     A name is the variable's number and the last part of Keras's path. The rest of the path is left
     out, as it depends on how many layers the process has made.
     """
-    names = ("optimizer", "outer_optimizer")
-    optimizers = filter(None, (getattr(model, name, None) for name in names))
-    return _named([*model.variables, *(v for optimizer in optimizers for v in optimizer.variables)])
+    optimizer = getattr(model, "optimizer", None)
+    return _named([*model.variables, *(optimizer.variables if optimizer else [])])
 
 
 def model_variables(model: keras.Model) -> dict[str, keras.Variable]:
@@ -125,7 +119,7 @@ def save_checkpoint(
             "are kept. Lower the learning rate or clip gradients (clipnorm)."
         )
     arrays |= {f"{_AVERAGED}{name}": value for name, value in for_use.items()}
-    arrays[_STATE] = np.asarray(json.dumps(state.to_json()))
+    arrays[_STATE] = np.asarray(json.dumps(dataclasses.asdict(state)))
     if ledger is not None:
         arrays[_LEDGER] = np.asarray(json.dumps(ledger))
     with whole_file(path) as file:
@@ -200,12 +194,13 @@ def _covered(path: Path, run_dir: Path) -> bool:
 def damage(path: Path) -> str | None:
     """Returns why a checkpoint can't be read, or None if it can."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with opened(path, None) as file, zipfile.ZipFile(file) as archive:
+            _check_uncompressed(archive, path)
             damaged = archive.testzip()
         if damaged is not None:
             return f"{damaged} is damaged"
         read_state(path)
-    except (*_UNREADABLE, UsageError) as error:
+    except (*_UNREADABLE, UsageError, NotImplementedError) as error:
         return str(error)
     return None
 
@@ -234,16 +229,38 @@ def _opened(path: Path) -> Iterator[Mapping[str, np.ndarray]]:
     """Opens a checkpoint; whatever is wrong with it becomes a UsageError, also in the block."""
     try:
         # NumPy would leave the file of a damaged archive open.
-        with path.open("rb") as file, np.load(file) as arrays:
+        with opened(path, None) as file, np.load(file) as arrays:
+            _check_uncompressed(arrays.zip, path)
             yield arrays
     except UsageError:
         raise
     # "with" raises a TypeError for a single array, a .npy file.
-    except (*_UNREADABLE, ValueError, KeyError, TypeError) as error:
+    except (*_UNREADABLE, ValueError, KeyError, TypeError, MemoryError, AttributeError) as error:
         raise UsageError(
             f"A checkpoint must be a .npz file that tfasr train wrote. {path} isn't one, or is "
             f'damaged: {error}. Name another one with --checkpoint, such as "last" or "best".'
         ) from None
+
+
+def _check_uncompressed(archive: zipfile.ZipFile, path: Path) -> None:
+    """Raises UsageError if arrays would take up more memory than the file has bytes."""
+    claimed = sum(entry.file_size for entry in archive.infolist())
+    if claimed > path.stat().st_size:
+        raise UsageError(
+            f"A checkpoint must hold its arrays uncompressed, as tfasr writes them. {path} has "
+            f"{path.stat().st_size} bytes, and its arrays {claimed}."
+        )
+
+
+def _shape_and_kind(archive: zipfile.ZipFile, name: str) -> tuple[tuple[int, ...], str]:
+    """Returns an array's shape and the kind of its numbers, "f" for floats, without reading it."""
+    with archive.open(f"{name}.npy") as file:
+        version = np.lib.format.read_magic(file)
+        if version == (1, 0):
+            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+        else:
+            shape, _, dtype = np.lib.format.read_array_header_2_0(file)
+    return shape, dtype.kind
 
 
 def _state_in(arrays: Mapping[str, np.ndarray], path: Path) -> TrainingState:
@@ -268,17 +285,24 @@ def restore_for_use(path: Path, model: keras.Model) -> TrainingState:
 
 def restore(path: Path, model: keras.Model, *, for_use: bool = False) -> TrainingState:
     """Restores all variables of a model, and its optimizer if compiled; returns the saved state."""
-    with _opened(path) as saved:
-        arrays = {name: saved[name] for name in saved.files}
-    names = [name for name in arrays if name.startswith(_AVERAGED)]
-    averaged = {name.removeprefix(_AVERAGED): arrays.pop(name) for name in names}
     variables = model_variables(model) if for_use else state_variables(model)
-    arrays |= averaged if for_use else {}
-    unknown = [
-        f"{name} {tuple(variable.shape)}"
-        for name, variable in variables.items()
-        if name not in arrays or arrays[name].shape != tuple(variable.shape)
-    ]
+    arrays: dict[str, np.ndarray] = {}
+    unknown = []
+    with _opened(path) as saved:
+        state = _state_in(saved, path)
+        for name, variable in variables.items():
+            averaged = f"{_AVERAGED}{name}"
+            source = averaged if for_use and averaged in saved else name
+            wanted = tuple(variable.shape)
+            if source not in saved or _shape_and_kind(saved.zip, source)[0] != wanted:
+                unknown.append(f"{name} {wanted}")
+                continue
+            arrays[name] = saved[source]
+            if arrays[name].dtype.kind not in "fiub":
+                raise UsageError(
+                    f"A checkpoint must hold real numbers. {path} has {arrays[name].dtype} in "
+                    f"{name!r}."
+                )
     if unknown:
         raise UsageError(
             f"A checkpoint must hold the model's variables. {path} lacks {unknown[:3]} and "
@@ -289,4 +313,4 @@ def restore(path: Path, model: keras.Model, *, for_use: bool = False) -> Trainin
         log.warning("%s holds weights that are not finite (%s): scores mean nothing.", path, bad[0])
     for name, variable in variables.items():
         variable.assign(arrays[name])
-    return _state_in(arrays, path)
+    return state

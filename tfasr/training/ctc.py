@@ -182,7 +182,6 @@ class CtcModel(keras.Model):
         self.intermediate_loss_weight = intermediate_loss_weight
         self.consistency_weight = consistency_weight
         self._middle_labels = middle_labels
-        self.outer_optimizer: keras.optimizers.Optimizer | None = None  # of local rounds
         self._step: Callable | None = None
         self.built = True
 
@@ -279,7 +278,9 @@ class CtcModel(keras.Model):
             weight = 1.0 / tf.cast(tf.shape(batch["feature_lengths"])[0], tf.float32)
             return weighted(batch, weight)
         shapes = [variable.shape for variable in self.trainable_variables]
-        return accumulate(batch, self.accumulation_steps, weighted, shapes, unroll=replicas > 1)
+        mirrored = isinstance(self.distribute_strategy, tf.distribute.MirroredStrategy)
+        unroll = mirrored or replicas > 1
+        return accumulate(batch, self.accumulation_steps, weighted, shapes, unroll=unroll)
 
     def train_step(self, batch: Batch) -> dict[str, tf.Tensor]:
         losses, gradients = self.loss_gradients(batch)

@@ -8,7 +8,7 @@ import psutil
 
 from tfasr.data.batches import Reading
 from tfasr.models.model import model_name
-from tfasr.training.build import build_model, make_strategy
+from tfasr.training.build import build_model, make_strategy, on_devices
 from tfasr.training.checkpoint import TrainingState
 from tfasr.training.experiment import Experiment
 from tfasr.training.layer_groups import named_layers
@@ -35,9 +35,10 @@ def dry_run(
     batch does not fit into memory (unless ``memory_probe`` is False).
     """
     leave_to_evaluation(experiment.training.evaluation_devices)
+    experiment = on_devices(experiment)
     run = open_run(experiment, shard_dir, Path(), Team(), lexicon)
     source, alphabet = run.sources["train"], run.alphabet
-    strategy = make_strategy(experiment.training.num_replicas)
+    strategy = make_strategy(experiment.training.replicas)
     begin = first_weights(run)
     with strategy.scope():
         model = build_model(experiment, alphabet, compiled=True, begin=begin)

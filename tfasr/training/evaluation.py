@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -55,19 +56,35 @@ class EvaluationResult:
         """
         second = self.second
         others = second.hypotheses if second else [None] * len(self.hypotheses)
-        make_folder(path.parent)
-        with whole_file(path) as file:
-            rows = zip(self.utterances, self.hypotheses, others, strict=True)
-            for utterance, hypothesis, other in rows:
-                line = {
-                    "id": utterance.id,
-                    "reference": utterance.text,
-                    "hypothesis": hypothesis.text,
-                    "score": round(hypothesis.score, 4),
-                    "speaker": utterance.speaker,
-                    **({second.name: other.text} if second else {}),
-                }
-                file.write((json.dumps(line, ensure_ascii=False) + "\n").encode())
+        lines = []
+        for utterance, hypothesis, other in zip(
+            self.utterances, self.hypotheses, others, strict=True
+        ):
+            line = hypothesis_line(utterance.id, utterance.text, hypothesis, utterance.speaker)
+            if second:
+                line[second.name] = other.text
+            lines.append(line)
+        write_lines(path, lines)
+
+
+def hypothesis_line(
+    utterance_id: str, reference: str, hypothesis: Hypothesis, speaker: str = ""
+) -> dict[str, Any]:
+    return {
+        "id": utterance_id,
+        "reference": reference,
+        "hypothesis": hypothesis.text,
+        "score": round(hypothesis.score, 4),
+        "speaker": speaker,
+    }
+
+
+def write_lines(path: Path, lines: Iterable[dict[str, Any]]) -> None:
+    """Writes an evaluation's hypotheses, one JSON object per line."""
+    make_folder(path.parent)
+    with whole_file(path) as file:
+        for line in lines:
+            file.write((json.dumps(line, ensure_ascii=False) + "\n").encode())
 
 
 @dataclass(frozen=True)
@@ -109,12 +126,40 @@ class PendingEvaluation:
         return self._result
 
 
+def on_all_devices(strategy: tf.distribute.Strategy, forward: Callable) -> Callable:
+    """Returns a function that computes ``forward`` of a batch on all devices of this process.
+
+    ``forward`` maps tensors whose first axis is the batch to tensors ``(batch, ...)``. Each device
+    takes equally many rows; the last ones compute the batch's last row again if need be.
+    """
+    devices = strategy.num_replicas_in_sync
+    if devices == 1 or not isinstance(strategy, tf.distribute.MirroredStrategy):
+        return forward
+
+    def on_devices(batch: Any) -> Any:
+        rows = tf.shape(tf.nest.flatten(batch)[0])[0]
+        share = -(-rows // devices)
+
+        def of_replica() -> Any:
+            number = tf.distribute.get_replica_context().replica_id_in_sync_group
+            own = tf.minimum(number * share + tf.range(share), rows - 1)
+            return forward(tf.nest.map_structure(lambda value: tf.gather(value, own), batch))
+
+        def joined(value: Any) -> tf.Tensor:
+            return tf.concat(strategy.experimental_local_results(value), axis=0)[:rows]
+
+        return tf.nest.map_structure(joined, strategy.run(of_replica))
+
+    return on_devices
+
+
 class Evaluator:
     """Evaluates a model on one split, as often as asked, decoding in a thread.
 
-    ``second`` is the name of a second decoder, and the decoder. Each of the ``workers`` evaluates
-    different shards, and all get the whole result. ``middle`` gives decoders the middle layer's
-    log-probabilities too, which `MiddleRescoring` needs.
+    All devices of the model's strategy share each batch. ``second`` is the name of a second
+    decoder, and the decoder. Each of the ``workers`` evaluates different shards, and all get the
+    whole result. ``middle`` gives decoders the middle layer's log-probabilities too, which
+    `MiddleRescoring` needs.
     """
 
     def __init__(
@@ -135,13 +180,16 @@ class Evaluator:
         self._kept: list[Batch] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="decoder")
 
-        @tf.function(input_signature=[self._batches.element_spec], autograph=False)
-        def forward(batch):
+        def forward(batch: Batch) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             losses, *logits = model.utterance_losses(batch, training=False, middle=middle)
             lengths = model.output_lengths(batch["feature_lengths"])
             return tf.concat([tf.nn.log_softmax(x) for x in logits], axis=-1), lengths, losses
 
-        self._forward = forward
+        self._forward = tf.function(
+            on_all_devices(model.distribute_strategy, forward),
+            input_signature=[self._batches.element_spec],
+            autograph=False,
+        )
 
     @property
     def traces(self) -> int:

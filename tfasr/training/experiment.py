@@ -28,15 +28,9 @@ from tfasr.kit.config import (
 from tfasr.kit.files import ALPHABET_FILE, EXPERIMENT_FILE, read_object, write_whole
 from tfasr.models.model import MODELS, ModelConfig, RecogniserConfig, model_from_json, model_source
 from tfasr.models.recurrent import AcousticModelConfig
+from tfasr.training.decisions import Decides, settings_that_decide
+from tfasr.tta.policies import WINDOW
 
-# An older tfasr's behaviour, as values of settings that its ``experiment.json`` doesn't have.
-BEFORE = {
-    # Keras's momentum, 0.99 a step; evaluation of the last step's weights, never of averages.
-    "training": {"batch_norm_window_utterances": 0, "evaluate_averaged": False},
-    "augmentation": {"frequency_masks_over": "all_features"},
-}
-
-_GRID = {"evaluations_per_epoch": 1, "evaluation_utterances": 0}
 _DEVICE = re.compile(r"(cpu|gpu):\d{1,5}")
 _MOST = 2**31 - 1  # epochs, steps and the like
 
@@ -53,8 +47,9 @@ class TrainingConfig:
     Attributes:
         epochs: the largest number of epochs.
         seed: of initial weights, dropout, the order of batches and augmentation.
-        num_replicas: devices of this process that share each batch; 1 in a cluster, where each
-            device has a process of its own.
+        num_replicas: devices of this machine that share each batch under Keras's and TensorFlow's
+            MirroredStrategy. 0 takes all GPUs, or the processors as one device. In a cluster,
+            where each device has a process of its own, it must be 0 or 1.
         optimizer: a function that makes the Keras optimizer; called in the strategy's scope.
         precision: Keras's dtype policy of the layers, one of `tfasr.kit.config.trained`;
             "mixed_float16" scales the loss.
@@ -65,9 +60,6 @@ class TrainingConfig:
             does not learn, such as ``(("lstm_*", 2),)``. A name may have the wildcards * and ?.
         learning_rates: pairs of a layer's name and a factor that multiplies the optimizer's
             learning rate for it. If several pairs match a layer, the last one counts.
-        initial_blank_bias: added to the bias of the CTC blank in the last layer before the first
-            step; below 0 the network begins with fewer blanks. The model's ``output_layer()``
-            returns that layer, see `tfasr.models.model`.
         zero_output_layer: whether the last layer's kernel begins at 0, so that no frame prefers a
             class before the first step. Fewer runs then stay for epochs on the plateau of high loss
             that CTC begins with (docs/recipes.md).
@@ -104,20 +96,9 @@ class TrainingConfig:
             gradients in every step. "local": each takes ``exchange_every_steps`` steps on its
             share of the batches by itself, then all continue from the mean of their weights.
             "asynchronous": each worker's change is added when it arrives; a worker waits for the
-            slowest only if it is ``most_staleness`` rounds ahead. "local" with rounds of one step
-            and the outer optimizer "average" trains like "synchronous". One process ignores this.
+            slowest only if it is more than one round ahead. "local" with rounds of one step
+            trains like "synchronous". One process ignores this.
         exchange_every_steps: steps of a round; a checkpoint or the end of an epoch shortens it.
-        local_from_epoch: before this epoch, local rounds have one step (post-local SGD).
-        outer_optimizer: how the mean change of the weights in a local round is applied: "average"
-            as it is, "nesterov" as a gradient for SGD with Nesterov momentum.
-        outer_learning_rate: of "nesterov"; by default DiLoCo's.
-        outer_momentum: of "nesterov"; by default DiLoCo's.
-        most_staleness: how many rounds a worker may be ahead of the slowest one. While it trains a
-            round, each other worker adds at most 2 * most_staleness + 1 changes to the weights.
-        worker_timeout_s: how long the others wait for a worker before they go on without it, until
-            it answers again.
-        share_by_speed: whether a worker's share of the batches in "local" and "asynchronous"
-            follows its speed in its last round, instead of being the same for all.
         evaluate_averaged: whether evaluations, and inference with the trained model, use averaged
             weights if the optimizer keeps them: with Keras's ``use_ema``, and with
             ScheduleFreeAdamW. Training continues with its own weights.
@@ -126,11 +107,11 @@ class TrainingConfig:
             ones at every checkpoint until augmentation's masks begin or the batch size changes. 0
             uses the statistics of training.
         sentences_every_steps: steps between prints of example sentences; 0 for none.
-        num_sentences: how many sentences are printed each time.
         checkpoint_every_steps: steps between checkpoints; every epoch ends with one too.
         keep_checkpoints: how many checkpoints are kept, in addition to the best.
         targets: pairs of metric ("cer", "cer_reference" or "wer") and fraction to reach.
-        target_window: how many epochs' median must meet a target.
+        target_window: how many epochs' median must meet a target; 1 is the first evaluation that
+            meets it.
         evaluations_per_epoch: how many evaluations an epoch has, at equal distances in utterances;
             the last one is at the epoch's end, and 1 evaluates only there. Each evaluation saves a
             checkpoint first. A median of ``target_window`` epochs is then over all evaluations of
@@ -140,7 +121,7 @@ class TrainingConfig:
         overlap_evaluation: whether training goes on while an epoch's hypotheses are decoded.
         evaluation_placement: where an epoch is evaluated. "shared": by the model that is trained.
             "swapped": by another model, loaded from the epoch's checkpoint, for which the training
-            model leaves the device, as in the paper. "beside": by another process, while training
+            model leaves its devices, as in the paper. "beside": by another process, while training
             goes on. Scores and weights are the same for all three.
         evaluation_devices: the other process's devices for "beside", such as ("cpu:3",) or
             ("gpu:1",); training leaves such a GPU alone. By default all processors, and no GPU.
@@ -158,19 +139,17 @@ class TrainingConfig:
     epochs), section 5.1 (targets, end); J. Lee and S. Watanabe, Intermediate Loss
     Regularization for CTC-based Speech Recognition, ICASSP 2021; Z. Yao et al., CR-CTC:
     Consistency regularization on CTC, ICLR 2025, section 3.2. S. Stich, Local SGD Converges
-    Fast and Communicates Little, ICLR 2019; T. Lin et al., Don't Use Large Mini-Batches, Use Local
-    SGD, ICLR 2020 (post-local); A. Douillard et al., DiLoCo, 2023 (Nesterov, 0.7, 0.9).
+    Fast and Communicates Little, ICLR 2019.
     """
 
     epochs: int = 30
     seed: int = 1
-    num_replicas: int = 1
+    num_replicas: int = 0
     optimizer: Callable = zeiler_adadelta
     precision: str = "float32"
     start_from: str = ""
     freeze: tuple[tuple[str, int], ...] = ()
     learning_rates: tuple[tuple[str, float], ...] = ()
-    initial_blank_bias: float = 0.0
     zero_output_layer: bool = False
     intermediate_loss_weight: float = 0.0
     intermediate_labels: Literal["same", "characters"] = "same"
@@ -181,30 +160,27 @@ class TrainingConfig:
     gradient_exchange: Literal["float32", "bfloat16"] = "float32"
     exchange: Literal["synchronous", "local", "asynchronous"] = "synchronous"
     exchange_every_steps: int = 16
-    local_from_epoch: int = 1
-    outer_optimizer: Literal["average", "nesterov"] = "average"
-    outer_learning_rate: float = 0.7
-    outer_momentum: float = 0.9
-    most_staleness: int = 1
-    worker_timeout_s: float = 60.0
-    share_by_speed: bool = False
     evaluate_averaged: bool = True
     averaged_statistics_utterances: int = 128
     sentences_every_steps: int = 50
-    num_sentences: int = 3
     checkpoint_every_steps: int = 250
     keep_checkpoints: int = 2
     targets: tuple[tuple[Literal["cer", "cer_reference", "wer"], float], ...] = ()
-    target_window: int = 3
+    target_window: int = WINDOW
     evaluations_per_epoch: int = 1
     evaluation_utterances: int = 0
     overlap_evaluation: bool = False
-    evaluation_placement: Literal["shared", "swapped", "beside"] = "shared"
+    evaluation_placement: Literal["swapped", "shared", "beside"] = "swapped"
     evaluation_devices: tuple[str, ...] = ()
     second_decoder: str = ""
     stop_at_targets: bool = False
     stop_after_hours: float = 0.0
     give_up_after_hours: float = 0.0
+
+    @property
+    def replicas(self) -> int:
+        """``num_replicas``, and 1 before `tfasr.training.build.on_devices` has replaced a 0."""
+        return max(self.num_replicas, 1)
 
     @property
     def views(self) -> int:
@@ -213,12 +189,13 @@ class TrainingConfig:
 
     def check(self) -> None:
         require_precision(self, "precision", trained())
-        at_least_1 = "epochs num_replicas checkpoint_every_steps keep_checkpoints target_window"
-        of_rounds = ("exchange_every_steps", "local_from_epoch", "most_staleness")
-        for name in (*at_least_1.split(), "gradient_accumulation_steps", *of_rounds):
+        at_least_1 = "epochs checkpoint_every_steps keep_checkpoints target_window"
+        more = ("gradient_accumulation_steps", "exchange_every_steps")
+        for name in (*at_least_1.split(), *more):
             require_within(self, 1, **{name: _MOST})
         require_within(self, 1, evaluations_per_epoch=1000)
-        at_least_0 = "seed sentences_every_steps num_sentences batch_norm_window_utterances"
+        require_within(self, 0, num_replicas=_MOST)
+        at_least_0 = "seed sentences_every_steps batch_norm_window_utterances"
         more = ("averaged_statistics_utterances", "evaluation_utterances")
         for name in (*at_least_0.split(), *more):
             require(getattr(self, name) >= 0, self, name, "at least 0")
@@ -232,15 +209,6 @@ class TrainingConfig:
         )
         rates = all(0 < factor < math.inf for _, factor in self.learning_rates)
         require(rates, self, "learning_rates", "pairs of a layer's name and a factor above 0")
-        require(0 <= self.outer_momentum < 1, self, "outer_momentum", "in 0..1, below 1")
-        for name in ("outer_learning_rate", "worker_timeout_s"):
-            require(0 < getattr(self, name) < math.inf, self, name, "above 0, and finite")
-        local = self.exchange == "local"
-        only = 'left alone unless exchange is "local"'
-        require(local or self.outer_optimizer == "average", self, "outer_optimizer", only)
-        require(local or self.local_from_epoch == 1, self, "local_from_epoch", only)
-        finite = math.isfinite(self.initial_blank_bias)
-        require(finite, self, "initial_blank_bias", "a finite number")
         within = 0 <= self.intermediate_loss_weight < 1
         require(within, self, "intermediate_loss_weight", "in 0..1, below 1")
         weighted = self.intermediate_loss_weight > 0 or self.intermediate_labels == "same"
@@ -267,11 +235,9 @@ class TrainingConfig:
     @property
     def in_rounds(self) -> bool:
         """Whether a cluster's workers take steps by themselves between exchanges."""
-        averaged_steps = self.exchange_every_steps == 1 and self.outer_optimizer == "average"
-        return self.exchange != "synchronous" and not (self.exchange == "local" and averaged_steps)
-
-    def steps_of_round(self, epoch: int) -> int:
-        return self.exchange_every_steps if epoch >= self.local_from_epoch else 1
+        if self.exchange == "local":
+            return self.exchange_every_steps > 1
+        return self.exchange == "asynchronous"
 
 
 def default_model() -> RecogniserConfig:
@@ -280,7 +246,11 @@ def default_model() -> RecogniserConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """All configs of a run; the defaults are the paper's model and features."""
+    """All configs of a run. The defaults are the paper's recipe.
+
+    That is its features, its model, AdaDelta at a rate of 1, and a word beam search with 256 beams
+    in a model that is swapped in after every epoch.
+    """
 
     features: FeatureConfig = field(default_factory=FeatureConfig)  # what a frame holds
     pipeline: PipelineConfig = field(default_factory=PipelineConfig)  # how batches are made
@@ -296,26 +266,13 @@ class Experiment:
 
     @property
     def evaluated_utterances(self) -> int:
-        """Utterances of an evaluation batch: twice those that a device trains on at a time.
+        """Utterances that a device evaluates at a time: twice those that it trains on at a time.
 
         Larger batches are faster, and fit: without gradients, a step keeps less of each utterance.
         """
         training = self.training
-        parts = training.num_replicas * training.gradient_accumulation_steps
+        parts = training.replicas * training.gradient_accumulation_steps
         return 2 * -(-max(self.pipeline.batch_sizes) // parts)
-
-    def continued(self, run_dir: Path) -> "Experiment":
-        """Returns these configs, with the old behaviour for settings that the saved run lacks."""
-        path = run_dir / EXPERIMENT_FILE
-        if not path.is_file():
-            return self
-        saved = read_object(path, "Without it a run cannot be resumed: begin a new one.")
-        changed = {}
-        for group, values in BEFORE.items():
-            recorded = saved.get(group) if isinstance(saved.get(group), dict) else {}
-            missing = {name: value for name, value in values.items() if name not in recorded}
-            changed[group] = dataclasses.replace(getattr(self, group), **missing)
-        return dataclasses.replace(self, **changed)
 
     def to_json(self) -> dict:
         """Returns the configs as JSON, with the optimizer's settings and the model's name."""
@@ -326,11 +283,7 @@ class Experiment:
         return content
 
     def save(self, run_dir: Path, alphabet: Alphabet) -> None:
-        content = self.to_json()
-        for name, default in _GRID.items():  # defaults are left out, as in an older tfasr's files
-            if content["training"][name] == default:
-                del content["training"][name]
-        write_whole(run_dir / EXPERIMENT_FILE, json.dumps(content, indent=1) + "\n")
+        write_whole(run_dir / EXPERIMENT_FILE, json.dumps(self.to_json(), indent=1) + "\n")
         alphabet.save(run_dir / ALPHABET_FILE)
 
     @classmethod
@@ -352,63 +305,72 @@ class Experiment:
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise UsageError(f"{path} must hold a run's configs: {error}. {remedy}") from None
 
-    @staticmethod
-    def completed(content: dict) -> dict:
-        """Adds the settings that an older tfasr did not know to its saved `to_json`."""
-        defaults = Experiment().to_json()
-        name = content.get("recogniser", defaults["recogniser"]).get("name")
-        if name in MODELS:
-            fields = dataclasses.fields(MODELS[name])
-            of_model = {f.name: f.default for f in fields if f.default is not dataclasses.MISSING}
-            defaults["model"] = json.loads(json.dumps(of_model))
-        return {
-            group: {**values, **BEFORE.get(group, {}), **content.get(group, {})}
-            for group, values in defaults.items()
-        }
-
     @classmethod
     def from_json(cls, content: dict) -> "Experiment":
         """Reads what `to_json` returned; the optimizer stays the default."""
-        content = {name: {**BEFORE.get(name, {}), **group} for name, group in content.items()}
-        content["training"].pop("optimizer")
-        # tfasr 0.1.0 had only one model and did not write its name.
-        model = model_from_json(content.pop("recogniser", None), content.pop("model"))
+        content = {name: dict(group) for name, group in content.items()}
+        del content["training"]["optimizer"]
+        model = model_from_json(content.pop("recogniser"), content.pop("model"))
         classes = {f.name: f.default_factory for f in dataclasses.fields(cls)}
         configs = {name: classes[name](**values) for name, values in content.items()}
         return cls(model=model, **configs)
 
 
-CLOSED = "closed: the paper's model and optimizer"
+CLOSED = "closed: the paper's features, model and optimizer"
+
+
+def paper_recipe() -> Experiment:
+    """Returns the recipe of the closed division, with the paper's values.
+
+    Where the paper states no value (the features' normalisation and the edges of the mel filters),
+    it is tfasr's default.
+
+    Source: the paper (arXiv 2003.12366), sections 2.1, 2.2.5, 4.4.1 and 4.4.3.
+    """
+    return Experiment(
+        features=FeatureConfig(spectrum="magnitude"),
+        pipeline=PipelineConfig(padding="fixed"),
+        model=AcousticModelConfig(),
+        training=TrainingConfig(optimizer=zeiler_adadelta),
+    )
+
+
+def open_settings(experiment: Experiment) -> list[str]:
+    """Names the settings in which an experiment differs from the closed division's recipe."""
+    paper = paper_recipe()
+    different = []
+    for group in dataclasses.fields(Experiment):
+        ours, theirs = (_recipe(getattr(one, group.name)) for one in (experiment, paper))
+        different += [
+            f"{group.name}.{name}"
+            for name in {**theirs, **ours}
+            if ours.get(name, _ABSENT) != theirs.get(name, _ABSENT)
+        ]
+    return different
 
 
 def is_closed(experiment: Experiment) -> bool:
     """Whether the paper's recipe is trained, so that only the machines make times differ.
 
-    That is the paper's model with its dropout, random initial weights and order of data, AdaDelta
-    as published without a schedule, and audio that is not augmented. Batch size, readers, buffer
-    and devices are free, as they differ between the paper's systems. Beam width and targets are
-    free, as they differ between its two studies. Precision and decoder (float32 and word beam
-    search throughout the paper) are free, as they only decide how a machine computes and decodes
-    the same model.
-
-    Source: the paper, Table 2, sections 4.4.1, 4.4.3 and 5.3; MLCommons' training rules, whose
-    closed division also fixes model and optimizer.
+    What `tfasr.training.decisions` calls the recipe must have the paper's value: features, padding,
+    model with its dropout, AdaDelta as published without a schedule, random initial weights, no
+    augmentation. Batch size and shuffle buffer, seed, devices and precision are free, as they
+    differ between the paper's systems, and so are decoder and targets, which are measurement.
     """
-    model, training, pipeline = experiment.model, experiment.training, experiment.pipeline
-    changed = (
-        experiment.augmentation != AugmentationConfig(),
-        experiment.features.normalisation == "speaker",
-        training.initial_blank_bias or training.zero_output_layer,
-        training.intermediate_loss_weight or training.consistency_weight,
-        training.start_from or training.learning_rates,
-        pipeline.first_epoch_by_length or pipeline.equal_frames,
-        len(set(pipeline.batch_sizes)) > 1,
-    )
-    if any(changed) or not isinstance(model, AcousticModelConfig):
-        return False
-    # How the recurrence is computed changes no result.
-    paper = AcousticModelConfig(lstm_kernel=model.lstm_kernel)
-    return model == paper and _update_rule(training.optimizer()) == _update_rule(zeiler_adadelta())
+    return not open_settings(experiment)
+
+
+_ABSENT = object()
+
+
+def _recipe(config: object) -> dict[str, object]:
+    values = settings_that_decide(config, Decides.RECIPE)
+    if isinstance(config, TrainingConfig):
+        values["optimizer"] = _update_rule(config.optimizer())
+        # Without an optimizer that averages weights, which the paper's isn't, these do nothing.
+        del values["evaluate_averaged"], values["averaged_statistics_utterances"]
+    values["class"] = type(config)
+    return values
 
 
 def _update_rule(optimizer: keras.optimizers.Optimizer) -> dict:

@@ -1,9 +1,13 @@
-"""The training loop: epochs of timed steps, checkpoints, evaluations, and hooks between them."""
+"""The training loop: epochs of timed steps, their checkpoints, and hooks between them."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
-from tfasr.training.phases import Checkpoints, Evaluations
+import numpy as np
+
+from tfasr.errors import RunError
+from tfasr.training.checkpoint import TrainingState, save_checkpoint
 from tfasr.training.run import TrainingRun
 from tfasr.training.run_folder import RunInterruptedError
 from tfasr.training.step import StepResult
@@ -11,11 +15,12 @@ from tfasr.training.workers.step import average_statistics
 
 
 class Hook:
-    """Additional work during a run, such as showing progress. By default, methods do nothing.
+    """Work between a run's steps, such as evaluating or showing progress. Methods do nothing.
 
     Hooks are called in the order of their list. A hook may change the model, but not the run's
-    `state`; it may call `TrainingRun.request_stop`, and an exception that it raises ends the run.
-    If it ``needs_scores`` at `on_epoch_end`, training waits for an overlapped evaluation.
+    `state`, except for the scores that an evaluation adds; it may call `TrainingRun.request_stop`,
+    and an exception that it raises ends the run. If it ``needs_scores`` at `on_epoch_end`, training
+    waits for an overlapped evaluation.
     """
 
     needs_scores = False
@@ -33,16 +38,25 @@ class Hook:
         """Called after each step, before its checkpoint, which saves what the hook changed too."""
 
     def on_step_end(self, run: TrainingRun, step: StepResult) -> None:
-        """Called after each step's checkpoint, when finished evaluations have been recorded."""
+        """Called after each step's checkpoint."""
 
-    def on_evaluation(self, run: TrainingRun, epoch: float) -> None:
-        """Called after an evaluation within an epoch; 2.5 is the middle of the third."""
+    def on_checkpoint(self, run: TrainingRun) -> None:
+        """Called before a checkpoint is saved, to complete what it must contain."""
 
     def on_epoch_trained(self, run: TrainingRun, epoch: int) -> None:
-        """Called after an epoch's last step, before its checkpoint and its evaluation."""
+        """Called after an epoch's last step, before its checkpoint."""
+
+    def on_saved(self, run: TrainingRun, epoch: float, checkpoint: Path | None) -> None:
+        """Called when an epoch, or the part of one that ends at 2.5, is saved: time to evaluate.
+
+        ``checkpoint`` is the file, None for workers other than the chief.
+        """
+
+    def on_part_end(self, run: TrainingRun, epoch: float) -> None:
+        """Called after `on_saved` within an epoch; 2.5 is the middle of the third."""
 
     def on_epoch_end(self, run: TrainingRun, epoch: int) -> None:
-        """Called after the evaluation; overlapped decoding may still be running."""
+        """Called after `on_saved`; overlapped decoding may still be running."""
 
     def on_train_end(self, run: TrainingRun) -> None:
         """Called once, after the last epoch, unless an error or a signal ended the run."""
@@ -51,29 +65,66 @@ class Hook:
         """Called last, however the run ended."""
 
 
-class Loop:
-    """Trains a run from where it stands to its last epoch; all workers run the same loop.
+class Checkpoints:
+    """Saves a run's checkpoints.
 
-    Checkpoints are saved every ``checkpoint_every_steps`` steps and at the end of every epoch, only
-    by the chief.
+    ``newest`` is the last one saved, at first the one that the run resumes from. ``for_use``
+    computes what is saved for inference in place of the model's weights
+    (`tfasr.training.averaging`).
     """
 
     def __init__(
         self,
         run: TrainingRun,
-        hooks: Sequence[Hook],
-        evaluations: Evaluations,
-        checkpoints: Checkpoints | None = None,
+        newest: Path | None = None,
+        for_use: Callable[[TrainingState], Mapping[str, np.ndarray]] | None = None,
+    ):
+        self.newest = newest
+        self._saved = run.state if newest else None
+        self._for_use = for_use
+
+    def save(self, run: TrainingRun) -> None:
+        """Saves the state, unless the newest checkpoint holds it; RunError on a full disk."""
+        state, ledger = run.state, run.ledger
+        if state == self._saved:
+            return
+        where = {"step": state.step, "epoch_num": state.epoch}
+        for_use = None
+        if self._for_use is not None:
+            with ledger.interval("averaging", **where):
+                for_use = self._for_use(state)
+        with ledger.interval("checkpoint", **where):
+            try:
+                # The ledger first: after a power loss, no checkpoint may be newer than the ledger.
+                ledger.sync()
+                keep, mark = run.training.keep_checkpoints, ledger.mark()
+                self.newest = save_checkpoint(run.run_dir, run.model, state, keep, for_use, mark)
+            except OSError as error:
+                raise RunError(
+                    f"The checkpoint of step {state.step} could not be written into {run.run_dir}: "
+                    f"{error}. Earlier ones are kept: free some space, then --resume."
+                ) from error
+        self._saved = state
+
+
+class Loop:
+    """Trains a run from where it stands to its last epoch; all workers run the same loop.
+
+    The loop takes steps and saves checkpoints: every ``checkpoint_every_steps`` steps, at the end
+    of every epoch and, with several evaluations an epoch, at the end of each part. All else,
+    evaluations included, is done by its hooks. Only the chief saves.
+    """
+
+    def __init__(
+        self, run: TrainingRun, hooks: Sequence[Hook], checkpoints: Checkpoints | None = None
     ):
         self._run = run
         self._hooks = hooks
-        self._evaluations = evaluations
         self._checkpoints = checkpoints
 
     def train(self) -> None:
         """Trains; raises RunInterruptedError after saving the run if a signal ended it."""
         run = self._run
-        self._evaluations.begin(run)
         for hook in self._hooks:
             hook.on_train_begin(run)
         while run.goes_on():
@@ -83,20 +134,18 @@ class Loop:
             self._train_epoch(epoch)
             run.batches.prefetch(epoch + 1)  # read while the epoch is saved and evaluated
             self._save_epoch(epoch)
-            self._evaluate_end(epoch)
             run.advance(epoch=epoch + 1, step_in_epoch=0, epoch_trained=False)
             for hook in self._hooks:
                 hook.on_epoch_end(run, epoch)
             run.ledger.stop("epoch", epoch_num=epoch)
-        self._evaluations.finish(run)
         for hook in self._hooks:
             hook.on_train_end(run)
 
     def close(self) -> None:
-        """Closes the evaluations and the hooks, however the run ended."""
+        """Closes the hooks, the last one first, however the run ended."""
         with contextlib.ExitStack() as opened:
-            for part in (self._evaluations, *self._hooks):
-                opened.callback(part.close)
+            for hook in self._hooks:
+                opened.callback(hook.close)
 
     def _train_epoch(self, epoch: int) -> None:
         run = self._run
@@ -105,7 +154,7 @@ class Loop:
         run.interruption.agree_between(run.team.workers)  # on signals during the evaluation
         self._stop_if_interrupted()
         if not run.state.epoch_trained:
-            self._evaluate_within()  # if the previous session was killed while evaluating
+            self._save_part()  # if the previous session was killed while evaluating
         # A resumed epoch may lack only its evaluation, during which the last session was killed.
         batches = None if run.state.epoch_trained else run.batches.iterator(run.state)
         while batches is not None and not (run.stop_requested and run.take_step.settled):
@@ -126,22 +175,22 @@ class Loop:
             average_statistics(run.team.workers, run.model)
         if due:
             self._save()
-        self._evaluations.collect(run)
         for hook in self._hooks:
             hook.on_step_end(run, step)
         self._stop_if_interrupted()
-        self._evaluate_within()
+        self._save_part()
 
-    def _evaluate_within(self) -> None:
+    def _save_part(self) -> None:
+        """Saves the part of an epoch that ends here, unless none does or it is saved already."""
         run = self._run
-        epoch = run.evaluated_within
-        if epoch is None or epoch == run.state.last_evaluated:
+        part = run.part_ended
+        if part is None or part == run.state.last_evaluated:
             return
         average_statistics(run.team.workers, run.model)
         self._save()
-        self._evaluate(epoch)
+        self._tell_saved(part)
         for hook in self._hooks:
-            hook.on_evaluation(run, epoch)
+            hook.on_part_end(run, part)
         if run.team.workers.gather(run.stop_requested)[0]:
             run.request_stop()
 
@@ -153,22 +202,22 @@ class Loop:
         if not run.state.epoch_trained:  # before the evaluation: a crash in it costs no training
             run.advance(epoch_trained=True)
             self._save()
+        part = run.part_ended
+        if part is not None and part == run.state.last_evaluated:
+            return  # the last part ended with the epoch's last step
+        has_parts = run.training.evaluations_per_epoch > 1
+        self._tell_saved(float(epoch) if has_parts else epoch)
 
     def _save(self) -> None:
         if self._checkpoints is not None:
-            self._evaluations.settle(self._run)
+            for hook in self._hooks:
+                hook.on_checkpoint(self._run)
             self._checkpoints.save(self._run)
 
-    def _evaluate_end(self, epoch: int) -> None:
-        finer = self._run.training.evaluations_per_epoch > 1
-        within = self._run.evaluated_within
-        if within is None or within != self._run.state.last_evaluated:  # not evaluated yet
-            self._evaluate(float(epoch) if finer else epoch)
-
-    def _evaluate(self, epoch: float) -> None:
-        newest = self._checkpoints.newest if self._checkpoints is not None else None
-        wait = any(hook.needs_scores for hook in self._hooks)
-        self._evaluations.evaluate(self._run, epoch, newest, wait=wait)
+    def _tell_saved(self, epoch: float) -> None:
+        checkpoint = self._checkpoints.newest if self._checkpoints is not None else None
+        for hook in self._hooks:
+            hook.on_saved(self._run, epoch, checkpoint)
 
     def _stop_if_interrupted(self) -> None:
         run, received = self._run, self._run.interruption.received

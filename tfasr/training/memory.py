@@ -252,26 +252,22 @@ class MemoryNeed:
         return f"{size} needs about {needed:.1f} of {limit:.1f} GiB ({how})"
 
 
-def longest_batch(
-    source: BatchSource, global_batch_size: int, alphabet: Alphabet, replicas: int = 1
-) -> LongestBatch:
+def longest_batch(source: BatchSource, global_batch_size: int, alphabet: Alphabet) -> LongestBatch:
     """The training batch with the most padded frames."""
     split, batches, above = source.split, [], 0
-    sizes = source.batch_sizes(global_batch_size, replicas)
     (fewest, most), needed = source.frame_ranges, split.frames_needed
-    for boundary, size in zip(source.boundaries, sizes, strict=True):
+    for boundary in source.boundaries:
         inside = np.flatnonzero((above < most) & (fewest <= boundary))
         above = boundary
         if len(inside):
             wordiest = split.utterances[int(inside[needed[inside].argmax()])]
-            utterances = min(len(inside), size)
+            utterances = min(len(inside), global_batch_size)
             batches.append(LongestBatch(utterances, boundary, len(alphabet.encode(wordiest.text))))
     return max(batches, key=lambda batch: batch.utterances * batch.frames)
 
 
 def longest_of(experiment: Experiment, source: BatchSource, alphabet: Alphabet) -> LongestBatch:
-    largest, replicas = max(experiment.pipeline.batch_sizes), experiment.training.num_replicas
-    return longest_batch(source, largest, alphabet, replicas)
+    return longest_batch(source, max(experiment.pipeline.batch_sizes), alphabet)
 
 
 def on_gpu() -> bool:
@@ -381,7 +377,7 @@ def try_on_device(
     with values_kept(state_variables(model).values()):
         if fits(batch.utterances):
             return
-        replicas = experiment.training.num_replicas
+        replicas = experiment.training.replicas
         least, most = 0, batch.utterances // replicas  # of one device: least fits, most doesn't
         while most - least > 1:
             middle = (least + most) // 2
@@ -410,7 +406,7 @@ def _remedy(
     experiment: Experiment, batch: LongestBatch, fitting: int, limit: str, needed: int = 0
 ) -> str:
     needs = f", and needs about {needed / 2**30:.1f} GiB" if needed else ""
-    replicas = experiment.training.num_replicas
+    replicas = experiment.training.replicas
     size = fitting // replicas * replicas
     if size < 1:
         remedy = (

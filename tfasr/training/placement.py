@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from tfasr.errors import RunError, UsageError
@@ -25,11 +24,11 @@ from tfasr.training.checkpoint import (
     give_second_name,
     model_variables,
     restore_for_use,
-    state_variables,
     values_kept,
 )
 from tfasr.training.ctc import CtcModel
 from tfasr.training.evaluation import Evaluator, PendingEvaluation
+from tfasr.training.swap import Swap
 from tfasr.training.trained import open_trained
 
 log = logging.getLogger("tfasr")
@@ -134,6 +133,7 @@ class DecodingScores(PendingScores):
     epoch: float
     checkpoint: Path
     pending: PendingEvaluation
+    memory: Mapping[str, int] | None = None  # what a swap left on the devices, see `Swap`
     waiting = "decode"
 
     def done(self) -> bool:
@@ -141,7 +141,9 @@ class DecodingScores(PendingScores):
 
     def scores(self) -> Scores:
         result, worked_s = self.pending.result()
-        work = {"decode_work": round(worked_s, 6)}
+        work: dict[str, object] = {"decode_work": round(worked_s, 6)}
+        if self.memory is not None:
+            work["device_memory"] = self.memory
         if result.second is not None:
             work["second_decode_work"] = round(result.second.worked_s, 6)
         return result.scores(), work
@@ -193,93 +195,43 @@ class SharedModel(Placement):
 class SwappedModel(Placement):
     """Swaps the training model for an evaluation model and back, at every evaluation.
 
-    The values of the training model and its optimizer are copied to the host and their device
-    memory is freed; the evaluation model is loaded from the epoch's checkpoint and runs the forward
-    passes; its memory is freed and the training values are copied back, bit for bit. Both models'
-    functions stay traced: a swap only copies, but the first one also builds the evaluation model.
-    Each way is recorded as ``swap``. Without an accelerator, swapping gains nothing.
+    The evaluation model is loaded from the epoch's checkpoint. Each way is recorded as ``swap``,
+    and `tfasr.training.swap.Swap` makes it.
 
     Source: the paper, section 4.4.2 and Figure 6.
     """
 
-    model: CtcModel
-    build: Callable[[], CtcModel]
+    swap: Swap
     make_evaluator: Callable[[CtcModel], Evaluator]
     ledger: Ledger
     overlap: bool
-    evaluating: tuple[CtcModel, Evaluator] | None = None
+    evaluator: Evaluator | None = None
 
     def __post_init__(self):
         self.most_pending = int(self.overlap)
 
     @property
     def traces(self) -> int:
-        return self.evaluating[1].traces if self.evaluating else 0
+        return self.evaluator.traces if self.evaluator else 0
 
     def start(self, epoch: float, checkpoint: Path) -> DecodingScores:
-        with contextlib.ExitStack() as away:
-            with self.ledger.interval("swap", **evaluation_place(epoch)):
-                away.enter_context(off_device(self.model))
-                model, evaluator = self._loaded(checkpoint)
-            with self.ledger.interval("eval_forward", **evaluation_place(epoch)):
-                pending = evaluator.start()
-            with self.ledger.interval("swap", **evaluation_place(epoch)):
-                release(model)
-                away.close()
-        return DecodingScores(epoch, checkpoint, pending)
+        where = evaluation_place(epoch)
+
+        def load(model: keras.Model) -> None:
+            restore_for_use(checkpoint, model)
+            if self.evaluator is None:
+                self.evaluator = self.make_evaluator(model)
+
+        with (
+            self.swap.swapped(load, lambda: self.ledger.interval("swap", **where)) as memory,
+            self.ledger.interval("eval_forward", **where),
+        ):
+            pending = self.evaluator.start()
+        return DecodingScores(epoch, checkpoint, pending, memory)
 
     def close(self) -> None:
-        if self.evaluating:
-            self.evaluating[1].close()
-
-    def _loaded(self, checkpoint: Path) -> tuple[CtcModel, Evaluator]:
-        if self.evaluating is None:
-            model = self.build()
-            self.evaluating = model, self.make_evaluator(model)
-        model = self.evaluating[0]
-        for component in _components(model):
-            _assign(component, np.zeros(component.shape, component.dtype.as_numpy_dtype))
-        restore_for_use(checkpoint, model)
-        return self.evaluating
-
-
-@contextlib.contextmanager
-def off_device(model: keras.Model) -> Iterator[None]:
-    """Moves all variables of a model and its optimizer to the host during a block, per replica."""
-    components = _components(model)
-    values = [component.numpy() for component in components]
-    release(model)
-    try:
-        yield
-    finally:
-        for component, value in zip(components, values, strict=True):
-            _assign(component, value)
-
-
-def release(model: keras.Model) -> None:
-    """Frees the memory of a model's variables; until they are assigned they hold nothing."""
-    for component in _components(model):
-        _assign(component, np.zeros(0, component.dtype.as_numpy_dtype))
-
-
-def held_bytes(model: keras.Model) -> int:
-    """Returns the bytes of a model's and its optimizer's variables on their devices."""
-    components = _components(model)
-    shapes = [tf.raw_ops.VariableShape(input=c.handle, out_type=tf.int64) for c in components]
-    sizes = [int(np.prod(shape.numpy())) for shape in shapes]
-    return sum(c.dtype.size * size for c, size in zip(components, sizes, strict=True))
-
-
-def _components(model: keras.Model) -> list[tf.Variable]:
-    local = model.distribute_strategy.experimental_local_results
-    return [part for v in state_variables(model).values() for part in local(v.value)]
-
-
-def _assign(component: tf.Variable, value: np.ndarray) -> None:
-    # `assign` would reject another shape, even for a variable that `release` has emptied.
-    with tf.device(component.device):
-        content = tf.constant(value, component.dtype)
-        tf.raw_ops.AssignVariableOp(resource=component.handle, value=content)
+        if self.evaluator:
+            self.evaluator.close()
 
 
 def evaluate_checkpoints(run_dir: Path, processors: Sequence[int]) -> Iterator[dict[str, Any]]:

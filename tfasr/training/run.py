@@ -40,7 +40,7 @@ from tfasr.training.optimizer import inner_optimizer
 from tfasr.training.run_folder import Interruption, finished_history
 from tfasr.training.step import TimedStep
 from tfasr.training.warm_start import open_start
-from tfasr.training.workers.exchange import Link
+from tfasr.training.workers.exchange import LinkSpeed
 from tfasr.training.workers.step import AgreedInterruption, SharedStep, from_chief
 from tfasr.training.workers.team import Team
 
@@ -66,7 +66,7 @@ class EpochBatches:
             reading = self._thread.submit(self._reading, TrainingState(epoch=epoch))
             # If an evaluation's iterator ends while one for several devices is being created,
             # TensorFlow 2.21 sometimes raises OutOfRangeError (9 times in 39), so wait.
-            if self.training.num_replicas > 1:
+            if self.training.replicas > 1:
                 wait([reading])
             self._prefetched = epoch, reading
 
@@ -79,7 +79,7 @@ class EpochBatches:
 
     def dataset(self, state: TrainingState) -> Any:
         """Returns the remaining batches of a state's epoch, for all replicas; reads nothing yet."""
-        replicas = self.training.num_replicas
+        replicas = self.training.replicas
         position = self.training.seed, state.epoch, state.step_in_epoch
         if self.share is not None:
             return self.source.training(*position, share=self.share)
@@ -134,7 +134,7 @@ class TrainingRun:
     batches: EpochBatches = field(init=False)
     take_step: TimedStep = field(init=False)
     own_momentum: int = field(init=False)  # how many batch normalisations keep their own momentum
-    link: Link | None = field(init=False, default=None)  # None for a single process
+    link: LinkSpeed | None = field(init=False, default=None)  # None for a single process
     state: TrainingState = field(init=False)
     clock: RunClock = field(init=False)  # only in the chief
     # how the run was extended after it had finished
@@ -146,8 +146,8 @@ class TrainingRun:
         return self.experiment.training
 
     @property
-    def evaluated_within(self) -> float | None:
-        """The point within an epoch, such as 2.5, if an evaluation is due there now, else None."""
+    def part_ended(self) -> float | None:
+        """The point within an epoch, such as 2.5, if a part of it ends there now, else None."""
         state, parts = self.state, self.training.evaluations_per_epoch
         if parts == 1:
             return None
@@ -176,7 +176,7 @@ class TrainingRun:
         return not self.team.workers.gather(self.stop_requested)[0]
 
     def advance(self, **changes: Any) -> None:
-        """Replaces fields of the state; for the loop and its phases alone."""
+        """Replaces fields of the state; for the loop and the evaluations alone."""
         self.state = dataclasses.replace(self.state, **changes)
 
 
@@ -198,7 +198,8 @@ def open_run(
     configs = experiment.features, experiment.pipeline, experiment.augmentation
     lengths = experiment.model.output_lengths
     options = {"second_view": experiment.training.views > 1}
-    options["evaluated"] = -(-experiment.evaluated_utterances // team.workers.count)
+    of_devices = experiment.evaluated_utterances * experiment.training.replicas
+    options["evaluated"] = -(-of_devices // team.workers.count)
     sources = {
         name: BatchSource(split, *configs, statistics, lengths, **options)
         for name, split in splits.items()
@@ -254,7 +255,7 @@ def build(
     The ledger gets ``model_creation`` and, with several workers, the interval ``link``.
     """
     experiment, training, team = run.experiment, run.training, run.team
-    strategy = team.strategy or make_strategy(training.num_replicas)
+    strategy = team.strategy or make_strategy(training.replicas)
     run.ledger, run.interruption = ledger, interruption
     ledger.event("model_creation")
     run.started_from = last_value(run.run_dir, "start_from")

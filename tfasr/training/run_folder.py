@@ -195,20 +195,19 @@ def claim_run_folder(
         )
     path = run_dir / EXPERIMENT_FILE
     saved = read_object(path, "Without it a run cannot be resumed: begin a new one.")
-    if not all(isinstance(group, dict) for group in saved.values()):
-        raise UsageError(f"{path} must hold an object for each group.")
-    then = Experiment.completed(saved)
     now = json.loads(json.dumps(experiment.to_json()))
-    for content in (then, now):
+    if not all(isinstance(saved.get(group), dict) for group in now):
+        raise UsageError(f"{path} must hold an object for each of {', '.join(now)}.")
+    for content in (saved, now):
         # Keras's name for it has a number that depends on what else the process has created.
-        content["training"]["optimizer"].pop("name", None)
-        rate = content["training"]["optimizer"].pop("learning_rate", None)
+        optimizer = content["training"].get("optimizer") or {}
+        optimizer.pop("name", None)
+        rate = optimizer.pop("learning_rate", None)
         content["training"]["optimizer.learning_rate"] = rate
         # The model's code may have moved to another module.
         content["recogniser"].pop("module", None)
-    # A setting that this tfasr no longer has is not compared.
     settings = _flat(now)
-    before = {name: value for name, value in _flat(then).items() if name in settings}
+    before = _flat(saved)
     session = next_session(read_events(run_dir))
     differing = differences(before, settings)
     if not differing:
@@ -243,12 +242,7 @@ def _check_own_start(run_dir: Path) -> None:
 def _check_shards(run_dir: Path, shards: dict[str, str]) -> None:
     recorded = last_value(run_dir, "shards")
     if not isinstance(recorded, dict):
-        log.warning(
-            "%s was started by an older tfasr, which recorded no hash of its shards: whether "
-            "these are the same cannot be checked.",
-            run_dir,
-        )
-        return
+        return  # the start was killed before it recorded them, so nothing was trained
     differing = differences({split: recorded.get(split) for split in shards}, shards)
     if differing:
         raise UsageError(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 
 from tfasr.alphabet import Alphabet
 from tfasr.cluster.transport import START_S
@@ -25,21 +26,23 @@ from tfasr.ledger.events import Ledger, read_events
 from tfasr.recording.session import Session, extensions
 from tfasr.telemetry.compiled import layers_instruction_set, warn_of_missing_extensions
 from tfasr.telemetry.energy import EnergySampler
+from tfasr.telemetry.host import HostSampler
 from tfasr.telemetry.samplers import UtilisationSampler
 from tfasr.training.averaging import averaging_rule, weights_for_use
-from tfasr.training.build import check_model, statistics_rule
+from tfasr.training.build import check_model, on_devices, statistics_rule
 from tfasr.training.checkpoint import newest_checkpoint, plain_array, read_state
+from tfasr.training.decisions import Decides, settings_that_decide
 from tfasr.training.experiment import CLOSED, Experiment, is_closed
+from tfasr.training.hooks.evaluate import Evaluate, make_placement
 from tfasr.training.hooks.keras import KerasCallbacks
 from tfasr.training.hooks.record import CheckData, PrintSentences, RecordSteps, ScalarLog
 from tfasr.training.hooks.show import ShowProgress, WriteProgress
 from tfasr.training.hooks.targets import WatchTargets
 from tfasr.training.logs import check_logs, open_logs
-from tfasr.training.loop import Hook, Loop
+from tfasr.training.loop import Checkpoints, Hook, Loop
 from tfasr.training.memory import check_host_memory, check_memory, on_gpu
 from tfasr.training.optimizer import inner_optimizer
-from tfasr.training.phases import Checkpoints, Evaluations, make_placement
-from tfasr.training.placement import leave_to_evaluation
+from tfasr.training.placement import Placement, leave_to_evaluation
 from tfasr.training.run import RunClock, TrainingRun, build, open_run
 from tfasr.training.run_folder import (
     Claim,
@@ -60,6 +63,7 @@ from tfasr.training.workers.rounds import RoundStep
 from tfasr.training.workers.team import Team, check_clustered, check_offers, offered, unlike
 from tfasr.tta.costs import HardwareConfig
 from tfasr.tta.metrics import LOWER
+from tfasr.tta.policies import target_rule
 
 log = logging.getLogger("tfasr")
 _FINISHED = (
@@ -72,7 +76,6 @@ def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
     """Returns the events that describe a run and decide which runs it can be compared with."""
     experiment, training = run.experiment, run.training
     averaged = averaging_rule(training)
-    compared = run.splits["validation"], run.alphabet, run.lexicon, run.own_momentum
     in_cluster, per_epoch = run.team.size > 1, training.evaluations_per_epoch
     started_from = run.started_from
     facts = {
@@ -96,22 +99,17 @@ def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
         "parameters": int(run.model.count_params()),
         "comparability": comparability(
             experiment,
-            *compared,
+            run.splits["validation"],
+            run.alphabet,
+            run.lexicon,
+            run.own_momentum,
+            training=run.splits["train"],
             in_cluster=in_cluster,
             extended=run.extended,
             start=None if started_from is None else started_from["sha256"][:16],
-            noisy="noise" in run.splits["train"].index,
         ),
     }
     return facts | hardware | run.team.facts(run.model, training.gradient_exchange, run.link)
-
-
-# Settings of rounds: results are comparable only if these are equal.
-_OF_ROUNDS = ("exchange", "exchange_every_steps", "share_by_speed")
-_OF_EXCHANGE = {
-    "local": ("local_from_epoch", "outer_optimizer", "outer_learning_rate", "outer_momentum"),
-    "asynchronous": ("most_staleness",),
-}
 
 
 def _second_decoder_facts(name: str) -> dict[str, Any]:
@@ -132,46 +130,78 @@ def comparability(
     lexicon: list[str],
     own_momentum: int = 0,
     *,
+    training: ShardedSplit | None = None,
     in_cluster: bool = False,
     extended: Sequence[dict[str, Any]] = (),
     start: str | None = None,
-    noisy: bool = False,
 ) -> dict[str, Any]:
-    """Returns the facts that must be equal for times to be comparable, and a hash of them."""
-    references = hashlib.sha256()
-    for utterance in sorted(validation.utterances, key=lambda u: u.id):
-        references.update(f"{utterance.id}\0{utterance.text}\n".encode())
-    per_epoch = experiment.training.evaluations_per_epoch
-    finer = f", {per_epoch} evaluations each" if per_epoch > 1 else ""
+    """Returns the facts that must be equal for times to be comparable, and a hash of them.
+
+    `tfasr.training.decisions` states which settings they follow from. Splits count by what they
+    hold, not by how they were prepared. Without ``training``, the runs to compare must share it.
+    """
     facts = {
-        "validation_references": references.hexdigest()[:16],
-        "validation_utterances": len(validation.utterances),
-        "max_duration_s": validation.index["packing"]["max_duration_s"],
+        **_validation_facts(validation),
         "text_normalisation": alphabet.text_rule,
         "alphabet": [alphabet.characters, alphabet.separator],
-        "decoder": to_json(experiment.decoder),
+        "decoder": settings_that_decide(experiment.decoder, Decides.MEASUREMENT),
         "lexicon": words_hash(lexicon) if needs_lexicon(experiment.decoder) else None,
         "batch_statistics": statistics_rule(experiment.training, own_momentum),
-        "target_rule": f"median of {experiment.training.target_window} epochs{finer}",
-        # Runs with other recipes leave this out, as runs of older versions do, to stay comparable.
-        **({"division": CLOSED} if is_closed(experiment) and not noisy else {}),
+        "target_rule": target_rule(
+            experiment.training.target_window, experiment.training.evaluations_per_epoch
+        ),
     }
-    training = experiment.training
-    if in_cluster and training.in_rounds:
-        names = (*_OF_ROUNDS, *_OF_EXCHANGE[training.exchange])
-        facts["exchange"] = {name: getattr(training, name) for name in names}
-    elif in_cluster and training.gradient_exchange != "float32":
-        facts["gradient_exchange"] = training.gradient_exchange
+    as_recorded = True
+    if training is not None:
+        facts |= _training_facts(training)
+        as_recorded = "noise" not in training.index
+    by_characters = alphabet.separator is not None and not alphabet.units
+    if is_closed(experiment) and by_characters and as_recorded:
+        facts["division"] = CLOSED
+    config = experiment.training
+    if in_cluster and config.in_rounds:
+        facts["exchange"] = {
+            "exchange": config.exchange,
+            "exchange_every_steps": config.exchange_every_steps,
+        }
+    elif in_cluster and config.gradient_exchange != "float32":
+        facts["gradient_exchange"] = config.gradient_exchange
     if extended:
         facts["extended"] = list(extended)
-    if "noise" in validation.index:
-        facts["validation_noise"] = validation.index["noise"]
     if experiment.features.normalisation == "speaker":  # scored with the speaker's other utterances
         facts["normalised_over"] = "speaker"
     if start is not None:  # a hash of the weights that the run began with
         facts["start_from"] = start
     content = json.dumps(facts, sort_keys=True).encode()
     return {**facts, "hash": hashlib.sha256(content).hexdigest()[:16]}
+
+
+def _validation_facts(split: ShardedSplit) -> dict[str, Any]:
+    """Returns what a run is scored on: its transcripts and its audio, by the utterances' ids."""
+    references, audio = hashlib.sha256(), hashlib.sha256()
+    for utterance in sorted(split.utterances, key=lambda utterance: utterance.id):
+        references.update(f"{utterance.id}\0{utterance.text}\n".encode())
+        audio.update(f"{utterance.id}\0{utterance.content}\n".encode())
+    facts = {
+        "validation_references": references.hexdigest()[:16],
+        "validation_audio": audio.hexdigest()[:16],
+        "validation_utterances": len(split.utterances),
+    }
+    if "noise" in split.index:
+        facts["validation_noise"] = split.index["noise"]
+    return facts
+
+
+def _training_facts(split: ShardedSplit) -> dict[str, Any]:
+    """Returns which recordings a run learns from; copies of a recording count once.
+
+    From the split's column of hashes, so that a million utterances take a fraction of a second.
+    """
+    recordings = np.unique(split.utterances.column("content"))
+    return {
+        "training_recordings": len(recordings),
+        "training_audio": hashlib.sha256(recordings.tobytes()).hexdigest()[:16],
+    }
 
 
 def train(
@@ -234,15 +264,16 @@ def train(
     team, run_dir = team or Team(), Path(run_dir)
     words_file = recorded_lexicon(run_dir) if resume and lexicon is None else lexicon
     if team.size > 1:
+        experiment = on_devices(experiment, 1)
         check_clustered(experiment, callbacks)
     if team.rank:
         return follow(experiment, Path(shard_dir), run_dir, team, resume=resume, lexicon=words_file)
     with contextlib.ExitStack() as held:
         if resume:
             require_plugins(run_dir)
-            experiment = experiment.continued(run_dir)
         check_logs(log_to)
         leave_to_evaluation(experiment.training.evaluation_devices)
+        experiment = on_devices(experiment)
         run = open_run(experiment, shard_dir, run_dir, team, words_file)
         if not resume:
             open_start(experiment)  # reports errors in start_from before anything is written
@@ -262,6 +293,7 @@ def train(
         interruption = held.enter_context(Interruption())
         held.enter_context(UtilisationSampler(run_dir))
         held.enter_context(EnergySampler(run_dir, claim.session))
+        held.enter_context(HostSampler(run_dir, claim.session))
         session = held.enter_context(Session(ledger, interruptions=(RunInterruptedError,)))
         checkpoint = _begin(run, session, hashes, claim.extended, own_process=own_process)
         with ledger.interval("init"):
@@ -279,7 +311,7 @@ def train(
             for_use = weights_for_use(experiment, run.model, run.sources["train"])
             placement = make_placement(run, averaged=for_use is not None)
             checkpoints = Checkpoints(run, checkpoint, for_use)
-            loop = Loop(run, _hooks(run, callbacks, log_to), Evaluations(placement), checkpoints)
+            loop = Loop(run, _hooks(run, placement, callbacks, log_to), checkpoints)
             held.enter_context(contextlib.closing(loop))
             if probed and on_gpu():
                 source, spec = run.sources["train"], run.batches.dataset(run.state).element_spec
@@ -305,7 +337,7 @@ def _check_same_words(run: TrainingRun, lexicon: str | Path) -> None:
 
 
 def _meet_workers(team: Team, offer: dict[str, Any], session: int) -> None:
-    check_offers(team.workers, team.gate.passed(offer))
+    check_offers(team.workers, team.barrier.passed(offer))
     if team.hub is None:
         return
     cluster, names = team.cluster, team.cluster.name
@@ -357,15 +389,22 @@ def _begin(
 
 
 def _hooks(
-    run: TrainingRun, callbacks: Sequence[keras.callbacks.Callback], log_to: Sequence[str]
+    run: TrainingRun,
+    placement: Placement,
+    callbacks: Sequence[keras.callbacks.Callback],
+    log_to: Sequence[str],
 ) -> list[Hook]:
-    targets = WatchTargets()
-    # First: nothing else works with a loss that is not finite.
+    # Before the others: nothing else works with a loss that is not finite.
     hooks: list[Hook] = [RecordSteps(), CheckData()]
     if run.team.size > 1:
         hooks.append(WorkerSteps(run.run_dir, run.ledger.session, run.team))
     hooks += [ShowProgress(), PrintSentences(run)]
     if callbacks:
         hooks.append(KerasCallbacks(callbacks, run))
-    scalars = ScalarLog(open_logs(log_to, run.run_dir, read_events(run.run_dir)))
-    return [*hooks, targets, scalars, WriteProgress(run, targets)]
+    targets = WatchTargets()
+    hooks.append(targets)
+    hooks.append(ScalarLog(open_logs(log_to, run.run_dir, read_events(run.run_dir))))
+    hooks.append(WriteProgress(run, targets))
+    # First of all, so that the others see the scores.
+    evaluate = Evaluate(placement, wait=any(hook.needs_scores for hook in hooks))
+    return [evaluate, *hooks]

@@ -25,6 +25,7 @@ from tfasr.decoding.choice import (
     require_lexicon_use,
 )
 from tfasr.decoding.decoder import GREEDY, MiddleRescoring, PriorDivision
+from tfasr.decoding.hot_words import DEFAULT_WEIGHT, hot_words_of
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
 from tfasr.kit.files import ALPHABET_FILE, LEXICON_FILE
 from tfasr.kit.registry import require_plugins
@@ -37,6 +38,7 @@ from tfasr.training.experiment import Experiment
 from tfasr.training.run_folder import load_feature_statistics, recorded_shard_dir
 
 if TYPE_CHECKING:
+    from tfasr.decoding.hot_words import HotWords
     from tfasr.decoding.language_models import KenlmModel
 
 
@@ -132,6 +134,8 @@ class TrainedRun:
         shard_dir: str | Path | None = None,
         lexicon: str | Path | None = None,
         language_model: "KenlmModel | None" = None,
+        hot_words: "HotWords | str | Path | None" = None,
+        hot_word_weight: float = DEFAULT_WEIGHT,
         prior_weight: float = 0.0,
         middle_weight: float = 0.0,
         checkpoint: str = "best",
@@ -162,8 +166,15 @@ class TrainedRun:
         else:
             require_lexicon_use(lexicon, decoder)
             words = read_lexicon(lexicon, self.alphabet)
+        weights = hot_words and hot_words_of(hot_words, self.alphabet, hot_word_weight)
         try:
-            written_by = make_decoder(decoder, self.alphabet, words, language_model=language_model)
+            written_by = make_decoder(
+                decoder,
+                self.alphabet,
+                words,
+                language_model=language_model,
+                hot_words=weights,
+            )
         except UsageError:
             raise
         except ValueError as error:
@@ -236,8 +247,7 @@ def evaluate(
         recombine: whether word beam search drops beams that can't win; the run's own by default.
         lexicon: a text file with one word per line, word beam search's dictionary; by default the
             run's: its training transcripts' words, or those of the lexicon that it trained with.
-        language_model: scores the words of word beam search in addition to the model; it must know
-            all words of the dictionary.
+        language_model: scores the words of word beam search in addition to the model.
         prior_weight: 0..1; each class's probability is divided by its mean over some training
             utterances to this power before decoding; see docs/recipes.md.
         middle_weight: at least 0; above 0, word beam search's best hypotheses (up to 64) are

@@ -22,7 +22,7 @@ from tfasr.kit.files import (
     read_object,
     read_text,
 )
-from tfasr.models.build import SavedRecogniser  # noqa: F401 - Keras reads exports with it
+from tfasr.models.keras_file import load_keras_file
 from tfasr.reports.charges import measured_energy
 from tfasr.training.build import build_model
 from tfasr.training.checkpoint import damage, newest_checkpoint, plain_array, restore_for_use
@@ -50,7 +50,7 @@ class Start:
     def layers(self) -> dict[str, list[np.ndarray]]:
         """Returns each layer's weights, by name; UsageError if they can't be used."""
         if self.experiment is None:
-            recogniser = keras.saving.load_model(self.file, compile=False).recogniser
+            recogniser = load_keras_file(self.file).recogniser
         else:
             model = build_model(self.experiment, self.alphabet, compiled=False)
             restore_for_use(self.file, model)

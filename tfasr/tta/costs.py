@@ -10,12 +10,13 @@ from typing import Any
 from tfasr.errors import UsageError
 from tfasr.kit import gin
 from tfasr.kit.config import config_class, require
+from tfasr.kit.files import MOST_JSON_BYTES, read_bytes
 from tfasr.tta.energy import JOULES_PER_KWH, EnergyUse
 
 HOURS_PER_YEAR = 365.25 * 24
 _POSITIVE = (
     "price_usd_per_hour", "purchase_price_usd", "gpus_price_usd", "cpus_price_usd",
-    "amortisation_years", "relative_price", "power_w", "num_hosts", "num_devices",
+    "amortisation_years", "power_w", "num_hosts", "num_devices",
 )  # fmt: skip
 _UNBOUND = "nothing: bind it, or pass --price_usd_per_hour"
 
@@ -33,8 +34,6 @@ class HardwareConfig:
         cpus_price_usd: the processors' share of the purchase price.
         amortisation_years: years over which the purchase is written off.
         utilisation: the share of those years in which the machine works, 0 to 1.
-        relative_price: price as a multiple of a study's cheapest machine, if nothing else is known;
-            it gives relative costs, but no dollars.
         electricity_usd_per_kwh: price of electricity; None if the machine's price includes it.
         power_w: nominal power of the whole machine, for an estimate (labelled as such) if no
             counter measured the energy.
@@ -50,7 +49,6 @@ class HardwareConfig:
     cpus_price_usd: float | None = None
     amortisation_years: float | None = None
     utilisation: float = 1.0
-    relative_price: float | None = None
     electricity_usd_per_kwh: float | None = None
     power_w: float | None = None
     num_hosts: int | None = None
@@ -90,12 +88,12 @@ class Cost:
     hourly_usd: float | None
     machine_usd: float | None  # without electricity
     kwh: float | None  # measured or estimated
-    # "measured", "at least" if some seconds are unknown, or "estimate" from the nominal power
+    # "measured", "at least" if some seconds are unknown, or "estimate" from the nominal power; it
+    # holds for ``electricity_usd`` and what they add to ``usd``, too
     kwh_is: str | None
     electricity_usd: float | None  # None also if the machine's price includes it
     usd: float | None  # machine and electricity together
     price_hours: float | None  # hours times purchase price in USD, for comparisons
-    relative_units: float | None  # hours times relative price, for comparisons
 
 
 def cost_of(hardware: HardwareConfig | None, charged_s: float, energy: EnergyUse | None) -> Cost:
@@ -108,7 +106,7 @@ def cost_of(hardware: HardwareConfig | None, charged_s: float, energy: EnergyUse
     electricity = None if rate is None or kwh is None else rate * kwh
     # If electricity costs extra and is unknown, the total is unknown.
     is_complete = machine is not None and (rate is None or electricity is not None)
-    share, price = hardware.relative_price, hardware.purchase_price_usd
+    price = hardware.purchase_price_usd
     return Cost(
         charged_s=charged_s,
         hourly_usd=hourly,
@@ -118,19 +116,18 @@ def cost_of(hardware: HardwareConfig | None, charged_s: float, energy: EnergyUse
         electricity_usd=electricity,
         usd=machine + (electricity or 0) if is_complete else None,
         price_hours=None if price is None else price * hours,
-        relative_units=None if share is None else share * hours,
     )
 
 
 def relative_cost(first: Cost, other: Cost) -> float | None:
     """Returns a cost as a multiple of the first: of dollars, or else of hours times price.
 
-    Hours times purchase price (the paper's measure) or relative price can replace dollars if both
-    machines are written off over equal times and used alike.
+    Hours times purchase price (the paper's measure) can replace dollars if both machines are
+    written off over equal times and used alike.
 
     Source: the paper, section 6 and Table 1.
     """
-    for unit in ("usd", "price_hours", "relative_units"):
+    for unit in ("usd", "price_hours"):
         amount, reference = getattr(other, unit), getattr(first, unit)
         if amount is not None and reference is not None and reference > 0:
             return amount / reference
@@ -206,7 +203,7 @@ def _from_gin(path: Path, price: dict[str, float]) -> HardwareConfig:
 
 
 def _from_json(path: Path, price: dict[str, float]) -> HardwareConfig:
-    content = json.loads(path.read_text(encoding="utf-8"))
+    content = json.loads(read_bytes(path, MOST_JSON_BYTES))
     if not isinstance(content, dict) or "system_name" not in content:
         raise ValueError("a system description must be an object with a system_name.")
     hosts = _count(content.get("number_of_nodes"))

@@ -7,13 +7,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfasr.kit.files import ENERGY_FILE
+from tfasr.kit.files import ENERGY_FILE, opened
 from tfasr.ledger.intervals import INTERVALS, Piece, metadata
 from tfasr.ledger.timeline import Timeline
 
 ENERGY_COLUMNS = ("time_ms", "session", "mono_s", "counter", "joules", "range_joules")
 MAX_GAP_S = 30.0
 """Longest gap between samples that counts; in a longer one RAPL's 262 kJ may wrap twice."""
+MOST_W = 2000.0
+"""More than any processor or GPU draws; a counter that rises faster began again or jumped."""
+MOST_SUSPENDED_S = 1.0
+"""How far the wall clock may move away from the monotonic clock between two samples.
+
+The monotonic clock stands still while a machine sleeps, and counters may go on or begin again.
+"""
 JOULES_PER_KWH = 3.6e6
 
 
@@ -60,8 +67,8 @@ def read_samples(path: str | Path) -> list[EnergySample]:
     path = path / ENERGY_FILE if path.is_dir() else path
     if not path.is_file():
         return []
-    with path.open(encoding="utf-8", errors="replace") as file:
-        rows = (line.rstrip("\n").split(",") for line in file)
+    with opened(path) as file:
+        rows = (line.decode(errors="replace").rstrip("\n").split(",") for line in file)
         return [sample for row in rows if (sample := _sample(row)) is not None]
 
 
@@ -69,8 +76,9 @@ def energy_spans(samples: Iterable[EnergySample], timeline: Timeline) -> list[En
     """Returns the energy between neighbouring samples, on the run's clock.
 
     Spans are in order and don't overlap, and lie between a session's first and last event. Gaps
-    longer than `MAX_GAP_S` are left out, and so are spans in which a counter appeared, vanished or
-    fell without a known range.
+    longer than `MAX_GAP_S` are left out, and so are spans in which a counter appeared, vanished,
+    fell without a known range or rose by more than `MOST_W`, or in which the wall clock and the
+    monotonic clock moved apart by more than `MOST_SUSPENDED_S`.
     """
     by_session = _by_session(samples)
     spans: list[EnergySpan] = []
@@ -192,6 +200,7 @@ def _sample(row: Sequence[str]) -> EnergySample | None:
 def _steps(
     samples: Iterable[EnergySample], monotonic: bool, offset: float
 ) -> Iterator[tuple[int, int, float]]:
+    """Yields the time of one sweep over the counters, that of the next, and the joules between."""
     before: tuple[int, Mapping[str, EnergySample]] | None = None
     for (mono_s, time_ms), group in itertools.groupby(samples, lambda s: (s.mono_s, s.time_ms)):
         sweep = {sample.counter: sample for sample in group}
@@ -205,14 +214,22 @@ def _steps(
 
 
 def _used(before: Mapping[str, EnergySample], after: Mapping[str, EnergySample]) -> float | None:
+    """Returns the joules between two sweeps over the counters, or None if they are unknown."""
     if before.keys() != after.keys():
         return None
-    total = []
-    for name, sample in after.items():
-        used = sample.joules - before[name].joules
-        if used < 0 and sample.range_joules is not None:
-            used += sample.range_joules
-        if used < 0:
-            return None
-        total.append(used)
-    return math.fsum(total)
+    joules = [_rise(before[name], sample) for name, sample in after.items()]
+    return None if None in joules else math.fsum(joules)
+
+
+def _rise(before: EnergySample, after: EnergySample) -> float | None:
+    """Returns how far a counter rose, or None if it isn't the energy of the time between."""
+    wall_s = (after.time_ms - before.time_ms) / 1000
+    mono_s = after.mono_s - before.mono_s
+    if abs(wall_s - mono_s) > MOST_SUSPENDED_S:
+        return None
+    joules = after.joules - before.joules
+    if joules < 0 and after.range_joules is not None:
+        joules += after.range_joules
+    if not 0 <= joules <= MOST_W * mono_s:
+        return None
+    return joules

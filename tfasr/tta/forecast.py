@@ -43,6 +43,14 @@ LEAST_BEND = 0.7
 MOST_SPEEDUP = 0.1  # log of the recent slope over the last third's may be at most this
 # Rougher curves get no interval: noise decides which of their evaluations meets the target.
 ROUGHEST = 0.04
+# Curves that fall in jumps get none either: nobody knows the next jump. Both are logarithms of the
+# error, of medians of three evaluations, once it has fallen by BEGUN from its second highest value:
+MOST_RISE = 0.05  # the most that it may have risen above its lowest value
+MOST_JUMP = 0.1  # the most by which three evaluations may have fallen further than those before
+BEGUN = 0.35
+_JUMP_EVALUATIONS = 3
+# Learning-rate schedules of Keras that change the slope at once.
+_IN_STEPS = ("PiecewiseConstantDecay", "CosineDecayRestarts")
 LONGEST = 1.25  # the rest must, 95 % sure, take at most this many times the evaluations so far
 _MEMORIES = (0.12, 0.35)  # shares of the curve after which weights fall to 1/e: late, long slope
 _LEAST_SLOPE = 0.05
@@ -83,10 +91,13 @@ def forecast(
     metric: str = "cer",
     window: int = WINDOW,
     coefficients: Mapping[str, Coefficients] = COEFFICIENTS,
+    learning_rate: object = None,
 ) -> Forecast:
     """Forecasts when a run will meet a target if it continues.
 
     ``points`` are its evaluations so far, on any clock; ``coefficients`` by the names of `rule_of`.
+    ``learning_rate`` is its value in the optimizer's ``get_config``, if known: there is no interval
+    for a schedule that changes in steps.
     """
     met = first_sustained(points, target, metric=metric, window=window)
     if met.reached:
@@ -100,6 +111,8 @@ def forecast(
         points = [replace(point, value=1 - point.value) for point in points]
         target = 1 - target
     present, reason = course(points, target, window)
+    if present is not None and changes_in_steps(learning_rate):
+        present, reason = None, "the learning rate changes in steps, each of which bends the curve"
     if present is None:
         return Forecast(metric, wanted, reason=reason)
     last_s, pace = points[-1].elapsed_s, pace_s(points)
@@ -171,6 +184,11 @@ def course(
     if (rough := _roughness([point.value for point in points])) > ROUGHEST:
         reason = f"its evaluations vary by {rough:.0%} of their value from one to the next"
         return None, f"{reason}, so chance would decide which of them meets the target"
+    rise, jump = _unevenness([point.value for point in points])
+    if rise > MOST_RISE:
+        return None, f"the error rose by {math.expm1(rise):.0%} after it had fallen"
+    if jump > MOST_JUMP:
+        return None, "the error fell in a jump, and nobody knows whether there will be another"
     distance = max(above, 0.01)
     ratio = distance / math.sqrt(late * long)
     features = np.array([1.0, math.log(ratio), math.log(distance), speedup, math.log(fallen)])
@@ -229,6 +247,38 @@ def _roughness(values: Sequence[float]) -> float:
     logs = np.log([value for value in values if 0 < value < math.inf])
     logs = logs[-max(6, round(_MEMORIES[-1] * logs.size)) :]
     return float(abs(logs[1:-1] - (logs[:-2] + logs[2:]) / 2).mean()) if logs.size > 2 else 0.0
+
+
+def _unevenness(values: Sequence[float]) -> tuple[float, float]:
+    """Returns how far a curve rose, and how much faster it once became, once it had begun to fall.
+
+    Both as logarithms, of medians of three evaluations, which a single odd one doesn't change.
+    """
+    logs = np.log([value for value in values if 0 < value < math.inf])
+    if logs.size < 2 * _JUMP_EVALUATIONS:
+        return 0.0, 0.0
+    middles = np.median(np.stack([logs[:-2], logs[1:-1], logs[2:]]), axis=0)
+    begun = np.flatnonzero(middles <= np.sort(logs)[-2] - BEGUN)
+    if not begun.size:
+        return 0.0, 0.0
+    late = middles[begun[0] :]
+    rise = float(np.max(late - np.minimum.accumulate(late)))
+    step = _JUMP_EVALUATIONS
+    falls = middles[:-step] - middles[step:]
+    jump = 0.0
+    for number in range(max(step, int(begun[0])), falls.size):
+        before = falls[max(0, number - 2 * step) : number - step + 1].max()
+        jump = max(jump, float(falls[number] - max(before, 0.0)))
+    return rise, jump
+
+
+def changes_in_steps(learning_rate: object) -> bool:
+    """Whether a learning rate, as in an optimizer's ``get_config``, falls or restarts at once."""
+    if not isinstance(learning_rate, dict):
+        return False
+    settings = learning_rate.get("config")
+    staircase = isinstance(settings, dict) and bool(settings.get("staircase"))
+    return staircase or learning_rate.get("class_name") in _IN_STEPS
 
 
 def _line(number: np.ndarray, logs: np.ndarray, count: int, share: float) -> tuple[float, float]:

@@ -1,11 +1,13 @@
 """Clock policies: which time a benchmark counts. Any of them can be applied to any ledger."""
 
 import math
+import re
 import statistics
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 from tfasr.display.table import html_table
 from tfasr.kit.registry import Registry
@@ -14,9 +16,14 @@ from tfasr.ledger.timeline import Timeline
 from tfasr.tta.metrics import metric_named
 
 WINDOW = 3
-"""The paper's rule: the median of this many evaluations must meet the target."""
+"""The paper's rule: the median of so many epochs' evaluations must meet the target.
+
+Every default of a window is this constant.
+"""
 PROCESS = "process"  # `Policy.start` of a clock that starts with the process, not with an event
 _EVALUATION = frozenset(EVALUATION)
+_FIRST = "first evaluation"
+_RULE = re.compile(rf"({_FIRST}|median of (?P<window>\d+) epochs)(, \d+ evaluations each epoch)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +103,16 @@ def _readings(
     stopped: dict[int, int] = {}
     by_epoch: dict[int, Reading] = {}
     for epoch, index in timeline.evaluated:
-        key, value = timeline.keys[index], timeline.events[index].get("value")
+        key = timeline.keys[index]
         read_here = epoch in ended or not at_epoch_end or epoch % 1
         if key == "eval_start" and epoch not in evaluating:
             evaluating.add(epoch)
             stopped.pop(epoch, None)
         if key == "epoch_stop":
             ended.add(epoch)
-        if key == "eval_accuracy" and metric == "wer":
-            pending.setdefault(epoch, (_number(value), index))
-        elif key == "tracked_stats" and isinstance(value, dict) and metric in value:
-            pending[epoch] = (_number(value[metric]), index)
+        values = scores_at(timeline, index)
+        if metric in values and not (key == "eval_accuracy" and epoch in pending):
+            pending[epoch] = (_number(values[metric]), index)
         if key == "epoch_stop" or (key == "eval_stop" and read_here):
             first = stopped.setdefault(epoch, index)
             if epoch in pending:
@@ -117,14 +123,42 @@ def _readings(
     return by_epoch.values()
 
 
+def scores_at(timeline: Timeline, index: int) -> Mapping[str, Any]:
+    """Returns each metric's value that an event states. No reading comes from anywhere else."""
+    key, value = timeline.keys[index], timeline.events[index].get("value")
+    if key == "eval_accuracy":
+        return {"wer": value}
+    return value if key == "tracked_stats" and isinstance(value, dict) else {}
+
+
 def evaluations_in(window: int, per_epoch: int) -> int:
     """Returns how many evaluations a rule's median covers, if there are several per epoch.
 
-    It covers the evaluations of ``window`` epochs, plus one if their number is even. Evaluating
-    more often thus doesn't let noise meet a target earlier, and the rule is met as long after the
-    crossing as with one evaluation per epoch (docs/statistics.md).
+    A window of 1 is the first evaluation that meets the target, on any grid. A longer one covers
+    the evaluations of ``window`` epochs, plus one if their number is even. Evaluating more often
+    thus doesn't let noise meet a target earlier, and the rule is met as long after the crossing as
+    with one evaluation per epoch (docs/statistics.md).
     """
-    return window if per_epoch <= 1 else window * per_epoch | 1
+    if window == 1:
+        return 1
+    evaluations = window * per_epoch
+    if evaluations % 2 == 0 and per_epoch > 1:
+        evaluations += 1
+    return evaluations
+
+
+def target_rule(window: int, per_epoch: int = 1) -> str:
+    """Returns a run's own rule as its comparability states it; `window_of` reads it back."""
+    rule = _FIRST if window == 1 else f"median of {window} epochs"
+    return rule if per_epoch == 1 else f"{rule}, {per_epoch} evaluations each epoch"
+
+
+def window_of(rule: object) -> int | None:
+    """Returns the window of a `target_rule`, or None for anything else."""
+    match = _RULE.fullmatch(rule) if isinstance(rule, str) else None
+    if match is None:
+        return None
+    return int(match["window"] or 1)
 
 
 def evaluations_of(points: Sequence[AccuracyPoint], window: int) -> int:
@@ -334,11 +368,11 @@ for _policy in (
     Policy(
         "paper",
         start="model_creation",
-        window=3,
+        window=WINDOW,
         at_epoch_end=True,
         rule=(
             "from the creation of the model to the end of the epoch at which the median of the "
-            "last 3 evaluations meets the target; everything counts"
+            f"last {WINDOW} evaluations meets the target; everything counts"
         ),
         source="arXiv 2003.12366, section 4.1.2",
     ),
@@ -400,7 +434,11 @@ class _UtterancesClock(Policy):
 
 # Not registered: reports show seconds, but this clock counts utterances, whatever the machine.
 UTTERANCES = _UtterancesClock(
-    "utterances", start=PROCESS, window=3, at_epoch_end=True, rule="utterances until the target"
+    "utterances",
+    start=PROCESS,
+    window=WINDOW,
+    at_epoch_end=True,
+    rule="utterances until the target",
 )
 
 

@@ -1,7 +1,6 @@
 """A finished or growing run, read from its folder."""
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -112,7 +111,7 @@ def line_numbers(path: Path) -> list[int] | None:
     ledger = path / files.EVENTS_FILE
     if not ledger.is_file():
         return None
-    lines = ledger.read_bytes().split(b"\n")
+    lines = files.read_bytes(ledger).split(b"\n")
     return [number for number, line in enumerate(lines, start=1) if line.strip()]
 
 
@@ -317,9 +316,7 @@ class Run:
     @property
     def target_window(self) -> int | None:
         """The number of evaluations whose median must meet the targets; None if unknown."""
-        rule = str((self.comparability or {}).get("target_rule"))
-        match = re.fullmatch(r"median of (\d+) epochs(, \d+ evaluations each)?", rule)
-        return int(match[1]) if match else None
+        return policies.window_of((self.comparability or {}).get("target_rule"))
 
     @property
     def declared_metrics(self) -> dict[str, dict[str, Any]]:

@@ -21,8 +21,6 @@ from tfasr.kit.config import (
     multiplied,
     require,
     require_numbers,
-    require_precision,
-    trained,
 )
 from tfasr.kit.process import usable_cores
 from tfasr.models import model as recogniser
@@ -33,57 +31,40 @@ from tfasr.training.build import build_model, make_strategy
 from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.memory import synthetic_batch
 
+SWEEP_PRECISIONS = ("float32", "float64")  # of the intensity sweep's elements
+COMPARED = ("float64", "float32", "mixed_bfloat16", "mixed_float16")  # precisions of the ceilings
+PRECISION = "float32"  # Keras's dtype policy of the models
+ROUNDS = 5  # how often each module is measured
+CEILING_S = 1.0  # seconds to measure each ceiling
+PROFILED_STEPS = 3  # steps under the framework's profiler
+SPOTTER_BATCH = 64  # utterances in the keyword spotter's profiled step
+# Operations per element of the intensity sweep; even, as a multiplication and an addition are two.
+SWEEP_FLOPS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+SWEEP_S = 0.3  # seconds to measure each intensity, and all experiments of a size
+EXPERIMENTS = 5  # repetitions of the working-set sweep (ERT_NUM_EXPERIMENTS)
+
 
 @config_class
 class RooflineConfig:
     """Sizes and durations of all measurements."""
 
-    thread_counts: tuple[int, ...] = ()  # of the CPU; empty: powers of 2 and all cores (GPU: all)
-    precisions: tuple[str, ...] = ("float32", "mixed_bfloat16", "mixed_float16")  # to compare
-    ceiling_s: float = 2.0  # seconds to measure each ceiling
-    matmul_size: int = 0  # rows and columns of a matrix; 0 for 2048, or 8192 on a GPU
-    memory_megabytes: int = 0  # size of each array; 0: 4 times the last-level cache, at least 256
-    # operations per element of the intensity sweep, 1 or even numbers
-    sweep_flops: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-    sweep_precisions: tuple[str, ...] = ("float32", "float64")  # of the intensity sweep's elements
-    sweep_s: float = 0.3  # seconds to measure each intensity
     # GFLOP/s by precision; empty to compute a processor's from cores, clock and vectors
     specified_gflops: tuple[tuple[str, float], ...] = ()
     specified_gigabytes_per_s: float = 0.0  # bandwidth of memory; 0 if unknown
     batch: int = 16  # utterances in the model's step
     frames: int = 600  # feature frames of each utterance
-    labels: int = 80  # characters in each transcript
-    precision: str = "float32"  # Keras's dtype policy of the model
-    rounds: int = 5  # how often each module is measured
-    profiled_steps: int = 3  # steps under TensorFlow's profiler; 0 skips kernels
-    small_units: int = 128  # width of a second, small model, if its config supports it; 0: none
-    spotter_batch: int = 64  # utterances in the keyword spotter's profiled step; 0 skips it
-    # array sizes in bytes, as from ERT_WORKING_SET_MIN to ERT_MEMORY_MAX of the Empirical Roofline
-    # Toolkit; () for powers of 4 from 4 KiB to memory_megabytes
-    working_set_bytes: tuple[int, ...] = ()
-    experiments: int = 5  # repetitions of the working-set sweep (ERT_NUM_EXPERIMENTS); 0 skips it
     # other machines to draw for comparison: (name, precision, GFLOP/s)
     reference_gflops: tuple[tuple[str, str, float], ...] = ()
 
     def check(self) -> None:
-        positive = ("thread_counts", "ceiling_s", "sweep_s", "batch", "frames", "labels", "rounds")
-        require_numbers(self, *positive)
-        sizes = ("matmul_size", "memory_megabytes", "profiled_steps", "small_units")
-        sizes += ("spotter_batch", "specified_gigabytes_per_s", "experiments")
-        require_numbers(self, *sizes, zero=True)
-        pairs = all(n == 1 or (n > 0 and n % 2 == 0) for n in self.sweep_flops)
-        require(pairs, self, "sweep_flops", "1 or even: a multiplication and an addition are two")
+        require_numbers(self, "batch", "frames")
+        require_numbers(self, "specified_gigabytes_per_s", zero=True)
         precisions = set(multiplied())
         stated = all(name in precisions and rate > 0 for name, rate in self.specified_gflops)
         rule = f"pairs of one of {', '.join(multiplied())} and a positive rate"
         require(stated, self, "specified_gflops", rule)
         stated = all(name in precisions and rate > 0 for _, name, rate in self.reference_gflops)
         require(stated, self, "reference_gflops", f"a name and {rule}")
-        require(all(n >= 8 for n in self.working_set_bytes), self, "working_set_bytes", "8 or more")
-        require_precision(self, "precisions", multiplied())
-        require_precision(self, "sweep_precisions", multiplied())
-        require_precision(self, "precision", trained())
-        require(self.precision in self.precisions, self, "precisions", "with the model's precision")
 
 
 _PIECE = 32 * 1024  # float32 numbers; three such pieces fit into a core's second-level cache
@@ -333,25 +314,23 @@ class ModelMeasured:
 def measure_ceilings(config: RooflineConfig, threads: int, arrays: dict[str, int]) -> Ceilings:
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.get_logger().setLevel("ERROR")  # TensorFlow would warn about the sweep's kernels
-    seconds, on_gpu = config.ceiling_s, bool(tf.config.list_physical_devices("GPU"))
+    seconds, on_gpu = CEILING_S, bool(tf.config.list_physical_devices("GPU"))
     sweep_threads = 1 if on_gpu else threads
     far_and_near = (max(arrays, key=arrays.get), min(arrays, key=arrays.get))
-    swept = (config.sweep_flops, sweep_threads, config.sweep_s)
+    swept = (SWEEP_FLOPS, sweep_threads, SWEEP_S)
     sweep = [
         point
-        for precision in config.sweep_precisions
+        for precision in SWEEP_PRECISIONS
         for place in dict.fromkeys(far_and_near)
         for point in intensity_sweep(precision, place, arrays[place], *swept)
     ]
 
     bandwidth = gpu_bandwidth if on_gpu else partial(cpu_bandwidth, threads=threads)
-    size = config.matmul_size or None
-    matmuls = {name: matmul_ceiling(name, seconds=seconds, size=size) for name in config.precisions}
+    matmuls = {name: matmul_ceiling(name, seconds=seconds) for name in COMPARED}
     moved = {name: bandwidth(array, seconds=seconds) for name, array in arrays.items()}
-    powers = [4**n for n in range(6, 32) if 4**n <= max(arrays.values())]
-    sizes = sorted(config.working_set_bytes) or powers
-    times = (config.experiments, config.sweep_s / max(config.experiments, 1))
-    sets = working_set_sweep(sizes, sweep_threads, *times) if config.experiments else []
+    # From ERT_WORKING_SET_MIN on: powers of 4 from 4 KiB to the largest array.
+    sizes = [4**n for n in range(6, 32) if 4**n <= max(arrays.values())]
+    sets = working_set_sweep(sizes, sweep_threads, EXPERIMENTS, SWEEP_S / EXPERIMENTS)
     return Ceilings(threads, "GPU" if on_gpu else "CPU", matmuls, moved, sweep, sets)
 
 
@@ -359,16 +338,15 @@ def measure_model(
     config: RooflineConfig, model_config: recogniser.RecogniserConfig, features: FeatureConfig
 ) -> ModelMeasured:
     tf.get_logger().setLevel("ERROR")
-    training = TrainingConfig(precision=config.precision)
+    training = TrainingConfig(precision=PRECISION)
     experiment = Experiment(model=model_config, features=features, training=training)
     strategy = make_strategy(1)
     model = build_model(experiment, Alphabet(), compiled=True)
-    batch = synthetic_batch(experiment, config.batch, config.frames, config.labels)
-    modules = module_times(model, batch, strategy, config.rounds).modules
+    batch = synthetic_batch(experiment, config.batch, config.frames)
+    modules = module_times(model, batch, strategy, ROUNDS).modules
     step = Replicas(strategy).compiled(lambda b: [model.train_step(b)["utterance_loss"]], batch)
     step()
-    steps = config.profiled_steps
-    kernels = profile(step, steps) if steps else Kernels([], "no step was profiled")
+    kernels = profile(step, PROFILED_STEPS)
     return ModelMeasured(modules, kernels, sorted(recogniser.kernels(model.recogniser)))
 
 
@@ -395,7 +373,7 @@ class Point:
 
 @dataclass(frozen=True)
 class ModelPoints:
-    name: str  # "model" or "small model"
+    name: str
     modules: list[Point]  # each module, run alone
     step: Point  # a whole step
     kernels: Kernels  # of a step
@@ -442,7 +420,7 @@ class RooflineAnalysis:
                 if kernel.flops and kernel.moved_bytes
             ]
             if of_kernels:
-                cost = step_cost(KeywordSpotterConfig(), self.config.spotter_batch)
+                cost = step_cost(KeywordSpotterConfig(), SPOTTER_BATCH)
                 work = (cost.total_flops, cost.total_bytes, kernels.seconds)
                 points[name] = [*of_kernels, Point(name, "average kernel", *work)]
         return points
@@ -454,7 +432,7 @@ class RooflineAnalysis:
     @property
     def peak(self) -> float:
         """Operations per second in the models' precision with the most threads."""
-        return self.highest.flops_per_s[self.config.precision]
+        return self.highest.flops_per_s[PRECISION]
 
     def attainable(self, intensity: float) -> float:
         """Returns the roofline's operations per second at an intensity.

@@ -14,7 +14,13 @@ from tfasr.bench.modules import WARMUP_CALLS
 from tfasr.bench.roofline import measure
 from tfasr.bench.roofline.measure import ModelPoints, Point, RooflineAnalysis, RooflineConfig
 from tfasr.bench.steppers import Kernels
-from tfasr.bench.workload import Context, Result, Workload, columns_of_tuples, require_tensorflow
+from tfasr.bench.workload import (
+    Context,
+    Result,
+    Workload,
+    columns_of_tuples,
+    require_tensorflow,
+)
 from tfasr.data.features import FeatureConfig
 from tfasr.display import chart
 from tfasr.display.chart import Axis, Chart, Labels, Line, Panel, Points, curve, run_colour
@@ -23,6 +29,7 @@ from tfasr.kit.config import PRECISIONS
 from tfasr.kit.process import call, usable_cores
 from tfasr.models.costs import unknown_costs
 from tfasr.models.model import ModelConfig
+from tfasr.training.memory import FRAMES_PER_LABEL
 
 _MOST_KERNELS = 12
 _AWAY = 5  # pixels between a point and its label
@@ -103,7 +110,7 @@ def roofline_tables(analysis: RooflineAnalysis) -> list[Table]:
         tables.append(_point_table(analysis, model))
         tables.append(_kernel_table(model.name, model.kernels, _OF_MODEL))
     for framework, kernels in analysis.spotter.items():
-        name = f"keyword spotter, batch {analysis.config.spotter_batch}, {framework}"
+        name = f"keyword spotter, batch {measure.SPOTTER_BATCH}, {framework}"
         tables.append(_kernel_table(name, kernels, _OF_SPOTTER))
     return tables
 
@@ -125,7 +132,7 @@ def _ceilings(analysis: RooflineAnalysis) -> Table:
     rows.append(("specified", *map(specified.flops_per_s.get, precisions), *moved))
     for name, precision, rate in analysis.references:
         rows.append((name, *map({precision: rate}.get, precisions), *[None] * len(moves)))
-    ridge, policy = analysis.peak / analysis.highest.memory, analysis.config.precision
+    ridge, policy = analysis.peak / analysis.highest.memory, measure.PRECISION
     notes = [
         "Each value is from the fastest repetition, each row from a separate process. GFLOP/s: "
         "large square matmuls. GB/s: arrays far larger than the last cache (memory), or within a "
@@ -198,7 +205,7 @@ def _point_table(analysis: RooflineAnalysis, model: ModelPoints) -> Table:
     config = analysis.config
     notes = [
         f"One training step of {config.batch} utterances of {config.frames} frames, "
-        f"{PRECISIONS[config.precision].label}, recurrence by "
+        f"{PRECISIONS[measure.PRECISION].label}, recurrence by "
         f"{', '.join(model.lstm_kernels) or UNKNOWN}. Modules run alone, forward and backward. "
         "Operations and bytes are counted, not measured, as if each use of a tensor read and wrote "
         "it once; so a part whose data stays in a cache can exceed its roof. "
@@ -276,7 +283,7 @@ def roofline_chart(analysis: RooflineAnalysis) -> Chart:
         named += [(f" ({name.removeprefix('keyword ')})", point) for point in of_framework[:-1]]
     points = [(point.intensity, point.flops_per_s) for of, *_ in drawn for point in of]
     x, y = _limits(analysis, points)
-    marks = [*_roofs(analysis, x), *_stated(analysis, x, [analysis.config.precision])]
+    marks = [*_roofs(analysis, x), *_stated(analysis, x, [measure.PRECISION])]
     marks += _one_thread(analysis, x)
     rates = np.array(list(analysis.highest.flops_per_s.values()))
     ridges = {"x": rates / analysis.highest.memory, "y": rates / 1e9}
@@ -387,10 +394,10 @@ def _one_thread(analysis: RooflineAnalysis, x: Ends) -> list:
     if len(analysis.ceilings) == 1:
         return []
     (left, right), lowest = x, analysis.ceilings[0]
-    peak, slope = lowest.flops_per_s[analysis.config.precision], lowest.memory
+    peak, slope = lowest.flops_per_s[measure.PRECISION], lowest.memory
     xs = [left, max(left, peak / slope), right]
     threads = "1 thread" if lowest.threads == 1 else f"{lowest.threads} threads"
-    name = f"{PRECISIONS[analysis.config.precision].label} and memory, {threads}"
+    name = f"{PRECISIONS[measure.PRECISION].label} and memory, {threads}"
     ys = [min(peak, slope * at) / 1e9 for at in xs]
     return [Line(x=xs, y=ys, dash="dotted", width=1.2, series=name)]
 
@@ -405,26 +412,21 @@ def _point_marks(points, colour: str, symbol: str, size: float, series: str) -> 
 def run(config: RooflineConfig, model, features: FeatureConfig, context: Context) -> Result:
     reason = "The roofline needs tfasr's own training step, which runs on TensorFlow."
     require_tensorflow(reason, context)
-    default_counts = [usable_cores()] if num_gpus() else powers_up_to(usable_cores())
+    thread_counts = [usable_cores()] if num_gpus() else powers_up_to(usable_cores())
     ceilings = []
-    for threads in sorted(set(config.thread_counts)) or default_counts:
-        work = (config, threads, _arrays(config, threads))
+    for threads in thread_counts:
+        work = (config, threads, _arrays(threads))
         ceilings.append(call(measure.measure_ceilings, *work, backend="tensorflow"))
-    models = {"model": model}
-    if config.small_units and hasattr(model, "smaller"):
-        models["small model"] = model.smaller(config.small_units)
-    points = [_points(name, network, config, features) for name, network in models.items()]
+    points = [_points("model", model, config, features)]
     stated = (config.specified_gflops, config.specified_gigabytes_per_s)
     sheet = measure.specified(*stated, on_gpu=ceilings[-1].device == "GPU")
-    analysis = RooflineAnalysis(ceilings, points, config, sheet, _spotter(config))
+    analysis = RooflineAnalysis(ceilings, points, config, sheet, _spotter())
     tables, figures = roofline_tables(analysis), roofline_charts(analysis)
     return Result(tables, analysis.to_json(), WARMUP_CALLS, figures)
 
 
-def _spotter(config: RooflineConfig) -> dict[str, Kernels]:
-    if not (config.spotter_batch and config.profiled_steps):
-        return {}
-    sizes = (config.spotter_batch, config.profiled_steps)
+def _spotter() -> dict[str, Kernels]:
+    sizes = (measure.SPOTTER_BATCH, measure.PROFILED_STEPS)
     return {
         label: call(spotter_kernels, framework, *sizes, backend=framework)
         if framework in installed_backends()
@@ -433,11 +435,10 @@ def _spotter(config: RooflineConfig) -> dict[str, Kernels]:
     }
 
 
-def _arrays(config: RooflineConfig, threads: int) -> dict[str, int]:
+def _arrays(threads: int) -> dict[str, int]:
     caches = measure.cache_bytes()
     last = max(caches.values(), default=0)
-    memory = config.memory_megabytes * 2**20 or max(4 * last, 256 * 2**20)
-    arrays = {"memory": memory}
+    arrays = {"memory": max(4 * last, 256 * 2**20)}
     if not num_gpus():
         # Three arrays share half of a cache; the rest is left to other programs.
         shared = {3: 1, 2: threads}  # number of caches by level: each thread has an L2
@@ -450,13 +451,14 @@ def _points(name: str, model, config: RooflineConfig, features: FeatureConfig) -
     if not hasattr(model, "step_costs"):
         costs = unknown_costs([module.module for module in measured.modules])
         return ModelPoints.of(name, costs, measured)
-    sizes = {name: getattr(config, name) for name in ("batch", "frames", "labels")}
     costs = model.step_costs(
         num_features=features.num_features,
         num_classes=Alphabet().num_classes,
-        bytes_per_number=4 if config.precision == "float32" else 2,
+        bytes_per_number=4,
         cache_bytes=0 if num_gpus() else max(measure.cache_bytes().values(), default=0),
-        **sizes,
+        batch=config.batch,
+        frames=config.frames,
+        labels=config.frames // FRAMES_PER_LABEL,
     )
     return ModelPoints.of(name, costs, measured)
 

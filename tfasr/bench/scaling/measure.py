@@ -1,7 +1,6 @@
 """Measures training steps on each number of devices, and computes efficiencies."""
 
 import dataclasses
-import math
 import statistics
 import tempfile
 from collections.abc import Sequence
@@ -16,27 +15,25 @@ from tfasr.alphabet import Alphabet
 from tfasr.bench.devices import PROCESS, DeviceUse, num_gpus, powers_up_to, watched_devices
 from tfasr.bench.modules import (
     ModuleTimes,
-    Replicas,
     gpu_peak_bytes,
     module_times,
     replica_seconds,
-    time_in_turns,
 )
-from tfasr.bench.scaling.fit import Link, ScalingModel, fit_link, fit_single_device
 from tfasr.data import shards
 from tfasr.data.batches import Batch, BatchSource, PipelineConfig
 from tfasr.data.features import FeatureConfig
 from tfasr.data.packing import Packing
 from tfasr.data.shards import ShardedSplit, ShardedUtterance
 from tfasr.errors import UsageError
-from tfasr.kit.config import config_class, require, require_numbers, require_precision, trained
+from tfasr.kit.config import config_class, require, require_numbers
 from tfasr.telemetry.machine import peak_memory_mib
 from tfasr.training.build import build_model, make_strategy
 from tfasr.training.experiment import Experiment, TrainingConfig
-from tfasr.training.memory import batch_spec, synthetic_batch
+from tfasr.training.memory import FRAMES_PER_LABEL, batch_spec, synthetic_batch
 from tfasr.training.step import TimedStep
 
 IN_MEMORY, FROM_SHARDS, SORTING = "", "loader", "sorting loader"
+WARMUP_STEPS = 4  # first steps, shown but left out of every result, as in the scaling study
 LOADERS = (IN_MEMORY, FROM_SHARDS, SORTING)  # see `ScalingConfig`
 
 
@@ -49,42 +46,23 @@ class ScalingConfig:
     weak_utterances: int = 150  # batch of each device in weak scaling
     strong_utterances: int = 160  # global batch in strong scaling; divisible by each device count
     steps: int = 180  # per measurement, times the devices in weak scaling
-    warmup_steps: int = 4  # first steps, shown but left out of every result
     frames: int = 1670  # feature frames of each utterance
-    labels: int = 200  # characters in each transcript
-    precision: str = "float32"  # Keras's dtype policy of the layers
-    loader: bool = True  # also measures weak scaling with batches read from shards
-    sorting_loader: bool = True  # also measures batches sorted by length while training waits
-    sorted_batches: int = 4  # global batches that the sorting loader sorts together
-    module_rounds: int = 10  # measurements of each module; 0 skips modules
-    link_gigabytes_per_s: float = 0.0  # bandwidth of a device, for the prediction; 0 to measure
-    link_latency_us: float = 0.0  # per message, if link_gigabytes_per_s is set
-    overlap: float = 0.0  # assumed fraction of the all-reduce hidden behind the backward pass
-    predicted_devices: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)  # counts to predict
 
     def check(self) -> None:
-        sizes = ("weak_utterances", "strong_utterances", "frames", "labels", "sorted_batches")
-        require_numbers(self, *sizes, "predicted_devices")
-        require_numbers(self, "module_rounds", "link_gigabytes_per_s", zero=True)
-        finite = 0 <= self.link_latency_us < math.inf
-        require(finite, self, "link_latency_us", "finite and at least 0")
-        require(self.warmup_steps > 0, self, "warmup_steps", "at least 1: the first step compiles")
-        require_precision(self, "precision", trained())
-        require(self.steps > self.warmup_steps, self, "steps", "more than the warm-up steps")
+        require_numbers(self, "weak_utterances", "strong_utterances", "frames")
+        require(self.steps > WARMUP_STEPS, self, "steps", f"above {WARMUP_STEPS}, the warm-up's")
         counts = self.device_counts
         fits = all(n > 0 and self.strong_utterances % n == 0 for n in counts)
         rule = "positive divisors of strong_utterances, 1 among them"
         require(not counts or (fits and 1 in counts), self, "device_counts", rule)
-        require(0 <= self.overlap <= 1, self, "overlap", "in 0..1")
 
 
 @dataclass(frozen=True)
 class Load:
-    name: str  # "weak", "strong" or "single"
+    name: str  # "weak" or "strong"
     per_device_batch: int  # utterances
     steps: int
     loader: str = IN_MEMORY  # one of `LOADERS`
-    sorted_batches: int = 0  # global batches that `SORTING` sorts together
 
 
 @dataclass(frozen=True)
@@ -100,22 +78,12 @@ def default_counts(strong_utterances: int) -> list[int]:
     return [n for n in powers_up_to(num_gpus() or 2) if strong_utterances % n == 0]
 
 
-def task_of(
-    config: ScalingConfig, model, features, count: int, counts: list[int], fraction: float
-) -> ScalingTask:
-    steps = max(config.warmup_steps + 1, round(config.steps * fraction))
+def task_of(config: ScalingConfig, model, features, count: int, fraction: float) -> ScalingTask:
+    steps = max(WARMUP_STEPS + 1, round(config.steps * fraction))
     # As in the "scaling study" of docs/sources.md: 180 steps on one device, 720 on four.
     weak = ("weak", config.weak_utterances, steps * count)
-    loads = [Load(*weak)]
-    if config.loader:
-        loads.append(Load(*weak, FROM_SHARDS))
-    if config.sorting_loader:
-        loads.append(Load(*weak, SORTING, config.sorted_batches))
+    loads = [Load(*weak, loader) for loader in LOADERS]
     loads.append(Load("strong", config.strong_utterances // count, steps))
-    if count == 1:
-        # The prediction needs one device's steps with the batches that it predicts.
-        few = max(config.warmup_steps + 1, min(steps, config.warmup_steps + 12))
-        loads += [Load("single", config.strong_utterances // n, few) for n in counts if n > 1]
     return ScalingTask(count, model, features, config, tuple(loads))
 
 
@@ -130,14 +98,9 @@ class LoadTimes:
     def whole_s(self) -> list[float]:
         return [sum(both) for both in zip(self.step_s, self.input_wait_s, strict=True)]
 
-    def steady_s(self, warmup_steps: int) -> float:
-        return statistics.median(self.whole_s[warmup_steps:])
-
-
-@dataclass(frozen=True)
-class AllReduce:
-    size_bytes: int  # of the data on each device
-    seconds: float  # median
+    @property
+    def steady_s(self) -> float:
+        return statistics.median(self.whole_s[WARMUP_STEPS:])
 
 
 @dataclass(frozen=True)
@@ -147,33 +110,15 @@ class ScalingAnswer:
     loads: list[LoadTimes]
     peak_device_bytes: list[int | None]  # TensorFlow's, by device; None if unknown
     peak_memory_mib: float | None  # memory of the process
-    gradient_bytes: int  # of all gradients in float32
-    modules: ModuleTimes | None = None  # None if skipped
+    modules: ModuleTimes
     # seconds of the forward and backward pass together, ``(rounds, devices)``
     replica_s: list[list[float]] = field(default_factory=list)
-    all_reduce: list[AllReduce] = field(default_factory=list)  # of different sizes
 
     def gpu_percents(self) -> list[float]:
         by_device: dict[str, list[float]] = {}
         for use in (use for times in self.loads for use in times.use if use.device != PROCESS):
             by_device.setdefault(use.device, []).extend(use.percent)
         return [statistics.fmean(percent) for percent in by_device.values() if percent]
-
-
-def all_reduce_seconds(
-    strategy: tf.distribute.Strategy, sizes_bytes: Sequence[int], rounds: int
-) -> list[AllReduce]:
-    replicas = Replicas(strategy)
-
-    def reduce(tensor):
-        context = tf.distribute.get_replica_context()
-        return [context.all_reduce(tf.distribute.ReduceOp.SUM, tensor)]
-
-    calls = {
-        size: replicas.compiled(reduce, replicas.values(lambda size=size: tf.zeros(size // 4)))
-        for size in sizes_bytes
-    }
-    return [AllReduce(size, seconds) for size, seconds in time_in_turns(calls, rounds).items()]
 
 
 def use_devices(count: int) -> str:
@@ -195,7 +140,10 @@ def use_devices(count: int) -> str:
     return "GPU"
 
 
-_EPOCH_BATCHES, _SHARD = 4, 64  # global batches in an epoch, utterances in a file
+_EPOCH_BATCHES = 4  # global batches in an epoch
+_SHARD = 64  # utterances in a file
+_SORTED_BATCHES = 4  # global batches that the sorting loader sorts together
+_ROUNDS = 10  # measurements of each module
 
 
 def measure(task: ScalingTask) -> ScalingAnswer:
@@ -203,35 +151,26 @@ def measure(task: ScalingTask) -> ScalingAnswer:
     tf.get_logger().setLevel("ERROR")
     kind = use_devices(task.devices)
     process = _Process(task)
-    modules, replica_s, all_reduce = None, [], []
-    rounds = max(task.config.module_rounds, 5)
-    if task.config.module_rounds:
-        # Comes first, so that each module's first steps are the process's first.
-        batch = process.noise(task.config.weak_utterances)
-        timing = (process.model, batch, process.strategy, rounds)
-        modules = module_times(*timing, first_steps=task.config.warmup_steps)
-        replica_s = replica_seconds(*timing)
+    # Comes first, so that each module's first steps are the process's first.
+    batch = process.noise(task.config.weak_utterances)
+    timing = (process.model, batch, process.strategy, _ROUNDS)
+    modules = module_times(*timing, first_steps=WARMUP_STEPS)
+    replica_s = replica_seconds(*timing)
     loads = [process.train(load) for load in task.loads]
-    if task.devices > 1 and not task.config.link_gigabytes_per_s:
-        # Few bytes, whose time is latency alone, and as many as all gradients.
-        sizes = [4096, process.gradient_bytes]
-        all_reduce = all_reduce_seconds(process.strategy, sizes, rounds)
     peaks = [gpu_peak_bytes(index) for index in range(task.devices)]
-    memory = (peaks, peak_memory_mib(), process.gradient_bytes)
-    return ScalingAnswer(task.devices, kind, loads, *memory, modules, replica_s, all_reduce)
+    return ScalingAnswer(task.devices, kind, loads, peaks, peak_memory_mib(), modules, replica_s)
 
 
 class _Process:
     def __init__(self, task: ScalingTask):
-        self._frames, self._labels = task.config.frames, task.config.labels
+        self._frames = task.config.frames
+        self._labels = self._frames // FRAMES_PER_LABEL
         self._replicas, self._features = task.devices, task.features
-        training = TrainingConfig(num_replicas=self._replicas, precision=task.config.precision)
+        training = TrainingConfig(num_replicas=self._replicas)
         self._experiment = Experiment(model=task.model, features=task.features, training=training)
         self.strategy = make_strategy(self._replicas)
         with self.strategy.scope():
             self.model = build_model(self._experiment, Alphabet(), compiled=True)
-        variables = self.model.trainable_variables
-        self.gradient_bytes = 4 * sum(int(np.prod(variable.shape)) for variable in variables)
         self._step = TimedStep(self.model)
 
     def train(self, load: Load) -> LoadTimes:
@@ -263,7 +202,7 @@ class _Process:
         global_batch = load.per_device_batch * self._replicas
         loaded = self._loaded(folder, global_batch, load.steps)
         if load.loader == SORTING:
-            window = load.sorted_batches * global_batch
+            window = _SORTED_BATCHES * global_batch
             return sorted_by_length(loaded, window, load.per_device_batch)
         return loaded
 
@@ -299,7 +238,7 @@ def write_noise_split(
             sums.add(features)
             records.append(shards.encode_record(features, spelled.tolist(), position, duration_s))
             sizes = (duration_s, int(length), labels)
-            listed.append(ShardedUtterance(position, f"noise-{position}", "", "", *sizes))
+            listed.append(ShardedUtterance(position, f"noise-{position}", "", "", *sizes, "0"))
         path = folder / f"train-{number:05d}.tfrecord"
         shards.write_shard(path, records, packing.shards.compression)
         files.append({"file": path.name, "bytes": path.stat().st_size})
@@ -317,16 +256,14 @@ def sorted_by_length(batches: tf.data.Dataset, window: int, size: int) -> tf.dat
     return batches.unbatch().batch(window).map(in_order).unbatch().batch(size)
 
 
-def scaling_row(
-    devices: int, times: LoadTimes, warmup: int, single_s: float | None, predicted_s: float | None
-) -> dict[str, Any]:
-    """Returns a load's steps after the first ``warmup`` as JSON values.
+def scaling_row(devices: int, times: LoadTimes, single_s: float | None) -> dict[str, Any]:
+    """Returns a load's steps after the first `WARMUP_STEPS` as JSON values.
 
     ``single_s``: the row's "single_s" on one device, None for that device's own row. An efficiency
     of 1 is ideal: as many times one device's throughput as there are devices.
     """
-    load, steps_s = times.load, times.whole_s[warmup:]
-    step_s, mean_s = times.steady_s(warmup), statistics.fmean(steps_s)
+    load, steps_s = times.load, times.whole_s[WARMUP_STEPS:]
+    step_s, mean_s = times.steady_s, statistics.fmean(steps_s)
     # With a loader, steps are uneven, so rates use the mean instead of the median.
     counted_s = mean_s if load.loader else step_s
     single_s = single_s or counted_s
@@ -337,17 +274,15 @@ def scaling_row(
         "devices": devices,
         "per_device_batch": load.per_device_batch,
         "steps": len(times.step_s),  # including the first ones
-        "first_s": times.whole_s[:warmup],
+        "first_s": times.whole_s[:WARMUP_STEPS],
         "step_s": step_s,
         "mean_step_s": mean_s,
-        "input_wait_s": statistics.fmean(times.input_wait_s[warmup:]),
+        "input_wait_s": statistics.fmean(times.input_wait_s[WARMUP_STEPS:]),
         "use_percent": {use.device: use.mean_percent for use in times.use},
         "single_s": single_s,
-        "predicted_s": predicted_s,  # None with a loader or without a link
         "utterances_per_s": devices * load.per_device_batch / counted_s,
         "efficiency": speedup / devices,
         "speedup": speedup,
-        "prediction_error": None if predicted_s is None else predicted_s / step_s - 1,
     }
 
 
@@ -356,60 +291,27 @@ class ScalingAnalysis:
     # of `scaling_row`: weak without loader, with loaders, then strong; each by devices
     rows: list[dict[str, Any]]
     answers: list[ScalingAnswer]  # one for each number of devices
-    model: ScalingModel | None  # None if no link was configured or measured
-    link_source: str  # where the link's figures come from, for readers
     config: ScalingConfig
 
     @classmethod
     def of(cls, answers: Sequence[ScalingAnswer], config: ScalingConfig) -> "ScalingAnalysis":
-        link, source = _link(answers, config)
-        model = link and _model(answers[0], link, config)
         rows = []
         for kind in (*(("weak", loader) for loader in LOADERS), ("strong", IN_MEMORY)):
             single_s: float | None = None
             for answer, times in ((a, times) for a in answers for times in a.loads):
                 if (times.load.name, times.load.loader) == kind:
-                    predicted_s = None
-                    if times.load.loader == IN_MEMORY and model is not None:
-                        predicted_s = model.step_s(answer.devices, times.load.per_device_batch)
-                    more = (config.warmup_steps, single_s, predicted_s)
-                    rows.append(scaling_row(answer.devices, times, *more))
+                    row = scaling_row(answer.devices, times, single_s)
+                    rows.append(row)
                     single_s = rows[-1]["single_s"]
-        return cls(rows, list(answers), model, source, config)
+        return cls(rows, list(answers), config)
 
     @property
     def shared_cores(self) -> bool:
         return self.answers[0].kind != "GPU"
 
-    @property
-    def timed(self) -> list[ScalingAnswer]:
-        return [answer for answer in self.answers if answer.modules is not None]
-
     def to_json(self) -> dict[str, Any]:
         return {
             "rows": self.rows,
             "shared_cores": self.shared_cores,
-            "prediction": self.model and dataclasses.asdict(self.model),
-            "link_source": self.link_source,
             "processes": list(map(dataclasses.asdict, self.answers)),
         }
-
-
-def _link(answers: Sequence[ScalingAnswer], config: ScalingConfig) -> tuple[Link | None, str]:
-    if config.link_gigabytes_per_s:
-        link = Link(config.link_gigabytes_per_s * 1e9, config.link_latency_us * 1e-6)
-        return link, "configured"
-    measured = next((answer for answer in answers if answer.all_reduce), None)
-    if measured is None:
-        return None, "n/a"
-    sizes, seconds = zip(*map(dataclasses.astuple, measured.all_reduce), strict=True)
-    link = fit_link([measured.devices] * len(sizes), sizes, seconds)
-    return link, f"all-reduces measured over {measured.devices} devices"
-
-
-def _model(answer: ScalingAnswer, link: Link, config: ScalingConfig) -> ScalingModel:
-    in_memory = [times for times in answer.loads if times.load.loader == IN_MEMORY]
-    batches = [times.load.per_device_batch for times in in_memory]
-    seconds = [times.steady_s(config.warmup_steps) for times in in_memory]
-    more = {"overlap": config.overlap, "shared_cores": answer.kind != "GPU"}
-    return ScalingModel(fit_single_device(batches, seconds), answer.gradient_bytes, link, **more)

@@ -1,7 +1,5 @@
-"""Weak and strong scaling of data parallelism over devices, measured and predicted."""
+"""Weak and strong scaling of data parallelism over devices."""
 
-import dataclasses
-import math
 import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,11 +18,11 @@ from tfasr.models.model import ModelConfig
 
 
 def scaling_tables(analysis: ScalingAnalysis) -> list[Table]:
-    modules = [_first_steps_of_modules(analysis), _modules(analysis)] if analysis.timed else []
+    modules = [_first_steps_of_modules(analysis), _modules(analysis)]
     scaling = table_of("Scaling of data parallelism", _SCALING, analysis.rows, _notes(analysis))
     rows = [(label(r), r["devices"], *r["first_s"], r["step_s"]) for r in analysis.rows]
     note = "The first step traces and compiles. No other figure includes these steps."
-    warmup = analysis.config.warmup_steps
+    warmup = measure.WARMUP_STEPS
     first = _steps_table("First steps, left out", "scaling", warmup, rows, note)
     return [scaling, first, *modules, _devices(analysis)]
 
@@ -53,8 +51,6 @@ _SCALING = [
     Column("utterances/s", "", "utterances_per_s", "{:.4g}".format),
     Column("speed-up", "", "speedup", fixed(2)),
     Column("efficiency\n%", "", "efficiency", percent),
-    Column("predicted\nstep ms", "", "predicted_s", milliseconds),
-    Column("error\n%", "", "prediction_error", lambda x: f"{100 * x:+.0f}"),
 ]
 
 
@@ -67,7 +63,7 @@ def _use_of(row: dict[str, Any]) -> float | None:
 def _notes(analysis: ScalingAnalysis) -> list[str]:
     config = analysis.config
     notes = [
-        f"Without the first {config.warmup_steps} steps. Step: the median, with input wait. "
+        f"Without the first {measure.WARMUP_STEPS} steps. Step: the median, with input wait. "
         "Weak: a full batch on every device, and one device's number of steps times the devices. "
         f"Strong: {config.strong_utterances} utterances on all devices. Without loader, one "
         "batch stays in memory; the sorting loader sorts utterances by length while training "
@@ -80,16 +76,6 @@ def _notes(analysis: ScalingAnalysis) -> list[str]:
             "A speed-up of 1 means that distribution costs nothing. Only separate devices show "
             "scaling."
         )
-    if analysis.model is not None:
-        model, link = analysis.model, analysis.model.link
-        rate = "no limit" if math.isinf(link.bytes_per_s) else f"{link.bytes_per_s / 1e9:.3g}"
-        notes.append(
-            f"Predicted from one device's steps ({1e3 * model.single.fixed_s:.3g} ms and "
-            f"{1e3 * model.single.per_utterance_s:.3g} ms per utterance), a ring all-reduce of "
-            f"{model.gradient_bytes / 1e6:.4g} MB of gradients and a link of {rate} GB/s and "
-            f"{1e6 * link.latency_s:.3g} us ({analysis.link_source}); {100 * model.overlap:.0f} % "
-            "of the exchange is hidden. Error: predicted over measured, minus 1."
-        )
     return notes
 
 
@@ -100,9 +86,9 @@ def _steps_table(title: str, of: str, count: int, rows: Sequence[tuple], note: s
 
 
 def _first_steps_of_modules(analysis: ScalingAnalysis) -> Table:
-    count = max(len(answer.modules.first_host_s) for answer in analysis.timed)
+    count = max(len(answer.modules.first_host_s) for answer in analysis.answers)
     rows = []
-    for answer in analysis.timed:
+    for answer in analysis.answers:
         devices, times = answer.devices, answer.modules
         rows += [(m.module, devices, *m.first_s, m.in_step_s) for m in times.modules]
         rows.append(("tracing, host", devices, *times.first_host_s, None))
@@ -122,11 +108,11 @@ def _modules(analysis: ScalingAnalysis) -> Table:
         return [[*values, share] for values, share in pairs]
 
     columns = ["module"]
-    for answer in analysis.timed:
+    for answer in analysis.answers:
         on = devices_text(answer.devices)
         columns += [f"{on}\nalone ms", "forward\nms", "backward\nms", "share\n%"]
-    names = [[m.module] for m in analysis.timed[0].modules.modules] + [["whole step"]]
-    blocks = (block(answer.modules) for answer in analysis.timed)
+    names = [[m.module] for m in analysis.answers[0].modules.modules] + [["whole step"]]
+    blocks = (block(answer.modules) for answer in analysis.answers)
     rows = [sum(cells, []) for cells in zip(names, *blocks, strict=True)]
     note = (
         "Within the step, the clock is read after each module's forward and backward pass, and the "
@@ -178,19 +164,17 @@ _SOURCES = {"": "without loader", "loader": "with loader", "sorting loader": "wi
 
 
 def scaling_charts(analysis: ScalingAnalysis) -> dict[str, Callable[[], Chart]]:
-    charts = {
+    return {
         "scaling": lambda: scaling_chart(analysis),
         "scaling_use": lambda: use_chart(analysis),
+        "scaling_first_steps": lambda: first_steps_chart(analysis),
+        "scaling_modules": lambda: modules_chart(analysis),
     }
-    if analysis.timed:
-        charts["scaling_first_steps"] = lambda: first_steps_chart(analysis)
-        charts["scaling_modules"] = lambda: modules_chart(analysis)
-    return charts
 
 
 def scaling_chart(analysis: ScalingAnalysis) -> Chart:
     panels = [_efficiency(analysis, mode) for mode in ("weak", "strong")]
-    caption = "Efficiency of data parallelism: ideal, predicted and measured"
+    caption = "Efficiency of data parallelism: ideal and measured"
     return Chart("scaling", caption, panels, columns=2, width=420)
 
 
@@ -208,7 +192,7 @@ def use_chart(analysis: ScalingAnalysis) -> Chart:
 
 def first_steps_chart(analysis: ScalingAnalysis) -> Chart:
     panels = []
-    for answer in analysis.timed:
+    for answer in analysis.answers:
         count = len(answer.modules.first_host_s)
         xs = list(range(1, count + 2))
         marks: list[Mark] = []
@@ -225,17 +209,17 @@ def first_steps_chart(analysis: ScalingAnalysis) -> Chart:
 
 
 def modules_chart(analysis: ScalingAnalysis) -> Chart:
-    counts = [answer.devices for answer in analysis.timed]
+    counts = [answer.devices for answer in analysis.answers]
     panels = []
     for title, seconds in (
         ("within the step", lambda module: module.in_step_s),
         ("alone, every other module off", lambda module: module.alone_s),
     ):
         marks: list[Mark] = []
-        for place, module in enumerate(analysis.timed[0].modules.modules):
-            ys = [1000 * seconds(a.modules.modules[place]) for a in analysis.timed]
+        for place, module in enumerate(analysis.answers[0].modules.modules):
+            ys = [1000 * seconds(a.modules.modules[place]) for a in analysis.answers]
             marks += curve(counts, ys, run_colour(place), module.module)
-        wholes = [1000 * sum(map(seconds, a.modules.modules)) for a in analysis.timed]
+        wholes = [1000 * sum(map(seconds, a.modules.modules)) for a in analysis.answers]
         marks.append(Line(x=counts, y=wholes, dash="dashed", series="all modules"))
         panels.append(Panel(marks, counts_axis("devices", counts), _ms_axis(marks), title=title))
     caption = "Time of each module over the number of devices"
@@ -266,22 +250,8 @@ def _efficiency(analysis: ScalingAnalysis, mode: str) -> Panel:
     measured = [row for row in analysis.rows if row["mode"] == mode]
     counts = sorted({row["devices"] for row in measured})
     marks: list[Mark] = [Rule(value=100, label="ideal")]
-    shown = list(counts)
     weak_batch = next(row["per_device_batch"] for row in analysis.rows if row["mode"] == "weak")
 
-    def predicted(model: Any, counts: Sequence[int]) -> list[float]:
-        strong, batch = mode == "strong", analysis.config.strong_utterances
-        efficiency = model.strong_efficiency if strong else model.weak_efficiency
-        return [100 * efficiency(n, batch if strong else weak_batch) for n in counts]
-
-    if analysis.model is not None:
-        if analysis.shared_cores:
-            ys, name = predicted(analysis.model, counts), "predicted, cores shared"
-            marks.append(Line(x=counts, y=ys, colour=run_colour(1), dash="dashed", series=name))
-        shown = sorted({*counts, *analysis.config.predicted_devices})
-        name = "predicted, devices apart" if analysis.shared_cores else "predicted"
-        ys = predicted(dataclasses.replace(analysis.model, shared_cores=False), shown)
-        marks.append(Line(x=shown, y=ys, colour=run_colour(2), dash="dotted", series=name))
     for place, loader in enumerate(LOADERS):
         if rows := [row for row in measured if row["loader"] == loader]:
             name = "measured, cores shared" if analysis.shared_cores else "measured"
@@ -295,18 +265,18 @@ def _efficiency(analysis: ScalingAnalysis, mode: str) -> Panel:
     }
     top = max(105.0, *(1.05 * 100 * row["efficiency"] for row in measured))
     y = Axis("efficiency, %", limits=(0, top))
-    return Panel(marks, counts_axis("devices", shown), y, title=titles[mode])
+    return Panel(marks, counts_axis("devices", counts), y, title=titles[mode])
 
 
 def run(config: ScalingConfig, model, features: FeatureConfig, context: Context) -> Result:
     reason = "The scaling analysis needs tfasr's own training under tf.distribute, on TensorFlow."
     require_tensorflow(reason, context)
     counts = sorted(set(config.device_counts)) or measure.default_counts(config.strong_utterances)
-    tasks = [measure.task_of(config, model, features, n, counts, context.fraction) for n in counts]
+    tasks = [measure.task_of(config, model, features, n, context.fraction) for n in counts]
     answers = [call(measure.measure, task, backend="tensorflow") for task in tasks]
     analysis = ScalingAnalysis.of(answers, config)
     tables, figures = scaling_tables(analysis), scaling_charts(analysis)
-    return Result(tables, analysis.to_json(), config.warmup_steps, figures)
+    return Result(tables, analysis.to_json(), measure.WARMUP_STEPS, figures)
 
 
 SCALING = Workload(run, (ScalingConfig, ModelConfig, FeatureConfig), backends=())

@@ -34,6 +34,11 @@ void Beams::set_open(std::size_t slot, std::int32_t label, bool open) {
 }
 
 void Beams::allow(std::size_t slot) {
+  if (dictionary_.is_open()) {
+    may_gap[slot] = 1;
+    for (std::size_t i = 0; i < num_words_; ++i) open_[slot * num_words_ + i] = ~std::uint64_t{0};
+    return;
+  }
   const Prefix& prefix = dictionary_.prefix(states[slot].prefix);
   may_gap[slot] = states[slot].prefix == Dictionary::kRoot || prefix.terminal;
   open_[slot * num_words_] = prefix.next_labels | (may_gap[slot] ? gap_mask_ : 0);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "decoder.hpp"
+#include "hot_words.hpp"
 #include "outside_model.hpp"
 
 namespace py = pybind11;
@@ -37,7 +38,7 @@ std::shared_ptr<BigramModel> make_bigram_model(std::vector<double> unigrams,
                                        seed);
 }
 
-std::unique_ptr<Decoder> make_decoder(Words words, std::vector<std::uint8_t> kinds,
+std::unique_ptr<Decoder> make_decoder(Words words, bool is_open, std::vector<std::uint8_t> kinds,
                                       std::int32_t separator, std::int32_t space,
                                       std::int32_t beam_width, bool recombine,
                                       std::shared_ptr<LanguageModel> model) {
@@ -47,7 +48,7 @@ std::unique_ptr<Decoder> make_decoder(Words words, std::vector<std::uint8_t> kin
   problem.space = space;
   problem.beam_width = beam_width;
   problem.recombine = recombine;
-  return std::make_unique<Decoder>(Dictionary(std::move(words)), std::move(model),
+  return std::make_unique<Decoder>(Dictionary(std::move(words), is_open), std::move(model),
                                    std::move(problem));
 }
 
@@ -101,8 +102,12 @@ PYBIND11_MODULE(_word_beam_core, module) {
            py::arg("forecast"), py::arg("sample"), py::arg("seed"));
   py::class_<OutsideModel, LanguageModel, std::shared_ptr<OutsideModel>>(module, "OutsideModel")
       .def(py::init<OutsideModel::Score, OutsideModel::End>(), py::arg("score"), py::arg("end"));
+  py::class_<HotWords, LanguageModel, std::shared_ptr<HotWords>>(module, "HotWords")
+      .def(py::init<std::vector<std::pair<std::int32_t, double>>,
+                    std::shared_ptr<const LanguageModel>>(),
+           py::arg("bonuses"), py::arg("model"));
   py::class_<Decoder>(module, "Decoder")
-      .def(py::init(&make_decoder), py::arg("words"), py::arg("kinds"),
+      .def(py::init(&make_decoder), py::arg("words"), py::arg("is_open"), py::arg("kinds"),
            py::arg("separator"), py::arg("space"), py::arg("beam_width"), py::arg("recombine"), py::arg("model"))
       .def("decode", &decode, py::arg("log_probs").noconvert(), py::arg("lengths").noconvert(),
            py::arg("n_best"), py::arg("num_threads"));

@@ -66,7 +66,7 @@ Decoder::Decoder(Dictionary dictionary, std::shared_ptr<const LanguageModel> lan
     if (kind > kStart) throw std::invalid_argument("A class's kind must be 0, 1 or 2.");
   }
   if (problem_.beam_width < 1) throw std::invalid_argument("The beam width must be at least 1.");
-  if (language_model_ && !language_model_->fits(dictionary_.num_words())) {
+  if (language_model_ && !language_model_->fits(dictionary_)) {
     throw std::invalid_argument("The language model must know the dictionary's words.");
   }
   problem_.dictionary = &dictionary_;

@@ -17,7 +17,8 @@ std::int32_t count_bits(std::uint64_t bits) {
 
 }  // namespace
 
-Dictionary::Dictionary(std::vector<std::vector<std::int32_t>> words) : words_(std::move(words)) {
+Dictionary::Dictionary(std::vector<std::vector<std::int32_t>> words, bool is_open)
+    : words_(std::move(words)) {
   std::sort(words_.begin(), words_.end());
   words_.erase(std::unique(words_.begin(), words_.end()), words_.end());
   if (words_.empty()) throw std::invalid_argument("A dictionary must hold at least one word.");
@@ -37,6 +38,12 @@ Dictionary::Dictionary(std::vector<std::vector<std::int32_t>> words) : words_(st
     for (std::int32_t i = 0; i < done.num_children; ++i) {
       waiting.emplace_back(done.first_child + i, depth + 1);
     }
+  }
+  if (is_open) {
+    other_ = static_cast<std::int32_t>(prefixes_.size());
+    Prefix other;
+    other.word_begin = other.word_end = other_word();
+    prefixes_.push_back(other);
   }
   prefixes_.shrink_to_fit();
 }
@@ -65,6 +72,11 @@ void Dictionary::add_children(std::int32_t index, std::size_t depth) {
 }
 
 std::int32_t Dictionary::child(std::int32_t index, std::int32_t label) const {
+  const std::int32_t listed = listed_child(index, label);
+  return listed == kNone ? other_ : listed;
+}
+
+std::int32_t Dictionary::listed_child(std::int32_t index, std::int32_t label) const {
   const Prefix& parent = prefix(index);
   if (label >= 0 && label < 64) {
     const std::uint64_t bit = std::uint64_t{1} << label;

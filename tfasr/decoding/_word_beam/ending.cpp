@@ -18,10 +18,13 @@ std::vector<Search::Final> Search::rank() {
       const Prefix& prefix = problem_.dictionary->prefix(state.prefix);
       LmState last = state.lm;
       if (state.prefix != Dictionary::kRoot) {
-        final.whole = prefix.terminal || prefix.word_end - prefix.word_begin == 1;
+        const Dictionary& dictionary = *problem_.dictionary;
+        const bool is_unique = prefix.word_end - prefix.word_begin == 1;
+        final.whole = prefix.terminal || is_unique || dictionary.is_open();
         if (final.whole) {
-          const Closed closed = model->close(last, prefix.word_begin);
-          final.score *= closed.factor;
+          // The weight of the word that it has become replaces that of the words it could become.
+          const Closed closed = model->close(last, dictionary.word_of(state.prefix));
+          final.score = beams_.now[i].total * closed.weight * closed.factor;
           last = closed.state;
         }
       }
@@ -45,7 +48,8 @@ std::vector<std::int32_t> Search::completed(std::int32_t slot) const {
   std::vector<std::int32_t> labels = tree_.sequence(state.node);
   const Dictionary& dictionary = *problem_.dictionary;
   const Prefix& prefix = dictionary.prefix(state.prefix);
-  if (state.prefix == Dictionary::kRoot || prefix.word_end - prefix.word_begin != 1) return labels;
+  const bool is_unique = prefix.word_end - prefix.word_begin == 1;
+  if (state.prefix == Dictionary::kRoot || !is_unique || dictionary.is_open()) return labels;
   std::size_t written = 0;
   for (std::int32_t node = state.node; node != SequenceTree::kRoot; node = tree_[node].parent) {
     if (problem_.kinds[static_cast<std::size_t>(tree_[node].label)] == kGap) break;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "decoder.hpp"
+#include "hot_words.hpp"
 #include "outside_model.hpp"
 
 namespace {
@@ -48,9 +49,17 @@ float log_prob(Source& source) {
   }
 }
 
-std::shared_ptr<LanguageModel> model_of(Source& source, std::int32_t num_words) {
-  const int kind = source.below(5);
+std::shared_ptr<LanguageModel> model_of(Source& source, std::int32_t num_words, bool is_open) {
+  const int kind = is_open && !source.one_in(30) ? 5 * source.below(2) : source.below(6);
   if (kind == 0) return nullptr;
+  if (kind == 5) {
+    std::vector<std::pair<std::int32_t, double>> bonuses;
+    for (std::int32_t word = 0; word < num_words + (source.one_in(40) ? 1 : 0); ++word) {
+      if (source.one_in(3)) bonuses.emplace_back(word, source.below(201) - 100.0);
+    }
+    auto model = is_open || source.one_in(2) ? nullptr : model_of(source, num_words, is_open);
+    return std::make_shared<HotWords>(std::move(bonuses), std::move(model));
+  }
   if (kind == 1) {
     const int states = 1 + source.below(5);
     return std::make_shared<OutsideModel>(
@@ -122,8 +131,8 @@ bool run(std::uint64_t seed) {
         }
       }
     }
-    Dictionary dictionary(words);
-    const auto model = model_of(source, dictionary.num_words());
+    Dictionary dictionary(words, source.one_in(4));
+    const auto model = model_of(source, dictionary.num_words(), dictionary.is_open());
     const Decoder decoder(std::move(dictionary), model, problem);
     const std::size_t n_best = 1 + static_cast<std::size_t>(source.below(20));
     const auto once = decoder.decode(batch, n_best, 1);

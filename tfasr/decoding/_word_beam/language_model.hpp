@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "dictionary.hpp"
+
 namespace word_beam {
 
 // A beam's state in the language model: everything that later words' scores depend on.
@@ -23,8 +25,9 @@ struct Closed {
 class LanguageModel {
  public:
   virtual ~LanguageModel() = default;
-  // Whether the model knows the words 0..num_words-1.
-  virtual bool fits(std::int32_t num_words) const = 0;
+  // Whether the model knows the dictionary's words, and, if that is open, what to do with others.
+  virtual bool fits(const Dictionary& dictionary) const = 0;
+  // word: the id of a word in the dictionary, or Dictionary::other_word().
   virtual Closed close(const LmState& state, std::int32_t word) const = 0;
   // Whether an incomplete word is scored too, by the words that it can still become.
   virtual bool forecasts() const { return false; }
@@ -53,8 +56,9 @@ class BigramModel : public LanguageModel {
   BigramModel(std::vector<double> unigrams, std::vector<Bigram> bigrams, double k, bool forecast,
               std::int32_t sample, std::uint64_t seed);
 
-  bool fits(std::int32_t num_words) const override {
-    return unigrams_.size() == static_cast<std::size_t>(num_words);
+  bool fits(const Dictionary& dictionary) const override {
+    return !dictionary.is_open() &&
+           unigrams_.size() == static_cast<std::size_t>(dictionary.num_words());
   }
   Closed close(const LmState& state, std::int32_t word) const override;
   bool forecasts() const override { return forecast_; }

@@ -23,7 +23,7 @@ class OutsideModel : public LanguageModel {
 
   OutsideModel(Score score, End end) : score_(std::move(score)), end_(std::move(end)) {}
 
-  bool fits(std::int32_t) const override { return true; }
+  bool fits(const Dictionary& dictionary) const override { return !dictionary.is_open(); }
   // Throws std::invalid_argument if the logarithm is NaN or above kMaxLogFactor.
   Closed close(const LmState& state, std::int32_t word) const override;
   bool scores_end() const override { return true; }

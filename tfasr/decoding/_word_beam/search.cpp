@@ -206,7 +206,7 @@ const Closed& Search::closed(std::int32_t slot) {
     closed.state = state.lm;
     closed.weight = state.weight;
     if (weighs_ && state.prefix != Dictionary::kRoot) {
-      const std::int32_t word = problem_.dictionary->prefix(state.prefix).word_begin;
+      const std::int32_t word = problem_.dictionary->word_of(state.prefix);
       closed = problem_.language_model->close(state.lm, word);
     }
     beams_.closed[i] = closed;

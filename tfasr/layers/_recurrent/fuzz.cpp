@@ -59,8 +59,14 @@ Drawn draw(Random& random) {
   d.masked = random() % 2;
   d.frames = below(random, 12), d.classes = 1 + below(random, 20);
   d.labels_width = below(random, d.frames);
-  // Some logits are so far apart that most paths' probabilities are below the least float.
-  d.logits = normal(random, d.batch * d.frames * d.classes, random() % 2 ? 1.0f : 300.0f);
+  d.logits = normal(random, d.batch * d.frames * d.classes, 1);
+  const std::size_t kind = random() % 3;
+  for (float& logit : d.logits) {
+    // So far apart that most paths' probabilities are below the least float.
+    if (kind == 1) logit *= 300;
+    // Farther, and all at one of two places: probabilities are 1, or equal, or as good as 0.
+    if (kind == 2) logit = logit > 1 ? 1e5f : 0;
+  }
   for (std::size_t u = 0; u < d.batch; ++u) {
     const std::size_t labels = below(random, d.labels_width);
     const std::size_t frames = labels + random() % (d.frames - labels + 1);
@@ -197,7 +203,32 @@ std::vector<float> normalise(const InstructionSet& set, const Drawn& d,
   return all;
 }
 
-// Solves a CTC loss. Losses are divided by what they may reach, infinite ones are -1.
+// How many frames a path through an utterance's labels needs: a blank separates equal neighbours.
+std::int32_t frames_needed(const Drawn& d, std::size_t utterance) {
+  const std::int32_t* labels = d.labels.data() + utterance * d.labels_width;
+  std::int32_t needed = d.label_lengths[utterance];
+  for (std::int32_t i = 1; i < d.label_lengths[utterance]; ++i) needed += labels[i] == labels[i - 1];
+  return needed;
+}
+
+// Whether the losses are infinite, and the gradients 0, exactly where the labels have no path.
+bool paths_exist_or_not(const Drawn& d, const std::vector<float>& losses,
+                        const std::vector<float>& gradient) {
+  const std::size_t size = d.frames * d.classes;
+  for (std::size_t u = 0; u < d.batch; ++u) {
+    const bool exists = d.lengths[u] >= frames_needed(d, u);
+    if (std::isfinite(losses[u]) != exists) return false;
+    const auto begin = gradient.begin() + static_cast<std::ptrdiff_t>(u * size);
+    const auto zero = [](float slope) { return slope == 0; };
+    if (!exists && !std::all_of(begin, begin + static_cast<std::ptrdiff_t>(size), zero)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Solves a CTC loss. Losses are divided by what they may reach, infinite ones are -1. All are NaN,
+// which equals nothing, if a path was found that doesn't exist, or if one that exists was not.
 std::vector<float> align(const InstructionSet& set, const Drawn& d, int threads) {
   std::vector<float> losses(d.batch), gradient(d.logits.size());
   Ctc problem;
@@ -213,11 +244,16 @@ std::vector<float> align(const InstructionSet& set, const Drawn& d, int threads)
   problem.gradient = gradient.data();
   check(problem);
   set.ctc(problem, threads);
+  if (!paths_exist_or_not(d, losses, gradient)) {
+    std::fill(losses.begin(), losses.end(), std::numeric_limits<float>::quiet_NaN());
+  }
   float largest = 1;
   for (const float loss : losses) {
     if (std::isfinite(loss)) largest = std::max(largest, loss);
   }
-  for (float& loss : losses) loss = std::isfinite(loss) ? loss / largest : -1;
+  for (float& loss : losses) {
+    if (!std::isnan(loss)) loss = std::isfinite(loss) ? loss / largest : -1;
+  }
   append(losses, gradient);
   return losses;
 }

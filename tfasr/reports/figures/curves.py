@@ -429,11 +429,16 @@ def _rug(row: int, rug: tuple[str, int, RunAnalysis, RunSeries], axis: str) -> l
     return [Points(x=x, y=[row + 0.5] * len(at), symbol="tick", size=9, **about)]
 
 
+def _bin_s(series: RunSeries) -> float:
+    """Returns how many seconds each point of the throughput over the wall clock averages."""
+    return 120 * float(series.wall_throughput.x["minutes"][0])  # the first is at half a bin
+
+
 def _over_the_wall_clock(report: Report) -> list[Chart]:
-    drawn = [(*run[:2], run[3].wall_throughput) for run in _runs(report)]
-    drawn = [(name, number, speeds) for name, number, speeds in drawn if speeds is not None]
-    if not drawn:
+    shown = [run for run in _runs(report) if run[3].wall_throughput is not None]
+    if not shown:
         return []
+    drawn = [(*run[:2], run[3].wall_throughput) for run in shown]
     marks: list[Mark] = []
     for name, number, speeds in drawn:
         look = {"colour": run_colour(number), "dash": chart.run_dash(number), "width": 1.2}
@@ -444,6 +449,13 @@ def _over_the_wall_clock(report: Report) -> list[Chart]:
         "Utterances trained on per second of the wall clock, evaluations and all else included, "
         "so pauses of training show as dips; each group's first run"
     )
+    falls = [
+        f"{name} {100 * series.fall_at_evaluations:.0f} % (mean of {_bin_s(series):.2g} s)"
+        for name, _, _, series in shown
+        if series.fall_at_evaluations is not None
+    ]
+    if falls:
+        caption += f". At an evaluation the throughput falls by: {', '.join(falls)}"
     log = ratio(ends) > 8
     limits = (min(ends) / 50 if log else 0.0, max(1e-9, *ends) * 1.03)
     x = Axis("minutes since the creation of the model", limits=limits, log=log, choose=True)

@@ -65,8 +65,8 @@ def cost_columns(
         Column("charged\nmin", "charged_s", "charge.cost.charged_s", minutes, _absent),
         Column("USD/h", "price_usd_per_hour", price, _figure),
         Column(machine, "machine_usd", "charge.cost.machine_usd", _figure, _absent),
-        Column(electricity, "electricity_usd", "charge.cost.electricity_usd", _figure, _absent),
-        Column("USD", "cost_usd", "charge.cost.usd", _figure, _absent),
+        Column(electricity, "electricity_usd", "charge.cost.electricity_usd", shown=_electricity),
+        Column("USD", "cost_usd", "charge.cost.usd", shown=_dollars),
         Column(relative, "cost_relative", ratio, lambda share: f"{100 * share:.0f} %", refused),
         Column("kWh", "energy_kwh", "charge.cost.kwh", shown=_kwh),
         Column("", "energy_is", "charge.cost.kwh_is"),
@@ -121,10 +121,27 @@ def _joules_of(interval: str) -> Callable[[RunAtTarget], str]:
 
 
 def _kwh(at: RunAtTarget) -> str:
-    if at.charge is None or at.charge.cost.kwh is None:
+    return _of_energy(at, at.charge and at.charge.cost.kwh)
+
+
+def _electricity(at: RunAtTarget) -> str:
+    return _of_energy(at, at.charge and at.charge.cost.electricity_usd)
+
+
+def _dollars(at: RunAtTarget) -> str:
+    usd = at.charge and at.charge.cost.usd
+    if usd is None or at.charge.cost.electricity_usd is None:
+        return _absent(at) if usd is None else _figure(usd)
+    return _of_energy(at, usd)
+
+
+def _of_energy(at: RunAtTarget, value: float | None) -> str:
+    """Shows a figure that energy is part of, and whether it is a lower bound or an estimate."""
+    if value is None:
         return _absent(at)
-    text = _figure(at.charge.cost.kwh)
-    return {"at least": f"> {text}", "estimate": f"{text} (est.)"}.get(at.charge.cost.kwh_is, text)
+    text = _figure(value)
+    marked = {"at least": f"> {text}", "estimate": f"{text} (est.)"}
+    return marked.get(at.charge.cost.kwh_is, text)
 
 
 def _notes(report: Report) -> list[str]:

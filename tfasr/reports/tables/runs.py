@@ -59,7 +59,9 @@ _THROUGHPUT = (
     "Rates: utterances or audio of steady steps (not warm-up, tracing or lost work) per second of "
     "these steps; for the whole run, or until a target was met. Input wait: waiting as a share of "
     "waiting and steady steps. Padding efficiency: real frames as a share of all frames, over all "
-    "steps. Batch: the nominal size; mean batch: utterances per step, fewer if an epoch ends in a "
+    "steps. Of the machine: the processor time that the steps got, as a share of what they could "
+    "have used (docs/quiet_machine.md). Batch: the nominal size; mean batch: utterances per step, "
+    "fewer if an epoch ends in a "
     f"smaller batch. {UNKNOWN}: nothing left to measure, or not recorded."
 )
 
@@ -240,6 +242,12 @@ def throughput_columns(report: Report) -> list[Column[RunAnalysis]]:
         SPEEDS[1],
         Column("input\nwait %", "input_wait_share", "throughput.input_wait_share", percent),
         Column(padding, "padding_efficiency", "throughput.padding_efficiency", percent),
+        Column("of the\nmachine %", "host_share", "host.share", percent),
+        Column("", "host_stolen_s", "host.stolen_s"),
+        Column("", "host_throttled_s", "host.throttled_s"),
+        Column("", "host_competed_s", "host.competed_s"),
+        Column("", "host_stopped_s", "host.stopped_s"),
+        Column("", "undisturbed_steps_s", "host.undisturbed_s"),
         Column("batch", "global_batch_size", "facts.global_batch_size", batch),
         Column("mean\nbatch", "mean_batch", "throughput.mean_batch", fixed(1)),
         Column("steps\nmeasured", "steps_measured", "throughput.steps"),

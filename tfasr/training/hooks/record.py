@@ -29,6 +29,7 @@ _FACTS = (
 )
 # The paper, Figure 6: sentences are generated with a beam width of one.
 _SENTENCE_DECODER = DecoderConfig(name="beam", beam_width=1)
+_SENTENCES = 3  # printed each time
 
 
 class RecordSteps(Hook):
@@ -70,7 +71,7 @@ class CheckData(Hook):
         run.splits["train"].check_unchanged()
         self._positions = []
         self._whole = not run.state.step_in_epoch and not run.state.epoch_trained
-        self._whole = self._whole and run.training.num_replicas == 1  # others skip a remainder
+        self._whole = self._whole and run.training.replicas == 1  # others skip a remainder
 
     def on_step(self, run: TrainingRun, step: StepResult) -> None:
         self._positions.append(step.positions)
@@ -110,7 +111,7 @@ class PrintSentences(Hook):
     def __init__(self, run: TrainingRun):
         self._run = run
         self._decoder = make_decoder(_SENTENCE_DECODER, run.alphabet)
-        self._every_steps = run.training.sentences_every_steps if run.training.num_sentences else 0
+        self._every_steps = run.training.sentences_every_steps
 
     def on_step(self, run: TrainingRun, step: StepResult) -> None:
         state = run.state
@@ -139,7 +140,7 @@ class PrintSentences(Hook):
 
     @functools.cached_property
     def _batch(self) -> Batch:
-        return self._run.sources["train"].first(self._run.training.num_sentences)
+        return self._run.sources["train"].first(_SENTENCES)
 
     @tf.function(autograph=False)
     def _forward(self) -> tuple[tf.Tensor, tf.Tensor]:
@@ -181,7 +182,7 @@ class ScalarLog(Hook):
             self._write(run, scalars, run.state.step)
         self._write_evaluations(run)
 
-    def on_evaluation(self, run: TrainingRun, epoch: float) -> None:
+    def on_part_end(self, run: TrainingRun, epoch: float) -> None:
         self.on_epoch_end(run, epoch)
 
     def on_epoch_end(self, run: TrainingRun, epoch: float) -> None:

@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.text import Text
 
 from tfasr.errors import stderr_console
-from tfasr.kit.files import PARTIAL_SUFFIX, PROGRESS_FILE
+from tfasr.kit.files import PARTIAL_SUFFIX, PROGRESS_FILE, new_file
 from tfasr.training.hooks.targets import WatchTargets
 from tfasr.training.loop import Hook
 from tfasr.training.run import TrainingRun
@@ -182,7 +182,8 @@ class WriteProgress(Hook):
         path = run.run_dir / PROGRESS_FILE
         partial = path.with_name(path.name + PARTIAL_SUFFIX)
         try:
-            partial.write_text(json.dumps(self._content(run), indent=1) + "\n", encoding="utf-8")
+            with new_file(partial) as file:
+                file.write(json.dumps(self._content(run), indent=1).encode() + b"\n")
             partial.replace(path)
         except OSError:
             with contextlib.suppress(OSError):

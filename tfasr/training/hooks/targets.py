@@ -54,7 +54,7 @@ class WatchTargets(Hook):
     def on_step_end(self, run: TrainingRun, step: StepResult) -> None:
         self._look(run)
 
-    def on_evaluation(self, run: TrainingRun, epoch: float) -> None:
+    def on_part_end(self, run: TrainingRun, epoch: float) -> None:
         self._look(run)
         self._stop_if_wanted(run)
 
@@ -86,7 +86,7 @@ class WatchTargets(Hook):
                     history[:number], [target], window, per_epoch
                 ):
                     self.met.append(MetTarget(*target, epoch, elapsed_s))
-                    _announce(self.met[-1], window, single=window * per_epoch == 1)
+                    _announce(self.met[-1], window)
             for metric, points in self._points.items():
                 value = history[number - 1][metric]
                 points.append(AccuracyPoint(epoch, elapsed_s, value, per_epoch))
@@ -95,9 +95,14 @@ class WatchTargets(Hook):
         return True
 
     def _forecast(self, run: TrainingRun) -> None:
-        window = run.training.target_window
         self.forecasts = [
-            forecast(self._points[metric], value, metric=metric, window=window)
+            forecast(
+                self._points[metric],
+                value,
+                metric=metric,
+                window=run.training.target_window,
+                learning_rate=run.model.optimizer.get_config().get("learning_rate"),
+            )
             for metric, value in run.training.targets
         ]
 
@@ -129,8 +134,7 @@ def _named(metric: str, value: float) -> str:
     return f"{metric.upper().replace('_', ' ')} {100 * value:g} %"
 
 
-def _announce(target: MetTarget, window: int, *, single: bool) -> None:
-    epochs = f"the last {window} epochs" if window > 1 else "the last epoch"
-    rule = "first crossing" if single else f"median of {epochs}"
+def _announce(target: MetTarget, window: int) -> None:
+    rule = f"median of the last {window} epochs" if window > 1 else "first evaluation"
     message = "target met: %s, %.1f s after the creation of the model, at epoch %g (%s)"
     log.info(message, _named(target.metric, target.value), target.elapsed_s, target.epoch, rule)

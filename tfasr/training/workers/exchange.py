@@ -95,7 +95,7 @@ def _wider(dtype: np.dtype) -> type:
     return np.float32 if dtype.kind == "f" or dtype.name == "bfloat16" else np.int64
 
 
-class Gate:
+class StartBarrier:
     """A barrier before a run begins, which either all workers pass or none.
 
     A worker that fails before it passes sends the others its error, and they end too.
@@ -152,7 +152,7 @@ _SMALL_TIMES, _LARGE_TIMES = 9, 5
 
 
 @dataclass(frozen=True)
-class Link:
+class LinkSpeed:
     """How long workers take to sum a buffer with the collective that sums their gradients."""
 
     small_bytes: int  # of a buffer whose time is all latency
@@ -169,7 +169,7 @@ class Link:
 
 def measure_link(
     workers: Workers, strategy: tf.distribute.Strategy, large_bytes: int, exchange: str
-) -> Link:
+) -> LinkSpeed:
     """Measures the link; all workers call it at the same place."""
     began = time.perf_counter()
     width = tf.as_dtype(exchange).size
@@ -192,4 +192,4 @@ def measure_link(
     small_s, large_s = seconds(SMALL_BYTES, _SMALL_TIMES), seconds(large_bytes, _LARGE_TIMES)
     sent = 2 * (workers.count - 1) / workers.count * large_bytes
     took_s = time.perf_counter() - began
-    return Link(SMALL_BYTES, small_s, large_bytes, large_s, sent / large_s, took_s)
+    return LinkSpeed(SMALL_BYTES, small_s, large_bytes, large_s, sent / large_s, took_s)

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tfasr.cluster.transport import START_S, Link, knock, shared_secret
+from tfasr.cluster.transport import START_S, Connection, connect_to_chief, shared_secret
 from tfasr.data.batches import Share
 from tfasr.data.shards import content_hashes
 from tfasr.errors import RunError, UsageError
@@ -20,11 +20,10 @@ from tfasr.ledger.intervals import evaluation_place
 from tfasr.telemetry.samplers import MachineNotes
 from tfasr.training.evaluation import Evaluator
 from tfasr.training.experiment import Experiment
+from tfasr.training.hooks.evaluate import evaluator_of, kept_scores
 from tfasr.training.hooks.record import CheckData
 from tfasr.training.hooks.show import ShowProgress
 from tfasr.training.loop import Hook, Loop
-from tfasr.training.phases import Evaluations, evaluator_of, kept_scores
-from tfasr.training.placement import Placement
 from tfasr.training.run import TrainingRun, build, open_run
 from tfasr.training.run_folder import Interruption, RunInterruptedError
 from tfasr.training.step import StepResult
@@ -53,13 +52,12 @@ def follow(
     """
     in_rounds = team.chief is not None
     with contextlib.ExitStack() as held:
-        experiment = experiment.continued(run_dir) if resume else experiment
         run = open_run(experiment, shard_dir, run_dir, team, lexicon)
         offer = offered(experiment, content_hashes(run.splits), None, run.dictionary)
         if in_rounds:
             welcome = _joined(team.chief, offer)
         else:
-            offers = team.gate.passed(offer)
+            offers = team.barrier.passed(offer)
             check_offers(team.workers, offers)
             welcome = {**offers[0], "fresh": True}
             if welcome["history"] is not None:
@@ -73,8 +71,8 @@ def follow(
             if in_rounds:
                 trainer = ShareTrainer(run)
             else:
-                evaluations = EvaluationShare(evaluator_of(run, run.model))
-                loop = Loop(run, [steps, CheckData(), ShowProgress()], evaluations)
+                evaluate = EvaluateShare(evaluator_of(run, run.model))
+                loop = Loop(run, [evaluate, steps, CheckData(), ShowProgress()])
                 held.enter_context(contextlib.closing(loop))
         if in_rounds:
             _train_blocks(run, trainer, offer)
@@ -99,7 +97,9 @@ def _train_blocks(run: TrainingRun, trainer: ShareTrainer, offer: dict[str, Any]
                 log.warning("%s does not answer (%s); trying again", cluster.name(0), error)
                 link.close()
                 secret = shared_secret(cluster, os.environ, needed=True)
-                link = knock(cluster, secret, START_S, lambda: bool(run.interruption.received))
+                link = connect_to_chief(
+                    cluster, secret, START_S, lambda: bool(run.interruption.received)
+                )
                 links.enter_context(contextlib.closing(link))
                 _joined(link, offer)
                 continue
@@ -108,7 +108,7 @@ def _train_blocks(run: TrainingRun, trainer: ShareTrainer, offer: dict[str, Any]
             run.ledger.event("worker_round", done)
 
 
-def _joined(link: Link, offer: dict[str, Any]) -> dict[str, Any]:
+def _joined(link: Connection, offer: dict[str, Any]) -> dict[str, Any]:
     link.send({"kind": "join", "offer": offer})
     welcome, _ = link.receive()
     if welcome["kind"] == "end":
@@ -124,7 +124,9 @@ def _end(message: dict[str, Any]) -> None:
         raise (UsageError if code == 2 else RunError)(reason)
 
 
-def _train_block(run: TrainingRun, trainer: ShareTrainer, link: Link) -> dict[str, Any] | None:
+def _train_block(
+    run: TrainingRun, trainer: ShareTrainer, link: Connection
+) -> dict[str, Any] | None:
     """Trains one block; returns the block's values for the ledger, or None at the run's end."""
     began, interruption = time.monotonic(), run.interruption
     waiting = False
@@ -143,8 +145,8 @@ def _train_block(run: TrainingRun, trainer: ShareTrainer, link: Link) -> dict[st
     assign(trainer.variables, start)
     if state:
         assign(run.model.optimizer.variables, state)
-    rank, count, span = message["share"]
-    trainer.go_to(message["epoch"], message["step"], Share(rank, count, span and tuple(span)))
+    rank, count = message["share"]
+    trainer.go_to(message["epoch"], message["step"], Share(rank, count))
     steps = []
     while len(steps) < message["steps"] and trainer.more():
         steps.append(trainer.step())
@@ -161,14 +163,13 @@ def _train_block(run: TrainingRun, trainer: ShareTrainer, link: Link) -> dict[st
     return {n: round(v, 6) if isinstance(v, float) else v for n, v in values.items()}
 
 
-class EvaluationShare(Evaluations):
+class EvaluateShare(Hook):
     """Evaluates a worker's share of the split after every epoch; it gets the scores of all."""
 
     def __init__(self, evaluator: Evaluator):
-        super().__init__(Placement())
         self._evaluator = evaluator
 
-    def evaluate(self, run: TrainingRun, epoch: float, checkpoint: None, *, wait: bool) -> None:
+    def on_saved(self, run: TrainingRun, epoch: float, checkpoint: None) -> None:
         where = evaluation_place(epoch)
         with run.ledger.interval("eval_forward", **where):
             pending = self._evaluator.start()

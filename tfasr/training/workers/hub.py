@@ -8,6 +8,8 @@ checkpoint or the epoch's end, and every change is added when it arrives.
 
 import contextlib
 import logging
+import math
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from tfasr.cluster.description import Cluster
-from tfasr.cluster.transport import Door, Link
+from tfasr.cluster.transport import Connection, Listener
 from tfasr.data.batches import Share
 from tfasr.errors import RunError, UsageError
 
@@ -26,8 +28,11 @@ log = logging.getLogger("tfasr")
 # When the chief ends, it waits this long, so that workers still connecting learn the reason.
 _LINGER_S = 3.0
 _LOOK_S = 0.2
-_PARTS = 64  # shares by speed are whole 64ths of a batch
-_SLOWEST = 1 / 16  # the least speed, relative to the fastest, so that each worker gets a share
+_MOST_INTRODUCED = 128  # connections whose other end has not yet proved to know the secret
+_INTRODUCED_S = 15.0  # how long such a proof may take
+_MOST_NAMED = 10  # strangers that the log names; of further ones, every thousandth
+# What a delivery adds up over its steps, see `tfasr.training.step.StepResult`.
+SUMMED = ("audio_s", "frames", "padded_frames", "input_wait_s", "compile_s", "train_s")
 Arrays = list[np.ndarray]
 
 
@@ -60,15 +65,67 @@ class Delivery:
     staleness: int = 0  # changes by others added to the weights since the block began
 
 
+def _checked_delivery(
+    rank: int, message: dict[str, Any], received: Arrays, block: Block, weights: Arrays
+) -> Delivery:
+    """Returns a worker's result; raises ConnectionError if it can't be that of ``block``."""
+    names = ("steps", "utterances", "of_utterances")
+    counts = {name: message.get(name) for name in names}
+    whole = all(type(count) is int and count >= 0 for count in counts.values())
+    _demand(whole, f"its counts are {counts}")
+    _demand(counts["steps"] <= block.steps, f"it took {counts['steps']} of {block.steps} steps")
+    of_all = counts["utterances"] <= counts["of_utterances"]
+    _demand(of_all, f"it has {counts['utterances']} of {counts['of_utterances']} utterances")
+    numbers = message.get("numbers")
+    known = isinstance(numbers, dict) and numbers.keys() == set(SUMMED)
+    _demand(known and all(map(_amount, numbers.values())), f"its sums are {numbers!r:.200}")
+    _demand(type(message.get("ends")) is bool, f"it ends with {message.get('ends')!r:.60}")
+
+    _demand(len(received) == len(weights) + 2, f"it sent {len(received)} arrays")
+    *changes, losses, positions = received
+    for weight, change in zip(weights, changes, strict=True):
+        alike = change.shape == weight.shape and change.dtype == weight.dtype
+        text = f"{change.dtype}{change.shape} for {weight.dtype}{weight.shape}"
+        _demand(alike, f"it sent a change of {text}")
+        _demand(bool(np.isfinite(change).all()), "its change of the weights has NaN or infinity")
+    each = (counts["utterances"],)
+    _demand(losses.shape == positions.shape == each, f"{each[0]} utterances lack losses or places")
+    kinds = (losses.dtype.kind, positions.dtype.kind)
+    _demand(kinds == ("f", "i"), f"its losses and places are of the kinds {kinds}")
+    return Delivery(
+        rank=rank,
+        **counts,
+        numbers=numbers,
+        ends=message["ends"],
+        changes=changes,
+        losses=losses,
+        positions=positions,
+    )
+
+
+def shut(connection: Any) -> None:
+    """Wakes a thread that waits for a connection's bytes."""
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+def _demand(holds: bool, problem: str) -> None:
+    if not holds:
+        raise ConnectionError(f"its result is wrong: {problem}")
+
+
+def _amount(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value < math.inf
+
+
 @dataclass
 class _Member:
     rank: int
-    link: Link | None  # None for the chief itself
+    link: Connection | None  # None for the chief itself
     share: Share | None = None  # None while it waits for a segment
     position: int = 0  # step of the epoch up to which it has delivered
     block: Block | None = None  # being trained
     newcomer: bool = True  # lacks the optimizer's state
-    speed: float = 0.0  # utterances per second of training; the last blocks weigh most
 
 
 class Hub:
@@ -76,7 +133,7 @@ class Hub:
 
     def __init__(self, cluster: Cluster, secret: bytes):
         self.weights: Arrays = []  # what the next block begins with
-        self.asynchronous, self.by_speed = False, False
+        self.asynchronous = False
         self.steps = 1  # of a block
         self.most_ahead = 1  # blocks that a member may be ahead of the slowest
         self.timeout_s = 60.0  # how long the chief waits for a member
@@ -92,8 +149,10 @@ class Hub:
         self._session, self._failed = 0, ""
         self._refusal: Callable[..., str] | None = None  # None until `await_all` or `close`
         self._end: dict[str, Any] | None = None
-        self._door = Door(cluster, secret)
-        threading.Thread(target=self._let_in, name="door", daemon=True).start()
+        self._introducing = threading.Semaphore(_MOST_INTRODUCED)
+        self._refused = 0
+        self._listener = Listener(cluster, secret)
+        threading.Thread(target=self._let_in, name="listener", daemon=True).start()
 
     def await_all(self, refusal: Callable[..., str], session: int, within_s: float) -> list[int]:
         """Waits until all workers have joined; returns the ranks of those still missing.
@@ -181,30 +240,44 @@ class Hub:
             complete = len(self._members) == self._cluster.size
         if reason and not complete and not self._segment:
             time.sleep(_LINGER_S)
-        self._door.close()
+        self._listener.close()
         with self._changed:  # each has its own thread, which sends it the end
             self._changed.wait_for(lambda: len(self._members) == 1, _LINGER_S)
             members = list(self._members.values())[1:]
         for member in members:
             member.link.close()
 
-    # The methods below run in the door's and the members' threads, or with the lock held.
+    # The methods below run in the listener's and the members' threads, or with the lock held.
 
     def _let_in(self) -> None:
-        while (connection := self._door.accept()) is not None:
+        while (connection := self._listener.accept()) is not None:
+            if not self._introducing.acquire(blocking=False):
+                connection.close()  # a worker tries again
+                continue
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: Any) -> None:
         with contextlib.closing(connection):
+            # Each message has a timeout of its own, but a stranger may send byte by byte.
+            patience = threading.Timer(_INTRODUCED_S, shut, [connection])
+            patience.daemon = True
+            patience.start()
             try:
-                rank, link = self._door.admit(connection)
+                rank, link = self._listener.admit(connection)
             except (OSError, UsageError) as error:
-                log.warning("refused a connection to the chief: %s", error)
+                self._refused += 1
+                if self._refused <= _MOST_NAMED or self._refused % 1000 == 0:
+                    log.warning(
+                        "refused a connection to the chief, the %d. one: %s", self._refused, error
+                    )
                 return
+            finally:
+                patience.cancel()
+                self._introducing.release()
             with contextlib.closing(link), contextlib.suppress(OSError):
                 self._welcome(rank, link)
 
-    def _welcome(self, rank: int, link: Link) -> None:
+    def _welcome(self, rank: int, link: Connection) -> None:
         name, (message, _) = self._cluster.name(rank), link.receive()
         with self._changed:
             if message["kind"] == "failed":
@@ -235,7 +308,7 @@ class Hub:
                     del self._members[rank]
                     self._leave_out(member, why)
 
-    def _add(self, rank: int, link: Link) -> _Member:
+    def _add(self, rank: int, link: Connection) -> _Member:
         before = self._members.pop(rank, None)
         if before is not None:
             before.link.close()
@@ -260,24 +333,18 @@ class Hub:
                 block = self._begin(member)
                 arrays = [array.copy() for array in self.weights]
                 arrays += self._state if member.newcomer else []
-                share = block.share.rank, block.share.count, block.share.span
+                share = block.share.rank, block.share.count
                 message = {"kind": "block", "share": share, "weights": len(self.weights)}
                 message |= {"epoch": block.epoch, "step": block.step, "steps": block.steps}
         began = time.monotonic()
         member.link.send(message, arrays)
         if block is None:
             return False
-        message, (*changes, losses, positions) = member.link.receive()
+        message, received = member.link.receive()
         took_s = time.monotonic() - began
-        names = ("steps", "utterances", "of_utterances", "numbers", "ends")
-        delivery = Delivery(
-            rank=member.rank,
-            **{name: message[name] for name in names},
-            changes=changes,
-            losses=losses,
-            positions=positions,
-            link_s=max(took_s - message["busy_s"], 0.0),
-        )
+        delivery = _checked_delivery(member.rank, message, received, block, self.weights)
+        busy_s = message["busy_s"] if _amount(message.get("busy_s")) else took_s
+        delivery = replace(delivery, link_s=max(took_s - busy_s, 0.0))
         with self._changed:
             member.newcomer = False
             self._accept(member, block, delivery)
@@ -302,10 +369,7 @@ class Hub:
         return member.block
 
     def _accept(self, member: _Member, block: Block, delivery: Delivery) -> None:
-        member.block, train_s = None, delivery.numbers["train_s"]
-        if train_s:
-            speed = delivery.utterances / train_s
-            member.speed = (member.speed + speed) / 2 if member.speed else speed
+        member.block = None
         self._changed.notify_all()
         if member.share is None or block.segment != self._segment:
             self.note("worker_late", {"rank": member.rank, "lost_utterances": delivery.utterances})
@@ -353,10 +417,4 @@ class Hub:
         if for_whom == self._shared_for and all(member.share for member in members):
             return [member.share for member in members]
         count, self._shared_for = len(members), for_whom
-        speeds = [member.speed for member in members]
-        if not (self.by_speed and all(speeds)):
-            return [Share(place, count) for place in range(count)]
-        speeds = [max(speed, _SLOWEST * max(speeds)) for speed in speeds]
-        ends = [0, *(round(_PARTS * sum(speeds[: k + 1]) / sum(speeds)) for k in range(count))]
-        spans = zip(ends, ends[1:], strict=False)
-        return [Share(k, count, (first, last, _PARTS)) for k, (first, last) in enumerate(spans)]
+        return [Share(place, count) for place in range(count)]

@@ -7,7 +7,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from tfasr.data.batches import Batch, Reading, Share
 from tfasr.training.build import batch_normalisations
@@ -15,10 +14,9 @@ from tfasr.training.checkpoint import plain_array
 from tfasr.training.ctc import CtcModel
 from tfasr.training.run import NoBatches, TrainingRun
 from tfasr.training.step import StepResult, TimedStep
-from tfasr.training.workers.hub import Arrays, Block, Delivery, Hub
+from tfasr.training.workers.hub import SUMMED, Arrays, Block, Delivery, Hub
 
 _OF_OTHERS = ("first_row", "counted", "all_positions", "all_duration_s", "all_lengths")
-_SUMMED = ("audio_s", "frames", "padded_frames", "input_wait_s", "compile_s", "train_s")
 _EMPTY = np.zeros(0, np.float32), np.zeros(0, np.int64)
 _NOTHING = StepResult(0.0, *_EMPTY, 0, 0.0, 0, 0, 0.0, 0.0, 0.0)
 
@@ -100,7 +98,7 @@ class ShareTrainer:
             len(steps),
             sum(result.utterances for result in results),
             sum(of_all for _, of_all in steps),
-            {name: sum(getattr(result, name) for result in results) for name in _SUMMED},
+            {name: sum(getattr(result, name) for result in results) for name in SUMMED},
             not self.more(),
             [new - old for new, old in zip(values_of(self.variables), start, strict=True)],
             np.concatenate([result.utterance_loss for result in results]),
@@ -129,8 +127,7 @@ class RoundStep:
         self._outer_steps = 0
         training = run.training
         hub.asynchronous = training.exchange == "asynchronous"
-        hub.by_speed, hub.note = training.share_by_speed, self._note
-        hub.most_ahead, hub.timeout_s = training.most_staleness, training.worker_timeout_s
+        hub.note = self._note
 
     def __call__(self, batches: Any) -> StepResult | None:
         """Trains on the next batch, or returns None; ``batches`` are not used."""
@@ -164,7 +161,7 @@ class RoundStep:
     def _open(self) -> None:
         training, state, hub = self._run.training, self._run.state, self._hub
         hub.weights = values_of(self._trainer.variables)
-        hub.steps = training.steps_of_round(state.epoch)
+        hub.steps = training.exchange_every_steps
         # A checkpoint needs settled weights.
         steps = training.checkpoint_every_steps - state.step % training.checkpoint_every_steps
         steps = steps if hub.asynchronous else min(steps, hub.steps)
@@ -204,7 +201,7 @@ class RoundStep:
             self._trainer.read_ahead()
         others = [one for one in delivered if one.rank]
         losses = np.concatenate([result.utterance_loss, *(one.losses for one in others)])
-        summed = {n: getattr(result, n) + sum(o.numbers[n] for o in others) for n in _SUMMED[:3]}
+        summed = {n: getattr(result, n) + sum(o.numbers[n] for o in others) for n in SUMMED[:3]}
         return dataclasses.replace(
             result,
             loss=float(np.mean(losses, dtype=np.float64)) if len(losses) else 0.0,
@@ -220,7 +217,7 @@ class RoundStep:
         self._run.ledger.event(key, value, epoch_num=state.epoch, step=state.step + 1)
 
     def _average(self, delivered: list[Delivery]) -> None:
-        run, before = self._run, self._hub.weights
+        before = self._hub.weights
         parts = [np.float32(one.utterances) for one in delivered]
         parts = [part / max(sum(parts), np.float32(1)) for part in parts]
         means = [
@@ -228,8 +225,4 @@ class RoundStep:
             for changes in zip(*(one.changes for one in delivered), strict=True)
         ]
         assign(self._trainer.variables, [a + b for a, b in zip(before, means, strict=True)])
-        outer, weights = run.model.outer_optimizer, run.model.trainable_variables
-        if outer is not None and run.state.epoch >= run.training.local_from_epoch:
-            assign(weights, before[: len(weights)])
-            outer.apply([tf.constant(-mean) for mean in means[: len(weights)]], weights)
         self._outer_steps += 1

@@ -57,12 +57,14 @@ def from_chief(workers: Workers, model: keras.Model, state: TrainingState) -> Tr
 
 
 def average_statistics(workers: Workers, model: CtcModel) -> None:
-    """Averages moving statistics over all workers, before a checkpoint or an evaluation.
+    """Averages moving statistics over all replicas, before a checkpoint or an evaluation.
 
-    Each worker's batch normalisations see only its share of the batches. Averaging and moving
-    averages are both linear, so it doesn't matter when this is done.
+    Each replica's batch normalisations see only its share of the batches, and Keras doesn't
+    average them over mirrored replicas. Averaging and moving averages are both linear, so it
+    doesn't matter when this is done.
     """
-    if workers.count == 1:
+    strategy = model.distribute_strategy
+    if workers.count == 1 and strategy.num_replicas_in_sync == 1:
         return
     statistics = [
         variable
@@ -72,9 +74,14 @@ def average_statistics(workers: Workers, model: CtcModel) -> None:
     ]
     if not statistics:
         return
-    totals = workers.sums([plain_array(variable) for variable in statistics])
-    for variable, total in zip(statistics, totals, strict=True):
-        variable.assign(total / workers.count)
+    means = []
+    for variable in statistics:
+        replicas = strategy.experimental_local_results(variable.value)
+        means.append(np.mean([replica.numpy() for replica in replicas], axis=0))
+    if workers.count > 1:
+        means = [total / workers.count for total in workers.sums(means)]
+    for variable, mean in zip(statistics, means, strict=True):
+        variable.assign(mean)
 
 
 _OWN = ("features", "feature_lengths", "labels", "label_lengths")

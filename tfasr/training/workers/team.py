@@ -20,8 +20,14 @@ from tfasr._version import __version__
 from tfasr.cluster import launcher
 from tfasr.cluster.description import Cluster
 from tfasr.cluster.launcher import PeerWatch
-from tfasr.cluster.transport import START_S, await_peers, check_trusted, knock, shared_secret
-from tfasr.cluster.transport import Link as ToChief
+from tfasr.cluster.transport import (
+    START_S,
+    Connection,
+    await_peers,
+    check_trusted,
+    connect_to_chief,
+    shared_secret,
+)
 from tfasr.data.batches import Share
 from tfasr.decoding.choice import words_hash
 from tfasr.errors import RunError, UsageError
@@ -29,8 +35,8 @@ from tfasr.training.averaging import check_averaging
 from tfasr.training.experiment import Experiment
 from tfasr.training.run_folder import Claim
 from tfasr.training.workers.exchange import (
-    Gate,
-    Link,
+    LinkSpeed,
+    StartBarrier,
     Together,
     Workers,
     exchanged_bytes,
@@ -103,12 +109,12 @@ class Team:
 
     workers: Workers = field(default_factory=Workers)
     strategy: tf.distribute.Strategy | None = None  # over all workers; None for the process's own
-    gate: Gate = field(default_factory=lambda: Gate(Workers()))
+    barrier: StartBarrier = field(default_factory=lambda: StartBarrier(Workers()))
     unwatched: Callable[[], None] = lambda: None  # called before workers may leave
     # Only if they train in rounds: the cluster, the chief's hub and another worker's link to it
     cluster: Cluster | None = None
     hub: Hub | None = None
-    chief: ToChief | None = None
+    chief: Connection | None = None
 
     @property
     def rank(self) -> int:
@@ -129,13 +135,13 @@ class Team:
         self.unwatched()
         self.workers.gather("done")
 
-    def link(self, model: keras.Model, exchange: str) -> Link:
+    def link(self, model: keras.Model, exchange: str) -> LinkSpeed:
         """Measures how fast all workers sum a buffer of the size of a model's gradients."""
         size = exchanged_bytes(model.trainable_variables, exchange)
         return measure_link(self.workers, self.strategy, size, exchange)
 
     def facts(
-        self, model: keras.Model, exchange: str = "float32", link: Link | None = None
+        self, model: keras.Model, exchange: str = "float32", link: LinkSpeed | None = None
     ) -> dict[str, Any]:
         """The ledger's description of a cluster that trains a model; empty for a single process."""
         if self.size == 1:
@@ -154,7 +160,7 @@ def check_clustered(experiment: Experiment, callbacks: Sequence[Any]) -> None:
     """Raises UsageError for settings that a cluster doesn't support."""
     training = experiment.training
     wanted = {
-        "TrainingConfig.num_replicas": (training.num_replicas, 1, "Start a worker for each device"),
+        "TrainingConfig.num_replicas": (training.replicas, 1, "Start a worker for each device"),
         "TrainingConfig.evaluation_placement": (training.evaluation_placement, "shared", ""),
         "TrainingConfig.overlap_evaluation": (training.overlap_evaluation, False, ""),
         "callbacks": (len(callbacks), 0, "Write a hook, or train in one process"),
@@ -217,11 +223,11 @@ def joined(cluster: Cluster | None, *, in_rounds: bool = False) -> Iterator[Team
             f"in it. Received: {error} Train in a process of its own, as tfasr train does."
         ) from error
     workers = Together(cluster, strategy)
-    gate = Gate(workers)
+    barrier = StartBarrier(workers)
     watch = PeerWatch(cluster, lambda lost: _abort(", ".join(map(cluster.name, lost))))
     try:
-        with gate.telling():
-            yield Team(workers, strategy, gate, watch.stop)
+        with barrier.telling():
+            yield Team(workers, strategy, barrier, watch.stop)
     except _GONE as error:
         lost = watch.look() or accused(str(error), cluster)
         if not lost:
@@ -250,7 +256,7 @@ def _joined_for_rounds(cluster: Cluster) -> Iterator[Team]:
             raise
         hub.close()
         return
-    link = knock(cluster, secret, START_S)
+    link = connect_to_chief(cluster, secret, START_S)
     with contextlib.closing(link):
         try:
             yield Team(cluster=cluster, chief=link)

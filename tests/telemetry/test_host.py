@@ -1,0 +1,143 @@
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from tfasr.kit.files import HOST_FILE
+from tfasr.telemetry.host import (
+    HostSampler,
+    ProcessorTime,
+    read_host,
+    stalled_s,
+    taken_now,
+    thermal_throttles,
+    throttled_s,
+)
+from tfasr.tta.host import HOST_COLUMNS
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads files of the Linux kernel")
+BUSY = "while True: pass"
+
+
+def samples(folder):
+    with (folder / HOST_FILE).open() as file:
+        return list(csv.DictReader(file))
+
+
+def work(seconds):
+    until_s = time.process_time() + seconds
+    while time.process_time() < until_s:
+        pass
+
+
+def test_samples_enclose_the_session_and_resumed_runs_append(tmp_path):
+    for session in (0, 1):
+        with HostSampler(tmp_path, session):
+            work(0.2)
+
+    rows = samples(tmp_path)
+
+    assert (tmp_path / HOST_FILE).read_text().splitlines()[0] == ",".join(HOST_COLUMNS)
+    assert {row["session"] for row in rows} == {"0", "1"}
+    in_first = [float(row["ran_s"]) for row in rows if row["session"] == "0"]
+    assert in_first[-1] - in_first[0] >= 0.15
+
+
+@linux
+def test_time_behind_another_program_is_counted_as_waiting():
+    processor = min(os.sched_getaffinity(0))
+    before = os.sched_getaffinity(0)
+    other = subprocess.Popen([sys.executable, "-c", BUSY])
+    try:
+        os.sched_setaffinity(0, {processor})
+        os.sched_setaffinity(other.pid, {processor})
+        counter = ProcessorTime()
+        waited_s = counter.waited_s()
+        work(0.5)
+        waited_s = counter.waited_s() - waited_s
+    finally:
+        other.kill()
+        other.wait()
+        os.sched_setaffinity(0, before)
+
+    # Two programs share one processor, so half a second of work waits about as long.
+    assert waited_s > 0.2
+
+
+@linux
+def test_children_count():
+    counter = ProcessorTime()
+    child = subprocess.Popen([sys.executable, "-c", BUSY])
+    try:
+        counter = ProcessorTime()
+        before_s = counter.ran_s()
+        while psutil.Process(child.pid).cpu_times().user < 0.5:
+            time.sleep(0.05)
+        assert counter.ran_s() - before_s > 0.3
+    finally:
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+
+
+def test_quotas_are_read_in_both_versions_of_control_groups(tmp_path):
+    (tmp_path / "proc" / "self").mkdir(parents=True)
+    group = tmp_path / "sys" / "fs" / "cgroup" / "work"
+    group.mkdir(parents=True)
+    (tmp_path / "proc" / "self" / "cgroup").write_text("0::/work\n")
+    (group / "cpu.stat").write_text("usage_usec 5\nnr_throttled 3\nthrottled_usec 2500000\n")
+    assert throttled_s(tmp_path) == 2.5
+
+    (group / "cpu.stat").write_text("nr_periods 30\nnr_throttled 29\nthrottled_time 1500000000\n")
+    assert throttled_s(tmp_path) == 1.5
+
+    (group / "cpu.stat").unlink()
+    assert throttled_s(tmp_path) is None
+
+
+def test_pressure_is_read_and_unknown_without_its_file(tmp_path):
+    assert stalled_s("memory", tmp_path) is None
+    pressure = tmp_path / "proc" / "pressure"
+    pressure.mkdir(parents=True)
+    (pressure / "memory").write_text(
+        "some avg10=0.15 avg60=0.28 avg300=0.35 total=7714965\n"
+        "full avg10=0.00 avg60=0.00 avg300=0.00 total=12\n"
+    )
+    assert stalled_s("memory", tmp_path) == pytest.approx(7.714965)
+
+
+def test_hot_processors_are_counted_and_unknown_without_sensors(tmp_path):
+    assert thermal_throttles(tmp_path) is None
+    for number, count in enumerate((2, 5)):
+        folder = tmp_path / f"sys/devices/system/cpu/cpu{number}/thermal_throttle"
+        folder.mkdir(parents=True)
+        (folder / "core_throttle_count").write_text(f"{count}\n")
+    assert thermal_throttles(tmp_path) == 7
+
+
+@linux
+def test_another_program_is_seen_at_once():
+    other = subprocess.Popen([sys.executable, "-c", BUSY])
+    try:
+        while psutil.Process(other.pid).cpu_times().user < 0.1:
+            time.sleep(0.02)
+        others = taken_now(1.0).others
+    finally:
+        other.kill()
+        other.wait()
+
+    assert others > 0.5 / psutil.cpu_count()
+
+
+def test_a_machine_that_offers_nothing_is_unknown(tmp_path):
+    reading = read_host(ProcessorTime(tmp_path), tmp_path)
+
+    assert reading.ran_s is not None
+    unknown = (reading.waited_s, reading.throttled_s, reading.memory_stalled_s)
+    assert unknown == (None, None, None)
+    assert reading.major_faults is None
+    assert reading.thermal_throttles is None

@@ -1,0 +1,51 @@
+"""``tfasr export``: a trained recogniser as files that other programs run."""
+
+import argparse
+import functools
+
+from tfasr.commands.shared import progress
+
+EXPORTS = ("onnx", "sherpa", "litert", "keras", "saved_model")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    targets = (
+        "onnx: a folder for ONNX Runtime and tfasr; sherpa: for sherpa-onnx; litert: for LiteRT "
+        "(TensorFlow Lite) and tfasr; keras: a .keras file; saved_model: for TensorFlow without "
+        "Keras"
+    )
+    add("--to", choices=EXPORTS, required=True, help=targets)
+    add("--run_dir", required=True, help="a folder that tfasr train wrote")
+    add("--out", required=True, metavar="DIR", help="a new or empty folder")
+    add("--int8", action="store_true", help="large weight matrices in 8 bits: onnx, sherpa, litert")
+    add("--checkpoint", default="best", help="best, last or a file")
+    add("--split", default="validation", help="to compare export and run on; default: %(default)s")
+    add("--shard_dir", help="where the split is; default: the run's shards")
+    add("--data_licence", help="of the training data, for the model card")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    from tfasr.exporting.export import export
+    from tfasr.scoring.summary import CONFIDENCE
+
+    names = ("to", "run_dir", "out", "int8", "checkpoint", "split", "shard_dir", "data_licence")
+    comparing = functools.partial(progress, f"compared on {arguments.split}")
+    done = export(**{name: getattr(arguments, name) for name in names}, progress=comparing)
+    same = done.utterances - done.differing_texts
+    print(f"{done.folder}: {done.bytes / 1e6:.2f} MB, float32 is {done.float32_bytes / 1e6:.2f} MB")
+    print(
+        f"{arguments.split}: {same} of {done.utterances} utterances have the run's text, "
+        f"log-probabilities within {done.difference:.2g}; WER {done.wer:.2%}"
+    )
+    if done.int8 is not None:
+        interval = done.int8.by_speaker or done.int8.by_utterance
+        ends = ""
+        if interval is not None:
+            low, high = interval.interval
+            ends = f" ({CONFIDENCE:.0%}: {100 * low:+.2f} to {100 * high:+.2f})"
+        print(f"int8 against float32: WER {100 * done.int8.wer_difference:+.2f} points{ends}")
+        print(
+            f"int8: {done.audio_s_per_s:.0f} times real time on one core, float32: "
+            f"{done.float32_audio_s_per_s:.0f} (the model alone, given features; measured once)"
+        )

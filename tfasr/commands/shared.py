@@ -1,0 +1,105 @@
+"""Flags and a progress bar that several commands share."""
+
+import argparse
+import contextlib
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from tfasr import errors
+from tfasr.decoding.choice import DECODERS
+from tfasr.decoding.hot_words import DEFAULT_WEIGHT
+from tfasr.decoding.language_models import UNKNOWN_RULES
+from tfasr.errors import UsageError
+
+if TYPE_CHECKING:
+    from tfasr.decoding.language_models import KenlmModel
+    from tfasr.recognising.recogniser import Recogniser
+
+
+def add_decoder_arguments(add: Callable) -> None:
+    add("--decoder", choices=tuple(DECODERS), help="default: the run's own")
+    add("--beam_width", type=int, help="default: the run's own")
+    recombine = "for word_beam: merge beams that would continue in the same way"
+    add("--recombine", action="store_true", default=None, help=recombine)
+    ngrams = (
+        "an n-gram model: an ARPA file, which tfasr ngram writes, also gzipped, or KenLM's binary "
+        "format; decodes with word_beam; needs tfasr[kenlm]"
+    )
+    add("--language_model", metavar="FILE", help=ngrams)
+    lexicon = "a dictionary for word_beam, one word a line; default: the run's"
+    add("--lexicon", metavar="FILE", help=lexicon)
+    unknown = "words of the lexicon that the language model lacks: score them as its <unk>, or drop"
+    add("--lm_unknown", choices=UNKNOWN_RULES, help=f"{unknown} them; default: score")
+    hot = (
+        "words and names that are expected, one a line, after a tab their weight if not the default"
+    )
+    add("--hot_words", metavar="FILE", help=f"{hot}; decodes with beam if the run does with greedy")
+    weight = "added to the log score at each hot word; default: %(default)g"
+    add("--hot_word_weight", type=float, default=DEFAULT_WEIGHT, help=weight)
+    add("--lm_weight", type=float, help="power of the language model's probabilities; default: 1")
+    bonus = "added to the log score per word; higher gives more words; default: 0"
+    add("--word_bonus", type=float, help=bonus)
+
+
+def add_recogniser_arguments(add: Callable) -> None:
+    add("--checkpoint", default="best", help="of a run: best, last or a file; default: %(default)s")
+    add_decoder_arguments(add)
+
+
+def recogniser_of(arguments: argparse.Namespace) -> "Recogniser":
+    from tfasr.recognising.recogniser import load_recogniser
+
+    return load_recogniser(
+        arguments.run_dir,
+        checkpoint=arguments.checkpoint,
+        decoder=decoder_name(arguments),
+        beam_width=arguments.beam_width,
+        recombine=arguments.recombine,
+        lexicon=arguments.lexicon,
+        language_model=language_model(arguments),
+        hot_words=arguments.hot_words,
+        hot_word_weight=arguments.hot_word_weight,
+    )
+
+
+def decoder_name(arguments: argparse.Namespace) -> str | None:
+    """Returns the flags' decoder, which is word_beam with a language model; None: the run's own."""
+    return arguments.decoder or ("word_beam" if arguments.language_model else None)
+
+
+def language_model(arguments: argparse.Namespace) -> "KenlmModel | None":
+    """Loads the language model that the flags name; UsageError if it can't be loaded."""
+    from tfasr.decoding.language_models import KenlmModel
+
+    flags = {
+        "weight": arguments.lm_weight,
+        "word_bonus": arguments.word_bonus,
+        "unknown": arguments.lm_unknown,
+    }
+    options = {name: value for name, value in flags.items() if value is not None}
+    if arguments.language_model is not None:
+        with errors.wrong_values_are_wrong_use():
+            return KenlmModel(arguments.language_model, **options)
+    if options:
+        raise UsageError(
+            "--lm_weight, --word_bonus and --lm_unknown need a language model. Received: no "
+            "--language_model."
+        )
+    return None
+
+
+@contextlib.contextmanager
+def progress(done: str, total: int) -> Iterator[Callable[..., None]]:
+    """Draws a progress bar on a terminal; yields a function that adds 1, or N, to its count."""
+    quiet = not logging.getLogger("tfasr").isEnabledFor(logging.INFO)
+    if total < 2 or quiet or not sys.stderr.isatty():
+        yield lambda _=1: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    columns = (done, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=errors.stderr_console()) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda count=1: bar.advance(task, count)

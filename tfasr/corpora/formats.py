@@ -1,0 +1,35 @@
+"""Recognises audio files by their first bytes."""
+
+import re
+
+from tfasr.corpora.mpeg import begins_with_frames
+
+FLAC_MARK = b"fLaC"
+# First bytes of formats that libsndfile can't read; each group is named after ffmpeg's demuxer.
+# ffmpeg may use only that: it might take the file for a playlist, which opens other files.
+FOREIGN = re.compile(
+    rb"(?P<mov>.{4}ftyp)|(?P<matroska>\x1aE\xdf\xa3)|(?P<aac>\xff[\xf0\xf1\xf8\xf9])|(?P<asf>0&\xb2u)"
+    rb"|(?P<amr>#!AMR)|(?P<wv>wvpk)",
+    re.DOTALL,
+)
+_FORMATS = {
+    "WAV": (b"RIFF", b"RF64", b"BW64", b"riff"),
+    "FLAC": (FLAC_MARK,),
+    "Ogg": (b"OggS",),
+    "MP3": (b"ID3",),
+    "AIFF": (b"FORM",),
+    "CAF": (b"caff",),
+    "AU": (b".snd", b"dns."),
+    "SPHERE": (b"NIST_1A",),
+}
+
+
+def format_of(beginning: bytes) -> str | None:
+    """Returns the format of an audio file that begins like this; None if it may be raw samples."""
+    for name, marks in _FORMATS.items():
+        if beginning.startswith(marks):
+            return name
+    foreign = FOREIGN.match(beginning)
+    if foreign is not None and foreign.lastgroup != "aac":  # too short a mark to be sure
+        return foreign.lastgroup
+    return "MP3" if begins_with_frames(beginning) else None

@@ -1,0 +1,49 @@
+"""Finds the streams that follow each other in an Ogg file.
+
+Source: RFC 3533, sections 4 (chained streams) and 6 (pages).
+"""
+
+import mmap
+
+from tfasr.corpora.parts import Layout, Part, UnsoundError
+
+_PAGE = b"OggS"
+_FIRST_PAGE = b"OggS\0\2"
+_LARGEST_PAGE_BYTES = 65307
+_HEADER_BYTES = 27
+_END_OF_STREAM = 4
+
+
+def ogg_layout(content: bytes | mmap.mmap, size: int) -> Layout | None:
+    """Returns the streams of a chain; None if there is only one.
+
+    Raises UnsoundError if the last page is missing or isn't marked as the last.
+    """
+    if not _ends(content[max(0, size - 2 * _LARGEST_PAGE_BYTES) :]):
+        raise UnsoundError("truncated: the Ogg stream has no last page")
+    starts = [0]
+    before = 0  # a first page; streams of one recording, as of a film, have theirs in a row
+    while (place := content.find(_FIRST_PAGE, before + 1)) >= 0:
+        if place != before + _page_bytes(content[before : before + _LARGEST_PAGE_BYTES]):
+            starts.append(place)
+        before = place
+    if len(starts) == 1:
+        return None
+    ends = [*starts[1:], size]
+    windows = zip(starts, ends, strict=True)
+    parts = tuple(Part(b"", (window,)) for window in windows)
+    return Layout(parts, f"it is a chain of {len(parts)} Ogg streams; all of them are read")
+
+
+def _ends(tail: bytes) -> bool:
+    page = tail[max(0, tail.rfind(_PAGE)) :]
+    if len(page) < _HEADER_BYTES:
+        return False
+    is_whole = len(page) >= _page_bytes(page)
+    return is_whole and bool(page[5] & _END_OF_STREAM)
+
+
+def _page_bytes(page: bytes) -> int:
+    """Returns the size of a page that ``page`` begins with."""
+    body = _HEADER_BYTES + page[_HEADER_BYTES - 1]
+    return body + sum(page[_HEADER_BYTES:body])

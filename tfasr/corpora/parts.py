@@ -1,0 +1,87 @@
+"""Stretches of a file that a decoder reads as files of their own."""
+
+import io
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import BinaryIO
+
+Read = Callable[[int, int], bytes]  # ``read(position, count)`` returns at most ``count`` bytes
+
+
+class UnsoundError(ValueError):
+    """Audio that can't be read to its end; the message says why, but not in which file."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file for a decoder: ``header``, then the bytes of each window of another file.
+
+    Attributes:
+        header: what replaces the other file's header.
+        windows: pairs of positions in the other file, of the first byte and after the last one.
+        frames: how many samples per channel were counted in the windows; None if not counted.
+        tolerance: by how many samples a decoder's count may differ from ``frames``.
+    """
+
+    header: bytes
+    windows: tuple[tuple[int, int], ...]
+    frames: int | None = None
+    tolerance: int = 0
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a file holds, where its header is wrong or missing, or several files were joined."""
+
+    parts: tuple[Part, ...]
+    remark: str  # how the header differs from the content; "" if the header is merely incomplete
+
+
+class PartFile(io.RawIOBase):
+    """Reads a `Part` of an open file, without moving that file's position."""
+
+    def __init__(self, file: BinaryIO, part: Part):
+        self._descriptor = file.fileno()
+        self._header = part.header
+        self._windows = part.windows
+        self._position = 0
+        self._size = len(part.header) + sum(stop - start for start, stop in part.windows)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        origin = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
+        self._position = max(origin + offset, 0)
+        return self._position
+
+    def readinto(self, buffer: bytearray) -> int:
+        view = memoryview(buffer).cast("B")
+        filled = 0
+        while filled < len(view):  # libsndfile takes a short read for the end of the file
+            piece = self._next(len(view) - filled)
+            if not piece:
+                break
+            view[filled : filled + len(piece)] = piece
+            filled += len(piece)
+            self._position += len(piece)
+        return filled
+
+    def _next(self, count: int) -> bytes:
+        """Returns some bytes at the position: at most ``count``, none at the end."""
+        within = self._position
+        if within < len(self._header):
+            return self._header[within : within + count]
+        within -= len(self._header)
+        for start, stop in self._windows:
+            if within < stop - start:
+                return os.pread(self._descriptor, min(count, stop - start - within), start + within)
+            within -= stop - start
+        return b""

@@ -1,0 +1,143 @@
+"""Reads NIST's STM files, and TED-LIUM's folders, which consist of them.
+
+Sources: NIST's sclite, "stm - Definition of a segment time mark file"; Rousseau et al., "TED-LIUM:
+an automatic speech recognition dedicated corpus", LREC 2012; openslr.org/7, /19 and /51.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from tfasr.corpora.audio_header import AUDIO_SUFFIXES
+from tfasr.corpora.corpus import Corpus
+from tfasr.corpora.reading import (
+    Entry,
+    Listed,
+    MalformedLineError,
+    assemble,
+    entries_of,
+    found_in,
+    numbered_lines,
+    parsed_lines,
+    require_folder,
+    seconds_of,
+    segment_of,
+)
+from tfasr.corpora.utterance import CorpusSplit, Rejection
+from tfasr.errors import UsageError
+
+_COMMENT = b";;"
+_IGNORED = "ignore_time_segment_in_scoring"
+_AUDIO_FOLDERS = ("", "sph", "wav", "audio")
+_EXPECTED = "the folder of TED-LIUM that holds train/stm, dev/stm and test/stm, with train/sph etc."
+_FOLDERS = {"train": ("train",), "validation": ("dev", "validation"), "test": ("test",)}
+_DETACHED = re.compile(r" '(?=\w)")  # TED-LIUM writes "it 's" for "it's"
+
+
+def read_stm(manifest: str | Path, corpus_dir: str | Path) -> CorpusSplit:
+    """Returns the segments of an STM file: name, channel, speaker, begin, end, labels and text.
+
+    Audio files have the names in the list, with any suffix, and are in the folder of the list or
+    the one above, in ``corpus_dir``, or in their folders ``sph``, ``wav`` or ``audio``. The
+    channel "1" or "A" of a recording with one channel is all of it. Segments that are to be
+    ignored are left out.
+    """
+    corpus_dir = require_folder(corpus_dir, "the folder that holds the list's recordings")
+    manifest = Path(manifest).absolute()
+    audio = _AudioFiles([manifest.parent, manifest.parent.parent, corpus_dir])
+    return assemble(str(manifest), _entries(manifest, audio))
+
+
+def read_tedlium(corpus_dir: str | Path, split: str) -> CorpusSplit:
+    """Returns a split of TED-LIUM, release 1, 2 or 3 (its folder ``legacy``).
+
+    Apostrophes that are detached from their word, as in "it 's", are joined to it.
+    """
+    folder = require_folder(corpus_dir, _EXPECTED)
+    lists = _lists(folder, split)
+    if not lists:
+        raise UsageError(
+            f"--corpus_dir must be {_EXPECTED} Received: {folder}, without the split {split!r}. "
+            f"Found there: {found_in(folder)}."
+        )
+    audio = _AudioFiles([lists[0].parent.parent])
+
+    def entries() -> Iterator[Entry | Rejection]:
+        for path in lists:
+            yield from _entries(path, audio, joined=True)
+
+    return assemble(f"{lists[0].parent} with {len(lists)} lists", entries())
+
+
+def tedlium_splits(corpus_dir: str | Path) -> list[str]:
+    folder = require_folder(corpus_dir, _EXPECTED)
+    return [split for split in _FOLDERS if _lists(folder, split)]
+
+
+def _lists(folder: Path, split: str) -> list[Path]:
+    for name in _FOLDERS.get(split, (split,)):
+        for above in (folder, folder / "legacy"):
+            if lists := sorted((above / name / "stm").glob("*.stm")):
+                return lists
+    return []
+
+
+class _AudioFiles:
+    """Finds recordings by their names without suffix; each folder is listed once."""
+
+    def __init__(self, folders: Iterable[Path]):
+        self._folders = [folder / inner for folder in folders for inner in _AUDIO_FOLDERS]
+        self._known: dict[str, Path] | None = None
+
+    def __getitem__(self, name: str) -> Path:
+        if self._known is None:
+            self._known = {}
+            for folder in self._folders:
+                for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+                    if path.suffix.lower() in AUDIO_SUFFIXES:
+                        self._known.setdefault(path.stem, path)
+                        self._known.setdefault(path.name, path)
+        return self._known.get(name, self._folders[0] / f"{name}.sph")
+
+
+def _entries(path: Path, audio: _AudioFiles, joined: bool = False) -> Iterator[Entry | Rejection]:
+    lines = (
+        (number, line)
+        for number, line in numbered_lines(path)
+        if not line.startswith(_COMMENT) and _IGNORED.encode() not in line
+    )
+    yield from entries_of(parsed_lines(path, lambda line: _parse(line, audio, joined), lines))
+
+
+def _parse(line: str, audio: _AudioFiles, joined: bool) -> Listed:
+    fields = line.split(None, 5)
+    if len(fields) < 5:
+        raise MalformedLineError(
+            f"it must have a name, channel, speaker, begin, end and text; received {line[:80]!r}"
+        )
+    name, channel, speaker, begin, end = fields[:5]
+    text = fields[5] if len(fields) > 5 else ""
+    if text.startswith("<") and ">" in text:  # labels, such as <o,f0,female>
+        labels, _, rest = text.partition(">")
+        if "," in labels:
+            text = rest.strip()
+    if joined:
+        text = _DETACHED.sub("'", text)
+    segment = segment_of(
+        seconds_of(begin, "begin"), seconds_of(end, "end"), _channel_number(channel)
+    )
+    utterance_id = segment.named(name)
+    return Listed(utterance_id, audio[name], text, speaker, segment)
+
+
+def _channel_number(channel: str) -> int | None:
+    """Returns a channel from 0: "1" and "A" are the first one."""
+    if channel.isdecimal() and int(channel) > 0:
+        return int(channel) - 1
+    if len(channel) == 1 and "A" <= channel.upper() <= "Z":
+        return ord(channel.upper()) - ord("A")
+    raise MalformedLineError(f"channel must be 1, 2, ... or A, B, ...; received {channel!r}")
+
+
+STM = Corpus(read_stm, list_suffix=".stm")
+TEDLIUM = Corpus(read_tedlium, tedlium_splits)

@@ -1,0 +1,70 @@
+"""Hot words: words that are expected in the speech, such as names, which become more probable."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from tfasr.alphabet import Alphabet, words
+from tfasr.errors import UsageError
+from tfasr.kit.text import text_lines
+
+MAX_HOT_WEIGHT = 100.0
+DEFAULT_WEIGHT = 5.0
+_REMEDY = (
+    "A line of hot words is a word or name, or that, a tab and a weight from "
+    f"-{MAX_HOT_WEIGHT:g} to {MAX_HOT_WEIGHT:g}."
+)
+HotWords = Mapping[str, float]
+"""Weights by word, in plain spelling, which are added to the log score at each occurrence."""
+
+
+def hot_words_of(
+    source: "HotWords | str | Path", alphabet: Alphabet, default_weight: float = DEFAULT_WEIGHT
+) -> dict[str, float]:
+    """Returns the weights of single words, spelled as the alphabet spells transcripts.
+
+    Each word of a name such as "new york" gets the name's weight; in scripts without spaces, each
+    character. A word that several lines name gets the largest weight.
+
+    Args:
+        source: weights by word or name, or a text file with one per line.
+        alphabet: of the recogniser.
+        default_weight: of lines without a weight.
+
+    Raises:
+        UsageError: if the file can't be read, a word has other characters than the alphabet, or a
+            weight isn't a number in -100..100. The message names the line.
+    """
+    if isinstance(source, Mapping):
+        entries = [(f"The hot word {text!r}", text, weight) for text, weight in source.items()]
+    else:
+        entries = []
+        for number, line in enumerate(text_lines(source, _REMEDY), start=1):
+            text, tab, weight = line.partition("\t")
+            if text.strip():
+                place = f"Line {number} of {source}"
+                entries.append((place, text, weight if tab else default_weight))
+    weights: dict[str, float] = {}
+    for place, text, weight in entries:
+        normalised = alphabet.normalise(text)
+        if not normalised or (foreign := alphabet.foreign_characters(normalised)):
+            why = f"has the characters {foreign}" if normalised else "has no letters"
+            raise UsageError(
+                f"Hot words must be written in the letters of the alphabet. {place} is {text!r}, "
+                f"which {why}. {_REMEDY}"
+            )
+        number = _weight(weight, place)
+        for word in words(normalised):
+            weights[word] = max(number, weights.get(word, number))
+    if not weights:
+        raise UsageError(f"Hot words must name at least one word. Received: {source}. {_REMEDY}")
+    return weights
+
+
+def _weight(weight: str | float, place: str) -> float:
+    try:
+        number = float(weight)
+    except ValueError:
+        number = float("nan")
+    if not abs(number) <= MAX_HOT_WEIGHT:
+        raise UsageError(f"{place} has the weight {weight!r}. {_REMEDY}")
+    return number

@@ -1,0 +1,129 @@
+"""What letters depend on: the language, for upper and lower case, and how a text was typed."""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator
+
+from tfasr.errors import UsageError
+
+# Languages with rules of their own in Unicode's SpecialCasing.txt. The rule for the Greek final
+# sigma holds in every language, and Python's `str.lower` follows it.
+_DOTLESS = ("tr", "az")
+SPECIAL_CASING = (*_DOTLESS, "lt")
+# Other codes of these languages (ISO 639-2 and 639-3); BCP 47 uses the shortest.
+_SHORTEST = {"tur": "tr", "aze": "az", "azj": "az", "lit": "lt"}
+_TAG = re.compile(r"[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*")
+
+_DOT_ABOVE = "\N{COMBINING DOT ABOVE}"
+_ABOVE = 230  # the combining class of marks above a letter
+
+
+def _marks(above: bool) -> str:
+    marks = (chr(point) for point in range(0x300, 0x370))
+    classes = ((mark, unicodedata.combining(mark)) for mark in marks)
+    return "".join(m for m, number in classes if number and (number == _ABOVE) == above)
+
+
+# In decomposed text: the capital I with a dot, and marks of other kinds between the two.
+_DOTTED_I = re.compile(f"I([{_marks(above=False)}]*){_DOT_ABOVE}")
+# Lithuanian keeps the dot of i and j below another mark above the letter.
+_ACCENTED = re.compile(f"([IJ])([{_marks(above=False)}]*)(?=[{_marks(above=True)}])")
+_DOT_ON_SOFT_DOTTED = re.compile(f"([ij])([{_marks(above=False)}]*){_DOT_ABOVE}")
+
+
+def primary_language(tag: str) -> str:
+    """Returns the language of a BCP 47 tag: "tr" for "tr-TR"; "" for "".
+
+    Raises UsageError for what can't be a tag.
+    """
+    if not tag:
+        return ""
+    if not _TAG.fullmatch(tag):
+        raise UsageError(
+            f"--language must be a BCP 47 tag, such as tr, de-AT or cmn. Received: {tag[:40]!r}."
+        )
+    language = re.split("[-_]", tag)[0].lower()
+    return _SHORTEST.get(language, language)
+
+
+def lower(text: str, language: str = "") -> str:
+    """Returns ``text`` in lower case, in NFC, by the rules of a language.
+
+    Source: Unicode's SpecialCasing.txt; in Turkish and Azerbaijani, I is the capital of ı, and İ
+    that of i.
+    """
+    language = primary_language(language)
+    if language in _DOTLESS:
+        text = _DOTTED_I.sub(r"i\1", unicodedata.normalize("NFD", text)).replace("I", "ı")
+    elif language == "lt":
+        text = unicodedata.normalize("NFD", text)
+        text = _ACCENTED.sub(lambda match: f"{match[1].lower()}{match[2]}{_DOT_ABOVE}", text)
+    else:
+        text = unicodedata.normalize("NFC", text)
+    return unicodedata.normalize("NFC", text.lower())
+
+
+def upper(text: str, language: str = "") -> str:
+    """Returns ``text`` in upper case, in NFC, by the rules of a language."""
+    language = primary_language(language)
+    if language in _DOTLESS:
+        text = text.replace("i", "İ")
+    elif language == "lt":
+        text = _DOT_ON_SOFT_DOTTED.sub(r"\1\2", unicodedata.normalize("NFD", text))
+    return unicodedata.normalize("NFC", text.upper())
+
+
+# Characters that are typed as an apostrophe: quotation marks, accents that stand alone, the prime,
+# the full-width apostrophe, and letters of other names (in Ukrainian and Hawaiian texts).
+APOSTROPHES = "'’‘‛`´′＇ʼʻʹ"
+_WITHIN_WORD = re.compile(rf"(?<=[^\W\d_])[{APOSTROPHES}](?=[^\W\d_])")
+TATWEEL = "\N{ARABIC TATWEEL}"  # lengthens the line between two letters, and is never pronounced
+JOINERS = "\N{ZERO WIDTH NON-JOINER}\N{ZERO WIDTH JOINER}"
+_EDGE_JOINERS = re.compile(rf"(?<!\S)[{JOINERS}]+|[{JOINERS}]+(?!\S)")
+_MARKERS = re.compile(r"<[^<>\s]+>|\[[^][]+\]|\{[^{}]+\}")
+_NUMBERS = re.compile(r"\d+(?:[.,]\d+)*")
+
+
+def apostrophes_within_words(text: str) -> Counter[str]:
+    return Counter(_WITHIN_WORD.findall(text))
+
+
+def with_plain_apostrophes(text: str, kept: "frozenset[str]" = frozenset()) -> str:
+    """Replaces all kinds of apostrophes between letters by ', except for those ``kept``."""
+    if text.isascii() and "`" not in text:
+        return text
+    return _WITHIN_WORD.sub(lambda match: match[0] if match[0] in kept else "'", text)
+
+
+def without_edge_joiners(text: str) -> str:
+    """Removes joiners that join nothing: at the beginning and the end of words."""
+    return _EDGE_JOINERS.sub("", text)
+
+
+def without_markers(text: str) -> str:
+    """Replaces markers of events, such as <unk>, [laughter] and {breath}, by spaces."""
+    return _MARKERS.sub(" ", text)
+
+
+def oddities(text: str) -> Iterator[tuple[str, str]]:
+    """Yields what a transcript has that a recogniser can't hear: the kind, and the place's text."""
+    for match in _MARKERS.finditer(text):
+        yield "markers", match[0]
+    for match in _NUMBERS.finditer(text):
+        yield "numbers", match[0]
+    if text.isascii():
+        return
+    for character in text:
+        if character == TATWEEL:
+            yield "tatweels", character
+        elif unicodedata.category(character)[0] in "LN" and is_compatibility(character):
+            yield "compatibility letters", character
+    for match in _EDGE_JOINERS.finditer(text):
+        yield "joiners at the edge of a word", f"U+{ord(match[0][0]):04X}"
+
+
+def is_compatibility(character: str) -> bool:
+    """Whether Unicode has the character only for other encodings: ligatures, full width."""
+    canonical = unicodedata.normalize("NFC", character)
+    return unicodedata.normalize("NFKC", character) != canonical

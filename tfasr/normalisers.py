@@ -1,0 +1,139 @@
+"""Named rules that make two spellings of the same speech equal, for scoring and transcripts.
+
+A name has a version: what it does to a text never changes. A better rule gets another name.
+"""
+
+import importlib.metadata
+import re
+import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cache
+from typing import Any
+
+from tfasr import letters
+from tfasr.errors import UsageError, optional_package
+from tfasr.kit.registry import Registry
+
+
+@dataclass(frozen=True)
+class NormaliserKind:
+    apply: Callable[[str, str], str]  # from a text and its language, "" if unknown
+    package: str = ""  # whose version belongs to the rule
+
+
+NORMALISERS: Registry[NormaliserKind] = Registry(
+    "normaliser",
+    {
+        "plain-1": "tfasr.normalisers:PLAIN_1",
+        "spoken-1": "tfasr.normalisers:SPOKEN_1",
+        "whisper-english": "tfasr.normalisers:WHISPER_ENGLISH",
+    },
+)
+# Languages that write 1,234.5; most others write 1.234,5.
+_POINT_LANGUAGES = ("", "en", "ja", "ko", "zh", "cmn", "yue", "th", "he", "hi", "bn", "ta", "te")
+_BETWEEN_DIGITS = re.compile(r"(?<=\d)[.,:](?=\d)")
+_STRAY_APOSTROPHE = re.compile(r"(?<![^\W\d_])'|'(?![^\W\d_])")
+
+
+def check_normaliser(name: str, language: str) -> None:
+    """Raises UsageError for an unknown name, or if its package is missing or the language unfit."""
+    if name not in NORMALISERS:
+        raise UsageError(f"--normalise must be one of {NORMALISERS.listed()}. Received: {name!r}.")
+    normalised("1 a", name, language)
+
+
+def normalised(text: str, name: str, language: str = "") -> str:
+    """Returns a text as the normaliser of that name writes it; "" leaves it as it is."""
+    return NORMALISERS[name].apply(text, letters.primary_language(language)) if name else text
+
+
+def described(name: str, language: str = "") -> str:
+    """Describes a normaliser for comparisons: its name, language and its package's version."""
+    words = [name]
+    if language:
+        words.append(f"of {letters.primary_language(language)}")
+    if package := NORMALISERS[name].package:
+        words.append(f"({package} {importlib.metadata.version(package)})")
+    return " ".join(words)
+
+
+def _plain_1(text: str, language: str) -> str:
+    """Removes case, punctuation, markers and ways of typing; keeps letters, digits and spaces."""
+    text = _with_numbers(letters.without_markers(text), language, str)
+    text = _BETWEEN_DIGITS.sub(" ", text)
+    # The fraction slash of ½ is a space, so that 1 and 2 stay apart.
+    text = unicodedata.normalize("NFKC", text).replace("\N{FRACTION SLASH}", " ")
+    text = letters.lower(text.replace(letters.TATWEEL, ""), language)
+    text = _STRAY_APOSTROPHE.sub("", letters.with_plain_apostrophes(text))
+    text = "".join(map(_spoken_character, text))
+    return " ".join(letters.without_edge_joiners(text).split())
+
+
+def _spoken_character(character: str) -> str:
+    """Returns a character that may be spoken, a space for a dash, or "" for other punctuation."""
+    category = unicodedata.category(character)
+    if category[0] not in "PSC" or character in letters.JOINERS or character == "'":
+        return character
+    return " " if category in ("Pd", "Cc") or character in "/|\\" else ""
+
+
+def _spoken_1(text: str, language: str) -> str:
+    """As plain-1, with numbers in words."""
+    text = unicodedata.normalize("NFKC", letters.without_markers(text))
+    in_words = _with_numbers(text, language, lambda number: _in_words(number, language))
+    return _plain_1(in_words, language)
+
+
+def _with_numbers(text: str, language: str, written: Callable[[str], str]) -> str:
+    """Replaces numbers by what ``written`` makes of "1234.5", without separators of thousands."""
+    point, group = (".", ",") if language in _POINT_LANGUAGES else (",", ".")
+
+    def replaced(match: re.Match[str]) -> str:
+        return f" {written(match[0].replace(group, '').replace(point, '.'))} "
+
+    return _number(point, group).sub(replaced, text)
+
+
+@cache
+def _number(point: str, group: str) -> re.Pattern[str]:
+    whole = rf"(?:\d{{1,3}}(?:{re.escape(group)}\d{{3}})+|\d+)"
+    return re.compile(rf"(?<!\w){whole}(?:{re.escape(point)}\d+)?(?!\w)")
+
+
+def _in_words(number: str, language: str) -> str:
+    if not language:
+        raise UsageError(
+            "The normaliser spoken-1 writes numbers in a language's words. Name it, such as "
+            "--language en."
+        )
+    with optional_package("the num2words package", "spoken-1", "'tfasr[normalisers]'"):
+        from num2words import num2words
+    value = Decimal(number)
+    try:
+        return num2words(value if value % 1 else int(value), lang=language)
+    except NotImplementedError as error:
+        raise UsageError(
+            f"num2words must know the language. Received: --language {language}. Use plain-1, "
+            "which leaves digits as they are."
+        ) from error
+
+
+def _whisper_english(text: str, _: str) -> str:
+    """The rule of OpenAI's Whisper for English, as leaderboards use it."""
+    return _whisper_rule()(text)
+
+
+@cache
+def _whisper_rule() -> Any:
+    package = "the whisper-normalizer package"
+    with optional_package(package, "whisper-english", "'tfasr[normalisers]'"):
+        from whisper_normalizer.english import EnglishTextNormalizer
+
+    return EnglishTextNormalizer()
+
+
+PLAIN_1 = NormaliserKind(_plain_1)
+SPOKEN_1 = NormaliserKind(_spoken_1, package="num2words")
+WHISPER_ENGLISH = NormaliserKind(_whisper_english, package="whisper-normalizer")

@@ -1,0 +1,246 @@
+"""What the machine gives this process while it works: stolen, throttled and awaited processors.
+
+A virtual machine, a container with a quota or a second program can take most of a run's processors
+without a trace in its ledger. `HostSampler` writes the operating system's own counters of that into
+``host.csv`` once a second; `tfasr.tta.host` reads the file and says what each interval of a run
+got. Everything here counts up from some time in the past; what a machine doesn't offer is empty in
+the file and None in memory, never 0.
+"""
+
+import contextlib
+import dataclasses
+import os
+import threading
+import time
+from pathlib import Path
+
+import psutil
+
+from tfasr.kit.files import HOST_FILE
+from tfasr.kit.process import control_groups
+from tfasr.telemetry.energy import SampleFile
+from tfasr.telemetry.machine import ROOT, text
+from tfasr.tta.host import HOST_COLUMNS, HostReading
+
+HOST_INTERVAL_S = 1.0
+# Looking for new children reads the whole process table, which takes milliseconds.
+CHILDREN_EVERY_S = 10.0
+LOOK_S = 0.5  # clock ticks of 10 ms are then 1 % of two processors
+NANOSECONDS = 1e-9
+MICROSECONDS = 1e-6
+
+
+class ProcessorTime:
+    """Adds up the processor time that this process and its children got, and waited for.
+
+    Linux counts both for each thread in ``schedstat``: how long it ran, and how long it was ready
+    to run while something else had the processor. A thread or a child that has ended keeps what it
+    had when it was last looked at.
+
+    Source: the Linux kernel's Documentation/scheduler/sched-stats.rst.
+    """
+
+    def __init__(self, root: Path = ROOT):
+        self._proc = root / "proc"
+        self._process = psutil.Process()
+        self._waited_ns: dict[tuple[int, int], int] = {}
+        self._children: list[int] = []
+        self._looked_s = -CHILDREN_EVERY_S
+
+    def ran_s(self) -> float:
+        """Returns the processor seconds of this process and of its children, ended or not."""
+        total_s = time.process_time()
+
+        # Children that were waited for are counted by the system; running ones aren't yet.
+        ended = os.times()
+        total_s += ended.children_user + ended.children_system
+        for pid in self._running_children():
+            with contextlib.suppress(psutil.Error):
+                times = psutil.Process(pid).cpu_times()
+                total_s += times.user + times.system
+        return total_s
+
+    def waited_s(self) -> float | None:
+        """Returns the seconds that threads were ready to run and had no processor."""
+        seen = False
+        for pid in [os.getpid(), *self._running_children()]:
+            threads = self._proc / str(pid) / "task"
+            try:
+                names = [thread.name for thread in threads.iterdir()]
+            except OSError:  # the child has ended, or this isn't Linux
+                continue
+            for name in names:
+                fields = text(threads / name / "schedstat").split()
+                if len(fields) == 3:
+                    self._waited_ns[pid, int(name)] = int(fields[1])
+                    seen = True
+        if not seen:
+            return None
+        return sum(self._waited_ns.values()) * NANOSECONDS
+
+    def _running_children(self) -> list[int]:
+        now_s = time.monotonic()
+        if now_s - self._looked_s >= CHILDREN_EVERY_S:
+            self._looked_s = now_s
+            with contextlib.suppress(psutil.Error):
+                children = self._process.children(recursive=True)
+                self._children = [child.pid for child in children]
+        return self._children
+
+
+def throttled_s(root: Path = ROOT) -> float | None:
+    """Returns the processor seconds for which quotas of control groups held this process back."""
+    most_s = None
+    for group in control_groups("cpu", root):
+        for line in text(group / "cpu.stat").splitlines():
+            name, _, value = line.partition(" ")
+            if name == "throttled_usec":  # version 2
+                seconds = int(value) * MICROSECONDS
+            elif name == "throttled_time":  # version 1
+                seconds = int(value) * NANOSECONDS
+            else:
+                continue
+            # A parent's quota holds its children back too, so the groups' times overlap.
+            most_s = seconds if most_s is None else max(most_s, seconds)
+    return most_s
+
+
+def stalled_s(resource: str, root: Path = ROOT) -> float | None:
+    """Returns the seconds in which some process waited for "memory" or "io".
+
+    Source: the Linux kernel's Documentation/accounting/psi.rst.
+    """
+    for line in text(root / "proc" / "pressure" / resource).splitlines():
+        kind, *fields = line.split()
+        for field in fields:
+            name, _, value = field.partition("=")
+            if kind == "some" and name == "total":
+                return int(value) * MICROSECONDS
+    return None
+
+
+def thermal_throttles(root: Path = ROOT) -> int | None:
+    """Returns how often the processors' cores were slowed down because of their temperature."""
+    cpus = root / "sys" / "devices" / "system" / "cpu"
+    paths = cpus.glob("cpu[0-9]*/thermal_throttle/core_throttle_count")
+    counts = [int(text(path)) for path in paths if text(path).isdigit()]
+    if not counts:
+        return None
+    return sum(counts)
+
+
+def read_host(processor_time: ProcessorTime, root: Path = ROOT) -> HostReading:
+    """Reads all counters at once; they belong to the same moment to within a millisecond."""
+    machine = psutil.cpu_times()
+    idle_s = machine.idle + getattr(machine, "iowait", 0.0)
+    # The kernel counts guests' time as user time too.
+    guests_s = getattr(machine, "guest", 0.0) + getattr(machine, "guest_nice", 0.0)
+    stolen_s = getattr(machine, "steal", None)
+    busy_s = sum(machine) - idle_s - guests_s - (stolen_s or 0.0)
+
+    process = psutil.Process()
+    involuntary = None
+    with contextlib.suppress(psutil.Error, AttributeError, NotImplementedError):
+        involuntary = process.num_ctx_switches().involuntary
+    faults = None
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        # The 12th field of the line, the tenth after the command in parentheses.
+        stat = (root / "proc" / "self" / "stat").read_text("utf-8")
+        faults = int(stat.rpartition(")")[2].split()[9])
+    swapped_in = None
+    with contextlib.suppress(OSError, RuntimeError):
+        swapped_in = psutil.swap_memory().sin
+    mhz = None
+    with contextlib.suppress(OSError, NotImplementedError, AttributeError):
+        frequency = psutil.cpu_freq()
+        mhz = frequency.current if frequency else None
+
+    return HostReading(
+        ran_s=processor_time.ran_s(),
+        waited_s=processor_time.waited_s(),
+        throttled_s=throttled_s(root),
+        stolen_s=stolen_s,
+        busy_s=busy_s,
+        memory_stalled_s=stalled_s("memory", root),
+        io_stalled_s=stalled_s("io", root),
+        involuntary_switches=involuntary,
+        major_faults=faults,
+        swapped_in_bytes=swapped_in,
+        mhz=mhz,
+        thermal_throttles=thermal_throttles(root),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class TakenNow:
+    """Which part of a machine's processors others are using at this moment, from 0 to 1."""
+
+    stolen: float | None  # by the hypervisor, for other virtual machines; None if unknown
+    others: float  # by other programs of this machine
+    throttled: float | None  # held back by this process's control group; None if unknown
+
+
+def taken_now(seconds: float = LOOK_S) -> TakenNow:
+    """Watches the machine for a moment and returns what others take of it."""
+    processor_time = ProcessorTime()
+    processors = psutil.cpu_count() or 1
+    before = read_host(processor_time)
+    began_s = time.monotonic()
+    time.sleep(seconds)
+    after = read_host(processor_time)
+    offered_s = (time.monotonic() - began_s) * processors
+
+    def share(name: str) -> float | None:
+        then, now = getattr(before, name), getattr(after, name)
+        if then is None or now is None:
+            return None
+        return min(max((now - then) / offered_s, 0.0), 1.0)
+
+    others = max(share("busy_s") - share("ran_s"), 0.0)
+    return TakenNow(share("stolen_s"), others, share("throttled_s"))
+
+
+class HostSampler:
+    """Writes ``host.csv`` once a second, from a session's start to its end.
+
+    Each line has ``time_ms, session, mono_s``, on the ledger's clocks, and the values of
+    `tfasr.tta.host.HostReading`. A resumed run appends. Use it as a context manager.
+
+    Args:
+        run_dir: the run's folder.
+        session: the number of the session, as in the ledger.
+    """
+
+    def __init__(self, run_dir: Path, session: int):
+        self._path = run_dir / HOST_FILE
+        self._session = session
+        self._stopped = threading.Event()
+        self._processor_time = ProcessorTime()
+        self._thread = threading.Thread(target=self._keep_looking, name="host", daemon=True)
+        self._file: SampleFile | None = None
+
+    def __enter__(self) -> "HostSampler":
+        self._file = SampleFile(self._path, HOST_COLUMNS)
+        self._look()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._stopped.set()
+        self._thread.join()
+        self._look()
+        self._file.close()
+
+    def _keep_looking(self) -> None:
+        while not self._stopped.wait(HOST_INTERVAL_S):
+            self._look()
+
+    def _look(self) -> None:
+        reading = read_host(self._processor_time)
+        cells = []
+        for value in dataclasses.astuple(reading):
+            cells.append("" if value is None else f"{value:.6f}".rstrip("0").rstrip("."))
+        self._file.add(
+            f"{time.time() * 1000:.0f}", self._session, f"{time.monotonic():.6f}", *cells
+        )
+        self._file.flush()

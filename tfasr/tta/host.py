@@ -1,0 +1,291 @@
+"""What the machine gave a run: reads ``host.csv`` and books its counters to the ledger's intervals.
+
+The clocks of times to accuracy stay wall clocks: what is computed here explains them, and changes
+none. A *lost* processor second is one in which a thread of the run was ready to work and the
+machine gave the processor to somebody else: the hypervisor to another virtual machine (steal), a
+control group's quota to nobody (throttling), the scheduler to another program (competition).
+"""
+
+import csv
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tfasr.kit.files import HOST_FILE
+from tfasr.ledger.timeline import Timeline
+
+
+@dataclass(frozen=True)
+class HostReading:
+    """The machine's counters at one moment, each from an arbitrary zero; None if unknown.
+
+    Seconds are processor seconds, except for stalls.
+    """
+
+    ran_s: float | None  # of this process and its children
+    waited_s: float | None  # their threads were ready to run and had no processor
+    throttled_s: float | None  # a control group's quota was used up
+    stolen_s: float | None  # the hypervisor ran something else, on all processors
+    busy_s: float | None  # all processors worked, for whatever process
+    memory_stalled_s: float | None  # some process waited for memory, in wall-clock seconds
+    io_stalled_s: float | None  # some process waited for a disk, in wall-clock seconds
+    involuntary_switches: float | None  # this process lost a processor before it was done
+    major_faults: float | None  # pages that this process had to read from a disk
+    swapped_in_bytes: float | None  # of the whole machine
+    mhz: float | None  # clock rate at this moment, not a counter
+    thermal_throttles: float | None  # processors were slowed down because they were hot
+
+
+COUNTERS = tuple(field.name for field in dataclasses.fields(HostReading))
+HOST_COLUMNS = ("time_ms", "session", "mono_s", *COUNTERS)
+LONGEST_SPAN_S = 2.0  # between samples of a process that isn't stopped
+# Below this share of the processors a run counts as disturbed, and reports name it.
+UNDISTURBED_SHARE = 0.9
+
+
+@dataclass(frozen=True)
+class HostUse:
+    """What the machine gave a run during an interval such as "train"; None means unknown."""
+
+    wall_s: float  # seconds of the interval that samples cover
+    unknown_s: float  # seconds of it that they don't
+    ran_s: float  # processor seconds that the run got
+    stolen_s: float | None  # lost to the hypervisor
+    throttled_s: float | None  # lost to a quota
+    competed_s: float | None  # lost to other programs on the machine
+    stopped_s: float  # wall-clock seconds in which the whole process stood still
+    memory_stalled_s: float | None
+    io_stalled_s: float | None
+    thermal_throttles: float | None
+    slowest_mhz: float | None
+
+    @property
+    def lost_s(self) -> float:
+        """Processor seconds that the run could have used and didn't get."""
+        causes = (self.stolen_s, self.throttled_s, self.competed_s)
+        return math.fsum(seconds for seconds in causes if seconds is not None)
+
+    @property
+    def share(self) -> float:
+        """The part of the processor seconds it wanted that the run got, from 0 to 1.
+
+        Time for which the process was stopped counts as lost.
+        """
+        wanted_s = self.ran_s + self.lost_s
+        got = self.ran_s / wanted_s if wanted_s else 1.0
+        moving = 1 - self.stopped_s / self.wall_s if self.wall_s else 1.0
+        return got * moving
+
+    @property
+    def undisturbed_s(self) -> float:
+        """About how long the interval would have taken with all processors it wanted, in seconds.
+
+        It assumes that losses slow all threads down alike.
+        """
+        return self.wall_s * self.share
+
+    @property
+    def disturbed(self) -> bool:
+        return self.share < UNDISTURBED_SHARE
+
+    def causes(self) -> list[tuple[str, float]]:
+        """Returns what took processors or time, with the share of the interval, largest first."""
+        wanted_s = self.ran_s + self.lost_s
+        shares = {
+            "other virtual machines on its host (steal)": _part(self.stolen_s, wanted_s),
+            "the quota of its control group": _part(self.throttled_s, wanted_s),
+            "other programs": _part(self.competed_s, wanted_s),
+            "a stop of the whole process": _part(self.stopped_s, self.wall_s),
+        }
+        return sorted(shares.items(), key=lambda item: -item[1])
+
+
+def _part(amount: float | None, whole: float) -> float:
+    return amount / whole if amount and whole else 0.0
+
+
+def disturbance(use: HostUse) -> str:
+    """Returns a sentence about a run whose steps the machine slowed down, and by what."""
+    named = [f"{cause} {share:.0%}" for cause, share in use.causes() if share >= 0.01]
+    return (
+        f"the machine took {1 - use.share:.0%} of what its steps could have used "
+        f"({', '.join(named)}); undisturbed they would have taken about {use.undisturbed_s:.0f} s "
+        f"instead of {use.wall_s:.0f} s"
+    )
+
+
+def read_host_file(run_dir: str | Path) -> dict[int, np.ndarray]:
+    """Reads a run folder's ``host.csv``.
+
+    Returns:
+        For each session an array (samples, 1 + counters): the sample's ``mono_s``, then the values
+        of `COUNTERS`, NaN where unknown. Damaged lines are left out, and so are samples whose clock
+        doesn't rise. Empty if the run has no such file.
+    """
+    path = Path(run_dir) / HOST_FILE
+    if not path.is_file():
+        return {}
+
+    rows: dict[int, list[list[float]]] = {}
+    with path.open(encoding="utf-8", errors="replace", newline="") as file:
+        for session, values in _samples(file):
+            in_session = rows.setdefault(session, [])
+            if not in_session or values[0] > in_session[-1][0]:
+                in_session.append(values)
+    return {session: np.array(values) for session, values in rows.items()}
+
+
+def _samples(lines: Iterator[str]) -> Iterator[tuple[int, list[float]]]:
+    for row in csv.DictReader(lines):
+        try:
+            session = int(row["session"])
+            values = [float(row["mono_s"])]
+            for name in COUNTERS:
+                cell = row.get(name)
+                values.append(float(cell) if cell else math.nan)
+        except (KeyError, TypeError, ValueError):  # an incomplete or damaged line
+            continue
+        if math.isfinite(values[0]):
+            yield session, values
+
+
+def host_use(
+    samples: dict[int, np.ndarray], timeline: Timeline, intervals: Sequence[str] = ("train",)
+) -> HostUse | None:
+    """Returns what the machine gave a run in some of the ledger's intervals.
+
+    Between two samples, a counter's increase is spread evenly over time.
+
+    Args:
+        samples: of `read_host_file`.
+        timeline: the run's events.
+        intervals: names of `tfasr.ledger.intervals.INTERVALS`.
+
+    Returns:
+        None if no sample lies in these intervals.
+    """
+    edges_us, within_us = _time_within(timeline, intervals)
+    spans = []
+    for times_us, values in _on_run_clock(samples, timeline):
+        covered_us = np.diff(np.interp(times_us, edges_us, within_us))
+        lengths_us = np.diff(times_us)
+        spent = np.diff(values, axis=0)
+        # Counters that fell belong to another process, such as a child that has ended.
+        spent[spent < 0] = 0.0
+        spent[:, COUNTERS.index("mhz")] = values[1:, COUNTERS.index("mhz")]
+        spans.append(_Spans(lengths_us / 1e6, covered_us / 1e6, spent))
+    if not spans:
+        return None
+
+    together = _Spans(
+        np.concatenate([span.lengths_s for span in spans]),
+        np.concatenate([span.covered_s for span in spans]),
+        np.concatenate([span.spent for span in spans]),
+    )
+    wall_s = float(together.covered_s.sum())
+    if not wall_s:
+        return None
+    return _use(together, unknown_s=max(within_us[-1] / 1e6 - wall_s, 0.0))
+
+
+@dataclass(frozen=True)
+class _Spans:
+    """The times between neighbouring samples."""
+
+    lengths_s: np.ndarray  # (spans,)
+    covered_s: np.ndarray  # (spans,) the part that lies in the intervals asked for
+    spent: np.ndarray  # (spans, counters) increases; the clock rate itself
+
+    def of(self, name: str) -> np.ndarray:
+        return self.spent[:, COUNTERS.index(name)]
+
+    def total(self, values: np.ndarray) -> float | None:
+        """Sums values of spans by the part that counts; None if no span knows them."""
+        known = ~np.isnan(values) & (self.covered_s > 0)
+        if not known.any():
+            return None
+        parts = self.covered_s[known] / self.lengths_s[known]
+        return float((values[known] * parts).sum())
+
+
+def _time_within(timeline: Timeline, intervals: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns points of the run's clock, and how much of it had passed in some intervals by then.
+
+    Both are microseconds ``(points,)``.
+    """
+    edges_us, within_us = [0], [0]
+    for name, start_us, stop_us in timeline.pieces:
+        length_us = stop_us - start_us if name in intervals else 0
+        edges_us.append(stop_us)
+        within_us.append(within_us[-1] + length_us)
+    return np.array(edges_us, dtype=float), np.array(within_us, dtype=float)
+
+
+def _on_run_clock(
+    samples: dict[int, np.ndarray], timeline: Timeline
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yields for each session its samples' times on the run's clock, and their counters."""
+    for session in timeline.sessions:
+        about = timeline.metadata[session.start]
+        in_session = samples.get(about.get("session", 0))
+        mono_s = about.get("mono_s")
+        if in_session is None or mono_s is None:
+            continue
+        begin_us = timeline.clock_us[session.start]
+        end_us = timeline.clock_us[session.stop - 1]
+        times_us = (in_session[:, 0] - mono_s) * 1e6 + begin_us
+        kept = (times_us >= begin_us) & (times_us <= end_us)
+        if kept.sum() > 1:
+            yield times_us[kept], in_session[kept, 1:]
+
+
+def _use(spans: _Spans, unknown_s: float) -> HostUse:
+    ran_s = np.nan_to_num(spans.of("ran_s"))
+    stolen_s = _own_part(spans.of("stolen_s"), ran_s, spans.of("busy_s"))
+
+    # Threads of a run that has more of them than processors wait for each other, which costs
+    # nothing. What they lose is bounded by what others did meanwhile.
+    waited_s = spans.of("waited_s")
+    throttled_s = np.fmin(spans.of("throttled_s"), waited_s)
+    others_s = np.maximum(spans.of("busy_s") - ran_s, 0.0)
+    competed_s = np.minimum(waited_s - np.nan_to_num(throttled_s), others_s)
+
+    return HostUse(
+        wall_s=float(spans.covered_s.sum()),
+        unknown_s=unknown_s,
+        ran_s=spans.total(ran_s) or 0.0,
+        stolen_s=spans.total(stolen_s),
+        throttled_s=spans.total(throttled_s),
+        competed_s=spans.total(np.maximum(competed_s, 0.0)),
+        stopped_s=spans.total(_stopped_s(spans)) or 0.0,
+        memory_stalled_s=spans.total(spans.of("memory_stalled_s")),
+        io_stalled_s=spans.total(spans.of("io_stalled_s")),
+        thermal_throttles=spans.total(spans.of("thermal_throttles")),
+        slowest_mhz=_least(spans.of("mhz")[spans.covered_s > 0]),
+    )
+
+
+def _own_part(stolen_s: np.ndarray, ran_s: np.ndarray, busy_s: np.ndarray) -> np.ndarray:
+    """Returns this run's part of stolen time: what is stolen hits whoever is running."""
+    part = np.divide(ran_s, busy_s, out=np.ones_like(ran_s), where=busy_s > 0)
+    return stolen_s * np.clip(part, 0.0, 1.0)
+
+
+def _stopped_s(spans: _Spans) -> np.ndarray:
+    """Returns for each span the seconds in which the whole process stood still.
+
+    The sampler looks once a second. If it did not for longer, and no thread of the run ran or
+    waited for a processor meanwhile, the process was stopped, or the computer slept.
+    """
+    used_s = np.nan_to_num(spans.of("ran_s")) + np.nan_to_num(spans.of("waited_s"))
+    still_s = np.maximum(spans.lengths_s - used_s, 0.0)
+    return np.where(spans.lengths_s > LONGEST_SPAN_S, still_s, 0.0)
+
+
+def _least(values: np.ndarray) -> float | None:
+    known = values[~np.isnan(values)]
+    return float(known.min()) if known.size else None

@@ -1,0 +1,35 @@
+"""Checks that a log's scores are error rates, as fractions."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tfasr.errors import UsageError
+
+# Recognisers that learn nothing can make more errors than there are words: of AlgoPerf's 952
+# published speech logs, 25 have only rates above 1, up to 4.2.
+_MOST = 5.0
+
+
+def check_error_rates(path: Path, scores: Sequence[tuple[str, Any]], name: str) -> None:
+    """Raises UsageError, naming the place, unless all scores can be error rates as fractions.
+
+    ``scores`` has a place in the file and a value for each. NaN and None are scores of evaluations
+    that failed.
+    """
+    for place, value in scores:
+        number = value is None or type(value) in (int, float)
+        if not number or (value is not None and value < 0):
+            raise UsageError(
+                f"{place} of {path}: {name} must be an error rate of at least 0. Received: "
+                f"{value!r}. Correct the log, or leave it out."
+            )
+    known = [(value, place) for place, value in scores if value is not None]
+    known = [(value, place) for value, place in known if not math.isnan(value)]
+    if known and min(known)[0] > 1 and max(known)[0] > _MOST:
+        value, place = max(known)
+        raise UsageError(
+            f"{place} of {path}: {name} must be a fraction, such as 0.058. Received: {value:g}, "
+            "and no value up to 1, so these seem to be percent. Divide them by 100."
+        )

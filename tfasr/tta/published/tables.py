@@ -1,0 +1,316 @@
+"""Tables with a row per evaluation: AlgoPerf's measurements and DAWNBench's entries.
+
+Sources: github.com/mlcommons/algorithmic-efficiency, submission_runner.py, for
+``eval_measurements.csv``, whose clocks are accumulated; github.com/stanford-futuredata/
+dawn-bench-entries, README, for a TSV of epoch, hours and accuracies, and a JSON that describes it.
+"""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tfasr.errors import UsageError
+from tfasr.kit.files import write_whole
+from tfasr.ledger.intervals import Event, evaluated_epoch
+from tfasr.tta.policies import POLICIES
+from tfasr.tta.published.rates import check_error_rates
+from tfasr.tta.run import Run
+
+CLOCKS = ("accumulated_submission_time", "accumulated_eval_time", "total_duration")
+_STEP = "global_step"
+_WER = "validation/wer"
+# AlgoPerf's columns, and the names of their metrics.
+COLUMNS = {_WER: "wer", "validation/ctc_loss": "loss"}
+# For each accuracy column of DAWNBench: the name of its error rate, and the value for 100 %.
+ACCURACIES = {
+    "top1Accuracy": ("top1_error", 100.0),
+    "top5Accuracy": ("top5_error", 100.0),
+    "f1Score": ("f1_error", 1.0),
+    "wordAccuracy": ("wer", 100.0),
+    "characterAccuracy": ("cer", 100.0),
+}
+# Seconds by which the sum of two clocks may exceed the third, which counts both.
+_MOST_EXCESS_S = 1.0
+_MOST_HOURS = 8766.0  # a year
+_REMEDY = "Leave the file out, or correct it."
+
+
+class _TableEvents:
+    """Builds a run's events from a table of evaluations."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self._now_s = 0.0
+        self._step = 0
+        for key in ("session_start", "model_creation", "run_start"):
+            self._event(key)
+
+    def train(self, seconds: float, epoch: int) -> None:
+        self._now_s += max(0.0, seconds)
+        self._step += 1
+        value = {"train_s": max(0.0, seconds), "input_wait_s": 0.0, "compile_s": 0.0}
+        self._event("train_step", value, epoch_num=epoch, step=self._step)
+
+    def evaluate(self, seconds: float, epoch: int, stats: dict[str, float]) -> None:
+        self._event("eval_start", epoch_num=epoch)
+        self._event("eval_forward_start", epoch_num=epoch)
+        self._now_s += max(0.0, seconds)
+        self._event("eval_forward_stop", epoch_num=epoch)
+        self._event("tracked_stats", stats, epoch_num=epoch)
+        self._event("eval_stop", epoch_num=epoch)
+
+    def end_epoch(self, epoch: int, saved_s: float | None = None) -> None:
+        """Ends an epoch, after a checkpoint that lasts until ``saved_s``."""
+        if saved_s is not None:
+            self._event("checkpoint_start")
+            self._now_s = max(self._now_s, saved_s)
+            self._event("checkpoint_stop")
+        self._event("epoch_stop", epoch_num=epoch)
+
+    def end(self) -> list[Event]:
+        self._event("run_stop", status="success")
+        return self.events
+
+    def _event(self, key: str, value: Any = None, **metadata: Any) -> None:
+        metadata = {**metadata, "session": 0, "mono_s": self._now_s}
+        self.events.append(
+            {"time_ms": round(self._now_s * 1000), "key": key, "value": value, "metadata": metadata}
+        )
+
+
+_Row = tuple[int, dict[str, Any]]
+"""A row's line in its file, from 1, and its cells by column."""
+
+
+def read_algoperf(path: Path, name: str | None = None) -> Run:
+    """Reads a table. Each row becomes an epoch of training, evaluation and a checkpoint.
+
+    The checkpoint lasts for the part of the total duration that is not submission or evaluation.
+
+    Raises:
+        UsageError: naming the line, if a clock falls or stands still, as after a restart, rows are
+            missing before the first, or an error rate is none.
+    """
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        reader = csv.DictReader(file)
+        rows: list[_Row] = [(reader.line_num, row) for row in reader]
+    header = rows[0][1] if rows else {}
+    missing = [column for column in (*CLOCKS, _WER) if rows and column not in header]
+    if missing or not rows:
+        raise UsageError(
+            f"An AlgoPerf table must have rows with the columns {CLOCKS} and {_WER}. "
+            f"Received: {path}, without {missing or 'rows'}."
+        )
+    _check_rising(path, rows, CLOCKS[0])
+    for column in CLOCKS[1:]:
+        _check_rising(path, rows, column, strictly=False)
+    if _STEP in header:
+        _check_rising(path, rows, _STEP)
+        _check_beginning(path, rows)
+    _check_sums(path, rows)
+    rates = [(f"Line {line}", _measured(row, _WER, path, line)) for line, row in rows]
+    check_error_rates(path, rates, _WER)
+    table = _TableEvents()
+    before = dict.fromkeys(CLOCKS, 0.0)
+    for epoch, (line, row) in enumerate(rows, start=1):
+        clocks = {column: _clock(row, column, path, line) for column in CLOCKS}
+        submission, evaluation, total = CLOCKS
+        table.train(clocks[submission] - before[submission], epoch)
+        stats = {
+            metric: _measured(row, column, path, line)
+            for column, metric in COLUMNS.items()
+            if row.get(column)
+        }
+        table.evaluate(clocks[evaluation] - before[evaluation], epoch, stats)
+        table.end_epoch(epoch, clocks[total])
+        before = clocks
+    return Run(path, name or path.stem, table.end())
+
+
+def _clock(row: dict[str, Any], column: str, path: Path, line: int) -> float:
+    try:
+        value = float(row[column])
+    except (TypeError, ValueError):
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise UsageError(
+            f"{column} must be a finite number of at least 0. Received: {row[column]!r} in line "
+            f"{line} of {path}. {_REMEDY}"
+        )
+    return value
+
+
+def _measured(row: dict[str, Any], column: str, path: Path, line: int) -> float:
+    text = row[column]
+    try:
+        return float(text) if text else math.nan
+    except (TypeError, ValueError):
+        raise UsageError(
+            f"{column} must be a number, or empty. Received: {text!r} in line {line} of {path}. "
+            f"{_REMEDY}"
+        ) from None
+
+
+def _check_rising(path: Path, rows: Sequence[_Row], column: str, *, strictly: bool = True) -> None:
+    before, line_before = -1.0, 0
+    for line, row in rows:
+        value = _clock(row, column, path, line)
+        if value < before or (strictly and value == before):
+            how = "falls" if value < before else "stands still"
+            raise UsageError(
+                f"{column} {how} from {before:g} in line {line_before} of {path} to {value:g} in "
+                f"line {line}: rows were repeated or moved, or the run was restarted, so its times "
+                f"can't be trusted. {_REMEDY}"
+            )
+        before, line_before = value, line
+
+
+def _check_beginning(path: Path, rows: Sequence[_Row]) -> None:
+    steps = [_clock(row, _STEP, path, line) for line, row in rows]
+    most = max((after - before for before, after in zip(steps, steps[1:], strict=False)), default=0)
+    if most and steps[0] > most:
+        raise UsageError(
+            f"Line {rows[0][0]} of {path} is of {_STEP} {steps[0]:g}, although rows are at most "
+            f"{most:g} steps apart: rows before it are missing, in which a target may have been "
+            f"met. {_REMEDY}"
+        )
+
+
+def _check_sums(path: Path, rows: Sequence[_Row]) -> None:
+    submission, evaluation, total = CLOCKS
+    for line, row in rows:
+        parts_s = _clock(row, submission, path, line) + _clock(row, evaluation, path, line)
+        total_s = _clock(row, total, path, line)
+        if parts_s > total_s + _MOST_EXCESS_S:
+            raise UsageError(
+                f"{total} must be at least {submission} plus {evaluation}, all in seconds. "
+                f"Received: {total_s:g} for {parts_s:g} s in line {line} of {path}. {_REMEDY}"
+            )
+
+
+def write_algoperf(run: Run, path: Path) -> None:
+    total = {p.epoch: p.elapsed_s for p in run.accuracy_curve("wer", "mlperf")}
+    evaluated = _evaluation_s(run)
+    losses = {p.epoch: p.value for p in run.accuracy_curve("loss")}
+    rows = [[*CLOCKS, *COLUMNS]]
+    for point in run.accuracy_curve("wer", "algoperf"):
+        epoch = point.epoch
+        clocks = [point.elapsed_s, evaluated.get(epoch, 0.0), total[epoch]]
+        rows.append([*clocks, point.value, losses.get(epoch, "")])
+    _write_rows(path, rows, ",")
+
+
+def _write_rows(path: Path, rows: list[list[Any]], delimiter: str) -> None:
+    file = io.StringIO()
+    csv.writer(file, delimiter=delimiter, lineterminator="\n").writerows(rows)
+    write_whole(path, file.getvalue())
+
+
+def _evaluation_s(run: Run) -> dict[int, float]:
+    line = run.timeline
+    times = POLICIES["mlperf"].times_s(line)
+    spent, began = 0.0, None
+    by_epoch = {}
+    for index in line.of("eval_start", "eval_stop"):
+        if line.keys[index] == "eval_start":
+            began = times[index]
+        elif began is not None:
+            spent += times[index] - began
+            began = None
+            by_epoch[evaluated_epoch(line.metadata[index])] = spent
+    return by_epoch
+
+
+def read_dawnbench(path: Path, name: str | None = None) -> Run:
+    """Reads an entry's table, converting accuracies to error rates and hours to training time.
+
+    The run is named after model and hardware if the JSON file next to the table has them. Some
+    entries count epochs from 0 and some skip epochs: only their order is used.
+
+    Raises:
+        UsageError: naming the line, if epochs or hours fall, as after a restart, or an accuracy is
+            not in the unit of its column.
+    """
+    numbered = enumerate(path.read_text("utf-8-sig").split("\n"), start=1)
+    (_, header), *lines = ((line, text.split()) for line, text in numbered if text.strip())
+    accuracies = [column for column in header if column in ACCURACIES]
+    if not accuracies:
+        raise UsageError(
+            f"A DAWNBench table must have one of the columns {sorted(ACCURACIES)}. "
+            f"Received: {path} with {header}."
+        )
+    rows = [(line, _numbers(path, line, header, cells)) for line, cells in lines]
+    _check_rising(path, rows, "epoch", strictly=False)
+    _check_rising(path, rows, "hours")
+    _check_hours(path, rows)
+    for column in accuracies:
+        _check_accuracies(path, rows, column)
+    table = _TableEvents()
+    before_s = 0.0
+    for number, (_, row) in enumerate(rows, start=1):
+        table.train(3600 * row["hours"] - before_s, number)
+        before_s = 3600 * row["hours"]
+        stats = {ACCURACIES[c][0]: 1 - row[c] / ACCURACIES[c][1] for c in accuracies}
+        table.evaluate(0.0, number, stats)
+        table.end_epoch(number)
+    entry = path.with_suffix(".json")
+    described = json.loads(entry.read_text("utf-8")) if entry.is_file() else {}
+    title = " on ".join(str(described[key]) for key in ("model", "hardware") if key in described)
+    return Run(path, name or title or path.stem, table.end())
+
+
+def _numbers(path: Path, line: int, header: Sequence[str], cells: Sequence[str]) -> dict[str, Any]:
+    try:
+        return {column: float(cell) for column, cell in zip(header, cells, strict=True)}
+    except ValueError as error:
+        raise UsageError(
+            f"Line {line} of {path} must have numbers for {header}. Received: {cells}."
+        ) from error
+
+
+def _check_hours(path: Path, rows: Sequence[_Row]) -> None:
+    for line, row in rows:
+        if row["hours"] > _MOST_HOURS:
+            raise UsageError(
+                f"Line {line} of {path}: hours must be at most {_MOST_HOURS:g}, a year. Received: "
+                f"{row['hours']:g}; other units must be converted."
+            )
+
+
+def _check_accuracies(path: Path, rows: Sequence[_Row], column: str) -> None:
+    _, whole = ACCURACIES[column]
+    for line, row in rows:
+        if not (math.isnan(row[column]) or 0 <= row[column] <= whole):
+            raise UsageError(
+                f"Line {line} of {path}: {column} must be from 0 to {whole:g}. Received: "
+                f"{row[column]:g}. {_REMEDY}"
+            )
+    known = [(row[column], line) for line, row in rows if not math.isnan(row[column])]
+    if whole == 1 or not known:
+        return
+    highest, line = max(known)
+    if 0 < highest <= 1:
+        raise UsageError(
+            f"Line {line} of {path}: {column} must be in percent. Received: {highest:g} as the "
+            "highest value, so these seem to be fractions. Multiply them by 100."
+        )
+
+
+def write_dawnbench(run: Run, path: Path, **described: Any) -> None:
+    """Writes a run as a TSV at ``path`` with the hours of DAWNBench's policy, and a JSON file.
+
+    ``described``: the JSON's fields, such as ``author`` and ``costPerHour``.
+    """
+    characters = {p.epoch: p.value for p in run.accuracy_curve("cer", "dawnbench")}
+    rows: list[list[Any]] = [["epoch", "hours", "wordAccuracy", "characterAccuracy"]]
+    for point in run.accuracy_curve("wer", "dawnbench"):
+        rates = [point.value, characters.get(point.epoch, 1.0)]
+        hours = point.elapsed_s / 3600
+        rows.append([point.epoch, hours, *(100 * (1 - rate) for rate in rates)])
+    _write_rows(path, rows, "\t")
+    entry = {"version": "v1.0", "framework": "TensorFlow", "model": run.name, **described}
+    write_whole(path.with_suffix(".json"), json.dumps(entry, indent=2) + "\n")
