@@ -24,13 +24,13 @@ from tfasr.scoring.summary import exchange_p, rate_interval
 from tfasr.tta.comparison import LEVEL
 from tfasr.tta.groups import median_interval
 from tfasr.tta.policies import evaluations_in
-from tfasr.tta.ranks import GROUPS, PAIRS, Ratios, compare_ends, log_ratios
+from tfasr.tta.ranks import GROUPS, PAIRS, Ratios, compare_ends
 
 RATIO = 1.2
 JITTER = 0.003
 SLOWER = 1.6  # how many times as long the slow runs take
 LONGEST = 8.0  # no time is longer than so many medians
-LARGE = 2000  # runs a group, for a ratio that counts as the true one
+LARGE = 500_000  # pairs of runs, for a ratio that counts as the true one
 
 Ends = tuple[np.ndarray, np.ndarray]
 Row = dict[str, Any]
@@ -187,16 +187,17 @@ def shape_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterator
 def kinds_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterator[Row]:
     """Yields coverage if only the second group has slow runs.
 
-    The true ratio is that of `LARGE` runs a group. It is also given how often one group is called
+    The true ratio is that of `LARGE` pairs of runs. It is also given how often one group is called
     faster, and how often the interval contains the ratio of the groups' own medians.
     """
     for slow, test, n in itertools.product(design.slow, (GROUPS, PAIRS), design.sizes):
         if test == PAIRS and n < 6:
             continue
-        many = [log_normal(0.05, (1, LARGE), rng) for _ in range(2)]
-        many[1] = slowed(many[1], slow, rng)
-        exact = [(np.log(times), np.log(times)) for times in many]
-        true = math.exp(float(np.median(log_ratios(*exact, test)[0])))
+        many = [np.log(log_normal(0.05, (LARGE, 2), rng)) for _ in range(2)]
+        many[1] = np.log(slowed(np.exp(many[1]), slow, rng))
+        ratios = many[1] - many[0]
+        true = math.exp(float(np.median(ratios if test == GROUPS else ratios.mean(axis=1))))
+        of_medians = math.exp(float(np.median(many[1]) - np.median(many[0])))
         centre = 160 + phases(draws, 1.0)
         first = draw("log-normal", centre, 0.05, n, rng)
         second = slowed(draw("log-normal", centre, 0.05, n, rng), slow, rng)
@@ -204,7 +205,7 @@ def kinds_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterator
         yield {
             "test": test, "slow": slow, "n": n, "true": round(true, 3),
             "coverage": contains(found, true),
-            "of_medians": contains(found, float(np.median(many[1]) / np.median(many[0]))),
+            "of_medians": contains(found, of_medians),
             "first": share((found.p_value < LEVEL) & (found.sign > 0)),
             "second": share((found.p_value < LEVEL) & (found.sign < 0)),
         }  # fmt: skip

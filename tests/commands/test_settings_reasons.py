@@ -55,7 +55,7 @@ REASONS = {
     "HardwareConfig.power_w": "docs/cost_and_energy.md: a machine without counters",
     "HardwareConfig.num_hosts": "machines of MLPerf's logs",
     "ExperimentConfig.seeds": "docs/studies.md: seeds that one experiment lacks",
-    "StudyConfig.test": "docs/statistics.md: Gehan's test or pairs of seeds",
+    "StudyConfig.test": "docs/statistics.md: groups of runs or pairs of seeds",
     "StudyConfig.policy": "docs/time_to_accuracy.md: the clocks of four benchmarks",
     "StudyConfig.level": "docs/records.md: races are decided at 0.01, studies at 0.05",
     "TrackConfig.window": "docs/records.md: MLPerf's rule has a window of 1",
