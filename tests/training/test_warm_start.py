@@ -25,7 +25,7 @@ from tfasr.reports.tables.runs import tables
 from tfasr.training.build import build_model
 from tfasr.training.checkpoint import plain_array
 from tfasr.training.dry_run import dry_run
-from tfasr.training.experiment import Experiment, TrainingConfig, is_closed, paper_recipe
+from tfasr.training.experiment import TrainingConfig, is_closed, paper_recipe
 from tfasr.training.layer_groups import LayerGroups, named_layers
 from tfasr.training.optimizer import make_optimizer
 from tfasr.training.train import train
