@@ -7,9 +7,9 @@ Each folder holds a folder for each group of runs (of one submission, system, wo
 is cut after each evaluation, and what `tfasr.tta.forecast` says then is compared with what came.
 Half of the systems of each source (drawn by the seed) calibrate the quantile regressions, the other
 half test them; no run of a system is in both. Simulated runs of known shapes are calibrated and
-tested likewise. tfasr's own runs and the shapes with jumps and rises only test. Targets are the benchmark's own,
-and 1.25, 1.6 and 2.2 times that, so that a run has targets of early and of late. Each run has one
-vote; standard errors are of a bootstrap over systems and runs.
+tested likewise. tfasr's own runs and the shapes with jumps and rises only test. Targets are the
+benchmark's own, and 1.25, 1.6 and 2.2 times that, so that a run has targets of early and of late.
+Each run has one vote; standard errors are of a bootstrap over systems and runs.
 """
 
 import argparse

@@ -96,8 +96,8 @@ def test_a_learning_rate_that_changes_in_steps_is_not_forecast(name):
 
 
 noisy_curves = st.tuples(
-    st.floats(0.5, 0.9),
-    st.integers(12, 30),
+    st.floats(0.6, 0.9),
+    st.integers(18, 28),
     st.lists(st.floats(-0.01, 0.01), min_size=40, max_size=40),
 )
 
