@@ -1,15 +1,15 @@
 """How well forecasts of times to accuracy hold: a backtest on logs of finished runs.
 
     python benchmarks/forecast.py --mlperf FOLDER --algoperf FOLDER [--tfasr FOLDER] [--seed 1]
-        [--out FILE.json] [--figure FOLDER] [--coefficients FILE.py]
+        [--out FILE.json] [--coefficients FILE.py]
 
 Each folder holds a folder for each group of runs (of one submission, system, workload). Every run
 is cut after each evaluation, and what `tfasr.tta.forecast` says then is compared with what came.
 Half of the systems of each source (drawn by the seed) calibrate the quantile regressions, the other
 half test them; no run of a system is in both. Simulated runs of known shapes are calibrated and
-tested likewise. tfasr's own runs and one of the shapes only test. Targets are the benchmark's own,
-and 1.25, 1.6 and 2.2 times that, so that a run has targets of early and of late. Each run has one
-vote; standard errors are of a bootstrap over systems and runs.
+tested likewise. tfasr's own runs and the shapes with jumps and rises only test. Targets are the
+benchmark's own, and 1.25, 1.6 and 2.2 times that, so that a run has targets of early and of late.
+Each run has one vote; standard errors are of a bootstrap over systems and runs.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from pathlib import Path
 from forecast_backtest.calibration import write_coefficients
 from forecast_backtest.curves import SOURCES, read_curves, simulated_curves
 from forecast_backtest.judgement import backtest
-from forecast_backtest.tables import chart, markdown
+from forecast_backtest.tables import markdown
 
 
 def main() -> None:
@@ -31,7 +31,6 @@ def main() -> None:
         parser.add_argument(f"--{source}", type=Path, metavar="FOLDER")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, help="also write FILE.json and FILE.md")
-    parser.add_argument("--figure", type=Path, help="also draw forecast.png and .svg here")
     parser.add_argument(
         "--coefficients", type=Path, help="also write the constant of tfasr.tta.forecast"
     )
@@ -52,10 +51,6 @@ def main() -> None:
         args.out.with_suffix(".md").write_text(text, encoding="utf-8")
     if args.coefficients:
         write_coefficients(args.coefficients, found["coefficients"])
-    if args.figure:
-        from tfasr.display.vega import write_chart
-
-        write_chart(chart(found), args.figure)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
-"""The backtest's tables and figure."""
+"""The backtest's tables."""
 
 from typing import Any
 
 from forecast_backtest.judgement import BAND, BUDGETS, FEWEST_SPOKEN
-from tfasr.display.chart import INK, Area, Axis, Chart, Line, Mark, Panel, Points, run_colour
 
 
 def markdown(found: dict[str, Any]) -> str:
@@ -116,29 +115,3 @@ def _percent(value: float | None) -> str:
 
 def _with_error(value: float, error: float | None) -> str:
     return f"{100 * value:.0f}" + ("" if error is None else f"±{100 * error:.0f}")
-
-
-def chart(found: dict[str, Any], window: int = 1) -> Chart:
-    """Returns coverage, and how often there was an interval, over the way to the target."""
-    low, high = (100 * end for end in BAND)
-    held: list[Mark] = [Area(x=[0, 100], low=[low] * 2, high=[high] * 2, colour=INK,
-                             series="80 ± 7 %")]  # fmt: skip
-    spoke: list[Mark] = []
-    rows = [row for row in found["coverage"] if row["window"] == window]
-    for number, row in enumerate(rows):
-        colour, series = run_colour(number), row["source"]
-        spoken = [(10 * n + 5, cell) for n, cell in enumerate(row["tenths"])
-                  if cell["spoke"] is not None]  # fmt: skip
-        x, y = [at for at, _ in spoken], [100 * cell["spoke"] for _, cell in spoken]
-        spoke.append(Line(x=x, y=y, colour=colour))
-        drawn = [(at, cell["held"]) for at, cell in spoken if cell["spoke"] >= FEWEST_SPOKEN]
-        x, y = [at for at, _ in drawn], [100 * value for _, value in drawn]
-        held += [Line(x=x, y=y, colour=colour, series=series), Points(x=x, y=y, colour=colour)]
-    way = Axis("share of the way to the target, %", limits=(0.0, 100.0))
-    bare = Axis("", limits=(0.0, 100.0))
-    panels = [
-        Panel(held, bare, Axis("80 % intervals that held, %", limits=(0.0, 100.0)), 220),
-        Panel(spoke, way, Axis("looks with an interval, %", limits=(0.0, 100.0)), 140),
-    ]
-    caption = "How often forecasts held, and how often there was one"
-    return Chart("forecast", caption, panels, width=560)

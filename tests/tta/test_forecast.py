@@ -77,6 +77,53 @@ def test_what_is_not_known_says_why(values, target, reason):
     assert reason in found.reason
 
 
+STEPS = {
+    "PiecewiseConstantDecay": {},
+    "CosineDecayRestarts": {},
+    "ExponentialDecay": {"staircase": True},
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_learning_rate_that_changes_in_steps_is_not_forecast(name):
+    schedule = {"class_name": name, "config": STEPS[name]}
+    found = forecast(curve(POWER[:17]), 0.15, window=1, learning_rate=schedule)
+    assert not found.known
+    assert "the learning rate changes in steps" in found.reason
+    smooth = {"class_name": "ExponentialDecay", "config": {"staircase": False}}
+    for learning_rate in (smooth, {"class_name": "CosineDecay", "config": {}}, 1.0, None):
+        assert forecast(curve(POWER[:17]), 0.15, window=1, learning_rate=learning_rate).known
+
+
+noisy_curves = st.tuples(
+    st.floats(0.6, 0.9),
+    st.integers(18, 28),
+    st.lists(st.floats(-0.01, 0.01), min_size=40, max_size=40),
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(noisy_curves, st.floats(0.3, 1.0), st.sampled_from([1, 3]))
+def test_after_a_jump_or_a_rise_nothing_is_forecast(shape, size, window):
+    exponent, place, noise = shape
+    smooth = [0.9 * n**-exponent * math.exp(e) for n, e in enumerate(noise, start=1)]
+    for factor in (math.exp(-size), math.exp(size)):
+        values = [v * factor if n > place else v for n, v in enumerate(smooth)]
+        for seen in range(place + 8, 40):
+            assert not forecast(curve(values[:seen]), 0.9 * min(values), window=window).known
+
+
+def test_a_smooth_curve_with_noise_rises_and_jumps_by_little():
+    rng = np.random.default_rng(1)
+    for exponent in (0.3, 0.6, 1.0):
+        for sigma in (0.003, 0.02, 0.03):
+            noise = np.exp(sigma * rng.standard_normal(60))
+            values = 0.9 * np.arange(1, 61.0) ** -exponent * noise
+            reason = forecast(curve(values.tolist()), 0.95 * min(values), window=1).reason
+            assert "rose" not in reason
+            assert "jump" not in reason
+
+
 def test_what_surely_takes_longer_is_known_before_an_interval_is():
     found = forecast(curve(POWER[:10]), 0.15, window=1)
     assert not found.known
@@ -205,7 +252,7 @@ def test_a_curve_is_described_by_two_weighted_lines(values):
     ("rule", "left"),
     [
         ("single", {"low": 1, "middle": 12, "high": 12}),
-        ("median", {"low": 1, "middle": 6, "high": 9}),
+        ("median", {"low": 1, "middle": 10, "high": 15}),
     ],
 )
 def test_what_was_backtested_is_what_is_shipped(rule, left):
