@@ -3,9 +3,8 @@
 import importlib
 import math
 import os
+import platform
 import re
-import socket
-import statistics
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -140,7 +139,7 @@ class TensorBoardLog:
 
     def _write_second(self) -> None:
         if self._values:
-            means = {tag: statistics.fmean(values) for tag, values in self._values.items()}
+            means = {tag: math.fsum(values) / len(values) for tag, values in self._values.items()}
             self._seconds.write(means, self._second)
         self._values = {}
 
@@ -167,7 +166,7 @@ class _EventFile:
             if event.wall_time <= kept_until_s
             or (value.tag.startswith("train/") and event.step <= kept_step)
         )
-        name = _PATTERN.replace("*", f"{time.time():.6f}.{socket.gethostname()}.{os.getpid()}")
+        name = _PATTERN.replace("*", f"{time.time():.6f}.{platform.node()}.{os.getpid()}")
         self._writer = tf.io.TFRecordWriter(str(folder / name))
         version = self._protos.Event(wall_time=time.time(), file_version="brain.Event:2")
         self._writer.write(version.SerializeToString())
