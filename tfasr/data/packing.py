@@ -207,6 +207,7 @@ def write_part(
             bad.append(vars(packed))
             continue
         remarks += [[utterance.id, kind, detail] for kind, detail in recorded.remarks]
+        del recorded  # so that its memory is used for the next one
         features, labels, utterance_sums, listed = packed
         records.append(encode_record(features, labels, position, listed.duration_s))
         sums.merge(utterance_sums)
