@@ -1,6 +1,7 @@
 """tensorflow-io reads FLAC for training, and why its masks are not used; see `make test-tfio`."""
 
 import dataclasses
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -87,8 +88,16 @@ def test_flac_is_decoded_in_a_tf_data_pipeline(splits):
 
     pipeline = tf.data.Dataset.from_tensor_slices(paths).map(decoded, num_parallel_calls=2)
     for path, samples in zip(paths, pipeline, strict=True):
-        mono = samples.numpy()[:, 0].astype("float32") / 2**15
-        np.testing.assert_array_equal(mono, read_audio(path))
+        expected, _ = soundfile.read(path, dtype="int16", always_2d=True)
+        np.testing.assert_array_equal(samples, expected)
+
+
+def test_threads_that_read_at_once_get_their_own_files(splits):
+    paths = sorted(splits["train"]["corpus_dir"].rglob("*.flac"))
+    with ThreadPoolExecutor(8) as threads:
+        read = list(threads.map(lambda path: read_audio(path, reader="tfio"), paths))
+    for path, samples in zip(paths, read, strict=True):
+        np.testing.assert_allclose(samples, read_audio(path), atol=1e-4, err_msg=str(path))
 
 
 def test_its_shards_are_those_of_the_usual_reader(shards):

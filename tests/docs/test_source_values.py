@@ -175,15 +175,10 @@ def test_the_roofline_has_erts_intensities_experiments_and_the_k80():
     assert ("float64", 2 * 1455.0) in [line[1:] for line in roofline.reference_gflops]
 
 
-def test_erts_configuration_is_bound():
+def test_erts_data_sheet_is_bound():
     ert = load_bench("bench/roofline_ert.gin").configs[0]
     assert ert.specified_gigabytes_per_s == 60.0  # ERT_SPEC_GBYTES_DRAM
     assert ert.specified_gflops == (("float64", 260.4),)  # ERT_SPEC_GFLOPS
-    assert ert.sweep_flops == (1, 2, 4, 8, 16)  # ERT_FLOPS
-    assert ert.thread_counts == (1, 2, 4, 8)  # ERT_OPENMP_THREADS
-    assert ert.experiments == 5  # ERT_NUM_EXPERIMENTS
-    assert max(ert.working_set_bytes) == 1073741824  # ERT_MEMORY_MAX
-    assert len(ert.working_set_bytes) == 14
 
 
 def test_the_designs_packages_are_required():

@@ -3,6 +3,7 @@
 import functools
 import importlib
 import logging
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ __all__ = ["audio_blocks", "audio_duration_s", "check_audio_reader", "read_audio
 AUDIO_READERS = ("soundfile", "tfio")
 _MOST_VALUES = 1 << 20  # samples of a block, over all channels
 _LONG_S = 60.0  # length of a block if a whole file is read: most utterances fit into one
+# tensorflow-io 0.37.1 confuses files that threads open at once: one gets another's length.
+_ONE_AT_A_TIME = threading.Lock()
 _REMEDY = (
     "Install TensorFlow 2.16 with tensorflow-io 0.37.1 (pip install 'tensorflow==2.16.*' "
     "'tensorflow-io==0.37.1'), or keep the default reader, soundfile."
@@ -285,9 +288,10 @@ def _decode_with_tfio(path: str | Path) -> tuple[np.ndarray, int]:
     import tensorflow_io as tfio
 
     try:
-        audio = tfio.audio.AudioIOTensor(str(path))
-        samples, rate_hz = audio.to_tensor().numpy(), int(audio.rate.numpy())
-        promised = int(audio.shape[0])
+        with _ONE_AT_A_TIME:
+            audio = tfio.audio.AudioIOTensor(str(path))
+            samples, rate_hz = audio.to_tensor().numpy(), int(audio.rate.numpy())
+            promised = int(audio.shape[0])
     except (tf.errors.OpError, ValueError) as error:
         message = getattr(error, "message", str(error))
         raise unreadable(path, f"tensorflow-io: {message}") from error
