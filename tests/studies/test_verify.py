@@ -4,13 +4,15 @@ The submission and the studies in tests/data_records were made by real trainings
 `tests.studies.races`. A forger is skilled: all hashes are made anew after a change.
 """
 
+import contextlib
+import dataclasses
 import json
 import math
 import os
 import re
 import shutil
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Generator
 from pathlib import Path
 
 import numpy as np
@@ -80,12 +82,13 @@ class Forged:
         resealed(self.folder)
 
 
-def failure(checks: Iterable[Check], name: str) -> str:
+def failure(checks: Generator[Check, None, None], name: str) -> str:
     """Returns why a check fails; later ones are not made."""
-    for check in checks:
-        if check.name == name:
-            assert check.passed is False, check
-            return check.text
+    with contextlib.closing(checks):
+        for check in checks:
+            if check.name == name:
+                assert check.passed is False, check
+                return check.text
     raise AssertionError(f"{name} was not checked")
 
 
@@ -168,6 +171,15 @@ def reused_seed_with_another_name(forged):
 
 def other_seeds(forged):
     forged.forger.sealed["study"]["seeds"] = list(range(2, 14))
+
+
+def no_training_shards(forged):
+    for event in forged.forger.facts(FAST, "shards"):
+        del event["value"]["train"]
+
+
+def resumed_from_nowhere(forged):
+    forged.forger.facts(FAST, "session_start")[0]["value"]["resumed_from_step"] = 1
 
 
 def swapped_shards(forged):
@@ -456,6 +468,8 @@ FORGERIES = {
     repeated_seed: ("plan", f"{CHALLENGER} seed {SECOND} was (started|trained with seed {FIRST})"),
     reused_seed_with_another_name: ("plan", f"{CHALLENGER} seed {SECOND} was started by another"),
     other_seeds: ("seeds", "don't follow from the recipes' hash"),
+    no_training_shards: (f"{CHALLENGER} seed {FIRST}, as declared", "other data.*train"),
+    resumed_from_nowhere: (f"{CHALLENGER} seed {FIRST}, counts", "resumed from step 1"),
     swapped_shards: (f"{CHALLENGER} seed {FIRST}, as declared", "other data"),
     removed_step: (f"{CHALLENGER} seed {FIRST}, counts", "missing, doubled or reordered"),
     doubled_step: (f"{CHALLENGER} seed {FIRST}, chain", "is step 4 and follows step 4"),
@@ -520,6 +534,51 @@ def test_a_forged_race_fails_for_its_own_reason(tmp_path, change):
         forged.forger.write()
         checks = verify_study(forged.study)
     assert re.search(reason, failure(checks, name))
+
+
+def load_in_the_others_turns(forged):
+    # The race of tones was trained on a busy machine: nothing disturbs the challenger here.
+    for run, folder in forged.forger.folders.items():
+        if run[0] == CHALLENGER:
+            path = folder / "host.csv"
+            heading, *rows = [line.split(",") for line in path.read_text().splitlines()]
+            for name in ("stolen_s", "waited_s", "throttled_s"):
+                for row in rows:
+                    row[heading.index(name)] = "0.0"
+            path.write_text("".join(",".join(row) + "\n" for row in [heading, *rows]))
+
+
+def no_samples(forged):
+    (forged.forger.folders[BASE] / "host.csv").unlink()
+
+
+def work_before_the_clock(forged):
+    for run in forged.forger.folders:
+        if run[0] == CHALLENGER:
+            first = forged.forger.facts(run, "session_start")[0]
+            first["metadata"]["process_age_s"] += 500.0
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (load_in_the_others_turns, "more of reigning's processors than of challenger's"),
+        (no_samples, "no samples of load"),
+        (work_before_the_clock, "before its clock starts, challenger takes .* s longer"),
+    ],
+)
+def test_a_race_in_seconds_compares_what_the_machine_gave(tmp_path, monkeypatch, change, reason):
+    def in_seconds(name, records):
+        return dataclasses.replace(load_track(name, records), kind="seconds")
+
+    monkeypatch.setattr("tfasr.studies.records.load_track", in_seconds)
+    forged = Forged(tmp_path)
+    forged.packed()
+    honest = [c for c in verify_submission(forged.folder, None, RECORDS) if c.name == "load"]
+    assert [check.passed for check in honest] == [True], honest
+    change(forged)
+    forged.packed()
+    assert re.search(reason, failure(verify_submission(forged.folder, None, RECORDS), "load"))
 
 
 def changed_file(folder):

@@ -548,9 +548,7 @@ class _Race:
         code, plugged = self.sealed["code"]["files"], list(self.sealed["plugins"].values())
         sides = own[REIGNING], own[CHALLENGER]
         drawn = seeds_of(self.stated["track"], *sides, code, plugged)
-        must(
-            self.plan.config.seeds == drawn, "the seeds are not those that the recipe's hash gives"
-        )
+        must(self.plan.config.seeds == drawn, "the seeds don't follow from the recipes' hash")
         trained = list(dict.fromkeys(run.seed for run in self.plan.runs))
         must(trained == list(drawn), "the runs have other seeds than the plan")
         return f"{len(drawn)} seeds follow from the sealed recipes"

@@ -17,7 +17,7 @@ from tfasr.errors import UsageError, printable
 from tfasr.kit import files
 from tfasr.kit.gin import DROPPED, read_evidence
 from tfasr.ledger.declared import STARTS_FILE, StudyCheck, check_study, declarations
-from tfasr.ledger.events import chain_of, read_events
+from tfasr.ledger.events import LEDGER_FORMAT, chain_of, read_events
 from tfasr.scoring.errors import count_errors, read_transcripts
 from tfasr.studies.perform import DECISION_FILE, decision, decision_text
 from tfasr.studies.plan import Plan, plan_of
@@ -36,10 +36,13 @@ UNCHECKED_OF_RUNS = (
     "losses",
     "frames and seconds of audio",
     "how a step's time divides into waiting, compiling and training",
-    "speakers",
+    "speakers and scores of hypotheses",
     "samples of energy, GPUs and workers",
     "what run.json says of machine, software and features",
     "the optimizer's settings beyond its gin statements",
+    "facts that no result stands on",
+    "times, within what two processes' clocks show (5 s plus 5 %)",
+    "threads and processor settings, except in records",
     "files that tfasr doesn't write, and logs",
 )
 UNCHECKED_OF_STUDIES = (
@@ -102,7 +105,7 @@ def _verify_run(run_dir: Path, name: str, shard_dir: Path | None) -> Iterator[Ch
     loaded: list[Run] = []
     yield judged(f"{name}, chain", partial(_chain, run_dir, loaded))
     for run in loaded:
-        for check in (_clocks, _counts, _scores, _settings, _checkpoints):
+        for check in (_events, _clocks, _counts, _scores, _settings, _checkpoints):
             yield judged(f"{name}, {check.__name__[1:]}", partial(check, run))
         yield judged(f"{name}, shards", partial(_shards, run, shard_dir))
 
@@ -152,6 +155,55 @@ def _check_steps(events: Sequence[dict[str, Any]]) -> None:
         problem = f"step {step} books {sum(booked):.3f} s, but only {now_s - before_s:.3f} s passed"
         must(sum(booked) <= now_s - before_s + _ROUNDING_S, problem)
         before_s = now_s
+
+
+# What each session of tfasr train states, and what only the first one does.
+_OF_EACH_SESSION = (
+    "run_start",
+    "conditions",
+    "files",
+    "shards",
+    "comparability",
+    "seed",
+    "targets",
+)
+_OF_EACH_SESSION += ("global_batch_size", "train_samples", "eval_samples", "num_replicas")
+_OF_EACH_SESSION += ("parameters", "evaluation_placement", "shared_with_training", "opt_name")
+_OF_EACH_SESSION += ("instruction_set", "missing_compiled_parts", "opt_base_learning_rate")
+_OF_EACH_SESSION += ("init_start", "init_stop")
+
+
+def _events(run: Run) -> _Checked:
+    """Checks that sessions follow each other, and that each has the events that clocks need."""
+    line = run.timeline
+    trained = (run.path / files.EXPERIMENT_FILE).is_file()
+    for number, session in enumerate(line.sessions):
+        first = run.events[session.start]
+        must(first["key"] == "session_start", f"session {number} has no start")
+        value = first["value"]
+        same = value["session"] == number and value["ledger_format"] == LEDGER_FORMAT
+        must(same, f"session {number} calls itself {value['session']!r:.60}")
+        resumed, alive_ms = value["resumed_from_step"], value["alive_until_ms"]
+        fresh = resumed is None or (number > 0 and type(resumed) is int)
+        must(fresh, f"session {number} was resumed from step {resumed!r:.60}")
+        must(number > 0 or alive_ms is None, "the first session follows another one")
+        others = {line.metadata[index].get("session") for index in session} - {number}
+        must(not others, f"events of session {number} have the number {others}")
+        keys = Counter(line.keys[index] for index in session)
+        if trained and keys["train_step"]:
+            missing = [key for key in _OF_EACH_SESSION if keys[key] != 1]
+            must(not missing, f"session {number} does not have exactly one {', '.join(missing)}")
+    if trained:
+        must(len(line.of("model_creation")) >= 1, "the ledger lacks the model's creation")
+    edges = [i for i in range(len(run.events)) if line.keys[i].endswith(("_start", "_stop"))]
+    odd = [
+        i for i in edges if line.keys[i] != "session_start" and run.events[i]["value"] is not None
+    ]
+    must(not odd, "the edge of an interval has a value")
+    useful = [i for i in line.of("epoch_start") if line.useful[i]]
+    numbers = sorted({line.metadata[i]["epoch_num"] for i in useful})
+    must(numbers == list(range(1, len(numbers) + 1)), "epochs begin out of order")
+    return f"{len(run.events)} events of {len(line.sessions)} sessions"
 
 
 def _counts(run: Run) -> _Checked:
@@ -271,10 +323,11 @@ def references_hash(rows: Iterable[tuple[str, str]]) -> str:
 
 def _settings(run: Run) -> _Checked:
     hashes = run.fact("files")
-    if hashes is None:
+    if hashes is None and not (run.path / files.EXPERIMENT_FILE).is_file():
         return None
-    lacking = {files.EXPERIMENT_FILE, files.ALPHABET_FILE, files.GIN_GIVEN_FILE, files.RUN_FILE}
-    lacking -= hashes.keys()
+    present = {name for name in _SETTINGS_FILES if (run.path / name).is_file()}
+    needed = {files.EXPERIMENT_FILE, files.ALPHABET_FILE, files.GIN_GIVEN_FILE, files.RUN_FILE}
+    lacking = (present | needed) - hashes.keys()
     must(not lacking, f"the ledger has no hash of {', '.join(sorted(lacking))}")
     for name, stated in hashes.items():
         must(name == Path(name).name, f"{name!r} is not the name of a file")
@@ -301,6 +354,9 @@ def _settings(run: Run) -> _Checked:
     return f"{len(hashes)} files as they were written"
 
 
+_SETTINGS_FILES = (files.EXPERIMENT_FILE, files.ALPHABET_FILE, files.LEXICON_FILE)
+_SETTINGS_FILES += (files.PLUGINS_FILE, files.GIN_GIVEN_FILE, files.GIN_OPERATIVE_FILE)
+_SETTINGS_FILES += (files.RUN_FILE,)
 _SECTIONS = {
     "features": "FeatureConfig",
     "pipeline": "PipelineConfig",
@@ -499,7 +555,8 @@ def _as_declared(folder: Path, study: StudyCheck, run_dir: Path) -> _Checked:
     must(run.fact("targets") == trained["targets"], "the targets are not the plan's")
     decoder = run.comparability["decoder"]
     must(decoder.items() <= trained["decoder"].items(), "the decoder is not the plan's")
-    other = [split for split in shards if shards[split] != plan["data"].get(split)]
+    splits = {"train", "validation", *shards}
+    other = [name for name in sorted(splits) if shards.get(name) != plan["data"].get(name)]
     must(not other, f"the run read other data than the plan names: {', '.join(other)}")
     for each in declared:
         same = each["code"] == study.plans[each["plan"]]["code"]["files"]
