@@ -193,6 +193,8 @@ def opened_audio(path: str | Path) -> Iterator[AudioFile]:
         raise unreadable(path, cause) from error
     except UnsoundError as error:
         raise unreadable(path, str(error)) from error
+    except struct.error as error:
+        raise unreadable(path, f"its header is cut short ({error})") from error
     # soundfile raises TypeError for a name that ends in .raw.
     except (soundfile.SoundFileError, OSError, TypeError) as error:
         if getattr(error, "errno", None) == errno.ENOSPC:  # no space for ffmpeg's output

@@ -13,6 +13,7 @@ from tfasr.corpora.parts import Layout, Part, Read, UnsoundError
 
 # Programs that can't seek back to the header (in a pipe) leave a size near 2**31 or 2**32 in it.
 UNKNOWN_BYTES = 2**31 - 2**16
+_UNKNOWN_64 = 2**62
 _LARGEST_32 = 2**32 - 1
 _GUID_END = bytes.fromhex("f3acd3118cd100c04f8edb8a")  # of Wave64's chunks
 _DS64 = struct.Struct("<4sIQQQI")  # of RF64: sizes of the file and the samples, and their number
@@ -82,11 +83,12 @@ def chunk_layout(read: Read, size: int) -> Layout | None:
     if not files or (len(files) == 1 and len(files[0].windows) == 1 and present == stated):
         return None
     parts = tuple(_part(read, file) for file in files)
-    remark = f"its header states {stated} bytes of samples, but {present} are there"
-    if not stated or stated >= UNKNOWN_BYTES and stated > present:
-        remark = ""  # the header says that it doesn't know
+    is_unknown = not stated or (stated >= UNKNOWN_BYTES and stated > present)
+    remark = ""
     if len(files) > 1:
-        remark = f"{len(files)} files are joined in it: {remark}" if remark else "joined files"
+        remark = f"{len(files)} files are joined in it; all of them are read"
+    elif not is_unknown:
+        remark = f"its header states {stated} bytes of samples, but {present} are there"
     return Layout(parts, remark)
 
 
@@ -147,10 +149,9 @@ def _aligned(position: int, file: _Samples, read: Read, size: int) -> int:
 def _end_of_samples(read: Read, size: int, file: _Samples, begin: int, length: int) -> int:
     end = begin + length
     if end > size:
-        limit = UNKNOWN_BYTES if file.form.size.size == 4 else 2**62
-        if file.large:
-            limit = 2**62
-        if length < limit:
+        has_64_bits = file.form.size.size == 8 or bool(file.large)
+        unknown = _UNKNOWN_64 if has_64_bits else UNKNOWN_BYTES
+        if length < unknown:
             there = f"{size - begin} of {length} bytes of audio are there"
             raise UnsoundError(f"truncated: {there}")
         return size
@@ -182,8 +183,8 @@ def _part(read: Read, file: _Samples) -> Part:
     present = sum(stop - start for start, stop in file.windows)
     form = file.form
     header = bytearray(read(file.start, begin - file.start))
-    large = present > UNKNOWN_BYTES
-    if form is _RIFF and (large or file.large):
+    is_large = present > UNKNOWN_BYTES
+    if form is _RIFF and (is_large or file.large):
         header = _as_rf64(header, file, present)
     elif form.size.size == 4 and present >= _LARGEST_32:
         raise UnsoundError(
