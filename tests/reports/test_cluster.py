@@ -144,7 +144,8 @@ def noted(run_dir, rank, host, counters, *, seconds=40, sessions=(0,), **sample)
     def line(key, value, at_s, **metadata):
         mono_s = 1000 + at_s + AHEAD_S[rank]
         metadata |= {"mono_s": mono_s}
-        lines.append({"key": key, "time_ms": 1.7e12, "value": value, "metadata": metadata})
+        time_ms = 1.7e12 + 1000 * at_s
+        lines.append({"key": key, "time_ms": time_ms, "value": value, "metadata": metadata})
 
     for session in sessions:
         identities = {name: own for name, (own, _) in counters.items()}
@@ -168,7 +169,7 @@ def run_dir(tmp_path):
     builder = LedgerBuilder(mono_s=1000.0).event("session_start", {"session": 0})
     builder.event("cluster", {"workers": 3, "gradient_bytes": 8}).event("model_creation")
     builder.wait(40).event("run_stop", status="success").write(folder)
-    rows = [f"1,0,{1000 + s},package-0,{WATTS['a'] * s}," for s in range(0, 41, 10)]
+    rows = [f"{1000 * s},0,{1000 + s},package-0,{WATTS['a'] * s}," for s in range(0, 41, 10)]
     (folder / "energy.csv").write_text("\n".join([",".join(ENERGY_COLUMNS), *rows]) + "\n")
     return folder
 
