@@ -335,8 +335,8 @@ def _check_hot_words(
 ) -> None:
     if lexicon is None and (mode != "words" or not hot_words):
         raise ValueError(
-            "lexicon must be an iterable of words, or None in mode='words' with hot words. Received: "
-            f"None, mode={mode!r}, {len(hot_words)} hot words."
+            "lexicon must be an iterable of words, or None in mode='words' with hot words. "
+            f"Received: None, mode={mode!r}, {len(hot_words)} hot words."
         )
     if hot_words and mode not in ("words", "kenlm"):
         raise ValueError(f"Hot words need mode='words' or mode='kenlm'. Received: mode={mode!r}.")
