@@ -1,4 +1,5 @@
 import csv
+import gzip
 import json
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import pytest
 
 from tests.reports.conftest import ledger_of
 from tests.reports.test_page import Checked
+from tfasr.cli import parse, run
 from tfasr.commands.report import report
 from tfasr.errors import RunError, UsageError
 
@@ -188,6 +190,56 @@ def test_wrong_use_is_refused(faulty, tmp_path):
         report([write_hypotheses(tmp_path / "h.jsonl", SAID)])
     with pytest.raises(RunError, match="Choose another --out"):
         report([faulty], errors=True, out=faulty / "events.jsonl" / "below")
+
+
+def one_utterance(path, said, heard, encode=str.encode):
+    line = {"id": "u", "reference": said, "hypothesis": heard}
+    path.write_bytes(encode(json.dumps(line, ensure_ascii=False) + "\n"))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("rule", "said", "heard"),
+    [
+        ({"language": "tr"}, "İstanbul IŞIK", "istanbul ışık"),
+        ({"language": "az-AZ"}, "QIZIL", "qızıl"),
+        ({"normalise": "plain-1"}, "It’s fine, Mr. Smith!", "its fine mr smith"),
+        ({"normalise": "plain-1"}, "[laughter] Oﬃce \u2028 hours", "office hours"),
+        ({"normalise": "plain-1", "language": "tr"}, "Açık, ILIK.", "açık ılık"),
+    ],
+)
+def test_texts_are_compared_by_the_rule_that_was_asked_for(tmp_path, rule, said, heard):
+    path = one_utterance(tmp_path / "h.jsonl", said.replace("It’s", "Its"), heard)
+    plain, by_rule = objects(path), objects(path, **rule)
+    assert plain["systems"][0]["wer"] > 0
+    assert by_rule["systems"][0]["wer"] == 0
+    assert plain["text_normalisation"] == "lower case"
+    assert by_rule["text_normalisation"] != "lower case"
+    assert by_rule["text_normalisation"] in by_rule["notes"][0]
+    assert by_rule["text_normalisation"] in report([path], errors=True, **rule)
+
+
+def test_errors_are_shown_in_the_capitals_of_the_language(tmp_path):
+    path = one_utterance(tmp_path / "h.jsonl", "iki", "ıki")
+    assert "REF:  İKİ\nHYP:  IKİ\n" in report([path], errors=True, language="tr")
+
+
+@pytest.mark.parametrize(
+    "encode", [lambda text: text.encode("utf-8-sig"), lambda text: gzip.compress(text.encode())]
+)
+def test_hypotheses_are_read_however_they_were_written(tmp_path, encode):
+    path = one_utterance(tmp_path / "h.jsonl", "a\u2028b c\x85d", "a b c d", encode)
+    assert objects(path)["systems"][0]["wer"] == 0
+
+
+def test_a_rule_needs_errors_and_must_be_known(tmp_path, capsys):
+    path = str(one_utterance(tmp_path / "h.jsonl", "a", "a"))
+    assert run(parse(["tfasr", "report", path, "--normalise", "plain-1"])) == 2
+    assert "need --errors" in capsys.readouterr().err
+    with pytest.raises(UsageError, match="one of plain-1, "):
+        report([path], errors=True, normalise="plain")
+    with pytest.raises(UsageError, match="BCP 47"):
+        report([path], errors=True, language="turkish language")
 
 
 def test_the_command_never_loads_tensorflow(perfect, faulty):
