@@ -277,7 +277,14 @@ def run(arguments) -> int:
     from absl import logging as absl_logging
 
     flags.FLAGS.mark_as_parsed()  # absl's handler warns if it is used before
-    handler = absl_logging.PythonHandler(sys.stderr, _Lines("%(message)s"))
+
+    class Handler(absl_logging.PythonHandler):
+        """absl's handler, which leaves its stream open: it belongs to who called `run`."""
+
+        def close(self) -> None:
+            logging.Handler.close(self)
+
+    handler = Handler(sys.stderr, _Lines("%(message)s"))
     verbose = getattr(arguments, "verbose", False)
     quiet = getattr(arguments, "quiet", False)
     if verbose:

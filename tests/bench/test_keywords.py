@@ -34,7 +34,7 @@ def training(**values):
 
 
 def test_synthetic_words_are_learnt_and_every_second_is_booked(tmp_path, monkeypatch):
-    for name, value in {"LEARNING_RATE": 0.01, "TARGET_ERROR": 0.5, "TARGET_WINDOW": 1}.items():
+    for name, value in {"LEARNING_RATE": 0.01, "TARGET_ERROR": 0.5, "WINDOW": 1}.items():
         monkeypatch.setattr(f"tfasr.bench.keywords.{name}", value)
     result = run(SMALL, training(), Context(out=tmp_path))
     found = result.values

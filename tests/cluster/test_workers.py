@@ -18,6 +18,7 @@ from types import SimpleNamespace
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.tones import TRAIN_UTTERANCES, tones_experiment
 from tests.training.bare_run import bare_run
@@ -246,18 +247,6 @@ class BareStep:
         return None if self._left < 0 else SimpleNamespace()
 
 
-class Scored:
-    """Stands for evaluations that find nothing."""
-
-    def begin(self, run):
-        pass
-
-    collect = finish = settle = begin
-
-    def evaluate(self, run, epoch, checkpoint, *, wait):
-        pass
-
-
 def averages(workers, *, synchronised=False, asked=0, every=4):
     """Returns the moving mean after each of six steps, and at the end of the epoch."""
     model = keras.Sequential([BatchNormalization()])
@@ -265,8 +254,13 @@ def averages(workers, *, synchronised=False, asked=0, every=4):
     layer = model.layers[0]
     layer.synchronized = synchronised
     run = bare_run(TrainingConfig(epochs=1, checkpoint_every_steps=every))
-    run.team, run.ledger, run.model = Team(workers), Silent(), SimpleNamespace(recogniser=model)
-    run.model.groups = SimpleNamespace(enter=lambda epoch, step_in_epoch: None)
+    run.team = Team(workers)
+    run.ledger = Silent()
+    run.model = SimpleNamespace(
+        recogniser=model,
+        distribute_strategy=tf.distribute.get_strategy(),
+        groups=SimpleNamespace(enter=lambda epoch, step_in_epoch: None),
+    )
     run.interruption, run.take_step = AgreedInterruption(Interruption()), BareStep(6)
     run.batches = SimpleNamespace(iterator=lambda state: [], prefetch=lambda epoch: None)
     seen = []
@@ -282,7 +276,7 @@ def averages(workers, *, synchronised=False, asked=0, every=4):
             seen.append(float(layer.moving_mean.numpy()[0]))
 
     with contextlib.suppress(RunInterruptedError):
-        Loop(run, [Look()], Scored()).train()
+        Loop(run, [Look()]).train()
     return seen
 
 

@@ -355,12 +355,6 @@ def test_lengths_that_disagree_are_refused_before_anything_is_written(lab_run, s
     assert not (lab_run / "wrong").exists()
 
 
-def test_a_run_of_tfasr_0_1_0_names_no_model_and_is_read_as_the_papers(tmp_path):
-    content = Experiment().to_json()
-    del content["recogniser"]
-    assert Experiment.from_json(content) == Experiment()
-
-
 # The three precisions: each learns, saves and resumes; overflow changes no weight.
 
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")

@@ -115,7 +115,9 @@ def test_a_second_decoder_is_scored_beside_and_runs_stay_comparable(runs):
     assert metric_label("word_beam_wer") == "word beam WER"
     split, lexicon = open_split(SHARDS, "validation"), load_lexicon(run_dir)
     alphabet = Alphabet.load(run_dir / "alphabet.json")
-    alone = comparability(experiment("shared", second_decoder=""), split, alphabet, lexicon)
+    training = open_split(SHARDS, "train")
+    without = experiment("shared", second_decoder="")
+    alone = comparability(without, split, alphabet, lexicon, training=training)
     assert run.comparability == json.loads(json.dumps(alone))
     with pytest.raises(ValueError, match="second_decoder must be"):
         TrainingConfig(second_decoder="none such")

@@ -23,8 +23,7 @@ from tfasr.data.features import FeatureConfig
 from tfasr.data.shards import open_split
 from tfasr.decoding.choice import DecoderConfig
 from tfasr.errors import RunError, UsageError
-from tfasr.kit.files import EXPERIMENT_FILE
-from tfasr.ledger.events import Ledger, read_events
+from tfasr.ledger.events import read_events
 from tfasr.models.recurrent import AcousticModelConfig
 from tfasr.recognising.recogniser import load_recogniser
 from tfasr.training.dry_run import dry_run
@@ -36,7 +35,6 @@ from tfasr.training.experiment import (
     open_settings,
 )
 from tfasr.training.from_gin import load_config
-from tfasr.training.run_folder import claim_run_folder
 from tfasr.training.train import comparability, train
 from tfasr.training.trained import evaluate
 from tfasr.tta.energy import read_samples
@@ -237,22 +235,6 @@ def test_wrong_prices_name_file_and_line(tmp_path):
 
 
 # Which runs a folder may hold, and which may be resumed.
-
-
-def test_a_run_of_an_older_tfasr_had_todays_defaults(tmp_path):
-    Experiment().save(tmp_path, Alphabet())
-    ledger = Ledger(tmp_path)
-    ledger.event("session_start")
-    ledger.event("run_start")
-    ledger.close()
-    path = tmp_path / EXPERIMENT_FILE
-    saved = json.loads(path.read_text())
-    del saved["training"]["gradient_accumulation_steps"]
-    path.write_text(json.dumps(saved))
-    assert claim_run_folder(tmp_path, Experiment(), resume=True).session == 1
-    in_parts = Experiment(training=TrainingConfig(gradient_accumulation_steps=2))
-    with pytest.raises(UsageError, match="gradient_accumulation_steps: 1 then, 2 now"):
-        claim_run_folder(tmp_path, in_parts, resume=True)
 
 
 MODEL = AcousticModelConfig(conv_filters=32, num_lstm_layers=1, lstm_units=32, dropout=0.0)

@@ -37,8 +37,7 @@ DECISIONS: dict[str, dict[Decides, tuple[str, ...]]] = {
     "PipelineConfig": {
         Decides.VARIED: ("global_batch_size", "shuffle_buffer"),
         Decides.RECIPE: (
-            "padding", "num_buckets", "max_frames",
-            "batch_size_schedule",
+            "padding", "num_buckets", "max_frames", "batch_size_schedule",
         ),
         Decides.SPEED: ("num_readers", "prefetch"),
     },
@@ -65,8 +64,7 @@ DECISIONS: dict[str, dict[Decides, tuple[str, ...]]] = {
         Decides.VARIED: ("seed", "num_replicas", "precision"),
         Decides.DATA: ("evaluation_utterances",),
         Decides.SPEED: (
-            "sentences_every_steps",
-            "checkpoint_every_steps", "keep_checkpoints", "overlap_evaluation",
+            "sentences_every_steps", "checkpoint_every_steps", "keep_checkpoints", "overlap_evaluation",
             "evaluation_placement", "evaluation_devices", "second_decoder",
         ),
         # When a run ends: one that ends before its target is censored.
