@@ -290,6 +290,8 @@ def run(arguments) -> int:
     if verbose:
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0"
     level = logging.WARNING if quiet else logging.INFO
+    # absl's own handler, which `absl.app` installs, would close the stream when it is replaced.
+    logging.root.removeHandler(absl_logging.get_absl_handler())
     logging.basicConfig(level=level, handlers=[handler], force=True)
     # Live progress lines are shown according to this logger's level.
     logging.getLogger("tfasr").setLevel(logging.WARNING if quiet else logging.NOTSET)
