@@ -60,28 +60,38 @@ def trained(commands, folder):
 
 def test_one_run_of_each_recipe(asked, tmp_path):
     assert demo(demo_dir=tmp_path, seeds=1) == tmp_path / "report" / "report.html"
-    assert trained(asked, tmp_path) == [("paper", "demo.gin", 1), ("fast", "fast/demo.gin", 1)]
-    runs = [str(tmp_path / "runs" / name) for name in ("paper", "fast")]
+    recipes = [("papers_recipe", "paper_demo.gin"), ("fast_recipe", "fast/demo.gin")]
+    assert [run[:2] for run in trained(asked, tmp_path)] == recipes
+    runs = [str(tmp_path / "runs" / name) for name in ("papers_recipe", "fast_recipe")]
     assert of(asked, "report") == [["report", *runs, "--out", str(tmp_path / "report")]]
     # Once more: the runs are kept, and new ones stand next to them.
     demo(demo_dir=tmp_path, seeds=1)
-    assert [name for name, *_ in trained(asked, tmp_path)[2:]] == ["paper-2", "fast-2"]
+    assert [name for name, *_ in trained(asked, tmp_path)[2:]] == [
+        "papers_recipe-2",
+        "fast_recipe-2",
+    ]
 
 
 def test_seeds_make_groups_whose_runs_take_turns(asked, tmp_path):
     demo(demo_dir=tmp_path, seed=4, seeds=3)
-    assert trained(asked, tmp_path) == [
-        (f"{name}/seed_{seed}", gin_file, seed)
+    assert [run[:2] for run in trained(asked, tmp_path)] == [
+        (f"{name}/seed_{seed}", gin_file)
         for seed in (4, 5, 6)
-        for name, gin_file in (("paper", "demo.gin"), ("fast", "fast/demo.gin"))
+        for name, gin_file in (
+            ("papers_recipe", "paper_demo.gin"),
+            ("fast_recipe", "fast/demo.gin"),
+        )
     ]
     assert len(of(asked, "evaluate")) == 6
-    groups = [str(tmp_path / "runs" / name) for name in ("paper", "fast")]
+    groups = [str(tmp_path / "runs" / name) for name in ("papers_recipe", "fast_recipe")]
     assert of(asked, "report")[0][1:3] == groups
 
 
 def test_it_ends_with_the_answer_and_the_newest_run(monkeypatch, tmp_path, capsys):
-    cers = {"paper": [0.5, 0.4, 0.3, 0.2, 0.2, 0.1, 0.1, 0.1], "fast": [0.5, 0.1, 0.1]}
+    cers = {
+        "papers_recipe": [0.5, 0.4, 0.3, 0.2, 0.2, 0.1, 0.1, 0.1],
+        "fast_recipe": [0.5, 0.1, 0.1],
+    }
     for name, curve in cers.items():
         ledger_of([1.0]).write(tmp_path / "runs" / name)  # of an earlier demo
         for seed in range(1, 6):
@@ -92,9 +102,9 @@ def test_it_ends_with_the_answer_and_the_newest_run(monkeypatch, tmp_path, capsy
     monkeypatch.setattr(module, "demo", lambda **arguments: tmp_path / "report" / "report.html")
     module.run_demo(argparse.Namespace(demo_dir=str(tmp_path), seed=1, seeds=5))
     printed = " ".join(capsys.readouterr().out.split())
-    assert re.search(r"CER 10 %: fast-2 is faster: .* p = ", printed)
+    assert re.search(r"CER 10 %: fast_recipe-2 is faster: .* p = ", printed)
     assert "report.html" in printed.partition("p = ")[2]
-    assert printed.endswith(f"0.wav --run_dir {tmp_path / 'runs' / 'fast-2' / 'seed_1'}")
+    assert printed.endswith(f"0.wav --run_dir {tmp_path / 'runs' / 'fast_recipe-2' / 'seed_1'}")
 
 
 def test_wrong_use_and_failure(asked, tmp_path):
