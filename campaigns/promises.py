@@ -59,6 +59,7 @@ class Checker:
     def training(self, name: str, folder: Path, promised: Promised) -> list[str]:
         """Returns what is wrong with a run's folder in a state of a disk."""
         from tfasr.ledger.events import read_events
+        from tfasr.training.build import on_devices
         from tfasr.training.checkpoint import damage, newest_checkpoint, read_state
         from tfasr.training.run_folder import own_run_folder
         from tfasr.tta.run import load_run
@@ -70,7 +71,8 @@ class Checker:
         if (run_dir / "events.jsonl").exists() and read_events(run_dir):
             load_run(run_dir).utilisation()
         # What a resumption does before it builds the model.
-        with own_run_folder(run_dir, self.experiments[name], self.shards, resume=True) as claim:
+        experiment = on_devices(self.experiments[name])
+        with own_run_folder(run_dir, experiment, self.shards, resume=True) as claim:
             events = read_events(run_dir) if claim.session else []
             checkpoint = newest_checkpoint(run_dir) if claim.session else None
             state = read_state(checkpoint) if checkpoint else None

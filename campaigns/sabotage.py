@@ -38,7 +38,7 @@ class Sabotage:
 SABOTAGES = (
     Sabotage(
         "the ledger is not synced before a checkpoint is published",
-        "tfasr/training/phases.py",
+        "tfasr/training/loop.py",
         "                ledger.sync()\n",
         "",
     ),

@@ -97,7 +97,6 @@ def pack(
         "epochs": training.epochs,
         "momentum": moving_momentum(experiment, len(splits["train"])),
         "zero_output_layer": training.zero_output_layer,
-        "initial_blank_bias": training.initial_blank_bias,
         "intermediate_loss_weight": training.intermediate_loss_weight,
         "alphabet": alphabet.characters,
         "padded_to": {split: [int(n) for n in lengths] for split, lengths in padded_to.items()},

@@ -52,12 +52,9 @@ class KerasLearner:
         )
         for layer in model.normalisations if recipe["momentum"] is not None else ():
             layer.momentum = recipe["momentum"]
-        kernel, bias = model.classifier.kernel, model.classifier.bias
+        kernel = model.classifier.kernel
         if recipe["zero_output_layer"]:
             kernel.assign(np.zeros(kernel.shape, np.float32))
-        blank = np.zeros(bias.shape, np.float32)
-        blank[-1] = recipe["initial_blank_bias"]
-        bias.assign(keras.ops.convert_to_numpy(bias.value) + blank)
         self.parameters, loss = model.count_params(), steppers.ctc_losses
         if weight := recipe["intermediate_loss_weight"]:
             model = _Intermediate(model)
@@ -101,7 +98,6 @@ class TwinLearner:
         )
         if recipe["zero_output_layer"]:
             self._twin.zero_classifier()
-        self._twin.add_to_blank_bias(recipe["initial_blank_bias"])
         self._twin.to(self._device)
         self._trained = [p for p in self._twin.parameters() if p.requires_grad]
         self._wanted, self._steps = serialised(_optimizer(recipe)), 0

@@ -93,6 +93,7 @@ def test_points_are_operations_over_bytes_and_over_seconds():
         AcousticModelConfig(conv_filters=256, num_lstm_layers=3, lstm_units=256),
         num_features=93,
         num_classes=30,
+        labels=42,
         **SIZES,
     )
     for point, cost in zip(model.modules, costs, strict=True):

@@ -19,6 +19,7 @@ REASONS = {
     "TrainingConfig.evaluate_averaged": "Defazio et al. 2024: averages are evaluated, or not",
     "AugmentationConfig.time_mask_fraction": "SpecAugment, Park et al. 2019: the upper bound p",
     "ConformerConfig.num_heads": "Gulati et al. 2020, Table 1: S and L differ in it",
+    "RooflineConfig.thread_counts": "the keyword talk: ERT_OPENMP_THREADS",
     "DecoderConfig.recombine": "benchmarks/decoder.py: equal beams merged, and not",
     "DeepMarkConfig.num_devices": "DeepMark: one and four devices",
     "KeywordTrainingConfig.framework": "the keyword talk: Keras and PyTorch",

@@ -64,8 +64,8 @@ DECISIONS: dict[str, dict[Decides, tuple[str, ...]]] = {
         Decides.VARIED: ("seed", "num_replicas", "precision"),
         Decides.DATA: ("evaluation_utterances",),
         Decides.SPEED: (
-            "sentences_every_steps", "checkpoint_every_steps", "keep_checkpoints", "overlap_evaluation",
-            "evaluation_placement", "evaluation_devices", "second_decoder",
+            "sentences_every_steps", "checkpoint_every_steps", "keep_checkpoints",
+            "overlap_evaluation", "evaluation_placement", "evaluation_devices", "second_decoder",
         ),
         # When a run ends: one that ends before its target is censored.
         Decides.NEITHER: (
@@ -79,8 +79,8 @@ DECISIONS: dict[str, dict[Decides, tuple[str, ...]]] = {
     },
     "AlphabetConfig": {
         Decides.DATA: (
-            "source", "mapping", "keep_case", "keep_punctuation", "units", "units_kind",
-            "units_model",
+            "source", "mapping", "keep_case", "language", "normaliser", "keep_punctuation",
+            "units", "units_kind", "units_model",
         ),
     },
     "NoiseConfig": {
