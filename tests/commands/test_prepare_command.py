@@ -249,7 +249,8 @@ def test_the_flag_names_the_corpora_that_there_are():
     add_prepare_arguments(parser)
     help_text = "".join(parser.format_help().split())
     assert (
-        "{librispeech,speech_commands,json,tsv,synthetic,common_voice,fleurs,mls,dataset,lhotse}"
+        "{librispeech,speech_commands,json,tsv,synthetic,common_voice,fleurs,mls,dataset,lhotse,"
+        "kaldi,stm,tedlium}"
     ) in help_text
 
 

@@ -15,7 +15,7 @@ from tfasr.data.shards import ShardConfig
 from tfasr.models.recurrent import AcousticModelConfig
 
 HEADER = "path\tspeaker\tseconds\ttext\n"
-TINY_FEATURES = FeatureConfig(num_mel_bins=8, num_mfcc=2)
+TINY_FEATURES = FeatureConfig(num_mel_bins=8, num_mfcc=2, spectrum="power")
 
 
 def noise(seconds: float, seed: int = 0) -> np.ndarray:

@@ -56,12 +56,6 @@ def test_equal_features_are_one_utterance_whatever_they_are_called():
     assert (found.utterances, found.of_utterances) == (["b"], 2)
 
 
-@pytest.mark.parametrize("name", ["a", "other"])
-def test_without_features_a_short_word_of_equal_length_is_another_utterance(name):
-    found = overlap([utterance("a", "")], [utterance(name, "")])
-    assert found.utterances == (["a"] if name == "a" else [])
-
-
 def test_speakers_are_counted_by_name():
     training = [utterance("a", "1", "ann"), utterance("b", "2")]
     found = overlap(training, [utterance("c", "3", "ann"), utterance("d", "4", "bob")])

@@ -119,7 +119,7 @@ def test_nothing_is_heard_in_no_frames(make):
 
 
 def test_a_config_names_the_decoder():
-    assert isinstance(make_decoder(DecoderConfig(), TINY), GreedyDecoder)
+    assert isinstance(make_decoder(DecoderConfig(name="greedy"), TINY), GreedyDecoder)
     assert isinstance(
         make_decoder(DecoderConfig(name="beam", beam_width=4), TINY), BeamSearchDecoder
     )
@@ -365,8 +365,8 @@ def test_where_nobody_counts_the_cores_there_is_one(monkeypatch):
     assert WordBeamSearch(ALPHABET, ["a"]).num_threads == 3
 
 
-def test_what_is_not_said_is_greedy_and_a_beam_of_256():
-    assert DecoderConfig() == DecoderConfig(name="greedy", beam_width=256, recombine=False)
+def test_what_is_not_said_is_word_beam_search_with_256_beams():
+    assert DecoderConfig() == DecoderConfig(name="word_beam", beam_width=256, recombine=False)
     assert not DecoderConfig().recombine
     assert WordBeamSearch(ALPHABET, ["a"]).beam_width == 256
 
