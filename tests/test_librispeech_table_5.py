@@ -48,6 +48,7 @@ def shards(tree):
     given = ["--corpus", "librispeech", "--corpus_dir", tree, "--shard_dir", folder]
     for name in ("num_mel_bins", "num_mfcc"):
         given += ["--gin_binding", f"FeatureConfig.{name} = {features[name]}"]
+    given += ["--gin_binding", "FeatureConfig.spectrum = 'power'"]
     tfasr("prepare", *given)
     for split in ("dev-other", "test-other"):
         tfasr("prepare", *given, "--split", split)

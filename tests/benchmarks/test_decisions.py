@@ -11,7 +11,7 @@ from forecast_backtest import curves as curves_of
 from forecast_backtest.calibration import write_coefficients
 from forecast_backtest.curves import make_curve, simulated_curves
 from forecast_backtest.judgement import Votes, backtest
-from forecast_backtest.tables import chart, markdown
+from forecast_backtest.tables import markdown
 
 from tests.benchmarks.conftest import BENCHMARKS
 from tests.reports.conftest import ledger_of
@@ -30,10 +30,10 @@ def found():
 
 def test_intervals_hold_on_the_half_that_did_not_calibrate(found, tmp_path):
     calibrating = {name.split("/")[0] for name in found["calibrated_on"]}
-    assert len(found["calibrated_on"]) == 12
+    assert len(found["calibrated_on"]) == 18
     assert "two falls" not in calibrating  # a shape that only tests
     total = {row["source"]: row["all"] for row in found["coverage"] if row["window"] == 1}
-    assert set(total) == {*calibrating, "two falls"}
+    assert {*calibrating, "two falls"} <= set(total)
     # So few systems say little about one shape, but something about all of them.
     assert 0.55 < np.mean([row["held"] for row in total.values()]) < 0.95
     assert max(row["spoke"] for row in total.values()) < 0.6
@@ -42,7 +42,6 @@ def test_intervals_hold_on_the_half_that_did_not_calibrate(found, tmp_path):
     text = markdown(found)
     assert text.count("### ") == 6
     assert "nan" not in text
-    assert len(chart(found).panels) == 2
     write_coefficients(tmp_path / "own.py", found["coefficients"])
     own = runpy.run_path(str(tmp_path / "own.py"))["COEFFICIENTS"]
     points = [AccuracyPoint(n, 60.0 * n, 0.9 * n**-0.6) for n in range(1, 20)]

@@ -47,7 +47,7 @@ def test_what_has_no_end_is_not_read(tmp_path):
     with pytest.raises(UsageError, match=r"pipe.*Choose another"):
         read_text(tmp_path / "pipe", "Choose another.")
     with (tmp_path / "events.jsonl").open("wb") as file:
-        file.truncate(MOST_BYTES)
+        file.truncate(MOST_BYTES + 1)
     with pytest.raises(UsageError, match=str(MOST_BYTES)):
         read_events(tmp_path)
 

@@ -109,7 +109,7 @@ def test_audio_whose_features_are_no_numbers_is_bad(refused, corpus, tmp_path):
         *prepare(corpus, tmp_path / "shards"),
         keeps=corpus,
         status=1,
-        names=("features that are not finite numbers", "loud.wav", "e+29"),
+        names=("unreadable audio", "loud.wav", "where full scale is 1"),
     )
     assert not (tmp_path / "shards" / "train" / "index.json").exists()
 

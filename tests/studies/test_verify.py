@@ -469,7 +469,7 @@ FORGERIES = {
     reused_seed_with_another_name: ("plan", f"{CHALLENGER} seed {SECOND} was started by another"),
     other_seeds: ("seeds", "don't follow from the recipes' hash"),
     no_training_shards: (f"{CHALLENGER} seed {FIRST}, as declared", "other data.*train"),
-    resumed_from_nowhere: (f"{CHALLENGER} seed {FIRST}, counts", "resumed from step 1"),
+    resumed_from_nowhere: (f"{CHALLENGER} seed {FIRST}, events", "resumed from step 1"),
     swapped_shards: (f"{CHALLENGER} seed {FIRST}, as declared", "other data"),
     removed_step: (f"{CHALLENGER} seed {FIRST}, counts", "missing, doubled or reordered"),
     doubled_step: (f"{CHALLENGER} seed {FIRST}, chain", "is step 4 and follows step 4"),

@@ -2,6 +2,9 @@
 
 from types import SimpleNamespace
 
+import keras
+import tensorflow as tf
+
 from tfasr.data.batches import PipelineConfig
 from tfasr.training.checkpoint import TrainingState
 from tfasr.training.experiment import Experiment, TrainingConfig
@@ -18,4 +21,9 @@ def bare_run(
     experiment = Experiment(training=training, pipeline=pipeline)
     run = TrainingRun(experiment, None, splits, {}, None, Team())
     run.state = TrainingState(epoch=epoch)
+    run.model = SimpleNamespace(
+        recogniser=keras.Sequential(),
+        distribute_strategy=tf.distribute.get_strategy(),
+        optimizer=keras.optimizers.SGD(),
+    )
     return run

@@ -253,8 +253,10 @@ def test_the_buffers_of_table_2_are_whole_batches_in_host_memory(preset, batches
 
 def test_of_buckets_the_longest_utterance_decides():
     # 16.7 s in frames of 10 ms, as LibriSpeech is cut by default.
-    assert buffer_of_preset([], ["PipelineConfig.prefetch = 7"]) == BufferNeed(7, 96, 1670, 93)
-    longer = buffer_of_preset([], ["ShardConfig.max_duration_s = 30.0"])
+    bucketed = "PipelineConfig.padding = 'bucketed'"
+    need = buffer_of_preset([], [bucketed, "PipelineConfig.prefetch = 7"])
+    assert need == BufferNeed(7, 96, 1670, 93)
+    longer = buffer_of_preset([], [bucketed, "ShardConfig.max_duration_s = 30.0"])
     assert longer.frames == 3000
 
 
@@ -313,7 +315,7 @@ def test_a_limit_of_address_space_is_what_is_available():
 
 @pytest.mark.parametrize(
     ("parts", "replicas", "workers", "largest"),
-    [(1, 1, 1, 12), (2, 1, 1, 6), (1, 3, 1, 4), (1, 1, 3, 4)],
+    [(1, 1, 1, 12), (2, 1, 1, 6), (1, 3, 1, 12), (1, 1, 3, 4)],
 )
 def test_an_evaluation_reads_twice_what_a_device_trains_on_at_a_time(
     shard_dir, tmp_path, parts, replicas, workers, largest

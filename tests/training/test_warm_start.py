@@ -33,7 +33,7 @@ from tfasr.training.warm_start import open_start
 from tfasr.tta.run import load_run
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-ALPHABET = Alphabet.load(SHARDS.parent / "run" / "alphabet.json")
+ALPHABET = Alphabet()
 
 
 @pytest.fixture(scope="module")

@@ -260,7 +260,7 @@ class _Mixer:
         if not np.isfinite(loudest):
             raise unreadable(self._path, "it holds samples that are not finite numbers")
         if loudest > _LOUDEST:
-            scale = f"it holds samples up to {loudest:.0f}, where full scale is 1"
+            scale = f"it holds samples up to {loudest:.4g}, where full scale is 1"
             raise unreadable(self._path, f"{scale}: scale them, or store them as integers")
         self._loudest = max(self._loudest, float(loudest))
 

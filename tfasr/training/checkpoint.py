@@ -289,6 +289,9 @@ def restore(path: Path, model: keras.Model, *, for_use: bool = False) -> Trainin
     arrays: dict[str, np.ndarray] = {}
     unknown = []
     with _opened(path) as saved:
+        damaged = saved.zip.testzip()  # also among arrays that aren't needed here
+        if damaged is not None:
+            raise ValueError(f"{damaged} doesn't match its checksum")
         state = _state_in(saved, path)
         for name, variable in variables.items():
             averaged = f"{_AVERAGED}{name}"
