@@ -106,7 +106,7 @@ def test_hot_words_decide_between_words(transcribe, audio, tmp_path, capsys):
     assert capsys.readouterr().out == "abc ab\n"
     assert transcribe(audio / "one.wav", *words, "--hot_words", names) == 0
     assert capsys.readouterr().out == "abc abd\n"
-    names.write_text("abc\nxyz\n")
+    names.write_text("abc\n日\n", encoding="utf-8")
     assert transcribe(audio / "one.wav", "--hot_words", names) == 2
     assert "Line 2" in capsys.readouterr().err
     # Other hot words make another recogniser.
@@ -279,8 +279,9 @@ def test_audio_whose_features_are_no_numbers_is_no_text(transcribe, audio, tmp_p
         captured = capsys.readouterr()
         assert captured.out == ""
         assert "1e+30" in captured.err
-    # As loud as samples of 32 bit that nobody scaled: unusual, and finite.
-    assert transcribe(write_loud(folder / "loud.wav", 2.0**31)) == 0
+    # Integers that nobody scaled, written as floating-point numbers.
+    assert transcribe(write_loud(folder / "loud.wav", 30000.0)) == 1
+    assert "samples up to 3e+04" in capsys.readouterr().err
 
 
 def test_a_rate_beyond_all_recorders_is_refused(transcribe, tmp_path, capsys):
