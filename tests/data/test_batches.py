@@ -343,7 +343,7 @@ def stored(split):
 
 
 def test_corpus_normalisation_makes_the_split_as_a_whole_normal(split):
-    corpus = FeatureConfig(num_mel_bins=8, num_mfcc=2, normalisation="corpus")
+    corpus = dataclasses.replace(TINY_FEATURES, normalisation="corpus")
     with pytest.raises(UsageError, match="statistics"):
         make_source(split, corpus)
     mean, deviation = statistics = split.feature_statistics()
@@ -355,7 +355,7 @@ def test_corpus_normalisation_makes_the_split_as_a_whole_normal(split):
     np.testing.assert_allclose(frames.std(axis=0), 1, atol=1e-3)
 
 
-SPEAKERS = FeatureConfig(num_mel_bins=8, num_mfcc=2, normalisation="speaker")
+SPEAKERS = dataclasses.replace(TINY_FEATURES, normalisation="speaker")
 
 
 def of_speakers(split, known=lambda utterance: True):
@@ -427,7 +427,7 @@ def test_a_vocal_tract_changes_the_speakers_mean_too(split, monkeypatch):
 
 
 def test_without_normalisation_features_are_as_stored(split):
-    none = FeatureConfig(num_mel_bins=8, num_mfcc=2, normalisation="none")
+    none = dataclasses.replace(TINY_FEATURES, normalisation="none")
     features = by_position(arrays(make_source(split, none).evaluation()))
     for position, plain in stored(split):
         np.testing.assert_array_equal(features[position], plain)

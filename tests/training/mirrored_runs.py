@@ -9,9 +9,10 @@ from pathlib import Path
 
 import tensorflow as tf
 
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
-)
+if __name__ == "__main__":  # before TensorFlow starts, and never in a process of the tests
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+    )
 
 from tests.tones import SHARDS, tones_experiment  # noqa: E402
 from tests.training import test_evaluation_callback as callback  # noqa: E402
