@@ -1,6 +1,7 @@
 """Checks the form of what a run and a study wrote: fields of events, edges of intervals, plans."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from itertools import pairwise
@@ -76,6 +77,27 @@ def _event_type(key: str) -> str:
     return "INTERVAL_END" if key.endswith("_stop") else "POINT_IN_TIME"
 
 
+_OF_VALUES = {
+    "session_start": {"session", "resumed_from_step", "alive_until_ms", "ledger_format"},
+    "train_step": {"utterances", "input_wait_s", "compile_s", "train_s"},
+}
+_OF_METADATA = {"train_step": {"epoch_num", "step"}}
+
+
+def check_values(events: Sequence[Mapping[str, Any]], file: str) -> None:
+    """Checks that sessions and steps state everything that clocks and counts need."""
+    for number, event in enumerate(events, 1):
+        place = f"event {number} of {file} ({event['key']!r:.40})"
+        for needed, content in (
+            (_OF_VALUES, event["value"]),
+            (_OF_METADATA, event["metadata"]),
+        ):
+            names = needed.get(event["key"], set())
+            must(not names or isinstance(content, dict), f"{place} has no object of values")
+            missing = sorted(names - content.keys()) if names else []
+            must(not missing, f"{place} lacks {', '.join(missing)}")
+
+
 def check_edges(run: Run) -> None:
     """Checks that what ``tfasr train`` began it also ended, at the same place in training.
 
@@ -86,6 +108,7 @@ def check_edges(run: Run) -> None:
     for number, session in enumerate(line.sessions):
         open_intervals: dict[str, dict[str, Any]] = {}
         closed: list[tuple[str, dict[str, Any]]] = []
+        created = 0
         for index in session:
             key, about = line.keys[index], line.metadata[index]
             place = {name: about[name] for name in _PLACE if name in about}
@@ -103,15 +126,18 @@ def check_edges(run: Run) -> None:
                 closed.append((name, place))
             elif key in ("tracked_stats", "eval_accuracy"):
                 _check_evaluation(at, place, open_intervals, closed)
+            elif key == "model_creation":
+                created += 1
+                must(created == 1, f"{at}: the session's model was created before")
             elif key == "train_step":
                 epoch = {"epoch_num": about.get("epoch_num")}
                 must(open_intervals.get("epoch") == epoch, f"{at} is not within its epoch")
         if line.keys[session.stop - 1] == "run_stop" and _succeeded(run, session):
             left = ", ".join(open_intervals)
             must(not open_intervals, f"session {number} ended with success, but not its {left}")
-    created = line.of("model_creation")
-    must(len(created) >= 1, "the ledger lacks the model's creation")
-    valued = any(run.events[index]["value"] is not None for index in created)
+    models = line.of("model_creation")
+    must(len(models) >= 1, "the ledger lacks the model's creation")
+    valued = any(run.events[index]["value"] is not None for index in models)
     must(not valued, "the model's creation has a value")
     scored = {key: sorted(_epochs(run, key)) for key in ("tracked_stats", "eval_accuracy")}
     same = scored["tracked_stats"] == scored["eval_accuracy"]
@@ -165,7 +191,13 @@ def check_plan(sealed: dict[str, Any], file: str) -> Plan:
     for run in sealed["runs"]:
         _check_names(run, _RUN, f"{file}, a run")
     _check_names(sealed["code"], {"tfasr", "files"}, f"{file}, code")
-    plan = plan_of(sealed)
+    listed = sealed["study"]["experiments"]
+    known = isinstance(listed, list) and all(map(sealed["experiments"].__contains__, listed))
+    must(known, f"{file} describes other experiments than its study lists")
+    try:
+        plan = plan_of(sealed)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{file}: {error}") from error
     names = list(plan.config.experiments)
     for name in ("experiments", "trained"):
         must(sorted(sealed[name]) == sorted(names), f"{file}: its {name} are not the study's")
@@ -179,6 +211,8 @@ def check_plan(sealed: dict[str, Any], file: str) -> Plan:
     for name in names:
         planned = [run.seed for run in plan.runs if run.experiment == name]
         must(planned == seeds[name], f"{file}: the runs of {name} have other seeds than the study")
+    turns = list(dict.fromkeys(run.experiment for run in plan.runs))
+    must(turns == names, f"{file}: its experiments take turns in another order than the study's")
     for run in plan.runs:
         experiment = plan.experiments[run.experiment]
         last = [*experiment.bindings, f"TrainingConfig.seed = {run.seed}", *experiment.environment]
@@ -232,8 +266,14 @@ def check_starts(events: Sequence[Mapping[str, Any]], file: str) -> None:
         for name in _LISTED[key]:
             right = isinstance(value[name], _TYPES[name]) and not isinstance(value[name], bool)
             must(right, f"{place} has {name} = {value[name]!r:.60}")
+        if key == "plan":
+            usual = re.fullmatch(r"sealed_plan(_\d+)?\.json", value["file"])
+            must(usual is not None, f"{place} has file = {value['file']!r:.60}")
         if value.get("ledger") is not None:
             _check_names(value["ledger"], {"chain", "bytes"}, place)
+            chain, size = value["ledger"]["chain"], value["ledger"]["bytes"]
+            right = isinstance(chain, str) and type(size) is int
+            must(right, f"{place} has a mark {value['ledger']!r:.60} of its ledger")
     must(events[0]["metadata"]["session"] == 0, f"{file} doesn't begin with session 0")
     running: tuple[str, int] | None = None
     for before, event in pairwise(events):
