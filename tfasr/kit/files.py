@@ -314,6 +314,7 @@ def locked(path: Path, held: str) -> Iterator[None]:
         if os.getpid() == owner and not os.fstat(descriptor).st_size:
             with contextlib.suppress(OSError):
                 path.unlink()
+        forget_lock(descriptor)
         os.close(descriptor)
 
 
@@ -330,6 +331,7 @@ def acquire_lock(path: Path, held: str) -> int:
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(descriptor), path.stat()):
                 return descriptor
+        forget_lock(descriptor)
         os.close(descriptor)
 
 
@@ -342,6 +344,36 @@ def take_lock(descriptor: int, path: Path, held: str) -> None:
             raise UsageError(held) from None
         rule = "%s: this file system has no locks (%s); make sure no other process writes here."
         _log.warning(rule, path, error.strerror)
+    else:
+        about = os.fstat(descriptor)
+        _locked[descriptor] = (about.st_dev, about.st_ino)
+
+
+# The device and inode of each locked file, by its descriptor.
+_locked: dict[int, tuple[int, int]] = {}
+
+
+def forget_lock(descriptor: int) -> None:
+    """Must be called before the descriptor of a locked file is closed."""
+    _locked.pop(descriptor, None)
+
+
+def _let_go() -> None:
+    """Gives up the parent's locks in a forked process, which would hold them as long as it lives.
+
+    The descriptors stay open, since their owners may still close them.
+    """
+    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for descriptor, place in _locked.items():
+        with contextlib.suppress(OSError):
+            about = os.fstat(descriptor)
+            if (about.st_dev, about.st_ino) == place:
+                os.dup2(null, descriptor, inheritable=False)
+    _locked.clear()
+    os.close(null)
+
+
+os.register_at_fork(after_in_child=_let_go)
 
 
 # The files in a run's folder.

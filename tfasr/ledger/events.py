@@ -517,12 +517,15 @@ class Ledger:
                 self._continue()
             os.fsync(self._file.fileno())
             self._synced_bytes = self._bytes
+        about = os.fstat(self._file.fileno())
         with contextlib.suppress(OSError):
-            if os.path.samestat(os.fstat(self._file.fileno()), self._path.stat()):
+            # A rotation of logs (copytruncate) leaves the file in its place, but cuts it.
+            if os.path.samestat(about, self._path.stat()) and about.st_size >= self._bytes:
                 return
         raise RunError(
-            f"{self._path} was removed or replaced while the run was writing it, so its record is "
-            "gone. Restore the file and continue with --resume, or start again in an empty folder."
+            f"{self._path} was removed, replaced or cut while the run was writing it, so its "
+            "record is gone. Restore the file and continue with --resume, or start again in an empty "
+            "folder."
         )
 
     def start(self, name: str, **metadata: Any) -> None:
@@ -543,5 +546,6 @@ class Ledger:
         if self._beat is not None and not self.inherited:
             self._beat.join()
         # If the last line could not be written, `event` has already reported it.
+        files.forget_lock(self._file.fileno())
         with contextlib.suppress(OSError):
             self._file.close()
