@@ -96,6 +96,12 @@ def check_values(events: Sequence[Mapping[str, Any]], file: str) -> None:
             must(not names or isinstance(content, dict), f"{place} has no object of values")
             missing = sorted(names - content.keys()) if names else []
             must(not missing, f"{place} lacks {', '.join(missing)}")
+        declared = event["value"].get("declared") if event["key"] == "session_start" else None
+        if declared is not None:
+            _check_names(declared, {"plan", "start", "code", "plugins"}, f"{place}, declared")
+            hashes = [declared[name] for name in ("plan", "start", "code")]
+            texts = all(isinstance(value, str) for value in hashes)
+            must(texts, f"{place} has a declaration whose hashes are no text")
 
 
 def check_edges(run: Run) -> None:

@@ -341,19 +341,21 @@ def _settings(run: Run) -> _Checked:
     alphabet = files.object_or_empty(run.path / files.ALPHABET_FILE)
     of_file = partial(part, saved, of=files.EXPERIMENT_FILE)
     facts = dict(run.comparability or {})
-    decoder = {name: of_file("decoder", name) for name in facts["decoder"]}
+    compared = part(facts, "decoder", of="the ledger's comparability")
+    decoder = {name: of_file("decoder", name) for name in compared}
     for name, one, other in (
         ("seed", run.fact("seed"), of_file("training", "seed")),
         ("batch size", run.fact("global_batch_size"), of_file("pipeline", "global_batch_size")),
         ("targets", run.fact("targets"), of_file("training", "targets")),
-        ("decoder", facts["decoder"], decoder),
+        ("decoder", compared, decoder),
         ("alphabet", facts["alphabet"], [alphabet["characters"], alphabet["separator"]]),
         ("rule", run.target_window, of_file("training", "target_window")),
         ("number of replicas", run.fact("num_replicas"), of_file("training", "num_replicas")),
     ):
         must(one == other, f"the ledger has the {name} {one!r}, the run's files {other!r}")
     _check_configs(run.path, saved)
-    stated = facts.pop("hash")
+    stated = part(facts, "hash", of="the ledger's comparability")
+    del facts["hash"]
     content = json.dumps(facts, sort_keys=True).encode()
     same = hashlib.sha256(content).hexdigest()[:16] == stated
     must(same, "what makes the run comparable does not match its hash")
