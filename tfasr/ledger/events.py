@@ -524,8 +524,8 @@ class Ledger:
                 return
         raise RunError(
             f"{self._path} was removed, replaced or cut while the run was writing it, so its "
-            "record is gone. Restore the file and continue with --resume, or start again in an empty "
-            "folder."
+            "record is gone. Restore the file and continue with --resume, or start again in an "
+            "empty folder."
         )
 
     def start(self, name: str, **metadata: Any) -> None:
