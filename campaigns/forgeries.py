@@ -311,9 +311,11 @@ def _of_ledger(example: Victim) -> Iterator[Case]:
     last = {event["key"]: number for number, event in enumerate(_ledger(example))}
     for key, number in last.items():
         content = {part: value for part, value in _ledger(example)[number].items() if part != "key"}
-        for what, _, edit in edits(content):
+        for what, place, edit in edits(content):
             make = functools.partial(_made, functools.partial(_edit_event, number, edit))
-            yield Case(f"{example.name}, events.jsonl {key}.{what}", type(example), make, reason)
+            fields = (part for part in place if isinstance(part, str) and part != "value")
+            named = "|".join([reason, *map(re.escape, fields)])
+            yield Case(f"{example.name}, events.jsonl {key}.{what}", type(example), make, named)
         for what, change in (("removed", _drop), ("doubled", _double), ("moved", _move)):
             make = functools.partial(_made, functools.partial(change, number))
             name = f"{example.name}, events.jsonl {key}: the last one {what}"
@@ -389,10 +391,12 @@ def _edit_plan(edit: Change, victim: Victim) -> None:
 def _of_files(example: Victim) -> Iterator[Case]:
     reason = "{} seed {}".format(*example.run)
     for file in ("experiment.json", "alphabet.json", "run.json"):
-        for what, _, edit in edits(json.loads((example.run_dir / file).read_text())):
+        for what, place, edit in edits(json.loads((example.run_dir / file).read_text())):
             change = functools.partial(_edit_file, file, functools.partial(_edited, edit))
             make = functools.partial(_made, change)
-            yield Case(f"{example.name}, {file} {what}", type(example), make, reason)
+            fields = (part for part in place if isinstance(part, str))
+            named = "|".join([reason, *map(re.escape, fields)])
+            yield Case(f"{example.name}, {file} {what}", type(example), make, named)
         change = functools.partial(_edit_file, file, _doubled_key)
         make = functools.partial(_made, change)
         yield Case(f"{example.name}, {file} a key twice", type(example), make, reason)

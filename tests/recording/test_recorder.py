@@ -725,7 +725,8 @@ try:
         run.epoch()
         child = os.fork()
         if not child:
-            os.read(reads, 1)  # lives until the parent says so
+            os.close(writes)
+            os.read(reads, 1)  # lives until the parent says so, or ends
             os._exit(0)
         raise KeyError("the run ends early")
 except KeyError:

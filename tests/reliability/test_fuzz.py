@@ -104,6 +104,22 @@ LINES = "".join(json.dumps(event) + "\n" for event in LEDGER.events).encode()
 FILES = {"events.jsonl": LINES, **beside(LEDGER)}
 
 
+ODD = {
+    "start_from": ([1], "x", {"seconds": "x"}, {"seconds": [1]}, {"layers": 5}, {"joules": {}}),
+    "exchanged": (5, {"workers": 5}, {"workers": [5]}, {"workers": [{"rank": "x"}]}),
+    "worker_left": ([], {"rank": [1]}, {}),
+}
+
+
+@pytest.mark.parametrize(("key", "value"), [(key, v) for key in ODD for v in ODD[key]])
+def test_a_fact_of_another_type_is_named_with_its_line(tmp_path, key, value):
+    ledger = ledger_of([0.5, 0.1])
+    ledger.event(key, value)
+    (tmp_path / "events.jsonl").write_text("".join(json.dumps(e) + "\n" for e in ledger.events))
+    with pytest.raises(UsageError, match=f"In line .*events.jsonl the value of {key} must be"):
+        report([tmp_path])
+
+
 @st.composite
 def forged(draw) -> bytes:
     """A ledger of which some fields hold something else, or events are gone or doubled."""

@@ -298,7 +298,7 @@ def check_starts(events: Sequence[Mapping[str, Any]], file: str) -> None:
             must(running is None, f"{file}: {name} starts before the end of the run before it")
             running = run
         else:
-            must(running == run, f"{file}: {name} has an {key!r} without a start")
+            must(running == run, f"{file}: {name} has {key!r} without a start")
         if key == "end":
             running = None
 
