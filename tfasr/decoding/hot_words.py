@@ -12,7 +12,7 @@ log = logging.getLogger("tfasr")
 
 MAX_HOT_WEIGHT = 100.0
 DEFAULT_WEIGHT = 5.0
-# The most that an occurrence adds to the log score for each class that it writes. A word that wasn't
+# What an occurrence adds to the log score at most for each class that it writes. A word that no one
 # said costs -log(probability) for each of them, 7 to 17 in a pause, so more than it earns. Without
 # a bound, a large weight fills pauses with the word, again and again.
 MOST_PER_CLASS = 3.0
