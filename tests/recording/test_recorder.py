@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import shutil
 import signal
 import subprocess
@@ -713,6 +714,42 @@ if os.getpid() != pid:
     sys.exit(0)
 assert os.waitpid(child, 0)[1] == 0
 """
+
+
+OUTLIVED = """
+import os, sys, tfasr
+
+reads, writes = os.pipe()
+try:
+    with tfasr.Recorder(sys.argv[1]) as run:
+        run.epoch()
+        child = os.fork()
+        if not child:
+            os.read(reads, 1)  # lives until the parent says so
+            os._exit(0)
+        raise KeyError("the run ends early")
+except KeyError:
+    pass
+with tfasr.Recorder(sys.argv[1], resumed_from_step=0) as run:
+    run.epoch()
+os.write(writes, b"x")
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_a_run_can_be_continued_while_a_forked_child_still_lives(tmp_path):
+    subprocess.run([sys.executable, "-c", OUTLIVED, tmp_path / "run"], check=True)
+
+
+def test_a_ledger_that_a_rotation_of_logs_cuts_ends_the_run(tmp_path):
+    with pytest.raises(tfasr.RunError, match="removed, replaced or cut"):  # noqa: SIM117
+        with tfasr.Recorder(tmp_path / "run") as run:
+            run.epoch()
+            with run.step():
+                pass
+            os.truncate(tmp_path / "run" / EVENTS_FILE, 0)  # what copytruncate does
+            with run.evaluation() as e:
+                e.measure(cer=0.5)
 
 
 def test_a_fork_records_nothing_however_it_ends(tmp_path):

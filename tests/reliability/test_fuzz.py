@@ -34,6 +34,35 @@ FACTS = {
     "instruction_set": {"name": "avx2", "forced": True},
     "traces": {"training": {"traces": 1, "shapes": 1}, "evaluation": {"traces": 1}},
     "decode_work": 0.25,
+    "start_from": {
+        "run": "x",
+        "file": "best.npz",
+        "sha256": "0" * 64,
+        "ledger_hash": None,
+        "seconds": 60.5,
+        "joules": 10.0,
+        "layers": ["conv"],
+        "new_layers": ["dense"],
+    },
+    "cluster": {
+        "workers": 2,
+        "gradient_bytes": 1000,
+        "gradient_exchange": "float32",
+        "link": {"bytes_per_s": 1e6, "small_s": 0.001},
+    },
+    "exchanged": {
+        "outer_steps": 1,
+        "utterances": 8,
+        "lost_utterances": 0,
+        "waited_s": 0.5,
+        "waited_for": 1,
+        "workers": [
+            {"rank": 1, "utterances": 8, "staleness": 0, "train_s": 1.5, "link_s": 0.1},
+        ],
+    },
+    "worker_left": {"rank": 1, "why": "it ended"},
+    "evaluation_placement": {"name": "shared", "devices": []},
+    "given_up": {"budget_s": 60.0, "metric": "cer", "target": 0.1, "not_before_s": None},
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from tests.ledger.test_events import chained
 from tfasr.data.manifest import file_sha256
 from tfasr.kit.files import EVENTS_FILE
-from tfasr.ledger.declared import STARTS_FILE, canonical, sha256
+from tfasr.ledger.declared import STARTS_FILE, sha256
 
 
 def written(events: list[dict[str, Any]]) -> bytes:
@@ -66,18 +66,22 @@ class Forger:
     def write(self) -> None:
         """Writes plan, list and ledgers with new hashes."""
         plan, old = self._plans()[-1], self._plans()[-1]["sha256"]
-        (self.study / plan["file"]).write_bytes(canonical(self.sealed))
-        new = plan["sha256"] = sha256(canonical(self.sealed))
+        # Like `tfasr.ledger.declared.canonical`, but a forger may write NaN.
+        sealed = json.dumps(self.sealed, sort_keys=True, separators=(",", ":")).encode() + b"\n"
+        (self.study / plan["file"]).write_bytes(sealed)
+        new = plan["sha256"] = sha256(sealed)
         renamed = {old: new}
         starts: dict[str, str] = {}
         for place, event in enumerate(self.list):
             value = event["value"]
+            if not isinstance(value, dict):
+                continue
             if value.get("plan") == old:
                 value["plan"] = renamed[old]
-            if id(event) in self._marked:
+            if id(event) in self._marked and self.run_of(event) in list(self.ledgers):
                 last = self._marked[id(event)]
                 value["ledger"] = self._mark(self.run_of(event), last, starts, renamed)
-            if event["key"] == "start":
+            if event.get("key") == "start":
                 text = written(self.list[: place + 1]).splitlines()[-1]
                 starts[self._starts.get(id(event), "new")] = json.loads(text)["chain"]
         for run, folder in self.folders.items():
@@ -86,10 +90,13 @@ class Forger:
 
     def _declared(self, run, starts, plans) -> list[dict[str, Any]]:
         for event in self.ledgers[run]:
-            declared = event["key"] == "session_start" and event["value"].get("declared")
-            if declared:
-                declared["start"] = starts.get(declared["start"], declared["start"])
-                declared["plan"] = plans.get(declared["plan"], declared["plan"])
+            value = event.get("value")
+            begins = event.get("key") == "session_start" and isinstance(value, dict)
+            declared = value.get("declared") if begins else None
+            if isinstance(declared, dict):
+                for name, renamed in (("start", starts), ("plan", plans)):
+                    if isinstance(declared.get(name), str) and declared[name] in renamed:
+                        declared[name] = renamed[declared[name]]
         return self.ledgers[run]
 
     def _mark(self, run, last, starts, plans) -> dict[str, Any]:

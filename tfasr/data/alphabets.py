@@ -185,8 +185,11 @@ def _sorted(letters: set[str], counts: Mapping[str, int]) -> str:
     return "".join(sorted(letters | set(" " * spaced)))
 
 
+_MOST_BYTES = 1 << 20  # of an alphabet or a mapping; searching for more texts takes minutes
+
+
 def _lines(path: str, remedy: str) -> Iterator[tuple[str, str]]:
-    for number, line in enumerate(text_lines(path, remedy), start=1):
+    for number, line in enumerate(text_lines(path, remedy, most_bytes=_MOST_BYTES), start=1):
         if line:
             yield f"line {number} of {path}", unicodedata.normalize("NFC", line)
 

@@ -82,10 +82,13 @@ def read_object(
     required: tuple[str, ...] = (),
     most_bytes: int = MOST_JSON_BYTES,
 ) -> dict[str, Any]:
-    """Reads a JSON object that has the ``required`` keys, or raises UsageError."""
+    """Reads a JSON object that has the ``required`` keys, or raises UsageError.
+
+    A key may not occur twice in an object: readers would differ in which of its values they use.
+    """
     text = read_text(path, remedy, most_bytes)
     try:
-        content = json.loads(text)
+        content = json.loads(text, object_pairs_hook=_without_doubles)
     except (ValueError, RecursionError) as error:
         raise UsageError(
             f"{path} must be a JSON object, but is incomplete or damaged: {error}. {remedy}"
@@ -100,7 +103,17 @@ def read_object(
     return content
 
 
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {twice!r:.60} occurs twice")
+    return content
+
+
 _MOST_ENTRIES = 100_000
+_MOST_HOLES = 16  # times that a large file may be longer than what it occupies on the disk
 
 
 def check_plain(folder: Path) -> int:
@@ -131,11 +144,17 @@ def _check_plain_file(path: Path, about: os.stat_result) -> None:
         raise UsageError(f"{path} is a link. Copy the file itself (cp -RL).")
     if not stat.S_ISREG(about.st_mode):
         raise UsageError(f"{path} is a pipe, a socket or a device, not a file.")
+    occupied = 512 * about.st_blocks
+    if about.st_size > MOST_BYTES and about.st_size > _MOST_HOLES * occupied:
+        raise UsageError(
+            f"{path} has {about.st_size} bytes, of which the disk holds only {occupied}: reading "
+            "its holes would take very long. Replace it by a real file."
+        )
 
 
-def file_sha256(path: Path) -> str:
+def file_sha256(path: Path, most_bytes: int | None = None) -> str:
     digest = hashlib.sha256()
-    with opened(path, None) as file:
+    with opened(path, most_bytes) as file:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
@@ -295,6 +314,7 @@ def locked(path: Path, held: str) -> Iterator[None]:
         if os.getpid() == owner and not os.fstat(descriptor).st_size:
             with contextlib.suppress(OSError):
                 path.unlink()
+        forget_lock(descriptor)
         os.close(descriptor)
 
 
@@ -311,6 +331,7 @@ def acquire_lock(path: Path, held: str) -> int:
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(descriptor), path.stat()):
                 return descriptor
+        forget_lock(descriptor)
         os.close(descriptor)
 
 
@@ -323,6 +344,36 @@ def take_lock(descriptor: int, path: Path, held: str) -> None:
             raise UsageError(held) from None
         rule = "%s: this file system has no locks (%s); make sure no other process writes here."
         _log.warning(rule, path, error.strerror)
+    else:
+        about = os.fstat(descriptor)
+        _locked[descriptor] = (about.st_dev, about.st_ino)
+
+
+# The device and inode of each locked file, by its descriptor.
+_locked: dict[int, tuple[int, int]] = {}
+
+
+def forget_lock(descriptor: int) -> None:
+    """Must be called before the descriptor of a locked file is closed."""
+    _locked.pop(descriptor, None)
+
+
+def _let_go() -> None:
+    """Gives up the parent's locks in a forked process, which would hold them as long as it lives.
+
+    The descriptors stay open, since their owners may still close them.
+    """
+    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for descriptor, place in _locked.items():
+        with contextlib.suppress(OSError):
+            about = os.fstat(descriptor)
+            if (about.st_dev, about.st_ino) == place:
+                os.dup2(null, descriptor, inheritable=False)
+    _locked.clear()
+    os.close(null)
+
+
+os.register_at_fork(after_in_child=_let_go)
 
 
 # The files in a run's folder.

@@ -14,6 +14,7 @@ from tfasr.errors import UsageError
 from tfasr.kit.files import opened
 
 _GZIP = b"\x1f\x8b"
+_LONGEST_LINE = 1 << 20  # bytes; a transcript of a day of speech is shorter
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -44,7 +45,7 @@ def encoded_lines(
     `str.splitlines` also splits at U+2028, U+0085 and others, which occur within texts.) A
     byte-order mark is no part of the first line. UTF-16 is recognised by its mark and converted
     to UTF-8; gzip is recognised by the file's first bytes, whatever its name. Raises UsageError,
-    with the path and the ``remedy``, if the file can't be read.
+    with the path and the ``remedy``, if the file can't be read or has a line of over 1 MiB.
 
     Args:
         path: the file.
@@ -52,14 +53,15 @@ def encoded_lines(
         most_bytes: the limit for a file from somebody else: it must be a regular file, and have no
             more bytes than that, also once it is decompressed. None trusts the file.
     """
-    longest = -1 if most_bytes is None else most_bytes + 1  # of a line; -1 is any
     read_bytes = 0
     try:
         with _open(path, most_bytes) as file:
             if file.peek(len(_GZIP)).startswith(_GZIP):
                 file = io.BufferedReader(gzip.GzipFile(fileobj=file))
-            for line in _as_utf_8(file, longest):
+            for line in _as_utf_8(file):
                 read_bytes += len(line)
+                if len(line) > _LONGEST_LINE:
+                    raise OSError(f"one of its lines has more than {_LONGEST_LINE} bytes")
                 if most_bytes is not None and read_bytes > most_bytes:
                     raise OSError(f"it has more than {most_bytes} bytes once decompressed")
                 yield line.removesuffix(b"\n").removesuffix(b"\r")
@@ -77,7 +79,8 @@ def _open(path: str | Path, most_bytes: int | None) -> contextlib.AbstractContex
     return opened(path, most_bytes)
 
 
-def _as_utf_8(file: io.BufferedReader, longest: int) -> Iterator[bytes]:
+def _as_utf_8(file: io.BufferedReader) -> Iterator[bytes]:
+    longest = _LONGEST_LINE + 1
     beginning = file.peek(len(codecs.BOM_UTF8))
     if beginning.startswith(_UTF_16):
         with io.TextIOWrapper(file, encoding="utf-16", newline="\n") as text:

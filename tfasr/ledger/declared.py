@@ -292,7 +292,13 @@ def _session_problems(
         yield "was begun twice, or its ledger was changed: it lacks lines of an earlier start"
     plans = {chain: value["plan"] for chain, value in starts}
     declared = declarations(run_dir)
+    if not all(isinstance(value, dict) for value in declared):
+        yield "declares something else than a plan and a start"
+        return
     used = [value.get("start") for value in declared]
+    if not all(start is None or isinstance(start, str) for start in used):
+        yield "declares a start that is no hash"
+        return
     if None in used or not used:
         yield "has sessions that this study did not start: they may be older than the plan"
         return

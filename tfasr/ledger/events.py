@@ -153,9 +153,11 @@ def read_ledger(path: str | Path) -> LedgerContent:
         )
     parsed = _whole_lines(_content(path), path, goes_on=False)
     lines, events = parsed.lines, []
+    # Without hashes, the last line may be incomplete. With them, `_whole_lines` has left it out.
+    may_end_at = len(lines) + 1 if parsed.chained else len(lines) - 1
     for first in range(0, len(lines), _LINES_AT_ONCE):
         block = lines[first : first + _LINES_AT_ONCE]
-        events += _whole_block(block) or _line_by_line(block, path, first, len(lines))
+        events += _whole_block(block) or _line_by_line(block, path, first, may_end_at)
     cut = parsed.cut or len(events) < sum(map(bool, map(bytes.strip, lines)))
     return LedgerContent(events, cut, parsed.head.decode() if parsed.chained else None)
 
@@ -345,8 +347,11 @@ def _whole_block(lines: list[bytes]) -> list[dict[str, Any]] | None:
     return events if len(events) == len(lines) and all(map(_is_event, events)) else None
 
 
-def _line_by_line(lines: list[bytes], path: Path, before: int, count: int) -> list[dict[str, Any]]:
-    # Slower than `_whole_block`, but it finds the bad line.
+def _line_by_line(
+    lines: list[bytes], path: Path, before: int, may_end_at: int
+) -> list[dict[str, Any]]:
+    # Slower than `_whole_block`, but it finds the bad line. Events may end at a bad line if its
+    # number is ``may_end_at`` or higher.
     events = []
     for number, line in enumerate(lines, start=before + 1):
         if not line.strip():
@@ -356,7 +361,7 @@ def _line_by_line(lines: list[bytes], path: Path, before: int, count: int) -> li
             if not _is_event(event):
                 raise ValueError("it has no key or no time_ms")
         except ValueError as error:
-            if number >= count - 1:
+            if number >= may_end_at:
                 break
             raise UsageError(
                 f"Line {number} of {path} is not an event: {error}. Restore the file from a copy."
@@ -512,12 +517,15 @@ class Ledger:
                 self._continue()
             os.fsync(self._file.fileno())
             self._synced_bytes = self._bytes
+        about = os.fstat(self._file.fileno())
         with contextlib.suppress(OSError):
-            if os.path.samestat(os.fstat(self._file.fileno()), self._path.stat()):
+            # A rotation of logs (copytruncate) leaves the file in its place, but cuts it.
+            if os.path.samestat(about, self._path.stat()) and about.st_size >= self._bytes:
                 return
         raise RunError(
-            f"{self._path} was removed or replaced while the run was writing it, so its record is "
-            "gone. Restore the file and continue with --resume, or start again in an empty folder."
+            f"{self._path} was removed, replaced or cut while the run was writing it, so its "
+            "record is gone. Restore the file and continue with --resume, or start again in an "
+            "empty folder."
         )
 
     def start(self, name: str, **metadata: Any) -> None:
@@ -538,5 +546,6 @@ class Ledger:
         if self._beat is not None and not self.inherited:
             self._beat.join()
         # If the last line could not be written, `event` has already reported it.
+        files.forget_lock(self._file.fileno())
         with contextlib.suppress(OSError):
             self._file.close()

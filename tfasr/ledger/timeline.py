@@ -263,6 +263,41 @@ def _targets(value: Any) -> bool:
     )
 
 
+def _start(value: Any) -> bool:
+    """Whether a value can be a fact ``start_from``: a warm start, its cost and its layers."""
+    if value is None:
+        return True
+    if type(value) is not dict:
+        return False
+    costs = [value.get("seconds"), value.get("joules")]
+    layers = [value.get("layers"), value.get("new_layers")]
+    return all(cost is None or (_number(cost) and cost >= 0) for cost in costs) and all(
+        part is None or type(part) is list for part in layers
+    )
+
+
+def _exchanged(value: Any) -> bool:
+    if type(value) is not dict or type(value.get("workers")) is not list:
+        return False
+    waited = _number(value.get("waited_s", 0.0)) and _whole(value.get("waited_for"))
+    return waited and all(map(_round, value["workers"]))
+
+
+def _round(value: Any) -> bool:
+    """Whether a value can be a worker's part of an ``exchanged``."""
+    if type(value) is not dict:
+        return False
+    counts = [value.get(name) for name in ("rank", "utterances", "staleness")]
+    seconds = [value.get(name) for name in ("train_s", "link_s")]
+    return all(count is not None and _whole(count) for count in counts) and all(
+        map(_number, seconds)
+    )
+
+
+def _leaver(value: Any) -> bool:
+    return type(value) is dict and value.get("rank") is not None and _whole(value["rank"])
+
+
 _VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "session_start": (
         lambda value: type(value) is not dict or _whole(value.get("resumed_from_step")),
@@ -284,6 +319,9 @@ _VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
         lambda value: type(value) is not dict or not any(map(_too_large, value.values())),
         "an object of numbers below 1e300",
     ),
+    "start_from": (_start, "an object whose seconds and joules are numbers, and layers lists"),
+    "exchanged": (_exchanged, "an object with waited_s and, for each worker, its numbers"),
+    "worker_left": (_leaver, "an object with the worker's rank"),
     "opt_name": (lambda value: value is None or type(value) is str, "text"),
 }
 

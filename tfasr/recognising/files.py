@@ -242,7 +242,7 @@ class ResultFolder:
                 f"others: its {', '.join(differing)} differ. Choose another --out."
             )
         listed = folder / RESULTS_FILE
-        self._hashes = dict(_listed_results(listed))
+        self._results = _listed_results(listed)
         lost = [str(path.relative_to(folder)) for path in self._others()]
         check_owned(folder, "--out", f"note of them in {RESULTS_FILE}", lost, owned=False)
         make_folder(folder)
@@ -274,39 +274,68 @@ class ResultFolder:
         for source, path in self._paths.items():
             if os.path.lexists(path) and not self.has(source):
                 content_hash = _hash_of(path)
-                if content_hash not in (self._hashes.get(str(path)), _EMPTY):
+                listed = self._results.get(str(path))
+                if content_hash != _EMPTY and (listed is None or content_hash != listed.sha256):
                     yield path
 
-    def _note(self, path: Path, content_hash: str) -> None:
-        line = {"file": str(path.relative_to(self._folder)), "sha256": content_hash}
+    def _note(self, source: Source, content_hash: str) -> None:
+        path = self._paths[source]
+        line = {
+            "file": str(path.relative_to(self._folder)),
+            "sha256": content_hash,
+            "recording": _state(source.path),
+        }
         with (self._folder / RESULTS_FILE).open("ab") as file:
             file.write(b"\n" + json.dumps(line).encode())  # the last line may be cut
             file.flush()
             os.fsync(file.fileno())
 
     def has(self, source: Source) -> bool:
-        """Whether a recording has a result that is newer than it and that nobody has emptied."""
-        path, content_hash = self._paths[source], self._hashes.get(str(self._paths[source]))
+        """Whether a recording, as it is now, has a result that nobody has emptied.
+
+        A recording that was replaced is transcribed again, also if the new one is older.
+        """
+        path = self._paths[source]
+        listed = self._results.get(str(path))
+        if listed is None:
+            return False
         try:
-            about = path.stat()
-            newer = about.st_mtime >= source.path.stat().st_mtime
+            size = path.stat().st_size
+            same = _state(source.path) == listed.recording
         except OSError:
             return False
-        return content_hash is not None and newer and (about.st_size or content_hash == _EMPTY)
+        return same and (size > 0 or listed.sha256 == _EMPTY)
 
     def write(self, source: Source, transcript: Transcript) -> None:
         path = self._paths[source]
         text = self._format.header + self._format.write(source.name, transcript)
         make_folder(path.parent)
-        self._note(path, sha256(text.encode(errors="backslashreplace")))
+        self._note(source, sha256(text.encode(errors="backslashreplace")))
         write_whole(path, text)
 
 
-def _listed_results(path: Path) -> Iterator[tuple[str, str]]:
+@dataclass(frozen=True)
+class _Listed:
+    """What `RESULTS_FILE` says about a result."""
+
+    sha256: str  # of the text
+    recording: list[int]  # the recording's size and time when it was transcribed, see `_state`
+
+
+def _listed_results(path: Path) -> dict[str, _Listed]:
+    results: dict[str, _Listed] = {}
     for line in path.read_bytes().split(b"\n") if path.exists() else ():
         with contextlib.suppress(ValueError, TypeError, KeyError):
             result = json.loads(line)
-            yield str(path.parent / result["file"]), result["sha256"]
+            listed = _Listed(result["sha256"], result["recording"])
+            results[str(path.parent / result["file"])] = listed
+    return results
+
+
+def _state(recording: Path) -> list[int]:
+    """Returns a recording's size in bytes and the time of its last change in nanoseconds."""
+    about = recording.stat()
+    return [about.st_size, about.st_mtime_ns]
 
 
 def _hash_of(path: Path) -> str:

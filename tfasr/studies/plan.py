@@ -133,15 +133,23 @@ _WRITTEN = (PLAN_FILE, "runs", "logs", "report", "scores", "beam_widths", "decis
 _WRITTEN += (SEALED_FILE, STARTS_FILE)
 
 
+SEALED_FORMAT = 1
+
+
+def allowed_levels(config: StudyConfig) -> dict[str, float]:
+    """Returns the p that decides a comparison at each look, by the number of runs per group."""
+    looks = looks_of(config.test, config.level)
+    allowed = levels(looks, config.level)
+    return {str(number): p for number, p in zip(looks, allowed, strict=True)}
+
+
 def sealed_content(
     plan: "Plan", until: str, declared: dict[str, Any], shard_dir: Path
 ) -> dict[str, Any]:
     """Returns what a study declares before its first run; ``declared`` is from `check_runs`."""
     splits = sorted(path.parent for path in shard_dir.glob(f"*/{INDEX_FILE}"))
-    looks = looks_of(plan.config.test, plan.config.level)
-    allowed = levels(looks, plan.config.level)
     return {
-        "format": 1,
+        "format": SEALED_FORMAT,
         "study": to_json(plan.config),
         "experiments": {name: to_json(config) for name, config in plan.experiments.items()},
         "runs": [
@@ -155,7 +163,7 @@ def sealed_content(
         ],
         "trained": declared,
         "until": until,
-        "looks": {str(n): p for n, p in zip(looks, allowed, strict=True)},
+        "looks": allowed_levels(plan.config),
         "data": {split.name: read_index(split)["content_hash"] for split in splits},
         "code": {"tfasr": __version__, "files": code_hash()},
         "plugins": {plugin.name: plugin.sha256 for plugin in plugins()},

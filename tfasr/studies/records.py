@@ -334,13 +334,13 @@ def _write_submission(folder: Path, out: Path, name: str, track: TrackConfig, ag
         "track": name,
         "tfasr": __version__,
         "against": against,
-        **_outcome(plan, folder, track),
+        **stated_outcome(plan, folder, track),
         "files": {path.relative_to(out).as_posix(): file_sha256(path) for path in files},
     }
     write_whole(out / SUBMISSION_FILE, json.dumps(content, indent=1) + "\n")
 
 
-def _outcome(plan: Plan, folder: Path, track: TrackConfig) -> dict[str, Any]:
+def stated_outcome(plan: Plan, folder: Path, track: TrackConfig) -> dict[str, Any]:
     decided = decision(plan, folder)
     compared = decided.comparison
     run = next(run for run in plan.runs if run.experiment == CHALLENGER)
@@ -503,7 +503,11 @@ class _Race:
         must(not odd, f"files are missing or extra: {odd}")
         needed = {STUDY_FILE, TRACK_FILE, "code.diff", "environment.txt", "card.md", "card.json"}
         must(needed <= present, f"files are missing: {sorted(needed - present)}")
-        changed = [name for name in stated if file_sha256(self.folder / name) != stated[name]]
+        changed = [
+            name
+            for name in stated
+            if file_sha256(self.folder / name, _MOST_STUDY_BYTES) != stated[name]
+        ]
         must(not changed, f"changed after the submission was written: {', '.join(changed)}")
         return f"{len(stated)} files as they were written"
 
@@ -588,7 +592,7 @@ class _Race:
     def check_verdict(self) -> str:
         decided = decision(self.plan, self.place)
         must(decided.over, f"the race is not decided yet: {decided.verdict}")
-        again = json.loads(json.dumps(_outcome(self.plan, self.place, self.track)))
+        again = json.loads(json.dumps(stated_outcome(self.plan, self.place, self.track)))
         wrong = [name for name in again if self.stated.get(name) != again[name]]
         must(not wrong, f"{SUBMISSION_FILE} and the runs differ in {', '.join(wrong)}")
         stated = read_object(self.folder / "card.json", "Restore it from a copy.")

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,12 +18,23 @@ from tfasr.kit.gin import DROPPED, read_evidence
 from tfasr.ledger.declared import STARTS_FILE, StudyCheck, check_study, declarations
 from tfasr.ledger.events import LEDGER_FORMAT, chain_of, read_events
 from tfasr.scoring.errors import count_errors, read_transcripts
+from tfasr.studies.form import (
+    CLOCKS_APART,
+    check_edges,
+    check_ending,
+    check_fields,
+    check_plan,
+    check_starts,
+    check_values,
+    finite,
+    must,
+    part,
+)
 from tfasr.studies.perform import DECISION_FILE, decision, decision_text
-from tfasr.studies.plan import Plan, plan_of
+from tfasr.studies.plan import PLAN_FILE, Plan, plan_of
 from tfasr.tta.policies import scores_at
 from tfasr.tta.run import Run, load_run
 
-_CLOCKS_APART = (2.0, 0.01)  # a session's two clocks may differ by 2 s plus 1 % of its duration
 _ROUNDING_S = 0.001  # a step's booked time may exceed the time that passed by up to 1 ms
 _EARLY_MS = 2000  # milliseconds by which a run's first event may precede the plan's sealing
 _LATE_S = 86400.0  # a run can't have been written in the future; clocks may be a day off
@@ -37,8 +47,10 @@ UNCHECKED_OF_RUNS = (
     "frames and seconds of audio",
     "how a step's time divides into waiting, compiling and training",
     "speakers and scores of hypotheses",
+    "samples of load, except in records",
     "samples of energy, GPUs and workers",
     "what run.json says of machine, software and features",
+    "the name under which the model is registered",
     "the optimizer's settings beyond its gin statements",
     "facts that no result stands on",
     "times, within what two processes' clocks show (5 s plus 5 %)",
@@ -48,6 +60,9 @@ UNCHECKED_OF_RUNS = (
 UNCHECKED_OF_STUDIES = (
     "tables, pages and figures of the report, apart from report.json",
     "final scores and beam widths",
+    "titles, labels, parts of tables and published results to compare with",
+    "the presets and the version of tfasr that the plan names, beyond statements and code",
+    "the newest lines of starts.jsonl, if they were cut off",
 )
 
 
@@ -83,11 +98,6 @@ def judged(name: str, check: Callable[[], _Checked]) -> Check:
     return Check(name, text is not None, text) if text else Check(name, None, "no data to check it")
 
 
-def must(holds: bool, problem: str) -> None:
-    if not holds:
-        raise UsageError(problem)
-
-
 def plain_files(folder: Path) -> _Checked:
     """Checks, before anything is read, that a folder has no links, pipes or devices."""
     return f"{files.check_plain(folder)} files and folders, no links"
@@ -121,12 +131,12 @@ def _clocks(run: Run) -> _Checked:
     line, last_ms = run.timeline, 0
     for session in line.sessions:
         events = [run.events[index] for index in session]
-        mono = [_finite(event["metadata"]["mono_s"]) for event in events]
-        times_ms = [last_ms, *(_finite(event["time_ms"]) for event in events)]
+        mono = [finite(event["metadata"]["mono_s"]) for event in events]
+        times_ms = [last_ms, *(finite(event["time_ms"]) for event in events)]
         must(all(a <= b for a, b in pairwise(mono)), "the monotonic clock runs backwards")
         must(all(a <= b + 1000 for a, b in pairwise(times_ms)), "the wall clock runs backwards")
         wall_s, mono_s = (times_ms[-1] - times_ms[1]) / 1000, mono[-1] - mono[0]
-        allowed_s = _CLOCKS_APART[0] + _CLOCKS_APART[1] * mono_s
+        allowed_s = CLOCKS_APART[0] + CLOCKS_APART[1] * mono_s
         apart = f"{wall_s:.1f} s by the wall clock are {mono_s:.1f} s by the monotonic one"
         must(abs(wall_s - mono_s) <= allowed_s, apart)
         _check_steps(events)
@@ -137,11 +147,6 @@ def _clocks(run: Run) -> _Checked:
     return f"{len(line.sessions)} sessions, {run.wall_s:.1f} s in all"
 
 
-def _finite(value: Any) -> float:
-    must(type(value) in (int, float) and math.isfinite(value), f"{value!r:.60} is not a number")
-    return value
-
-
 def _check_steps(events: Sequence[dict[str, Any]]) -> None:
     """Checks that a session's steps book no more seconds than passed since the one before."""
     before_s = events[0]["metadata"]["mono_s"]
@@ -150,7 +155,7 @@ def _check_steps(events: Sequence[dict[str, Any]]) -> None:
             continue
         now_s, step = event["metadata"]["mono_s"], event["metadata"]["step"]
         parts = ("input_wait_s", "compile_s", "train_s")
-        booked = [_finite(event["value"][part]) for part in parts]
+        booked = [finite(event["value"][part]) for part in parts]
         must(min(booked) >= 0, f"step {step} books less than 0 s")
         problem = f"step {step} books {sum(booked):.3f} s, but only {now_s - before_s:.3f} s passed"
         must(sum(booked) <= now_s - before_s + _ROUNDING_S, problem)
@@ -176,6 +181,8 @@ _OF_EACH_SESSION += ("init_start", "init_stop")
 def _events(run: Run) -> _Checked:
     """Checks that sessions follow each other, and that each has the events that clocks need."""
     line = run.timeline
+    check_fields(run.events, files.EVENTS_FILE)
+    check_values(run.events, files.EVENTS_FILE)
     trained = (run.path / files.EXPERIMENT_FILE).is_file()
     for number, session in enumerate(line.sessions):
         first = run.events[session.start]
@@ -194,12 +201,7 @@ def _events(run: Run) -> _Checked:
             missing = [key for key in _OF_EACH_SESSION if keys[key] != 1]
             must(not missing, f"session {number} does not have exactly one {', '.join(missing)}")
     if trained:
-        must(len(line.of("model_creation")) >= 1, "the ledger lacks the model's creation")
-    edges = [i for i in range(len(run.events)) if line.keys[i].endswith(("_start", "_stop"))]
-    odd = [
-        i for i in edges if line.keys[i] != "session_start" and run.events[i]["value"] is not None
-    ]
-    must(not odd, "the edge of an interval has a value")
+        check_edges(run)
     useful = [i for i in line.of("epoch_start") if line.useful[i]]
     numbers = sorted({line.metadata[i]["epoch_num"] for i in useful})
     must(numbers == list(range(1, len(numbers) + 1)), "epochs begin out of order")
@@ -333,21 +335,27 @@ def _settings(run: Run) -> _Checked:
         must(name == Path(name).name, f"{name!r} is not the name of a file")
         path = run.path / name
         must(path.is_file(), f"{name} is missing")
-        must(file_sha256(path) == stated, f"{name} was changed after the run wrote it")
+        same = file_sha256(path, files.MOST_BYTES) == stated
+        must(same, f"{name} was changed after the run wrote it")
     saved = files.read_object(run.path / files.EXPERIMENT_FILE, "Restore it from a copy.")
     alphabet = files.object_or_empty(run.path / files.ALPHABET_FILE)
+    of_file = partial(part, saved, of=files.EXPERIMENT_FILE)
     facts = dict(run.comparability or {})
+    compared = part(facts, "decoder", of="the ledger's comparability")
+    decoder = {name: of_file("decoder", name) for name in compared}
     for name, one, other in (
-        ("seed", run.fact("seed"), saved["training"]["seed"]),
-        ("batch size", run.fact("global_batch_size"), saved["pipeline"]["global_batch_size"]),
-        ("targets", run.fact("targets"), saved["training"]["targets"]),
-        ("decoder", facts["decoder"], {n: saved["decoder"][n] for n in facts["decoder"]}),
+        ("seed", run.fact("seed"), of_file("training", "seed")),
+        ("batch size", run.fact("global_batch_size"), of_file("pipeline", "global_batch_size")),
+        ("targets", run.fact("targets"), of_file("training", "targets")),
+        ("decoder", compared, decoder),
         ("alphabet", facts["alphabet"], [alphabet["characters"], alphabet["separator"]]),
-        ("rule", run.target_window, saved["training"]["target_window"]),
+        ("rule", run.target_window, of_file("training", "target_window")),
+        ("number of replicas", run.fact("num_replicas"), of_file("training", "num_replicas")),
     ):
         must(one == other, f"the ledger has the {name} {one!r}, the run's files {other!r}")
     _check_configs(run.path, saved)
-    stated = facts.pop("hash")
+    stated = part(facts, "hash", of="the ledger's comparability")
+    del facts["hash"]
     content = json.dumps(facts, sort_keys=True).encode()
     same = hashlib.sha256(content).hexdigest()[:16] == stated
     must(same, "what makes the run comparable does not match its hash")
@@ -449,8 +457,18 @@ def verify_study(folder: Path, shard_dir: Path | None = None) -> Iterator[Check]
 
 
 def _plan(folder: Path, checked: list[StudyCheck]) -> _Checked:
+    events = read_events(folder / STARTS_FILE)
+    must(bool(events), f"{STARTS_FILE} is empty")
+    check_starts(events, STARTS_FILE)
+    for event in events:
+        if event["key"] == "plan":
+            file = event["value"]["file"]
+            plan = check_plan(files.read_object(folder / file, "Restore it from a copy."), file)
     study = check_study(folder)
-    plan_of(list(study.plans.values())[-1])  # raises if it is no plan
+    begun_with = files.read_object(folder / PLAN_FILE, "Restore it from a copy.")
+    planned = {name: begun_with.get(name) for name in ("corpus", "runs")}
+    same = planned == {name: plan.identity[name] for name in planned}
+    must(same, f"{PLAN_FILE} states other runs than the sealed plan")
     checked.append(study)
     must(not study.problems, study.sentence)
     return study.sentence
@@ -482,7 +500,15 @@ def _times(folder: Path, study: StudyCheck) -> _Checked:
             ends = next(iter(later), (None, "start"))
             stop = clocks[ends[0]] if ends[1] == "end" else None
             _check_session(name, first, last, clocks[begins], stop)
-            if stop is not None and events[ends[0]]["value"]["exit_code"] == 0:
+            if stop is None:
+                continue
+            exit_code = events[ends[0]]["value"]["exit_code"]
+            check_ending(name, run, session, exit_code)
+            begun = any(key == "begun" and begins < place < ends[0] for place, key, _ in noted)
+            steps = [i for i in run.timeline.of("train_step") if i in session]
+            trained_s = stop[1] - _clocks_of(run.events[steps[0]])[1] if steps else 0.0
+            must(begun or trained_s <= _NOTED_S, f"{name} trained, but the list doesn't say so")
+            if exit_code == 0:
                 took_s = stop[1] - clocks[begins][1]
                 endings.append((name, took_s, stop[1] - _clocks_of(last)[1]))
         for place, key, value in noted:
@@ -497,14 +523,14 @@ def _times(folder: Path, study: StudyCheck) -> _Checked:
 
 
 def _clocks_of(event: dict[str, Any]) -> _Clock:
-    return _finite(event["time_ms"]) / 1000, _finite(event["metadata"]["mono_s"])
+    return finite(event["time_ms"]) / 1000, finite(event["metadata"]["mono_s"])
 
 
 def _check_session(
     name: str, first: dict[str, Any], last: dict[str, Any], start: _Clock, stop: _Clock | None
 ) -> None:
     """Checks that a process began at the start that the list notes, and wrote until its end."""
-    age_s = _finite(first["metadata"].get("process_age_s", 0.0))
+    age_s = finite(first["metadata"].get("process_age_s", 0.0))
     must(age_s >= 0, f"{name} has a process younger than 0 s")
     for place, clock in enumerate(("wall", "monotonic")):
         late_s = _clocks_of(first)[place] - age_s - start[place]
@@ -555,6 +581,15 @@ def _as_declared(folder: Path, study: StudyCheck, run_dir: Path) -> _Checked:
     must(run.fact("targets") == trained["targets"], "the targets are not the plan's")
     decoder = run.comparability["decoder"]
     must(decoder.items() <= trained["decoder"].items(), "the decoder is not the plan's")
+    saved = files.read_object(run_dir / files.EXPERIMENT_FILE, "Restore it from a copy.")
+    must(trained["decoder"] == saved["decoder"], "the decoder's settings are not the plan's")
+    for name in ("target_window", "second_decoder"):
+        must(trained[name] == saved["training"][name], f"{name} is not the plan's")
+    division = run.comparability.get("division", "open")
+    # Without word separators, a run is always open; the plan was sealed before any alphabet.
+    separated = run.comparability["alphabet"][1] is not None
+    same = trained["division"] == division or not separated
+    must(same, f"the division is {division}, but {trained['division']} in the plan")
     splits = {"train", "validation", *shards}
     other = [name for name in sorted(splits) if shards.get(name) != plan["data"].get(name)]
     must(not other, f"the run read other data than the plan names: {', '.join(other)}")

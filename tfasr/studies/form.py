@@ -1,0 +1,312 @@
+"""Checks the form of what a run and a study wrote: fields of events, edges of intervals, plans."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from itertools import pairwise
+from types import NoneType
+from typing import Any
+
+from tfasr.errors import UsageError
+from tfasr.kit.config import to_json
+from tfasr.studies.plan import (
+    SEALED_FORMAT,
+    ExperimentConfig,
+    Plan,
+    StudyConfig,
+    allowed_levels,
+    plan_of,
+)
+from tfasr.tta.run import Run
+
+CLOCKS_APART = (2.0, 0.01)  # a process's two clocks may differ by 2 s plus 1 % of the time
+_FIELDS = {"namespace", "time_ms", "event_type", "key", "value", "metadata"}
+_PLAN = {
+    *("format", "study", "experiments", "runs", "trained", "until", "looks", "data", "code"),
+    "plugins",
+}
+_RUN = {"experiment", "seed", "folder", "statements"}
+_TRAINED = {"targets", "target_window", "decoder", "second_decoder", "division"}
+_PLACE = ("epoch_num", "at_epoch", "step")  # metadata that says where in training an event belongs
+_WAITING = ("decode", "eval_wait")  # how training waits for an evaluation's scores
+
+
+def must(holds: bool, problem: str) -> None:
+    if not holds:
+        raise UsageError(problem)
+
+
+def finite(value: Any) -> float:
+    must(type(value) in (int, float) and math.isfinite(value), f"{value!r:.60} is not a number")
+    return value
+
+
+def part(content: Any, *names: str, of: str) -> Any:
+    """Returns a value from nested objects; a UsageError says what is missing, and in which file."""
+    for name in names:
+        if not isinstance(content, dict) or name not in content:
+            raise UsageError(f"{of} lacks {'.'.join(names)}, or an object around it")
+        content = content[name]
+    return content
+
+
+def check_fields(events: Sequence[Mapping[str, Any]], file: str) -> None:
+    """Checks that each event has all fields of a ledger, with a time and a session."""
+    for number, event in enumerate(events, 1):
+        odd = sorted(map(str, _FIELDS ^ event.keys()))
+        place = f"event {number} of {file} ({event.get('key')!r:.40})"
+        must(not odd, f"{place} has missing or extra fields: {', '.join(odd)}")
+        about = event["metadata"]
+        must(isinstance(about, dict), f"{place} has no metadata")
+        whole = type(about.get("session")) is int and about["session"] >= 0
+        must(whole, f"{place} has the session {about.get('session')!r:.60}")
+        for name, value in (("time_ms", event["time_ms"]), ("mono_s", about.get("mono_s"))):
+            number_of_s = type(value) in (int, float) and math.isfinite(value) and value > 0
+            must(number_of_s, f"{place} has {name} = {value!r:.60}, which is no time")
+        usual = _event_type(event["key"])
+        must(event["event_type"] == usual, f"{place} is no {usual}")
+        must(event["namespace"] == "", f"{place} has a namespace")
+
+
+def _event_type(key: str) -> str:
+    if key in ("session_start", "worker_start"):
+        return "POINT_IN_TIME"
+    if key.endswith("_start"):
+        return "INTERVAL_START"
+    return "INTERVAL_END" if key.endswith("_stop") else "POINT_IN_TIME"
+
+
+_OF_VALUES = {
+    "session_start": {"session", "resumed_from_step", "alive_until_ms", "ledger_format"},
+    "train_step": {"utterances", "input_wait_s", "compile_s", "train_s"},
+}
+_OF_METADATA = {"train_step": {"epoch_num", "step"}}
+
+
+def check_values(events: Sequence[Mapping[str, Any]], file: str) -> None:
+    """Checks that sessions and steps state everything that clocks and counts need."""
+    for number, event in enumerate(events, 1):
+        place = f"event {number} of {file} ({event['key']!r:.40})"
+        for needed, content in (
+            (_OF_VALUES, event["value"]),
+            (_OF_METADATA, event["metadata"]),
+        ):
+            names = needed.get(event["key"], set())
+            must(not names or isinstance(content, dict), f"{place} has no object of values")
+            missing = sorted(names - content.keys()) if names else []
+            must(not missing, f"{place} lacks {', '.join(missing)}")
+        declared = event["value"].get("declared") if event["key"] == "session_start" else None
+        if declared is not None:
+            _check_names(declared, {"plan", "start", "code", "plugins"}, f"{place}, declared")
+            hashes = [declared[name] for name in ("plan", "start", "code")]
+            texts = all(isinstance(value, str) for value in hashes)
+            must(texts, f"{place} has a declaration whose hashes are no text")
+
+
+def check_edges(run: Run) -> None:
+    """Checks that what ``tfasr train`` began it also ended, at the same place in training.
+
+    Without an edge, a clock that leaves evaluations out would count other seconds. A session that
+    was killed leaves intervals open; one that ended with success doesn't.
+    """
+    line = run.timeline
+    for number, session in enumerate(line.sessions):
+        open_intervals: dict[str, dict[str, Any]] = {}
+        closed: list[tuple[str, dict[str, Any]]] = []
+        created = 0
+        for index in session:
+            key, about = line.keys[index], line.metadata[index]
+            place = {name: about[name] for name in _PLACE if name in about}
+            at = f"event {index + 1} ({key} of session {number})"
+            name, _, edge = key.rpartition("_")
+            if edge in ("start", "stop") and key != "session_start":
+                must(run.events[index]["value"] is None, f"{at} has a value")
+            if edge == "start" and key != "session_start":
+                must(name not in open_intervals, f"{at}: the one before has no end")
+                open_intervals[name] = place
+            elif edge == "stop":
+                begun = open_intervals.pop(name, None)
+                must(begun is not None, f"{at} ends what never began")
+                must(begun == place, f"{at} belongs to {place}, its start to {begun}")
+                closed.append((name, place))
+            elif key in ("tracked_stats", "eval_accuracy"):
+                _check_evaluation(at, place, open_intervals, closed)
+            elif key == "model_creation":
+                created += 1
+                must(created == 1, f"{at}: the session's model was created before")
+            elif key == "train_step":
+                epoch = {"epoch_num": about.get("epoch_num")}
+                must(open_intervals.get("epoch") == epoch, f"{at} is not within its epoch")
+        if line.keys[session.stop - 1] == "run_stop" and _succeeded(run, session):
+            left = ", ".join(open_intervals)
+            must(not open_intervals, f"session {number} ended with success, but not its {left}")
+    models = line.of("model_creation")
+    must(len(models) >= 1, "the ledger lacks the model's creation")
+    valued = any(run.events[index]["value"] is not None for index in models)
+    must(not valued, "the model's creation has a value")
+    scored = {key: sorted(_epochs(run, key)) for key in ("tracked_stats", "eval_accuracy")}
+    same = scored["tracked_stats"] == scored["eval_accuracy"]
+    must(same, "each evaluation must have its tracked_stats and its eval_accuracy")
+
+
+def _epochs(run: Run, key: str) -> list[float]:
+    line = run.timeline
+    of_key = set(line.of(key))
+    return [epoch for epoch, index in line.evaluated if index in of_key]
+
+
+def _succeeded(run: Run, session: range) -> bool:
+    return run.timeline.metadata[session.stop - 1].get("status") == "success"
+
+
+def _check_evaluation(
+    at: str,
+    place: dict[str, Any],
+    open_intervals: dict[str, dict[str, Any]],
+    closed: Sequence[tuple[str, dict[str, Any]]],
+) -> None:
+    must(open_intervals.get("eval") == place, f"{at} is not within its evaluation")
+    waited = [name for name in _WAITING if (name, place) in closed]
+    must(bool(waited), f"{at} comes before its decoding ended")
+    forward = ("eval_forward", place) in closed or "decode" not in waited
+    must(forward, f"{at} comes before its forward pass ended")
+
+
+def check_ending(name: str, run: Run, session: range, exit_code: Any) -> None:
+    """Checks that a session ended with success if, and only if, its process did."""
+    must(exit_code is None or type(exit_code) is int, f"{name} has the exit code {exit_code!r:.60}")
+    stopped = run.timeline.keys[session.stop - 1] == "run_stop"
+    finished = stopped and _succeeded(run, session)
+    problem = f"{name} has the exit code {exit_code}, but its ledger "
+    problem += "ends with success" if finished else "does not end with success"
+    must(finished == (exit_code == 0), problem)
+
+
+def check_plan(sealed: dict[str, Any], file: str) -> Plan:
+    """Checks that a sealed plan has every field, each of its kind; returns the plan."""
+    _check_names(sealed, _PLAN, file)
+    made = sealed["format"]
+    must(type(made) is int and made == SEALED_FORMAT, f"{file} has the format {made!r:.60}")
+    _check_names(sealed["study"], {f.name for f in fields(StudyConfig)}, f"{file}, study")
+    for name, experiment in _objects(sealed, "experiments", file):
+        _check_names(experiment, {f.name for f in fields(ExperimentConfig)}, f"{file}, {name}")
+    for name, declared in _objects(sealed, "trained", file):
+        _check_names(declared, _TRAINED, f"{file}, trained {name}")
+    must(isinstance(sealed["runs"], list), f"{file}: its runs are no list")
+    for run in sealed["runs"]:
+        _check_names(run, _RUN, f"{file}, a run")
+    _check_names(sealed["code"], {"tfasr", "files"}, f"{file}, code")
+    listed = sealed["study"]["experiments"]
+    known = isinstance(listed, list) and all(map(sealed["experiments"].__contains__, listed))
+    must(known, f"{file} describes other experiments than its study lists")
+    try:
+        plan = plan_of(sealed)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{file}: {error}") from error
+    names = list(plan.config.experiments)
+    for name in ("experiments", "trained"):
+        must(sorted(sealed[name]) == sorted(names), f"{file}: its {name} are not the study's")
+    must(to_json(plan.config) == sealed["study"], f"{file}: a value of study has another type")
+    must(sealed["until"] in ("", "decided"), f"{file} has until = {sealed['until']!r:.60}")
+    must(sealed["looks"] == allowed_levels(plan.config), f"{file}: its looks have other levels")
+    seeds = {
+        name: list(experiment.seeds or plan.config.seeds)
+        for name, experiment in plan.experiments.items()
+    }
+    for name in names:
+        planned = [run.seed for run in plan.runs if run.experiment == name]
+        must(planned == seeds[name], f"{file}: the runs of {name} have other seeds than the study")
+    turns = list(dict.fromkeys(run.experiment for run in plan.runs))
+    must(turns == names, f"{file}: its experiments take turns in another order than the study's")
+    for run in plan.runs:
+        experiment = plan.experiments[run.experiment]
+        last = [*experiment.bindings, f"TrainingConfig.seed = {run.seed}", *experiment.environment]
+        statements = plan.identity["runs"][run.folder.as_posix()]
+        ends = statements[len(statements) - len(last) :] == last
+        must(ends, f"{file}: the statements of {run.name} don't end with its bindings and seed")
+    return plan
+
+
+def _objects(sealed: dict[str, Any], name: str, file: str) -> list[tuple[str, Any]]:
+    must(isinstance(sealed[name], dict), f"{file}: its {name} are no object")
+    return list(sealed[name].items())
+
+
+def _check_names(content: Any, names: set[str], place: str) -> None:
+    must(isinstance(content, dict), f"{place}: {content!r:.60} is no object")
+    odd = sorted(names ^ content.keys())
+    must(not odd, f"{place} has missing or extra fields: {', '.join(odd)}")
+
+
+_LISTED = {
+    "plan": {"file", "sha256", "changes"},
+    "start": {"experiment", "seed", "plan", "ledger"},
+    "begun": {"experiment", "seed", "ledger"},
+    "end": {"experiment", "seed", "exit_code", "ledger"},
+}
+_TYPES = {
+    "file": str,
+    "sha256": str,
+    "changes": list,
+    "experiment": str,
+    "seed": int,
+    "plan": str,
+    "exit_code": (int, NoneType),
+    "ledger": (dict, NoneType),
+}
+
+
+def check_starts(events: Sequence[Mapping[str, Any]], file: str) -> None:
+    """Checks a study's list of starts: its events' fields, order and clocks.
+
+    Within one session of the list, a study trains one run after the other and notes the end of
+    each. Only the last one may lack its end, if the study was killed.
+    """
+    check_fields(events, file)
+    for number, event in enumerate(events, 1):
+        key, value = event["key"], event["value"]
+        place = f"event {number} of {file} ({key!r:.40})"
+        must(key in _LISTED, f"{place} has an unknown key")
+        _check_names(value, _LISTED[key], place)
+        for name in _LISTED[key]:
+            right = isinstance(value[name], _TYPES[name]) and not isinstance(value[name], bool)
+            must(right, f"{place} has {name} = {value[name]!r:.60}")
+        if key == "plan":
+            usual = re.fullmatch(r"sealed_plan(_\d+)?\.json", value["file"])
+            must(usual is not None, f"{place} has file = {value['file']!r:.60}")
+        if value.get("ledger") is not None:
+            _check_names(value["ledger"], {"chain", "bytes"}, place)
+            chain, size = value["ledger"]["chain"], value["ledger"]["bytes"]
+            right = isinstance(chain, str) and type(size) is int
+            must(right, f"{place} has a mark {value['ledger']!r:.60} of its ledger")
+    must(events[0]["metadata"]["session"] == 0, f"{file} doesn't begin with session 0")
+    running: tuple[str, int] | None = None
+    for before, event in pairwise(events):
+        risen = event["metadata"]["session"] - before["metadata"]["session"]
+        must(risen in (0, 1), f"{file}: session {event['metadata']['session']} is out of order")
+        if risen:
+            running = None
+        else:
+            _check_apart(before, event, file)
+        key, value = event["key"], event["value"]
+        if key == "plan":
+            continue
+        run = (value["experiment"], value["seed"])
+        name = f"{run[0]} seed {run[1]}"
+        if key == "start":
+            must(running is None, f"{file}: {name} starts before the end of the run before it")
+            running = run
+        else:
+            must(running == run, f"{file}: {name} has an {key!r} without a start")
+        if key == "end":
+            running = None
+
+
+def _check_apart(before: Mapping[str, Any], event: Mapping[str, Any], file: str) -> None:
+    """Checks that a process's two clocks agree about the time between two of its events."""
+    wall_s = (event["time_ms"] - before["time_ms"]) / 1000
+    mono_s = event["metadata"]["mono_s"] - before["metadata"]["mono_s"]
+    must(mono_s >= 0, f"{file}: the monotonic clock runs backwards")
+    problem = f"{file}: {wall_s:.1f} s by the wall clock are {mono_s:.1f} s by the monotonic one"
+    must(abs(wall_s - mono_s) <= CLOCKS_APART[0] + CLOCKS_APART[1] * mono_s, problem)
