@@ -77,7 +77,7 @@ def settings_of(
 ) -> Settings:
     """Returns checked settings from `tfasr.Recorder`'s arguments, without facts that are None."""
     metrics = {name: m if isinstance(m, Metric) else Metric(m) for name, m in metrics.items()}
-    declared = {name: asdict(metric) for name, metric in metrics.items()}
+    declared = {name: metric.to_json() for name, metric in metrics.items()}
     declare(declared, "The recorder")
     try:
         pairs = [parse_target(t) if isinstance(t, str) else check_target(*t) for t in targets]
@@ -90,7 +90,7 @@ def settings_of(
     stated = {name: value for name, value in facts.items() if value is not None}
     check_facts(stated)
     # A plug-in's metrics are declared too, as programs that read the run may not import it.
-    declared |= {name: asdict(METRICS[name]) for name, _ in pairs if name not in BUILT_IN}
+    declared |= {name: METRICS[name].to_json() for name, _ in pairs if name not in BUILT_IN}
     comparability = None if comparability is None else dict(comparability)
     named = (declared, stated, comparability, dict(config or {}))
     settings = Settings([list(pair) for pair in pairs], target_window, *named)

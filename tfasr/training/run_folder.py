@@ -55,6 +55,7 @@ from tfasr.telemetry.machine import revision
 from tfasr.telemetry.system import describe_system
 from tfasr.training.experiment import Experiment
 from tfasr.training.workers.exchange import Workers
+from tfasr.tta.metrics import evaluated_metrics
 
 log = logging.getLogger("tfasr")
 
@@ -260,11 +261,11 @@ def finished_history(events: list[dict[str, Any]]) -> list[dict[str, float]] | N
         for event in events
         if event["key"] == "tracked_stats" and isinstance(event.get("value"), dict)
     }
-    metrics = ("cer", "cer_reference", "wer", "loss")
+    metrics = evaluated_metrics()
     return [
         {
             **({"epoch": float(epoch)} if finer else {}),
-            **{name: value.get(name) for name in metrics},
+            **{name: value[name] for name in metrics if name in value},
         }
         for epoch, (value, finer) in by_epoch.items()
     ]

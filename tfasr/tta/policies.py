@@ -206,7 +206,8 @@ def rule_met(
         return False
     for metric, value in targets:
         kind = metric_named(metric)
-        median = next(medians([scores[metric] for scores in recent], window, kind.worst))
+        values = [scores.get(metric, math.nan) for scores in recent]
+        median = next(medians(values, window, kind.worst))
         if not kind.met(median, value):
             return False
     return True

@@ -1,12 +1,14 @@
 """Targets: announced when they are met, forecast before, and the end of a run that is too late."""
 
 import logging
+import math
 from dataclasses import dataclass
 
 from tfasr.training.loop import Hook
 from tfasr.training.run import TrainingRun
 from tfasr.training.step import StepResult
 from tfasr.tta.forecast import Forecast, forecast
+from tfasr.tta.metrics import metric_named
 from tfasr.tta.policies import AccuracyPoint, rule_met
 from tfasr.tta.run import load_run
 
@@ -16,7 +18,7 @@ log = logging.getLogger("tfasr")
 @dataclass(frozen=True)
 class MetTarget:
     metric: str
-    value: float  # to come down to, a fraction
+    value: float  # to reach; a fraction if the metric is a rate
     epoch: float  # at whose evaluation it was met
     elapsed_s: float  # from the model's creation until that was known
 
@@ -88,7 +90,7 @@ class WatchTargets(Hook):
                     self.met.append(MetTarget(*target, epoch, elapsed_s))
                     _announce(self.met[-1], window)
             for metric, points in self._points.items():
-                value = history[number - 1][metric]
+                value = history[number - 1].get(metric, math.nan)
                 points.append(AccuracyPoint(epoch, elapsed_s, value, per_epoch))
         self._seen = len(history)
         self._forecast(run)
@@ -131,7 +133,9 @@ class WatchTargets(Hook):
 
 
 def _named(metric: str, value: float) -> str:
-    return f"{metric.upper().replace('_', ' ')} {100 * value:g} %"
+    kind = metric_named(metric)
+    label = kind.label or metric.upper().replace("_", " ")
+    return f"{label} {100 * value:g} %" if kind.rate else f"{label} {value:g}"
 
 
 def _announce(target: MetTarget, window: int) -> None:
