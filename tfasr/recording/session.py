@@ -12,6 +12,7 @@ from typing import Any
 from tfasr.errors import RunError, UsageError
 from tfasr.kit import files
 from tfasr.kit.registry import plugins
+from tfasr.ledger import schema
 from tfasr.ledger.declared import declaration
 from tfasr.ledger.events import Ledger, is_ledger, read_events
 from tfasr.ledger.intervals import kept_index, metadata
@@ -119,6 +120,9 @@ def check_facts(facts: Mapping[str, Any]) -> None:
         if least is not None and (type(value) is not int or value < least):
             text = f"{name} must be a whole number of at least {least}."
             raise UsageError(f"{text} Received: {value!r}.")
+        problem = schema.wrong(name, value)
+        if problem is not None:
+            raise UsageError(f"A fact of this name has a fixed type: {problem}.")
         if name in WRITTEN:
             raise UsageError(f"A recorder writes {name!r} itself: call the fact something else.")
     _check_json(dict(facts))

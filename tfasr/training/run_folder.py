@@ -242,7 +242,7 @@ def _check_own_start(run_dir: Path) -> None:
 
 def _check_shards(run_dir: Path, shards: dict[str, str]) -> None:
     recorded = last_value(run_dir, "shards")
-    if not isinstance(recorded, dict):
+    if recorded is None:
         return  # the start was killed before it recorded them, so nothing was trained
     differing = differences({split: recorded.get(split) for split in shards}, shards)
     if differing:
@@ -259,7 +259,7 @@ def finished_history(events: list[dict[str, Any]]) -> list[dict[str, float]] | N
     by_epoch = {
         evaluated_epoch(metadata(event)): (event.get("value"), "at_epoch" in metadata(event))
         for event in events
-        if event["key"] == "tracked_stats" and isinstance(event.get("value"), dict)
+        if event["key"] == "tracked_stats" and event.get("value") is not None
     }
     metrics = evaluated_metrics()
     return [

@@ -4,6 +4,7 @@ import logging
 import math
 from dataclasses import dataclass
 
+from tfasr.ledger.schema import GivenUp
 from tfasr.training.loop import Hook
 from tfasr.training.run import TrainingRun
 from tfasr.training.step import StepResult
@@ -122,8 +123,13 @@ class WatchTargets(Hook):
         spent = bool(missing) and run.clock.elapsed_s() >= budget_s
         if spent or (late and news and self._late_before):
             target, limit = (late or missing)[0], f"the budget of {budget_s / 3600:g} h"
-            facts = {name: getattr(target, name) for name in ("metric", "target", "not_before_s")}
-            run.ledger.event("given_up", {"budget_s": budget_s, **facts}, epoch_num=epoch)
+            given_up = GivenUp(
+                budget_s=budget_s,
+                metric=target.metric,
+                target=target.target,
+                not_before_s=target.not_before_s,
+            )
+            run.ledger.write(given_up, epoch_num=epoch)
             cause = f"did not meet {limit}" if spent else f"will miss {limit} (95 % certain)"
             name = _named(target.metric, target.target)
             log.info("given up at the end of epoch %d: %s %s", epoch, name, cause)
