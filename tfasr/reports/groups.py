@@ -24,6 +24,7 @@ from tfasr.ledger.declared import (
     sealed_folder,
     study_sentences,
 )
+from tfasr.ledger.schema import Cluster
 from tfasr.reports.charges import Machines, charges_of
 from tfasr.reports.numbers import (
     Question,
@@ -85,9 +86,9 @@ def configuration(run: Run) -> str | None:
     facts = [run.fact(key) for key in ("global_batch_size", "opt_name", "opt_base_learning_rate")]
     if units := run.fact("units"):  # other sub-word units: another group, but comparable
         facts.append(units)
-    cluster = run.fact("cluster")
-    if isinstance(cluster, dict):  # flags set the workers, so no gin file states them
-        facts.append({name: cluster.get(name) for name in ("gradient_bytes", "workers")})
+    cluster = run.timeline.last(Cluster)
+    if cluster is not None:  # flags set the workers, so no gin file states them
+        facts.append({"gradient_bytes": cluster.gradient_bytes, "workers": cluster.workers})
     return json.dumps([lines, facts, run.comparability], sort_keys=True, default=str)
 
 
