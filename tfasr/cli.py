@@ -1,6 +1,7 @@
 """The command line: ``tfasr COMMAND``. Results go to stdout, logs to stderr.
 
-Exit codes: 0: done; 1: the work failed; 2: wrong use; 3: ``tfasr history`` found a slowdown; 130
+Exit codes: 0: done; 1: the work failed; 2: wrong use; 3: ``tfasr report --history``
+found a slowdown; 130
 and 143: SIGINT or SIGTERM ended training, which saved a checkpoint; 141: the output's pipe closed.
 """
 
@@ -36,7 +37,6 @@ COMMANDS = {
     "serve": "open a web page to drop recordings on or to speak into",
     "export": "convert a trained recogniser for other programs: ONNX, LiteRT, Keras",
     "watch": "show where runs stand, and when they will meet their targets",
-    "history": "show times to accuracy over commits: what became slower, and why",
     "report": "show times to accuracy of runs: table, figures, HTML",
     "bench": "measure decoders, training steps, synthetic workloads",
     "presets": "list the gin files that come with tfasr, quick recipes first",
@@ -58,7 +58,6 @@ _EXAMPLES = {
     "serve": "serve --run_dir runs/a",
     "export": "export --to onnx --run_dir runs/a --out exported",
     "watch": "watch runs",
-    "history": "history runs --target cer=0.10",
     "report": "report runs --out report",
     "bench": "bench --gin_file bench/ds2_small.gin",
     "bench decoder": "bench decoder --run_dir runs/a --split validation --beam_widths 8,64",
@@ -76,7 +75,7 @@ _EXAMPLES = {
 _FILES = {
     **dict.fromkeys(("record", "verify", "demo"), "study"),
     **dict.fromkeys(("presets", "completion"), "settings"),
-    **dict.fromkeys(("watch", "history"), "report"),
+    "watch": "report",
     **dict.fromkeys(("prepare", "launch"), "train"),
 }
 _TENSORFLOW_REMEDIES = {
