@@ -1,8 +1,8 @@
 """The command line: ``tfasr COMMAND``. Results go to stdout, logs to stderr.
 
-Exit codes: 0: done; 1: the work failed; 2: wrong use; 3: ``tfasr report --history``
-found a slowdown; 130
-and 143: SIGINT or SIGTERM ended training, which saved a checkpoint; 141: the output's pipe closed.
+Exit codes: 0: done; 1: the work failed; 2: wrong use; 3: ``tfasr report --history`` found a
+slowdown; 130 and 143: SIGINT or SIGTERM ended training, which saved a checkpoint; 141: the output's
+pipe closed.
 """
 
 import argparse
@@ -29,6 +29,7 @@ from tfasr.errors import RunError, UsageError
 
 COMMANDS = {
     "prepare": "pack a corpus's audio and transcripts into shards of features",
+    "estimate": "say how long training will take until its target, and at what price",
     "train": "train a model and record the run",
     "launch": "train in several processes on this machine, see docs/cluster.md",
     "evaluate": "score a trained model on a prepared split",
@@ -50,6 +51,7 @@ COMMANDS = {
 }
 _EXAMPLES = {
     "prepare": "prepare --gin_file an4.gin --corpus tsv --corpus_dir an4 --shard_dir shards",
+    "estimate": "estimate --gin_file fast/an4 --shard_dir shards --target cer=0.15",
     "train": "train --gin_file fast/an4 --shard_dir shards --run_dir runs/a --epochs 5",
     "launch": "launch -n 2 -- train --gin_file an4.gin --shard_dir shards --run_dir runs/two",
     "evaluate": "evaluate --run_dir runs/a --split test",
@@ -84,7 +86,7 @@ _TENSORFLOW_REMEDIES = {
     "PipelineConfig.global_batch_size, or free some space; checkpoints are kept.",
 }
 PIPE_CLOSED = 141  # the exit code of a process that SIGPIPE ends
-NEED_TENSORFLOW = ("prepare", "train", "evaluate", "ngram", "export")
+NEED_TENSORFLOW = ("prepare", "estimate", "train", "evaluate", "ngram", "export")
 
 
 class Terminal:
@@ -361,7 +363,9 @@ def _check_early(arguments: argparse.Namespace) -> None:
         rule = '--checkpoint must be "best", "last" or a file.'
         raise UsageError(f"{rule} {errors.received_path(checkpoint, ('best', 'last'))}")
     if values.get("shard_dir") is not None and command != "prepare":
-        splits = ("train", "validation") if command == "train" else _listed(values.get("split"))
+        splits = ("train", "validation")
+        if command not in ("train", "estimate"):
+            splits = _listed(values.get("split"))
         from tfasr.data.manifest import require_prepared
 
         for split in splits:

@@ -22,7 +22,7 @@ from tfasr.kit.files import (
     read_object,
     write_whole,
 )
-from tfasr.tta.metrics import METRICS, Target
+from tfasr.tta.metrics import METRICS, Target, metric_named
 from tfasr.tta.policies import UTTERANCES, AccuracyPoint, first_sustained
 from tfasr.tta.run import Run
 
@@ -166,10 +166,22 @@ def write_entries(runs: Sequence[Run], folder: str | Path) -> list[Path]:
         entry = _entry(members)
         name = re.sub(r"[^\w.-]+", "_", f"{entry.recipe}-{entry.corpus}")
         path = Path(folder) / f"{name.replace('.gin', '')}.json"
-        content = {_FORMAT_KEY: FORMAT, **dataclasses.asdict(entry)}
-        write_whole(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+        write_whole(path, written(entry))
         paths.append(path)
     return paths
+
+
+def written(entry: Entry) -> str:
+    """Returns an entry as its file's text, one line a run."""
+    content = {_FORMAT_KEY: FORMAT, **dataclasses.asdict(entry)}
+    lines = []
+    for name, value in content.items():
+        if name == "runs":
+            runs = ",\n  ".join(json.dumps(run, ensure_ascii=False) for run in value)
+            lines.append(f' "runs": [\n  {runs}\n ]')
+        else:
+            lines.append(f" {json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def _recipe_key(run: Run) -> str:
@@ -187,7 +199,9 @@ def _entry(runs: Sequence[Run]) -> Entry:
     first = runs[0]
     experiment = _experiment(first)
     facts = first.comparability or {}
-    metrics = [name for name in METRICS if first.accuracy_curve(name)]
+    metrics = [
+        name for name in METRICS if metric_named(name).rate and first.accuracy_curve(name)
+    ]
     return Entry(
         recipe=first.path.resolve().parent.name if len(runs) > 1 else first.name,
         corpus=str(facts.get("training_audio", "unknown"))[:8],

@@ -59,8 +59,6 @@ def drawn_utterances(
     return np.maximum(evaluations, 1) * step
 
 
-def drawn_speeds(
-    relative_error: float, rng: np.random.Generator, draws: int = DRAWS
-) -> np.ndarray:
+def drawn_speeds(relative_error: float, rng: np.random.Generator, draws: int = DRAWS) -> np.ndarray:
     """Draws by what factor a run's seconds differ from those predicted, ``(draws,)``."""
     return np.exp(math.hypot(relative_error, SPEED_ERROR) * rng.standard_normal(draws))
