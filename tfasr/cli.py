@@ -117,6 +117,10 @@ def _guard_terminal() -> None:
 
 
 class _HelpFormatter(argparse.HelpFormatter):
+    def __init__(self, prog: str, **options: Any):
+        # Wide enough for most flags with their value, so that they take one line.
+        super().__init__(prog, **{"max_help_position": 30, **options})
+
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         # An example command stays on one line, so that it can be copied whole.
         return text if text.startswith("example:") else super()._fill_text(text, width, indent)
@@ -248,12 +252,12 @@ def _subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
 def _add_verbosity(parser: argparse.ArgumentParser) -> None:
     flag = {"action": "store_true", "default": argparse.SUPPRESS}
     parser.add_argument("-q", "--quiet", **flag, help="log only warnings and errors")
-    verbose = "log more: also TensorFlow's messages, and where in the code an error arose"
+    verbose = "log TensorFlow's messages and tracebacks too"
     parser.add_argument("-v", "--verbose", **flag, help=verbose)
 
 
 def _add_flag_file(parser: argparse.ArgumentParser) -> None:
-    text = "flags from a text file, one per line, such as --gin_file=an4.gin; repeatable"
+    text = "flags from a text file, one a line; repeatable"
     parser.add_argument("--flagfile", default=argparse.SUPPRESS, metavar="FILE", help=text)
 
 
@@ -263,8 +267,7 @@ def _add_import(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=argparse.SUPPRESS,
         metavar="MODULE|FILE.py",
-        help="your module that registers models, corpora, figures and so on, see "
-        "docs/extending.md; its code is run; repeatable",
+        help="your plug-in, see docs/extending.md; repeatable",
     )
 
 

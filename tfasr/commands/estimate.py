@@ -6,27 +6,31 @@ import sys
 from pathlib import Path
 
 from tfasr.commands.report import add_hardware_arguments
-from tfasr.commands.train import LEXICON_HELP, SHORT_CUTS, add_gin_arguments, short_cut
+from tfasr.commands.train import SHORT_CUTS, short_cut
 from tfasr.tta.costs import HardwareConfig, load_hardware
 from tfasr.tta.policies import POLICIES
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "tfasr estimate --gin_file FILE --shard_dir DIR [--target METRIC=VALUE] ..."
     add = parser.add_argument
-    add_gin_arguments(add)
-    flag = "--batch_size"
-    add(flag, dest="gin_binding", action="append", metavar="N", type=short_cut(SHORT_CUTS[flag]))
-    add("--shard_dir", help="folder with the prepared splits train and validation")
-    add("--manifest", metavar="FILE", help="not prepared yet: a list with lengths and texts")
-    add("--target", metavar="METRIC=VALUE", help="such as cer=0.15; default: the recipe's first")
-    add("--policy", choices=sorted(POLICIES), default="paper", help="default: %(default)s")
-    add_hardware_arguments(add, "this machine: a gin file, preset or system.json")
-    add("--machine", metavar="FILE", help="another machine, from tfasr doctor --measure --out FILE")
-    add("--catalogue", action="append", default=[], metavar="DIR", help="of report --catalogue")
-    add("--workers", type=_counts, default=[], metavar="N,N", help="also for so many machines")
-    add("--link_gbit_s", type=float, metavar="X", help="the speed of the link between them")
-    add("--lexicon", metavar="FILE", help=LEXICON_HELP)
-    add("--format", choices=("text", "json"), default="text")
+    files = "preset or file; repeatable; default: the paper's"
+    add("--gin_file", action="append", metavar="FILE", help=files)
+    line = "overrides the files; repeatable"
+    add("--gin_binding", action="append", default=[], metavar="LINE", help=line)
+    batch = {"dest": "gin_binding", "action": "append", "metavar": "N"}
+    add("--batch_size", **batch, type=short_cut(SHORT_CUTS["--batch_size"]), help="utterances")
+    add("--shard_dir", metavar="DIR", help="prepared splits train and validation")
+    add("--manifest", metavar="FILE", help="or, before preparing, lengths and texts")
+    add("--target", metavar="METRIC=VALUE", help="such as cer=0.15; default: the recipe's")
+    add("--policy", metavar="NAME", choices=sorted(POLICIES), default="paper", help="its clock")
+    add("--machine", metavar="FILE", help="another one, from doctor --measure --out")
+    add_hardware_arguments(add, "the machine and its price: preset or file")
+    add("--catalogue", action="append", default=[], metavar="DIR", help="your finished runs")
+    add("--workers", type=_counts, default=[], metavar="2,4", help="also for so many machines")
+    add("--link_gbit_s", type=float, metavar="X", help="speed of the link between them")
+    add("--lexicon", metavar="FILE", help="a dictionary for word_beam, one word a line")
+    add("--format", choices=("text", "json"), default="text", help="default: %(default)s")
 
 
 def _counts(text: str) -> list[int]:

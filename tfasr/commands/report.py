@@ -43,7 +43,7 @@ def add_target_arguments(
 
 def add_hardware_arguments(add: Callable, machine: str, **options: Any) -> None:
     add("--hardware", help=machine, **{"metavar": "FILE", **options})
-    rent = "rent of the machine in US dollars, instead of the price in its file"
+    rent = "rent, instead of the price in the file"
     add("--price_usd_per_hour", type=_usd, metavar="USD", help=rent)
 
 

@@ -199,9 +199,7 @@ def _entry(runs: Sequence[Run]) -> Entry:
     first = runs[0]
     experiment = _experiment(first)
     facts = first.comparability or {}
-    metrics = [
-        name for name in METRICS if metric_named(name).rate and first.accuracy_curve(name)
-    ]
+    metrics = [name for name in METRICS if metric_named(name).rate and first.accuracy_curve(name)]
     return Entry(
         recipe=first.path.resolve().parent.name if len(runs) > 1 else first.name,
         corpus=str(facts.get("training_audio", "unknown"))[:8],

@@ -19,6 +19,7 @@ from tfasr.display.chart import Axis, Chart, Line, Panel, run_colour
 from tfasr.errors import UsageError
 from tfasr.estimates.entries import read_catalogue, target_name
 from tfasr.estimates.interval import (
+    MACHINE_ERROR,
     SHARE,
     Range,
     drawn_speeds,
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from tfasr.display.vega import Drawing
 
 HOUR_S = 3600.0
-MOST_ROUNDED = 1000  # a machine file's trial here may be this much shorter than a full one
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ def estimate(
         trial = scaled(trial, here, other)
         notes.append(
             f"for {other.name} from its file: steps {other.step_ratio(here, trial.step_s):.2g} "
-            "times as long as here; such ratios are off by 15 % (docs/estimate.md)"
+            "times as long as here; such ratios are off by 30 % (docs/estimate.md)"
         )
     match = find_entry(entries, experiment, recipe, train_utterances, audio, (metric, value))
     asked = _Question(
@@ -327,7 +327,7 @@ class _Question:
         rng = np.random.default_rng(1)
         error = self.trial.relative_error
         if self.elsewhere:
-            error = math.hypot(error, Machine.ERROR)
+            error = math.hypot(error, MACHINE_ERROR)
         speed = drawn_speeds(error, rng)
         host = self.trial.host
         if host is not None and host.disturbed:

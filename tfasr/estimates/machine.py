@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import soundfile
@@ -75,9 +75,6 @@ class Machine:
     flops_per_s: dict[str, float] = dataclasses.field(default_factory=dict)
     bytes_per_s: dict[str, float] = dataclasses.field(default_factory=dict)
     flac_audio_s_per_s: float | None = None
-
-    # Relative error of a step's time that is scaled from another machine (docs/estimate.md).
-    ERROR: ClassVar[float] = 0.15
 
     def to_json(self) -> dict[str, Any]:
         return {"format": FORMAT, **dataclasses.asdict(self)}

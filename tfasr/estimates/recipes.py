@@ -67,7 +67,9 @@ def find_entry(
         if elsewhere:
             known = ", ".join(f"{e.corpus} ({e.train_utterances:,} utterances)" for e in elsewhere)
             return Match(
-                None, f"{recipe} is known only on {known}, not on {train_utterances:,} utterances"
+                None,
+                f"{recipe} is known only on {known}; these {train_utterances:,} utterances are "
+                "other recordings",
             )
         return Match(None, "nobody has trained this recipe on this corpus")
     _, nearest, unlike = min(changed, key=lambda row: (row[0], not _names(row[1], recipe)))

@@ -17,7 +17,7 @@ import numpy as np
 
 from tfasr.data.shards import open_split
 from tfasr.errors import RunError
-from tfasr.ledger.intervals import EVALUATION
+from tfasr.ledger.intervals import EVALUATION, INTERVALS
 from tfasr.training.experiment import Experiment
 from tfasr.training.train import train
 from tfasr.tta.energy import read_samples, used_joules
@@ -35,6 +35,7 @@ EVALUATED = 300  # utterances of each trial evaluation, at most
 _SAVING = ("checkpoint", "averaging")
 _ONCE = ("init", "compile")
 _EPOCHS = 2**31 - 1
+_MOST_STOPPED_S = 3.0
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,18 @@ def try_out(
             callbacks=[_Enough(most_s)],
             own_process=own_process,
         )
-        return trial_of(load_run(run_dir), scored)
+        run = load_run(run_dir)
+        _check_unstopped(run)
+        return trial_of(run, scored)
+
+
+def _check_unstopped(run: Run) -> None:
+    use = host_use(read_host_file(run.path), run.timeline, INTERVALS)
+    if use is not None and use.stopped_s > _MOST_STOPPED_S:
+        raise RunError(
+            f"The process stood still for {use.stopped_s:.0f} s while it measured, so its times "
+            "mean nothing. Run it again without stopping it."
+        )
 
 
 @contextlib.contextmanager
