@@ -9,8 +9,8 @@ needed, and from the speed, start and evaluations of one other run on its machin
 the minute that ``tfasr estimate`` takes there. *From its step*: the speed comes instead from that
 of another machine, scaled by both machines' training step of ``an4.gin``'s size, which stands for
 ``--machine FILE``. *A seed held out*: a run's utterances are estimated from those of the others.
-Coverage is the share of runs within the 80 % interval; the error that of its middle. ``SPEED_ERROR`` and
-``MACHINE_ERROR`` were chosen on these very runs; the spread between seeds was not.
+Coverage is the share of runs within the 80 % interval; the error that of its middle.
+``SPEED_ERROR`` and ``MACHINE_ERROR`` were chosen on these runs, the spread between seeds was not.
 """
 
 import argparse
