@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import logging
 import sys
 from pathlib import Path
 
@@ -41,6 +42,8 @@ def _counts(text: str) -> list[int]:
 
 
 def run(args: argparse.Namespace) -> None:
+    if not getattr(args, "verbose", False):
+        logging.getLogger("tfasr").setLevel(logging.WARNING)  # the answer is all that is printed
     # Imported here, because tfasr help must not wait for TensorFlow.
     from tfasr.estimates.estimate import estimate
     from tfasr.training.from_gin import load_config

@@ -156,7 +156,7 @@ class Estimate:
             raise UsageError(f"There is no time to draw: {self._headline()}.")
         shares = np.linspace(0.01, 0.99, 99)
         minutes = np.quantile(self.draws, shares) / 60
-        line = Line(x=minutes, y=100 * shares, colour=run_colour(0), name=self.recipe)
+        line = Line(x=minutes, y=100 * shares, colour=run_colour(0), series=self.recipe)
         axes = Axis("minutes since the creation of the model"), Axis("runs that have arrived, %")
         caption = f"Estimate: {self._headline()}"
         return Drawing(Chart("estimate", caption, [Panel([line], *axes)]))

@@ -11,7 +11,7 @@ DRAWS = 4000
 # The spread of utterances to a target between seeds that is assumed before any was seen: a standard
 # deviation of logarithms, which counts as much as that many further runs. The kept runs' recipes
 # vary by 8 to 20 %, and MLPerf's RNN-T by 3 to 10 %.
-ASSUMED_SPREAD = 0.12
+ASSUMED_SPREAD = 0.15
 ASSUMED_RUNS = 2
 # How far a whole run's speed lies from that of a minute of its steps, on a machine that nobody else
 # seems to use, and how far a step's time lies from that of another machine, scaled by probes. Both

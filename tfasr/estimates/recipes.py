@@ -107,6 +107,9 @@ def _decisive(content: dict[str, Any]) -> dict[str, Any]:
             for setting in settings_that_decide(config, what):
                 if setting not in _FREE:
                     found[f"{name}.{setting}"] = content[name].get(setting)
+    optimizer = dict(found["training.optimizer"])
+    optimizer.pop("name", None)  # Keras counts the optimizers that a process makes
+    found["training.optimizer"] = optimizer
     found["model"] = content["recogniser"]["name"]
     return json.loads(json.dumps(found))
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from tfasr.data.shards import open_split
 from tfasr.errors import RunError
@@ -156,14 +157,22 @@ def try_out(
     experiment = dataclasses.replace(experiment, training=training)
     with tempfile.TemporaryDirectory(prefix="tfasr-estimate-") as folder, _quiet():
         run_dir = Path(folder, "run")
-        train(
-            experiment,
-            shard_dir=shard_dir,
-            run_dir=run_dir,
-            lexicon=lexicon,
-            callbacks=[_Enough(most_s)],
-            own_process=own_process,
-        )
+        try:
+            train(
+                experiment,
+                shard_dir=shard_dir,
+                run_dir=run_dir,
+                lexicon=lexicon,
+                callbacks=[_Enough(most_s)],
+                own_process=own_process,
+            )
+        except tf.errors.OpError as error:
+            if "DNN library" not in str(error):
+                raise
+            raise RunError(
+                "TensorFlow finds the GPU but not its library cuDNN: install it with pip install "
+                "'tensorflow[and-cuda]', or hide the GPU with CUDA_VISIBLE_DEVICES=-1."
+            ) from error
         run = load_run(run_dir)
         _check_unstopped(run)
         return trial_of(run, scored)
@@ -193,9 +202,12 @@ def trial_of(run: Run, evaluated: int) -> Trial:
     """Reads the parts' costs from a short run; a real one evaluates so many utterances."""
     line = run.timeline
     steps = line.steps
-    warm = min(WARM_UP, len(steps.indices) - 1)
-    if warm < 0:
+    if not len(steps):
         raise RunError("A training needs at least one whole batch to be estimated. Found none.")
+    # The warm-up ends before the first evaluation, which would otherwise be part of the start.
+    first_eval = [*line.of("eval_start"), len(line.events)][0]
+    before_it = sum(index < first_eval for index in steps.indices)
+    warm = min(WARM_UP, max(before_it - 1, 0), len(steps) - 1)
     utterances = steps.column("utterances")
     after = steps.column("train_s")[warm:] > 0  # the others compiled
     timed_s = steps.column("train_s")[warm:][after]
