@@ -307,7 +307,13 @@ def test_a_price_without_its_currency_is_refused(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     "text",
-    ["{", "[]", '{"tfasr_catalogue": 9}', '{"tfasr_catalogue": 1}', '{"tfasr_catalogue": 1, "x": 2}'],
+    [
+        "{",
+        "[]",
+        '{"tfasr_catalogue": 9}',
+        '{"tfasr_catalogue": 1}',
+        '{"tfasr_catalogue": 1, "x": 2}',
+    ],
 )
 def test_a_broken_catalogue_is_named(tmp_path, text):
     (tmp_path / "mine.json").write_text(text)
@@ -382,3 +388,19 @@ def test_the_command_prints_its_answer_alone(catalogue, capsys, monkeypatch, tri
 def test_a_padding_that_is_fixed_needs_no_spread_of_lengths(trial):
     assert 0 <= trial.step_fixed_s <= trial.step_s
     assert PipelineConfig().padding == "fixed"
+
+
+def test_a_measured_machine_is_read_back_from_its_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(machines, "PROBE_S", 0.01)
+    monkeypatch.setattr(machines, "_PIECE_S", 0.01)
+    monkeypatch.setattr(machines, "PROBES", {"narrow": machines.PROBES["narrow"]})
+    measured = machines.measure()
+    assert measured.bytes_per_s["copy"] > 0
+    assert measured.flac_audio_s_per_s > 0
+    path = tmp_path / "machine.json"
+    content = {"system_name": "mine", machines.KEY: measured.to_json()}
+    path.write_text(json.dumps(content))
+    there = machines.read_machine(path)
+    assert there == dataclasses.replace(measured, name="mine")
+    assert there.step_ratio(measured, 0.02) == pytest.approx(1.0)
+    assert all(isinstance(text, str) for row in measured.rows() for text in row)

@@ -128,7 +128,7 @@ def measure(*, name: str = "this machine", quick: bool = False) -> Machine:
         machine,
         flops_per_s={
             f"{precision} {size}": matmul_ceiling(precision, seconds=_PIECE_S, size=size)
-            for precision in ("float32", "bfloat16")
+            for precision in ("float32", "mixed_bfloat16")
             for size in _SIZES
         },
         bytes_per_s=bandwidth(_ARRAY_BYTES, seconds=_PIECE_S),
