@@ -1,4 +1,4 @@
-"""Simulates how often ``tfasr report --history`` raises false alarms, and how soon it finds a slower step.
+"""Simulates false alarms of ``tfasr report --history``, and how soon it finds a slower step.
 
     python benchmarks/history.py [--seed 1] [--draws 40] [--measured FILE.json ...]
         [--out FILE.json]
