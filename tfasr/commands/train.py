@@ -57,7 +57,7 @@ def run_launch(arguments: argparse.Namespace) -> int:
 
 
 def add_gin_arguments(add: Callable) -> None:
-    files = "preset or file, such as demo.gin, repeatable; default: the paper's model"
+    files = "preset or file, such as demo.gin, repeatable; default: the paper's recipe"
     add("--gin_file", action="append", help=files)
     line = "overrides the files, such as 'TrainingConfig.epochs = 5'; repeatable"
     add("--gin_binding", action="append", default=[], metavar="LINE", help=line)

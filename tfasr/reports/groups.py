@@ -225,11 +225,15 @@ _OTHER_CLOCK = math.log(1.005)
 
 
 def finding(first: GroupResult, other: GroupResult) -> str:
-    """Returns which of two groups reaches a target sooner, how surely, and why."""
+    """Returns which of two groups reaches a target sooner, how surely, and why.
+
+    The verdict has one ratio, with the interval that belongs to it. Ratios of other times are
+    details, in sentences of their own.
+    """
     label = target_label(*other.target)
     if other.comparison is None:
         return f"{label}: the comparison of {other.group} with {first.group} is {REFUSED}."
-    text = f"{label}: {_answer(first, other)}."
+    text = f"{label}: {_answer(first, other)}.{_by_rule(other)}"
     if other.decomposition is None:
         return text
     return text + _why(other.group, other.decomposition, other.comparison.ratio_by_rule)
@@ -266,7 +270,7 @@ def _answer(first: GroupResult, other: GroupResult) -> str:
         text += f"{_arrived(first)}, {_arrived(other)}"
     else:
         text += f"{other.group} takes {compared.takes(first.group)}"
-    return f"{text}; {_tested(first, other)}{_details(first, other)}"
+    return f"{text}; {_tested(first, other)}{_cautions(first, other)}"
 
 
 def _tested(first: GroupResult, other: GroupResult) -> str:
@@ -287,8 +291,8 @@ def _tested(first: GroupResult, other: GroupResult) -> str:
     return text
 
 
-def _details(first: GroupResult, other: GroupResult) -> str:
-    """Returns what else a reader of the ratio should know, or ""."""
+def _cautions(first: GroupResult, other: GroupResult) -> str:
+    """Returns what a reader of the ratio should beware of, or ""."""
     compared = other.comparison
     text = ""
     sizes = (first.statistics.n, other.statistics.n)
@@ -297,12 +301,18 @@ def _details(first: GroupResult, other: GroupResult) -> str:
     for group in (first, other):
         if group.statistics.two_kinds:
             text += f"; some runs of {group.group} are far slower than its others"
-    if compared.ratio is None or compared.ratio_by_rule is None:
-        return text
-    if abs(math.log(compared.ratio_by_rule / compared.ratio)) >= _WORTH_NAMING:
-        by_rule = f"{compared.ratio_by_rule:.{compared.digits}f}"
-        text += f"; of the times at which the rule was met, the ratio is {by_rule}"
     return text
+
+
+def _by_rule(other: GroupResult) -> str:
+    """Returns a sentence with the ratio of the rule's times, or "" if it is about the same."""
+    compared = other.comparison
+    if compared.ratio is None or compared.ratio_by_rule is None:
+        return ""
+    if abs(math.log(compared.ratio_by_rule / compared.ratio)) < _WORTH_NAMING:
+        return ""
+    ratio = f"{compared.ratio_by_rule:.{compared.digits}f}"
+    return f" In detail: of the times at which the rule was met, the ratio is {ratio}."
 
 
 def _arrived(group: GroupResult) -> str:
