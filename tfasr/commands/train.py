@@ -61,7 +61,7 @@ def add_gin_arguments(add: Callable) -> None:
     add("--gin_binding", action="append", default=[], metavar="LINE", help=line)
 
 
-def _short_cut(setting: str) -> Callable[[str], str]:
+def short_cut(setting: str) -> Callable[[str], str]:
     """Returns a function that turns a flag's text into a gin line, which the run records."""
 
     def whole_number(text: str) -> str:
@@ -86,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for flag, setting in SHORT_CUTS.items():
         short = f"short for --gin_binding '{setting} = N'"
         binding = {"dest": "gin_binding", "action": "append", "default": [], "metavar": "N"}
-        add(flag, **binding, type=_short_cut(setting), help=short)
+        add(flag, **binding, type=short_cut(setting), help=short)
     add("--shard_dir", required=True, help="folder with the prepared splits train and validation")
     add("--run_dir", required=True, help="the run's folder, created if missing")
     add("--lexicon", metavar="FILE", help=LEXICON_HELP)
@@ -95,7 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--no_memory_probe", action="store_true", help=probe)
     logs = {"action": "append", "choices": tuple(LOGS), "default": []}
     add("--log_to", **logs, help="also log scalars there; repeatable")
-    add("--dry_run", action="store_true", help="estimate memory and time, write nothing")
+    add("--dry_run", action="store_true", help="check everything, memory too, and write nothing")
     add(
         "--cluster",
         metavar="tf_config|slurm|HOST:PORT,...",

@@ -201,8 +201,17 @@ def _training_facts(split: ShardedSplit) -> dict[str, Any]:
     recordings = np.unique(split.utterances.column("content"))
     return {
         "training_recordings": len(recordings),
-        "training_audio": hashlib.sha256(recordings.tobytes()).hexdigest()[:16],
+        "training_audio": _audio_hash(recordings),
     }
+
+
+def training_audio(split: ShardedSplit) -> str:
+    """Returns the hash of a split's recordings that a run's comparability states."""
+    return _audio_hash(np.unique(split.utterances.column("content")))
+
+
+def _audio_hash(recordings: np.ndarray) -> str:
+    return hashlib.sha256(recordings.tobytes()).hexdigest()[:16]
 
 
 def train(
