@@ -384,7 +384,7 @@ def test_a_ledger_that_is_taken_away_is_missed(tmp_path, replaced):
         if replaced:
             (tmp_path / EVENTS_FILE).touch()
         ledger.event("seed", 2)
-        with pytest.raises(RunError, match=rf"{EVENTS_FILE} .*removed or replaced"):
+        with pytest.raises(RunError, match=rf"{EVENTS_FILE} .*removed, replaced or cut"):
             ledger.sync()
 
 
