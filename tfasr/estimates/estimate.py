@@ -411,5 +411,5 @@ def _busy(host: HostUse | None) -> list[str]:
     cause, share = host.causes()[0]
     return [
         f"busy: steps got {host.share:.0%} of the processors they wanted ({cause}: {share:.0%}), "
-        "so the interval also covers a quiet machine"
+        "so a quiet machine may be faster than the interval; estimate again on one"
     ]
