@@ -250,7 +250,7 @@ def hidden_attempt(forged):
     plan = forged.forger.list[0]["value"]["sha256"]
     run = {"experiment": CHALLENGER, "seed": FIRST}
     mark = {"chain": "0123456789abcdef", "bytes": 5000}
-    for key, more in (("start", {"plan": plan, "ledger": None}), ("end", {"ledger": mark})):
+    for key, more in (("start", {"plan": plan, "ledger": None}), ("end", {"ledger": mark, "exit_code": 1})):
         again = {**forged.forger.list[1], "key": key, "value": {**run, **more}}
         forged.forger.list.insert(1, again)
     forged.forger.list[1:3] = forged.forger.list[2:0:-1]
@@ -485,7 +485,7 @@ FORGERIES = {
     undeclared: ("plan", "did not start: they may be older"),
     before_the_plan: (f"{CHALLENGER} seed {FIRST}, as declared", "before the plan"),
     hidden_attempt: ("plan", f"{CHALLENGER} seed {FIRST} was begun twice"),
-    start_taken_out_of_the_list: ("plan", "removed from the list"),
+    start_taken_out_of_the_list: ("plan", "without a start|removed from the list"),
     extra_run: ("plan", "seed_99 is extra"),
     crippled_baseline: ("against", "other statements than its own"),
     throttled_baseline: ("rules", f"{REIGNING} had its own environment"),
@@ -513,7 +513,7 @@ FORGERIES = {
     threads_unknown: ("machine", "under which conditions"),
     hashes_of_no_files: (f"{CHALLENGER} seed {FIRST}, settings", "no hash of"),
     folder_outside: ("plan", "a folder outside"),
-    plan_that_is_none: ("plan", "missing or of a wrong kind"),
+    plan_that_is_none: ("plan", "other experiments than its study lists"),
     imports_in_a_run: (f"{CHALLENGER} seed {FIRST}, as declared", "only bindings.*antigravity"),
     includes_in_a_run: (f"{CHALLENGER} seed {FIRST}, as declared", "only bindings.*passwd"),
     link_in_a_run: ("files", "is a link"),

@@ -512,6 +512,8 @@ class Ledger:
         if self._beat is not None and not self.inherited:
             self._beat.join()
         # If the last line could not be written, `event` has already reported it.
+        if self._file.closed:
+            return
         files.forget_lock(self._file.fileno())
         with contextlib.suppress(OSError):
             self._file.close()
