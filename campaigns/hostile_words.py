@@ -160,7 +160,7 @@ EMPTY = rows(
     ("report --hardware", "report {run} --hardware ''", REFUSED, "--hardware"),
     ("report --target", "report {run} --target ''", REFUSED, "--target"),
     ("history --out", "report --history {w} --force --target cer=0.9 --out ''", REFUSED, "--out"),
-    ("history folder", "report --history ''", REFUSED, "folder"),
+    ("history folder", "report --history ''", REFUSED, "RUN_DIR"),
     ("watch RUN_DIR", "watch --once ''", REFUSED, "run_dir"),
     ("transcribe --out", "transcribe {wav} --run_dir {export} --out ''", REFUSED, "--out"),
     ("transcribe FILE", "transcribe '' --run_dir {export}", REFUSED, "FILE"),

@@ -250,7 +250,10 @@ def hidden_attempt(forged):
     plan = forged.forger.list[0]["value"]["sha256"]
     run = {"experiment": CHALLENGER, "seed": FIRST}
     mark = {"chain": "0123456789abcdef", "bytes": 5000}
-    for key, more in (("start", {"plan": plan, "ledger": None}), ("end", {"ledger": mark, "exit_code": 1})):
+    for key, more in (
+        ("start", {"plan": plan, "ledger": None}),
+        ("end", {"ledger": mark, "exit_code": 1}),
+    ):
         again = {**forged.forger.list[1], "key": key, "value": {**run, **more}}
         forged.forger.list.insert(1, again)
     forged.forger.list[1:3] = forged.forger.list[2:0:-1]
