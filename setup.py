@@ -58,6 +58,7 @@ setup(
         "tfasr.reports": ["page.css", "page.js"],
         "tfasr.corpora": ["languages.json"],
         "tfasr.serving": ["page.html"],
+        "tfasr.estimates.catalogue": ["*.json"],
         "tfasr.tta.published": ["*.json"],
     },
     # Vector types are GCC's and Clang's; elsewhere the layers use loops in TensorFlow.

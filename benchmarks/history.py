@@ -1,11 +1,11 @@
-"""Simulates how often ``tfasr history`` raises false alarms, and how soon it finds a slower step.
+"""Simulates false alarms of ``tfasr report --history``, and how soon it finds a slower step.
 
     python benchmarks/history.py [--seed 1] [--draws 40] [--measured FILE.json ...]
         [--out FILE.json]
 
 A history has one run for each of 50 commits. A run takes about 12 epochs to the target (varying by
 10 % over seeds), each with 60 s of steps and 12 s of other work, after 30 s of start-up; the four
-series of `tfasr history` are monitored. The noise is either the run's (all its epochs vary
+series of `tfasr report --history` are monitored. The noise is either the run's (all its epochs vary
 together: a busy or different machine) or each epoch's own. A false alarm is a reported change, or
 the exit code 3, in a history without any change. A step that is 5, 10 or 20 % slower from run 20 on
 is found if a slowdown is reported that starts within two runs of it; the second table has columns

@@ -22,6 +22,7 @@ from tfasr.telemetry.compiled import require_extensions
 
 def train(shard_dir: Path, run_dir: Path, overlap: bool, arguments) -> dict[str, float]:
     bindings = [
+        "FeatureConfig.spectrum = 'magnitude'",  # what the demo's shards hold
         f"TrainingConfig.epochs = {arguments.epochs}",
         "TrainingConfig.stop_at_targets = False",
         f"TrainingConfig.overlap_evaluation = {overlap}",

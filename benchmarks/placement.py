@@ -1,6 +1,6 @@
 """The cost of an evaluation by its placement and decoder: runs in alternation.
 
-    python benchmarks/placement.py --shard_dir demo/shards --out DIR [--gin_file demo.gin]
+    python benchmarks/placement.py --shard_dir demo/shards --out DIR [--gin_file paper_demo.gin]
         [--epochs 8] [--target cer=0.1] [--placements shared swapped beside beside@cpu:1]
         [--decoders greedy greedy+word_beam:256] [--batches 8] [--rounds 1] [--format json]
 
@@ -93,7 +93,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--shard_dir", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--gin_file", default="demo.gin")
+    parser.add_argument("--gin_file", default="paper_demo.gin")
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--target", type=parse_target)

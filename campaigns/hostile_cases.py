@@ -223,7 +223,7 @@ SHELLS = rows(
     ("watch | head -1", "tfasr watch {run} {recorded} {run} --every_s 1 | head -1", (0, 141)),
     ("watch into a closed pipe", "tfasr watch --once {run} {recorded} | true", (0, 1, 141)),
     ("report into a closed pipe", "tfasr report {run} {recorded} --force | true", (0, 1, 141)),
-    ("history into a closed pipe", "tfasr history {w} --force --target cer=0.9 | true",
+    ("history into a closed pipe", "tfasr report {w} --history --force --target cer=0.9 | true",
      (0, 1, 3, 141)),
     ("doctor into a closed pipe", "tfasr doctor | true", (0, 1, 141)),
     ("--help into a closed pipe", "tfasr --help | true", (0, 1, 141)),

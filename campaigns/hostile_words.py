@@ -159,8 +159,8 @@ EMPTY = rows(
     ("report RUN_DIR", "report ''", REFUSED, "run_dir"),
     ("report --hardware", "report {run} --hardware ''", REFUSED, "--hardware"),
     ("report --target", "report {run} --target ''", REFUSED, "--target"),
-    ("history --out", "history {w} --force --target cer=0.9 --out ''", REFUSED, "--out"),
-    ("history folder", "history ''", REFUSED, "folder"),
+    ("history --out", "report --history {w} --force --target cer=0.9 --out ''", REFUSED, "--out"),
+    ("history folder", "report --history ''", REFUSED, "RUN_DIR"),
     ("watch RUN_DIR", "watch --once ''", REFUSED, "run_dir"),
     ("transcribe --out", "transcribe {wav} --run_dir {export} --out ''", REFUSED, "--out"),
     ("transcribe FILE", "transcribe '' --run_dir {export}", REFUSED, "FILE"),
@@ -371,7 +371,7 @@ PLACES = [
         ("evaluate --out below a file", f"{_EVALUATE} --out {{p}}/mine/text.txt/x", REFUSED,
          "text.txt"),
         ("report --out is a file", "report {run} --out {p}/mine/text.txt", REFUSED, "text.txt"),
-        ("history --out is a file", "history {w} --force --target cer=0.9 --out "
+        ("history --out is a file", "report --history {w} --force --target cer=0.9 --out "
          "{p}/mine/text.txt", REFUSED, "text.txt"),
         ("export --out is a file", "export --to onnx --run_dir {run} --out {p}/mine/text.txt",
          REFUSED, "text.txt"),
@@ -510,7 +510,7 @@ PLACES = [
          lambda place, world: (place / "link").symlink_to("no/where")),
     Case("a place: evaluate --out overwrites texts of the user's", f"{_EVALUATE} --out {{p}}/o",
          facts=("scores.md",), make=_file("o/scores.md", "# my notes\n")),
-    Case("a place: history --out overwrites pictures of the user's", "history {w} "
+    Case("a place: history --out overwrites pictures of the user's", "report --history {w} "
          "--force --target cer=0.9 --out {p}/o", facts=("history.png",),
          make=_file("o/history.png", "mine\n")),
     Case("a place: bench --out overwrites a table of the user's", "bench step --gin_file "

@@ -45,8 +45,8 @@ SABOTAGES = (
     Sabotage(
         "a step is recorded twice",
         "tfasr/training/hooks/record.py",
-        '        run.ledger.event("train_step", facts, **where)\n',
-        '        run.ledger.event("train_step", facts, **where)\n' * 2,
+        "        run.ledger.write(booked, **where)\n",
+        "        run.ledger.write(booked, **where)\n" * 2,
     ),
     Sabotage(
         "a folder is not synced after a file in it is renamed",

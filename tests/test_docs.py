@@ -1,9 +1,13 @@
 """The pages of docs/ lead to each other; `make docs` makes a site of them and checks the rest."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+
+from tfasr.kit.gin import presets_folder
+from tfasr.training.from_gin import load_config
 
 # Every citation of the paper names a section, table, figure or equation that it has.
 
@@ -125,3 +129,37 @@ def test_the_kubernetes_manifests_fit_their_schemas():
     documents[1]["spec"]["completion"] = documents[1]["spec"].pop("completions")
     with pytest.raises(validation.ValidationError, match="completion"):
         validation.validate(documents[1], validation.latest_version(), strict=True)
+
+
+# The shards that `tfasr demo` makes, for the demo's recipe of the paper.
+DEMO_SHARDS = {"demo/shards": ["paper_demo.gin"]}
+
+
+def presets_named(words: list[str]) -> list[str]:
+    """Returns the presets among a command's gin files; files that a page makes name no features."""
+    files = [words[at + 1] for at, word in enumerate(words) if word == "--gin_file"]
+    return [file for file in files if (presets_folder() / file).is_file()]
+
+
+def commands_on_shards(page: Path, command: str) -> list[tuple[str, list[str]]]:
+    """Returns the folder of shards and the presets of each such command on a page."""
+    found = []
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    for block in re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        # A file of flags may name presets too, which the page's command doesn't show.
+        for line in re.findall(rf"^tfasr {command} .*--shard_dir.*", block, re.MULTILINE):
+            words = shlex.split(line, comments=True)
+            if "--flagfile" not in words:
+                found.append((words[words.index("--shard_dir") + 1], presets_named(words)))
+    return found
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.stem)
+def test_a_pages_shards_have_the_features_that_its_training_reads(page):
+    """README's commands once prepared magnitudes for a preset that reads powers."""
+    prepared = DEMO_SHARDS | dict(commands_on_shards(page, "prepare"))
+    for shard_dir, presets in commands_on_shards(page, "train"):
+        if shard_dir in prepared:
+            written = load_config(prepared[shard_dir]).experiment.features
+            read = load_config(presets).experiment.features
+            assert written == read, (shard_dir, presets)

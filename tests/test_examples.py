@@ -1,6 +1,7 @@
 """The worked examples, each through the real command line, on a corpus of a dozen tones."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+
+from tests.studies.forging import events_of, written
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -92,7 +95,7 @@ def trained(prepared) -> Path:
 
 def test_the_examples_are_short():
     files = sorted(EXAMPLES.glob("*.py"))
-    names = ("corpus", "figure", "model", "optimizer", "policy", "workload")
+    names = ("corpus", "figure", "loss", "metric", "model", "optimizer", "policy", "workload")
     assert [path.stem for path in files] == [f"own_{name}" for name in names]
     for path in files:
         assert len(path.read_text().splitlines()) < 60
@@ -146,3 +149,128 @@ def test_own_workload_runs_in_a_process_of_its_own(tmp_path):
     assert found["workload"] == "sorting"
     assert found["results"]["count"] == 1000
     assert found["results"]["median_s"] > 0
+
+
+TONES = ROOT / "tests" / "data_tones"
+TER = ("--import", "own_metric.py")
+
+
+@pytest.fixture(scope="module")
+def scored_by_tokens(tmp_path_factory) -> Path:
+    """A folder with a run that evaluates a token error rate and minimises a smoothed loss."""
+    folder = tmp_path_factory.mktemp("tokens")
+    for name in ("own_metric", "own_loss"):  # files of a user, who has no examples/
+        (folder / f"{name}.py").write_text((EXAMPLES / f"{name}.py").read_text())
+    train = ("train", *TER, "--import", "own_loss.py", "--gin_file", TONES / "tones.gin")
+    done = tfasr(
+        *(*train, "--shard_dir", TONES / "shards", "--run_dir", "run", "--epochs", "2"),
+        *("--gin_binding", "TrainingConfig.targets = [('ter', 0.99), ('cer', 0.01)]"),
+        *("--gin_binding", "TrainingConfig.loss = 'smoothed_ctc'"),
+        folder=folder,
+    )
+    assert "target met: TER 99 %" in done.stderr
+    assert ", TER " in done.stderr  # next to CER and WER, after each epoch
+    return folder
+
+
+def evaluations(run: Path) -> list[dict]:
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    return [event["value"] for event in events if event["key"] == "tracked_stats"]
+
+
+def test_own_metric_is_reported_with_a_target_by_readers_without_the_file(scored_by_tokens):
+    report = ("report", "run", "--target", "ter=0.99", "--target", "ter=0.0001")
+    done = tfasr(*report, "--format", "json", folder=scored_by_tokens)
+    assert "ter" in done.stdout
+    text = tfasr(*report, "--out", "report", folder=scored_by_tokens).stdout
+    assert "TER 99 %" in text
+    assert "TER 99 %" in (scored_by_tokens / "report/report.html").read_text()
+    tfasr("evaluate", "--run_dir", "run", "--split", "validation", folder=scored_by_tokens)
+
+
+def test_evaluate_computes_the_metric_that_training_recorded(scored_by_tokens):
+    evaluate = ("evaluate", *TER, "--run_dir", "run", "--split", "validation")
+    found = json.loads(tfasr(*evaluate, "--format", "json", folder=scored_by_tokens).stdout)
+    assert found["ter"] in [stats["ter"] for stats in evaluations(scored_by_tokens / "run")]
+    assert "TER" in tfasr(*evaluate, folder=scored_by_tokens).stdout
+    both = tfasr(*evaluate, "--split", "train", folder=scored_by_tokens).stdout
+    assert both.count("TER %") == 2
+
+
+def test_verify_computes_the_metric_again_and_finds_a_forged_one(scored_by_tokens, tmp_path):
+    assert "FAILED" not in tfasr("verify", *TER, "run", folder=scored_by_tokens).stdout
+    # Without the file it can't be computed, so it must not pass as checked.
+    done = tfasr("verify", "run", folder=scored_by_tokens, code=1)
+    assert "metrics that can't be counted: ['ter']" in done.stdout
+    assert "--import" in done.stdout
+    forged = tmp_path / "run"
+    shutil.copytree(scored_by_tokens / "run", forged)
+    events = events_of(forged / "events.jsonl")
+    next(e for e in events if e["key"] == "tracked_stats")["value"]["ter"] = 0.5
+    (forged / "events.jsonl").write_bytes(written(events))
+    done = tfasr("verify", *TER, forged, folder=scored_by_tokens, code=1)
+    assert "other values of ter than the ledger" in done.stdout
+
+
+def test_a_finished_run_resumes_with_its_metric_in_the_history(scored_by_tokens):
+    imports = (*TER, "--import", "own_loss.py")
+    train = ("train", *imports, "--gin_file", TONES / "tones.gin", "--resume", "--epochs", "3")
+    longer = (*train, "--shard_dir", TONES / "shards", "--run_dir", "longer")
+    shutil.copytree(scored_by_tokens / "run", scored_by_tokens / "longer")
+    done = tfasr(
+        *(*longer, "--gin_binding", "TrainingConfig.loss = 'smoothed_ctc'"),
+        *("--gin_binding", "TrainingConfig.targets = [('ter', 0.99), ('cer', 0.01)]"),
+        folder=scored_by_tokens,
+    )
+    assert "epoch 3: validation loss" in done.stderr
+    stats = evaluations(scored_by_tokens / "longer")
+    assert len(stats) == 3
+    assert all(each["ter"] >= 0 for each in stats)
+
+
+def test_own_loss_is_minimised_and_evaluations_report_the_ctc_loss(scored_by_tokens):
+    saved = json.loads((scored_by_tokens / "run/experiment.json").read_text())
+    assert saved["training"]["loss"] == "smoothed_ctc"
+    shards = ("--shard_dir", TONES / "shards", "--epochs", "2")
+    plain = ("train", "--gin_file", TONES / "tones.gin", *shards, "--run_dir", "plain")
+    tfasr(*plain, folder=scored_by_tokens)
+    losses = []
+    for run in ("run", "plain"):
+        lines = (scored_by_tokens / run / "events.jsonl").read_text().splitlines()
+        events = [json.loads(line) for line in lines]
+        steps = [e["value"]["loss"] for e in events if e["key"] == "train_step"]
+        losses.append((steps[0], evaluations(scored_by_tokens / run)[-1]["loss"]))
+    (smoothed, _), (exact, _) = losses
+    assert smoothed != pytest.approx(exact, rel=1e-3)  # same seed, another loss
+
+
+@pytest.mark.parametrize(
+    ("source", "binding", "message"),
+    [
+        ("", "TrainingConfig.targets = [('ter', 0.1)]", "must be one of cer, cer_reference"),
+        ("", "TrainingConfig.loss = 'smoothed_ctc'", "There is no loss 'smoothed_ctc'"),
+        (
+            "from tfasr.tta.metrics import METRICS, Metric\n"
+            "METRICS.register('ter', Metric(compute=lambda a, b: float('nan')))\n",
+            "TrainingConfig.targets = [('ter', 3.0)]",
+            "The metric 'ter' (",
+        ),
+        (
+            "from tfasr.training.ctc import LOSSES\n"
+            "LOSSES.register('bad', lambda *arguments: arguments[0])\n",
+            "TrainingConfig.loss = 'bad'",
+            "must return a float32 tensor with a loss per utterance",
+        ),
+    ],
+)
+def test_what_is_wrong_with_an_own_metric_or_loss_is_one_sentence(
+    tmp_path, source, binding, message
+):
+    (tmp_path / "own.py").write_text(source)
+    command = [sys.executable, "-m", "tfasr.cli", "train", "--import", "own.py"]
+    command += ["--gin_file", TONES / "tones.gin", "--shard_dir", TONES / "shards"]
+    command += ["--run_dir", "run", "--epochs", "1", "--gin_binding", binding]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode in (1, 2)
+    assert message in done.stderr.replace("\n", " ")
+    assert "Traceback" not in done.stderr

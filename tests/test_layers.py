@@ -26,6 +26,7 @@ LAYERS = [
     ["recognising"],
     ["exporting", "serving"],
     ["adapters", "bench", "studies"],
+    ["estimates"],
     ["api"],
     ["__init__"],
     ["commands"],

@@ -283,7 +283,7 @@ def test_bindings_override_and_leave_no_trace():
         ("TrainingConfig.epochs = \n", r"mine\.gin:1"),
         ("Adam.learning_rate = 1.0\n", r"mine\.gin:1.*nothing uses it"),
         ("TrainingConfig.optimizer = 'adam'\n", r"mine\.gin:1.*optimizer"),
-        ("TrainingConfig.targets = [('per', 0.1)]\n", r"mine\.gin:1.*targets"),
+        ("TrainingConfig.targets = [('cer', 'low')]\n", r"mine\.gin:1.*targets"),
         ("include 'models/none.gin'\n", r"mine\.gin:1.*models/none\.gin"),
         ("include 'models/paper.gin'\ninclude 'other.gin'\n", r"other\.gin:1 binds"),
         ("include 'nested.gin'\n", r"nested\.gin:1"),

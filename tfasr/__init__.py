@@ -19,7 +19,7 @@ def _homes() -> dict[str, str]:
 
 
 _HOME = _homes()
-_NEED_TENSORFLOW = ("tfasr.data.", "tfasr.models.", "tfasr.training.")
+_NEED_TENSORFLOW = ("tfasr.data.", "tfasr.estimates.", "tfasr.models.", "tfasr.training.")
 __all__ = ["__version__", *(name for name in _HOME if name != "__version__")]
 
 

@@ -19,6 +19,8 @@ from tfasr.decoding.decoder import Hypothesis as Hypothesis
 from tfasr.decoding.word_beam_search import WordBeamSearch as WordBeamSearch
 from tfasr.errors import RunError as RunError
 from tfasr.errors import UsageError as UsageError
+from tfasr.estimates.estimate import Estimate as Estimate
+from tfasr.estimates.estimate import estimate as estimate
 from tfasr.kit.registry import load_plugin as load_plugin
 from tfasr.ledger.events import Ledger as Ledger
 from tfasr.ledger.events import read_events as read_events

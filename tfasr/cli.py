@@ -1,7 +1,8 @@
 """The command line: ``tfasr COMMAND``. Results go to stdout, logs to stderr.
 
-Exit codes: 0: done; 1: the work failed; 2: wrong use; 3: ``tfasr history`` found a slowdown; 130
-and 143: SIGINT or SIGTERM ended training, which saved a checkpoint; 141: the output's pipe closed.
+Exit codes: 0: done; 1: the work failed; 2: wrong use; 3: ``tfasr report --history`` found a
+slowdown; 130 and 143: SIGINT or SIGTERM ended training, which saved a checkpoint; 141: the output's
+pipe closed.
 """
 
 import argparse
@@ -28,6 +29,7 @@ from tfasr.errors import RunError, UsageError
 
 COMMANDS = {
     "prepare": "pack a corpus's audio and transcripts into shards of features",
+    "estimate": "say how long training will take until its target, and at what price",
     "train": "train a model and record the run",
     "launch": "train in several processes on this machine, see docs/cluster.md",
     "evaluate": "score a trained model on a prepared split",
@@ -36,7 +38,6 @@ COMMANDS = {
     "serve": "open a web page to drop recordings on or to speak into",
     "export": "convert a trained recogniser for other programs: ONNX, LiteRT, Keras",
     "watch": "show where runs stand, and when they will meet their targets",
-    "history": "show times to accuracy over commits: what became slower, and why",
     "report": "show times to accuracy of runs: table, figures, HTML",
     "bench": "measure decoders, training steps, synthetic workloads",
     "presets": "list the gin files that come with tfasr, quick recipes first",
@@ -50,6 +51,7 @@ COMMANDS = {
 }
 _EXAMPLES = {
     "prepare": "prepare --gin_file an4.gin --corpus tsv --corpus_dir an4 --shard_dir shards",
+    "estimate": "estimate --gin_file fast/an4 --shard_dir shards --target cer=0.15",
     "train": "train --gin_file fast/an4 --shard_dir shards --run_dir runs/a --epochs 5",
     "launch": "launch -n 2 -- train --gin_file an4.gin --shard_dir shards --run_dir runs/two",
     "evaluate": "evaluate --run_dir runs/a --split test",
@@ -58,7 +60,6 @@ _EXAMPLES = {
     "serve": "serve --run_dir runs/a",
     "export": "export --to onnx --run_dir runs/a --out exported",
     "watch": "watch runs",
-    "history": "history runs --target cer=0.10",
     "report": "report runs --out report",
     "bench": "bench --gin_file bench/ds2_small.gin",
     "bench decoder": "bench decoder --run_dir runs/a --split validation --beam_widths 8,64",
@@ -76,7 +77,7 @@ _EXAMPLES = {
 _FILES = {
     **dict.fromkeys(("record", "verify", "demo"), "study"),
     **dict.fromkeys(("presets", "completion"), "settings"),
-    **dict.fromkeys(("watch", "history"), "report"),
+    "watch": "report",
     **dict.fromkeys(("prepare", "launch"), "train"),
 }
 _TENSORFLOW_REMEDIES = {
@@ -85,7 +86,7 @@ _TENSORFLOW_REMEDIES = {
     "PipelineConfig.global_batch_size, or free some space; checkpoints are kept.",
 }
 PIPE_CLOSED = 141  # the exit code of a process that SIGPIPE ends
-NEED_TENSORFLOW = ("prepare", "train", "evaluate", "ngram", "export")
+NEED_TENSORFLOW = ("prepare", "estimate", "train", "evaluate", "ngram", "export")
 
 
 class Terminal:
@@ -116,6 +117,10 @@ def _guard_terminal() -> None:
 
 
 class _HelpFormatter(argparse.HelpFormatter):
+    def __init__(self, prog: str, **options: Any):
+        # Wide enough for most flags with their value, so that they take one line.
+        super().__init__(prog, **{"max_help_position": 30, **options})
+
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         # An example command stays on one line, so that it can be copied whole.
         return text if text.startswith("example:") else super()._fill_text(text, width, indent)
@@ -247,12 +252,12 @@ def _subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
 def _add_verbosity(parser: argparse.ArgumentParser) -> None:
     flag = {"action": "store_true", "default": argparse.SUPPRESS}
     parser.add_argument("-q", "--quiet", **flag, help="log only warnings and errors")
-    verbose = "log more: also TensorFlow's messages, and where in the code an error arose"
+    verbose = "log TensorFlow's messages and tracebacks too"
     parser.add_argument("-v", "--verbose", **flag, help=verbose)
 
 
 def _add_flag_file(parser: argparse.ArgumentParser) -> None:
-    text = "flags from a text file, one per line, such as --gin_file=an4.gin; repeatable"
+    text = "flags from a text file, one a line; repeatable"
     parser.add_argument("--flagfile", default=argparse.SUPPRESS, metavar="FILE", help=text)
 
 
@@ -262,8 +267,7 @@ def _add_import(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=argparse.SUPPRESS,
         metavar="MODULE|FILE.py",
-        help="your module that registers models, corpora, figures and so on, see "
-        "docs/extending.md; its code is run; repeatable",
+        help="your plug-in, see docs/extending.md; repeatable",
     )
 
 
@@ -362,7 +366,9 @@ def _check_early(arguments: argparse.Namespace) -> None:
         rule = '--checkpoint must be "best", "last" or a file.'
         raise UsageError(f"{rule} {errors.received_path(checkpoint, ('best', 'last'))}")
     if values.get("shard_dir") is not None and command != "prepare":
-        splits = ("train", "validation") if command == "train" else _listed(values.get("split"))
+        splits = ("train", "validation")
+        if command not in ("train", "estimate"):
+            splits = _listed(values.get("split"))
         from tfasr.data.manifest import require_prepared
 
         for split in splits:

@@ -27,6 +27,7 @@ from tfasr.cluster.transport import (
     shared_secret,
 )
 from tfasr.errors import RunError, UsageError
+from tfasr.ledger import schema
 from tfasr.training.workers.hub import SUMMED, Delivery, Hub
 
 SECRET_BYTES = b"a secret of these workers"
@@ -86,7 +87,7 @@ class Worker(threading.Thread):
 def hub_of(cluster: Cluster, secret: bytes = SECRET_BYTES, **attributes):
     hub = Hub(cluster, secret)
     notes: list[tuple[str, dict]] = []
-    hub.note = lambda key, value: notes.append((key, value))
+    hub.note = lambda event: notes.append((schema.KEYS[type(event)], schema.to_json(event)))
     hub.weights, hub.timeout_s = [np.zeros(3, np.float32)], FEW
     for name, value in attributes.items():
         setattr(hub, name, value)
@@ -111,7 +112,7 @@ def of_chief(block, change: float = 1.0) -> Delivery:
 
 def round_of(hub: Hub, first: int, last: int) -> tuple[int | None, list[Delivery]]:
     """Has the chief train a segment to its end; returns who was waited for, and what came."""
-    hub.open(1, first, last, lambda: [np.arange(2.0)])
+    hub.open(1, first, last, hub.weights, lambda: [np.arange(2.0)])
     while True:
         block, _ = hub.take()
         hub.deliver(block, of_chief(block))
@@ -143,7 +144,7 @@ def test_a_dead_worker_is_left_out_at_once_and_another_takes_its_rank():
     with hub_of(cluster) as (hub, notes):
         first = Worker(cluster, 1, held=True)
         hub.await_all(fits, 0, FEW)
-        hub.open(1, 0, 1, lambda: [])
+        hub.open(1, 0, 1, hub.weights, lambda: [])
         assert first.got_block.wait(FEW)
         block, _ = hub.take()
         hub.deliver(block, of_chief(block))
@@ -221,7 +222,7 @@ def test_nobody_is_further_ahead_than_stated_and_staleness_is_bounded(most_ahead
     with hub_of(cluster, asynchronous=True, most_ahead=most_ahead) as (hub, _):
         worker = Worker(cluster, 1)
         hub.await_all(fits, 0, FEW)
-        hub.open(1, 0, 10, lambda: [])
+        hub.open(1, 0, 10, hub.weights, lambda: [])
         block, _ = hub.take()
         deadline_s = time.monotonic() + FEW
         while len(worker.blocks) <= most_ahead and time.monotonic() < deadline_s:
@@ -244,7 +245,7 @@ def test_a_lost_worker_ends_an_asynchronous_segment_after_the_blocks_that_have_b
     with hub_of(cluster, asynchronous=True) as (hub, notes):
         worker = Worker(cluster, 1, held=True)
         hub.await_all(fits, 0, FEW)
-        hub.open(1, 0, 100, lambda: [])
+        hub.open(1, 0, 100, hub.weights, lambda: [])
         assert worker.got_block.wait(FEW)
         block, _ = hub.take()
         worker.link.close()
@@ -265,7 +266,7 @@ def test_a_newcomer_gets_the_optimizers_state_once():
         link.send({"kind": "join", "offer": {}})
         hub.await_all(fits, 0, FEW)
         link.receive()
-        hub.open(1, 0, 1, lambda: [np.arange(4.0)])
+        hub.open(1, 0, 1, hub.weights, lambda: [np.arange(4.0)])
         message, arrays = link.receive()
         assert message["weights"] == 1
         np.testing.assert_array_equal(arrays[1], np.arange(4.0))

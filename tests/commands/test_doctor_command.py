@@ -205,7 +205,7 @@ def test_it_says_whether_a_presets_buffer_fits(monkeypatch, capsys):
 
     monkeypatch.setattr(doctor_command, "call", call)
     arguments = argparse.Namespace(
-        tensorflow=False, out=None, system_name="", submitter="", format="table",
+        tensorflow=False, out=None, measure=False, system_name="", submitter="", format="table",
         gin_file=["paper_sys10.gin"], gin_binding=[], beside=None,
     )  # fmt: skip
     monkeypatch.setattr(doctor_command, "available_bytes", lambda: 64 * 2**30)

@@ -18,13 +18,13 @@ from tfasr.reports.history import load_history
 from tfasr.reports.watching import Watch, duration, line, screen
 from tfasr.telemetry.machine import revision
 
-# ``tfasr history``: what became slower, from which commit on, and why.
+# ``tfasr report --history``: what became slower, from which commit on, and why.
 
 DAY_S = 86400
 
 
 def history(*argv):
-    return cli.run(cli.parse(["tfasr", "history", *map(str, argv)]))
+    return cli.run(cli.parse(["tfasr", "report", "--history", *map(str, argv)]))
 
 
 def write(

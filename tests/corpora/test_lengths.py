@@ -238,6 +238,31 @@ def test_an_mp3_with_a_right_header_is_as_long_as_it_states(tmp_path, mp3):
         assert remark_of(path) == ""
 
 
+@pytest.mark.parametrize("share", [0.2, 0.9, 1.5])
+def test_an_mp3_whose_header_states_other_frames_but_the_right_bytes_is_counted(
+    tmp_path, mp3, share
+):
+    content, _, seconds = mp3
+    place = max(content.find(b"Xing"), content.find(b"Info")) + 8
+    stated = round(int.from_bytes(content[place : place + 4], "big") * share)
+    changed = content[:place] + stated.to_bytes(4, "big") + content[place + 4 :]
+    path = put(tmp_path, "changed.mp3", changed)
+    if share > 1:
+        with pytest.raises(ValueError, match=r"truncated: \d+ of \d+ samples"):
+            read_audio(path)
+        return
+    assert measured(path) == pytest.approx([seconds] * 2, abs=DELAY_S)
+    assert "its header states" in remark_of(path)
+
+
+@pytest.mark.parametrize("content", [bytes(5000), b"\xff\xfb\x90\0" + b"\1" * 900, b"not found"])
+def test_a_file_of_no_known_format_is_named_as_such(tmp_path, content):
+    for name in ("a.mp3", "a.wav", "a.ogg"):
+        with pytest.raises(ValueError, match=rf"{name}: .*") as raised:
+            read_audio(put(tmp_path, name, content))
+        assert "pipe" not in str(raised.value)
+
+
 def test_a_cut_or_damaged_mp3_is_an_error_with_both_numbers(tmp_path, mp3):
     content, bare, _ = mp3
     path = put(tmp_path, "cut.mp3", content[: len(content) // 2])

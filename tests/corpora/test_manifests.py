@@ -215,6 +215,10 @@ def test_json_paths_are_absolute_or_relative_to_either_folder(tmp_path, write_au
         ({"audio_filepath": "a.wav", "text": "a", "channel": "left"}, "channel must be a number"),
         ({"audio_filepath": "a.wav", "text": "a", "speed": 1.1}, "speed would change the audio"),
         ({"audio_filepath": "a.wav", "text": "a", "rir_filepath": "x"}, "rir_filepath would"),
+        ({"audio_filepath": "a.wav", "text": "a", "start": 1}, "start would change the audio"),
+        ({"audio_filepath": "a.wav", "text": "a", "audio_offset": 0.5}, "audio_offset would"),
+        ({"audio_filepath": "a.wav", "text": "a", "augment": True}, "augment would change"),
+        ({"audio_filepath": "a.wav", "text": "a", "pitch_shift": 1}, "pitch_shift would change"),
         ({"audio_filepath": "a.wav", "text": "\ud800"}, "not JSON"),
         ({"audio_filepath": "a\0.wav", "text": "a"}, "must name a file"),
     ],
@@ -226,6 +230,29 @@ def test_a_bad_json_line_is_listed(tmp_path, write_lines, line, complaint):
     assert [u.id for u in split.utterances] == ["good"]
     assert [(r.id, r.reason) for r in split.rejections] == [("list.json:2", "malformed line")]
     assert complaint in split.rejections[0].detail
+
+
+@pytest.mark.parametrize(
+    ("column", "changing", "harmless"),
+    [
+        ("speed", "0.9", "1.0"),
+        ("tempo_factor", "1.1", "1"),
+        ("start_time", "1", "0.0"),
+        ("Audio-Offset", "2.5", ""),
+        ("rir", "room.wav", ""),
+    ],
+)
+def test_a_column_that_changes_the_audio_costs_its_line(
+    tmp_path, write_lines, column, changing, harmless
+):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.wav").write_bytes(WAV)
+    lines = [f"path\t{column}\ttext\tweekend", f"a.wav\t{changing}\ta\t1"]
+    manifest = write_lines(tmp_path / "list.tsv", *lines, f"b.wav\t{harmless}\tb\t1")
+    split = read_tsv(manifest, tmp_path)
+    assert [u.id for u in split.utterances] == ["b"]
+    (rejection,) = split.rejections
+    assert f"its field {column} would change the audio" in rejection.detail
 
 
 @given(

@@ -1,5 +1,6 @@
 """Lists, names and recordings as people have them: each bad one costs only itself."""
 
+import gzip
 import io
 import json
 import logging
@@ -199,6 +200,9 @@ STREAMS = {
     "SPHERE": sound(format="NIST", subtype="PCM_16"),
     "mov": b"\0\0\0\x20ftypM4A " + bytes(100),
     "matroska": b"\x1aE\xdf\xa3" + bytes(100),
+    "AAC": 3 * (b"\xff\xf1\x50\x80\x19\x1f\xfc" + bytes(193)),  # frames of 200 bytes
+    "gzip": gzip.compress(NOISE.tobytes()),
+    "ZIP": b"PK\3\4" + bytes(100),
 }
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tfasr import Alphabet
 from tfasr.decoding.choice import DecoderConfig, make_decoder, with_hot_words
-from tfasr.decoding.hot_words import hot_words_of
+from tfasr.decoding.hot_words import MOST_PER_CLASS, hot_words_of, most_added
 from tfasr.decoding.word_beam_search import WordBeamSearch
 from tfasr.errors import UsageError
 
@@ -34,7 +34,8 @@ def texts_with_scores(probabilities, hot_words, allowed=None):
         words = "".join(ALPHABET.characters[label] for label in labels).split()
         if allowed is not None and not set(words) <= set(allowed):
             continue
-        score = math.log(probability) + sum(hot_words.get(word, 0.0) for word in words)
+        added = (min(hot_words[w], 3.0 * (len(w) + 1)) for w in words if w in hot_words)
+        score = math.log(probability) + sum(added)
         text = " ".join(words)
         scores[text] = max(score, scores.get(text, -math.inf))
     return scores
@@ -46,7 +47,7 @@ FRAMES = st.lists(
     max_size=5,
 )
 WEIGHTS = st.dictionaries(
-    st.sampled_from(["a", "b", "ab", "ba", "aa", "abb"]), st.floats(-6, 6), min_size=1, max_size=4
+    st.sampled_from(["a", "b", "ab", "ba", "aa", "abb"]), st.floats(-6, 100), min_size=1, max_size=4
 )
 
 
@@ -82,6 +83,49 @@ def test_a_dictionarys_words_are_found_with_the_weights_added(frames, hot_words,
     if found.text in expected and not recombine:
         assert found.score >= max(expected.values()) - 1e-4
     assert set(found.text.split()) <= {*lexicon, *hot_words} or found.text not in expected
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    said=st.text("a", max_size=4),
+    pauses=st.lists(st.integers(0, 6), min_size=5, max_size=5),
+    hot_words=st.dictionaries(
+        st.sampled_from(["b", "bb", "bbb", "bbbb"]), st.floats(5, 100), min_size=1
+    ),
+    is_open=st.booleans(),
+)
+def test_no_weight_writes_a_word_into_a_pause(said, pauses, hot_words, is_open):
+    unlikely = 1e-6
+    rows = []
+    for number, pause in enumerate(pauses):
+        rows += [3] * (pause + 1)
+        if number < len(said):
+            rows.append(0)
+    frames = np.full((1, len(rows), 4), unlikely, np.float32)
+    frames[0, np.arange(len(rows)), rows] = 1 - 3 * unlikely
+    lexicon = None if is_open else [*filter(None, [said]), "a"]
+    search = WordBeamSearch(ALPHABET, lexicon, WIDE, hot_words=hot_words, num_threads=1)
+    (found,) = search.decode(np.log(frames), np.array([len(rows)]))
+    assert found.text == said
+
+
+@pytest.mark.parametrize(
+    ("alphabet", "word", "classes"),
+    [
+        (ALPHABET, "ab", 3),  # and a space
+        (Alphabet(), "cool", 5),  # the separator between equal letters is optional
+        (Alphabet("上北京海", separator=None), "北", 1),
+        (Alphabet("上北京海 ab", separator=None), "北", 1),
+        (Alphabet("上北京海 ab", separator=None), "ab", 3),
+    ],
+)
+def test_what_a_word_adds_is_bounded_by_its_classes(alphabet, word, classes, caplog):
+    assert most_added(word, alphabet) == MOST_PER_CLASS * classes
+    hot_words_of({word: MOST_PER_CLASS * classes}, alphabet)
+    assert not caplog.text
+    hot_words_of({word: 60.0}, alphabet)
+    assert "the weights of 1 are lowered" in caplog.text
+    assert f"{word} 60 to {3 * classes}" in caplog.text
 
 
 def confident(text, chance=0.9):

@@ -28,9 +28,9 @@ CONFIGS = {
         conv_filters=5, num_lstm_layers=1, lstm_units=4, batch_normalisation=False
     ),
     "no recurrence": AcousticModelConfig(conv_filters=5, num_lstm_layers=0, lstm_units=4),
-    "gru": GruModelConfig(conv_filters=5, num_gru_layers=2, gru_units=4, conv_stride=5),
+    "gru": GruModelConfig(conv_filters=5, num_gru_layers=2, gru_units=4),
     "gru both ways": GruModelConfig(
-        conv_filters=5, num_gru_layers=1, gru_units=4, conv_stride=5, bidirectional=True
+        conv_filters=5, num_gru_layers=1, gru_units=4, bidirectional=True
     ),
     "separable convolutions": SeparableConvConfig(
         filters=(4, 6), kernels=(3, 4), repeats=2, first_kernel=5,

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tfasr.alphabet import Alphabet, join_words
 from tfasr.decoding.decoder import GreedyDecoder
+from tfasr.decoding.word_beam_search import WordBeamSearch
 from tfasr.recognising.segments import PauseCutter, align, aligned_words, path_spans
 
 RATE_HZ = 1000
@@ -118,6 +119,23 @@ def test_words_of_units_and_of_scripts_without_spaces_have_times(alphabet, label
     words = aligned_words(text, scores, alphabet, 0.0, 1.0)
     assert [(w.text, w.start_s, w.end_s) for w in words] == expected
     assert join_words(w.text for w in words) == text
+
+
+@pytest.mark.parametrize("count", [40, 64, 200])  # letters; each has a state, and a blank before
+def test_long_texts_that_are_not_the_best_path_have_times_too(count):
+    spoken = "ab" * count
+    scores = log_probs_of("".join(letter + "." for letter in spoken), PLAIN)
+    written = "b" + spoken[1:]
+    (word,) = aligned_words(written, scores, PLAIN, first_s=0.0, step_s=1.0)
+    assert (word.text, word.start_s, word.end_s) == (written, 0.0, 4.0 * count - 1)
+
+
+def test_a_word_that_a_dictionary_completed_needs_no_frames_for_its_end():
+    scores = log_probs_of("ab", PLAIN)
+    search = WordBeamSearch(PLAIN, ["abba"], num_threads=1)
+    (hypothesis,) = search.decode(scores[None], np.array([2]))
+    (word,) = aligned_words(hypothesis.text, scores, PLAIN, first_s=1.0, step_s=0.5)
+    assert (word.text, word.start_s, word.end_s) == ("abba", 1.0, 2.0)
 
 
 def test_no_text_and_no_frames_have_no_words():

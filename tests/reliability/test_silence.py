@@ -38,7 +38,7 @@ COMMANDS = [
     ["transcribe", "a.wav", "--run_dir", str(RUN), "--stream"],
     ["watch", "run", "--once"],
     ["report", "run", "--out", "report"],
-    ["history", "run"],
+    ["report", "--history", "run"],
     ["bench", "decoder", "--log_probs", "scores.npz", "--beam_widths", "2"],
     ["doctor"],
     ["study", "--gin_file", "study/demo.gin", "--dry_run"],

@@ -8,8 +8,10 @@ import pytest
 
 from tests.tta.ledger_builder import LedgerBuilder
 from tfasr.commands.report import report
+from tfasr.errors import UsageError
 from tfasr.kit.files import worker_events_file
 from tfasr.ledger.events import Ledger, read_events
+from tfasr.ledger.schema import Cluster, Link
 from tfasr.reports.charges import (
     WorkerTimes,
     charges_of,
@@ -100,9 +102,7 @@ def test_the_exchange_stands_against_the_link_that_was_measured(tmp_path):
     assert "run 2 8 20.00 2.0 400 1200 2.00" in text
 
 
-@pytest.mark.parametrize(
-    "cluster", [None, 3, {}, {"workers": "2", "gradient_bytes": 8}, {"workers": 2}]
-)
+@pytest.mark.parametrize("cluster", [None, {"workers": 2}])
 def test_an_exchange_of_unknown_size_has_no_table(tmp_path, cluster):
     LedgerBuilder().event("cluster", cluster).write(tmp_path / "run")
     for rank in (0, 1):
@@ -110,9 +110,16 @@ def test_an_exchange_of_unknown_size_has_no_table(tmp_path, cluster):
     assert "exchange of gradients" not in report([tmp_path / "run"])
 
 
+@pytest.mark.parametrize("cluster", [3, {}, {"workers": "2", "gradient_bytes": 8}])
+def test_a_cluster_of_another_type_is_refused_by_line(tmp_path, cluster):
+    LedgerBuilder().event("cluster", cluster).write(tmp_path / "run")
+    with pytest.raises(UsageError, match="In line 1 .* the value of cluster must be an object"):
+        report([tmp_path / "run"])
+
+
 def test_what_was_not_measured_is_not_told(tmp_path):
     parts = [WorkerTimes(0, 2, 4, 0.0, 8.0, 0.0, 0.0, 0.5, 2.0)]
-    found = exchange_of(parts, {"workers": 2, "gradient_bytes": 1000, "link": {"small_s": -1}})
+    found = exchange_of(parts, Cluster(workers=2, gradient_bytes=1000, link=Link()))
     assert (found["achieved_bytes_per_s"], found["share"]) == (4000, 1 / 16)
     assert found["measured_bytes_per_s"] is None
     assert found["latency_s"] is None
@@ -157,7 +164,7 @@ def noted(run_dir, rank, host, counters, *, seconds=40, sessions=(0,), **sample)
             uses |= {n: v for n, v in sample.items() if at_s or n == "gpu_percent"}
             line("worker_sample", {**uses, "energy": energy}, at_s, session=session)
         for step in (1, 2, 3):
-            line("worker_step", {}, 10 * step, session=session, step=step)
+            line("worker_step", None, 10 * step, session=session, step=step)
     text = "".join(json.dumps(one) + "\n" for one in lines)
     (run_dir / worker_events_file(rank)).write_text(text)
 

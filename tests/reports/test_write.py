@@ -124,8 +124,9 @@ def test_where_one_of_a_group_never_arrives_there_is_no_interval(tmp_path):
     (said,) = tfasr.compare([tmp_path / "quick", tmp_path / "slow"]).findings
     assert said == (
         "CER 10 %: slow takes 2.65 times as long as quick; too few runs for an interval or a test "
-        "(n = 3 and 3); of the times at which the rule was met, the ratio is 2.00. By the "
-        "geometric means of the 3 and 2 runs that reached it, slow needs 2.33 times the utterances."
+        "(n = 3 and 3). In detail: of the times at which the rule was met, the ratio is 2.00. By "
+        "the geometric means of the 3 and 2 runs that reached it, slow needs 2.33 times the "
+        "utterances."
     )
 
 

@@ -142,6 +142,21 @@ def test_our_own_files_and_nemos(tmp_path):
     assert read_transcripts(nemo) == [Transcript("/x/u1.wav", "a b", "a")]
 
 
+def test_nemos_segments_of_a_recording_are_utterances_each(tmp_path):
+    texts = {"audio_filepath": "talks/u1.wav", "text": "a b", "pred_text": "a"}
+    nemo = write(
+        tmp_path / "nemo.json",
+        {**texts, "offset": 0.0, "duration": 1.5},
+        {**texts, "offset": 1.5, "duration": 0.25},
+        {**texts, "offset": 2, "duration": None},
+        {**texts, "offset": None, "audio_filepath": "u2.wav"},
+    )
+    ids = [transcript.id for transcript in read_transcripts(nemo)]
+    assert ids == ["talks/u1.wav", "talks/u1-1.500-1.750", "talks/u1-2.000-end", "u2.wav"]
+    own = write(tmp_path / "own.jsonl", *map(ours, ("u1", "u1-1.500-1.750", "u1-2.000-end", "u2")))
+    assert len(matched(read_transcripts(nemo), read_transcripts(own))) == 4
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -309,6 +309,19 @@ def test_recordings_must_come_prepared(tmp_path):
         study_steps(load_plan(written(tmp_path)), tmp_path, None)
 
 
+def test_speech_of_its_own_is_prepared_as_the_recipes_read_it(tmp_path, monkeypatch):
+    """demo.gin sums up powers, and the default magnitudes: its trainings refused the shards."""
+    monkeypatch.setattr("tfasr.corpora.synthetic.make_synthetic_corpus", lambda folder: None)
+    text = f"{TWO}StudyConfig.corpus = 'synthetic'\n"
+    plan = load_plan(written(tmp_path, text))
+    corpus, train = study_steps(plan, tmp_path, None)[:2]
+    prepared = cli.parse(["tfasr", *map(str, corpus.words())])
+    trained = cli.parse(["tfasr", *map(str, train.words())])
+    features = load_config(prepared.gin_file, prepared.gin_binding).experiment.features
+    assert features.spectrum == "power"
+    assert features == load_config(trained.gin_file, trained.gin_binding).experiment.features
+
+
 @pytest.mark.parametrize("name", STUDIES)
 def test_presets_are_made_of_presets_and_not_of_studies(name):
     for run in load_plan(f"study/{name}").runs:

@@ -130,6 +130,14 @@ def test_a_table_names_a_submission_that_states_nonsense(records, name, bad):
     assert stated["study"][:16] in row
 
 
+def test_the_table_names_the_confidence_of_its_intervals(records):
+    """They are those of the decisions, at the track's level: the table once called 99 % 95 %."""
+    assert "| ratio, 99 % interval |" in records_table(records)
+    track = records / "tones" / "track.gin"
+    track.write_text(f"{track.read_text()}\nTrackConfig.level = 0.05\n")
+    assert "| ratio, 95 % interval |" in records_table(records)
+
+
 def test_text_of_strangers_stays_text(records):
     folder = records / "tones" / "001-faster"
     strange = folder.rename(folder.with_name("<img src=x> [a](b) | *c*"))

@@ -252,7 +252,7 @@ def hidden_attempt(forged):
     mark = {"chain": "0123456789abcdef", "bytes": 5000}
     for key, more in (
         ("start", {"plan": plan, "ledger": None}),
-        ("end", {"exit_code": 1, "ledger": mark}),
+        ("end", {"ledger": mark, "exit_code": 1}),
     ):
         again = {**forged.forger.list[1], "key": key, "value": {**run, **more}}
         forged.forger.list.insert(1, again)
@@ -488,7 +488,7 @@ FORGERIES = {
     undeclared: ("plan", "did not start: they may be older"),
     before_the_plan: (f"{CHALLENGER} seed {FIRST}, as declared", "before the plan"),
     hidden_attempt: ("plan", f"{CHALLENGER} seed {FIRST} was begun twice"),
-    start_taken_out_of_the_list: ("plan", "has 'begun' without a start"),
+    start_taken_out_of_the_list: ("plan", "without a start|removed from the list"),
     extra_run: ("plan", "seed_99 is extra"),
     crippled_baseline: ("against", "other statements than its own"),
     throttled_baseline: ("rules", f"{REIGNING} had its own environment"),
@@ -516,7 +516,7 @@ FORGERIES = {
     threads_unknown: ("machine", "under which conditions"),
     hashes_of_no_files: (f"{CHALLENGER} seed {FIRST}, settings", "no hash of"),
     folder_outside: ("plan", "a folder outside"),
-    plan_that_is_none: ("plan", "describes other experiments than its study lists"),
+    plan_that_is_none: ("plan", "other experiments than its study lists"),
     imports_in_a_run: (f"{CHALLENGER} seed {FIRST}, as declared", "only bindings.*antigravity"),
     includes_in_a_run: (f"{CHALLENGER} seed {FIRST}, as declared", "only bindings.*passwd"),
     link_in_a_run: ("files", "is a link"),

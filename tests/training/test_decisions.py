@@ -45,6 +45,7 @@ VALUES = {
     "batch_size_schedule": ((2, 48),),
     "name": "beam",
     "optimizer": lambda: keras.optimizers.Adadelta(0.5),
+    "loss": "another",
     "precision": "mixed_bfloat16",
     "freeze": (("lstm_*", 2),),
     "learning_rates": (("lstm_*", 0.1),),

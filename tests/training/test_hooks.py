@@ -23,6 +23,7 @@ from tests.tta.ledger_builder import LedgerBuilder
 from tfasr.commands.shared import progress
 from tfasr.commands.train import add_arguments
 from tfasr.errors import UsageError
+from tfasr.ledger import schema
 from tfasr.ledger.events import read_events
 from tfasr.reports.watching import Watch
 from tfasr.reports.write import report
@@ -49,6 +50,9 @@ class Clock:
 class Events(list):
     def event(self, key, value=None, **metadata):
         self.append((key, value, metadata))
+
+    def write(self, value, **metadata):
+        self.event(schema.KEYS[type(value)], schema.to_json(value), **metadata)
 
 
 def epochs(values, *, hours, pace_s=60.0, target=0.2):

@@ -309,6 +309,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--format", choices=formats(), default="table", help="default: %(default)s")
     add("--out", metavar="FILE", help="also write a description in MLPerf's format (system.json)")
+    add("--measure", action="store_true", help="also measure its speed, a minute; --out keeps it")
     add("--system_name", default="", help="the machine's name in the description")
     add("--submitter", default="", help="the submitter's name in the description")
     add("--tensorflow", action="store_true", help="also import TensorFlow, in a separate process")
@@ -329,6 +330,12 @@ def run(args: argparse.Namespace) -> int:
     description = system_description(
         examination, submitter=args.submitter, system_name=args.system_name
     )
+    measured = None
+    if args.measure:
+        from tfasr.estimates.machine import KEY, Machine, measured_here
+
+        measured = Machine(**call(measured_here, show_messages=False))
+        description[KEY] = measured.to_json()
     text = json.dumps(description, indent=1, ensure_ascii=False) + "\n"
     if args.out is not None:
         try:
@@ -339,6 +346,8 @@ def run(args: argparse.Namespace) -> int:
             ) from error
     machines = [machines_table(examination, published(args.beside))] if args.beside else []
     rows = [list(row) for row in _rows(examination, buffer)]
+    if measured is not None:
+        rows += [list(row) for row in measured.rows()]
     if args.format == "table":
         width = max(len(name) for name, _ in rows)
         lines = [f"{name:{width}}  {value}" for name, value in rows]

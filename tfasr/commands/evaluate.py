@@ -18,6 +18,7 @@ from tfasr.display.table import WRITERS, formats
 from tfasr.errors import UsageError
 from tfasr.kit.files import check_owned, check_replaceable, object_or_empty, write_whole
 from tfasr.normalisers import check_normaliser, described, normalised
+from tfasr.tta.metrics import METRICS, compute_metrics
 
 if TYPE_CHECKING:
     from tfasr.decoding.choice import DecoderConfig
@@ -117,10 +118,12 @@ def _scored(arguments: argparse.Namespace, single: bool) -> list[dict[str, Any]]
             )
             if arguments.hypotheses:
                 result.write_hypotheses(Path(arguments.hypotheses))
-            summary = _summary(result, arguments.normalise or "", language)
-            scores = summary.to_json()
+            texts = _texts(result, arguments.normalise or "", language)
+            summary = _summary(result, *texts)
+            own = compute_metrics(*texts)
+            scores = summary.to_json() | own
             if single:
-                _print_one(summary, result.loss, arguments.format)
+                _print_one(summary, own, result.loss, arguments.format)
             about = {"run": name, "split": split, **_decoder(decoder, arguments, model)}
             about["text_normalisation"] = trained.alphabet.text_rule
             if arguments.normalise:
@@ -131,16 +134,23 @@ def _scored(arguments: argparse.Namespace, single: bool) -> list[dict[str, Any]]
     return rows
 
 
-def _summary(result: "EvaluationResult", normaliser: str, language: str) -> "RateSummary":
-    """Counts the errors; with a normaliser, those that it leaves in both texts."""
+def _texts(
+    result: "EvaluationResult", normaliser: str, language: str
+) -> tuple[list[str], list[str]]:
+    """Returns references and hypotheses, as the normaliser writes them."""
+    references = [normalised(u.text, normaliser, language) for u in result.utterances]
+    hypotheses = [normalised(h.text, normaliser, language) for h in result.hypotheses]
+    return references, hypotheses
+
+
+def _summary(
+    result: "EvaluationResult", references: list[str], hypotheses: list[str]
+) -> "RateSummary":
     from tfasr.scoring.errors import count_errors
     from tfasr.scoring.summary import summarise
 
-    counts = []
-    for utterance, hypothesis in zip(result.utterances, result.hypotheses, strict=True):
-        reference = normalised(utterance.text, normaliser, language)
-        recognised = normalised(hypothesis.text, normaliser, language)
-        counts.append(count_errors([reference], [recognised]))
+    pairs = zip(references, hypotheses, strict=True)
+    counts = [count_errors([reference], [hypothesis]) for reference, hypothesis in pairs]
     return summarise(counts, [utterance.speaker for utterance in result.utterances])
 
 
@@ -168,14 +178,16 @@ def _collated(rows: list[dict[str, Any]], output_format: str) -> str:
     return WRITERS[output_format]([scores_table(rows)])
 
 
-def _print_one(summary: "RateSummary", loss: float, output_format: str) -> None:
+def _print_one(
+    summary: "RateSummary", own: dict[str, float], loss: float, output_format: str
+) -> None:
     from tfasr.scoring.errors import kaldi_line
 
-    scores = summary.to_json()
+    scores = summary.to_json() | own
     if output_format == "json":
         print(json.dumps({**scores, "loss": loss}))
     elif output_format in ("table", "markdown"):
-        rows = _rows(scores, loss)
+        rows = _rows(scores, own, loss)
         if output_format == "markdown":
             print("| measure | value |\n|---|---|")
             print("\n".join(f"| {name} | {value} |" for name, value in rows))
@@ -190,12 +202,13 @@ def _print_one(summary: "RateSummary", loss: float, output_format: str) -> None:
         print(kaldi_line(summary.counts))
 
 
-def _rows(scores: dict[str, Any], loss: float) -> list[tuple[str, str]]:
+def _rows(scores: dict[str, Any], own: dict[str, float], loss: float) -> list[tuple[str, str]]:
     rates = {"WER": "wer", "CER": "cer", "CER over the reference": "cer_reference"}
     counts = ("substitutions", "deletions", "insertions", "words")
     return [
         ("utterances", str(scores["utterances"])),
         *((label, f"{scores[key]:.2%}{_interval(scores, key)}") for label, key in rates.items()),
+        *((METRICS[name].label or name, METRICS[name].shown(value)) for name, value in own.items()),
         *((name, str(scores[name])) for name in counts),
         ("CTC loss per utterance", f"{loss:.3f}"),
     ]

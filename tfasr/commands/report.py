@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tfasr.display.table import to_markdown
 from tfasr.errors import UsageError
@@ -19,7 +20,9 @@ from tfasr.reports.write import CARD, CARD_JSON, JSON, WRITERS, report
 from tfasr.tta.policies import POLICIES
 from tfasr.tta.published import find_logs, load_log
 from tfasr.tta.published.results import SOURCES
+from tfasr.tta.run import load_run
 
+HISTORY_FORMATS = ("table", "markdown", "json")
 SLOWER = 3  # the exit code if some commit slowed training down
 _MOST_S = 1e9
 _log = logging.getLogger(__name__)
@@ -36,6 +39,21 @@ def add_target_arguments(
     add("--policy", choices=sorted(POLICIES), default=policy, help=rule)
     median = "evaluations whose median must meet the target; default: the policy's, 3 for paper"
     add("--window", type=int, help=median)
+
+
+def add_hardware_arguments(add: Callable, machine: str, **options: Any) -> None:
+    add("--hardware", help=machine, **{"metavar": "FILE", **options})
+    rent = "rent, instead of the price in the file"
+    add("--price_usd_per_hour", type=_usd, metavar="USD", help=rent)
+
+
+def _usd(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"must be a number of US dollars; tfasr converts no currency. Received: {text}"
+        ) from None
 
 
 def add_text_rule_arguments(add: Callable, when: str = "") -> None:
@@ -61,9 +79,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "the machine that all runs used, or with NAME= the run or folder of that name: a gin file, "
         "a preset such as paper_sys1, or a system.json; repeatable; default: what the runs recorded"
     )
-    add("--hardware", action="append", default=[], metavar="[NAME=]FILE", help=machine)
-    rent = "rent of the machines, instead of the price in their files"
-    add("--price_usd_per_hour", type=float, help=rent)
+    repeated = {"action": "append", "default": [], "metavar": "[NAME=]FILE"}
+    add_hardware_arguments(add, machine, **repeated)
     published = "show published results in the same tables, without ranking them"
     add("--beside", choices=SOURCES, help=published)
     explain = "instead print how each time came about, with lines of events.jsonl"
@@ -76,9 +93,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     worst = "show N alignments with --errors; default: 10"
     add("--worst", type=int, default=10, metavar="N", help=worst)
     add_text_rule_arguments(add, "with --errors: ")
+    history = (
+        "show times over commits instead, from one folder, and which part of training became "
+        "slower; exits with 3 if one did"
+    )
+    add("--history", action="store_true", help=history)
+    since = "with --history: leave out earlier runs, for instance once you accept a slowdown"
+    add("--since", default="", metavar="COMMIT|DATE", help=since)
+    catalogue = "write what the finished runs needed into a folder for tfasr estimate"
+    add("--catalogue", metavar="DIR", help=catalogue)
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.since and not args.history:
+        raise UsageError("--since needs --history. Received: no --history.")
+    if args.history:
+        return _history(args)
+    if args.catalogue is not None:
+        return _catalogue(args)
     if args.explain:
         sys.stdout.write(_explained(args))
         if args.out is None:
@@ -94,6 +126,15 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.write(text)
     if args.out is not None:
         _log.info("Wrote %s.", Path(args.out) / "report.html")
+    return 0
+
+
+def _catalogue(args: argparse.Namespace) -> int:
+    from tfasr.estimates.entries import write_entries
+
+    paths = [path for name in args.run_dirs for path in run_folders(Path(name))]
+    for path in write_entries([load_run(path) for path in paths], args.catalogue):
+        print(f"Wrote {path}.")
     return 0
 
 
@@ -117,35 +158,29 @@ def _explained(args: argparse.Namespace) -> str:
     return WRITERS.call(args.format, [explanation.table() for explanation in explanations])
 
 
-def add_history_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("folder", help="contains run folders, also within folders of commits")
-    add_target_arguments(add, policy="paper", targets="default: the hardest target in all runs")
-    since = "leave out earlier runs, for instance once you accept a slowdown"
-    add("--since", default="", metavar="COMMIT|DATE", help=since)
-    add("--force", action="store_true", help="include runs of other configurations")
-    add("--format", choices=("table", "markdown", "json"), default="table")
-    add("--out", metavar="DIR", help="also write history.png, .svg, .json and .md")
+def _history(args: argparse.Namespace) -> int:
+    """Shows times to accuracy over commits, and which part of training slowed down.
 
-
-def run_history(args: argparse.Namespace) -> int:
-    """``tfasr history``: times to accuracy over commits, and which part of training slowed down.
-
-    Exit codes: 0 no slowdown, 3 a slowdown; 1 and 2 as for other commands.
+    Returns the exit code: 0 without a slowdown, 3 with one.
     """
     # Imported here, because a report must not wait for SciPy.
     from tfasr.reports.history import history_chart, history_json, history_table, load_history
 
+    if len(args.run_dirs) > 1:
+        raise UsageError(f"--history reads one folder of runs. Received: {args.run_dirs}.")
+    if args.format not in HISTORY_FORMATS:
+        known = ", ".join(HISTORY_FORMATS)
+        raise UsageError(f"--history has the formats {known}. Received: {args.format}.")
     if len(args.target) > 1:
         raise UsageError(f"A history needs exactly one target. Received: {args.target}.")
-    asked = ask(args.target, args.policy, args.window)
+    asked = ask(args.target, args.policy or "paper", args.window)
     target = asked.targets[0] if asked.targets else None
     options = {"policy": asked.policy, "window": args.window, "since": args.since}
     if args.out is not None:
         files = [f"history.{suffix}" for suffix in ("json", "md", "png", "svg")]
         owned = {"metric", "changes"} <= object_or_empty(Path(args.out, files[0])).keys()
         check_owned(Path(args.out), "--out", "history of tfasr", files, owned=owned)
-    history = load_history(args.folder, target=target, force=args.force, **options)
+    history = load_history(args.run_dirs[0], target=target, force=args.force, **options)
     tables, as_json = [history_table(history)], history_json(history)
     sys.stdout.write(as_json if args.format == "json" else WRITERS.call(args.format, tables))
     if args.out is not None:

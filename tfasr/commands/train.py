@@ -9,10 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfasr.cluster.description import named_cluster
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
 from tfasr.kit.files import GIN_GIVEN_FILE, GIN_OPERATIVE_FILE
-from tfasr.letters import SPECIAL_CASING, primary_language
 from tfasr.training.logs import LOGS
 
 if TYPE_CHECKING:
@@ -57,13 +55,13 @@ def run_launch(arguments: argparse.Namespace) -> int:
 
 
 def add_gin_arguments(add: Callable) -> None:
-    files = "preset or file, such as demo.gin, repeatable; default: the paper's model"
+    files = "preset or file, such as demo.gin, repeatable; default: the paper's recipe"
     add("--gin_file", action="append", help=files)
     line = "overrides the files, such as 'TrainingConfig.epochs = 5'; repeatable"
     add("--gin_binding", action="append", default=[], metavar="LINE", help=line)
 
 
-def _short_cut(setting: str) -> Callable[[str], str]:
+def short_cut(setting: str) -> Callable[[str], str]:
     """Returns a function that turns a flag's text into a gin line, which the run records."""
 
     def whole_number(text: str) -> str:
@@ -88,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for flag, setting in SHORT_CUTS.items():
         short = f"short for --gin_binding '{setting} = N'"
         binding = {"dest": "gin_binding", "action": "append", "default": [], "metavar": "N"}
-        add(flag, **binding, type=_short_cut(setting), help=short)
+        add(flag, **binding, type=short_cut(setting), help=short)
     add("--shard_dir", required=True, help="folder with the prepared splits train and validation")
     add("--run_dir", required=True, help="the run's folder, created if missing")
     add("--lexicon", metavar="FILE", help=LEXICON_HELP)
@@ -97,7 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--no_memory_probe", action="store_true", help=probe)
     logs = {"action": "append", "choices": tuple(LOGS), "default": []}
     add("--log_to", **logs, help="also log scalars there; repeatable")
-    add("--dry_run", action="store_true", help="estimate memory and time, write nothing")
+    add("--dry_run", action="store_true", help="check everything, memory too, and write nothing")
     add(
         "--cluster",
         metavar="tf_config|slurm|HOST:PORT,...",
@@ -108,9 +106,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    cluster = named_cluster(arguments.cluster, arguments.rank, os.environ)
+    from tfasr.cluster.description import named_cluster
     from tfasr.kit.registry import require_plugins
     from tfasr.training.from_gin import load_config, trains_in_rounds
+
+    cluster = named_cluster(arguments.cluster, arguments.rank, os.environ)
 
     if arguments.resume:  # without the run's plug-ins, names in the preset may be unknown
         require_plugins(arguments.run_dir)
@@ -257,6 +257,8 @@ def _make_corpus(arguments: argparse.Namespace) -> None:
 
 
 def _alphabet(config: "AlphabetConfig", arguments: argparse.Namespace) -> "AlphabetConfig":
+    from tfasr.letters import SPECIAL_CASING, primary_language
+
     names = ("mapping", "keep_case", "keep_punctuation", "units_kind")
     changes = {name: getattr(arguments, name) for name in names}
     changes["source"] = arguments.alphabet

@@ -199,7 +199,10 @@ def opened_audio(path: str | Path) -> Iterator[AudioFile]:
     except (soundfile.SoundFileError, OSError, TypeError) as error:
         if getattr(error, "errno", None) == errno.ENOSPC:  # no space for ffmpeg's output
             raise
-        raise unreadable(path, getattr(error, "error_string", str(error))) from error
+        cause = getattr(error, "error_string", str(error))
+        if "possibly a pipe" in cause:  # what libsndfile says of files in no format that it knows
+            cause = "its format is not recognised"
+        raise unreadable(path, cause) from error
 
 
 def _sound_file(source: str | Path | int | PartFile) -> soundfile.SoundFile:

@@ -1,4 +1,4 @@
-"""Recognises audio files by their first bytes."""
+"""Recognises files by their first bytes."""
 
 import re
 
@@ -21,15 +21,28 @@ _FORMATS = {
     "CAF": (b"caff",),
     "AU": (b".snd", b"dns."),
     "SPHERE": (b"NIST_1A",),
+    "gzip": (b"\x1f\x8b\x08",),
+    "ZIP": (b"PK\x03\x04",),
 }
 
 
 def format_of(beginning: bytes) -> str | None:
-    """Returns the format of an audio file that begins like this; None if it may be raw samples."""
+    """Returns the format of a file that begins like this; None if it may be raw samples."""
     for name, marks in _FORMATS.items():
         if beginning.startswith(marks):
             return name
     foreign = FOREIGN.match(beginning)
     if foreign is not None and foreign.lastgroup != "aac":  # too short a mark to be sure
         return foreign.lastgroup
+    if foreign is not None and _begins_with_aac_frames(beginning):
+        return "AAC"
     return "MP3" if begins_with_frames(beginning) else None
+
+
+def _begins_with_aac_frames(content: bytes) -> bool:
+    """Whether another frame with the same header follows the first one.
+
+    Source: ISO/IEC 13818-7, section 6.2 (ADTS): 13 bits from bit 30 on are the frame's bytes.
+    """
+    size = int.from_bytes(content[3:6], "big") >> 5 & 0x1FFF
+    return size > 7 and content[size : size + 3] == content[:3]

@@ -31,13 +31,13 @@ COLUMNS = ("path", "speaker", "seconds", "text")
 REQUIRED = ("path", "text")
 _OF_SEGMENTS = ("begin", "end", "channel")
 _RENAMED = {"start": "begin", "offset": "begin", "stop": "end"}
-# Fields of other toolkits' lists that change the audio, by the words in their names.
-_CHANGES = frozenset(
-    ("speed", "tempo", "pitch", "gain", "volume", "reverb", "rir", "trim", "crop")
-    + ("transform", "transforms", "augment", "augmentation", "augmentor", "augmentations")
-    + ("perturb", "perturbation", "start", "begin", "end", "stop")
+# Words in the names of other toolkits' fields that change the audio.
+_FACTORS = frozenset(("speed", "tempo", "gain", "volume"))
+_EFFECTS = frozenset(
+    ("pitch", "reverb", "rir", "trim", "crop", "transform", "transforms", "perturb", "perturbation")
+    + ("augment", "augmentation", "augmentor", "augmentations", "channel")
+    + ("start", "begin", "end", "stop", "offset", "onset")
 )
-_UNCHANGED: tuple[Any, ...] = (None, False, 0, 1, "", [], {})
 
 
 def read_tsv(manifest: str | Path, corpus_dir: str | Path) -> CorpusSplit:
@@ -46,16 +46,22 @@ def read_tsv(manifest: str | Path, corpus_dir: str | Path) -> CorpusSplit:
     The first line names the columns, in any order: ``path`` and ``text``, optionally ``speaker``
     and ``seconds``. For segments of recordings there are also ``begin`` and ``end``, in seconds,
     and ``channel``, from 0; empty fields stand for the recording's begin and end, and the mean of
-    its channels. The segments are part of the ids. Other columns are ignored, and quotation marks
-    have no special meaning. Durations come from the audio. A list can name any file on your
-    computer, whose content then ends up in the shards, so read only lists that you trust.
+    its channels. The segments are part of the ids. Lines with other columns that change the audio,
+    such as ``speed``, are rejected; all others are ignored. Quotation marks have no special
+    meaning. Durations come from the audio. A list can name any file on your computer, whose content
+    then ends up in the shards, so read only lists that you trust.
     """
     corpus_dir = require_folder(corpus_dir, "the folder that the list's paths are relative to")
     manifest = Path(manifest)
     lines = numbered_lines(manifest)
     columns = _columns(manifest, next(lines, (1, b""))[1])
-    parsed = parsed_lines(manifest, lambda line: _parse(line, columns, corpus_dir), lines)
-    return assemble(str(manifest), entries_of(parsed))
+    named = {*COLUMNS, *_OF_SEGMENTS}
+    doubtful = [name for name in columns if name not in named and _changing_words(name)]
+
+    def parse(line: str) -> Listed:
+        return _parse(line, columns, doubtful, corpus_dir)
+
+    return assemble(str(manifest), entries_of(parsed_lines(manifest, parse, lines)))
 
 
 def id_of(path: str) -> str:
@@ -90,11 +96,13 @@ def _columns(manifest: Path, header: bytes) -> list[str]:
     return columns
 
 
-def _parse(line: str, columns: list[str], corpus_dir: Path) -> Listed:
+def _parse(line: str, columns: list[str], doubtful: list[str], corpus_dir: Path) -> Listed:
     fields = line.split("\t")
     if len(fields) != len(columns):
         raise MalformedLineError(f"it must have {len(columns)} columns; it has {len(fields)}")
     row = dict(zip(columns, fields, strict=True))
+    for name in doubtful:
+        _refuse_change(name, row[name].strip())
     seconds = row.get("seconds", "")
     if seconds.strip():
         seconds_of(seconds, "seconds")
@@ -167,7 +175,7 @@ def _parse_json(line: str, folders: list[Path]) -> Listed:
     path = _field(content, "audio_filepath", str)
     text = _field(content, "text", str)
     if not content.keys() <= _KNOWN:
-        refuse_changed_audio(content)
+        _refuse_changed_audio(content)
     duration = _field(content, "duration", int | float, default=0)
     if not 0 <= duration < math.inf:
         raise MalformedLineError(f"duration must not be below 0; received {duration!r}")
@@ -193,18 +201,35 @@ def _parse_json(line: str, folders: list[Path]) -> Listed:
 
 
 _KNOWN = {"audio_filepath", "text", "duration", "offset", "id", "speaker"}
+_KNOWN |= {"channel", "channel_selector"}
 
 
-def refuse_changed_audio(content: dict[str, Any]) -> None:
-    """Raises MalformedLineError if a field, by its name, changes the audio in an unknown way."""
+def _refuse_changed_audio(content: dict[str, Any]) -> None:
     for name, value in content.items():
-        if name not in _KNOWN and value not in _UNCHANGED:
-            words = set(re.split("[^a-z]+", name.lower()))
-            if words & _CHANGES:
-                raise MalformedLineError(
-                    f"its field {name} would change the audio, which isn't supported; received "
-                    f"{value!r}. Write the changed audio to a file, or leave the field out"
-                )
+        if name not in _KNOWN:
+            _refuse_change(name, value)
+
+
+def _refuse_change(name: str, value: Any) -> None:
+    """Raises MalformedLineError if a field, by its name, changes the audio in an unknown way."""
+    words = _changing_words(name)
+    if not words or not value:
+        return
+    try:
+        number = None if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        number = None
+    is_factor = words <= _FACTORS
+    if number == 0 or (is_factor and number == 1):
+        return
+    raise MalformedLineError(
+        f"its field {name} would change the audio, which isn't supported; received {value!r}. "
+        "Write the changed audio to a file, or leave the field out"
+    )
+
+
+def _changing_words(name: str) -> set[str]:
+    return set(re.split("[^a-z]+", name.lower())) & (_FACTORS | _EFFECTS)
 
 
 def _json_segment(content: dict[str, Any], duration: float) -> Segment | None:

@@ -99,7 +99,7 @@ def mpeg_layout(content: bytes | mmap.mmap, size: int) -> Layout | None:
         return None
     stated_frames, stated_bytes = _stated(content, begin, first)
     end = size - _ID3V1_BYTES if content[size - _ID3V1_BYTES : size - 125] == b"TAG" else size
-    if stated_frames and stated_bytes == end - begin:
+    if stated_bytes == end - begin and _fits_constant_rate(first, stated_frames, stated_bytes):
         return None
     count = 0 if stated_frames else 1  # the frame with the length header holds no sound
     windows = [[begin + (first.bytes if stated_frames else 0), begin + first.bytes]]
@@ -176,6 +176,11 @@ def _stated(content: bytes | mmap.mmap, begin: int, first: _Frame) -> tuple[int,
     )
     frames = numbers.pop(0) if flags & 1 else 0
     return frames, numbers[0] if flags & 2 else 0
+
+
+def _fits_constant_rate(first: _Frame, frames: int, size: int) -> bool:
+    """Whether so many frames as large as the first, which is none of them, have so many bytes."""
+    return frames > 0 and abs(size / (frames + 1) - first.bytes) <= 1
 
 
 def _length_header(header: bytes, count: int) -> bytes:

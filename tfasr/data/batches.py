@@ -142,10 +142,11 @@ class PipelineConfig:
             epoch on; until then, it is ``global_batch_size``. The batch size changes how many
             steps an epoch has, and learning rates depend on the step.
 
-    Source: the paper, Table 2 (batch size, readers, and ``prefetch``, its buffer of whole batches)
-    and section 4.4.1 (1670 frames). D. Amodei et al., Deep Speech 2, ICML 2016, section 3.2
-    (SortaGrad, which sorts by each batch's longest utterance). S. Smith et al., Don't Decay the
-    Learning Rate, Increase the Batch Size, ICLR 2018 (batch sizes by epoch).
+    Source: the paper, Table 2 (batch size, readers, and ``prefetch``, its buffer of whole batches,
+    which is 40 or more there and 4 here, to spare memory) and section 4.4.1 (1670 frames).
+    D. Amodei et al., Deep Speech 2, ICML 2016, section 3.2 (SortaGrad, which sorts by each batch's
+    longest utterance). S. Smith et al., Don't Decay the Learning Rate, Increase the Batch Size,
+    ICLR 2018 (batch sizes by epoch).
     """
 
     global_batch_size: int = 96

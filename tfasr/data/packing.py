@@ -312,8 +312,11 @@ def audio_hash(samples: np.ndarray) -> str:
 
     It depends neither on the features nor on the file's lossless format.
     """
-    whole = np.rint(np.clip(samples, -1.0, 1.0) * 32767.0).astype("<i2")
-    return hashlib.sha256(whole.tobytes()).hexdigest()[:16]
+    whole = samples * np.float32(32767)
+    # In place, as arrays of this size are slow to allocate.
+    np.rint(whole, out=whole)
+    np.clip(whole, -32767, 32767, out=whole)
+    return hashlib.sha256(whole.astype("<i2")).hexdigest()[:16]
 
 
 def _features(packing: Packing, samples: np.ndarray) -> np.ndarray:

@@ -1,14 +1,22 @@
 """Hot words: words that are expected in the speech, such as names, which become more probable."""
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from tfasr.alphabet import Alphabet, words
+from tfasr.alphabet import Alphabet, is_unspaced, words
 from tfasr.errors import UsageError
 from tfasr.kit.text import text_lines
 
+log = logging.getLogger("tfasr")
+
 MAX_HOT_WEIGHT = 100.0
 DEFAULT_WEIGHT = 5.0
+# What an occurrence adds to the log score at most for each class that it writes. A word that no one
+# said costs -log(probability) for each of them, 7 to 17 in a pause, so more than it earns. Without
+# a bound, a large weight fills pauses with the word, again and again.
+MOST_PER_CLASS = 3.0
+_SHOWN = 5
 _REMEDY = (
     "A line of hot words is a word or name, or that, a tab and a weight from "
     f"-{MAX_HOT_WEIGHT:g} to {MAX_HOT_WEIGHT:g}."
@@ -17,13 +25,27 @@ HotWords = Mapping[str, float]
 """Weights by word, in plain spelling, which are added to the log score at each occurrence."""
 
 
+def most_added(word: str, alphabet: Alphabet) -> float:
+    """Returns the most that an occurrence of a hot word adds to a text's log score.
+
+    It is `MOST_PER_CLASS` for each of the word's classes, and for the space between it and the next
+    word if the alphabet has one.
+    """
+    labels = alphabet.encode(word)
+    classes = len(labels) - labels.count(alphabet.separator_id)
+    if " " in alphabet.symbols and not is_unspaced(word[0]):
+        classes += 1
+    return MOST_PER_CLASS * classes
+
+
 def hot_words_of(
     source: "HotWords | str | Path", alphabet: Alphabet, default_weight: float = DEFAULT_WEIGHT
 ) -> dict[str, float]:
     """Returns the weights of single words, spelled as the alphabet spells transcripts.
 
     Each word of a name such as "new york" gets the name's weight; in scripts without spaces, each
-    character. A word that several lines name gets the largest weight.
+    character. A word that several lines name gets the largest weight. The log names weights above
+    what an occurrence can add; see `most_added`.
 
     Args:
         source: weights by word or name, or a text file with one per line.
@@ -57,7 +79,25 @@ def hot_words_of(
             weights[word] = max(number, weights.get(word, number))
     if not weights:
         raise UsageError(f"Hot words must name at least one word. Received: {source}. {_REMEDY}")
+    _warn_of_large(weights, alphabet)
     return weights
+
+
+def _warn_of_large(weights: HotWords, alphabet: Alphabet) -> None:
+    lowered = [
+        f"{word} {weight:g} to {most_added(word, alphabet):g}"
+        for word, weight in weights.items()
+        if weight > most_added(word, alphabet)
+    ]
+    if lowered:
+        more = ", ..." if len(lowered) > _SHOWN else ""
+        log.warning(
+            "hot words: the weights of %d are lowered, because larger ones write a word where "
+            "nothing was said: %s%s",
+            len(lowered),
+            ", ".join(lowered[:_SHOWN]),
+            more,
+        )
 
 
 def _weight(weight: str | float, place: str) -> float:

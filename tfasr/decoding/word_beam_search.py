@@ -9,6 +9,7 @@ import numpy as np
 
 from tfasr.alphabet import Alphabet
 from tfasr.decoding.decoder import DecoderKind, Hypothesis, check_log_probs, split_words
+from tfasr.decoding.hot_words import most_added
 from tfasr.errors import RunError
 from tfasr.kit.process import usable_cores
 
@@ -75,8 +76,9 @@ class WordBeamSearch:
             ``ngrams_forecast_sample`` (the same, estimated from 20 words) or ``kenlm``.
         language_model: a `BigramCounts` for the modes with n-grams, a `KenlmModel` for ``kenlm``.
         hot_words: words in plain spelling and their weights, in -100..100, which are added to the
-            log score of a text at each occurrence of the word; for the modes ``words`` and
-            ``kenlm``. Words that the lexicon lacks are added to it.
+            log score of a text at each occurrence of the word, up to what
+            `tfasr.decoding.hot_words.most_added` returns; for the modes ``words`` and ``kenlm``.
+            Words that the lexicon lacks are added to it.
         smoothing: added to every bigram's count.
         word_characters: the characters of words; None for all but the space.
         recombine: if beams share the point in the dictionary and the language model's state, drop
@@ -145,7 +147,7 @@ class WordBeamSearch:
             raise ValueError("mode='words' takes no language model. Received one; set mode too.")
         if hot_words:
             bonuses = [
-                (index, float(hot_words[word]))
+                (index, min(float(hot_words[word]), most_added(word, alphabet)))
                 for index, word in enumerate(words.values())
                 if word in hot_words
             ]

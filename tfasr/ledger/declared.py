@@ -279,7 +279,7 @@ def _read_plan(folder: Path, value: Mapping[str, Any], check: StudyCheck) -> Non
 def declarations(run_dir: Path) -> list[dict[str, Any]]:
     """Returns ``declared`` of each session of a run; {} for sessions that no study started."""
     sessions = reversed(list(values_of(run_dir, "session_start")))
-    return [value.get("declared") or {} for value in sessions if isinstance(value, dict)]
+    return [value.get("declared") or {} for value in sessions if value is not None]
 
 
 def _session_problems(

@@ -13,87 +13,39 @@ A changed, removed, repeated or moved line breaks the chain, and `read_events` n
 chain is not a signature: anyone can recompute it, but its last hash
 (`tfasr.tta.run.Run.ledger_hash`) then differs from one that was published earlier.
 
-A training run writes, in order:
+`tfasr.ledger.schema` has the type and the meaning of each key's value, and
+``docs/ledger.schema.json`` the same as JSON Schema. A training run writes, in order:
 
-- ``session_start``: value ``{"session", "resumed_from_step" (None in the first session),
-  "alive_until_ms" (wall clock when the previous process was last known to run, or None),
-  "ledger_format" (`LEDGER_FORMAT`; missing in the oldest ledgers), "declared" (only if a study
-  started the process, see `tfasr.ledger.declared`)}``; metadata ``process_age_s`` (seconds since
-  the process was created, if it was started only for this run).
-- ``init_start``, ``model_creation`` (the paper's clock starts here), ``init_stop``, ``run_start``
-  (again in every session), and the run's facts as points: ``conditions`` (of each session: threads,
-  affinity and whatever else decides its speed, see `tfasr.telemetry.machine.conditions`),
-  ``shards`` (each split's content hash),
-  ``shared_with_training`` (overlap of the validation split with training: ``utterances``,
-  ``of_utterances``, ``speakers``, ``of_speakers``), ``missing_compiled_parts`` (a list),
-  ``instruction_set`` (of the compiled layers: ``name``, ``forced`` if TFASR_INSTRUCTION_SET set
-  it, and ``bfloat16_speedup`` if the precision was chosen by it; None without such layers),
-  ``files`` (SHA-256 of the run's settings by file name, see `tfasr.training.run_folder`),
-  ``global_batch_size``, ``seed``, ``train_samples``,
-  ``eval_samples``, ``opt_name``, ``opt_base_learning_rate``, ``targets`` (list of ``[metric,
-  value]``), ``metrics`` (declared to `tfasr.Recorder`, with the fields of
-  `tfasr.tta.metrics.Metric`), ``comparability`` (what must be equal for results to be
-  comparable), ``hardware`` (the machine's price, if known).
+- ``session_start``, then ``init_start``, ``model_creation`` (the paper's clock starts here),
+  ``init_stop``, ``run_start`` (again in every session), and the run's facts as points.
 - per epoch: ``epoch_start``, a ``train_step`` per optimizer update, ``checkpoint_start/_stop``,
   ``sentences_start/_stop`` and ``logging_start/_stop`` (time spent on ``--log_to``), all with
   metadata ``step``; ``eval_start``, ``eval_forward_start/_stop``, ``decode_start/_stop`` (training
-  waits for the decoder), ``decode_work`` (seconds that the decoder's thread worked),
-  ``eval_accuracy`` (WER, a fraction), ``tracked_stats`` (``wer, cer, cer_reference, substitutions,
-  deletions, insertions, utterances, loss``), ``eval_stop``, ``epoch_stop``, all with metadata
-  ``epoch_num``, from 1. An overlapped evaluation writes its result when it is known, between a
-  second pair of ``eval_start`` and ``eval_stop``, possibly in a later epoch.
-- if a run also evaluates within its epochs: the fact ``evaluations_per_epoch``, and metadata
-  ``at_epoch`` in the events of all evaluations, such as 2.5 in the middle of epoch 3.
-- ``extended``, if a session trains a finished run longer: ``{"after_epoch", "schedule"}``, where
-  ``schedule`` describes the changes; ``comparability`` lists all of them. Earlier work isn't lost.
-- if the run began with trained weights, ``start_from`` in ``init``: ``{"run", "file", "sha256" (of
-  that file), "ledger_hash", "seconds", "joules" (of the whole training behind it; None if unknown),
-  "layers" (copied), "new_layers"}``; ``comparability`` has the first 16 digits of ``sha256``.
-- if a budget ended the run, ``given_up``: ``{"budget_s", "metric", "target", "not_before_s" (None
-  if the budget was spent without a forecast)}``, metadata ``epoch_num``.
-- with a second decoder (fact ``second_decoder``): ``metrics``, which declares its rates,
-  ``second_decode_work`` (seconds), and its rates in ``tracked_stats``, such as ``word_beam_wer``.
+  waits for the decoder), ``decode_work``, ``eval_accuracy`` (WER, a fraction), ``tracked_stats``,
+  ``eval_stop``, ``epoch_stop``, all with metadata ``epoch_num``, from 1. An overlapped evaluation
+  writes its result when it is known, between a second pair of ``eval_start`` and ``eval_stop``,
+  possibly in a later epoch. Evaluations within epochs have metadata ``at_epoch``, such as 2.5 in
+  the middle of epoch 3.
 - if the optimizer averages weights: ``averaging_start/_stop`` before a checkpoint (metadata
   ``step``) while averages and their batch statistics are computed, and ``swap_start/_stop`` twice
   per evaluation, when the averages replace the training weights and when these come back.
-- if another model evaluates: the fact ``evaluation_placement`` (``{"name", "devices"}``) and
-  ``swap_start/_stop`` twice per evaluation, while models are exchanged on the devices, with
-  ``device_memory`` (bytes of variables on all devices: ``training``, of the model that trains and
-  its optimizer, and ``evaluation``, of all models while that model is away). If that
-  model is in another process: ``eval_wait_start/_stop`` (training waits for it),
-  ``evaluation_work`` (its ``load_s``, ``forward_s``, ``decode_s``) and ``evaluator_died``
-  (``{"exit_code", "deaths"}``). The first pair of ``eval_start`` and ``eval_stop`` is then the
-  handover of the checkpoint, the second the arrival of the scores.
-- at the end of a finished run, ``traces`` of its last session: ``{"training": {"traces",
-  "shapes", "compiling_steps", "compile_s", "by_frames"}, "evaluation": {"traces"}}``.
-- after ``traces``, ``checkpoints``: SHA-256 of the run's checkpoints by file name.
+- if another model evaluates: ``swap_start/_stop`` twice per evaluation, while models are exchanged
+  on the devices. If that model is in another process: ``eval_wait_start/_stop`` (training waits for
+  it); the first pair of ``eval_start`` and ``eval_stop`` is then the handover of the checkpoint,
+  the second the arrival of the scores.
+- at the end of a finished run, ``traces`` of its last session and ``checkpoints``.
 - ``run_stop`` with metadata ``status``: "success", "aborted" or, after a signal, "interrupted"
   (the last two with ``reason``).
 
-``train_step``: metadata ``epoch_num``, ``step`` (from 1); value ``{"loss", "utterances",
-"audio_s", "frames", "padded_frames", "input_wait_s", "compile_s", "train_s"}``. The last three are
-the seconds up to the event, in order. ``compile_s`` is the whole step if that traced, else 0.
 If a killed run is resumed, whatever it did after the checkpoint it resumes from is lost work.
 
-If several workers train together, ``num_replicas`` counts the replicas of all, and the fact
-``cluster`` is ``{"workers", "gradient_bytes", "gradient_exchange", "link"}``: the bytes and type
-that workers sum in a step, and how fast they summed a buffer of that size before the first step
-(see `tfasr.training.workers.exchange.LinkSpeed`), between ``link_start`` and ``link_stop`` in
+If several workers train together, the link is measured between ``link_start`` and ``link_stop`` in
 ``init``. Each worker, including the chief, writes ``events-worker-<rank>.jsonl`` in the same
-folder: ``worker_start`` (``{"rank", "workers"}``), a ``worker_step`` per step with the values of
-`tfasr.training.workers.step.WorkerTimes`, ``worker_machine`` and ``worker_sample`` (see
-`tfasr.telemetry.samplers.MachineNotes`). All but the chief also write the intervals ``init``,
-``epoch``, ``eval_forward`` and ``decode``.
-
-If workers train in rounds, the chief's ``train_step`` counts the chief's utterances; the last of a
-segment (`tfasr.training.workers.hub`) also counts all that the others trained on in that segment.
-``exchange_start/_stop`` and ``wait_start/_stop`` enclose the intervals of these names. Each such
-last step follows an ``exchanged``: ``{"outer_steps" (so far), "utterances", "lost_utterances",
-"waited_s", "waited_for" (the rank that came last, or None), "workers": [{"rank", "utterances",
-"staleness", "train_s", "link_s"}]}``, an entry per round of each worker. ``worker_left``
-(``{"rank", "why"}``), ``worker_joined`` and ``worker_late`` (``{"rank", "lost_utterances"}``: its
-work came too late and was dropped) report on workers, which write ``worker_round`` instead of
-``worker_step``.
+folder: ``worker_start``, a ``worker_step`` per step, ``worker_machine`` and ``worker_sample``. All
+but the chief also write the intervals ``init``, ``epoch``, ``eval_forward`` and ``decode``. In
+rounds, workers write ``worker_round`` instead of ``worker_step``, the chief's ``train_step`` counts
+its own utterances, and the last one of a segment (`tfasr.training.workers.hub`) also all that the
+others trained on; ``exchange_start/_stop`` and ``wait_start/_stop`` enclose these intervals.
 
 Source: MLCommons logging (github.com/mlcommons/logging), the intervals: the paper, section 4.4.2.
 """
@@ -113,6 +65,7 @@ import orjson
 
 from tfasr.errors import RunError, UsageError
 from tfasr.kit import files
+from tfasr.ledger import schema
 
 # Increase this if older versions of tfasr would misread the events: they reject newer formats.
 LEDGER_FORMAT = 2
@@ -293,7 +246,10 @@ def last_value(run_dir: str | Path, key: str) -> Any:
 
 
 def values_of(run_dir: str | Path, key: str) -> Iterator[Any]:
-    """Yields the values of a ledger's events with a key, last first, parsing only those events."""
+    """Yields the values of a ledger's events with a key, last first, parsing only those events.
+
+    Values of a wrong type are left out.
+    """
     path = Path(run_dir) / files.EVENTS_FILE
     content = _content(path) if path.is_file() else b""
     _check_version(content, path)
@@ -301,7 +257,7 @@ def values_of(run_dir: str | Path, key: str) -> Iterator[Any]:
     while (at := content.rfind(f'"{key}"'.encode(), 0, end)) >= 0:
         end = content.rfind(b"\n", 0, at) + 1
         event = _event_in(content[end : content.index(b"\n", at)])
-        if event is not None and event["key"] == key:
+        if event is not None and event["key"] == key and not schema.wrong_event(event):
             yield event.get("value")
 
 
@@ -439,9 +395,15 @@ class Ledger:
     def event(
         self, key: str, value: Any = None, event_type: str = "POINT_IN_TIME", **metadata: Any
     ) -> None:
-        """Appends an event; ``value`` and ``metadata`` must be JSON values."""
+        """Appends an event; ``value`` and ``metadata`` must be JSON values.
+
+        Raises TypeError if the value isn't of the key's type in `tfasr.ledger.schema`.
+        """
         if self.inherited:
             return
+        problem = schema.wrong(key, value)
+        if problem is not None:
+            raise TypeError(f"An event can't be written: {problem}.")
         with self._mutex:
             if not self._is_whole:
                 self._continue()
@@ -463,6 +425,10 @@ class Ledger:
                 self._touch()
                 self._beat = threading.Thread(target=self._keep_beating, name="ledger", daemon=True)
                 self._beat.start()
+
+    def write(self, value: Any, **metadata: Any) -> None:
+        """Appends an instance of a dataclass in `tfasr.ledger.schema`, under its key."""
+        self.event(schema.KEYS[type(value)], schema.to_json(value), **metadata)
 
     def _continue(self) -> None:
         # First removes incomplete lines that a crash, a full disk or a signal left.
@@ -499,14 +465,14 @@ class Ledger:
         self, resumed_from_step: int | None, declared: Any = None, **metadata: Any
     ) -> None:
         """Writes ``session_start``, each process's first event, with `declaration`'s result."""
-        value = {
-            "session": self.session,
-            "resumed_from_step": resumed_from_step,
-            "alive_until_ms": self.alive_until_ms if self.session else None,
-            "ledger_format": LEDGER_FORMAT,
-            **({} if declared is None else {"declared": declared}),
-        }
-        self.event("session_start", value, pid=os.getpid(), **metadata)
+        value = schema.SessionStart(
+            session=self.session,
+            resumed_from_step=resumed_from_step,
+            alive_until_ms=self.alive_until_ms if self.session else None,
+            ledger_format=LEDGER_FORMAT,
+            declared=declared,
+        )
+        self.write(value, pid=os.getpid(), **metadata)
 
     def sync(self) -> None:
         """Waits until all events are on disk; RunError if the file was removed or replaced."""
@@ -546,6 +512,8 @@ class Ledger:
         if self._beat is not None and not self.inherited:
             self._beat.join()
         # If the last line could not be written, `event` has already reported it.
+        if self._file.closed:
+            return
         files.forget_lock(self._file.fileno())
         with contextlib.suppress(OSError):
             self._file.close()

@@ -137,7 +137,9 @@ def _age_us(start: Event) -> int:
 
 def _alive_after_us(last: Event, start: Event) -> int:
     value = start.get("value")
-    alive_until_ms = value.get("alive_until_ms") if isinstance(value, dict) else None
+    if start["key"] != "session_start" or value is None:
+        return 0
+    alive_until_ms = value.get("alive_until_ms")
     if alive_until_ms is None:
         return 0
     alive_us = _number(start, "alive_until_ms", alive_until_ms, 1e3 * _LONGEST_S) * 1000
@@ -310,8 +312,8 @@ def _claimed(
     return claimed
 
 
-def _wanted_us(values: Sequence[object]) -> np.ndarray:
-    stats = [value if isinstance(value, dict) else {} for value in values]
+def _wanted_us(values: Sequence[Mapping[str, Any] | None]) -> np.ndarray:
+    stats = [value or {} for value in values]
     columns = [numbers([value.get(field) for value in stats]) for _, field in _STEP_PARTS]
     seconds = np.column_stack(columns)
     usable = (seconds > 0) & (seconds < np.inf)
@@ -332,7 +334,7 @@ def lost_ranges(
     for session in sessions[1:]:
         start = events[session.start]
         value = start.get("value")
-        if start["key"] != "session_start" or not isinstance(value, dict):
+        if start["key"] != "session_start" or value is None:
             continue
         step = value.get("resumed_from_step")
         saved = kept_index(events, indices, session.start, step) if step else None

@@ -1,20 +1,16 @@
 """A run's events, the time of each, and what follows from both; results are cached."""
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-from types import NoneType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from tfasr.ledger import intervals
+from tfasr.ledger import intervals, schema
 from tfasr.ledger.intervals import INTERVALS, Event, Piece, Pieces, Steps
 
 _CURVE_KEYS = ("eval_start", "eval_accuracy", "tracked_stats", "eval_stop", "epoch_stop")
-_METADATA = ("session", "epoch_num", "step")
-_LATEST_MS = 1e15
-_LARGEST = 2**53  # whole numbers up to here are exact as floats
+_Value = TypeVar("_Value")
 
 
 class Timeline:
@@ -54,6 +50,17 @@ class Timeline:
     def fact(self, key: str) -> Any:
         indices = self.indices.get(key)
         return self.events[indices[-1]].get("value") if indices else None
+
+    def last(self, kind: type[_Value]) -> _Value | None:
+        """Returns the last event of a class of `tfasr.ledger.schema`; None if it is unknown."""
+        key = schema.KEYS[kind]
+        return schema.value_of(key, self.fact(key))
+
+    def all(self, kind: type[_Value]) -> list[_Value]:
+        """Returns the events of a class of `tfasr.ledger.schema`, without unknown ones."""
+        key = schema.KEYS[kind]
+        values = (self.events[index].get("value") for index in self.of(key))
+        return [schema.value_of(key, value) for value in values if value is not None]
 
     @property
     def evaluations_per_epoch(self) -> int:
@@ -202,128 +209,20 @@ class Timeline:
         sessions = np.searchsorted(firsts, indices, side="right")
         places = np.arange(indices.size) - np.searchsorted(sessions, sessions)
         chosen, at_us = indices.tolist(), np.array(self.clock_us, dtype=np.int64)[indices]
-        values = [self.events[index].get("value") for index in chosen]
-        values = [value if isinstance(value, dict) else {} for value in values]
+        values = [self.events[index].get("value") or {} for index in chosen]
         return Steps(chosen, places, at_us, values)
 
 
 def wrong_value(timeline: Timeline) -> tuple[int, str] | None:
-    """Returns an event that has a value of the wrong type, and what it must be, or None."""
-    for name, holds, kind, values in _typed_values(timeline):
-        for index, value in values:
-            if not holds(value):
-                return index, f"{name} must be {kind}, not {_shown(value)}"
+    """Returns an event of a wrong type and what it must be, or None; see `tfasr.ledger.schema`.
+
+    Everything that reads a run's events later relies on these types.
+    """
+    for index, event in enumerate(timeline.events):
+        problem = schema.wrong_event(event)
+        if problem is not None:
+            return index, problem
     return None
-
-
-def _typed_values(timeline: Timeline) -> Iterator[tuple[str, Callable, str, Iterable]]:
-    """Yields values that must have a type, one after the other: each relies on those before."""
-    events = timeline.events
-    latest = f"a finite number up to {_LATEST_MS:g}"
-    yield "an event's key", lambda key: type(key) is str, "text", enumerate(timeline.keys)
-    yield "time_ms", _time, latest, enumerate(event["time_ms"] for event in events)
-    abouts = enumerate(event.get("metadata") for event in events)
-    yield "an event's metadata", lambda about: type(about) in (dict, NoneType), "an object", abouts
-    for name in _METADATA:
-        numbers = enumerate(about.get(name) for about in timeline.metadata)
-        yield name, _whole, "a whole number", numbers
-    for key, (holds, kind) in _VALUES.items():
-        values = ((index, events[index].get("value")) for index in timeline.of(key))
-        yield f"the value of {key}", holds, kind, values
-
-
-def _time(value: Any) -> bool:
-    return _number(value) and abs(value) <= _LATEST_MS
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:59]}…"
-
-
-def _whole(value: Any) -> bool:
-    return value is None or (type(value) is int and abs(value) <= _LARGEST)
-
-
-def _number(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) < 1e300 and math.isfinite(value)
-
-
-def _too_large(value: Any) -> bool:
-    return type(value) in (int, float) and 1e300 <= abs(value) < math.inf
-
-
-def _targets(value: Any) -> bool:
-    return value is None or (
-        type(value) is list
-        and all(
-            type(pair) is list and len(pair) == 2 and type(pair[0]) is str and _number(pair[1])
-            for pair in value
-        )
-    )
-
-
-def _start(value: Any) -> bool:
-    """Whether a value can be a fact ``start_from``: a warm start, its cost and its layers."""
-    if value is None:
-        return True
-    if type(value) is not dict:
-        return False
-    costs = [value.get("seconds"), value.get("joules")]
-    layers = [value.get("layers"), value.get("new_layers")]
-    return all(cost is None or (_number(cost) and cost >= 0) for cost in costs) and all(
-        part is None or type(part) is list for part in layers
-    )
-
-
-def _exchanged(value: Any) -> bool:
-    if type(value) is not dict or type(value.get("workers")) is not list:
-        return False
-    waited = _number(value.get("waited_s", 0.0)) and _whole(value.get("waited_for"))
-    return waited and all(map(_round, value["workers"]))
-
-
-def _round(value: Any) -> bool:
-    """Whether a value can be a worker's part of an ``exchanged``."""
-    if type(value) is not dict:
-        return False
-    counts = [value.get(name) for name in ("rank", "utterances", "staleness")]
-    seconds = [value.get(name) for name in ("train_s", "link_s")]
-    return all(count is not None and _whole(count) for count in counts) and all(
-        map(_number, seconds)
-    )
-
-
-def _leaver(value: Any) -> bool:
-    return type(value) is dict and value.get("rank") is not None and _whole(value["rank"])
-
-
-_VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "session_start": (
-        lambda value: type(value) is not dict or _whole(value.get("resumed_from_step")),
-        "an object whose resumed_from_step is a whole number or null",
-    ),
-    "targets": (_targets, "a list of pairs of a metric and a number"),
-    "metrics": (
-        lambda value: (
-            value is None
-            or (type(value) is dict and {type(metric) for metric in value.values()} <= {dict})
-        ),
-        "an object with an object for each metric",
-    ),
-    **dict.fromkeys(
-        ("global_batch_size", "num_replicas", "train_samples", "evaluations_per_epoch"),
-        (_whole, "a whole number"),
-    ),
-    "tracked_stats": (
-        lambda value: type(value) is not dict or not any(map(_too_large, value.values())),
-        "an object of numbers below 1e300",
-    ),
-    "start_from": (_start, "an object whose seconds and joules are numbers, and layers lists"),
-    "exchanged": (_exchanged, "an object with waited_s and, for each worker, its numbers"),
-    "worker_left": (_leaver, "an object with the worker's rank"),
-    "opt_name": (lambda value: value is None or type(value) is str, "text"),
-}
 
 
 def second_writer(timeline: Timeline) -> str | None:

@@ -347,13 +347,13 @@ class GruModelConfig(RecurrentStackConfig):
     """
 
     conv_filters: int = 600  # output channels of the convolution over frames
-    conv_kernel: int = 11  # feature frames that one output frame sees
-    conv_stride: int = 2  # feature frames from one output frame to the next
     num_gru_layers: int = 5  # how many recurrent layers follow
     gru_units: int = 800  # width of each, in each direction
     bidirectional: bool = False  # whether each layer also runs backwards
     dropout: float = 0.05  # share of activations dropped between layers in training
 
+    conv_kernel = 11  # feature frames that one output frame sees
+    conv_stride = 2  # feature frames from one output frame to the next
     kind = "gru"
     gates = 3
     model = property(lambda self: GruModel)

@@ -147,7 +147,13 @@ def aligned_words(
     spans = path_spans(log_probs.argmax(axis=1), alphabet.blank_id)
     # The most probable path is the best alignment if it spells the text.
     if alphabet.decode([span.label for span in spans]).split() != text.split():
-        spans = align(alphabet.encode(" ".join(text.split())), log_probs, alphabet)
+        labels = alphabet.encode(" ".join(text.split()))
+        try:
+            spans = align(labels, log_probs, alphabet)
+        except ValueError:
+            # A dictionary completes a last word that only one word can become, even if the frames
+            # don't suffice for it. Its words get the times of the whole segment.
+            spans = [LabelSpan(label, 0, len(log_probs)) for label in labels]
     return [
         Word(
             alphabet.decode([span.label for span in word]),
@@ -220,7 +226,8 @@ def _viterbi(scores: np.ndarray, two: np.ndarray, three: np.ndarray) -> np.ndarr
     path = np.empty(len(scores), np.int64)
     for frame in range(len(scores) - 1, -1, -1):
         path[frame] = state
-        state -= before[frame, state]
+        # int8 holds the step, but not the number of a state in a long text.
+        state -= int(before[frame, state])
     return path
 
 

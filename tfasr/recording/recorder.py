@@ -347,7 +347,7 @@ class Recorder:
             `tfasr.Metric`. Built-in ones (cer, wer, accuracy, loss and others) need no declaration.
         global_batch_size: utterances per update.
         seed: the run's random seed.
-        facts: further facts, JSON by key, such as ``opt_name``, see `tfasr.ledger.events`.
+        facts: further facts, JSON by key, such as ``opt_name``, see `tfasr.ledger.schema`.
         comparability: what makes results comparable, JSON: reports don't rank runs that differ in
             it. By default the scored references and the target window.
         comparable_with: the folder of a run to be ranked with this one. Copies that run's

@@ -12,6 +12,7 @@ from typing import Any
 from tfasr.errors import RunError, UsageError
 from tfasr.kit import files
 from tfasr.kit.registry import plugins
+from tfasr.ledger import schema
 from tfasr.ledger.declared import declaration
 from tfasr.ledger.events import Ledger, is_ledger, read_events
 from tfasr.ledger.intervals import kept_index, metadata
@@ -77,7 +78,7 @@ def settings_of(
 ) -> Settings:
     """Returns checked settings from `tfasr.Recorder`'s arguments, without facts that are None."""
     metrics = {name: m if isinstance(m, Metric) else Metric(m) for name, m in metrics.items()}
-    declared = {name: asdict(metric) for name, metric in metrics.items()}
+    declared = {name: metric.to_json() for name, metric in metrics.items()}
     declare(declared, "The recorder")
     try:
         pairs = [parse_target(t) if isinstance(t, str) else check_target(*t) for t in targets]
@@ -90,7 +91,7 @@ def settings_of(
     stated = {name: value for name, value in facts.items() if value is not None}
     check_facts(stated)
     # A plug-in's metrics are declared too, as programs that read the run may not import it.
-    declared |= {name: asdict(METRICS[name]) for name, _ in pairs if name not in BUILT_IN}
+    declared |= {name: METRICS[name].to_json() for name, _ in pairs if name not in BUILT_IN}
     comparability = None if comparability is None else dict(comparability)
     named = (declared, stated, comparability, dict(config or {}))
     settings = Settings([list(pair) for pair in pairs], target_window, *named)
@@ -119,6 +120,9 @@ def check_facts(facts: Mapping[str, Any]) -> None:
         if least is not None and (type(value) is not int or value < least):
             text = f"{name} must be a whole number of at least {least}."
             raise UsageError(f"{text} Received: {value!r}.")
+        problem = schema.wrong(name, value)
+        if problem is not None:
+            raise UsageError(f"A fact of this name has a fixed type: {problem}.")
         if name in WRITTEN:
             raise UsageError(f"A recorder writes {name!r} itself: call the fact something else.")
     _check_json(dict(facts))

@@ -17,6 +17,8 @@ from typing import Any
 from tfasr.errors import UsageError
 from tfasr.kit.files import WORKER_EVENTS
 from tfasr.ledger.events import read_events
+from tfasr.ledger.intervals import metadata
+from tfasr.ledger.schema import Cluster, Exchanged, Round, WorkerLeft, wrong_event
 from tfasr.ledger.timeline import Timeline
 from tfasr.tta.costs import Cost, HardwareConfig, cost_of, load_hardware
 from tfasr.tta.energy import (
@@ -33,13 +35,16 @@ Events = Sequence[Mapping[str, Any]]
 
 
 def read_worker_files(run_dir: Path) -> dict[int, Events]:
-    """Returns the events of each worker by its rank; a damaged file counts as empty."""
+    """Returns the events of each worker by its rank; a damaged file counts as empty.
+
+    Events of a wrong type, see `tfasr.ledger.schema`, are left out.
+    """
     files: dict[int, Events] = {}
     for path in run_dir.glob(WORKER_EVENTS) if run_dir.is_dir() else []:
         rank = path.stem.rpartition("-")[2]
         if rank.isdecimal():
             try:
-                files[int(rank)] = read_events(path)
+                files[int(rank)] = [e for e in read_events(path) if not wrong_event(e)]
             except (UsageError, OSError):
                 files[int(rank)] = []
     return files
@@ -48,11 +53,11 @@ def read_worker_files(run_dir: Path) -> dict[int, Events]:
 def _places(events: Events, key: str) -> Iterator[tuple[tuple[int, int], Any, Any]]:
     """Yields (session, step), value and metadata of each event of a key that belongs to a step."""
     for event in events:
-        metadata = event.get("metadata")
-        if event["key"] == key and isinstance(metadata, dict):
-            place = metadata.get("session"), metadata.get("step")
-            if all(isinstance(number, int) for number in place):
-                yield place, event.get("value"), metadata
+        if event["key"] == key:
+            about = metadata(event)
+            place = about.get("session"), about.get("step")
+            if None not in place:
+                yield place, event.get("value"), about
 
 
 _SECONDS = ("input_wait_s", "step_s", "ready_s")
@@ -87,10 +92,10 @@ class WorkerTimes:
 
 def times_of_workers(files: Mapping[int, Events]) -> list[WorkerTimes]:
     """Returns each worker's times in the order of ranks, [] if fewer than two recorded steps."""
-    noted = {
-        rank: {place: value for place, value, _ in _places(events, "worker_step") if _whole(value)}
-        for rank, events in files.items()
-    }
+    noted: dict[int, Steps] = {}
+    for rank, events in files.items():
+        steps = _places(events, "worker_step")
+        noted[rank] = {place: value for place, value, _ in steps if _possible(value)}
     by_rank: dict[int, list[tuple]] = {}
     for parts in _noted_by_all(noted):
         for rank, amounts in _amounts(parts):
@@ -103,12 +108,8 @@ def times_of_workers(files: Mapping[int, Events]) -> list[WorkerTimes]:
     ]
 
 
-def _whole(value: Any) -> bool:
-    return (
-        isinstance(value, dict)
-        and isinstance(value.get("utterances"), int)
-        and all(_number(value.get(name)) and value[name] >= 0 for name in _SECONDS)
-    )
+def _possible(step: Mapping[str, Any] | None) -> bool:
+    return step is not None and all(step[name] >= 0 for name in _SECONDS)
 
 
 def _noted_by_all(noted: Mapping[int, Steps]) -> list[dict[int, Mapping[str, Any]]]:
@@ -143,20 +144,17 @@ def _amounts(parts: Mapping[int, Mapping[str, Any]]) -> Iterator[tuple[int, tupl
         yield rank, (*own, longest_s if rank == last else 0.0, soonest_s, sent_buffers)
 
 
-def exchange_of(parts: Sequence[WorkerTimes], cluster: Any) -> dict[str, Any] | None:
+def exchange_of(parts: Sequence[WorkerTimes], cluster: Cluster | None) -> dict[str, Any] | None:
     """Returns how workers exchanged gradients over the chief's steps, or None if unknown."""
-    fact = cluster if isinstance(cluster, dict) else {}
-    size, count = fact.get("gradient_bytes"), fact.get("workers")
-    if not parts or not _positive(size) or not _positive(count):
+    if not parts or cluster is None or cluster.gradient_bytes <= 0 or cluster.workers <= 0:
         return None
     chief = parts[0]
     if not chief.steps or not chief.exchange_s or not chief.step_s:
         return None
-    link = fact.get("link") if isinstance(fact.get("link"), dict) else {}
-    measured = (link.get(name) for name in ("bytes_per_s", "small_s"))
-    bandwidth, latency_s = (value if _positive(value) else None for value in measured)
+    link = cluster.link
+    size = cluster.gradient_bytes
     return {
-        "workers": int(count),  # number in the run's last session
+        "workers": cluster.workers,  # number in the run's last session
         "gradient_bytes": int(size),  # size of one worker's gradients
         "steps": chief.steps,
         # from the last worker's gradients until all were summed and applied
@@ -165,45 +163,36 @@ def exchange_of(parts: Sequence[WorkerTimes], cluster: Any) -> dict[str, Any] | 
         # bytes that the chief sent in the ring, divided by exchange_s
         "achieved_bytes_per_s": chief.sent_buffers * size / chief.exchange_s,
         # the same speed, measured by exchanging as many bytes before the first step
-        "measured_bytes_per_s": bandwidth,
-        "latency_s": latency_s,  # seconds to sum a few numbers
+        "measured_bytes_per_s": None if link is None else link.bytes_per_s,
+        "latency_s": None if link is None else link.small_s,  # seconds to sum a few numbers
     }
 
 
 def rounds_of_workers(timeline: Timeline) -> list[dict[str, Any]]:
     """Returns, by rank, each worker's part of a run whose workers trained in rounds."""
-    rounds: dict[int, list[Mapping[str, Any]]] = {}
-    held_up_s, left = Counter(), Counter()
-    for index in timeline.of("worker_left", "exchanged"):
-        value = timeline.events[index].get("value")
-        if not isinstance(value, dict):
-            continue
-        if timeline.keys[index] == "worker_left":
-            left[value.get("rank")] += 1
-            continue
-        held_up_s[value.get("waited_for")] += value.get("waited_s", 0.0)
-        for one in value.get("workers", []):
-            rounds.setdefault(one["rank"], []).append(one)
+    rounds: dict[int, list[Round]] = {}
+    held_up_s = Counter()
+    left = Counter(worker.rank for worker in timeline.all(WorkerLeft))
+    for exchanged in timeline.all(Exchanged):
+        held_up_s[exchanged.waited_for] += exchanged.waited_s
+        for one in exchanged.workers:
+            rounds.setdefault(one.rank, []).append(one)
     return [
         {
             "rank": rank,  # 0 is the chief
             "rounds": len(of_rank),  # number of rounds that it delivered
-            "utterances": sum(one["utterances"] for one in of_rank),
-            "train_s": math.fsum(one["train_s"] for one in of_rank),  # seconds of its steps
+            "utterances": sum(one.utterances for one in of_rank),
+            "train_s": math.fsum(one.train_s for one in of_rank),  # seconds of its steps
             # seconds that its weights and changes spent on the network
-            "link_s": math.fsum(one["link_s"] for one in of_rank),
+            "link_s": math.fsum(one.link_s for one in of_rank),
             # seconds that the chief waited in rounds in which this worker came last
             "held_up_s": held_up_s[rank],
             # the largest number of others' changes added during one of its rounds
-            "staleness": max(one["staleness"] for one in of_rank),
+            "staleness": max(one.staleness for one in of_rank),
             "left": left[rank],  # how often the other workers went on without it
         }
         for rank, of_rank in sorted(rounds.items())
     ]
-
-
-def _positive(value: Any) -> bool:
-    return _number(value) and value > 0
 
 
 @dataclass(frozen=True)
@@ -232,15 +221,15 @@ def machines_of(files: Mapping[int, Events]) -> list[WorkerMachine]:
     for rank, events in sorted(files.items()):
         machine = next((e for e in reversed(events) if e["key"] == "worker_machine"), None)
         value = machine.get("value") if machine else None
-        if not isinstance(value, dict) or not isinstance(value.get("counters"), dict):
+        if value is None:
             continue
         host = str(value.get("host"))
-        places = {str(name): (host, str(counter)) for name, counter in value["counters"].items()}
+        places = {name: (host, counter) for name, counter in value["counters"].items()}
         shared = {taken[place] for place in places.values() if place in taken}
         names = [name for name, place in places.items() if place not in taken]
         taken |= {places[name]: rank for name in names}
         samples = list(_samples(events))
-        hostname = str(value.get("hostname", ""))
+        hostname = value["hostname"]
         percents = (_mean(samples, f"{part}_percent") for part in ("cpu", "process", "gpu"))
         offsets = _offsets_s(_steps_s(events), chief_s) if rank else None
         energy = (tuple(names), min(shared, default=None), tuple(_energy(samples, names, offsets)))
@@ -254,13 +243,11 @@ Noted = tuple[int, float, float, Mapping[str, Any]]
 
 def _samples(events: Events) -> Iterable[Noted]:
     for event in events:
-        value, metadata = event.get("value"), event.get("metadata")
-        if event["key"] != "worker_sample" or not isinstance(value, dict):
+        if event["key"] != "worker_sample" or event.get("value") is None:
             continue
-        place = metadata if isinstance(metadata, dict) else {}
-        session, mono_s = place.get("session"), place.get("mono_s")
-        if isinstance(session, int) and _number(mono_s) and _number(event["time_ms"]):
-            yield session, mono_s, event["time_ms"], value
+        session, mono_s = metadata(event).get("session"), metadata(event).get("mono_s")
+        if session is not None and _number(mono_s):
+            yield session, mono_s, event["time_ms"], event["value"]
 
 
 def _mean(samples: Iterable[Noted], name: str) -> float | None:
@@ -296,15 +283,13 @@ def _energy(
     samples: Iterable[Noted], names: Sequence[str], offsets_s: Mapping[int, float] | None
 ) -> Iterable[EnergySample]:
     for session, mono_s, time_ms, value in samples:
-        energy = value.get("energy")
         offset_s = 0.0 if offsets_s is None else offsets_s.get(session)
-        if offset_s is None or not isinstance(energy, dict):
+        if offset_s is None:
             continue
         for name in names:
-            shown = energy.get(name)
-            if isinstance(shown, list) and len(shown) == 2 and _number(shown[0]):
-                limit = shown[1] if _number(shown[1]) else None
-                yield EnergySample(time_ms, session, mono_s + offset_s, name, shown[0], limit)
+            joules, limit = value["energy"].get(name, (None, None))
+            if joules is not None:
+                yield EnergySample(time_ms, session, mono_s + offset_s, name, joules, limit)
 
 
 def _number(value: Any) -> bool:
@@ -337,9 +322,7 @@ def measured_energy(run: Run) -> MeasuredEnergy:
     samples = read_samples(run.path)
     if samples:
         by_host.append((samples, sorted({sample.counter for sample in samples})))
-    facts = [run.events[place].get("value") for place in run.timeline.of("cluster")]
-    counts = [fact.get("workers") for fact in facts if isinstance(fact, dict)]
-    workers = max((count for count in counts if isinstance(count, int)), default=0)
+    workers = max((cluster.workers for cluster in run.timeline.all(Cluster)), default=0)
     problem = ""
     if workers > 1:
         machines = machines_of(read_worker_files(run.path))
@@ -416,7 +399,7 @@ class Machines:
             return None, []
         if any(other != stated[0] for other in stated):
             return None, ["sessions state different machines: name the right one with --hardware"]
-        fact = stated[0] if stated and isinstance(stated[0], dict) else {}
+        fact = stated[0] if stated and stated[0] else {}
         names = {field.name for field in fields(HardwareConfig)} & fact.keys()
         try:
             return HardwareConfig(**{name: fact[name] for name in names} | self._price), []

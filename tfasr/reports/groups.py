@@ -24,6 +24,7 @@ from tfasr.ledger.declared import (
     sealed_folder,
     study_sentences,
 )
+from tfasr.ledger.schema import Cluster
 from tfasr.reports.charges import Machines, charges_of
 from tfasr.reports.numbers import (
     Question,
@@ -85,9 +86,9 @@ def configuration(run: Run) -> str | None:
     facts = [run.fact(key) for key in ("global_batch_size", "opt_name", "opt_base_learning_rate")]
     if units := run.fact("units"):  # other sub-word units: another group, but comparable
         facts.append(units)
-    cluster = run.fact("cluster")
-    if isinstance(cluster, dict):  # flags set the workers, so no gin file states them
-        facts.append({name: cluster.get(name) for name in ("gradient_bytes", "workers")})
+    cluster = run.timeline.last(Cluster)
+    if cluster is not None:  # flags set the workers, so no gin file states them
+        facts.append({"gradient_bytes": cluster.gradient_bytes, "workers": cluster.workers})
     return json.dumps([lines, facts, run.comparability], sort_keys=True, default=str)
 
 
@@ -225,11 +226,15 @@ _OTHER_CLOCK = math.log(1.005)
 
 
 def finding(first: GroupResult, other: GroupResult) -> str:
-    """Returns which of two groups reaches a target sooner, how surely, and why."""
+    """Returns which of two groups reaches a target sooner, how surely, and why.
+
+    The verdict has one ratio, with the interval that belongs to it. Ratios of other times are
+    details, in sentences of their own.
+    """
     label = target_label(*other.target)
     if other.comparison is None:
         return f"{label}: the comparison of {other.group} with {first.group} is {REFUSED}."
-    text = f"{label}: {_answer(first, other)}."
+    text = f"{label}: {_answer(first, other)}.{_by_rule(other)}"
     if other.decomposition is None:
         return text
     return text + _why(other.group, other.decomposition, other.comparison.ratio_by_rule)
@@ -266,7 +271,7 @@ def _answer(first: GroupResult, other: GroupResult) -> str:
         text += f"{_arrived(first)}, {_arrived(other)}"
     else:
         text += f"{other.group} takes {compared.takes(first.group)}"
-    return f"{text}; {_tested(first, other)}{_details(first, other)}"
+    return f"{text}; {_tested(first, other)}{_cautions(first, other)}"
 
 
 def _tested(first: GroupResult, other: GroupResult) -> str:
@@ -287,8 +292,8 @@ def _tested(first: GroupResult, other: GroupResult) -> str:
     return text
 
 
-def _details(first: GroupResult, other: GroupResult) -> str:
-    """Returns what else a reader of the ratio should know, or ""."""
+def _cautions(first: GroupResult, other: GroupResult) -> str:
+    """Returns what a reader of the ratio should beware of, or ""."""
     compared = other.comparison
     text = ""
     sizes = (first.statistics.n, other.statistics.n)
@@ -297,12 +302,18 @@ def _details(first: GroupResult, other: GroupResult) -> str:
     for group in (first, other):
         if group.statistics.two_kinds:
             text += f"; some runs of {group.group} are far slower than its others"
-    if compared.ratio is None or compared.ratio_by_rule is None:
-        return text
-    if abs(math.log(compared.ratio_by_rule / compared.ratio)) >= _WORTH_NAMING:
-        by_rule = f"{compared.ratio_by_rule:.{compared.digits}f}"
-        text += f"; of the times at which the rule was met, the ratio is {by_rule}"
     return text
+
+
+def _by_rule(other: GroupResult) -> str:
+    """Returns a sentence with the ratio of the rule's times, or "" if it is about the same."""
+    compared = other.comparison
+    if compared.ratio is None or compared.ratio_by_rule is None:
+        return ""
+    if abs(math.log(compared.ratio_by_rule / compared.ratio)) < _WORTH_NAMING:
+        return ""
+    ratio = f"{compared.ratio_by_rule:.{compared.digits}f}"
+    return f" In detail: of the times at which the rule was met, the ratio is {ratio}."
 
 
 def _arrived(group: GroupResult) -> str:

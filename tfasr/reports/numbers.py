@@ -17,6 +17,14 @@ import numpy as np
 from tfasr.errors import RunError, UsageError
 from tfasr.kit.files import object_or_empty
 from tfasr.ledger.intervals import EVALUATION
+from tfasr.ledger.schema import (
+    Cluster,
+    ComparableWith,
+    EvaluationPlacement,
+    GivenUp,
+    InstructionSet,
+    SharedWithTraining,
+)
 from tfasr.reports import charges
 from tfasr.reports.charges import RunCharges, WorkerMachine, WorkerTimes
 from tfasr.reports.series import RunSeries, run_series
@@ -94,9 +102,9 @@ def facts_of(run: Run, *, with_utilisation: bool = False) -> dict[str, Any]:
     evaluations = sum(useful[index] for index in run.timeline.of("tracked_stats"))
     epochs = epoch_seconds(run)
     decoder = stated.get("decoder")
-    # Older ledgers contain only the decoder's name.
+    # A recorder's user may state the decoder's name alone.
     decoder = decoder if isinstance(decoder, dict) else {"name": decoder, **stated}
-    placement = run.fact("evaluation_placement")
+    placement = run.timeline.last(EvaluationPlacement)
 
     def each(interval: str) -> float | None:
         return spent[interval] / evaluations if evaluations else None
@@ -117,7 +125,7 @@ def facts_of(run: Run, *, with_utilisation: bool = False) -> dict[str, Any]:
         "epoch_s": statistics.median(epochs) if epochs else None,
         "epoch_variation": variation(epochs) if len(epochs) > 2 else None,
         # where evaluations ran: "shared", "swapped" or "beside"
-        "placement": placement.get("name") if isinstance(placement, dict) else None,
+        "placement": None if placement is None else placement.name,
         # mean seconds of an evaluation: forward passes, waiting for the decoder, both swaps of
         # models, waiting for an evaluation in another process
         "forward_s": each("eval_forward"),
@@ -401,7 +409,7 @@ def analyse_run(run: Run, question: Question) -> RunAnalysis:
         facts=facts_of(run, with_utilisation=sampled),
         workers=workers,
         rounds=tuple(charges.rounds_of_workers(run.timeline)),
-        exchange=charges.exchange_of(workers, run.fact("cluster")),
+        exchange=charges.exchange_of(workers, run.timeline.last(Cluster)),
         machines=tuple(charges.machines_of(files)),
         start=run.fact("start_from") or {},
         host=host,
@@ -480,36 +488,38 @@ def _notes(run: Run, evaluated: bool, host: HostUse | None) -> list[str]:
     if run.sessions > 1:
         lost = run.intervals["lost_work"]
         notes.append(f"{run.sessions} sessions; {lost:.1f} s of lost work are included")
-    given_up = run.fact("given_up")
-    if isinstance(given_up, dict) and isinstance(given_up.get("budget_s"), int | float):
+    given_up = run.timeline.last(GivenUp)
+    if given_up is not None:
         notes.append(
-            f"it was given up because of its budget of {given_up['budget_s'] / 3600:.3g} h, so the "
+            f"it was given up because of its budget of {given_up.budget_s / 3600:.3g} h, so the "
             "times to targets that it had not reached are censored: they are longer than observed"
         )
     missing = run.fact("missing_compiled_parts")
-    if isinstance(missing, list) and missing:
-        parts = ", ".join(map(str, missing))
+    if missing:
+        parts = ", ".join(missing)
         notes.append(f"compiled parts were missing ({parts}): the run was slower than with them")
-    instructions = run.fact("instruction_set")
-    if isinstance(instructions, dict) and instructions.get("forced"):
+    instructions = run.timeline.last(InstructionSet)
+    if instructions is not None and instructions.forced:
         notes.append(
-            f"TFASR_INSTRUCTION_SET limited its compiled layers to {instructions.get('name')}: "
+            f"TFASR_INSTRUCTION_SET limited its compiled layers to {instructions.name}: "
             "they may be slower than the processor allows"
         )
-    model = run.fact("comparable_with")
-    if isinstance(model, dict) and run.comparability:
+    model = run.timeline.last(ComparableWith)
+    if model is not None and run.comparability:
         checked = {"validation_references", "validation_utterances", "target_rule", "hash"}
         declared = ", ".join(name for name in run.comparability if name not in checked)
         notes.append(
-            f"its program declared or copied from {model.get('run')}, and tfasr did not check: "
-            f"{declared}"
+            f"its program declared or copied from {model.run}, and tfasr did not check: {declared}"
         )
     start = run.fact("start_from")
     notes += [_start_note(start)] if start else []
-    shared = run.fact("shared_with_training")
-    for what in ("utterances", "speakers"):
-        count = shared.get(what) if isinstance(shared, dict) else None
-        if isinstance(count, int) and count > 0:
-            total = shared.get(f"of_{what}")
-            notes.append(f"{count} of {total} {what} of the validation split are trained on too")
+    shared = run.timeline.last(SharedWithTraining)
+    if shared is not None:
+        for count, total, what in (
+            (shared.utterances, shared.of_utterances, "utterances"),
+            (shared.speakers, shared.of_speakers, "speakers"),
+        ):
+            if count > 0:
+                text = f"{count} of {total} {what} of the validation split are trained on too"
+                notes.append(text)
     return notes

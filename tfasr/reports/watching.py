@@ -173,14 +173,19 @@ def forecast_text(future: Forecast, now_s: float, ends_s: float | None = None) -
     low, high = max(0.0, future.low_s - now_s), future.high_s - now_s
     if high <= 0:
         return f"{label} due: it was expected by now"
-    number, unit = _unit(high)
-    digits = _digits(high / number, unit)
-    ends = dict.fromkeys(f"{end / number:{digits}}" for end in (low, high))
-    text = f"{label} in {'-'.join(ends)} {unit} (80 %)"
+    text = range_text(label, low, high)
     if ends_s is not None and future.high_s > ends_s:
         verb = "ends before that, in" if future.low_s > ends_s else "ends in"
         text += f"; its last epoch {verb} {duration(max(0.0, ends_s - now_s))}"
     return text
+
+
+def range_text(label: str, low_s: float, high_s: float) -> str:
+    """Returns a time to a target as text, such as "WER 20 % in 24-41 min (80 %)"."""
+    number, unit = _unit(high_s)
+    digits = _digits(high_s / number, unit)
+    ends = dict.fromkeys(f"{end / number:{digits}}" for end in (low_s, high_s))
+    return f"{label} in {'-'.join(ends)} {unit} (80 %)"
 
 
 def duration(seconds: float) -> str:

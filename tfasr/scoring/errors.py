@@ -158,8 +158,9 @@ def read_transcripts(
     """Reads a file of hypotheses written by tfasr, or a NeMo manifest with predictions.
 
     tfasr's lines have ``id, reference, hypothesis`` and optionally ``speaker``. NeMo's have
-    ``text, pred_text`` and ``audio_filepath``, which becomes the id. Raises UsageError if a line is
-    neither, an id repeats, or the file is empty.
+    ``text, pred_text`` and ``audio_filepath``, which becomes the id, with the times of a segment
+    if there is an ``offset``. Raises UsageError if a line is neither, an id repeats, or the file is
+    empty.
 
     Args:
         path: the file, in UTF-8, which may be compressed by gzip.
@@ -231,6 +232,8 @@ def _transcript(line: str, where: str, normalise: Callable[[str], str]) -> Trans
     for names in (("id", "reference", "hypothesis"), ("audio_filepath", "text", "pred_text")):
         if isinstance(fields, dict) and all(isinstance(fields.get(n), str) for n in names):
             identity, reference, hypothesis = (fields[name] for name in names)
+            if names[0] == "audio_filepath":
+                identity = _of_segment(identity, fields.get("offset"), fields.get("duration"))
             speaker = fields.get("speaker")
             speaker = "" if speaker is None else str(speaker)
             texts = normalise(reference), normalise(hypothesis)
@@ -245,6 +248,14 @@ def _transcript(line: str, where: str, normalise: Callable[[str], str]) -> Trans
         f"audio_filepath, text and pred_text. Received: {line[:60]!r} in {where}. "
         "tfasr evaluate --hypotheses writes such a file."
     )
+
+
+def _of_segment(path: str, offset_s: object, duration_s: object) -> str:
+    """Returns the id of a part of a recording, as `tfasr prepare` names it."""
+    if not isinstance(offset_s, int | float) or not offset_s:
+        return path
+    end = f"{offset_s + duration_s:.3f}" if isinstance(duration_s, int | float) else "end"
+    return f"{PurePosixPath(path).with_suffix('')}-{offset_s:.3f}-{end}"
 
 
 def _count(ids: Sequence[str]) -> str:

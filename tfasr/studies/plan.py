@@ -440,7 +440,7 @@ def study_steps(plan: Plan, folder: Path, shard_dir: Path | None) -> list[Step]:
             "A study of recordings must be given their prepared splits with --shard_dir, as "
             "tfasr train is. Received: none, and StudyConfig.corpus makes none."
         )
-    steps = [] if shard_dir else [_prepare(folder, shards)]
+    steps = [] if shard_dir else [_prepare(plan.runs[0], folder, shards)]
     steps += [_train(run, folder, shards) for run in plan.runs]
     if plan.config.final_splits:
         steps += [_score(plan, run, folder, shards) for run in plan.runs]
@@ -471,7 +471,11 @@ def widths_run(plan: Plan) -> PlannedRun:
     return next(run for run in plan.runs if run.experiment == name)
 
 
-def _prepare(folder: Path, shards: Path) -> Step:
+def _prepare(run: PlannedRun, folder: Path, shards: Path) -> Step:
+    """Returns the step that makes synthetic speech and prepares it with the features of a run.
+
+    All runs of a study train on the same shards: a run with other features fails, and says so.
+    """
     corpus = folder / "corpus"
 
     def words() -> list[str | Path]:
@@ -479,7 +483,8 @@ def _prepare(folder: Path, shards: Path) -> Step:
         from tfasr.corpora.synthetic import make_synthetic_corpus
 
         make_synthetic_corpus(corpus)
-        return [*("prepare", "--corpus", SYNTHETIC), "--corpus_dir", corpus, "--shard_dir", shards]
+        folders = ["--corpus_dir", corpus, "--shard_dir", shards]
+        return ["prepare", "--corpus", SYNTHETIC, *_recipe(run), *folders]
 
     def done() -> bool:
         return all((shards / split / INDEX_FILE).is_file() for split in SPLITS)
@@ -487,15 +492,20 @@ def _prepare(folder: Path, shards: Path) -> Step:
     return Step("corpus", "corpus", words, done, folder / "logs" / "corpus.log")
 
 
+def _recipe(run: PlannedRun) -> list[str]:
+    """Returns the arguments of ``tfasr`` that give a command the run's plug-ins and settings."""
+    files = [word for file in run.gin_files for word in ("--gin_file", file)]
+    bindings = [word for line in run.bindings for word in ("--gin_binding", line)]
+    return [*_imports(), *files, *bindings]
+
+
 def _train(run: PlannedRun, folder: Path, shards: Path) -> Step:
     run_dir, log = folder / run.folder, folder / "logs" / f"{run.name}.log"
 
     def words() -> list[str | Path]:
-        files = [word for file in run.gin_files for word in ("--gin_file", file)]
-        bindings = [word for line in run.bindings for word in ("--gin_binding", line)]
         resume = ["--resume"] if (run_dir / EVENTS_FILE).is_file() else []
         folders = ["--shard_dir", shards, "--run_dir", run_dir]
-        return ["train", *_imports(), *files, *bindings, *folders, *resume]
+        return ["train", *_recipe(run), *folders, *resume]
 
     done, name = partial(finished, run_dir), f"train {run.name}"
     more = {"alike": run.experiment, "environment": run.environment, "seed": run.seed}

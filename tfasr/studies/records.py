@@ -727,8 +727,9 @@ def _conditions(run: Run) -> list[dict[str, Any]]:
     return found
 
 
+# {confidence}: in percent; the intervals are those of the decisions, at the track's level
 _TABLE = """
-| submission | verdict | ratio, 95 % interval | runs each | hash |
+| submission | verdict | ratio, {confidence:.4g} % interval | runs each | hash |
 |---|---|---|---:|---|"""
 
 
@@ -748,7 +749,8 @@ def records_table(records: Path) -> str:
     for name in tracks(records):
         track = load_track(name, records)
         about = f"Track {markdown_text(name)}: {track.kind}, {track.division} division."
-        lines += [f"\n## {markdown_text(track.title)}\n\n{about}", _TABLE]
+        lines.append(f"\n## {markdown_text(track.title)}\n\n{about}")
+        lines.append(_TABLE.format(confidence=100 * (1 - track.level)))
         baseline = ", ".join(Path(file).stem for file in track.baseline)
         lines.append(f"| {markdown_text(baseline)} | baseline | | | |")
         for each in submissions(records, name):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tfasr.data.manifest import check_shards, file_sha256, read_index
-from tfasr.errors import UsageError, printable
+from tfasr.errors import RunError, UsageError, printable
 from tfasr.kit import files
 from tfasr.kit.gin import DROPPED, read_evidence
 from tfasr.ledger.declared import STARTS_FILE, StudyCheck, check_study, declarations
@@ -32,6 +32,7 @@ from tfasr.studies.form import (
 )
 from tfasr.studies.perform import DECISION_FILE, decision, decision_text
 from tfasr.studies.plan import PLAN_FILE, Plan, plan_of
+from tfasr.tta.metrics import compute_metrics, computed_metrics
 from tfasr.tta.policies import scores_at
 from tfasr.tta.run import Run, load_run
 
@@ -89,7 +90,7 @@ def judged(name: str, check: Callable[[], _Checked]) -> Check:
     """Calls a check, which raises if something is wrong, and returns its outcome."""
     try:
         text = check()
-    except (UsageError, OSError) as error:
+    except (UsageError, RunError, OSError) as error:
         return Check(name, False, str(error))
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         return Check(name, False, f"a value is missing or of a wrong kind: {error!r}")
@@ -291,7 +292,13 @@ def _counted(run: Run, epoch: float, path: Path, stated: dict[str, Any]) -> dict
     same = references == stated.get("validation_references")
     must(same, f"{at} are of other references than the validation split's")
     texts = [row.reference for row in rows]
-    counts = dict(count_errors(texts, [row.hypothesis for row in rows]).to_json())
+    hypotheses = [row.hypothesis for row in rows]
+    declared = run.fact("metrics") or {}
+    computable = [name for name in computed_metrics() if name in declared]
+    counts = {
+        **count_errors(texts, hypotheses).to_json(),
+        **compute_metrics(texts, hypotheses, computable),
+    }
     second = run.fact("second_decoder")
     if second is not None:
         others = count_errors(texts, [row.others[second] for row in rows])
@@ -306,7 +313,8 @@ def _check_scores(values: dict[str, Any], counts: dict[str, float], key: str, ep
         missing = sorted(counts.keys() - values.keys())
         must(not missing, f"epoch {epoch:g} lacks {', '.join(missing)}")
         unknown = sorted(values.keys() - counts.keys() - {"loss"})
-        must(not unknown, f"epoch {epoch:g} has metrics that can't be counted: {unknown[:3]}")
+        problem = f"epoch {epoch:g} has metrics that can't be counted: {unknown[:3]}"
+        must(not unknown, f"{problem}. If you trust the file that computes them, --import it")
     wrong = []
     for name, value in values.items():
         if name not in counts:

@@ -27,10 +27,11 @@ from tfasr.models.model import (
 )
 from tfasr.models.recurrent import zero_output_layer
 from tfasr.telemetry.machine import available_bytes
-from tfasr.training.ctc import CtcModel
+from tfasr.training.ctc import LOSSES, CtcModel
 from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.layer_groups import LayerGroups
 from tfasr.training.optimizer import make_optimizer
+from tfasr.tta.metrics import evaluated_metrics
 
 _KERAS_DEFAULT = inspect.signature(keras.layers.BatchNormalization).parameters["momentum"]
 
@@ -252,6 +253,7 @@ def build_model(
         training.intermediate_loss_weight,
         training.consistency_weight,
         alphabet.spelled_classes if training.intermediate_labels == "characters" else (),
+        training.loss,
     )
     if compiled:
         if training.intermediate_loss_weight:
@@ -287,6 +289,22 @@ def evaluated_part(experiment: Experiment, splits: Mapping[str, ShardedSplit]) -
         if training.evaluation_utterances
         else validation
     )
+
+
+def check_loss_and_targets(training: TrainingConfig) -> None:
+    """Raises UsageError for an unknown loss, or a target whose metric no evaluation will report.
+
+    Only training needs them: a trained run can be used without the plug-ins that register them.
+    """
+    LOSSES.entry(training.loss)
+    known = evaluated_metrics()
+    for metric, _ in training.targets:
+        if metric not in known:
+            raise UsageError(
+                f"A metric in TrainingConfig.targets must be one of {', '.join(known)}. Received: "
+                f"{metric!r}. A metric of your own needs a function compute and the --import of "
+                "its file (docs/extending.md)."
+            )
 
 
 def check_batch_size(experiment: Experiment) -> None:

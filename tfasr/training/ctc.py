@@ -7,6 +7,8 @@ import keras
 import tensorflow as tf
 
 from tfasr.data.batches import Batch
+from tfasr.errors import RunError
+from tfasr.kit.registry import Registry
 from tfasr.layers.compiled import call, runs_here, second_derivatives_refused, team_size
 from tfasr.layers.operations import Operation, core
 from tfasr.training.optimizer import summed_gradients
@@ -74,6 +76,15 @@ def _compiled_loss(logits, logit_lengths, labels, label_lengths):
 
     return losses, lambda d_losses: (slope(d_losses, logits), None, None, None)
 
+
+Loss = Callable[[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
+LOSSES: Registry[Loss] = Registry("loss", plural="losses")
+"""What training can minimise, by name: functions with `ctc_loss`'s arguments and result.
+
+With ``@LOSSES.register("smoothed_ctc")`` above a function, ``TrainingConfig.loss = 'smoothed_ctc'``
+trains with it.
+"""
+LOSSES.register("ctc", ctc_loss)
 
 _LABELLED = ("feature_lengths", "labels", "label_lengths")
 
@@ -163,7 +174,8 @@ class CtcModel(keras.Model):
     ``intermediate_loss_weight`` the recogniser needs
     `tfasr.models.recurrent.Network.call_with_intermediate`; with a ``consistency_weight`` batches
     need ``second_features``. ``middle_labels`` are, for each class but the blank, the classes that
-    replace it in the middle layer's loss, see `TrainingConfig.intermediate_labels`.
+    replace it in the middle layer's loss, see `TrainingConfig.intermediate_labels`. ``loss`` is the
+    name in `LOSSES` of what training minimises; evaluations report the CTC loss.
     """
 
     def __init__(
@@ -174,6 +186,7 @@ class CtcModel(keras.Model):
         intermediate_loss_weight: float = 0.0,
         consistency_weight: float = 0.0,
         middle_labels: Sequence[Sequence[int]] = (),
+        loss: str = "ctc",
     ):
         super().__init__(name="ctc_model")
         self.recogniser = recogniser
@@ -182,6 +195,7 @@ class CtcModel(keras.Model):
         self.intermediate_loss_weight = intermediate_loss_weight
         self.consistency_weight = consistency_weight
         self._middle_labels = middle_labels
+        self._loss_name = loss
         self._step: Callable | None = None
         self.built = True
 
@@ -197,7 +211,7 @@ class CtcModel(keras.Model):
         return self._ctc_losses(batch, all_logits[0]), *all_logits
 
     def training_losses(self, batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the CTC losses in training and the losses to minimise, both ``(batch,)``."""
+        """Returns the losses to record and those to minimise, both ``(batch,)``."""
         if self.consistency_weight:
             return self._consistent_losses(batch)
         all_logits = self._all_logits(batch, True, self.intermediate_loss_weight > 0)
@@ -234,9 +248,9 @@ class CtcModel(keras.Model):
         return of_utterances[0], self._minimised(*minimised)
 
     def _all_losses(self, batch: Batch, all_logits: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Returns the CTC losses ``(batch,)`` of what `_all_logits` returned."""
+        """Returns the training losses ``(batch,)`` of what `_all_logits` returned."""
         if len(all_logits) == 1 or not self._middle_labels:
-            return [self._ctc_losses(batch, logits) for logits in all_logits]
+            return [self._chosen_losses(batch, logits) for logits in all_logits]
         ragged = {"row_splits_dtype": tf.int32}
         of_classes = tf.ragged.constant(self._middle_labels, dtype=tf.int32, **ragged)
         labels, lengths = batch["labels"], batch["label_lengths"]
@@ -249,8 +263,20 @@ class CtcModel(keras.Model):
         needed = lengths + tf.math.count_nonzero(repeated, axis=1, dtype=tf.int32)
         fits = needed <= tf.cast(self.output_lengths(batch["feature_lengths"]), tf.int32)
         middle = batch | {"labels": labels, "label_lengths": tf.where(fits, lengths, 1)}
-        losses = self._ctc_losses(batch, all_logits[0])
-        return [losses, tf.where(fits, self._ctc_losses(middle, all_logits[1]), losses)]
+        losses = self._chosen_losses(batch, all_logits[0])
+        return [losses, tf.where(fits, self._chosen_losses(middle, all_logits[1]), losses)]
+
+    def _chosen_losses(self, batch: Batch, logits: tf.Tensor) -> tf.Tensor:
+        """Returns what training minimises; RunError if a user's loss fails or has another shape."""
+        lengths = self.output_lengths(batch["feature_lengths"])
+        arguments = (logits, lengths, batch["labels"], batch["label_lengths"])
+        losses = LOSSES.call(self._loss_name, *arguments)
+        if losses.shape.rank != 1 or losses.dtype != tf.float32:
+            raise RunError(
+                f"{LOSSES.entry(self._loss_name).place}: the loss {self._loss_name!r} must return "
+                f"a float32 tensor with a loss per utterance. Received: {losses}."
+            )
+        return losses
 
     def _ctc_losses(self, batch: Batch, logits: tf.Tensor) -> tf.Tensor:
         lengths = self.output_lengths(batch["feature_lengths"])

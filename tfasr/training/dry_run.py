@@ -1,7 +1,5 @@
-"""A rehearsal: builds everything, takes a few steps, estimates time and memory, writes nothing."""
+"""A rehearsal: builds everything, takes a few steps and writes nothing."""
 
-import math
-import time
 from pathlib import Path
 
 import psutil
@@ -18,8 +16,7 @@ from tfasr.training.run import EpochBatches, first_weights, open_run
 from tfasr.training.step import TimedStep
 from tfasr.training.workers.team import Team
 
-_STEPS = 3
-_ENOUGH_S = 30.0  # no further step after so many seconds: a large model's may take minutes
+_STEPS = 2  # the second one shows that the first left usable weights
 
 
 def dry_run(
@@ -29,7 +26,7 @@ def dry_run(
     lexicon: str | Path | None = None,
     memory_probe: bool = True,
 ) -> str:
-    """Trains a few steps in memory; describes parameters, steps, estimated hours and memory.
+    """Trains a few steps in memory; describes the model, the data and the memory.
 
     Raises UsageError for whatever would stop the run before its first step; RunError if the longest
     batch does not fit into memory (unless ``memory_probe`` is False).
@@ -50,24 +47,14 @@ def dry_run(
     if memory_probe:
         need = check_memory(experiment, model, source, alphabet, lambda: dataset.element_spec)
     step = TimedStep(model)
-    frames, seconds, steps = 0, 0.0, 0
     iterator = Reading(dataset, source.split)
-    began = time.perf_counter()
-    while steps < _STEPS and (result := step(iterator)):
+    steps = 0
+    while steps < _STEPS and step(iterator):
         steps += 1
-        if steps > 1 or not result.compile_s:
-            frames += result.frames
-            seconds += result.train_s + result.compile_s
-        if seconds > _ENOUGH_S:
-            break
-    rate = frames / seconds if seconds else frames / (time.perf_counter() - began)
     longest = longest_of(experiment, source, alphabet)
     buffer = buffer_need(experiment, longest.utterances, longest.frames)
-    epochs, batch_size = experiment.training.epochs, experiment.pipeline.global_batch_size
+    batch_size = experiment.pipeline.global_batch_size
     utterances = len(source.split.utterances)
-    epoch_s = int(source.split.frames.sum()) / max(rate, 1e-9)
-    hours = experiment.training.stop_after_hours
-    limit = f" or the {hours:g} h after which it ends" if hours else ""
     memory_bytes = psutil.Process().memory_info().rss
     return (
         f"model: {model_name(experiment.model)}\n"
@@ -75,10 +62,9 @@ def dry_run(
         f"layers: {', '.join(named_layers(model.recogniser))}\n"
         f"layers from a trained run: {', '.join(start['layers']) or 'none'}\n"
         f"training utterances: {utterances:,}\n"
-        f"steps an epoch: about {math.ceil(utterances / batch_size):,} of {batch_size} utterances\n"
-        f"training time: about {epoch_s / 60:.1f} min an epoch, {epochs * epoch_s / 3600:.1f} h "
-        f"for {epochs} epochs{limit}, without evaluations (from {steps} steps)\n"
+        f"steps an epoch: about {-(-utterances // batch_size):,} of {batch_size} utterances\n"
         f"memory: {memory_bytes / 2**30:.1f} GiB in this process after {steps} steps"
         f"{f'; {need}' if need else ''}\n"
-        f"buffer: {buffer}"
+        f"buffer: {buffer}\n"
+        "how long it will take: tfasr estimate, with the same --gin_file and --shard_dir"
     )

@@ -5,7 +5,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from tfasr.scoring.errors import ErrorCounts, count_errors
 from tfasr.training.ctc import CtcModel
 from tfasr.training.experiment import Experiment
 from tfasr.training.workers.exchange import Workers
+from tfasr.tta.metrics import compute_metrics
 
 # Starting to read takes some 0.1 s, longer than the forward passes of AN4's validation split.
 _KEPT_BYTES = 2**26
@@ -37,13 +38,15 @@ class EvaluationResult:
     utterances: list[ShardedUtterance]  # those scored
     hypotheses: list[Hypothesis]  # in the same order
     second: "SecondResult | None" = None  # another decoder's, from the same forward passes
+    # the users' metrics by name, see `tfasr.tta.metrics.compute_metrics`
+    computed: dict[str, float] = field(default_factory=dict)
 
     def scores(self) -> dict[str, float]:
         """Returns rates, counts and loss, as in the ledger's ``tracked_stats``.
 
         A second decoder's rates are named after it: ``word_beam_wer`` and ``word_beam_cer``.
         """
-        values = {**self.counts.to_json(), "loss": self.loss}
+        values = {**self.counts.to_json(), "loss": self.loss, **self.computed}
         if self.second is not None:
             for metric in ("wer", "cer"):
                 values[f"{self.second.name}_{metric}"] = getattr(self.second.counts, metric)
@@ -277,7 +280,8 @@ class Evaluator:
             other = scored(h for _, decoded in batches for h in decoded.second)
             worked_s = sum(decoded.second_worked_s for _, decoded in batches)
             second = SecondResult(self._second[0], *other, worked_s)
-        return EvaluationResult(counts, loss, utterances, ordered, second)
+        computed = compute_metrics(references, [hypothesis.text for hypothesis in ordered])
+        return EvaluationResult(counts, loss, utterances, ordered, second, computed)
 
 
 def _brought_together(

@@ -29,6 +29,7 @@ from tfasr.kit.files import ALPHABET_FILE, EXPERIMENT_FILE, read_object, write_w
 from tfasr.models.model import MODELS, ModelConfig, RecogniserConfig, model_from_json, model_source
 from tfasr.models.recurrent import AcousticModelConfig
 from tfasr.training.decisions import Decides, settings_that_decide
+from tfasr.tta.metrics import metric_named
 from tfasr.tta.policies import WINDOW
 
 _DEVICE = re.compile(r"(cpu|gpu):\d{1,5}")
@@ -51,6 +52,8 @@ class TrainingConfig:
             MirroredStrategy. 0 takes all GPUs, or the processors as one device. In a cluster,
             where each device has a process of its own, it must be 0 or 1.
         optimizer: a function that makes the Keras optimizer; called in the strategy's scope.
+        loss: "ctc", or the name of a loss of your own in `tfasr.training.ctc.LOSSES`, which steps
+            minimise and record. Evaluations still report the CTC loss, so that runs compare.
         precision: Keras's dtype policy of the layers, one of `tfasr.kit.config.trained`;
             "mixed_float16" scales the loss.
         start_from: the folder of a run, or of an export to Keras, whose weights this run begins
@@ -109,7 +112,8 @@ class TrainingConfig:
         sentences_every_steps: steps between prints of example sentences; 0 for none.
         checkpoint_every_steps: steps between checkpoints; every epoch ends with one too.
         keep_checkpoints: how many checkpoints are kept, in addition to the best.
-        targets: pairs of metric ("cer", "cer_reference" or "wer") and fraction to reach.
+        targets: pairs of a metric and the value to reach, such as ``(("cer", 0.1),)``: "cer",
+            "cer_reference", "wer", "loss", or a metric of your own (docs/extending.md).
         target_window: how many epochs' median must meet a target; 1 is the first evaluation that
             meets it.
         evaluations_per_epoch: how many evaluations an epoch has, at equal distances in utterances;
@@ -146,6 +150,7 @@ class TrainingConfig:
     seed: int = 1
     num_replicas: int = 0
     optimizer: Callable = zeiler_adadelta
+    loss: str = "ctc"
     precision: str = "float32"
     start_from: str = ""
     freeze: tuple[tuple[str, int], ...] = ()
@@ -165,7 +170,7 @@ class TrainingConfig:
     sentences_every_steps: int = 50
     checkpoint_every_steps: int = 250
     keep_checkpoints: int = 2
-    targets: tuple[tuple[Literal["cer", "cer_reference", "wer"], float], ...] = ()
+    targets: tuple[tuple[str, float], ...] = ()
     target_window: int = WINDOW
     evaluations_per_epoch: int = 1
     evaluation_utterances: int = 0
@@ -229,8 +234,9 @@ class TrainingConfig:
         overlaps = beside and self.overlap_evaluation
         message = 'False where the placement is "beside", which overlaps all of an evaluation'
         require(not overlaps, self, "overlap_evaluation", message)
-        fractions = all(0 <= value <= 1 for _, value in self.targets)
-        require(fractions, self, "targets", "pairs of a metric and a fraction in 0..1")
+        possible = all(_is_possible(metric, value) for metric, value in self.targets)
+        rule = "pairs of a metric and a value, which for a rate is a fraction in 0..1"
+        require(possible, self, "targets", rule)
 
     @property
     def in_rounds(self) -> bool:
@@ -238,6 +244,11 @@ class TrainingConfig:
         if self.exchange == "local":
             return self.exchange_every_steps > 1
         return self.exchange == "asynchronous"
+
+
+def _is_possible(metric: str, value: float) -> bool:
+    # Whether the metric exists is checked before training: reading a run needs no plug-in for it.
+    return math.isfinite(value) and (not metric_named(metric).rate or 0 <= value <= 1)
 
 
 def default_model() -> RecogniserConfig:
@@ -249,7 +260,9 @@ class Experiment:
     """All configs of a run. The defaults are the paper's recipe.
 
     That is its features, its model, AdaDelta at a rate of 1, and a word beam search with 256 beams
-    in a model that is swapped in after every epoch.
+    in a model that is swapped in after every epoch. Two buffers are smaller, to spare memory:
+    4 batches are prefetched where Table 2 has 40, and readers shuffle among 40 utterances (the
+    paper gives no number); ``paper_sys1.gin`` has Table 2's.
     """
 
     features: FeatureConfig = field(default_factory=FeatureConfig)  # what a frame holds

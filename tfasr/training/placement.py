@@ -20,6 +20,7 @@ from tfasr.kit.files import CHECKPOINTS_FOLDER, epoch_name, hypotheses_file
 from tfasr.kit.process import ChildError, Correspondence, load_tensorflow, received
 from tfasr.ledger.events import Ledger, read_events
 from tfasr.ledger.intervals import evaluated_epoch, evaluation_place
+from tfasr.ledger.schema import EvaluatorDied
 from tfasr.training.checkpoint import (
     give_second_name,
     model_variables,
@@ -385,9 +386,9 @@ class OtherProcess(Placement):
     def _begin_again(self, error: ChildError) -> None:
         self._deaths += 1
         epoch = min(self._asked, default=None)
-        value = {"exit_code": error.exit_code, "deaths": self._deaths}
         place = {"epoch_num": None} if epoch is None else evaluation_place(epoch)
-        self._ledger.event("evaluator_died", value, **place)
+        died = EvaluatorDied(exit_code=error.exit_code, deaths=self._deaths)
+        self._ledger.write(died, **place)
         if self._deaths >= _MOST_DEATHS:
             raise RunError(
                 f"The process that evaluates in parallel with training died {self._deaths} times "

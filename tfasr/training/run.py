@@ -26,6 +26,7 @@ from tfasr.training.build import (
     build_model,
     check_batch_size,
     check_decoder,
+    check_loss_and_targets,
     check_splits,
     evaluated_part,
     make_strategy,
@@ -192,6 +193,7 @@ def open_run(
     alphabet = check_splits(splits, experiment)
     check_batch_size(experiment)
     splits["validation"] = evaluated_part(experiment, splits)
+    check_loss_and_targets(experiment.training)
     check_averaging(experiment.training)
     check_decoder(experiment, splits["validation"], alphabet)
     statistics = splits["train"].feature_statistics()

@@ -55,6 +55,7 @@ from tfasr.telemetry.machine import revision
 from tfasr.telemetry.system import describe_system
 from tfasr.training.experiment import Experiment
 from tfasr.training.workers.exchange import Workers
+from tfasr.tta.metrics import evaluated_metrics
 
 log = logging.getLogger("tfasr")
 
@@ -241,7 +242,7 @@ def _check_own_start(run_dir: Path) -> None:
 
 def _check_shards(run_dir: Path, shards: dict[str, str]) -> None:
     recorded = last_value(run_dir, "shards")
-    if not isinstance(recorded, dict):
+    if recorded is None:
         return  # the start was killed before it recorded them, so nothing was trained
     differing = differences({split: recorded.get(split) for split in shards}, shards)
     if differing:
@@ -258,13 +259,13 @@ def finished_history(events: list[dict[str, Any]]) -> list[dict[str, float]] | N
     by_epoch = {
         evaluated_epoch(metadata(event)): (event.get("value"), "at_epoch" in metadata(event))
         for event in events
-        if event["key"] == "tracked_stats" and isinstance(event.get("value"), dict)
+        if event["key"] == "tracked_stats" and event.get("value") is not None
     }
-    metrics = ("cer", "cer_reference", "wer", "loss")
+    metrics = evaluated_metrics()
     return [
         {
             **({"epoch": float(epoch)} if finer else {}),
-            **{name: value.get(name) for name in metrics},
+            **{name: value[name] for name in metrics if name in value},
         }
         for epoch, (value, finer) in by_epoch.items()
     ]

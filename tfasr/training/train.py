@@ -62,7 +62,7 @@ from tfasr.training.workers.follow import WorkerSteps, follow
 from tfasr.training.workers.rounds import RoundStep
 from tfasr.training.workers.team import Team, check_clustered, check_offers, offered, unlike
 from tfasr.tta.costs import HardwareConfig
-from tfasr.tta.metrics import LOWER
+from tfasr.tta.metrics import METRICS, Metric, computed_metrics
 from tfasr.tta.policies import target_rule
 
 log = logging.getLogger("tfasr")
@@ -90,7 +90,7 @@ def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
             "name": training.evaluation_placement,
             "devices": list(training.evaluation_devices),
         },
-        **_second_decoder_facts(training.second_decoder),
+        **_declared_metrics(training.second_decoder),
         **({"units": run.alphabet.units_fact} if run.alphabet.units else {}),
         **({} if run.dictionary is None else {"dictionary_words": len(run.dictionary)}),
         **({"evaluations_per_epoch": per_epoch} if per_epoch > 1 else {}),
@@ -112,15 +112,16 @@ def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
     return facts | hardware | run.team.facts(run.model, training.gradient_exchange, run.link)
 
 
-def _second_decoder_facts(name: str) -> dict[str, Any]:
-    if not name:
-        return {}
-    label = name.replace("_", " ")
-    declared = {
-        f"{name}_{rate}": {"better": LOWER, "rate": True, "label": f"{label} {rate.upper()}"}
-        for rate in ("wer", "cer")
-    }
-    return {"second_decoder": name, "metrics": declared}
+def _declared_metrics(second_decoder: str) -> dict[str, Any]:
+    """Returns the facts ``metrics``, which readers of the ledger need, and ``second_decoder``."""
+    declared = {name: METRICS[name].to_json() for name in computed_metrics()}
+    if not second_decoder:
+        return {"metrics": declared} if declared else {}
+    for rate in ("wer", "cer"):
+        label = f"{second_decoder.replace('_', ' ')} {rate.upper()}"
+        metric = Metric(rate=True, label=label)
+        declared[f"{second_decoder}_{rate}"] = metric.to_json()
+    return {"second_decoder": second_decoder, "metrics": declared}
 
 
 def comparability(
@@ -200,8 +201,17 @@ def _training_facts(split: ShardedSplit) -> dict[str, Any]:
     recordings = np.unique(split.utterances.column("content"))
     return {
         "training_recordings": len(recordings),
-        "training_audio": hashlib.sha256(recordings.tobytes()).hexdigest()[:16],
+        "training_audio": _audio_hash(recordings),
     }
+
+
+def training_audio(split: ShardedSplit) -> str:
+    """Returns the hash of a split's recordings that a run's comparability states."""
+    return _audio_hash(np.unique(split.utterances.column("content")))
+
+
+def _audio_hash(recordings: np.ndarray) -> str:
+    return hashlib.sha256(recordings.tobytes()).hexdigest()[:16]
 
 
 def train(
@@ -251,8 +261,8 @@ def train(
             run, the others ``events-worker-<rank>.jsonl`` in its folder or another one.
 
     Returns:
-        Validation metrics of each epoch: "cer", "cer_reference", "wer" and "loss"; with several
-        evaluations an epoch, those of each of them, and "epoch", such as 2.5.
+        Validation metrics of each epoch: "cer", "cer_reference", "wer", "loss" and your own; with
+        several evaluations an epoch, those of each of them, and "epoch", such as 2.5.
 
     Raises:
         UsageError: if shards, folder or configuration do not fit together, or a package that a

@@ -215,6 +215,12 @@ def _from_json(path: Path, price: dict[str, float]) -> HardwareConfig:
         "source": path.name,
     }
     fields = {field.name for field in dataclasses.fields(HardwareConfig)}
+    for name in content:
+        if ("price" in name or "cost" in name) and name not in fields:
+            raise ValueError(
+                "a price must name its currency, as price_usd_per_hour does; tfasr converts none. "
+                f"Received: {name}."
+            )
     values |= {name: value for name, value in content.items() if name in fields}
     return HardwareConfig(**{**values, **price})
 

@@ -5,12 +5,12 @@ Error rates and losses are built in. A run of another task declares its own metr
 """
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from tfasr.errors import UsageError
-from tfasr.kit.registry import Registry
+from tfasr.errors import RunError, UsageError
+from tfasr.kit.registry import Registry, blamed
 
 LOWER, HIGHER = "lower", "higher"
 Target = tuple[str, float]
@@ -18,11 +18,22 @@ Target = tuple[str, float]
 
 @dataclass(frozen=True)
 class Metric:
-    """A number that an evaluation reports; raises UsageError for an invalid direction."""
+    """A number that an evaluation reports; raises UsageError for an invalid direction.
+
+    With ``compute``, every evaluation of ``tfasr train`` and ``tfasr evaluate`` reports the metric,
+    and ``tfasr verify`` computes it again. Example::
+
+        METRICS.register("ter", Metric(rate=True, label="TER", compute=token_error_rate))
+    """
 
     better: str = LOWER  # "lower" or "higher"
     rate: bool = False  # whether it is a fraction between 0 and 1, shown in percent
     label: str = ""  # its name in headings; by default the registered name
+    # Computes it from references and hypotheses: plain texts, in the same order. Ledgers store the
+    # other fields only, so two metrics that differ in nothing else are equal.
+    compute: Callable[[Sequence[str], Sequence[str]], float] | None = field(
+        default=None, compare=False, repr=False
+    )
 
     def __post_init__(self):
         if self.better not in (LOWER, HIGHER):
@@ -33,6 +44,19 @@ class Metric:
                 "A metric must have a boolean as its rate and text as its label. Received: "
                 f"{self.rate!r}, {self.label!r}."
             )
+        if self.compute is not None and not callable(self.compute):
+            raise UsageError(
+                "A metric's compute must be a function of references and hypotheses. Received: "
+                f"{self.compute!r}."
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns what a ledger stores of a metric, in the form that `declare` takes."""
+        return {"better": self.better, "rate": self.rate, "label": self.label}
+
+    def shown(self, value: float) -> str:
+        """Formats a value for log messages: rates in percent, other numbers as they are."""
+        return f"{100 * value:.2f} %" if self.rate else f"{value:.4g}"
 
     @property
     def worst(self) -> float:
@@ -76,6 +100,43 @@ for _name, _metric in {
 BUILT_IN = frozenset(METRICS)
 """Names that runs need not declare."""
 
+_OF_TRAINING = ("cer", "cer_reference", "wer", "loss")
+
+
+def computed_metrics() -> list[str]:
+    """Returns the users' metrics that evaluations compute, in the order of registration."""
+    return [name for name, metric in METRICS.items() if metric.compute is not None]
+
+
+def evaluated_metrics() -> list[str]:
+    """Returns the metrics of every evaluation of ``tfasr train``, which targets may name."""
+    return [*_OF_TRAINING, *computed_metrics()]
+
+
+def compute_metrics(
+    references: Sequence[str], hypotheses: Sequence[str], names: Iterable[str] | None = None
+) -> dict[str, float]:
+    """Computes the users' metrics, or those in ``names``, from plain texts in the same order.
+
+    Raises RunError, naming the user's file and line, if a function fails or returns no finite
+    number.
+    """
+    values = {}
+    for name in computed_metrics() if names is None else names:
+        try:
+            value = float(METRICS[name].compute(list(references), list(hypotheses)))
+            if not math.isfinite(value):
+                raise ValueError(f"it returned {value}, not a finite number")
+        except (Exception, SystemExit) as error:
+            place, cause = blamed(error)
+            at = METRICS.entry(name).place
+            raise RunError(
+                f"The metric {name!r} ({at}) can't be computed: {cause}, at {place}."
+            ) from error
+        values[name] = value
+    return values
+
+
 _declared: dict[str, str] = {}
 
 
@@ -86,7 +147,7 @@ def metric_named(name: str) -> Metric:
 
 def declared() -> dict[str, dict[str, Any]]:
     """Returns all metrics that runs have declared so far, in the form that `declare` takes."""
-    return {name: asdict(METRICS[name]) for name in _declared}
+    return {name: METRICS[name].to_json() for name in _declared}
 
 
 def declare(metrics: Mapping[str, Mapping[str, Any]] | None, where: object) -> None:

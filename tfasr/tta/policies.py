@@ -128,7 +128,9 @@ def scores_at(timeline: Timeline, index: int) -> Mapping[str, Any]:
     key, value = timeline.keys[index], timeline.events[index].get("value")
     if key == "eval_accuracy":
         return {"wer": value}
-    return value if key == "tracked_stats" and isinstance(value, dict) else {}
+    if key != "tracked_stats" or value is None:
+        return {}
+    return value
 
 
 def evaluations_in(window: int, per_epoch: int) -> int:
@@ -206,7 +208,8 @@ def rule_met(
         return False
     for metric, value in targets:
         kind = metric_named(metric)
-        median = next(medians([scores[metric] for scores in recent], window, kind.worst))
+        values = [scores.get(metric, math.nan) for scores in recent]
+        median = next(medians(values, window, kind.worst))
         if not kind.met(median, value):
             return False
     return True
@@ -426,8 +429,8 @@ class _UtterancesClock(Policy):
         """Returns how many utterances were trained on up to each event, without lost work."""
         seen = [0.0] * len(timeline.events)
         for index in timeline.of("train_step"):
-            value = timeline.events[index].get("value")
-            if timeline.useful[index] and isinstance(value, dict):
+            if timeline.useful[index]:
+                value = timeline.events[index].get("value") or {}
                 seen[index] = _number(value.get("utterances"))
         return list(accumulate(seen))
 

@@ -182,8 +182,7 @@ def _evaluations(
 def _lost_evaluations(evidence: _Evidence, metric: str) -> Iterator[Reason]:
     line = evidence.timeline
     for index in line.of("tracked_stats"):
-        value = line.events[index].get("value")
-        if not line.useful[index] and isinstance(value, dict) and metric in value:
+        if not line.useful[index] and metric in policies.scores_at(line, index):
             epoch = evaluated_epoch(line.metadata[index])
             text = f"left out: the evaluation of epoch {epoch}, lost work that was repeated"
             yield evidence.reason("left out", text, index)
@@ -326,8 +325,7 @@ class Run:
     @property
     def comparability(self) -> dict[str, Any] | None:
         """What must be equal for results to be comparable, or None if unknown."""
-        value = self.fact("comparability")
-        return value if isinstance(value, dict) else None
+        return self.fact("comparability")
 
     @property
     def sessions(self) -> int:
@@ -547,20 +545,17 @@ def _float(cell: str) -> float:
 def read_targets(path: str | Path) -> list[tuple[str, float]]:
     """Returns the last targets in a run's ledger without parsing the rest; [] if unreadable."""
     try:
-        return [(str(metric), float(value)) for metric, value in last_value(path, "targets") or []]
-    except (OSError, TypeError, ValueError, OverflowError, RecursionError):
+        return [(metric, value) for metric, value in last_value(path, "targets") or []]
+    except (OSError, ValueError, RecursionError):
         return []  # reading the rest will report the error
 
 
 def read_metrics(path: str | Path) -> dict[str, dict[str, Any]]:
     """Returns the metrics that a run's ledger declares, without parsing the rest."""
     try:
-        metrics = last_value(path, "metrics")
+        return last_value(path, "metrics") or {}
     except (OSError, ValueError, RecursionError):
         return {}  # reading the rest will report the error
-    if not isinstance(metrics, dict):
-        return {}
-    return metrics if all(isinstance(fields, dict) for fields in metrics.values()) else {}
 
 
 def load_run(path: str | Path, name: str | None = None) -> Run:

@@ -23,7 +23,10 @@ std::vector<Search::Final> Search::rank() {
         final.whole = prefix.terminal || is_unique || dictionary.is_open();
         if (final.whole) {
           // The weight of the word that it has become replaces that of the words it could become.
-          const Closed closed = model->close(last, dictionary.word_of(state.prefix));
+          const std::int32_t word = dictionary.word_of(state.prefix);
+          const bool is_finished = prefix.terminal || dictionary.is_open();
+          const Closed closed =
+              is_finished ? model->close(last, word) : model->close_unfinished(last, word);
           final.score = beams_.now[i].total * closed.weight * closed.factor;
           last = closed.state;
         }

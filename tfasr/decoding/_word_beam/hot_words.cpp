@@ -46,11 +46,26 @@ bool HotWords::fits(const Dictionary& dictionary) const {
 }
 
 Closed HotWords::close(const LmState& state, std::int32_t word) const {
+  Closed closed = close_by_model(state, word);
+  closed.factor *= std::exp(bonus(word));
+  return closed;
+}
+
+Closed HotWords::close_unfinished(const LmState& state, std::int32_t word) const {
+  Closed closed = close_by_model(state, word);
+  closed.factor *= std::exp(std::min(bonus(word), 0.0));
+  return closed;
+}
+
+double HotWords::bonus(std::int32_t word) const {
+  const auto found = from(bonuses_, word);
+  return found != bonuses_.end() && found->first == word ? found->second : 0.0;
+}
+
+Closed HotWords::close_by_model(const LmState& state, std::int32_t word) const {
+  if (model_) return model_->close(state, word);
   Closed closed;
   closed.state = state;
-  if (model_) closed = model_->close(state, word);
-  const auto bonus = from(bonuses_, word);
-  if (bonus != bonuses_.end() && bonus->first == word) closed.factor *= std::exp(bonus->second);
   return closed;
 }
 

@@ -26,6 +26,8 @@ class HotWords : public LanguageModel {
 
   bool fits(const Dictionary& dictionary) const override;
   Closed close(const LmState& state, std::int32_t word) const override;
+  // Adds no positive bonus: a single letter would earn that of the whole word.
+  Closed close_unfinished(const LmState& state, std::int32_t word) const override;
   bool forecasts() const override { return true; }
   double ahead(const LmState& state, std::int32_t begin, std::int32_t end) const override;
   double ahead_limit(const LmState&) const override { return largest_; }
@@ -33,6 +35,9 @@ class HotWords : public LanguageModel {
   double end_factor(const LmState& state) const override;
 
  private:
+  double bonus(std::int32_t word) const;  // 0 if the word isn't hot
+  Closed close_by_model(const LmState& state, std::int32_t word) const;
+
   std::vector<std::pair<std::int32_t, double>> bonuses_;  // in the order of the ids
   std::shared_ptr<const LanguageModel> model_;
   double largest_ = 1.0;  // the largest factor of a word

@@ -29,6 +29,10 @@ class LanguageModel {
   virtual bool fits(const Dictionary& dictionary) const = 0;
   // word: the id of a word in the dictionary, or Dictionary::other_word().
   virtual Closed close(const LmState& state, std::int32_t word) const = 0;
+  // The same for the last word, if the utterance ends before the word does.
+  virtual Closed close_unfinished(const LmState& state, std::int32_t word) const {
+    return close(state, word);
+  }
   // Whether an incomplete word is scored too, by the words that it can still become.
   virtual bool forecasts() const { return false; }
   // The weight inside a word that can become any of [begin, end); 1 if the model doesn't forecast.

@@ -35,7 +35,7 @@ from tfasr.reports.groups import (
 )
 from tfasr.reports.numbers import Report, RunAnalysis, metric_label, target_label
 from tfasr.reports.tables.runs import RUN, SPEEDS, minutes_of, target_name
-from tfasr.tta.metrics import Target, metric_named
+from tfasr.tta.metrics import Target, computed_metrics, metric_named
 from tfasr.tta.policies import first_sustained
 from tfasr.tta.published.results import PublishedSource, PublishedTable
 
@@ -462,7 +462,7 @@ def _colour(report: Report, name: object) -> int:
 
 
 def scores_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Returns a row for each run and two columns for each split.
+    """Returns a row for each run and, for each split, a column of WER, CER and the user's metrics.
 
     ``rows`` has ``run``, ``split``, ``decoder``, ``beam_width``, ``wer`` and ``cer`` as fractions.
     Source: the paper, Table 5 (validation and test sets at one beam width).
@@ -471,11 +471,18 @@ def scores_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     runs = list(dict.fromkeys(row["run"] for row in rows))
     scores = {(row["run"], row["split"]): row for row in rows}
 
-    def column(split: str, rate: str) -> Column:
-        def value(run: Any) -> float | None:
-            return (row := scores.get((run, split))) and row[rate]
+    own = [name for name in computed_metrics() if all(name in row for row in rows)]
 
-        return Column(f"{split}\n{rate.upper()} %", "", value, fixed(2, 100))
+    def column(split: str, metric: str) -> Column:
+        kind = metric_named(metric)
+
+        def value(run: Any) -> float | None:
+            return (row := scores.get((run, split))) and row[metric]
+
+        heading = f"{split}\n{kind.label or metric}"
+        if kind.rate:
+            return Column(f"{heading} %", "", value, fixed(2, 100))
+        return Column(heading, "", value, three_digits)
 
     note = (
         f"{_decoders(rows)}. CER: edits per character of the longer of reference and hypothesis, "
@@ -483,7 +490,7 @@ def scores_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     )
     return table_of(
         "Error rates",
-        [Column("Run", "", str), *starmap(column, product(splits, ("wer", "cer")))],
+        [Column("Run", "", str), *starmap(column, product(splits, ("wer", "cer", *own)))],
         runs,
         [note],
         colours=[None] * len(runs),

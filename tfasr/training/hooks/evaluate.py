@@ -24,10 +24,9 @@ from tfasr.training.placement import (
 from tfasr.training.run import TrainingRun
 from tfasr.training.step import StepResult
 from tfasr.training.swap import Swap
+from tfasr.tta.metrics import computed_metrics, evaluated_metrics, metric_named
 
 log = logging.getLogger("tfasr")
-
-KEPT_SCORES = ("cer", "cer_reference", "wer", "loss")  # in a run's history, per epoch
 
 
 class Evaluate(Hook):
@@ -116,7 +115,11 @@ class Evaluate(Hook):
 
 def _log_scores(epoch: float, values: Mapping[str, float]) -> None:
     cer, wer = 100 * values["cer"], 100 * values["wer"]
-    parts = [f"validation loss {values['loss']:.3f}, CER {cer:.2f} %, WER {wer:.2f} %"]
+    text = f"validation loss {values['loss']:.3f}, CER {cer:.2f} %, WER {wer:.2f} %"
+    for name in computed_metrics():
+        metric = metric_named(name)
+        text += f", {metric.label or name} {metric.shown(values[name])}"
+    parts = [text]
     for name, value in values.items():
         if name.endswith("_wer"):  # a second decoder's
             parts.append(f"{name.removesuffix('_wer')}: WER {100 * value:.2f} %")
@@ -125,7 +128,7 @@ def _log_scores(epoch: float, values: Mapping[str, float]) -> None:
 
 def kept_scores(epoch: float, values: Mapping[str, float]) -> dict[str, float]:
     place = {"epoch": epoch} if isinstance(epoch, float) else {}
-    return {**place, **{metric: values[metric] for metric in KEPT_SCORES}}
+    return {**place, **{metric: values[metric] for metric in evaluated_metrics()}}
 
 
 def evaluator_of(run: TrainingRun, model: CtcModel) -> Evaluator:

@@ -13,6 +13,7 @@ from tfasr.data.batches import Batch
 from tfasr.decoding.choice import DecoderConfig, make_decoder
 from tfasr.errors import RunError
 from tfasr.kit.registry import blamed
+from tfasr.ledger.schema import TrainStep
 from tfasr.models.model import kernels
 from tfasr.training.checkpoint import plain_array
 from tfasr.training.hooks.show import on_terminal
@@ -23,10 +24,6 @@ from tfasr.training.step import StepResult
 
 log = logging.getLogger("tfasr")
 
-_FACTS = (
-    *("loss", "utterances", "audio_s", "frames", "padded_frames"),
-    *("input_wait_s", "compile_s", "train_s"),
-)
 # The paper, Figure 6: sentences are generated with a beam width of one.
 _SENTENCE_DECODER = DecoderConfig(name="beam", beam_width=1)
 _SENTENCES = 3  # printed each time
@@ -37,11 +34,20 @@ class RecordSteps(Hook):
 
     def on_step(self, run: TrainingRun, step: StepResult) -> None:
         where = {"epoch_num": run.state.epoch, "step": run.state.step}
-        facts = {name: round(getattr(step, name), 6) for name in _FACTS}
-        if not math.isfinite(step.loss):
-            run.ledger.event("train_step", {**facts, "loss": None}, **where)
+        diverged = not math.isfinite(step.loss)
+        booked = TrainStep(
+            loss=None if diverged else round(step.loss, 6),
+            utterances=step.utterances,
+            audio_s=round(step.audio_s, 6),
+            frames=step.frames,
+            padded_frames=step.padded_frames,
+            input_wait_s=round(step.input_wait_s, 6),
+            compile_s=round(step.compile_s, 6),
+            train_s=round(step.train_s, 6),
+        )
+        run.ledger.write(booked, **where)
+        if diverged:
             raise RunError(_describe(run, step))
-        run.ledger.event("train_step", facts, **where)
         if run.state.step == 1:
             used = sorted(kernels(run.model.recogniser))
             run.ledger.event("lstm_kernel", used)

@@ -1,12 +1,15 @@
 """Targets: announced when they are met, forecast before, and the end of a run that is too late."""
 
 import logging
+import math
 from dataclasses import dataclass
 
+from tfasr.ledger.schema import GivenUp
 from tfasr.training.loop import Hook
 from tfasr.training.run import TrainingRun
 from tfasr.training.step import StepResult
 from tfasr.tta.forecast import Forecast, forecast
+from tfasr.tta.metrics import metric_named
 from tfasr.tta.policies import AccuracyPoint, rule_met
 from tfasr.tta.run import load_run
 
@@ -16,7 +19,7 @@ log = logging.getLogger("tfasr")
 @dataclass(frozen=True)
 class MetTarget:
     metric: str
-    value: float  # to come down to, a fraction
+    value: float  # to reach; a fraction if the metric is a rate
     epoch: float  # at whose evaluation it was met
     elapsed_s: float  # from the model's creation until that was known
 
@@ -88,7 +91,7 @@ class WatchTargets(Hook):
                     self.met.append(MetTarget(*target, epoch, elapsed_s))
                     _announce(self.met[-1], window)
             for metric, points in self._points.items():
-                value = history[number - 1][metric]
+                value = history[number - 1].get(metric, math.nan)
                 points.append(AccuracyPoint(epoch, elapsed_s, value, per_epoch))
         self._seen = len(history)
         self._forecast(run)
@@ -120,8 +123,13 @@ class WatchTargets(Hook):
         spent = bool(missing) and run.clock.elapsed_s() >= budget_s
         if spent or (late and news and self._late_before):
             target, limit = (late or missing)[0], f"the budget of {budget_s / 3600:g} h"
-            facts = {name: getattr(target, name) for name in ("metric", "target", "not_before_s")}
-            run.ledger.event("given_up", {"budget_s": budget_s, **facts}, epoch_num=epoch)
+            given_up = GivenUp(
+                budget_s=budget_s,
+                metric=target.metric,
+                target=target.target,
+                not_before_s=target.not_before_s,
+            )
+            run.ledger.write(given_up, epoch_num=epoch)
             cause = f"did not meet {limit}" if spent else f"will miss {limit} (95 % certain)"
             name = _named(target.metric, target.target)
             log.info("given up at the end of epoch %d: %s %s", epoch, name, cause)
@@ -131,7 +139,9 @@ class WatchTargets(Hook):
 
 
 def _named(metric: str, value: float) -> str:
-    return f"{metric.upper().replace('_', ' ')} {100 * value:g} %"
+    kind = metric_named(metric)
+    label = kind.label or metric.upper().replace("_", " ")
+    return f"{label} {100 * value:g} %" if kind.rate else f"{label} {value:g}"
 
 
 def _announce(target: MetTarget, window: int) -> None:

@@ -1,7 +1,6 @@
 """What each worker of a cluster records, and how the workers other than the chief train."""
 
 import contextlib
-import dataclasses
 import logging
 import math
 import os
@@ -17,6 +16,7 @@ from tfasr.errors import RunError, UsageError
 from tfasr.kit.files import make_folder, worker_events_file
 from tfasr.ledger.events import Ledger
 from tfasr.ledger.intervals import evaluation_place
+from tfasr.ledger.schema import WorkerStart
 from tfasr.telemetry.samplers import MachineNotes
 from tfasr.training.evaluation import Evaluator
 from tfasr.training.experiment import Experiment
@@ -193,7 +193,7 @@ class WorkerSteps(Hook):
         if not session and fresh:
             (run_dir / file).unlink(missing_ok=True)
         self.ledger = Ledger(run_dir, session, file=file)
-        self.ledger.event("worker_start", {"rank": rank, "workers": count})
+        self.ledger.write(WorkerStart(rank=rank, workers=count))
         self._machine = MachineNotes(self.ledger.event)
 
     def on_step(self, run: TrainingRun, step: StepResult) -> None:
@@ -205,9 +205,7 @@ class WorkerSteps(Hook):
             )
         if run.take_step.times is None:  # in rounds, where workers don't step together
             return
-        times = dataclasses.asdict(run.take_step.times)
-        values = {n: round(v, 6) if isinstance(v, float) else v for n, v in times.items()}
-        self.ledger.event("worker_step", values, epoch_num=state.epoch, step=state.step)
+        self.ledger.write(run.take_step.times, epoch_num=state.epoch, step=state.step)
 
     def close(self) -> None:
         self._machine.stop()

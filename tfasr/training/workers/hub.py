@@ -22,6 +22,7 @@ from tfasr.cluster.description import Cluster
 from tfasr.cluster.transport import Connection, Listener
 from tfasr.data.batches import Share
 from tfasr.errors import RunError, UsageError
+from tfasr.ledger.schema import WorkerJoined, WorkerLate, WorkerLeft
 
 log = logging.getLogger("tfasr")
 
@@ -137,8 +138,8 @@ class Hub:
         self.steps = 1  # of a block
         self.most_ahead = 1  # blocks that a member may be ahead of the slowest
         self.timeout_s = 60.0  # how long the chief waits for a member
-        # called with the key and values of each event for the ledger
-        self.note: Callable[[str, dict[str, Any]], None] = lambda key, value: None
+        # called with each event for the ledger, of a class in `tfasr.ledger.schema`
+        self.note: Callable[[Any], None] = lambda value: None
         self._cluster = cluster
         self._changed = threading.Condition()
         self._members = {0: _Member(0, None, newcomer=False)}
@@ -171,12 +172,24 @@ class Hub:
                 raise RunError(self._failed)
             return sorted(everybody - set(self._members))
 
-    def open(self, epoch: int, first: int, last: int, state: Callable[[], Arrays]) -> None:
+    def begin_training(
+        self, *, asynchronous: bool, block_steps: int, note: Callable[[Any], None]
+    ) -> None:
+        """Sets how members exchange weights, and what writes their events; precedes `open`."""
+        self.asynchronous = asynchronous
+        self.steps = block_steps
+        self.note = note
+
+    def open(
+        self, epoch: int, first: int, last: int, weights: Arrays, state: Callable[[], Arrays]
+    ) -> None:
         """Lets all idle members train on an epoch's batches from step ``first`` to ``last``.
 
-        ``state`` returns the values of the optimizer's variables, for members that lack them.
+        They begin with ``weights``. ``state`` returns the values of the optimizer's variables, for
+        members that lack them.
         """
         with self._changed:
+            self.weights = weights
             idle = [member for member in self._members.values() if member.block is None]
             if any(member.newcomer for member in idle):
                 self._state = state()
@@ -314,7 +327,7 @@ class Hub:
             before.link.close()
         self._members[rank] = member = _Member(rank, link)
         if self._segment:
-            self.note("worker_joined", {"rank": rank})
+            self.note(WorkerJoined(rank=rank))
             log.info("%s has joined", self._cluster.name(rank))
             self._cut()
         self._changed.notify_all()
@@ -372,7 +385,7 @@ class Hub:
         member.block = None
         self._changed.notify_all()
         if member.share is None or block.segment != self._segment:
-            self.note("worker_late", {"rank": member.rank, "lost_utterances": delivery.utterances})
+            self.note(WorkerLate(rank=member.rank, lost_utterances=delivery.utterances))
             self._cut()  # it may join the next segment
             return
         member.position += delivery.steps
@@ -402,7 +415,7 @@ class Hub:
         self._changed.notify_all()
         if self._end is None:
             log.warning("%s is left out: %s", self._cluster.name(member.rank), why)
-            self.note("worker_left", {"rank": member.rank, "why": why})
+            self.note(WorkerLeft(rank=member.rank, why=why))
             self._cut()
 
     def _cut(self) -> None:

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from tfasr.data.batches import Batch, Reading, Share
+from tfasr.ledger.schema import Exchanged, Round
 from tfasr.training.build import batch_normalisations
 from tfasr.training.checkpoint import plain_array
 from tfasr.training.ctc import CtcModel
@@ -112,7 +113,7 @@ class RoundStep:
     A segment's last step gives the model all workers' changes; its result counts their work too.
     """
 
-    times = None  # no `WorkerTimes`: they time a step that all workers take together
+    times = None  # no `WorkerStep`: they time a step that all workers take together
 
     def __init__(self, run: TrainingRun, hub: Hub):
         self._run, self._hub = run, hub
@@ -125,9 +126,11 @@ class RoundStep:
         self._steps: list[tuple[StepResult, int]] = []  # of the block
         self._of_segment = 0  # utterances of the chief's batches, over all shares
         self._outer_steps = 0
-        training = run.training
-        hub.asynchronous = training.exchange == "asynchronous"
-        hub.note = self._note
+        hub.begin_training(
+            asynchronous=run.training.exchange == "asynchronous",
+            block_steps=run.training.exchange_every_steps,
+            note=self._note,
+        )
 
     def __call__(self, batches: Any) -> StepResult | None:
         """Trains on the next batch, or returns None; ``batches`` are not used."""
@@ -160,13 +163,12 @@ class RoundStep:
 
     def _open(self) -> None:
         training, state, hub = self._run.training, self._run.state, self._hub
-        hub.weights = values_of(self._trainer.variables)
-        hub.steps = training.exchange_every_steps
         # A checkpoint needs settled weights.
         steps = training.checkpoint_every_steps - state.step % training.checkpoint_every_steps
         steps = steps if hub.asynchronous else min(steps, hub.steps)
         optimizer, first = self._run.model.optimizer.variables, state.step_in_epoch
-        hub.open(state.epoch, first, first + steps, lambda: values_of(optimizer))
+        weights = values_of(self._trainer.variables)
+        hub.open(state.epoch, first, first + steps, weights, lambda: values_of(optimizer))
         self.settled = False
 
     def _take(self) -> None:
@@ -188,14 +190,25 @@ class RoundStep:
         utterances = sum(one.utterances for one in delivered)
         lost = max(self._of_segment - utterances, 0)
         self.settled, self._of_segment = True, 0
-        value = {"outer_steps": self._outer_steps, "utterances": utterances}
-        value |= {"lost_utterances": lost, "waited_s": round(waited_s, 6)}
-        value |= {"waited_for": waited_for, "workers": [
-            {"rank": one.rank, "utterances": one.utterances, "staleness": one.staleness,
-             "train_s": round(one.numbers["train_s"], 6), "link_s": round(one.link_s, 6)}
+        rounds = [
+            Round(
+                rank=one.rank,
+                utterances=one.utterances,
+                staleness=one.staleness,
+                train_s=round(one.numbers["train_s"], 6),
+                link_s=round(one.link_s, 6),
+            )
             for one in delivered
-        ]}  # fmt: skip
-        self._note("exchanged", value)
+        ]
+        exchanged = Exchanged(
+            outer_steps=self._outer_steps,
+            utterances=utterances,
+            lost_utterances=lost,
+            waited_s=round(waited_s, 6),
+            waited_for=waited_for,
+            workers=rounds,
+        )
+        self._note(exchanged)
         if any(one.ends for one in delivered):
             self._ended = run.state.epoch
             self._trainer.read_ahead()
@@ -212,9 +225,9 @@ class RoundStep:
             **summed,
         )
 
-    def _note(self, key: str, value: dict[str, Any]) -> None:
+    def _note(self, value: Any) -> None:
         state = self._run.state
-        self._run.ledger.event(key, value, epoch_num=state.epoch, step=state.step + 1)
+        self._run.ledger.write(value, epoch_num=state.epoch, step=state.step + 1)
 
     def _average(self, delivered: list[Delivery]) -> None:
         before = self._hub.weights

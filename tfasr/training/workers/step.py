@@ -4,7 +4,6 @@ import dataclasses
 import signal
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -13,6 +12,7 @@ import tensorflow as tf
 
 from tfasr.data.batches import Batch
 from tfasr.layers.batch_normalization_kernel import counted
+from tfasr.ledger.schema import WorkerStep
 from tfasr.training.build import batch_normalisations
 from tfasr.training.checkpoint import TrainingState, plain_array, state_variables
 from tfasr.training.ctc import CtcModel
@@ -87,19 +87,6 @@ def average_statistics(workers: Workers, model: CtcModel) -> None:
 _OWN = ("features", "feature_lengths", "labels", "label_lengths")
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerTimes:
-    """A worker's part of a step."""
-
-    utterances: int  # of its share
-    input_wait_s: float  # until its share was there
-    step_s: float  # from then until all workers' gradients were applied
-    # Until its gradients were computed (on a GPU: until they were requested). With synchronised
-    # batch normalisation this includes waiting for the others' statistics.
-    ready_s: float
-    compiled: bool  # whether anything was traced or compiled in the step
-
-
 class SharedStep(TimedStep):
     """Fetches a worker's share of a batch and updates all workers' weights on the whole batch.
 
@@ -110,7 +97,7 @@ class SharedStep(TimedStep):
         self, model: CtcModel, interruption: AgreedInterruption, exchange: str = "float32"
     ):
         super().__init__(model)
-        self.times: WorkerTimes | None = None
+        self.times: WorkerStep | None = None
         self._interruption = interruption
         self._exchange = exchange
 
@@ -118,12 +105,12 @@ class SharedStep(TimedStep):
         result = super().__call__(iterator)
         if result is not None:
             step_s = result.compile_s + result.train_s
-            self.times = WorkerTimes(
+            self.times = WorkerStep(
                 utterances=self._of_share,
-                input_wait_s=result.input_wait_s,
-                step_s=step_s,
+                input_wait_s=round(result.input_wait_s, 6),
+                step_s=round(step_s, 6),
                 # From the wall clock, which may be changed meanwhile: it is kept within the step.
-                ready_s=float(np.clip(self._ready_s, 0.0, step_s)),
+                ready_s=round(float(np.clip(self._ready_s, 0.0, step_s)), 6),
                 compiled=result.compile_s > 0,
             )
         return result

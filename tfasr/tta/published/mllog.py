@@ -12,6 +12,7 @@ from typing import Any
 
 from tfasr.errors import UsageError
 from tfasr.kit.files import write_whole
+from tfasr.ledger import schema
 from tfasr.ledger.intervals import Event, evaluated_epoch, metadata
 from tfasr.tta.published.rates import check_error_rates
 from tfasr.tta.run import Run
@@ -112,6 +113,8 @@ def _check_event(event: Any) -> None:
         raise TypeError("its key must be text, its metadata an object")
     if not isinstance(about.get("epoch_num"), int | float | None):
         raise TypeError("its epoch_num must be a number")
+    if event["key"] != "eval_accuracy" and schema.wrong(event["key"], event.get("value")):
+        event["value"] = None  # other programs may mean something else by the key
 
 
 def _check_benchmark(path: Path, lines: Sequence[_Line]) -> None:
