@@ -223,6 +223,16 @@ def test_a_corrected_result_is_kept_and_an_emptied_one_made_again(
     assert (out / "one.txt").read_text() == "corrected"
 
 
+def test_a_recording_that_an_older_one_replaced_is_transcribed_again(transcribe, audio, tmp_path):
+    out, folder = tmp_path / "out", tmp_path / "audio"
+    shutil.copytree(audio, folder)
+    assert transcribe(folder, "--out", out) == 0
+    shutil.copy(audio / "one.wav", folder / "two.wav")
+    os.utime(folder / "two.wav", (10**9, 10**9))  # years before the text
+    assert transcribe(folder, "--out", out) == 0
+    assert (out / "two.txt").read_text() == TEXTS["one"] + "\n"
+
+
 def test_the_settings_are_no_result_and_no_other_files(transcribe, audio, tmp_path, capsys):
     folder, out = tmp_path / "audio", tmp_path / "out"
     folder.mkdir()

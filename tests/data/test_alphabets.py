@@ -162,6 +162,12 @@ def test_wrong_mappings_are_refused_by_line(tmp_path, content, fault):
         made(["ab"], mapping=listed(tmp_path, content))
 
 
+def test_a_mapping_of_megabytes_is_refused_at_once(tmp_path):
+    lines = "".join(f"é{number}\te\n" for number in range(200_000))
+    with pytest.raises(UsageError, match="At most 1048576 can be read"):
+        made(["ab"], mapping=listed(tmp_path, lines))
+
+
 def test_settings_that_contradict_each_other_are_refused():
     for config in (
         {"keep_case": True},

@@ -83,3 +83,13 @@ def test_a_file_from_somebody_else_has_limits(tmp_path):
     small = tmp_path / "small.txt"
     small.write_text("one\ntwo\n")
     assert list(text_lines(small, most_bytes=8)) == ["one", "two"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_a_line_of_megabytes_is_refused_before_it_is_read(tmp_path, encoding):
+    path = tmp_path / "list.tsv"
+    path.write_text("short\n" + "a" * (2 << 20), encoding=encoding)
+    lines = text_lines(path)
+    assert next(lines) == "short"
+    with pytest.raises(UsageError, match=r"list\.tsv, which .*lines has more than 1048576 bytes"):
+        next(lines)

@@ -100,6 +100,22 @@ def test_a_folder_of_a_stranger_has_no_links_pipes_or_devices(tmp_path):
 # Writing: temporary files are tfasr's own, and nobody else's are touched.
 
 
+def test_a_strangers_file_that_is_nearly_all_holes_is_refused_at_once(tmp_path):
+    (tmp_path / "small.txt").write_text("a")
+    assert files.check_plain(tmp_path) == 1
+    huge(tmp_path / "huge.npz")
+    with pytest.raises(UsageError, match=r"huge\.npz has 2199023255552 bytes, of which"):
+        files.check_plain(tmp_path)
+
+
+def test_a_key_twice_is_refused_at_any_depth(tmp_path):
+    path = tmp_path / "twice.json"
+    for text in ('{"a": 1, "a": 1}', '{"b": [{"a": 1, "a": 2}]}'):
+        path.write_text(text)
+        with pytest.raises(UsageError, match=r"twice\.json .*'a' occurs twice"):
+            files.read_object(path, "Restore it.")
+
+
 def test_a_link_in_a_temporary_files_place_is_not_followed(tmp_path):
     precious = tmp_path / "precious"
     precious.write_text("mine")
