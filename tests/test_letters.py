@@ -1,5 +1,6 @@
 """Case by language, and what transcripts have that nobody pronounces."""
 
+import re
 import unicodedata
 from collections import Counter
 
@@ -84,6 +85,18 @@ def test_a_mappings_lines_are_taken_as_written(mapping, language, text, expected
     assert spelled.normalise(text) == expected
     kept = alphabet("Aıb ", mapping=(("I", "ı"),), keep_case=True)
     assert kept.normalise("AI b") == "Aı b"
+
+
+@given(
+    st.lists(st.text("ab^]-é", min_size=1, max_size=3), min_size=1, max_size=6, unique=True),
+    st.text("ab^]-é", max_size=12),
+)
+def test_the_longest_source_of_a_mapping_counts_at_each_place(sources, text):
+    mapping = tuple((source, "c") for source in sources)
+    kept = Alphabet("abc ", separator=None, mapping=mapping, keep_case=True)
+    longest_first = sorted(sources, key=len, reverse=True)
+    expected = re.sub("|".join(map(re.escape, longest_first)), "c", text)
+    assert kept.normalise(text) == expected
 
 
 @pytest.mark.parametrize("sign", "’‘‛`´′＇ʼʻʹ'")
