@@ -1,6 +1,8 @@
 """Forged and damaged run folders through ``tfasr report``: left out and named, or read; no more."""
 
+import contextlib
 import copy
+import io
 import json
 import shutil
 
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from tests.data.made_corpus import make_utterances, noise, write_tsv
 from tests.reliability.fuzzing import bounded, damaged, places, values
 from tests.reports.conftest import COMPARABLE, ledger_of
+from tfasr import cli
 from tfasr.corpora.manifests import read_json_manifest, read_tsv
 from tfasr.data.audio import audio_duration_s, read_audio
 from tfasr.display.vega import page_legend, page_panels, picture_spec
@@ -194,6 +197,19 @@ def judge(text, bad):
 def test_a_bad_run_in_a_folder_is_read_or_left_out_by_name(folder, files):
     bad = put(folder, files)
     judge(report([folder], policy="paper", power=True), bad)
+
+
+@bounded(20)
+@given(bad_runs(), st.sampled_from([["watch", "--once"], ["verify"]]))
+def test_a_bad_run_is_watched_and_verified_without_a_traceback(folder, files, command):
+    bad = put(folder, files)
+    output, errors = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
+        status = cli.run(cli.parse(["tfasr", *command, str(bad)]))
+    text = output.getvalue() + errors.getvalue()
+    assert status in (0, 1, 2)
+    assert "Traceback" not in text
+    assert text.strip()
 
 
 @bounded(8)
