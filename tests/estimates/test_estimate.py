@@ -191,14 +191,28 @@ def test_a_machines_file_scales_the_steps(ask, tmp_path, monkeypatch):
     path = machine_file(tmp_path / "fast.json")
     there = machines.read_machine(path)
     here = dataclasses.replace(there, step_s=slower)
-    assert there.step_ratio(here, 0.05) == pytest.approx(0.5)
+    assert there.step_ratio(here, 0.05, "float32") == pytest.approx(0.5)
     monkeypatch.setattr(module, "measure", lambda **options: here)
-    answer, usual = ask(machine=path), ask()
+    answer = ask(machine=path)
+    usual = ask()
+    assert "steps 0.5 times as long as here" in str(answer)
     assert "on fast one" in answer.lines()[0]
     ratio = answer.trial.per_utterance["train"] / usual.trial.per_utterance["train"]
     assert ratio == pytest.approx(0.5)
     spread = answer.seconds["paper"].high / answer.seconds["paper"].low
     assert spread > usual.seconds["paper"].high / usual.seconds["paper"].low
+
+
+def test_a_recipe_in_bfloat16_is_scaled_by_probes_in_bfloat16():
+    """A machine may be fast in float32 alone."""
+    probes = {"narrow": 0.01, "middle": 0.1, "wide": 0.3}
+    half = {probe: seconds / 2 for probe, seconds in probes.items()}
+    here = machines.Machine(
+        "here", {"float32": probes, "mixed_bfloat16": half}, "mixed_bfloat16", 5.0, 0.01
+    )
+    there = machines.Machine("there", {"float32": half}, "float32", 5.0, 0.01)
+    assert there.step_ratio(here, 0.05, "float32") == pytest.approx(0.5)
+    assert there.step_ratio(here, 0.05, "mixed_bfloat16") == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(
@@ -402,5 +416,5 @@ def test_a_measured_machine_is_read_back_from_its_file(tmp_path, monkeypatch):
     path.write_text(json.dumps(content))
     there = machines.read_machine(path)
     assert there == dataclasses.replace(measured, name="mine")
-    assert there.step_ratio(measured, 0.02) == pytest.approx(1.0)
+    assert there.step_ratio(measured, 0.02, "float32") == pytest.approx(1.0)
     assert all(isinstance(text, str) for row in measured.rows() for text in row)

@@ -203,7 +203,7 @@ def estimate(
 
     Raises:
         UsageError: for whatever is missing or doesn't fit together.
-        RunError: if the training couldn't run here either, as if a batch doesn't fit.
+        RunError: if the training couldn't run here either, such as if a batch doesn't fit.
     """
     metric, value = _target(target, experiment)
     clock = policy_named(policy)
@@ -218,11 +218,13 @@ def estimate(
     notes = _busy(trial.host)
     if other is not None:
         # The ratio of the same probes on both machines carries over what a step costs here.
-        here = measure(quick=True)
-        trial = scaled(trial, here, other)
+        precision = experiment.training.precision
+        here = measure(only=precision)
+        ratio = other.step_ratio(here, trial.step_s, precision)
+        trial = scaled(trial, here, other, precision)
         notes.append(
-            f"for {other.name} from its file: steps {other.step_ratio(here, trial.step_s):.2g} "
-            "times as long as here; such ratios are off by 30 % (docs/estimate.md)"
+            f"for {other.name} from its file: steps {ratio:.2g} times as long as here; such ratios "
+            "are off by 30 % (docs/estimate.md)"
         )
     match = find_entry(entries, experiment, recipe, train_utterances, audio, (metric, value))
     asked = _Question(
@@ -259,7 +261,8 @@ class _Question:
         by_workers: dict[int, Range] = {}
         if not unknown:
             drawn = self._drawn(met)
-            utterances, speed = range_of(drawn), self._speed()
+            utterances = range_of(drawn)
+            speed = self._speed()
             draws = self._seconds(self.policy, drawn, speed)
             seconds = self._by_clock(training.target_window, speed)
             seconds[self.policy.name] = range_of(draws)

@@ -70,7 +70,7 @@ class Machine:
     name: str
     step_s: dict[str, dict[str, float]]  # by precision ("float32" and the fastest) and probe
     fastest: str  # the precision that recipes take where they take the fastest
-    start_s: float  # building the probes and tracing their first steps
+    start_s: float  # building a probe and tracing its first step, the mean
     decoder_s: float  # of one thread's word beam search through a fixed input
     flops_per_s: dict[str, float] = dataclasses.field(default_factory=dict)
     bytes_per_s: dict[str, float] = dataclasses.field(default_factory=dict)
@@ -93,7 +93,7 @@ class Machine:
         rows.append(("FLAC", f"{self.flac_audio_s_per_s or 0:.0f} s of audio per s"))
         return rows
 
-    def step_ratio(self, here: "Machine", step_s: float, precision: str = "float32") -> float:
+    def step_ratio(self, here: "Machine", step_s: float, precision: str) -> float:
         """Returns how many times as long a step takes on this machine as on ``here``.
 
         Between probes, the ratio's logarithm is a straight line over that of the time here.
@@ -105,22 +105,26 @@ class Machine:
         return math.exp(float(np.interp(math.log(step_s), x, y)))
 
 
-def measure(*, name: str = "this machine", quick: bool = False) -> Machine:
-    """Measures this machine in about a minute; ``quick`` leaves out what no time depends on."""
+def measure(*, name: str = "this machine", only: str | None = None) -> Machine:
+    """Measures this machine in about a minute.
+
+    Args:
+        name: the machine's name for readers.
+        only: leaves out all that an estimate in this precision doesn't need.
+    """
     fastest = fastest_precision()
+    precisions = dict.fromkeys(("float32", fastest) if only is None else (only,))
     began = time.perf_counter()
     calls = {
-        (precision, probe): _step(probe, precision)
-        for precision in dict.fromkeys(("float32", fastest))
-        for probe in PROBES
+        (precision, probe): _step(probe, precision) for precision in precisions for probe in PROBES
     }
-    start_s = time.perf_counter() - began
+    start_s = (time.perf_counter() - began) / len(calls)
 
     step_s: dict[str, dict[str, float]] = {}
     for (precision, probe), call in calls.items():
         step_s.setdefault(precision, {})[probe] = fastest_s(call, PROBE_S)
     machine = Machine(name, step_s, fastest, start_s, _decoder_s())
-    if quick:
+    if only is not None:
         return machine
 
     bandwidth = gpu_bandwidth if on_gpu() else _processor_bandwidth
@@ -155,7 +159,8 @@ def _step(probe: str, precision: str):
     step = model.global_step(spec)
 
     def call() -> None:
-        {name: value.numpy() for name, value in step(batch).items()}
+        for value in step(batch).values():
+            value.numpy()  # waits until it is computed
 
     call()
     return call
@@ -179,7 +184,8 @@ def _decoder_s() -> float:
 
 
 def _flac_audio_s_per_s() -> float:
-    audio_s, rate = 30, 16_000
+    audio_s = 30
+    rate = 16_000
     noise = 0.1 * np.random.default_rng(0).standard_normal(audio_s * rate)
     stored = io.BytesIO()
     soundfile.write(stored, noise, rate, format="FLAC")
@@ -229,7 +235,7 @@ def _check(machine: Machine) -> None:
         raise ValueError("its times must be finite and above 0")
 
 
-def scaled(trial: Trial, here: Machine, there: Machine, precision: str = "float32") -> Trial:
+def scaled(trial: Trial, here: Machine, there: Machine, precision: str) -> Trial:
     """Returns what a trial on this machine would have cost on another one.
 
     Steps and forward passes are scaled by the probes, the start by theirs, and the rest, which is

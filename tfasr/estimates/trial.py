@@ -218,9 +218,9 @@ def trial_of(run: Run, evaluated: int) -> Trial:
     in_evaluation = {name: spent.pop(name) for name in EVALUATION}
     saving = {name: spent.pop(name) for name in _SAVING}
     once = {name: spent.pop(name) for name in _ONCE}
-    # Steps that compiled would have taken a step's time otherwise.
-    compiled = len(timed_s) and len(after) / len(timed_s)
-    spent["train"] *= compiled or 1.0
+    if len(timed_s):
+        # Steps that compiled would have taken a step's time otherwise.
+        spent["train"] *= len(after) / len(timed_s)
 
     evaluations = len(line.of("tracked_stats"))
     checkpoints = max(len(line.of("checkpoint_stop")), 1)

@@ -116,7 +116,8 @@ def check_edges(run: Run) -> None:
         closed: list[tuple[str, dict[str, Any]]] = []
         created = 0
         for index in session:
-            key, about = line.keys[index], line.metadata[index]
+            key = line.keys[index]
+            about = line.metadata[index]
             place = {name: about[name] for name in _PLACE if name in about}
             at = f"event {index + 1} ({key} of session {number})"
             name, _, edge = key.rpartition("_")
@@ -265,7 +266,8 @@ def check_starts(events: Sequence[Mapping[str, Any]], file: str) -> None:
     """
     check_fields(events, file)
     for number, event in enumerate(events, 1):
-        key, value = event["key"], event["value"]
+        key = event["key"]
+        value = event["value"]
         place = f"event {number} of {file} ({key!r:.40})"
         must(key in _LISTED, f"{place} has an unknown key")
         _check_names(value, _LISTED[key], place)
@@ -277,8 +279,8 @@ def check_starts(events: Sequence[Mapping[str, Any]], file: str) -> None:
             must(usual is not None, f"{place} has file = {value['file']!r:.60}")
         if value.get("ledger") is not None:
             _check_names(value["ledger"], {"chain", "bytes"}, place)
-            chain, size = value["ledger"]["chain"], value["ledger"]["bytes"]
-            right = isinstance(chain, str) and type(size) is int
+            mark = value["ledger"]
+            right = isinstance(mark["chain"], str) and type(mark["bytes"]) is int
             must(right, f"{place} has a mark {value['ledger']!r:.60} of its ledger")
     must(events[0]["metadata"]["session"] == 0, f"{file} doesn't begin with session 0")
     running: tuple[str, int] | None = None
@@ -289,7 +291,8 @@ def check_starts(events: Sequence[Mapping[str, Any]], file: str) -> None:
             running = None
         else:
             _check_apart(before, event, file)
-        key, value = event["key"], event["value"]
+        key = event["key"]
+        value = event["value"]
         if key == "plan":
             continue
         run = (value["experiment"], value["seed"])
