@@ -25,7 +25,7 @@ CONFIGS = {
         conv_filters=5, num_lstm_layers=2, lstm_units=4, conv_kernel=4, bidirectional=True
     ),
     "lstm without normalisation": AcousticModelConfig(
-        conv_filters=5, num_lstm_layers=1, lstm_units=4, batch_normalisation=False
+        conv_filters=5, num_lstm_layers=1, lstm_units=4, conv_stride=5, batch_normalisation=False
     ),
     "no recurrence": AcousticModelConfig(conv_filters=5, num_lstm_layers=0, lstm_units=4),
     "gru": GruModelConfig(conv_filters=5, num_gru_layers=2, gru_units=4),

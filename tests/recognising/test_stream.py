@@ -132,8 +132,10 @@ def models_that_can_stream():
     from tfasr.models.recurrent import AcousticModelConfig, GruModelConfig
 
     lstm = AcousticModelConfig(conv_filters=6, num_lstm_layers=2, lstm_units=5, conv_kernel=4)
-    plain = dataclasses.replace(lstm, batch_normalisation=False, lstm_kernel="generic")
-    gru = GruModelConfig(conv_filters=6, num_gru_layers=2, gru_units=5, conv_stride=3)
+    plain = dataclasses.replace(
+        lstm, batch_normalisation=False, lstm_kernel="generic", conv_stride=3
+    )
+    gru = GruModelConfig(conv_filters=6, num_gru_layers=2, gru_units=5)
     return [lstm, plain, gru]
 
 
