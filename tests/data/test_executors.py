@@ -13,7 +13,9 @@ from tfasr import cli
 from tfasr.data import packing as elsewhere
 from tfasr.data.packing import cluster_executor, completed
 from tfasr.errors import RunError, UsageError
+from tfasr.kit import scheduler
 from tfasr.kit.files import PARTIAL_SUFFIX
+from tfasr.kit.scheduler import Tls
 
 
 class Inline(concurrent.futures.Executor):
@@ -111,7 +113,7 @@ def test_a_worker_that_does_not_see_the_files_or_runs_other_software_is_refused(
 
 def test_a_scheduler_that_cannot_be_reached_is_refused_in_one_line(tmp_path, capsys, monkeypatch):
     pytest.importorskip("distributed", reason="needs Dask: pip install 'tfasr[cluster]'")
-    monkeypatch.setattr(elsewhere, "_CONNECT_WITHIN_S", 0.3)
+    monkeypatch.setattr(scheduler, "_CONNECT_WITHIN_S", 0.3)
     monkeypatch.setattr(logging, "basicConfig", lambda **options: None)
     write_tsv(tmp_path / "audio", make_utterances(tmp_path / "audio", 1))
     command = ["tfasr", "prepare", "--corpus", "tsv", "--corpus_dir", str(tmp_path / "audio")]
@@ -134,7 +136,10 @@ def test_a_scheduler_that_cannot_be_reached_is_refused_in_one_line(tmp_path, cap
 
 def test_without_dask_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "distributed", None)
-    with pytest.raises(UsageError, match=r"pip install 'tfasr\[cluster\]'"), cluster_executor("a"):
+    with (
+        pytest.raises(UsageError, match=r"pip install 'tfasr\[cluster\]'"),
+        cluster_executor("a", Tls()),
+    ):
         pass
 
 
@@ -157,7 +162,7 @@ def test_dask_with_a_worker_killed_half_way_makes_the_same_shards(tmp_path):
                 killed.append(workers[0])
                 os.kill(workers[0], signal.SIGKILL)
 
-        with cluster_executor(cluster.scheduler_address) as executor:
+        with cluster_executor(cluster.scheduler_address, Tls()) as executor:
             prepare_split(
                 utterances, tmp_path / "there", how, executor=executor, on_progress=kill_one
             )

@@ -12,6 +12,7 @@ from tfasr.ledger.declared import (
     SEALED_FILE,
     STARTS_FILE,
     VARIABLE,
+    Seen,
     Starts,
     canonical,
     check_study,
@@ -20,7 +21,7 @@ from tfasr.ledger.declared import (
     sha256,
     study_sentence,
 )
-from tfasr.ledger.events import Ledger, read_events
+from tfasr.ledger.events import Ledger, ledger_mark, read_events
 
 
 def plan(*seeds):
@@ -35,7 +36,7 @@ def begun(tmp_path, monkeypatch):
     def train(seed, steps=2, *, seeds=(1, 2), watched=True, ended=True):
         run_dir = tmp_path / "runs" / "a" / f"seed_{seed}"
         with contextlib.closing(Starts(tmp_path, lambda: plan(*seeds))) as starts:
-            for name, value in starts.start("a", seed, run_dir).items():
+            for name, value in starts.start("a", seed, Seen(ledger_mark(run_dir))).items():
                 monkeypatch.setenv(name, value)
             run_dir.mkdir(parents=True, exist_ok=True)
             past = read_events(run_dir) if (run_dir / EVENTS_FILE).exists() else []
@@ -46,9 +47,9 @@ def begun(tmp_path, monkeypatch):
                 for step in range(1, steps + 1):
                     ledger.event("train_step", {"loss": 1.0}, step=step)
                 if watched:
-                    starts.watch("a", seed, run_dir)
+                    starts.begun("a", seed, Seen(ledger_mark(run_dir)))
             if ended:
-                starts.end("a", seed, run_dir, 0)
+                starts.end("a", seed, Seen(ledger_mark(run_dir)), 0)
         return run_dir
 
     return train

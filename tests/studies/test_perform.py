@@ -17,16 +17,16 @@ from tests.tta.ledger_builder import LedgerBuilder
 from tfasr import cli
 from tfasr.errors import UsageError
 from tfasr.kit.gin import presets_folder
-from tfasr.ledger.declared import STARTS_FILE, Starts
-from tfasr.ledger.events import read_events
+from tfasr.ledger.declared import STARTS_FILE, Seen, Starts
+from tfasr.ledger.events import ledger_mark, read_events
 from tfasr.reports.groups import group_results
+from tfasr.studies.blocks import perform
 from tfasr.studies.perform import (
     alternating,
     check_until,
     decision,
     decision_text,
     load_until_plan,
-    perform,
     perform_until_decided,
     study,
 )
@@ -369,7 +369,7 @@ def test_a_trainings_process_has_its_experiments_environment(tmp_path, monkeypat
         started.append(environment)
         return subprocess.Popen([sys.executable, "-c", ""])
 
-    monkeypatch.setattr("tfasr.studies.perform.start_module", start)
+    monkeypatch.setattr("tfasr.studies.agent.start_module", start)
     perform(steps[:2])
     slow, fast = started
     assert (slow["TF_NUM_INTRAOP_THREADS"], slow["OF"]) == ("1", "a=b")
@@ -486,15 +486,15 @@ def sealed_study(plan, folder, spread, seed, apart=1.0):
         for step in steps:
             if step.done() or step.kind != "train":
                 continue
-            run = (step.alike, step.seed, step.run_dir)
-            starts.start(*run)
+            run = (step.alike, step.seed)
+            starts.start(*run, Seen(ledger_mark(step.run_dir)))
             pace = math.exp(spread * rng.standard_normal())
             pace *= apart if step.alike == "fast" else 1.0
             ledger = LedgerBuilder().begin(targets=trained["targets"]).event("seed", step.seed)
             for epoch in range(1, 32):
                 ledger.epoch(epoch, 0.9 * 0.92**epoch, steps=1, train_s=pace, decode_s=0.0)
             ledger.end().write(step.run_dir)
-            starts.end(*run, 0)
+            starts.end(*run, Seen(ledger_mark(step.run_dir)), 0)
         return []
 
     steps = alternating(plan, folder, study_steps(plan, folder, folder / "shards"))

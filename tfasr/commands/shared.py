@@ -12,6 +12,7 @@ from tfasr.decoding.choice import DECODERS
 from tfasr.decoding.hot_words import DEFAULT_WEIGHT
 from tfasr.decoding.language_models import UNKNOWN_RULES
 from tfasr.errors import UsageError
+from tfasr.kit.scheduler import Tls
 
 if TYPE_CHECKING:
     from tfasr.decoding.language_models import KenlmModel
@@ -88,6 +89,24 @@ def language_model(arguments: argparse.Namespace) -> "KenlmModel | None":
             "--language_model."
         )
     return None
+
+
+def add_scheduler_arguments(add: Callable, work: str) -> None:
+    """Adds the flags of a Dask scheduler whose workers do the ``work``."""
+    add("--scheduler", metavar="tls://HOST:PORT", help=f"a Dask scheduler whose workers {work}")
+    add("--tls_ca_file", metavar="FILE", help="who signed the certificates of a tls:// scheduler")
+    add("--tls_cert", metavar="FILE", help="this process's certificate for a tls:// scheduler")
+    add("--tls_key", metavar="FILE", help="the private key of --tls_cert")
+
+
+def tls_of(arguments: argparse.Namespace) -> Tls:
+    """Returns the flags' certificates; UsageError if there are any without a scheduler."""
+    tls = Tls(arguments.tls_ca_file, arguments.tls_cert, arguments.tls_key)
+    if tls != Tls() and arguments.scheduler is None:
+        raise UsageError(
+            "--tls_ca_file, --tls_cert and --tls_key need --scheduler tls://HOST:PORT."
+        )
+    return tls
 
 
 @contextlib.contextmanager

@@ -1,14 +1,17 @@
 """``tfasr study``: trains a list of experiments, each with several seeds, and reports on them."""
 
 import argparse
+import contextlib
 import logging
 import shlex
 import textwrap
 from pathlib import Path
 
+from tfasr.commands.shared import add_scheduler_arguments, tls_of
 from tfasr.errors import RunError, UsageError, printable
 from tfasr.kit.files import EVENTS_FILE, read_text
 from tfasr.kit.process import run_module
+from tfasr.kit.scheduler import scheduler_client
 
 log = logging.getLogger("tfasr")
 RECIPES = {
@@ -29,6 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "hardest target sooner: 3, 5, 8 or 12"
     )
     add("--until", choices=("decided",), default="", help=until)
+    add_scheduler_arguments(add, "train the runs, one seed a host; docs/studies_on_clusters.md")
+    patience = (
+        "after so long without an answer, a host's seeds begin again on another one; default: "
+        "%(default)g"
+    )
+    add("--wait_for_host", type=float, metavar="SECONDS", default=600.0, help=patience)
     add("--dry_run", action="store_true", help="only list the steps")
 
 
@@ -47,8 +56,21 @@ def run(arguments: argparse.Namespace) -> None:
         return
     from tfasr.studies.perform import DECISION_FILE, study
 
-    options = {name: getattr(arguments, name) for name in ("shard_dir", "resume", "until")}
-    page = study(arguments.gin_file, run_dir=folder, bindings=arguments.gin_binding, **options)
+    tls = tls_of(arguments)
+    with contextlib.ExitStack() as stack:
+        client = None
+        if arguments.scheduler is not None:
+            client = stack.enter_context(scheduler_client(arguments.scheduler, tls))
+        page = study(
+            arguments.gin_file,
+            run_dir=folder,
+            shard_dir=arguments.shard_dir,
+            bindings=arguments.gin_binding,
+            resume=arguments.resume,
+            until=arguments.until,
+            client=client,
+            wait_for_host_s=arguments.wait_for_host,
+        )
     again = "Make it again with --resume."
     print(read_text(page.parent / "report.txt", again), end="")
     if arguments.until:

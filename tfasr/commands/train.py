@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tfasr.commands.shared import add_scheduler_arguments, tls_of
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
 from tfasr.kit.files import GIN_GIVEN_FILE, GIN_OPERATIVE_FILE
 from tfasr.training.logs import LOGS
@@ -197,8 +198,7 @@ def add_prepare_arguments(parser: argparse.ArgumentParser) -> None:
     bad = "fail if a larger share of the utterances is unusable (too long ones don't count); "
     add("--max_bad_fraction", type=float, default=0.01, help=f"{bad}default: %(default)s")
     add("--num_workers", type=int, help="default: all cores")
-    scheduler = "a Dask cluster whose workers do the work; docs/preparing_at_scale.md"
-    add("--scheduler", metavar="tcp://HOST:PORT", help=scheduler)
+    add_scheduler_arguments(add, "do the work; docs/preparing_at_scale.md")
     add("--noise_dir", help="recordings to mix into copies of utterances; see NoiseConfig")
     add("--impulse_dir", help="rooms' impulse responses to convolve copies with")
     add("--audio_reader", choices=("soundfile", "tfio"), default="soundfile")
@@ -220,7 +220,8 @@ def run_prepare(arguments: argparse.Namespace) -> None:
             "--num_workers is for the threads of this machine: the workers of --scheduler have "
             "their own. Leave one of the two out."
         )
-    cluster = contextlib.nullcontext() if scheduler is None else cluster_executor(scheduler)
+    tls = tls_of(arguments)
+    cluster = contextlib.nullcontext() if scheduler is None else cluster_executor(scheduler, tls)
     with cluster as executor:
         indexes = prepare(
             subsets=arguments.subsets.split(",") if arguments.subsets else None,

@@ -4,7 +4,6 @@
 follow. No other files are ever overwritten or removed.
 """
 
-import asyncio
 import concurrent.futures
 import contextlib
 import dataclasses
@@ -21,7 +20,7 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,7 +46,7 @@ from tfasr.data.manifest import (
     file_sha256,
 )
 from tfasr.data.shards import FeatureSums, ShardConfig, encode_record, write_shard
-from tfasr.errors import RunError, UsageError, optional_package
+from tfasr.errors import RunError, UsageError
 from tfasr.kit.config import to_json
 from tfasr.kit.files import (
     PARTIAL_SUFFIX,
@@ -58,6 +57,7 @@ from tfasr.kit.files import (
     write_whole,
 )
 from tfasr.kit.registry import load_plugin, loaded_plugins
+from tfasr.kit.scheduler import Tls, scheduler_client
 from tfasr.models.model import RecogniserConfig, frame_geometry, output_frames
 
 PLAN_FILE = "plan.json"
@@ -336,8 +336,7 @@ def _feature_function(config: FeatureConfig) -> Callable[[np.ndarray], tf.Tensor
 
 # Pending tasks: enough to keep some hundred workers busy, and few enough to fit into memory.
 AT_ONCE = 512
-_CONNECT_WITHIN_S = 10
-_REMEDY = "Start one with dask scheduler, and workers with dask worker ADDRESS."
+_REMEDY = "Start workers with dask worker ADDRESS."
 # On network file systems, other hosts may see a new file up to a minute late.
 _PLAN_SEEN_WITHIN_S = 60.0
 _ASK_AGAIN_S = 0.5
@@ -434,34 +433,10 @@ def _lost(error: BaseException) -> RunError:
     )
 
 
-async def _shake_hands(address: str) -> None:
-    # Connects with a time limit first, because Dask's client would wait forever for an answer.
-    from distributed.comm import connect
-
-    comm = await asyncio.wait_for(connect(address, _CONNECT_WITHIN_S), _CONNECT_WITHIN_S)
-    comm.abort()
-
-
 @contextlib.contextmanager
-def cluster_executor(address: str) -> Iterator[Executor]:
+def cluster_executor(address: str, tls: Tls) -> Iterator[Executor]:
     """Connects to a Dask cluster during the block. Dask gives a lost worker's tasks to others."""
-    with optional_package("Dask distributed", "--scheduler", "'tfasr[cluster]'"):
-        from distributed import Client
-    logger = logging.getLogger("distributed")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)  # the UsageError below is enough
-    try:
-        with ThreadPoolExecutor(1) as thread:  # as a notebook already runs an event loop
-            thread.submit(asyncio.run, _shake_hands(address)).result()
-        client = Client(address, timeout=_CONNECT_WITHIN_S)
-    except Exception as error:  # if another program answers, anything can be raised
-        raise UsageError(
-            "--scheduler must be the address of a running Dask scheduler, such as tcp://host:8786. "
-            f"Received: {address}, where no scheduler answers ({type(error).__name__}). {_REMEDY}"
-        ) from error
-    finally:
-        logger.setLevel(level)
-    with client:
+    with scheduler_client(address, tls) as client:
         if threads := client.nthreads():
             total = sum(threads.values())
             log.info("%s: %d workers, %d threads.", address, len(threads), total)

@@ -291,10 +291,15 @@ def pickled(value: Any) -> bytes:
 
 
 def start_module(
-    module: str, *arguments: str | Path, environment: Mapping[str, str] | None = None, **options
+    module: str,
+    *arguments: str | Path,
+    environment: Mapping[str, str] | None = None,
+    without: Sequence[str] = (),
+    **options: Any,
 ) -> subprocess.Popen:
+    """Starts a `module_command`, with more environment variables and ``without`` some."""
     command = module_command(module, *arguments)
-    return subprocess.Popen(command, env=child_environment(environment), **options)
+    return subprocess.Popen(command, env=child_environment(environment, without), **options)
 
 
 def run_module(module: str, *arguments: str | Path, **options: Any) -> subprocess.CompletedProcess:
@@ -342,9 +347,12 @@ def end_with(parent: int) -> None:
     threading.Thread(target=watch, name="parent's end", daemon=True).start()
 
 
-def child_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Returns this process's environment for `module_command`, with more variables."""
-    variables = {**os.environ, "PYTHONSAFEPATH": "1", **(more or {})}
+def child_environment(
+    more: Mapping[str, str] | None = None, without: Sequence[str] = ()
+) -> dict[str, str]:
+    """Returns this process's environment ``without`` some variables and with ``more`` others."""
+    kept = {name: value for name, value in os.environ.items() if name not in without}
+    variables = {**kept, "PYTHONSAFEPATH": "1", **(more or {})}
     # An empty entry, as in ":/more", means the working directory.
     entries = filter(None, variables.pop("PYTHONPATH", "").split(os.pathsep))
     if path := os.pathsep.join(entries):

@@ -10,16 +10,26 @@ those of a ledger (`tfasr.ledger.events`), the study appends, and syncs each to 
 - ``begun``, within a second of the first trained step, and ``end``, after the process: the
   same without ``plan``; ``end`` also has ``exit_code``.
 
+If hosts of a cluster train the runs (`tfasr.studies.hosts`), these three also have ``host``, the
+name of the run's host, and ``clock``, ``{"time_ms", "mono_s"}`` of that host at that moment. There
+are three more kinds of lines:
+
+- ``host``: ``{"host", "description", "clock_ahead_s"}``, before the host trains anything.
+- ``lost``: ``{"experiment", "seed", "host"}``. The host no longer answers; the training that runs
+  there saves its work and ends by itself.
+- ``abandoned``: ``{"experiment", "seed", "host", "folder", "ledger"}``. The host did not come back,
+  so all runs of the seed begin again on another one. ``folder`` has the run's files from then on.
+
 The ``session_start`` of a training that a study started has ``declared``: ``{"plan", "start",
 "code", "plugins"}``: hashes, ``start`` that of the line in ``starts.jsonl``. So each session
 belongs to one start of one plan, and ``starts.jsonl`` shows every run, even if its ledger is gone.
 """
 
-import contextlib
 import functools
 import hashlib
 import json
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +42,6 @@ from tfasr.kit.files import (
     object_or_empty,
     read_bytes,
     read_text,
-    sync,
     write_whole,
 )
 from tfasr.ledger.events import (
@@ -78,48 +87,82 @@ def declaration(plugins: Sequence[str]) -> dict[str, Any] | None:
     return named if start else None
 
 
-class Starts:
-    """Appends to a study's ``starts.jsonl``; at the first start it seals or amends the plan.
+@dataclass(frozen=True)
+class Seen:
+    """What was known about a run at one moment."""
 
-    ``plan`` returns the plan's content; `close` releases the file's lock.
+    mark: dict[str, Any] | None  # `ledger_mark`
+    host: str = ""  # the host that trains it; "" for the study's own machine
+    time_ms: int = 0  # the wall clock of that host
+    mono_s: float = 0.0  # its monotonic clock
+
+    def to_json(self) -> dict[str, Any]:
+        if not self.host:
+            return {"ledger": self.mark}
+        clock = {"time_ms": self.time_ms, "mono_s": self.mono_s}
+        return {"ledger": self.mark, "host": self.host, "clock": clock}
+
+
+class Starts:
+    """Appends to a study's ``starts.jsonl``; at the first line it seals or amends the plan.
+
+    ``plan`` returns the plan's content; `close` releases the file's lock. Threads may share it.
     """
 
     def __init__(self, folder: Path, plan: Callable[[], dict[str, Any]]):
         self._folder, self._plan = folder, plan
         self._ledger: Ledger | None = None
         self._sha256 = ""
-        self._begun = False
+        self._mutex = threading.Lock()
 
-    def start(self, experiment: str, seed: int, run_dir: Path) -> dict[str, str]:
+    def start(self, experiment: str, seed: int, seen: Seen) -> dict[str, str]:
         """Records that a training will start; returns environment variables for its process."""
-        if self._ledger is None:
+        with self._mutex:
             self._open()
-        self._begun = False
-        self._write("start", experiment, seed, run_dir, plan=self._sha256)
-        return {VARIABLE: f"{self._sha256}:{self._ledger.mark()['chain']}"}
+            run = {"experiment": experiment, "seed": seed, "plan": self._sha256}
+            self._write("start", {**run, **seen.to_json()})
+            return {VARIABLE: f"{self._sha256}:{self._ledger.mark()['chain']}"}
 
-    def watch(self, experiment: str, seed: int, run_dir: Path) -> None:
-        """Records the first trained step; must be called at least once a second."""
-        if not self._begun and _mark(run_dir) is not None:
-            self._begun = True
-            self._write("begun", experiment, seed, run_dir)
+    def begun(self, experiment: str, seed: int, seen: Seen) -> None:
+        """Records a training's first step; must be called within a second of it."""
+        with self._mutex:
+            self._write("begun", {"experiment": experiment, "seed": seed, **seen.to_json()})
 
-    def end(self, experiment: str, seed: int, run_dir: Path, exit_code: int | None) -> None:
-        self._write("end", experiment, seed, run_dir, exit_code=exit_code)
+    def end(self, experiment: str, seed: int, seen: Seen, exit_code: int | None) -> None:
+        run = {"experiment": experiment, "seed": seed, "exit_code": exit_code}
+        with self._mutex:
+            self._write("end", {**run, **seen.to_json()})
+
+    def lost(self, experiment: str, seed: int, host: str) -> None:
+        """Records that a training's host no longer answers."""
+        with self._mutex:
+            self._write("lost", {"experiment": experiment, "seed": seed, "host": host})
+
+    def host(self, name: str, description: dict[str, Any], clock_ahead_s: float) -> None:
+        """Records a host that will train runs, and by how much its wall clock is ahead."""
+        value = {"host": name, "description": description, "clock_ahead_s": clock_ahead_s}
+        with self._mutex:
+            self._open()
+            self._write("host", value)
+
+    def abandoned(self, experiment: str, seed: int, host: str, folder: str, mark: Any) -> None:
+        """Records that a run begins again on another host; its files are moved to ``folder``."""
+        value = {"experiment": experiment, "seed": seed, "host": host, "folder": folder}
+        with self._mutex:
+            self._open()
+            self._write("abandoned", {**value, "ledger": mark})
 
     def close(self) -> None:
         if self._ledger is not None:
             self._ledger.close()
 
-    def _write(self, key: str, experiment: str, seed: int, run_dir: Path, **more: Any) -> None:
-        mark = _mark(run_dir)
-        if mark is not None:
-            sync(run_dir / EVENTS_FILE)  # lines that the mark refers to must survive a power loss
-        run = {"experiment": experiment, "seed": seed}
-        self._ledger.event(key, {**run, **more, "ledger": mark})
+    def _write(self, key: str, value: dict[str, Any]) -> None:
+        self._ledger.event(key, value)
         self._ledger.sync()
 
     def _open(self) -> None:
+        if self._ledger is not None:
+            return
         path = self._folder / STARTS_FILE
         events = read_events(path) if path.exists() else []
         session = 1 + max((event["metadata"]["session"] for event in events), default=-1)
@@ -138,12 +181,6 @@ class Starts:
             self._ledger.sync()
 
 
-def _mark(run_dir: Path) -> dict[str, Any] | None:
-    with contextlib.suppress(UsageError, OSError):  # a damaged ledger: the run itself reports it
-        return ledger_mark(run_dir)
-    return None
-
-
 def _changes(then: Any, now: Any, name: str = "") -> list[str]:
     if isinstance(then, dict) and isinstance(now, dict):
         parts = ((f"{name}.{key}".strip("."), key) for key in sorted({*then, *now}))
@@ -156,6 +193,7 @@ class StudyCheck:
     declared: int = 0  # runs in the latest plan
     found: int = 0  # declared runs whose ledgers have a trained step
     waiting: list[str] = field(default_factory=list)  # never begun, which is no problem
+    abandoned: list[str] = field(default_factory=list)  # begun again, as their host was lost
     problems: list[str] = field(default_factory=list)  # missing, extra, begun twice, changed
     amended: list[str] = field(default_factory=list)  # what later plans changed
     plans: dict[str, dict[str, Any]] = field(default_factory=dict)  # contents by hash, oldest first
@@ -168,6 +206,8 @@ class StudyCheck:
             many = len(self.waiting) > _NAMED
             named = f"{len(self.waiting)} runs" if many else ", ".join(self.waiting)
             text += f"; never begun: {named}"
+        if self.abandoned:
+            text += f"; begun again elsewhere: {', '.join(self.abandoned)}"
         text += f"; amended: {', '.join(self.amended)}" if self.amended else ""
         text += f"; NOT AS DECLARED: {'; '.join(self.problems)}" if self.problems else ""
         return f"{text}."
@@ -226,11 +266,15 @@ def check_study(folder: Path) -> StudyCheck:
         if event["key"] == "plan":
             _read_plan(folder, value, check)
             continue
+        if event["key"] == "host":
+            continue
         run = (value["experiment"], value["seed"])
         if event["key"] == "start":
             starts.setdefault(run, []).append((chain, value))
-        if value["ledger"] is not None:
+        if value.get("ledger") is not None:
             marks.setdefault(run, []).append(value["ledger"])
+        if event["key"] == "abandoned":
+            _read_abandoned(folder, value, starts.pop(run, []), marks.pop(run, []), check)
     latest = list(check.plans.values())[-1]
     folders = {(run["experiment"], run["seed"]): Path(run["folder"]) for run in latest["runs"]}
     outside = [place for place in folders.values() if place.is_absolute() or ".." in place.parts]
@@ -274,6 +318,29 @@ def _read_plan(folder: Path, value: Mapping[str, Any], check: StudyCheck) -> Non
         )
     check.plans[value["sha256"]] = json.loads(content)
     check.amended += value["changes"]
+
+
+def _read_abandoned(
+    folder: Path,
+    value: Mapping[str, Any],
+    starts: Sequence[tuple[str, dict[str, Any]]],
+    marks: Sequence[dict[str, Any]],
+    check: StudyCheck,
+) -> None:
+    """Checks that the files of an abandoned run are still what they were."""
+    run = (value["experiment"], value["seed"])
+    name = f"{run[0]} seed {run[1]}"
+    check.abandoned.append(f"{name}, as {value['host']} was lost")
+    place = Path(value["folder"])
+    if place.is_absolute() or ".." in place.parts:
+        raise UsageError(f"The list of {folder} names a folder outside it: {place}.")
+    if not marks:  # it had not trained a step
+        return
+    if not (folder / place / EVENTS_FILE).is_file():
+        check.problems.append(f"{name} was abandoned, and {place} is gone")
+        return
+    for problem in _session_problems(folder / place, run, starts, marks):
+        check.problems.append(f"{name}, abandoned in {place}, {problem}")
 
 
 def declarations(run_dir: Path) -> list[dict[str, Any]]:

@@ -1,33 +1,22 @@
-"""Runs a study: every step in a process of its own; steps that are done are skipped.
-
-A live line on a terminal, or lines in a log, show where it stands.
-"""
+"""Runs a study: every step in a process of its own; steps that are done are skipped."""
 
 import contextlib
 import logging
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tfasr.errors import RunError, UsageError, printable, stderr_console
-from tfasr.kit.files import (
-    PROGRESS_FILE,
-    acquire_lock,
-    make_folder,
-    object_or_empty,
-    read_object,
-    write_whole,
-)
-from tfasr.kit.process import call, start_module
+from tfasr.errors import RunError, UsageError
+from tfasr.kit.files import acquire_lock, read_object, write_whole
+from tfasr.kit.process import call
 from tfasr.ledger.declared import DECISION_FILE, SEALED_FILE, Starts
 from tfasr.recording.session import claimed
+from tfasr.studies.blocks import finish_moves, history, perform
+from tfasr.studies.hosts import Cluster, ThisMachine, lock_problems, request
 from tfasr.studies.plan import (
     Plan,
     PlannedRun,
@@ -46,7 +35,11 @@ from tfasr.tta.policies import PAPER, Bracket, bracket
 from tfasr.tta.ranks import least_p
 from tfasr.tta.run import load_run
 
+if TYPE_CHECKING:
+    from distributed import Client
+
 DECIDED = "decided"  # the only value of ``--until``
+WAIT_FOR_HOST_S = 600.0
 log = logging.getLogger("tfasr")
 
 
@@ -177,133 +170,7 @@ def _brackets(plan: Plan, folder: Path, experiment: str) -> list[Bracket]:
 
 
 _LOOKS_EVERY_S = 0.5
-_LINE_EVERY_S = 30.0
-_SHOWN_LINES = 3
 _AT_WORK_FILE = "at_work"
-
-
-@dataclass(frozen=True)
-class Lap:
-    kind: str  # the step's; steps of different kinds take very different times
-    alike: str = ""  # steps of a kind with the same value take about the same time
-    seconds: float = 0.0  # how long it took, if it is done
-
-
-def expected_s(step: Lap, done: Sequence[Lap]) -> float | None:
-    """Returns the mean seconds of similar steps that are done, else of its kind, or None."""
-    of_kind = [earlier for earlier in done if earlier.kind == step.kind]
-    alike = [earlier for earlier in of_kind if earlier.alike == step.alike] or of_kind
-    return sum(earlier.seconds for earlier in alike) / len(alike) if alike else None
-
-
-def time_left_s(
-    done: Sequence[Lap],
-    waiting: Sequence[Lap],
-    running: Lap | None = None,
-    elapsed_s: float = 0.0,
-    share: float = 0.0,
-) -> tuple[float, bool]:
-    """Returns the seconds left, and whether each step's time could be estimated.
-
-    ``share`` is the part of ``running`` that is done, from 0 to 1.
-    """
-    now: list[Lap] = list(done)
-    left_s: list[float | None] = []
-    if running is not None:
-        usual = expected_s(running, done)
-        if usual is None and share > 0:
-            usual = elapsed_s / share
-            now.append(Lap(running.kind, running.alike, usual))
-        left_s.append(None if usual is None else max(0.0, usual - elapsed_s))
-    left_s += [expected_s(step, now) for step in waiting]
-    return sum((s for s in left_s if s is not None), 0.0), None not in left_s
-
-
-def time_text(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-class StudyProgress:
-    def __init__(self, laps: list[Lap]):
-        self._all = len(laps)
-        self._waiting = list(laps)
-        self._done: list[Lap] = []
-        self._behind = 0
-        self._running: Lap | None = None
-        self._name = ""
-        self._began_s = self._line_s = 0.0
-        self._live = None
-        if sys.stderr.isatty():
-            self._live = stderr_console(highlight=False, markup=False).status("")
-            self._live.start()
-
-    def skip(self, seconds: float | None = None) -> None:
-        lap = self._waiting.pop(0)
-        self._behind += 1
-        if seconds is not None:
-            self._done.append(Lap(lap.kind, lap.alike, seconds))
-
-    def begin(self, name: str) -> None:
-        self._running, self._name = self._waiting.pop(0), name
-        self._began_s = self._line_s = time.monotonic()
-        self._show(f"{self._behind + 1}/{self._all} {name}{self._left(0.0)}")
-
-    def watch(self, run_dir: Path | None) -> None:
-        now = time.monotonic()
-        share, where = _how_far(run_dir)
-        text = f"{self._behind + 1}/{self._all} {self._name}: {where}{self._left(share)}"
-        if self._live is not None or now - self._line_s >= _LINE_EVERY_S:
-            self._line_s = now
-            self._show(text)
-
-    def end(self, failed: str = "") -> None:
-        took_s = time.monotonic() - self._began_s
-        self._behind += 1
-        outcome = f"failed. {failed}" if failed else f"done, {time_text(took_s)}"
-        if not failed:
-            self._done.append(Lap(self._running.kind, self._running.alike, took_s))
-        line = f"{self._behind}/{self._all} {self._name}: {outcome}"
-        if self._live is not None:  # above the live line, which a log would write over
-            self._live.console.print(printable(line))
-        else:
-            log.info("%s", line)
-        self._running = None
-
-    def close(self) -> None:
-        if self._live is not None:
-            self._live.stop()
-
-    def _left(self, share: float) -> str:
-        elapsed_s = time.monotonic() - self._began_s
-        left_s, known = time_left_s(self._done, self._waiting, self._running, elapsed_s, share)
-        if not left_s and not known:
-            return ""
-        word = "about" if known else "at least"
-        if share > 0 and self._running and expected_s(self._running, self._done) is None:
-            word = "at most"  # trainings may meet their targets before their last epoch
-        return f"; {word} {time_text(left_s)} left of the study"
-
-    def _show(self, text: str) -> None:
-        if self._live is not None:
-            self._live.update(printable(text))
-        else:
-            log.info("%s", text)
-
-
-def _how_far(run_dir: Path | None) -> tuple[float, str]:
-    progress = {} if run_dir is None else object_or_empty(run_dir / PROGRESS_FILE)
-    epochs, epoch = progress.get("epochs"), progress.get("epoch")
-    if not isinstance(epochs, int) or not isinstance(epoch, int) or epochs <= 0:
-        return 0.0, "at work"
-    where = f"epoch {min(epoch + 1, epochs)} of at most {epochs}"
-    evaluation = progress.get("evaluation")
-    if isinstance(evaluation, dict):
-        rates = [f"{m.upper()} {100 * evaluation[m]:.1f} %" for m in ("cer", "wer")
-                 if isinstance(evaluation.get(m), float)]  # fmt: skip
-        where += f", {', '.join(rates)}" if rates else ""
-    return epoch / epochs, where
 
 
 def study(
@@ -314,6 +181,8 @@ def study(
     bindings: Sequence[str] = (),
     resume: bool = False,
     until: str = "",
+    client: "Client | None" = None,
+    wait_for_host_s: float = WAIT_FOR_HOST_S,
 ) -> Path:
     """Trains every run of a study, scores them and writes the report.
 
@@ -330,6 +199,11 @@ def study(
             seeds than it began with, which the report states.
         until: "decided" gives a study of two experiments as many seeds as it takes to tell which
             reaches its hardest target sooner, 12 at most; the result is in ``decision.txt``.
+        client: a Dask client, whose workers' hosts train the runs, one at a time each; all runs of
+            a seed on one host. Hosts must see ``run_dir`` and ``shard_dir`` under the same
+            absolute paths, with locks that hold on all of them, and have the same software.
+        wait_for_host_s: how long a host that no longer answers is waited for, before its
+            unfinished seeds begin again on another one.
 
     Returns:
         The path of ``report.html``.
@@ -340,18 +214,39 @@ def study(
     """
     folder = Path(run_dir)
     shards = None if shard_dir is None else Path(shard_dir)
+    if client is not None:  # its workers have other working directories
+        folder = folder.resolve()
+        shards = shards and shards.resolve()
     plan, steps = planned(gin_file, bindings, until, folder, shards)
     with claimed(folder, "--run_dir", "run a study"):
         declared = _declared(plan, folder)
+        _check_hosts(plan, folder, client, sealed=bool(declared))
         more = begin(folder, plan, shards, resume=resume)
         for sentence in [] if until else undecidable(plan):
             log.warning(sentence)
-        sealed = partial(sealed_content, plan, until, declared, shards or folder / "shards")
+        prepared = shards or folder / "shards"
+        sealed = partial(sealed_content, plan, until, declared, prepared)
         with _alone(folder) as held, contextlib.closing(Starts(folder, sealed)) as starts:
             if more:
                 log.info("%d runs are added to the study.", len(more))
                 grow(folder, plan, more)
-            do = partial(perform, held=held, starts=starts if declared else None)
+            hosts: ThisMachine | Cluster = ThisMachine(held)
+            if client is not None:
+                finish_moves(folder, steps)
+                hosts = Cluster(
+                    client,
+                    hosts,
+                    partial(request, plan, folder, prepared),
+                    alike=plan.config.test == "groups",
+                    known=history(folder).described,
+                )
+            do = partial(
+                perform,
+                hosts=hosts,
+                starts=starts if declared else None,
+                folder=folder,
+                patience_s=wait_for_host_s,
+            )
             failed = perform_until_decided(plan, folder, steps, do) if until else do(steps)
         # Imported here: drawing is slow to load, and a wrong gin file must be reported at once.
         from tfasr.studies.report import write_report
@@ -366,6 +261,28 @@ def study(
     return page
 
 
+def _check_hosts(plan: Plan, folder: Path, client: "Client | None", *, sealed: bool) -> None:
+    """Checks that a study goes on where it was begun, and that its folder suits several hosts."""
+    if client is not None:
+        if problems := lock_problems(folder):
+            raise UsageError(f"--run_dir must suit several hosts. Here, {'; '.join(problems)}.")
+        if not sealed:
+            raise UsageError(
+                f"Only a study with a sealed plan can use --scheduler. {folder} was begun without "
+                "one: finish it without --scheduler, or begin a new one."
+            )
+    unfinished = {run.seed for run in plan.runs if not finished(folder / run.folder)}
+    for seed, block in history(folder).blocks.items():
+        if seed not in unfinished or bool(block.host) == (client is not None):
+            continue
+        begun_on = block.host or "the machine of the study, without --scheduler"
+        again = "with" if block.host else "without"
+        raise UsageError(
+            f"All runs of a seed must be trained on one host. Seed {seed} was begun on {begun_on}: "
+            f"continue the study {again} --scheduler until its seeds are finished."
+        )
+
+
 def _declared(plan: Plan, folder: Path) -> dict[str, Any]:
     # What the sealed plan declares about each experiment; {} if the study was begun without a plan.
     sealed = folder / SEALED_FILE
@@ -378,32 +295,6 @@ def _declared(plan: Plan, folder: Path) -> dict[str, Any]:
     requests = [(n, list(run.gin_files), list(run.bindings)) for n, run in firsts.items()]
     log.info("Reading the presets of %d experiments.", len(requests))
     return call(check_runs, requests, backend="tensorflow", show_messages=False)
-
-
-def perform(
-    steps: Sequence[Step], held: Sequence[int] = (), starts: Starts | None = None
-) -> list[str]:
-    """Does the steps not done yet, and returns the names of those that failed.
-
-    Each step's process inherits the file descriptors ``held``. Each training is added to the
-    study's list ``starts``.
-    """
-    progress = StudyProgress([Lap(step.kind, step.alike) for step in steps])
-    failed = []
-    with contextlib.closing(progress):
-        for step in steps:
-            if step.done():
-                has_times = step.run_dir is not None and finished(step.run_dir)
-                progress.skip(load_run(step.run_dir).wall_s if has_times else None)
-                continue
-            progress.begin(step.name)
-            waits = step.needs is not None and not finished(step.needs)
-            reason = f"{step.needs} is not finished" if waits else ""
-            reason = reason or _command(step, progress, held, starts)
-            progress.end(reason)
-            if reason:
-                failed.append(step.name)
-    return failed
 
 
 @contextlib.contextmanager
@@ -423,53 +314,3 @@ def _alone(folder: Path) -> Iterator[tuple[int, ...]]:
         yield (descriptor,)
     finally:
         os.close(descriptor)
-
-
-def _command(
-    step: Step, progress: StudyProgress, held: Sequence[int], starts: Starts | None
-) -> str:
-    try:
-        words = list(map(str, step.words()))
-    except UsageError as error:
-        return str(error)
-    make_folder(step.log.parent)
-    run = (step.alike, step.seed, step.run_dir)
-    starts = starts if step.kind == "train" else None
-    declared = {} if starts is None else starts.start(*run)
-    with step.log.open("ab") as output:
-        # In its own session, the step doesn't get a terminal's Ctrl-C. This process ends it with
-        # one signal: a second one would end a training before it has saved a checkpoint.
-        process = start_module(
-            *("tfasr.cli", *words),
-            environment={
-                "TF_CPP_MIN_LOG_LEVEL": "2",
-                **dict(line.split("=", 1) for line in step.environment),
-                **declared,
-            },
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-            pass_fds=held,
-        )
-        try:
-            while process.poll() is None:
-                progress.watch(step.run_dir)
-                if starts is not None:
-                    starts.watch(*run)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(_LOOKS_EVERY_S)
-        except KeyboardInterrupt:
-            process.terminate()
-            process.wait()
-            raise
-        finally:
-            if process.poll() is None:
-                process.kill()
-            if starts is not None:
-                starts.end(*run, process.returncode)
-    if process.returncode == 0:
-        return "" if step.done() else f"It succeeded but left no result. Its log: {step.log}"
-    lines = step.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    last = " ".join(line.strip() for line in lines[-_SHOWN_LINES:])[-600:] or "its log is empty"
-    return f"It ended with exit code {process.returncode}: {last}"

@@ -129,8 +129,9 @@ class StudyConfig:
 
 
 PLAN_FILE = "study.json"  # in a study's folder: the plan that it was begun with
+ABANDONED_FOLDER = "abandoned"  # runs whose hosts were lost, and which began again elsewhere
 _WRITTEN = (PLAN_FILE, "runs", "logs", "report", "scores", "beam_widths", "decision.txt")
-_WRITTEN += (SEALED_FILE, STARTS_FILE)
+_WRITTEN += (SEALED_FILE, STARTS_FILE, ABANDONED_FOLDER)
 
 
 SEALED_FORMAT = 1

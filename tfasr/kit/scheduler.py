@@ -1,0 +1,131 @@
+"""Connects to a Dask scheduler, by TLS or without, and says in one sentence why it can't."""
+
+import asyncio
+import contextlib
+import logging
+import ssl
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfasr.errors import UsageError, optional_package
+
+if TYPE_CHECKING:
+    from distributed import Client, Security
+
+_CONNECT_WITHIN_S = 10
+_REMEDY = "Start one with dask scheduler, and workers with dask worker ADDRESS."
+_OPEN = (
+    "%s is not encrypted: whoever reaches it can run any code on its workers, as their user. Use a "
+    "tls:// address outside a network of your own; see docs/studies.md."
+)
+log = logging.getLogger("tfasr")
+
+
+@dataclass(frozen=True)
+class Tls:
+    """Files in PEM format that prove who is who, named as Dask's own commands name them.
+
+    A file that is None is looked up in Dask's configuration (``distributed.comm.tls``).
+    """
+
+    ca_file: str | None = None  # the authority that signed the certificates of all three sides
+    cert: str | None = None  # this process's certificate
+    key: str | None = None  # the private key of that certificate
+
+    def security(self, address: str) -> "Security":
+        """Returns Dask's settings for an address; UsageError if they don't fit it."""
+        from distributed import Security
+
+        encrypted = address.startswith(("tls://", "wss://"))
+        given = {
+            "tls_ca_file": self.ca_file,
+            "tls_client_cert": self.cert,
+            "tls_client_key": self.key,
+        }
+        given = {name: value for name, value in given.items() if value is not None}
+        if given and not encrypted:
+            raise UsageError(
+                "--tls_ca_file, --tls_cert and --tls_key need an encrypted address. Received: "
+                f"{address}. Start scheduler and workers with the same files, and use tls://."
+            )
+        if not encrypted:
+            return Security()
+        for file in given.values():
+            if not Path(file).is_file():
+                raise UsageError(
+                    f"--tls_ca_file, --tls_cert and --tls_key must be files. "
+                    f"Received: {file}, which does not exist."
+                )
+        return Security(require_encryption=True, **given)
+
+
+@contextlib.contextmanager
+def scheduler_client(address: str, tls: Tls) -> Iterator["Client"]:
+    """Connects to a Dask scheduler during the block.
+
+    Raises:
+        UsageError: if Dask isn't installed, no scheduler answers, or the certificates don't match.
+    """
+    with optional_package("Dask distributed", "--scheduler", "'tfasr[cluster]'"):
+        from distributed import Client
+    security = tls.security(address)
+    logger = logging.getLogger("distributed")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)  # the UsageError below is enough
+    try:
+        with ThreadPoolExecutor(1) as thread:  # as a notebook already runs an event loop
+            thread.submit(asyncio.run, _shake_hands(address, security)).result()
+        client = Client(address, timeout=_CONNECT_WITHIN_S, security=security)
+    except Exception as error:  # if another program answers, anything can be raised
+        raise UsageError(
+            "--scheduler must be the address of a running Dask scheduler, such as "
+            f"tls://host:8786. Received: {address}, {_cause(error)}"
+        ) from error
+    finally:
+        logger.setLevel(level)
+    if not address.startswith(("tls://", "wss://")):
+        log.warning(_OPEN, address)
+    with client:
+        yield client
+
+
+async def _shake_hands(address: str, security: "Security") -> None:
+    # Connects with a time limit first, because Dask's client would wait forever for an answer.
+    from distributed.comm import connect
+
+    options = security.get_connection_args("client")
+    connecting = connect(address, _CONNECT_WITHIN_S, **options)
+    comm = await asyncio.wait_for(connecting, _CONNECT_WITHIN_S)
+    comm.abort()
+
+
+def _cause(error: Exception) -> str:
+    """Returns what went wrong and what to do about it, as the end of a sentence."""
+    chain: list[BaseException] = []
+    one: BaseException | None = error
+    while one is not None and one not in chain:
+        chain.append(one)
+        one = one.__cause__ or one.__context__
+    text = " ".join(str(each) for each in chain)
+    of_tls = [each for each in chain if isinstance(each, ssl.SSLError)]
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        return (
+            "whose certificate is not signed by --tls_ca_file. Give the file of the authority that "
+            "signed the scheduler's certificate."
+        )
+    if any(isinstance(each, ssl.SSLEOFError) for each in chain):
+        return (
+            "which refused this certificate. Give a --tls_cert with its --tls_key, signed by the "
+            "authority that the scheduler trusts."
+        )
+    if of_tls:
+        return f"but the --tls_ files can't be used: {of_tls[-1]}. Check which file is which."
+    if "ssl_context" in text:
+        return (
+            "an encrypted address, for which certificates are missing. Give --tls_ca_file, "
+            "--tls_cert and --tls_key, or name them in Dask's configuration."
+        )
+    return f"where no scheduler answers ({type(error).__name__}). {_REMEDY}"

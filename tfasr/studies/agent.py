@@ -1,0 +1,274 @@
+"""Runs a study's steps on one host: starts a process, watches it, and ends it with the study.
+
+A study on one machine calls an `Agent` itself. On a cluster, each host has one as a Dask actor. No
+method waits for anything, and each returns plain values or dataclasses of this module.
+"""
+
+import contextlib
+import os
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfasr.errors import RunError, UsageError
+from tfasr.kit.files import (
+    EVENTS_FILE,
+    PROGRESS_FILE,
+    acquire_lock,
+    forget_lock,
+    make_folder,
+    object_or_empty,
+    sync,
+)
+from tfasr.kit.process import start_module
+from tfasr.ledger.events import ledger_mark
+
+LEASE_S = 15.0  # a remote study that isn't heard for so long is gone
+_STALE_S = 3.0  # a training is only started so soon after its start was noted
+_LOOKS_EVERY_S = 0.5
+
+
+@dataclass(frozen=True)
+class Clock:
+    """What the clocks of a host showed at one moment."""
+
+    time_ms: int  # the wall clock
+    mono_s: float  # the monotonic clock, which only processes of this host share
+
+
+@dataclass(frozen=True)
+class Command:
+    """A step's process."""
+
+    words: Sequence[str]  # the arguments of ``tfasr``
+    environment: Mapping[str, str]
+    log: str  # the file that gets its output
+    run_dir: str = ""  # of a training
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a host knows about its step, or about a run that it could start."""
+
+    clock: Clock
+    mark: dict[str, Any] | None = None  # `ledger_mark`, at the first trained step and at the end
+    exit_code: int | None = None  # of the step's process; None while it runs
+    left: bool = False  # the agent ended the step because it no longer heard from the study
+    progress: Mapping[str, Any] | None = None  # content of the run's progress.json
+    quiet_s: float = 0.0  # seconds since the run's ledger last grew
+    pid: int = 0  # of the step's process
+    busy: str = ""  # why the run can't be started yet
+
+
+class Agent:
+    """Does one step at a time on this host.
+
+    Args:
+        host: the host's name, which its lock has; "" on the study's own machine, which has no lock.
+        held: file descriptors that each step's process inherits.
+        lease_s: a step saves its work and ends if no method was called for so long. None: never.
+    """
+
+    def __init__(self, host: str = "", held: Sequence[int] = (), lease_s: float | None = None):
+        self._host = host
+        self._held = tuple(held)
+        self._lease_s = lease_s
+        self._mutex = threading.RLock()
+        self._heard_s = time.monotonic()
+        self._process: subprocess.Popen | None = None
+        self._left = False
+        self._run_dir = ""
+        self._begun = False
+        self._grew = (0, time.monotonic())  # the ledger's size, and since when it has had that
+        # Steps inherit these locks. So a run stays locked until its process has ended, even if
+        # this one is killed, and nobody else starts that run, or another one on this host.
+        self._host_lock: int | None = None
+        self._run_lock: int | None = None
+        if lease_s is not None:
+            threading.Thread(target=self._keep_lease, name="study's lease", daemon=True).start()
+
+    def reserve(self) -> str:
+        """Reserves the host for this study; returns "", or why that isn't possible yet."""
+        with self._heard():
+            name = f"tfasr-host-{self._host}-{os.getuid()}.lock".replace(os.sep, "_")
+            busy = "a training of this or another study still runs there"
+            if self._host_lock is None:
+                self._host_lock, busy = _locked(Path(tempfile.gettempdir(), name), busy)
+                return busy
+            return ""
+
+    def release(self) -> None:
+        """Lets other studies use the host."""
+        with self._heard():
+            self._unlock()
+
+    def ready(self, run_dir: str, lock: str) -> Look:
+        """Locks a run by the file ``lock``; returns its ledger's mark, or why it is still busy.
+
+        No lock is taken if ``lock`` is "".
+        """
+        with self._heard():
+            busy = ""
+            if lock and self._run_lock is None:
+                busy = "its earlier training still runs or saves its work"
+                self._run_lock, busy = _locked(Path(lock), busy)
+            return Look(_clock(), mark=_mark(run_dir), busy=busy)
+
+    def start(self, command: Command, noted: Clock | None = None) -> bool:
+        """Starts a step; returns False if its start was ``noted`` too long ago to be true.
+
+        Raises:
+            RunError: if its log can't be written or its process can't be started.
+        """
+        with self._heard():
+            if noted is not None and time.monotonic() - noted.mono_s > _STALE_S:
+                return False
+            if self._process is not None and self._process.poll() is None:
+                raise RunError("Another step still runs there.")
+            self._left = False
+            self._run_dir = command.run_dir
+            self._begun = False
+            self._grew = (0, time.monotonic())
+            try:
+                self._process = self._started(command)
+            except OSError as error:
+                raise RunError(f"Its process could not be started: {error}.") from None
+            return True
+
+    def _started(self, command: Command) -> subprocess.Popen:
+        log = Path(command.log)
+        make_folder(log.parent)
+        locks = [lock for lock in (self._host_lock, self._run_lock) if lock is not None]
+        with log.open("ab") as output:
+            # In its own session, the step doesn't get a terminal's Ctrl-C. The study ends it with
+            # one signal: a second one would end a training before it has saved a checkpoint.
+            return start_module(
+                "tfasr.cli",
+                *command.words,
+                environment={"TF_CPP_MIN_LOG_LEVEL": "2", **command.environment},
+                without=() if self._lease_s is None else _set_by_dask(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                pass_fds=(*self._held, *locks),
+            )
+
+    def look(self) -> Look:
+        """Returns how far the step is."""
+        with self._heard():
+            exit_code = None if self._process is None else self._process.poll()
+            mark = None
+            if self._run_dir and (exit_code is not None or not self._begun):
+                mark = _mark(self._run_dir)
+                self._begun = mark is not None
+            if exit_code is not None:
+                self._run_lock = _unlocked(self._run_lock)
+            return Look(
+                _clock(),
+                mark=mark,
+                exit_code=exit_code,
+                left=self._left,
+                progress=self._progress(),
+                quiet_s=self._quiet_s(),
+                pid=0 if self._process is None else self._process.pid,
+            )
+
+    def stop(self) -> None:
+        """Asks the step to save its work and to end; `look` says when it has."""
+        with self._heard():
+            if self._process is not None and self._process.poll() is None:
+                self._process.terminate()
+
+    def kill(self) -> None:
+        """Ends the step at once, if it still runs, and unlocks everything."""
+        with self._heard():
+            if self._process is not None and self._process.poll() is None:
+                self._process.kill()
+                self._process.wait()
+            self._unlock()
+
+    @contextlib.contextmanager
+    def _heard(self) -> Iterator[None]:
+        with self._mutex:
+            self._heard_s = time.monotonic()
+            yield
+
+    def _keep_lease(self) -> None:
+        while True:
+            time.sleep(_LOOKS_EVERY_S)
+            with self._mutex:
+                if time.monotonic() - self._heard_s <= self._lease_s:
+                    continue
+                running = self._process is not None and self._process.poll() is None
+                if running and not self._left:
+                    self._left = True
+                    self._process.terminate()
+                if not running:
+                    self._unlock()
+
+    def _unlock(self) -> None:
+        self._run_lock = _unlocked(self._run_lock)
+        self._host_lock = _unlocked(self._host_lock)
+
+    def _progress(self) -> dict[str, Any]:
+        return object_or_empty(Path(self._run_dir, PROGRESS_FILE)) if self._run_dir else {}
+
+    def _quiet_s(self) -> float:
+        # Compares sizes, since a file server's clock may differ from this host's.
+        if not self._run_dir:
+            return 0.0
+        size = 0
+        with contextlib.suppress(OSError):
+            size = Path(self._run_dir, EVENTS_FILE).stat().st_size
+        if size != self._grew[0]:
+            self._grew = (size, time.monotonic())
+        return time.monotonic() - self._grew[1]
+
+
+def _clock() -> Clock:
+    return Clock(int(time.time() * 1000), round(time.monotonic(), 6))
+
+
+def _locked(path: Path, busy: str) -> tuple[int | None, str]:
+    """Locks a file; returns its descriptor and "", or None and why it can't be locked."""
+    try:
+        make_folder(path.parent)
+        return acquire_lock(path, busy), ""
+    except UsageError as error:
+        return None, str(error)
+    except OSError as error:
+        return None, f"{path} can't be locked ({error.strerror or error})"
+
+
+def _unlocked(descriptor: int | None) -> None:
+    if descriptor is not None:
+        forget_lock(descriptor)
+        os.close(descriptor)
+
+
+def _mark(run_dir: str) -> dict[str, Any] | None:
+    """Returns the mark of a run's ledger, whose lines up to there are then on disk."""
+    with contextlib.suppress(UsageError, OSError):  # a damaged ledger: the run itself reports it
+        mark = ledger_mark(run_dir)
+        if mark is not None:
+            sync(Path(run_dir, EVENTS_FILE))
+        return mark
+    return None
+
+
+def _set_by_dask() -> list[str]:
+    """Returns the environment variables that Dask's nanny set for its worker, not the user.
+
+    They would limit TensorFlow's libraries to one thread.
+    """
+    import dask
+
+    chosen = {"PYTHONHASHSEED": "6640"}
+    chosen |= dask.config.get("distributed.nanny.pre-spawn-environ", {})
+    return [name for name, value in chosen.items() if os.environ.get(name) == str(value)]

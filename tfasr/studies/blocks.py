@@ -1,0 +1,561 @@
+"""Does a study's steps on its hosts, block by block, whatever happens to hosts and processes.
+
+A block is all trainings of a seed, or another single step. One host does a whole block, one step
+after the other. So what slows a host slows all experiments of a seed.
+"""
+
+import contextlib
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tfasr.errors import RunError, UsageError
+from tfasr.kit.files import locked, make_folder
+from tfasr.ledger.declared import STARTS_FILE, Seen, Starts
+from tfasr.ledger.events import ledger_mark, read_events
+from tfasr.studies.agent import Command, Look
+from tfasr.studies.hosts import Cluster, Host, HostLostError, ThisMachine
+from tfasr.studies.plan import ABANDONED_FOLDER, Step, finished, widths_path
+from tfasr.studies.progress import Lap, StudyProgress, time_text
+from tfasr.tta.run import load_run
+
+_LOOKS_EVERY_S = 0.5
+_LOOKS_HERE_EVERY_S = 0.2
+_RESTS_S = 1.0  # between two blocks, another study may take the host
+_QUIET_S = 900.0  # a training that has written nothing for so long may hang
+_FAILURES = 2  # a host on which so many trainings in a row failed gets no other block
+_SHOWN_LINES = 3
+_MOST_THREADS = 10_000  # one for each host
+log = logging.getLogger("tfasr")
+
+
+@dataclass
+class Block:
+    steps: list[Step]
+    seed: int | None = None  # of its trainings; None for another step
+    host: str = ""  # the host that has begun the trainings, and must end them
+    begun: set[str] = field(default_factory=set)  # experiments that it has begun
+    first: str = ""  # the experiment that was begun first
+    backwards: bool = False  # whether the last step comes first
+    lost_s: float = field(default_factory=time.monotonic)  # since when the host may be missing
+
+    @property
+    def turns(self) -> list[Step]:
+        return self.steps[:: -1 if self.backwards else 1]
+
+
+@dataclass
+class History:
+    """What earlier sessions of a study noted in starts.jsonl."""
+
+    blocks: dict[int, Block] = field(default_factory=dict)  # without steps, by seed
+    described: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # hosts, by name
+    moves: dict[tuple[str, int], str] = field(default_factory=dict)  # abandoned, not begun since
+
+
+def history(folder: Path) -> History:
+    """Reads which hosts have begun which trainings of a study."""
+    past = History()
+    path = folder / STARTS_FILE
+    for event in read_events(path) if path.exists() else []:
+        value = event["value"]
+        if event["key"] == "host":
+            past.described.setdefault(value["host"], value["description"])
+        if event["key"] == "start":
+            block = past.blocks.setdefault(value["seed"], Block([], value["seed"]))
+            block.host = value.get("host", "")
+            block.first = block.first or value["experiment"]
+            block.begun.add(value["experiment"])
+            past.moves.pop((value["experiment"], value["seed"]), None)
+        if event["key"] == "abandoned":
+            past.blocks.pop(value["seed"], None)
+            past.moves[value["experiment"], value["seed"]] = value["folder"]
+    return past
+
+
+def perform(
+    steps: Sequence[Step],
+    hosts: ThisMachine | Cluster | None = None,
+    starts: Starts | None = None,
+    *,
+    folder: Path | None = None,
+    patience_s: float = 0.0,
+) -> list[str]:
+    """Does the steps that are not done yet; returns the names of those that failed.
+
+    Args:
+        steps: in the order in which a single host does them.
+        hosts: who does them; by default this machine.
+        starts: gets each training's start and end.
+        folder: the study's, which a cluster needs.
+        patience_s: how long a lost host is waited for before its seeds begin again elsewhere.
+
+    Raises:
+        RunError: if the cluster's scheduler is gone.
+    """
+    hosts = ThisMachine() if hosts is None else hosts
+    progress = StudyProgress({step.name: Lap(step.kind, step.alike) for step in steps})
+    failed: list[str] = []
+    with contextlib.closing(progress):
+        # Each kind of steps needs the results of the kinds before it.
+        for kind in dict.fromkeys(step.kind for step in steps):
+            of_kind = [step for step in steps if step.kind == kind]
+            work = _Work(of_kind, hosts, starts, progress)
+            if isinstance(hosts, Cluster):
+                if kind == "corpus":
+                    work = _Work(of_kind, hosts.here, starts, progress)
+                else:
+                    work = _ClusterWork(of_kind, hosts, starts, progress, folder, patience_s)
+            failed += work.run()
+    return failed
+
+
+class _Work:
+    """Steps of one kind, on one host."""
+
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        hosts: ThisMachine | Cluster,
+        starts: Starts | None,
+        progress: StudyProgress,
+    ):
+        self._steps = steps
+        self._hosts = hosts
+        self._starts = starts
+        self._progress = progress
+        self._ending = threading.Event()  # every step is to save its work and end
+        self._failed: list[str] = []
+
+    def run(self) -> list[str]:
+        """Does all blocks; returns the names of failed steps."""
+        waiting = [block for block in self._blocks() if not self._is_done(block)]
+        running: dict[Future, tuple[Host, Block]] = {}
+        executor = ThreadPoolExecutor(max_workers=_MOST_THREADS, thread_name_prefix="host")
+        try:
+            while waiting or running:
+                self._hand_out(waiting, running, executor)
+                if not running:
+                    self._explain(waiting)
+                    time.sleep(_LOOKS_EVERY_S)
+                done, _ = wait(running, _LOOKS_EVERY_S, FIRST_COMPLETED)
+                for future in done:
+                    host, block = running.pop(future)
+                    if not self._is_over(host, block, future):
+                        waiting.insert(0, block)
+        except BaseException:
+            self._end(running)
+            raise
+        finally:
+            # Threads that still ask new hosts are not waited for.
+            executor.shutdown(wait=False, cancel_futures=True)
+        return self._failed
+
+    def _blocks(self) -> list[Block]:
+        return [Block([step]) for step in self._steps]
+
+    def _is_done(self, block: Block) -> bool:
+        if not all(step.done() for step in block.steps):
+            return False
+        for step in block.steps:
+            self._skip(step)
+        return True
+
+    def _skip(self, step: Step) -> None:
+        has_times = step.run_dir is not None and finished(step.run_dir)
+        self._progress.skip(step.name, load_run(step.run_dir).wall_s if has_times else None)
+
+    def _hand_out(
+        self,
+        waiting: list[Block],
+        running: dict[Future, tuple[Host, Block]],
+        executor: Executor,
+    ) -> None:
+        """Gives each free host a block."""
+        usable = self._hosts.usable(executor)
+        self._progress.hosts(len(usable))
+        busy = {host.name for host, _ in running.values()}
+        for host in usable:
+            if host.name in busy or time.monotonic() < host.free_at_s:
+                continue
+            block = self._next_block(host, waiting)
+            if block is not None:
+                waiting.remove(block)
+                running[executor.submit(self._do_block, host, block)] = (host, block)
+
+    def _next_block(self, host: Host, waiting: Sequence[Block]) -> Block | None:
+        return next(iter(waiting), None)
+
+    def _explain(self, waiting: Sequence[Block]) -> None:
+        """Says why nothing is at work."""
+
+    def _is_over(self, host: Host, block: Block, future: Future) -> bool:
+        """Whether a block needs no more work; raises what its thread has raised."""
+        return future.result()
+
+    def _end(self, running: Mapping[Future, tuple[Host, Block]]) -> None:
+        """Lets all steps save their work and end; a second Ctrl-C ends them at once."""
+        self._ending.set()
+        try:
+            wait(running)
+        except BaseException:
+            for host, _ in running.values():
+                with contextlib.suppress(RunError):
+                    host.ask("kill")
+            raise
+
+    def _do_block(self, host: Host, block: Block) -> bool:
+        """Does a block's steps; returns False if it has to be tried again."""
+        for step in block.turns:
+            if not self._ending.is_set():
+                self._do(host, block, step)
+        return True
+
+    def _do(self, host: Host, block: Block, step: Step) -> None:
+        if step.done():
+            self._skip(step)
+            return
+        self._progress.begin(step.name, host.name)
+        reason = ""
+        if step.needs is not None and not finished(step.needs):
+            reason = f"{step.needs} is not finished"
+        else:
+            try:
+                reason = self._command(host, block, step)
+            except BaseException:
+                self._progress.again(step.name)
+                raise
+        if reason and self._ending.is_set():
+            self._progress.again(step.name)
+            return
+        self._progress.end(step.name, reason)
+        if reason:
+            self._failed.append(step.name)
+        if step.kind == "train":
+            host.failures = host.failures + 1 if reason else 0
+
+    def _command(self, host: Host, block: Block, step: Step) -> str:
+        """Runs a step's process until it has ended; returns why it failed, or ""."""
+        look = None
+        while look is None or (look.left and not step.done()):
+            if self._ending.is_set():
+                return "The study was ended."
+            if look is not None:
+                self._progress.say(
+                    f"{host.name} had not heard from this study for some seconds: {step.name} "
+                    "saved its work, and continues."
+                )
+            try:
+                words = [str(word) for word in step.words()]
+            except UsageError as error:
+                return str(error)
+            command = Command(
+                words=words,
+                environment=dict(line.split("=", 1) for line in step.environment),
+                log=str(step.log),
+                run_dir="" if step.run_dir is None else str(step.run_dir),
+            )
+            try:
+                if self._starts is not None and step.kind == "train":
+                    look = self._train(host, block, step, command)
+                else:
+                    host.ask("start", command)
+                    look = self._watch(host, step)
+            except HostLostError:
+                raise
+            except RunError as error:
+                return str(error)
+            except BaseException:
+                with contextlib.suppress(RunError):
+                    host.ask("stop")
+                raise
+        return _outcome(step, look.exit_code)
+
+    def _train(self, host: Host, block: Block, step: Step, command: Command) -> Look | None:
+        """Runs a training and notes its start and end; returns None if it was not started."""
+        run = (step.alike, step.seed)
+        ready = self._ready(host, step)
+        if ready is None:
+            return None
+        declared = self._starts.start(*run, _seen(host, ready))
+        block.host = host.name
+        block.first = block.first or step.alike
+        block.begun.add(step.alike)
+        command = Command(
+            words=command.words,
+            environment={**command.environment, **declared},
+            log=command.log,
+            run_dir=command.run_dir,
+        )
+        try:
+            noted = None if host.is_local else ready.clock
+            if not host.ask("start", command, noted):
+                self._starts.end(*run, _seen(host, ready), None)
+                return None
+            look = self._watch(host, step, lambda first: self._starts.begun(*run, first))
+        except HostLostError:
+            self._starts.lost(*run, host.name)
+            raise
+        except RunError:
+            self._starts.end(*run, _seen(host, ready), None)
+            raise
+        self._starts.end(*run, _seen(host, look), look.exit_code)
+        return look
+
+    def _ready(self, host: Host, step: Step) -> Look | None:
+        """Waits until a run can be started there; returns None if the study ends before."""
+        lock = "" if host.is_local else str(_lock_file(step))
+        while not self._ending.is_set():
+            ready = host.ask("ready", str(step.run_dir), lock)
+            if not ready.busy:
+                return ready
+            self._hosts.say_once(f"{step.name} waits: {ready.busy}.")
+            self._ending.wait(_LOOKS_EVERY_S)
+        return None
+
+    def _watch(
+        self, host: Host, step: Step, on_begun: Callable[[Seen], None] | None = None
+    ) -> Look:
+        """Waits for a process to end."""
+        told_to_end = False
+        begun = False
+        every_s = _LOOKS_HERE_EVERY_S if host.is_local else _LOOKS_EVERY_S
+        while True:
+            look = host.ask("look")
+            self._progress.watch(step.name, look.progress)
+            if on_begun is not None and look.mark is not None and not begun:
+                begun = True
+                on_begun(_seen(host, look))
+            if look.exit_code is not None:
+                return look
+            if look.quiet_s > _QUIET_S:
+                where = f" on {host.name}" if host.name else ""
+                self._hosts.say_once(
+                    f"{step.name}{where} has written nothing for {time_text(_QUIET_S)}. If it "
+                    f"hangs, end its process {look.pid} there; --resume continues it."
+                )
+            if not self._ending.is_set():
+                self._ending.wait(every_s)
+                continue
+            if not told_to_end:
+                told_to_end = True
+                host.ask("stop")
+            time.sleep(_LOOKS_HERE_EVERY_S)
+
+
+class _ClusterWork(_Work):
+    """Steps of one kind, on hosts of a Dask cluster that may come and go.
+
+    Args:
+        folder: the study's.
+        patience_s: how long a lost host is waited for.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        hosts: Cluster,
+        starts: Starts | None,
+        progress: StudyProgress,
+        folder: Path,
+        patience_s: float,
+    ):
+        super().__init__(steps, hosts, starts, progress)
+        self._folder = folder
+        self._patience_s = patience_s
+        self._mutex = threading.Lock()
+        self._noted: set[str] = set()  # hosts that this session has written into starts.jsonl
+        # How often a host trained the experiments in their order, and in reverse.
+        self._orders: Counter[tuple[str, bool]] = Counter()
+
+    def _blocks(self) -> list[Block]:
+        blocks: dict[Any, Block] = {}
+        past = history(self._folder).blocks
+        for step in self._steps:
+            if step.kind != "train":
+                blocks[step.name] = Block([step])
+                continue
+            block = blocks.setdefault(step.seed, past.get(step.seed) or Block([], step.seed))
+            block.steps.append(step)
+        for block in blocks.values():
+            if block.first:
+                self._orders[block.host, block.first != block.steps[0].alike] += 1
+        return list(blocks.values())
+
+    def _next_block(self, host: Host, waiting: Sequence[Block]) -> Block | None:
+        """Returns the host's own block, else a new one, else one whose host is lost."""
+        if host.failures >= _FAILURES:
+            self._hosts.say_once(
+                f"{host.name} gets no more work, since {_FAILURES} trainings in a row failed "
+                "there: see their logs."
+            )
+            return None
+        for name in (host.name, ""):
+            for block in waiting:
+                if block.host == name:
+                    return block
+        for block in waiting:
+            if time.monotonic() - block.lost_s >= self._patience_s and self._abandon(block):
+                return block
+        return None
+
+    def _explain(self, waiting: Sequence[Block]) -> None:
+        hosts = self._hosts.present
+        if hosts and all(host.failures >= _FAILURES for host in hosts):
+            names = ", ".join(host.name for host in hosts)
+            raise RunError(
+                f"Trainings must succeed on some host, but {_FAILURES} in a row failed on each of "
+                f"{names}: see their logs. --resume tries them again."
+            )
+        if not hosts:
+            if self._hosts.joining:
+                return
+            self._hosts.say_once(
+                f"The study waits for hosts: start dask worker {self._hosts.address} on them."
+            )
+            return
+        missing = sorted({block.host for block in waiting if block.host})
+        present = {host.name for host in hosts}
+        if missing and not set(missing) & present:
+            self._hosts.say_once(
+                f"The study waits for {', '.join(missing)}, which began the remaining seeds. "
+                f"After {time_text(self._patience_s)} they begin again on another host."
+            )
+
+    def _is_over(self, host: Host, block: Block, future: Future) -> bool:
+        try:
+            return future.result()
+        except HostLostError as error:
+            self._hosts.lose(host)
+            block.lost_s = time.monotonic()
+            text = f"{error}."
+            if block.host:
+                text += (
+                    f" Its training saves its work and ends. Seed {block.seed} goes on there if "
+                    f"the host is back within {time_text(self._patience_s)}, else it begins again "
+                    "on another host."
+                )
+            self._progress.say(text)
+            return False
+
+    def _do_block(self, host: Host, block: Block) -> bool:
+        busy = host.ask("reserve")
+        if busy:
+            self._hosts.say_once(f"{host.name} is waited for: {busy}.")
+            host.free_at_s = time.monotonic() + _LOOKS_EVERY_S
+            return False
+        try:
+            if block.seed is not None:
+                self._note(host)
+                self._put_in_order(host, block)
+            return super()._do_block(host, block)
+        finally:
+            host.free_at_s = time.monotonic() + _RESTS_S
+            with contextlib.suppress(HostLostError):
+                host.ask("release")
+
+    def _note(self, host: Host) -> None:
+        self._hosts.use(host)
+        with self._mutex:
+            if self._starts is not None and host.name not in self._noted:
+                self._noted.add(host.name)
+                self._starts.host(host.name, host.report.description, host.clock_ahead_s)
+
+    def _put_in_order(self, host: Host, block: Block) -> None:
+        """Chooses a block's order: each comes equally often on a host, then on all hosts."""
+        with self._mutex:
+            if block.first:
+                block.backwards = block.first != block.steps[0].alike
+                return
+            counts = [(self._orders[host.name, way], self._total(way)) for way in (False, True)]
+            block.backwards = counts[1] < counts[0]
+            self._orders[host.name, block.backwards] += 1
+            block.first = block.turns[0].alike
+
+    def _total(self, way: bool) -> int:
+        return sum(count for (_, order), count in self._orders.items() if order == way)
+
+    def _abandon(self, block: Block) -> bool:
+        """Moves the runs of a lost host aside; returns False if one is still being written."""
+        with contextlib.ExitStack() as stack:
+            for step in block.steps:
+                try:
+                    stack.enter_context(locked(_lock_file(step), "held"))
+                except UsageError:
+                    self._hosts.say_once(
+                        f"{step.name} waits: {block.host} doesn't answer, but its training still "
+                        "holds the lock of its run."
+                    )
+                    return False
+            for step in block.steps:
+                if step.alike not in block.begun:
+                    continue
+                place = _free_place(self._folder, step)
+                mark = None
+                with contextlib.suppress(UsageError, OSError):
+                    mark = ledger_mark(step.run_dir)
+                if self._starts is not None:
+                    self._starts.abandoned(step.alike, step.seed, block.host, place, mark)
+                move_aside(self._folder, step, place)
+                self._progress.again(step.name)
+        self._progress.say(
+            f"Seed {block.seed} begins again on another host: {block.host} did not come back. Its "
+            f"runs are kept in {self._folder / ABANDONED_FOLDER}."
+        )
+        block.host = ""
+        block.first = ""
+        block.begun = set()
+        return True
+
+
+def finish_moves(folder: Path, steps: Sequence[Step]) -> None:
+    """Moves the runs aside that a killed study had abandoned, but not moved yet."""
+    moves = history(folder).moves
+    for step in steps:
+        place = moves.get((step.alike, step.seed)) if step.kind == "train" else None
+        if place is not None and step.run_dir.exists() and not (folder / place).exists():
+            move_aside(folder, step, place)
+
+
+def move_aside(folder: Path, step: Step, place: str) -> None:
+    """Moves a run and what was measured with it to ``place``, the run itself at last."""
+    make_folder((folder / place).parent)
+    name = step.log.stem
+    # Beam widths may have been timed with this run, and are timed again.
+    measured = {"scores": folder / "scores" / name, "widths": widths_path(folder).parent}
+    for kind, path in measured.items():
+        if path.exists():
+            path.rename(folder / f"{place}-{kind}")
+    if step.run_dir.exists():
+        step.run_dir.rename(folder / place)
+
+
+def _free_place(folder: Path, step: Step) -> str:
+    number = 1
+    while (folder / ABANDONED_FOLDER / f"{step.log.stem}-{number}").exists():
+        number += 1
+    return f"{ABANDONED_FOLDER}/{step.log.stem}-{number}"
+
+
+def _lock_file(step: Step) -> Path:
+    return step.log.with_suffix(".lock").absolute()
+
+
+def _seen(host: Host, look: Look) -> Seen:
+    return Seen(look.mark, host.name, look.clock.time_ms, look.clock.mono_s)
+
+
+def _outcome(step: Step, exit_code: int) -> str:
+    if exit_code == 0:
+        return "" if step.done() else f"It succeeded but left no result. Its log: {step.log}"
+    lines = []
+    if step.log.is_file():
+        lines = step.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    last = " ".join(line.strip() for line in lines[-_SHOWN_LINES:])[-600:] or "its log is empty"
+    return f"It ended with exit code {exit_code}: {last}"
