@@ -245,7 +245,12 @@ _LISTED = {
     "start": {"experiment", "seed", "plan", "ledger"},
     "begun": {"experiment", "seed", "ledger"},
     "end": {"experiment", "seed", "exit_code", "ledger"},
+    "host": {"host", "description", "clock_ahead_s"},
+    "lost": {"experiment", "seed", "host"},
+    "abandoned": {"experiment", "seed", "host", "folder", "ledger"},
 }
+_OF_HOSTS = {"host", "clock"}  # more fields of trainings on hosts of a cluster
+_TIMED = ("start", "begun", "end")
 _TYPES = {
     "file": str,
     "sha256": str,
@@ -255,55 +260,119 @@ _TYPES = {
     "plan": str,
     "exit_code": (int, NoneType),
     "ledger": (dict, NoneType),
+    "host": str,
+    "clock": dict,
+    "description": dict,
+    "clock_ahead_s": (int, float),
+    "folder": str,
 }
 
 
 def check_starts(events: Sequence[Mapping[str, Any]], file: str) -> None:
-    """Checks a study's list of starts: its events' fields, order and clocks.
+    """Checks a study's list of starts: its events' fields, order, hosts and clocks.
 
-    Within one session of the list, a study trains one run after the other and notes the end of
-    each. Only the last one may lack its end, if the study was killed.
+    Within one session of the list, a host trains one run after the other, and the study notes the
+    end of each. Only the last one of a host may lack its end, if the study was killed.
     """
     check_fields(events, file)
     for number, event in enumerate(events, 1):
-        key = event["key"]
-        value = event["value"]
-        place = f"event {number} of {file} ({key!r:.40})"
-        must(key in _LISTED, f"{place} has an unknown key")
-        _check_names(value, _LISTED[key], place)
-        for name in _LISTED[key]:
-            right = isinstance(value[name], _TYPES[name]) and not isinstance(value[name], bool)
-            must(right, f"{place} has {name} = {value[name]!r:.60}")
-        if key == "plan":
-            usual = re.fullmatch(r"sealed_plan(_\d+)?\.json", value["file"])
-            must(usual is not None, f"{place} has file = {value['file']!r:.60}")
-        if value.get("ledger") is not None:
-            _check_names(value["ledger"], {"chain", "bytes"}, place)
-            mark = value["ledger"]
-            right = isinstance(mark["chain"], str) and type(mark["bytes"]) is int
-            must(right, f"{place} has a mark {value['ledger']!r:.60} of its ledger")
+        _check_listed(event, f"event {number} of {file} ({event['key']!r:.40})")
     must(events[0]["metadata"]["session"] == 0, f"{file} doesn't begin with session 0")
-    running: tuple[str, int] | None = None
+    order = _Order(file)
     for before, event in pairwise(events):
         risen = event["metadata"]["session"] - before["metadata"]["session"]
         must(risen in (0, 1), f"{file}: session {event['metadata']['session']} is out of order")
         if risen:
-            running = None
+            order.begin_session()
         else:
             _check_apart(before, event, file)
-        key = event["key"]
-        value = event["value"]
+        order.check(event["key"], event["value"])
+
+
+def _check_listed(event: Mapping[str, Any], place: str) -> None:
+    key = event["key"]
+    value = event["value"]
+    must(key in _LISTED, f"{place} has an unknown key")
+    names = set(_LISTED[key])
+    if key in _TIMED and isinstance(value, dict) and _OF_HOSTS & value.keys():
+        names |= _OF_HOSTS
+    _check_names(value, names, place)
+    for name in names:
+        right = isinstance(value[name], _TYPES[name]) and not isinstance(value[name], bool)
+        must(right, f"{place} has {name} = {value[name]!r:.60}")
+    if key == "plan":
+        usual = re.fullmatch(r"sealed_plan(_\d+)?\.json", value["file"])
+        must(usual is not None, f"{place} has file = {value['file']!r:.60}")
+    if "host" in value:
+        must(value["host"] != "", f"{place} has a host without a name")
+    if "clock" in value:
+        _check_names(value["clock"], {"time_ms", "mono_s"}, f"{place}, clock")
+        finite(value["clock"]["time_ms"])
+        finite(value["clock"]["mono_s"])
+    if "clock_ahead_s" in value:
+        finite(value["clock_ahead_s"])
+    if value.get("ledger") is not None:
+        _check_names(value["ledger"], {"chain", "bytes"}, place)
+        mark = value["ledger"]
+        right = isinstance(mark["chain"], str) and type(mark["bytes"]) is int
+        must(right, f"{place} has a mark {value['ledger']!r:.60} of its ledger")
+
+
+class _Order:
+    """Checks which trainings run at the same time, and that each seed stays on one host."""
+
+    def __init__(self, file: str):
+        self._file = file
+        self._running: dict[str, tuple[str, int]] = {}  # by host; "" is the study's machine
+        self._described: set[str] = set()
+        self._host_of: dict[int, str] = {}  # of each seed
+        self._begun: dict[int, set[str]] = {}  # experiments, by seed, since it was abandoned
+        self._left: set[int] = set()  # seeds that were abandoned and not begun since
+
+    def begin_session(self) -> None:
+        self._running = {}
+        self._described = set()
+
+    def check(self, key: str, value: Mapping[str, Any]) -> None:
         if key == "plan":
-            continue
+            return
+        if key == "host":
+            self._described.add(value["host"])
+            return
+        host = value.get("host", "")
         run = (value["experiment"], value["seed"])
-        name = f"{run[0]} seed {run[1]}"
+        name = f"{self._file}: {run[0]} seed {run[1]}"
         if key == "start":
-            must(running is None, f"{file}: {name} starts before the end of the run before it")
-            running = run
+            free = host not in self._running
+            must(free, f"{name} starts before the end of the run before it")
+            must(not host or host in self._described, f"{name} starts on an undescribed {host!r}")
+            self._check_host(name, run, host)
+            self._running[host] = run
+        elif key == "abandoned":
+            must(run not in self._running.values(), f"{name} is abandoned while it runs")
+            of_seed = self._host_of.get(run[1])
+            must(of_seed == host, f"{name} was abandoned on {host}, but was on {of_seed!r}")
+            self._begun.get(run[1], set()).discard(run[0])
+            self._left.add(run[1])
         else:
-            must(running == run, f"{file}: {name} has {key!r} without a start")
-        if key == "end":
-            running = None
+            must(self._running.get(host) == run, f"{name} has {key!r} without a start")
+            if key != "begun":
+                del self._running[host]
+
+    def _check_host(self, name: str, run: tuple[str, int], host: str) -> None:
+        """Checks that all runs of a seed are on one host, unless all were abandoned together."""
+        experiment, seed = run
+        before = self._host_of.setdefault(seed, host)
+        if seed in self._left:
+            left = self._begun.get(seed, set())
+            must(not left, f"{name} begins again, but {sorted(left)} of its seed does not")
+            must(before != host, f"{name} was abandoned, and begins again on the same {host}")
+            self._left.discard(seed)
+            self._host_of[seed] = host
+        else:
+            where = [one or "the study's machine" for one in (before, host)]
+            must(before == host, f"{name} is trained on {where[1]}, its seed on {where[0]}")
+        self._begun.setdefault(seed, set()).add(experiment)
 
 
 def _check_apart(before: Mapping[str, Any], event: Mapping[str, Any], file: str) -> None:

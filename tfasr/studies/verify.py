@@ -30,6 +30,7 @@ from tfasr.studies.form import (
     must,
     part,
 )
+from tfasr.studies.hosts import unlike
 from tfasr.studies.perform import DECISION_FILE, decision, decision_text
 from tfasr.studies.plan import PLAN_FILE, Plan, plan_of
 from tfasr.tta.metrics import compute_metrics, computed_metrics
@@ -40,6 +41,7 @@ _ROUNDING_S = 0.001  # a step's booked time may exceed the time that passed by u
 _EARLY_MS = 2000  # milliseconds by which a run's first event may precede the plan's sealing
 _LATE_S = 86400.0  # a run can't have been written in the future; clocks may be a day off
 _NOTED_S = 5.0  # a ledger and the study's list note the same moment within 5 s
+_ANSWERED_S = 15.0  # a host's answer may be as late as this
 _ENDING = (5.0, 0.05)  # processes take equally long to end, within 5 s plus 5 % of their duration
 _Checked = str | None  # what was compared; None if there was nothing to compare with
 
@@ -454,6 +456,8 @@ def verify_study(folder: Path, shard_dir: Path | None = None) -> Iterator[Check]
     for study in checked:
         plans = list(study.plans.values())
         plan = plan_of(plans[-1])
+        if any(event["key"] == "host" for event in read_events(folder / STARTS_FILE)):
+            yield judged("hosts", partial(_hosts, folder, plan))
         yield judged("times", partial(_times, folder, study))
         for (experiment, seed), run_dir in study.runs.items():
             name = f"{experiment} seed {seed}"
@@ -488,18 +492,15 @@ _Clock = tuple[float, float]  # seconds of the wall clock and of the monotonic c
 def _times(folder: Path, study: StudyCheck) -> _Checked:
     """Compares ledgers' clocks with those of the study's list, which another process wrote."""
     events, hashes = read_events(folder / STARTS_FILE), chain_of(folder / STARTS_FILE)
-    clocks = [_clocks_of(event) for event in events]
-    must(all(a[0] <= b[0] + 1 for a, b in pairwise(clocks)), f"the times of {STARTS_FILE} fall")
+    listed = [_clocks_of(event) for event in events]
+    must(all(a[0] <= b[0] + 1 for a, b in pairwise(listed)), f"the times of {STARTS_FILE} fall")
+    # A ledger has the clocks of the host that trained its run.
+    clocks = [_host_clocks(event) for event in events]
     # For each process that ended by itself: how long it took, and the part after its last event.
     endings: list[tuple[str, float, float]] = []
     for (experiment, seed), run_dir in study.runs.items():
         name, run = f"{experiment} seed {seed}", load_run(run_dir)
-        noted = [
-            (place, event["key"], event["value"])
-            for place, event in enumerate(events)
-            if event["key"] != "plan" and event["value"]["experiment"] == experiment
-            if event["value"]["seed"] == seed
-        ]
+        noted = _noted(events, experiment, seed)
         for session in run.timeline.sessions:
             first, last = run.events[session.start], run.events[session.stop - 1]
             begins = hashes.index(first["value"]["declared"]["start"])
@@ -510,6 +511,10 @@ def _times(folder: Path, study: StudyCheck) -> _Checked:
             _check_session(name, first, last, clocks[begins], stop)
             if stop is None:
                 continue
+            passed_s = [sides[ends[0]][1] - sides[begins][1] for sides in (clocks, listed)]
+            problem = f"{name} took {passed_s[0]:.1f} s on its host, and {passed_s[1]:.1f} s here"
+            allowed_s = _ANSWERED_S + CLOCKS_APART[1] * passed_s[1]
+            must(abs(passed_s[0] - passed_s[1]) <= allowed_s, problem)
             exit_code = events[ends[0]]["value"]["exit_code"]
             check_ending(name, run, session, exit_code)
             begun = any(key == "begun" and begins < place < ends[0] for place, key, _ in noted)
@@ -520,7 +525,7 @@ def _times(folder: Path, study: StudyCheck) -> _Checked:
                 took_s = stop[1] - clocks[begins][1]
                 endings.append((name, took_s, stop[1] - _clocks_of(last)[1]))
         for place, key, value in noted:
-            if key != "start" and value["ledger"] is not None:
+            if key != "start" and value.get("ledger") is not None:
                 _check_mark(name, run, key, value["ledger"]["bytes"], clocks[place])
     usual_s = sorted(ending[2] for ending in endings)[len(endings) // 2] if endings else 0.0
     for name, took_s, ending_s in endings:
@@ -528,6 +533,44 @@ def _times(folder: Path, study: StudyCheck) -> _Checked:
         problem = f"{name} ended {ending_s:.1f} s before its process did, others {usual_s:.1f} s"
         must(ending_s <= allowed_s, problem)
     return f"{len(study.runs)} runs within the times of {STARTS_FILE}"
+
+
+def _noted(
+    events: Sequence[dict[str, Any]], experiment: str, seed: int
+) -> list[tuple[int, str, dict[str, Any]]]:
+    """Returns place, key and value of a run's lines in the list, since it was last abandoned."""
+    noted: list[tuple[int, str, dict[str, Any]]] = []
+    for place, event in enumerate(events):
+        value = event["value"]
+        if (value.get("experiment"), value.get("seed")) != (experiment, seed):
+            continue
+        noted.append((place, event["key"], value))
+        if event["key"] == "abandoned":
+            noted = []
+    return noted
+
+
+def _host_clocks(event: dict[str, Any]) -> _Clock:
+    """Returns the clocks of the host that trains the run, as the event states them."""
+    clock = event["value"].get("clock")
+    if clock is None:
+        return _clocks_of(event)
+    return finite(clock["time_ms"]) / 1000, finite(clock["mono_s"])
+
+
+def _hosts(folder: Path, plan: Plan) -> _Checked:
+    """Checks that hosts that a test by groups compares are of one kind."""
+    events = [event for event in read_events(folder / STARTS_FILE) if event["key"] == "host"]
+    descriptions = {event["value"]["host"]: event["value"]["description"] for event in events}
+    first, *others = descriptions
+    for event in events:
+        name = event["value"]["host"]
+        other = unlike(event["value"]["description"], descriptions[name])
+        must(not other, f"{name} became another machine: {'; '.join(other)}")
+    for name in others if plan.config.test == "groups" else ():
+        other = unlike(descriptions[name], descriptions[first])
+        must(not other, f"{name} is not like {first}: {'; '.join(other)}")
+    return f"{len(descriptions)} hosts, each seed on one of them"
 
 
 def _clocks_of(event: dict[str, Any]) -> _Clock:
@@ -606,9 +649,13 @@ def _as_declared(folder: Path, study: StudyCheck, run_dir: Path) -> _Checked:
         must(same, "the code was changed after the plan was sealed")
         plugins = sorted(study.plans[each["plan"]]["plugins"].values())
         must(each["plugins"] == plugins, "the plug-ins are not the plan's")
-    sealed_ms = read_events(folder / STARTS_FILE)[0]["time_ms"]
-    early = run.events[0]["time_ms"] < sealed_ms - _EARLY_MS
-    must(not early, "the run began before the plan was sealed")
+    listed = read_events(folder / STARTS_FILE)
+    by_hash = dict(zip(chain_of(folder / STARTS_FILE), listed, strict=False))
+    begun = by_hash.get(declared[0]["start"])
+    # The clock of a host may differ from the study's; `_times` compares it with the list.
+    if begun is None or "clock" not in begun["value"]:
+        early = run.events[0]["time_ms"] < listed[0]["time_ms"] - _EARLY_MS
+        must(not early, "the run began before the plan was sealed")
     return "settings, targets, data and code of the plan"
 
 
