@@ -95,6 +95,7 @@ NOT_CHECKED = {
     ),
     "final scores and beam widths": r"sealed_plan\.json study\.(final_|beam_widths)",
     "the newest lines of starts.jsonl, if they were cut off": r"starts\.jsonl end: the last",
+    "what hosts of a cluster say of their machines": r"starts\.jsonl host\.value\.(desc|clock)",
     "checkpoints": r"events\.jsonl checkpoints",  # submissions and studies are kept without them
 }
 

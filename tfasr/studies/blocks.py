@@ -420,9 +420,9 @@ class _ClusterWork(_Work):
                 f"The study waits for hosts: start dask worker {self._hosts.address} on them."
             )
             return
-        missing = sorted({block.host for block in waiting if block.host})
+        missing = sorted({block.host for block in waiting})
         present = {host.name for host in hosts}
-        if missing and not set(missing) & present:
+        if all(block.host and block.host not in present for block in waiting):
             self._hosts.say_once(
                 f"The study waits for {', '.join(missing)}, which began the remaining seeds. "
                 f"After {time_text(self._patience_s)} they begin again on another host."
