@@ -117,18 +117,25 @@ def test_notebooks_are_kept_with_their_answers():
         assert '"execution_count": null' not in path.read_text(encoding="utf-8"), path
 
 
-def test_the_kubernetes_manifests_fit_their_schemas():
+MANIFESTS = {
+    "cluster.md": ["Service", "Job"],
+    "studies_on_clusters.md": ["Service", "Deployment", "Deployment", "Job"],
+}
+
+
+@pytest.mark.parametrize("page", MANIFESTS)
+def test_the_kubernetes_manifests_fit_their_schemas(page):
     validation = pytest.importorskip("kubernetes_validate", reason="pip install '.[dev]'")
     yaml = pytest.importorskip("yaml")  # which the validator needs too
-    text = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     (block,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
     documents = list(yaml.safe_load_all(block))
-    assert [document["kind"] for document in documents] == ["Service", "Job"]
+    assert [document["kind"] for document in documents] == MANIFESTS[page]
     for document in documents:
         validation.validate(document, validation.latest_version(), strict=True)
-    documents[1]["spec"]["completion"] = documents[1]["spec"].pop("completions")
-    with pytest.raises(validation.ValidationError, match="completion"):
-        validation.validate(documents[1], validation.latest_version(), strict=True)
+    documents[-1]["spec"]["backoff"] = documents[-1]["spec"].pop("backoffLimit")
+    with pytest.raises(validation.ValidationError, match="backoff"):
+        validation.validate(documents[-1], validation.latest_version(), strict=True)
 
 
 # The shards that `tfasr demo` makes, for the demo's recipe of the paper.

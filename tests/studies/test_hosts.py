@@ -350,13 +350,14 @@ def test_what_dask_sets_for_its_workers_does_not_slow_trainings(monkeypatch, tmp
     monkeypatch.setenv("MKL_NUM_THREADS", "4")
     started = []
 
-    def start(*words, without, environment, **_):
+    def start(*words, without, **_):
         started.append(set(without))
         return subprocess.Popen([sys.executable, "-c", ""])
 
     monkeypatch.setattr("tfasr.studies.agent.start_module", start)
-    Agent("d-host", lease_s=60.0).start(Command(["x"], {}, str(tmp_path / "log")))
-    Agent().start(Command(["x"], {}, str(tmp_path / "log")))
+    for agent in (Agent("d-host", lease_s=60.0), Agent()):
+        agent.start(Command(["x"], {}, str(tmp_path / "log")))
+        wait_until(lambda: agent.look().exit_code == 0)  # noqa: B023 - it is called at once
     remote, local = started
     assert {"OMP_NUM_THREADS", "MALLOC_TRIM_THRESHOLD_"} <= remote
     assert "MKL_NUM_THREADS" not in remote  # it is the user's

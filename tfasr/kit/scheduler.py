@@ -116,7 +116,9 @@ def _cause(error: Exception) -> str:
             "whose certificate is not signed by --tls_ca_file. Give the file of the authority that "
             "signed the scheduler's certificate."
         )
-    if any(isinstance(each, ssl.SSLEOFError) for each in chain):
+    # The scheduler ends the connection at once, or says UNKNOWN_CA before.
+    names = {type(each).__name__ for each in chain}
+    if "UNKNOWN_CA" in text or names & {"SSLEOFError", "FatalCommClosedError"}:
         return (
             "which refused this certificate. Give a --tls_cert with its --tls_key, signed by the "
             "authority that the scheduler trusts."
