@@ -11,10 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-
 from tfasr.kit.scheduler import Tls, scheduler_client
 
 PATIENCE_S = 120
@@ -22,6 +18,10 @@ PATIENCE_S = 120
 
 def certificates(folder: Path, name: str) -> Tls:
     """Writes an authority, and a certificate that it signed, into a folder."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
     folder.mkdir(parents=True, exist_ok=True)
     keys = [ec.generate_private_key(ec.SECP256R1()) for _ in range(2)]
     now = datetime.datetime.now(datetime.timezone.utc)

@@ -15,11 +15,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.studies.dask_hosts import dask_hosts
 from tests.tones import SHARDS
 from tfasr.studies.records import pack
 
 RECORDS = Path(__file__).parents[1] / "data_records"
 PATIENCE_S = 900
+PAIRS = ("--gin_binding", "StudyConfig.test = 'pairs'")
 STUDY = """\
 StudyConfig.experiments = ('two', 'four')
 StudyConfig.seeds = SEEDS
@@ -49,13 +51,20 @@ def finish(process: subprocess.Popen) -> None:
 
 def stop(process: subprocess.Popen, ledger: Path, number: int) -> None:
     """Ends a study by a signal once a run of it has trained some steps."""
+    wait_for(
+        process,
+        lambda: ledger.is_file() and ledger.read_bytes().count(b'"train_step"') >= 5,
+    )
+    os.kill(process.pid, number)
+    process.communicate(timeout=PATIENCE_S)
+
+
+def wait_for(process: subprocess.Popen, happens: Callable[[], bool]) -> None:
     began = time.monotonic()
-    while not ledger.is_file() or ledger.read_bytes().count(b'"train_step"') < 5:
+    while not happens():
         assert process.poll() is None
         assert time.monotonic() - began < PATIENCE_S
         time.sleep(0.02)
-    os.kill(process.pid, number)
-    process.communicate(timeout=PATIENCE_S)
 
 
 def plain(folder: Path) -> None:
@@ -91,9 +100,30 @@ def overridden(folder: Path) -> None:
     finish(start(folder, "(1,)", "--gin_binding", "ExperimentConfig.gin_files = ('other.gin',)"))
 
 
+def on_hosts(folder: Path) -> None:
+    with dask_hosts(folder.with_name("dask"), "127.0.0.2", "127.0.0.3") as hosts:
+        finish(start(folder, "(1, 2)", *PAIRS, *hosts.flags))
+
+
+def lost_host(folder: Path) -> None:
+    """Loses a host in its second training, which doesn't come back in time."""
+    with dask_hosts(folder.with_name("dask"), "127.0.0.2") as hosts:
+        more = [*PAIRS, *hosts.flags, "--wait_for_host", "5"]
+        study = start(folder, "(1, 2)", *more)
+        listed = folder / "starts.jsonl"
+        wait_for(study, lambda: listed.is_file() and listed.read_bytes().count(b'"begun"') == 2)
+        hosts.start_worker("127.0.0.3")
+        hosts.wait_for("127.0.0.3")
+        hosts.kill("127.0.0.2")
+        finish(study)
+
+
 KINDS: dict[str, Callable[[Path], None]] = {
     each.__name__: each
-    for each in (plain, killed, interrupted_twice, extended, unfinished, overridden)
+    for each in (
+        *(plain, killed, interrupted_twice, extended, unfinished, overridden),
+        *(on_hosts, lost_host),
+    )
 }
 
 

@@ -22,7 +22,7 @@ from tests.tones import SHARDS, TONES_GIN
 from tfasr import cli
 from tfasr.errors import UsageError
 from tfasr.kit.files import LOCK_FILE, acquire_lock, forget_lock, locked
-from tfasr.ledger.declared import STARTS_FILE, Starts
+from tfasr.ledger.declared import LOST, STARTS_FILE, Starts
 from tfasr.ledger.events import read_events
 from tfasr.studies import blocks, hosts
 from tfasr.studies.agent import Agent, Clock, Command
@@ -181,7 +181,7 @@ def test_a_killed_move_of_abandoned_runs_goes_on(folder):
     steps = trainings(folder, seeds=(1,))
     steps[0].run_dir.mkdir(parents=True)
     with contextlib.closing(Starts(folder, lambda: {"runs": []})) as starts:
-        starts.abandoned("one", 1, FIRST, "abandoned/one-seed_1-1", None)
+        starts.abandoned("one", 1, FIRST, "abandoned/one-seed_1-1", None, LOST)
     finish_moves(folder, steps)
     assert (folder / "abandoned" / "one-seed_1-1").is_dir()
     assert not steps[0].run_dir.exists()

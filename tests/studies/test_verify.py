@@ -23,9 +23,11 @@ from tests.studies.races import KINDS, RECORDS, unpack
 from tests.tones import SHARDS
 from tfasr import cli
 from tfasr.data.manifest import file_sha256
+from tfasr.errors import UsageError
 from tfasr.kit.files import EVENTS_FILE
 from tfasr.ledger.declared import STARTS_FILE, check_study
 from tfasr.ledger.events import chain_of
+from tfasr.studies.form import check_starts
 from tfasr.studies.records import (
     CHALLENGER,
     REIGNING,
@@ -843,3 +845,175 @@ def test_a_study_made_now_is_accepted(tmp_path, kind):
     KINDS[kind](tmp_path / "study")
     failures = [c.line for c in verify_study(tmp_path / "study") if c.passed is False]
     assert failures == []
+
+
+# The list of starts of a study on several hosts.
+
+PLAN = ("plan", {"file": "sealed_plan.json", "sha256": "0", "changes": []})
+A, B = "10.0.0.7", "10.0.0.9"
+
+
+def described(host):
+    return ("host", {"host": host, "description": {"processor": "P"}, "clock_ahead_s": 0.0})
+
+
+def start(experiment, seed, host, **more):
+    clock = {"time_ms": 1, "mono_s": 1.0}
+    value = {"experiment": experiment, "seed": seed, "plan": "0", "ledger": None}
+    return ("start", {**value, "host": host, "clock": clock, **more})
+
+
+def end(experiment, seed, host):
+    clock = {"time_ms": 2, "mono_s": 2.0}
+    value = {"experiment": experiment, "seed": seed, "exit_code": 0, "ledger": None}
+    return ("end", {**value, "host": host, "clock": clock})
+
+
+def lost(experiment, seed, host):
+    return ("lost", {"experiment": experiment, "seed": seed, "host": host})
+
+
+def abandoned(experiment, seed, host):
+    place = f"abandoned/{experiment}-seed_{seed}-1"
+    value = {"experiment": experiment, "seed": seed, "host": host, "folder": place, "ledger": None}
+    return ("abandoned", {**value, "reason": "lost"})
+
+
+def checked(*lines):
+    """Checks a list of starts, in which "again" begins another session."""
+    events = []
+    session = 0
+    for number, line in enumerate([PLAN, *lines]):
+        if line == "again":
+            session += 1
+            continue
+        about = {"session": session, "mono_s": 100.0 + number}
+        event = {"namespace": "", "time_ms": 1000 * (100 + number), "metadata": about}
+        events.append({**event, "event_type": "POINT_IN_TIME", "key": line[0], "value": line[1]})
+    check_starts(events, STARTS_FILE)
+
+
+BOTH = (described(A), described(B))
+
+
+def test_hosts_train_at_the_same_time_and_one_run_each():
+    at_once = (start("two", 1, A), start("two", 2, B), end("two", 2, B), end("two", 1, A))
+    checked(*BOTH, *at_once)
+    # A host that was lost comes back, in another session too.
+    checked(*BOTH, start("two", 1, A), lost("two", 1, A), start("two", 1, A), end("two", 1, A))
+    checked(described(A), start("two", 1, A), "again", described(A), start("two", 1, A))
+    # All runs of a seed begin again on another host.
+    seed = (start("two", 1, A), end("two", 1, A), start("four", 1, A), lost("four", 1, A))
+    both_left = (abandoned("two", 1, A), abandoned("four", 1, A))
+    checked(*BOTH, *seed, *both_left, start("four", 1, B), end("four", 1, B), start("two", 1, B))
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ((described(A), start("two", 1, A), start("two", 2, A)), "before the end of the run"),
+        ((start("two", 1, A),), "undescribed"),
+        ((described(A), start("two", 1, A), "again", start("two", 1, A)), "undescribed"),
+        (
+            (*BOTH, start("two", 1, A), end("two", 1, A), start("four", 1, B)),
+            rf"four seed 1 is trained on {B}, its seed on {A}",
+        ),
+        ((*BOTH, start("two", 1, A), lost("two", 1, A), start("two", 1, B)), "its seed on"),
+        ((*BOTH, start("two", 1, A), end("two", 1, B)), "without a start"),
+        ((*BOTH, start("two", 1, A), abandoned("two", 1, A)), "while it runs"),
+        (
+            (*BOTH, start("two", 1, A), lost("two", 1, A), abandoned("two", 1, B)),
+            rf"abandoned on {B}, but was on '{A}'",
+        ),
+        (
+            (
+                *BOTH,
+                *(start("two", 1, A), end("two", 1, A), start("four", 1, A), lost("four", 1, A)),
+                *(abandoned("four", 1, A), start("four", 1, B)),
+            ),
+            r"begins again, but \['two'\] of its seed does not",
+        ),
+        (
+            (
+                *BOTH,
+                *(start("two", 1, A), lost("two", 1, A), abandoned("two", 1, A)),
+                start("two", 1, A),
+            ),
+            "begins again on the same",
+        ),
+        ((described(A), start("two", 1, A, clock={"time_ms": 1})), "missing or extra fields"),
+        ((described(""),), "without a name"),
+    ],
+)
+def test_an_impossible_list_of_hosts_is_named(lines, reason):
+    with pytest.raises(UsageError, match=reason):
+        checked(*lines)
+
+
+def an_hour_ahead(forger, *, ledgers, clocks):
+    """Sets the wall clock of the hosts ahead, in ledgers and in the list."""
+    if ledgers:
+        for events in forger.ledgers.values():
+            for event in events:
+                event["time_ms"] += 3_600_000
+    if clocks:
+        for event in forger.list:
+            if "clock" in event["value"]:
+                event["value"]["clock"]["time_ms"] += 3_600_000
+    forger.write()
+
+
+def test_a_hosts_clock_may_be_an_hour_off_but_a_ledger_must_have_it(tmp_path):
+    archive = RECORDS / "studies" / "on_hosts.tar.xz"
+    folder = unpack(archive, tmp_path / "ahead")
+    an_hour_ahead(Forger(folder), ledgers=True, clocks=True)
+    assert [check.line for check in verify_study(folder) if check.passed is False] == []
+    for number, options in enumerate(
+        ({"ledgers": True, "clocks": False}, {"ledgers": False, "clocks": True})
+    ):
+        folder = unpack(archive, tmp_path / str(number))
+        an_hour_ahead(Forger(folder), **options)
+        assert "after its start in the study's list, by the wall clock" in failure(
+            verify_study(folder), "times"
+        )
+
+
+def test_a_training_that_was_faster_by_its_hosts_clock_alone_is_named(tmp_path):
+    folder = unpack(RECORDS / "studies" / "on_hosts.tar.xz", tmp_path / "study")
+    forger = Forger(folder)
+    (end, *_) = [event for event in forger.list if event["key"] == "end"]
+    end["value"]["clock"]["mono_s"] += 60
+    end["value"]["clock"]["time_ms"] += 60_000
+    forger.write()
+    assert "s on its host, and" in failure(verify_study(folder), "times")
+
+
+def test_unlike_hosts_of_a_study_by_groups_are_named(tmp_path):
+    folder = unpack(RECORDS / "studies" / "on_hosts.tar.xz", tmp_path / "study")
+    forger = Forger(folder)
+    first, *_ = [event for event in forger.list if event["key"] == "host"]
+    first["value"]["description"]["processor"] = "Another"
+    forger.write()
+    assert all(check.passed is not False for check in verify_study(folder))
+    forger.sealed["study"]["test"] = "groups"
+    assert "is not like" in failure_of_groups(forger, folder)
+
+
+def failure_of_groups(forger, folder):
+    from tfasr.studies.plan import allowed_levels, plan_of
+
+    forger.sealed["looks"] = allowed_levels(plan_of(forger.sealed).config)
+    forger.write()
+    return failure(verify_study(folder), "hosts")
+
+
+def test_the_runs_of_a_lost_host_are_kept_and_named(tmp_path):
+    folder = unpack(RECORDS / "studies" / "lost_host.tar.xz", tmp_path / "study")
+    sentence = check_study(folder).sentence
+    assert re.search(r"found 4; begun again: .*two seed \d, as 127\.0\.0\.2 was lost", sentence)
+    kept = next((folder / "abandoned").glob("two-seed_*")) / EVENTS_FILE
+    content = kept.read_bytes()
+    kept.write_bytes(content[: content.rindex(b"\n", 0, -1) + 1])
+    assert "NOT AS DECLARED" in check_study(folder).sentence
+    shutil.rmtree(kept.parent)
+    assert "was abandoned, and abandoned/two-seed" in check_study(folder).sentence

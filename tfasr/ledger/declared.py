@@ -17,8 +17,8 @@ are three more kinds of lines:
 - ``host``: ``{"host", "description", "clock_ahead_s"}``, before the host trains anything.
 - ``lost``: ``{"experiment", "seed", "host"}``. The host no longer answers; the training that runs
   there saves its work and ends by itself.
-- ``abandoned``: ``{"experiment", "seed", "host", "folder", "ledger"}``. The host did not come back,
-  so all runs of the seed begin again on another one. ``folder`` has the run's files from then on.
+- ``abandoned``: ``{"experiment", "seed", "host", "folder", "ledger", "reason"}``. The run begins
+  again, for one of the reasons in `AGAIN`. ``folder`` has its files from then on.
 
 The ``session_start`` of a training that a study started has ``declared``: ``{"plan", "start",
 "code", "plugins"}``: hashes, ``start`` that of the line in ``starts.jsonl``. So each session
@@ -58,6 +58,9 @@ SEALED_FILE = "sealed_plan.json"
 STARTS_FILE = "starts.jsonl"
 DECISION_FILE = "decision.txt"  # what ``tfasr study --until decided`` has decided
 VARIABLE = "TFASR_DECLARED"  # set for the training process: the hashes of plan and start
+LOST = "lost"
+# Why a run may begin again, and what the report says about it.
+AGAIN = {LOST: "as {host} was lost"}
 _NAMED = 4  # more runs that were never begun are counted instead of named
 _PACKAGE = Path(__file__).parents[1]
 
@@ -145,12 +148,21 @@ class Starts:
             self._open()
             self._write("host", value)
 
-    def abandoned(self, experiment: str, seed: int, host: str, folder: str, mark: Any) -> None:
-        """Records that a run begins again on another host; its files are moved to ``folder``."""
-        value = {"experiment": experiment, "seed": seed, "host": host, "folder": folder}
+    def abandoned(
+        self, experiment: str, seed: int, host: str, folder: str, mark: Any, reason: str
+    ) -> None:
+        """Records that a run will begin again, and that its files will be moved to ``folder``."""
+        value = {
+            "experiment": experiment,
+            "seed": seed,
+            "host": host,
+            "folder": folder,
+            "ledger": mark,
+            "reason": reason,
+        }
         with self._mutex:
             self._open()
-            self._write("abandoned", {**value, "ledger": mark})
+            self._write("abandoned", value)
 
     def close(self) -> None:
         if self._ledger is not None:
@@ -193,7 +205,7 @@ class StudyCheck:
     declared: int = 0  # runs in the latest plan
     found: int = 0  # declared runs whose ledgers have a trained step
     waiting: list[str] = field(default_factory=list)  # never begun, which is no problem
-    abandoned: list[str] = field(default_factory=list)  # begun again, as their host was lost
+    abandoned: list[str] = field(default_factory=list)  # begun again, and why
     problems: list[str] = field(default_factory=list)  # missing, extra, begun twice, changed
     amended: list[str] = field(default_factory=list)  # what later plans changed
     plans: dict[str, dict[str, Any]] = field(default_factory=dict)  # contents by hash, oldest first
@@ -207,7 +219,7 @@ class StudyCheck:
             named = f"{len(self.waiting)} runs" if many else ", ".join(self.waiting)
             text += f"; never begun: {named}"
         if self.abandoned:
-            text += f"; begun again elsewhere: {', '.join(self.abandoned)}"
+            text += f"; begun again: {', '.join(self.abandoned)}"
         text += f"; amended: {', '.join(self.amended)}" if self.amended else ""
         text += f"; NOT AS DECLARED: {'; '.join(self.problems)}" if self.problems else ""
         return f"{text}."
@@ -330,7 +342,7 @@ def _read_abandoned(
     """Checks that the files of an abandoned run are still what they were."""
     run = (value["experiment"], value["seed"])
     name = f"{run[0]} seed {run[1]}"
-    check.abandoned.append(f"{name}, as {value['host']} was lost")
+    check.abandoned.append(f"{name}, {AGAIN[value['reason']].format(host=value['host'])}")
     place = Path(value["folder"])
     if place.is_absolute() or ".." in place.parts:
         raise UsageError(f"The list of {folder} names a folder outside it: {place}.")

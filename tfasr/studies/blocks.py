@@ -17,7 +17,7 @@ from typing import Any
 
 from tfasr.errors import RunError, UsageError
 from tfasr.kit.files import locked, make_folder
-from tfasr.ledger.declared import STARTS_FILE, Seen, Starts
+from tfasr.ledger.declared import LOST, STARTS_FILE, Seen, Starts
 from tfasr.ledger.events import ledger_mark, read_events
 from tfasr.studies.agent import Command, Look
 from tfasr.studies.hosts import Cluster, Host, HostLostError, ThisMachine
@@ -501,7 +501,8 @@ class _ClusterWork(_Work):
                 with contextlib.suppress(UsageError, OSError):
                     mark = ledger_mark(step.run_dir)
                 if self._starts is not None:
-                    self._starts.abandoned(step.alike, step.seed, block.host, place, mark)
+                    run = (step.alike, step.seed, block.host)
+                    self._starts.abandoned(*run, place, mark, LOST)
                 move_aside(self._folder, step, place)
                 self._progress.again(step.name)
         self._progress.say(
@@ -552,6 +553,8 @@ def _seen(host: Host, look: Look) -> Seen:
 
 
 def _outcome(step: Step, exit_code: int) -> str:
+    if exit_code < 0 and step.done():  # it was killed after its work was done
+        return ""
     if exit_code == 0:
         return "" if step.done() else f"It succeeded but left no result. Its log: {step.log}"
     lines = []

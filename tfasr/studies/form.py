@@ -10,6 +10,7 @@ from typing import Any
 
 from tfasr.errors import UsageError
 from tfasr.kit.config import to_json
+from tfasr.ledger.declared import AGAIN
 from tfasr.studies.plan import (
     SEALED_FORMAT,
     ExperimentConfig,
@@ -175,13 +176,17 @@ def _check_evaluation(
 
 
 def check_ending(name: str, run: Run, session: range, exit_code: Any) -> None:
-    """Checks that a session ended with success if, and only if, its process did."""
+    """Checks that a session ended with success if, and only if, its process did.
+
+    A process may also be killed by a signal between the end of its session and its own.
+    """
     must(exit_code is None or type(exit_code) is int, f"{name} has the exit code {exit_code!r:.60}")
     stopped = run.timeline.keys[session.stop - 1] == "run_stop"
     finished = stopped and _succeeded(run, session)
     problem = f"{name} has the exit code {exit_code}, but its ledger "
     problem += "ends with success" if finished else "does not end with success"
-    must(finished == (exit_code == 0), problem)
+    killed = exit_code is not None and exit_code < 0
+    must(finished == (exit_code == 0) or (finished and killed), problem)
 
 
 def check_plan(sealed: dict[str, Any], file: str) -> Plan:
@@ -247,7 +252,7 @@ _LISTED = {
     "end": {"experiment", "seed", "exit_code", "ledger"},
     "host": {"host", "description", "clock_ahead_s"},
     "lost": {"experiment", "seed", "host"},
-    "abandoned": {"experiment", "seed", "host", "folder", "ledger"},
+    "abandoned": {"experiment", "seed", "host", "folder", "ledger", "reason"},
 }
 _OF_HOSTS = {"host", "clock"}  # more fields of trainings on hosts of a cluster
 _TIMED = ("start", "begun", "end")
@@ -265,6 +270,7 @@ _TYPES = {
     "description": dict,
     "clock_ahead_s": (int, float),
     "folder": str,
+    "reason": str,
 }
 
 
@@ -309,6 +315,8 @@ def _check_listed(event: Mapping[str, Any], place: str) -> None:
         _check_names(value["clock"], {"time_ms", "mono_s"}, f"{place}, clock")
         finite(value["clock"]["time_ms"])
         finite(value["clock"]["mono_s"])
+    if "reason" in value:
+        must(value["reason"] in AGAIN, f"{place} has an unknown reason {value['reason']!r:.60}")
     if "clock_ahead_s" in value:
         finite(value["clock_ahead_s"])
     if value.get("ledger") is not None:
