@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from distributed import Client, Security
 
 _CONNECT_WITHIN_S = 10
+_ENCRYPTED = ("tls://", "wss://")
 _REMEDY = "Start one with dask scheduler, and workers with dask worker ADDRESS."
 _OPEN = (
     "%s is not encrypted: whoever reaches it can run any code on its workers, as their user. Use a "
@@ -39,7 +40,7 @@ class Tls:
         """Returns Dask's settings for an address; UsageError if they don't fit it."""
         from distributed import Security
 
-        encrypted = address.startswith(("tls://", "wss://"))
+        encrypted = address.startswith(_ENCRYPTED)
         given = {
             "tls_ca_file": self.ca_file,
             "tls_client_cert": self.cert,
@@ -64,32 +65,38 @@ class Tls:
 
 @contextlib.contextmanager
 def scheduler_client(address: str, tls: Tls) -> Iterator["Client"]:
-    """Connects to a Dask scheduler during the block.
+    """Connects to a Dask scheduler during the block, in which Dask's own log is silent.
 
     Raises:
         UsageError: if Dask isn't installed, no scheduler answers, or the certificates don't match.
     """
     with optional_package("Dask distributed", "--scheduler", "'tfasr[cluster]'"):
-        from distributed import Client
+        import distributed  # noqa: F401
     security = tls.security(address)
     logger = logging.getLogger("distributed")
     level = logger.level
-    logger.setLevel(logging.CRITICAL)  # the UsageError below is enough
+    logger.setLevel(logging.CRITICAL)  # the caller's sentences are enough
+    try:
+        with _connected(address, security) as client:
+            if not address.startswith(_ENCRYPTED):
+                log.warning(_OPEN, address)
+            yield client
+    finally:
+        logger.setLevel(level)
+
+
+def _connected(address: str, security: "Security") -> "Client":
+    from distributed import Client
+
     try:
         with ThreadPoolExecutor(1) as thread:  # as a notebook already runs an event loop
             thread.submit(asyncio.run, _shake_hands(address, security)).result()
-        client = Client(address, timeout=_CONNECT_WITHIN_S, security=security)
+        return Client(address, timeout=_CONNECT_WITHIN_S, security=security)
     except Exception as error:  # if another program answers, anything can be raised
         raise UsageError(
             "--scheduler must be the address of a running Dask scheduler, such as "
             f"tls://host:8786. Received: {address}, {_cause(error)}"
         ) from error
-    finally:
-        logger.setLevel(level)
-    if not address.startswith(("tls://", "wss://")):
-        log.warning(_OPEN, address)
-    with client:
-        yield client
 
 
 async def _shake_hands(address: str, security: "Security") -> None:

@@ -33,6 +33,10 @@ _STALE_S = 3.0  # a training is only started so soon after its start was noted
 _LOOKS_EVERY_S = 0.5
 
 
+class StepError(RunError):
+    """A step's process can't be started."""
+
+
 @dataclass(frozen=True)
 class Clock:
     """What the clocks of a host showed at one moment."""
@@ -89,6 +93,7 @@ class Agent:
         # this one is killed, and nobody else starts that run, or another one on this host.
         self._host_lock: int | None = None
         self._run_lock: int | None = None
+        self._locked_run = ""  # the file of that lock
         if lease_s is not None:
             threading.Thread(target=self._keep_lease, name="study's lease", daemon=True).start()
 
@@ -114,22 +119,25 @@ class Agent:
         """
         with self._heard():
             busy = ""
-            if lock and self._run_lock is None:
-                busy = "its earlier training still runs or saves its work"
-                self._run_lock, busy = _locked(Path(lock), busy)
+            if lock != self._locked_run or self._run_lock is None:
+                self._run_lock = _unlocked(self._run_lock)
+                self._locked_run = lock
+                if lock:
+                    busy = "its earlier training still runs or saves its work"
+                    self._run_lock, busy = _locked(Path(lock), busy)
             return Look(_clock(), mark=_mark(run_dir), busy=busy)
 
     def start(self, command: Command, noted: Clock | None = None) -> bool:
         """Starts a step; returns False if its start was ``noted`` too long ago to be true.
 
         Raises:
-            RunError: if its log can't be written or its process can't be started.
+            StepError: if its log can't be written or its process can't be started.
         """
         with self._heard():
             if noted is not None and time.monotonic() - noted.mono_s > _STALE_S:
                 return False
             if self._process is not None and self._process.poll() is None:
-                raise RunError("Another step still runs there.")
+                raise StepError("Another step still runs there.")
             self._left = False
             self._run_dir = command.run_dir
             self._begun = False
@@ -137,7 +145,7 @@ class Agent:
             try:
                 self._process = self._started(command)
             except OSError as error:
-                raise RunError(f"Its process could not be started: {error}.") from None
+                raise StepError(f"Its process could not be started: {error}.") from None
             return True
 
     def _started(self, command: Command) -> subprocess.Popen:

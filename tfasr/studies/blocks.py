@@ -19,7 +19,7 @@ from tfasr.errors import RunError, UsageError
 from tfasr.kit.files import locked, make_folder
 from tfasr.ledger.declared import LOST, STARTS_FILE, Seen, Starts
 from tfasr.ledger.events import ledger_mark, read_events
-from tfasr.studies.agent import Command, Look
+from tfasr.studies.agent import Command, Look, StepError
 from tfasr.studies.hosts import Cluster, Host, HostLostError, ThisMachine
 from tfasr.studies.plan import ABANDONED_FOLDER, Step, finished, widths_path
 from tfasr.studies.progress import Lap, StudyProgress, time_text
@@ -43,7 +43,6 @@ class Block:
     begun: set[str] = field(default_factory=set)  # experiments that it has begun
     first: str = ""  # the experiment that was begun first
     backwards: bool = False  # whether the last step comes first
-    lost_s: float = field(default_factory=time.monotonic)  # since when the host may be missing
 
     @property
     def turns(self) -> list[Step]:
@@ -267,10 +266,10 @@ class _Work:
                 else:
                     host.ask("start", command)
                     look = self._watch(host, step)
+            except StepError as error:
+                return str(error)
             except HostLostError:
                 raise
-            except RunError as error:
-                return str(error)
             except BaseException:
                 with contextlib.suppress(RunError):
                     host.ask("stop")
@@ -302,7 +301,7 @@ class _Work:
         except HostLostError:
             self._starts.lost(*run, host.name)
             raise
-        except RunError:
+        except StepError:
             self._starts.end(*run, _seen(host, ready), None)
             raise
         self._starts.end(*run, _seen(host, look), look.exit_code)
@@ -384,24 +383,27 @@ class _ClusterWork(_Work):
             block = blocks.setdefault(step.seed, past.get(step.seed) or Block([], step.seed))
             block.steps.append(step)
         for block in blocks.values():
+            block.steps.sort(key=lambda step: step.alike)
             if block.first:
                 self._orders[block.host, block.first != block.steps[0].alike] += 1
         return list(blocks.values())
 
     def _next_block(self, host: Host, waiting: Sequence[Block]) -> Block | None:
         """Returns the host's own block, else a new one, else one whose host is lost."""
+        for block in waiting:
+            if block.host == host.name:
+                return block
         if host.failures >= _FAILURES:
             self._hosts.say_once(
                 f"{host.name} gets no more work, since {_FAILURES} trainings in a row failed "
                 "there: see their logs."
             )
             return None
-        for name in (host.name, ""):
-            for block in waiting:
-                if block.host == name:
-                    return block
         for block in waiting:
-            if time.monotonic() - block.lost_s >= self._patience_s and self._abandon(block):
+            if not block.host:
+                return block
+        for block in waiting:
+            if self._hosts.missing_s(block.host) >= self._patience_s and self._abandon(block):
                 return block
         return None
 
@@ -421,8 +423,7 @@ class _ClusterWork(_Work):
             )
             return
         missing = sorted({block.host for block in waiting})
-        present = {host.name for host in hosts}
-        if all(block.host and block.host not in present for block in waiting):
+        if all(name and self._hosts.missing_s(name) for name in missing):
             self._hosts.say_once(
                 f"The study waits for {', '.join(missing)}, which began the remaining seeds. "
                 f"After {time_text(self._patience_s)} they begin again on another host."
@@ -433,7 +434,6 @@ class _ClusterWork(_Work):
             return future.result()
         except HostLostError as error:
             self._hosts.lose(host)
-            block.lost_s = time.monotonic()
             text = f"{error}."
             if block.host:
                 text += (

@@ -239,6 +239,7 @@ class Cluster:
         self._hosts: dict[str, Host] = {}
         self._joining: dict[str, Future] = {}
         self._asked_at_s: dict[str, float] = {}
+        self._seen_s: dict[str, float] = {}  # when lost hosts were last there
         self._said: set[str] = set()
         self._listed_s = 0.0
         self._answered_s = time.monotonic()
@@ -258,6 +259,12 @@ class Cluster:
     def joining(self) -> bool:
         """Whether a host is being asked what it has."""
         return bool(self._joining)
+
+    def missing_s(self, name: str) -> float:
+        """Returns for how long a host has not answered; 0.0 if it does."""
+        if name in self._hosts:
+            return 0.0
+        return time.monotonic() - self._seen_s.get(name, self._began_s)
 
     def usable(self, executor: Executor) -> list[Host]:
         """Returns the hosts that may train now; ``executor`` asks new ones.
@@ -292,6 +299,7 @@ class Cluster:
         """Forgets a host that doesn't answer; its worker may join again."""
         if self._hosts.get(host.name) is host:
             del self._hosts[host.name]
+            self._seen_s[host.name] = time.monotonic()
 
     def say_once(self, sentence: str) -> None:
         if sentence not in self._said:
