@@ -104,6 +104,7 @@ def listed(folder, *keys):
     return [event["value"] for event in events if event["key"] in keys]
 
 
+@pytest.mark.slow
 def test_a_host_does_all_trainings_of_a_seed_one_after_the_other(folder, client):
     with contextlib.closing(Starts(folder, lambda: {"runs": []})) as starts:
         assert perform(trainings(folder), of_study(folder, client), starts, folder=folder) == []
@@ -131,6 +132,7 @@ def test_a_host_does_all_trainings_of_a_seed_one_after_the_other(folder, client)
         assert all(one != other for one, other in zip(firsts, firsts[1:], strict=False))
 
 
+@pytest.mark.slow
 def test_a_lost_hosts_seed_begins_again_elsewhere_and_its_runs_are_kept(folder, cluster, client):
     third = "127.0.0.4"
     cluster.start_worker(third)
