@@ -19,11 +19,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TextIO
 
-from absl import flags
-from absl.flags import argparse_flags
-
 from tfasr import errors
 from tfasr.errors import RunError, UsageError
+
+try:
+    from absl import flags
+    from absl.flags import argparse_flags
+except ModuleNotFoundError as error:
+    sys.exit(errors.lacking(error, "the command line"))
 
 # Further imports are within functions: `tfasr --help` and wrong flags need none of them.
 

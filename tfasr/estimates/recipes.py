@@ -19,7 +19,7 @@ from tfasr.tta.metrics import Target
 # Without a hash of the recordings, corpora count as equal if their sizes differ by at most this:
 # preparing leaves out utterances that are too long, by rules that bindings may change.
 _SAME_SIZE = 0.02
-_DECISIVE = (Decides.RECIPE, Decides.MEASUREMENT, Decides.VARIED)
+_DECISIVE = (Decides.RECIPE, Decides.MEASUREMENT, Decides.FREE)
 # They draw from the same distribution of results, or only change how a machine computes; how many
 # utterances a target takes was no different in bfloat16 (docs/estimate.md).
 _FREE = ("seed", "num_replicas", "precision", "target_window")

@@ -367,8 +367,9 @@ def is_closed(experiment: Experiment) -> bool:
 
     What `tfasr.training.decisions` calls the recipe must have the paper's value: features, padding,
     model with its dropout, AdaDelta as published without a schedule, random initial weights, no
-    augmentation. Batch size and shuffle buffer, seed, devices and precision are free, as they
-    differ between the paper's systems, and so are decoder and targets, which are measurement.
+    augmentation. Free are batch size and devices, in which the paper's systems differ, seed and
+    shuffle buffer, which the paper doesn't state, and precision, by our choice: the paper has
+    float32 throughout. Decoder and targets are free as well, since they are measurement.
     `tfasr demo` trains the recipe at a smaller size, which counts too (`at_demo_size`).
     """
     return not open_settings(_at_papers_size(experiment))
