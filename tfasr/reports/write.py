@@ -64,7 +64,6 @@ from tfasr.reports.tables.runs import (
     throughput_columns,
     time_columns,
 )
-from tfasr.reports.winners import group_profiles, profile_tables
 from tfasr.scoring.errors import read_transcripts, score
 from tfasr.scoring.summary import summarise_scored
 from tfasr.tta.metrics import Target
@@ -441,7 +440,6 @@ def report(
     window: int | None = None,
     power: bool = False,
     force: bool = False,
-    profile: bool = False,
     hardware: Iterable[str] = (),
     price_usd_per_hour: float | None = None,
     errors: bool = False,
@@ -468,7 +466,6 @@ def report(
         window: the evaluations whose median must meet a target; by default the policy's.
         power: also say how many runs would show a gap of 10 %.
         force: compare runs whose results are not comparable, and say what differs.
-        profile: also compare groups over all targets that they reached.
         hardware: machines, "FILE" for all runs or "NAME=FILE" for the run or folder of that name;
             by default what a run's own ledger says.
         price_usd_per_hour: the machines' rent, instead of what their descriptions state.
@@ -496,7 +493,7 @@ def report(
     full = policy is not None or output_format in ("latex", "csv", CARD, CARD_JSON)
     policies = POLICIES.values() if full or out is not None else ()
     use = source is not None and any(table.kind == "use" for table in source.tables.values())
-    options = {"over_time": out is not None, "force": force, "profile": profile, "utilisation": use}
+    options = {"over_time": out is not None, "force": force, "utilisation": use}
     question = ask(targets, policy or PAPER, window, beside=policies, **options)
     logs = run_dirs
     if errors:
@@ -536,7 +533,6 @@ def _tables(report: Report, full: bool, power: bool, source: PublishedSource | N
     first, *others = tables(report)
     return [
         first,
-        *(profile_tables(report, group_profiles(report)) if report.question.profile else []),
         *group_tables(report, results, power=power),
         *factor_tables(report, results),
         *cost_tables(report),

@@ -3,7 +3,6 @@
 import math
 import re
 import statistics
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -258,39 +257,37 @@ class Bracket:
 def bracket(
     points: Sequence[AccuracyPoint], target: float, *, window: int, metric: str = "cer"
 ) -> Bracket:
-    return brackets_at(points, [target], window=window, metric=metric)[0]
+    """Returns the times between which a run's evaluations, in order, crossed a target."""
+    kind = metric_named(metric)
+    window = evaluations_of(points, window)
+    values = [point.value for point in points]
+    times = [point.elapsed_s for point in points]
 
-
-def brackets_at(
-    points: Sequence[AccuracyPoint], targets: Iterable[float], *, window: int, metric: str = "cer"
-) -> list[Bracket]:
-    kind, window = metric_named(metric), evaluations_of(points, window)
-    values, times = [p.value for p in points], [p.elapsed_s for p in points]
     # Before the first full window, smaller ones down to a single evaluation.
     smaller = sorted({1, *range(window - 2, 0, -2)} - {window}) if len(points) >= window else []
     middles = [next(medians(values[:size], size, kind.worst)) for size in smaller]
     middles += medians(values, window, kind.worst)
-    at = [statistics.median(times[:size]) for size in smaller] + list(medians(times, window))
+    at = [statistics.median(times[:size]) for size in smaller]
+    at += medians(times, window)
+
     first = len(smaller)
-    # `best` never falls, so bisection finds the first median that meets a target.
-    best = list(accumulate(map(kind.hardness, middles[first:]), max))
-    brackets = []
-    for target in targets:
-        index = first + bisect_left(best, kind.hardness(target))
-        if index == len(middles):
-            seen = (at[-1] if best else 0.0, None, None, times[-1] if times else None)
-            brackets.append(Bracket(*seen))
-            continue
-        rule_s = times[index - first + window - 1]
-        while 0 < index <= first and kind.met(middles[index - 1], target):
-            index -= 1
-        miss, hit = at[index - 1] if index else 0.0, at[index]
-        crossed = None
-        if index and not math.isinf(before := middles[index - 1]):
-            crossed = miss + (hit - miss) * (before - target) / (before - middles[index])
-            crossed = min(max(crossed, miss), hit)  # rounding must not leave the bracket
-        brackets.append(Bracket(miss, hit, crossed, rule_s))
-    return brackets
+    full = range(first, len(middles))
+    index = next((place for place in full if kind.met(middles[place], target)), None)
+    if index is None:
+        last_miss_s = at[-1] if full else 0.0
+        return Bracket(last_miss_s, None, None, times[-1] if times else None)
+
+    rule_s = times[index - first + window - 1]
+    while 0 < index <= first and kind.met(middles[index - 1], target):
+        index -= 1
+    miss = at[index - 1] if index else 0.0
+    hit = at[index]
+
+    crossed = None
+    if index and not math.isinf(before := middles[index - 1]):
+        crossed = miss + (hit - miss) * (before - target) / (before - middles[index])
+        crossed = min(max(crossed, miss), hit)  # rounding must not leave the bracket
+    return Bracket(miss, hit, crossed, rule_s)
 
 
 @dataclass(frozen=True)
