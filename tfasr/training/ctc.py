@@ -325,16 +325,12 @@ class CtcModel(keras.Model):
         return self.traced(self._global_step, [element_spec])
 
     def traced(self, step: Callable, signature: list[Any]) -> Callable:
-        """Returns ``step`` as a TensorFlow function, which stays traced until `retrace`."""
+        """Returns ``step`` as a TensorFlow function, traced at its first call."""
         if self._step is None:
             # One signature with open dimensions, so that no batch's shape is traced anew. As in
             # Keras's fit, AutoGraph converts nothing: that would take a third of the tracing.
             self._step = tf.function(step, input_signature=signature, autograph=False)
         return self._step
-
-    def retrace(self) -> None:
-        """Lets the next step be traced again, as after a change of the layers that learn."""
-        self._step = None
 
     def _global_step(self, batch: Batch) -> dict[str, tf.Tensor]:
         strategy = self.distribute_strategy

@@ -9,11 +9,11 @@ from tfasr.models.model import model_name
 from tfasr.training.build import build_model, make_strategy, on_devices
 from tfasr.training.checkpoint import TrainingState
 from tfasr.training.experiment import Experiment
-from tfasr.training.layer_groups import named_layers
 from tfasr.training.memory import buffer_need, check_memory, longest_of
 from tfasr.training.placement import leave_to_evaluation
 from tfasr.training.run import EpochBatches, first_weights, open_run
 from tfasr.training.step import TimedStep
+from tfasr.training.warm_start import named_layers
 from tfasr.training.workers.team import Team
 
 _STEPS = 2  # the second one shows that the first left usable weights
@@ -40,7 +40,6 @@ def dry_run(
     with strategy.scope():
         model = build_model(experiment, alphabet, compiled=True, begin=begin)
     start = run.started_from or {"layers": []}
-    model.groups.enter(1, 0)
     # The second epoch, because the first may go from short batches to long ones.
     dataset = EpochBatches(source, experiment.training, strategy).dataset(TrainingState(epoch=2))
     need = None
