@@ -510,12 +510,15 @@ def report(
             return wrong
     machines = Machines(hardware, price_usd_per_hour)
     analysed = load_report(logs, question, machines=machines, many=many)
+    by_run = cards or (output_format == JSON and policy is None)
+    grouped = out is not None or not (errors or by_run)
+    results = group_results(analysed) if grouped else []
     wrong, appendix = "", ""
     if errors:
         wrong, appendix = errors_text(run_dirs, analysed.runs, worst, output_format, out, rule)
     if out is not None:
-        shown = _tables(analysed, True, power, source)
-        _write(analysed, Path(out), shown, appendix, owned=owned)
+        shown = _tables(analysed, results, True, power, source)
+        _write(analysed, results, Path(out), shown, appendix, owned=owned)
     if errors:
         return wrong
     if cards:
@@ -524,12 +527,13 @@ def report(
     if output_format == JSON:
         if policy is None:
             return to_json(analysed)
-        return groups_to_json(analysed, group_results(analysed))
-    return WRITERS.call(output_format, _tables(analysed, full, power, source))
+        return groups_to_json(analysed, results)
+    return WRITERS.call(output_format, _tables(analysed, results, full, power, source))
 
 
-def _tables(report: Report, full: bool, power: bool, source: PublishedSource | None) -> list[Table]:
-    results = group_results(report)
+def _tables(
+    report: Report, results: Results, full: bool, power: bool, source: PublishedSource | None
+) -> list[Table]:
     first, *others = tables(report)
     return [
         first,
@@ -544,13 +548,18 @@ def _tables(report: Report, full: bool, power: bool, source: PublishedSource | N
 
 
 def _write(
-    report: Report, out: Path, shown: Sequence[Table], appendix: str, *, owned: bool
+    report: Report,
+    results: Results,
+    out: Path,
+    shown: Sequence[Table],
+    appendix: str,
+    *,
+    owned: bool,
 ) -> None:
     # Imported here: drawing is the slowest thing to load, and text does without.
     from tfasr.reports.figures.registry import report_charts
     from tfasr.reports.page import write_page
 
-    results = group_results(report)
     charts, left_out = report_charts(report, results)
     names = [f"{name}.{kind}" for name in table_names(shown) for kind in ("csv", "tex")]
     names += [f"{chart.name}.{kind}" for chart in charts for kind in ("svg", "png")]
