@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from tfasr.display.table import Table, to_markdown
-from tfasr.estimates.entries import Entry, read_catalogue
+from tfasr.estimates.entries import CatalogueEntry, read_catalogue
 from tfasr.estimates.interval import MACHINE_ERROR, drawn_speeds, drawn_utterances, range_of
 
 RESULTS = Path(__file__).parent / "results"
@@ -205,7 +205,7 @@ def _compared(
     return times.low <= run.seconds <= times.high, times.middle / run.seconds
 
 
-def seeds_held_out(entries: list[Entry]) -> Iterator[Checked]:
+def seeds_held_out(entries: list[CatalogueEntry]) -> Iterator[Checked]:
     """Estimates each run's utterances from the other runs of its entry, for each target."""
     for entry in entries:
         for name in entry.targets() or ["cer=0.05", "cer=0.1"]:

@@ -66,7 +66,7 @@ class TimeToAccuracy:
 
 
 @dataclass(frozen=True)
-class Reading:
+class EvaluationReading:
     """An evaluation that counts, and the event at which its time is read."""
 
     epoch: float
@@ -77,7 +77,7 @@ class Reading:
 
 def readings(
     timeline: Timeline, metric: str, *, at_epoch_end: bool, counts_evaluation: bool
-) -> list[Reading]:
+) -> list[EvaluationReading]:
     """Returns a metric's value and time for each evaluation that counts, in order of arrival.
 
     Evaluations in lost work don't count. The time of an evaluation is read when it ends. With
@@ -95,12 +95,12 @@ def readings(
 
 def _readings(
     timeline: Timeline, metric: str, at_epoch_end: bool, counts_evaluation: bool
-) -> Iterable[Reading]:
+) -> Iterable[EvaluationReading]:
     pending: dict[int, tuple[float, int]] = {}
     evaluating: set[int] = set()
     ended: set[int] = set()
     stopped: dict[int, int] = {}
-    by_epoch: dict[int, Reading] = {}
+    by_epoch: dict[int, EvaluationReading] = {}
     for epoch, index in timeline.evaluated:
         key = timeline.keys[index]
         read_here = epoch in ended or not at_epoch_end or epoch % 1
@@ -117,7 +117,7 @@ def _readings(
             if epoch in pending:
                 by_epoch.pop(epoch, None)
                 read = index if counts_evaluation else first
-                by_epoch[epoch] = Reading(epoch, read, *pending.pop(epoch))
+                by_epoch[epoch] = EvaluationReading(epoch, read, *pending.pop(epoch))
                 evaluating.discard(epoch)
     return by_epoch.values()
 
@@ -337,7 +337,7 @@ class Policy:
         starts = [timeline.indices.get(key) for key in (self.start, "model_creation")]
         return next((indices[0] for indices in starts if indices), 0)
 
-    def readings(self, timeline: Timeline, metric: str) -> list[Reading]:
+    def readings(self, timeline: Timeline, metric: str) -> list[EvaluationReading]:
         ends = {"at_epoch_end": self.at_epoch_end, "counts_evaluation": self.counts_evaluation}
         return readings(timeline, metric, **ends)
 
