@@ -259,7 +259,6 @@ def averages(workers, *, synchronised=False, asked=0, every=4):
     run.model = SimpleNamespace(
         recogniser=model,
         distribute_strategy=tf.distribute.get_strategy(),
-        groups=SimpleNamespace(enter=lambda epoch, step_in_epoch: None),
     )
     run.interruption, run.take_step = AgreedInterruption(Interruption()), BareStep(6)
     run.batches = SimpleNamespace(iterator=lambda state: [], prefetch=lambda epoch: None)

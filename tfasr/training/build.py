@@ -221,7 +221,7 @@ def build_model(
     alphabet: Alphabet,
     *,
     compiled: bool,
-    begin: Callable[[keras.Model], None] = lambda recogniser: None,
+    begin: Callable[[keras.Model], None] | None = None,
 ) -> CtcModel:
     """Builds a model, if ``compiled`` with a built optimizer, in the current strategy's scope.
 
@@ -243,7 +243,8 @@ def build_model(
     recogniser = build_recogniser(experiment.model, *sizes, **options)
     # Before the optimizer is built: Schedule-Free's averages begin at the initial weights.
     change_last(recogniser)
-    begin(recogniser)
+    if begin is not None:
+        begin(recogniser)
     model = CtcModel(
         recogniser,
         experiment.model.output_lengths,

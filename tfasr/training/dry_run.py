@@ -11,7 +11,7 @@ from tfasr.training.checkpoint import TrainingState
 from tfasr.training.experiment import Experiment
 from tfasr.training.memory import buffer_need, check_memory, longest_of
 from tfasr.training.placement import leave_to_evaluation
-from tfasr.training.run import EpochBatches, first_weights, open_run
+from tfasr.training.run import EpochBatches, FirstWeights, open_run
 from tfasr.training.step import TimedStep
 from tfasr.training.warm_start import named_layers
 from tfasr.training.workers.team import Team
@@ -36,10 +36,10 @@ def dry_run(
     run = open_run(experiment, shard_dir, Path(), Team(), lexicon)
     source, alphabet = run.sources["train"], run.alphabet
     strategy = make_strategy(experiment.training.replicas)
-    begin = first_weights(run)
+    first_weights = FirstWeights(run)
     with strategy.scope():
-        model = build_model(experiment, alphabet, compiled=True, begin=begin)
-    start = run.started_from or {"layers": []}
+        model = build_model(experiment, alphabet, compiled=True, begin=first_weights)
+    start = first_weights.fact or {"layers": []}
     # The second epoch, because the first may go from short batches to long ones.
     dataset = EpochBatches(source, experiment.training, strategy).dataset(TrainingState(epoch=2))
     need = None
