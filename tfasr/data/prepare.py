@@ -421,6 +421,7 @@ def pack_split(
     per utterance. ``max_duration_s`` is by default that of ``packing.shards``; ``max_bad_fraction``
     is a share of the utterances that aren't too long. ``on_listed`` gets the number of entries
     judged so far; ``on_progress``, after every shard, the number of finished and of all utterances.
+    All other parameters are what decides a split's bytes.
     Raises the errors of `tfasr.data.prepare_corpus.prepare`.
     """
     folder = (shard_dir / split).absolute()

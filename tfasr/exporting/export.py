@@ -147,7 +147,7 @@ def model_card(
 ) -> str:
     """Returns the card; ``rates``: the exported model's error rates on ``split``, greedy.
 
-    ``form`` is from `Kind.form`.
+    ``form`` is from `Kind.form`; the other arguments are what a card states.
     """
     try:
         run = load_run(run_dir)

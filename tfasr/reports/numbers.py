@@ -276,6 +276,8 @@ class TargetResult:
 
 @dataclass(frozen=True)
 class RunAnalysis:
+    """What a report knows of a run; many fields, so that the run itself can be freed."""
+
     name: str  # unique within the report
     group: str  # the name of its group: the runs with the same configuration
     path: Path  # the run's folder

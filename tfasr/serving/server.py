@@ -191,8 +191,9 @@ def serve(
     """Serves a recogniser until SIGINT or SIGTERM; open streams then receive their final text.
 
     ``name`` is shown on the page; ``allowed_hosts`` are names of the server in addition to
-    localhost and its addresses; ``started`` receives the page's address. Raises UsageError if the
-    server can't listen at ``host`` and ``port``.
+    localhost and its addresses; ``started`` receives the page's address. The other arguments
+    are flags of ``tfasr serve``. Raises UsageError if the server can't listen at ``host`` and
+    ``port``.
     """
     for allowed in allowed_hosts:
         if not _ALLOWED.fullmatch(allowed):

@@ -175,7 +175,8 @@ class CtcModel(keras.Model):
     `tfasr.models.recurrent.Network.call_with_intermediate`; with a ``consistency_weight`` batches
     need ``second_features``. ``middle_labels`` are, for each class but the blank, the classes that
     replace it in the middle layer's loss, see `TrainingConfig.intermediate_labels`. ``loss`` is the
-    name in `LOSSES` of what training minimises; evaluations report the CTC loss.
+    name in `LOSSES` of what training minimises; evaluations report the CTC loss. The arguments from
+    the third on are settings of `TrainingConfig`.
     """
 
     def __init__(

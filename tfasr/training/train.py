@@ -140,6 +140,7 @@ def comparability(
 
     `tfasr.training.decisions` states which settings they follow from. Splits count by what they
     hold, not by how they were prepared. Without ``training``, the runs to compare must share it.
+    The arguments are whatever can make times incomparable.
     """
     facts = {
         **_validation_facts(validation),
