@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from tfasr.display.table import Table, to_markdown
-from tfasr.estimates.entries import Entry, read_catalogue
+from tfasr.estimates.entries import CatalogueEntry, read_catalogue
 from tfasr.estimates.interval import MACHINE_ERROR, drawn_speeds, drawn_utterances, range_of
 
 RESULTS = Path(__file__).parent / "results"
@@ -230,7 +230,7 @@ def _compared(
     return times.low <= run.seconds <= times.high, times.middle / run.seconds
 
 
-def seeds_held_out(entries: list[Entry]) -> Iterator[Checked]:
+def seeds_held_out(entries: list[CatalogueEntry]) -> Iterator[Checked]:
     """Estimates each run's utterances from the other runs of its entry, for each target."""
     for entry in entries:
         for name in entry.targets() or ["cer=0.05", "cer=0.1"]:
@@ -291,8 +291,7 @@ def machine_rows(kept: list[Kept]) -> list[MachineRow]:
 def table_of_machines(rows: list[MachineRow]) -> Table:
     """Returns the rows as a table of seconds: medians, fastest and slowest run, number of runs."""
     cells = [
-        [row.recipe, row.machine, _spread(row.seconds), _spread(row.twin_seconds)]
-        for row in rows
+        [row.recipe, row.machine, _spread(row.seconds), _spread(row.twin_seconds)] for row in rows
     ]
     headings = ["recipe", "machine", "tfasr, seconds", "PyTorch twin, seconds"]
     return Table("AN4 to CER 15 %, by machine", headings, cells, [])

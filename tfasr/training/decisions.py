@@ -56,8 +56,8 @@ DECISIONS: dict[str, dict[Decides, tuple[str, ...]]] = {
             "evaluations_per_epoch",
         ),
         Decides.RECIPE: (
-            "optimizer", "loss", "start_from", "freeze", "learning_rates",
-            "zero_output_layer", "intermediate_loss_weight", "intermediate_labels",
+            "optimizer", "loss", "start_from", "zero_output_layer",
+            "intermediate_loss_weight", "intermediate_labels",
             "consistency_weight", "gradient_accumulation_steps", "gradient_exchange", "exchange",
             "exchange_every_steps", "evaluate_averaged", "averaged_statistics_utterances",
         ),
