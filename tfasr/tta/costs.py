@@ -130,6 +130,7 @@ def relative_cost(first: Cost, other: Cost) -> float | None:
         amount, reference = getattr(other, unit), getattr(first, unit)
         if amount is not None and reference is not None and reference > 0:
             return amount / reference
+
     return None
 
 
