@@ -168,7 +168,11 @@ class Agent:
             )
 
     def look(self) -> Look:
-        """Returns how far the step is."""
+        """Returns how far the step is.
+
+        The run's mark is read at its first trained step and at its end alone, because that reads
+        the whole ledger.
+        """
         with self._heard():
             exit_code = None if self._process is None else self._process.poll()
             mark = None

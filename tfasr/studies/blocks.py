@@ -116,7 +116,17 @@ def perform(
 
 
 class _Work:
-    """Steps of one kind, on one host."""
+    """Steps of one kind, on one host.
+
+    The main thread hands out blocks; a thread for each host does them. Ctrl-C reaches the main
+    thread, which then lets the others end their steps.
+
+    Args:
+        steps: in the order in which they are done.
+        hosts: who does them.
+        starts: gets each training's start and end; None for a study without a sealed plan.
+        progress: shows where the steps stand.
+    """
 
     def __init__(
         self,
@@ -217,6 +227,11 @@ class _Work:
         return True
 
     def _do(self, host: Host, block: Block, step: Step) -> None:
+        """Does a step unless it is done; notes whether it failed.
+
+        Raises:
+            HostLostError: if the host no longer answers. The step then waits again.
+        """
         if step.done():
             self._skip(step)
             return
@@ -277,7 +292,17 @@ class _Work:
         return _outcome(step, look.exit_code)
 
     def _train(self, host: Host, block: Block, step: Step, command: Command) -> Look | None:
-        """Runs a training and notes its start and end; returns None if it was not started."""
+        """Runs a training and notes its start and end.
+
+        The start is noted before the process begins, since the run's ledger names that line.
+
+        Returns:
+            The last look at the process; None if it was not started.
+
+        Raises:
+            HostLostError: if the host no longer answers, which is noted too.
+            StepError: if the process can't be started.
+        """
         run = (step.alike, step.seed)
         ready = self._ready(host, step)
         if ready is None:
@@ -321,7 +346,13 @@ class _Work:
     def _watch(
         self, host: Host, step: Step, on_begun: Callable[[Seen], None] | None = None
     ) -> Look:
-        """Waits for a process to end."""
+        """Waits for a process to end, and asks it to if the study is ended.
+
+        Args:
+            host: where it runs.
+            step: whose process it is.
+            on_begun: is called once its run has a trained step.
+        """
         told_to_end = False
         begun = False
         every_s = _LOOKS_HERE_EVERY_S if host.is_local else _LOOKS_EVERY_S
@@ -351,7 +382,14 @@ class _Work:
 class _ClusterWork(_Work):
     """Steps of one kind, on hosts of a Dask cluster that may come and go.
 
+    A host that has begun a seed's trainings ends them. If it is lost and does not come back, they
+    begin again on another host, once the locks of its runs show that nothing writes them any more.
+
     Args:
+        steps: of one kind.
+        hosts: of the cluster.
+        starts: as in `_Work`.
+        progress: as in `_Work`.
         folder: the study's.
         patience_s: how long a lost host is waited for.
     """
@@ -374,6 +412,11 @@ class _ClusterWork(_Work):
         self._orders: Counter[tuple[str, bool]] = Counter()
 
     def _blocks(self) -> list[Block]:
+        """Returns the blocks with what earlier sessions noted about them.
+
+        Experiments are in alphabetical order here, so that a block's order can be told from the
+        one that was begun first.
+        """
         blocks: dict[Any, Block] = {}
         past = history(self._folder).blocks
         for step in self._steps:
@@ -408,6 +451,11 @@ class _ClusterWork(_Work):
         return None
 
     def _explain(self, waiting: Sequence[Block]) -> None:
+        """Says once what the study waits for.
+
+        Raises:
+            RunError: if trainings fail on all hosts.
+        """
         hosts = self._hosts.present
         if hosts and all(host.failures >= _FAILURES for host in hosts):
             names = ", ".join(host.name for host in hosts)
@@ -461,6 +509,7 @@ class _ClusterWork(_Work):
                 host.ask("release")
 
     def _note(self, host: Host) -> None:
+        """Writes a host's description into starts.jsonl before its first training."""
         self._hosts.use(host)
         with self._mutex:
             if self._starts is not None and host.name not in self._noted:

@@ -296,6 +296,7 @@ def check_starts(events: Sequence[Mapping[str, Any]], file: str) -> None:
 
 
 def _check_listed(event: Mapping[str, Any], place: str) -> None:
+    """Checks that a line has the fields of its key, each of its type."""
     key = event["key"]
     value = event["value"]
     must(key in _LISTED, f"{place} has an unknown key")
@@ -327,7 +328,11 @@ def _check_listed(event: Mapping[str, Any], place: str) -> None:
 
 
 class _Order:
-    """Checks which trainings run at the same time, and that each seed stays on one host."""
+    """Checks which trainings run at the same time, and that each seed stays on one host.
+
+    `check` is called with each line after the first, `begin_session` before the first line that
+    another process of the study wrote. What ran before then has ended, with or without a line.
+    """
 
     def __init__(self, file: str):
         self._file = file
@@ -342,6 +347,7 @@ class _Order:
         self._described = set()
 
     def check(self, key: str, value: Mapping[str, Any]) -> None:
+        """Checks one line; raises UsageError if it can't follow the lines before it."""
         if key == "plan":
             return
         if key == "host":

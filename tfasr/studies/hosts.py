@@ -142,7 +142,15 @@ def lock_problems(folder: Path) -> list[str]:
 
 
 def unlike(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Returns in which respects two described hosts would train at different speeds."""
+    """Returns in which respects two described hosts would train at different speeds.
+
+    Args:
+        one: what `describe_system` returned on a host.
+        other: the same of a host that it is compared with.
+
+    Returns:
+        Texts such as "cores 8 instead of 16"; [] if the hosts are alike.
+    """
     names = ("processor", "cores", "gpus")
     lines = [
         f"{name} {one.get(name)} instead of {other.get(name)}"
@@ -165,6 +173,7 @@ class Host:
     Args:
         agent: an `Agent` of this process, or Dask's actor of one.
         name: its address; "" for the study's own machine.
+        report: what it said about itself; None for the study's own machine.
     """
 
     def __init__(self, agent: Any, name: str = "", report: Report | None = None):
@@ -180,7 +189,12 @@ class Host:
         return not self.name
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """Calls a method of the host's agent; raises `HostLostError` if there is no answer."""
+        """Calls a method of the host's agent and returns its result.
+
+        Raises:
+            HostLostError: if a host of a cluster does not answer within `LEASE_S`.
+            StepError: if the agent can't start a step.
+        """
         if self.is_local:
             return getattr(self._agent, method)(*arguments)
         try:
@@ -269,6 +283,9 @@ class Cluster:
     def usable(self, executor: Executor) -> list[Host]:
         """Returns the hosts that may train now; ``executor`` asks new ones.
 
+        This is called every half a second. Every second it looks for workers of new hosts. A host
+        that was refused is asked again after a while, since it may have what it needs by then.
+
         Raises:
             RunError: if the scheduler is gone.
         """
@@ -302,12 +319,19 @@ class Cluster:
             self._seen_s[host.name] = time.monotonic()
 
     def say_once(self, sentence: str) -> None:
+        """Logs a sentence, unless it was logged before."""
         if sentence not in self._said:
             self._said.add(sentence)
             log.warning("%s", sentence)
 
     def _listed(self) -> dict[str, str]:
-        """Returns the address of one worker of each host."""
+        """Returns the address of one worker of each host, by the host's name.
+
+        Nothing is returned while the client tries to reach the scheduler again.
+
+        Raises:
+            RunError: if the scheduler is gone.
+        """
         try:
             addresses = sorted(self._client.nthreads())
         except Exception as error:  # Dask raises many kinds while it is not connected
@@ -351,6 +375,7 @@ class Cluster:
         return host
 
     def _welcome(self) -> None:
+        """Takes hosts that have answered; says of others why they can't train."""
         for name, future in list(self._joining.items()):
             if not future.done():
                 continue
@@ -380,6 +405,7 @@ class Cluster:
             )
 
     def _choose_kind(self) -> None:
+        """Chooses one of the most frequent kind of hosts, which all others must be like."""
         hosts = list(self._hosts.values())
         alike = Counter(
             {

@@ -39,7 +39,11 @@ class Running:
 
 
 def expected_s(step: Lap, done: Sequence[Lap]) -> float | None:
-    """Returns the mean seconds of similar steps that are done, else of its kind, or None."""
+    """Returns the mean seconds of similar steps that are done, else of its kind, or None.
+
+    >>> expected_s(Lap("train", "small"), [Lap("train", "small", 60), Lap("train", "large", 90)])
+    60.0
+    """
     of_kind = [earlier for earlier in done if earlier.kind == step.kind]
     alike = [earlier for earlier in of_kind if earlier.alike == step.alike] or of_kind
     return sum(earlier.seconds for earlier in alike) / len(alike) if alike else None
@@ -54,6 +58,12 @@ def time_left_s(
     """Returns the seconds left on so many hosts, and whether each step's time could be estimated.
 
     Each waiting step goes to the host that is free first.
+
+    Args:
+        done: steps that are done, with their seconds.
+        waiting: steps that no host has begun, in their order.
+        running: steps at work, one on each busy host.
+        hosts: how many there are, busy or not.
     """
     known = True
     now: list[Lap] = list(done)
@@ -132,6 +142,7 @@ class StudyProgress:
                 self._done[name] = known
 
     def begin(self, name: str, where: str = "") -> None:
+        """Says that a step is at work, on a host named ``where`` ("": on this machine)."""
         with self._mutex:
             self._running[name] = Running(self._waiting.pop(name), name, where)
             self._line_s = time.monotonic()
@@ -139,6 +150,7 @@ class StudyProgress:
             self._show(f"{number}/{len(self._laps)} {_at(name, where)}{self._left()}")
 
     def watch(self, name: str, progress: Mapping[str, Any] | None) -> None:
+        """Shows how far a step is, from the content of its run's progress.json."""
         with self._mutex:
             step = self._running[name]
             step.share, step.text = how_far(progress)
@@ -148,6 +160,7 @@ class StudyProgress:
                 self._show(self._state())
 
     def end(self, name: str, failed: str = "") -> None:
+        """Says that a step is done, or why it ``failed``."""
         with self._mutex:
             step = self._running.pop(name)
             outcome = f"done, {time_text(step.elapsed_s)}"
