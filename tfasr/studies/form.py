@@ -24,7 +24,7 @@ CLOCKS_APART = (2.0, 0.01)  # a process's two clocks may differ by 2 s plus 1 % 
 _FIELDS = {"namespace", "time_ms", "event_type", "key", "value", "metadata"}
 _PLAN = {
     *("format", "study", "experiments", "runs", "trained", "until", "looks", "data", "code"),
-    "plugins",
+    *("plugins", "longest_wait_s"),
 }
 _RUN = {"experiment", "seed", "folder", "statements"}
 _TRAINED = {"targets", "target_window", "decoder", "second_decoder", "division"}
@@ -210,6 +210,7 @@ def check_plan(sealed: dict[str, Any], file: str) -> Plan:
         must(sorted(sealed[name]) == sorted(names), f"{file}: its {name} are not the study's")
     must(to_json(plan.config) == sealed["study"], f"{file}: a value of study has another type")
     must(sealed["until"] in ("", "decided"), f"{file} has until = {sealed['until']!r:.60}")
+    must(finite(sealed["longest_wait_s"]) >= 0, f"{file}: longest_wait_s must be 0 or more")
     must(sealed["looks"] == allowed_levels(plan.config), f"{file}: its looks have other levels")
     seeds = {
         name: list(experiment.seeds or plan.config.seeds)
@@ -245,6 +246,7 @@ _LISTED = {
     "start": {"experiment", "seed", "plan", "ledger"},
     "begun": {"experiment", "seed", "ledger"},
     "end": {"experiment", "seed", "exit_code", "ledger"},
+    "again": {"experiment", "seed", "taken", "samples", "ledger"},
 }
 _TYPES = {
     "file": str,
@@ -254,6 +256,8 @@ _TYPES = {
     "seed": int,
     "plan": str,
     "exit_code": (int, NoneType),
+    "taken": float,
+    "samples": str,
     "ledger": (dict, NoneType),
 }
 
@@ -284,6 +288,7 @@ def check_starts(events: Sequence[Mapping[str, Any]], file: str) -> None:
             must(right, f"{place} has a mark {value['ledger']!r:.60} of its ledger")
     must(events[0]["metadata"]["session"] == 0, f"{file} doesn't begin with session 0")
     running: tuple[str, int] | None = None
+    repeated: set[tuple[str, int]] = set()
     for before, event in pairwise(events):
         risen = event["metadata"]["session"] - before["metadata"]["session"]
         must(risen in (0, 1), f"{file}: session {event['metadata']['session']} is out of order")
@@ -300,6 +305,10 @@ def check_starts(events: Sequence[Mapping[str, Any]], file: str) -> None:
         if key == "start":
             must(running is None, f"{file}: {name} starts before the end of the run before it")
             running = run
+        elif key == "again":
+            must(running is None, f"{file}: {name} is judged before its end")
+            must(run not in repeated, f"{file}: {name} was trained again more than once")
+            repeated.add(run)
         else:
             must(running == run, f"{file}: {name} has {key!r} without a start")
         if key == "end":

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
@@ -40,9 +40,11 @@ from tfasr.studies.plan import (
     sealed_content,
     study_steps,
 )
+from tfasr.studies.quiet import QuietMachine
 from tfasr.tta.comparison import LEVEL, LOOKS, Decision, decide, looks_of
+from tfasr.tta.host import read_host_file, undisturbed_part
 from tfasr.tta.metrics import hardest
-from tfasr.tta.policies import PAPER, Bracket, bracket
+from tfasr.tta.policies import PAPER, UTTERANCES, Bracket, bracket
 from tfasr.tta.ranks import least_p
 from tfasr.tta.run import load_run
 
@@ -171,8 +173,12 @@ def _brackets(plan: Plan, folder: Path, experiment: str) -> list[Bracket]:
             )
         metric, value = hardest(run.targets)
         points = run.accuracy_curve(metric, plan.config.policy)
-        rule = {"window": run.target_window or PAPER.window, "metric": metric}
-        brackets.append(bracket(points, value, **rule))
+        window = run.target_window or PAPER.window
+        measured = bracket(points, value, window=window, metric=metric)
+        if plan.config.policy != UTTERANCES.name:
+            part = undisturbed_part(read_host_file(run.path), run.timeline)
+            measured = replace(measured, undisturbed=part)
+        brackets.append(measured)
     return brackets
 
 
@@ -351,7 +357,9 @@ def study(
             if more:
                 log.info("%d runs are added to the study.", len(more))
                 grow(folder, plan, more)
-            do = partial(perform, held=held, starts=starts if declared else None)
+            kept = starts if declared else None
+            quiet = QuietMachine(plan.config, folder, kept)
+            do = partial(perform, held=held, starts=kept, quiet=quiet)
             failed = perform_until_decided(plan, folder, steps, do) if until else do(steps)
         # Imported here: drawing is slow to load, and a wrong gin file must be reported at once.
         from tfasr.studies.report import write_report
@@ -381,17 +389,23 @@ def _declared(plan: Plan, folder: Path) -> dict[str, Any]:
 
 
 def perform(
-    steps: Sequence[Step], held: Sequence[int] = (), starts: Starts | None = None
+    steps: Sequence[Step],
+    held: Sequence[int] = (),
+    starts: Starts | None = None,
+    quiet: QuietMachine | None = None,
 ) -> list[str]:
     """Does the steps not done yet, and returns the names of those that failed.
 
     Each step's process inherits the file descriptors ``held``. Each training is added to the
-    study's list ``starts``.
+    study's list ``starts``. With ``quiet``, trainings wait for a quiet machine, and disturbed runs
+    are trained again.
     """
     progress = StudyProgress([Lap(step.kind, step.alike) for step in steps])
     failed = []
     with contextlib.closing(progress):
         for step in steps:
+            if quiet is not None:
+                quiet.set_aside(step)  # a killed study may have left a run that was disturbed
             if step.done():
                 has_times = step.run_dir is not None and finished(step.run_dir)
                 progress.skip(load_run(step.run_dir).wall_s if has_times else None)
@@ -399,7 +413,8 @@ def perform(
             progress.begin(step.name)
             waits = step.needs is not None and not finished(step.needs)
             reason = f"{step.needs} is not finished" if waits else ""
-            reason = reason or _command(step, progress, held, starts)
+            command = partial(_command, step, progress, held, starts)
+            reason = reason or (command() if quiet is None else quiet.trained(step, command))
             progress.end(reason)
             if reason:
                 failed.append(step.name)

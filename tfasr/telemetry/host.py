@@ -108,9 +108,16 @@ def throttled_s(root: Path = ROOT) -> float | None:
 def stalled_s(resource: str, root: Path = ROOT) -> float | None:
     """Returns the seconds in which some process waited for "memory" or "io".
 
+    They are those of this process's control group, or of the whole machine where groups have none.
+
     Source: the Linux kernel's Documentation/accounting/psi.rst.
     """
-    for line in text(root / "proc" / "pressure" / resource).splitlines():
+    files = [group / f"{resource}.pressure" for group in control_groups(resource, root)]
+    files = [file for file in files if file.is_file()]
+    # A group's folder is within those of its parents.
+    own = max(files, key=lambda file: len(file.parts), default=root / "proc/pressure" / resource)
+    pressure = text(own)
+    for line in pressure.splitlines():
         kind, *fields = line.split()
         for field in fields:
             name, _, value = field.partition("=")
@@ -178,6 +185,10 @@ class TakenNow:
     stolen: float | None  # by the hypervisor, for other virtual machines; None if unknown
     others: float  # by other programs of this machine
     throttled: float | None  # held back by this process's control group; None if unknown
+
+    @property
+    def together(self) -> float:
+        return min((self.stolen or 0.0) + self.others + (self.throttled or 0.0), 1.0)
 
 
 def taken_now(seconds: float = LOOK_S) -> TakenNow:

@@ -13,6 +13,7 @@ WARMUP_STEPS = 10
 FACTORS = {
     "statistical_efficiency": "amount of training to the target",
     "hardware_throughput": "steady training throughput",
+    "host": "what the machine took from its steps, per utterance",
     "input_wait": "waiting for input, per utterance",
     "evaluation": "evaluation, per utterance",
     "workers": "exchange with other workers and waiting for them, per utterance",
@@ -23,7 +24,7 @@ FACTORS = {
 """The factors' names and labels, in the order of a waterfall chart."""
 # Parts that grow with training: the utterances trained on (statistical efficiency) times a cost per
 # utterance, which includes how often a run evaluates or saves.
-_PER_UTTERANCE = ("training", "input_wait", "evaluation", "workers", "other")
+_PER_UTTERANCE = ("training", "host", "input_wait", "evaluation", "workers", "other")
 _OTHER = ("averaging", "checkpoint", "sentences", "logging", "overhead")
 
 
@@ -129,8 +130,13 @@ class Decomposition:
     never: tuple[int, int]  # runs of each group that never reached the target, left out
 
 
-def parts_until(timeline: Timeline, until_s: float, *, warmup_steps: int = WARMUP_STEPS) -> Parts:
+def parts_until(
+    timeline: Timeline, until_s: float, *, warmup_steps: int = WARMUP_STEPS, host_share: float = 1.0
+) -> Parts:
     """Splits a time to accuracy, ``until_s`` seconds after the model's creation, into its parts.
+
+    ``host_share`` is what the machine gave the steps of the processors that they wanted
+    (`tfasr.tta.host.HostUse.share`), 1 if unknown.
 
     Raises ValueError if the run trained on no utterances by then.
     """
@@ -157,7 +163,8 @@ def parts_until(timeline: Timeline, until_s: float, *, warmup_steps: int = WARMU
         evaluations=_numbers_until(timeline, until_s, "eval_start"),
         epochs=_numbers_until(timeline, until_s, "epoch_start", "epoch_stop"),
         seconds={
-            "training": training,
+            "training": training * host_share,
+            "host": training * (1 - host_share),
             "input_wait": spent["input_wait"],
             "evaluation": math.fsum(spent[name] for name in EVALUATION),
             "workers": math.fsum(spent[name] for name in WORKERS),
