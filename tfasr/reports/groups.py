@@ -377,7 +377,8 @@ def _why(group: str, product: Decomposition, ratio: float | None) -> str:
 def _reason(name: str, product: Decomposition) -> str:
     if name == "statistical_efficiency":
         return f"needs {product.utterances_ratio:.2f} times the utterances"
-    if name == "hardware_throughput":
+    disturbed = abs(math.log(product.factors["host"])) > _WORTH_NAMING
+    if name == "hardware_throughput" and not disturbed:
         return f"has {product.throughput_ratio:.2f} times the steady throughput"
     return f"takes {product.factors[name]:.2f} times as long because of {FACTORS[name]}"
 

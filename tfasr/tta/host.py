@@ -329,7 +329,7 @@ def _lost_s(spans: _Spans) -> dict[str, np.ndarray]:
     # Pressure is that of the whole machine or group. A process that had to read pages from a disk
     # is among those that waited.
     stalled_s = np.minimum(spans.of("memory_stalled_s"), spans.lengths_s)
-    stalled_s = np.where(spans.of("major_faults") == 0, 0.0, stalled_s)
+    stalled_s = np.where(spans.of("major_faults") == 0, stalled_s * 0.0, stalled_s)
 
     return {
         "stolen_s": _own_part(spans.of("stolen_s"), ran_s, spans.of("busy_s")),
