@@ -131,11 +131,14 @@ def test_what_the_machine_took_over_time_adds_up_to_what_it_took(tmp_path):
     second_by_second(machine, 30, ran_s=1.0, busy_s=2.0, waited_s=1.0)
     machine.write(tmp_path)
 
-    edges_s, taken = taken_over_time(read_host_file(tmp_path), run_of_steps(), bins=STEPS)
+    edges_s, taken = taken_over_time(
+        read_host_file(tmp_path), run_of_steps(), bins=STEPS + int(INIT_S)
+    )
 
-    assert edges_s[[0, -1]].tolist() == [0.0, STEPS]
-    assert taken["competed_s"][:29] == pytest.approx(0.0)
-    assert taken["competed_s"][31:] == pytest.approx(0.5)
+    # The model is created before the initialisation.
+    assert edges_s[[0, -1]].tolist() == [0.0, INIT_S + STEPS]
+    assert taken["competed_s"][:34] == pytest.approx(0.0)
+    assert taken["competed_s"][36:] == pytest.approx(0.5)
     assert not any(taken[name].any() for name in taken if name != "competed_s")
 
 
@@ -146,8 +149,10 @@ def test_only_what_was_before_a_target_counts(tmp_path):
     machine.write(tmp_path)
     samples = read_host_file(tmp_path)
 
-    assert host_use(samples, run_of_steps(), until_s=20.0).share == pytest.approx(1.0, abs=1e-3)
-    assert host_use(samples, run_of_steps(), until_s=20.0).wall_s == pytest.approx(20.0)
+    assert host_use(samples, run_of_steps(), until_s=INIT_S + 20).share == pytest.approx(
+        1.0, abs=1e-3
+    )
+    assert host_use(samples, run_of_steps(), until_s=INIT_S + 20).wall_s == pytest.approx(20.0)
     assert host_use(samples, run_of_steps()).share < 0.7
 
 
