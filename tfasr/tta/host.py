@@ -199,7 +199,7 @@ def host_use(
     spans = _spans(samples, timeline, edges_us, within_us)
     if spans is None or not spans.covered_s.sum():
         return None
-    unknown_s = within_us[-1] / 1e6 - float(spans.covered_s.sum())
+    unknown_s = float(within_us[-1]) / 1e6 - float(spans.covered_s.sum())
     return _use(spans, unknown_s=max(unknown_s, 0.0))
 
 
