@@ -42,7 +42,7 @@ matrix = np.random.default_rng(1).random((400, 400))
 file = os.open(sys.argv[3], os.O_RDONLY)
 os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
 pages = np.memmap(sys.argv[3], np.uint8, "r").reshape(-1, 4096)[:, 0]
-parts = np.array_split(np.random.default_rng(2).permutation(len(pages)), 16)
+parts = np.array_split(np.random.default_rng(2).permutation(len(pages)), 256)
 for part in parts:
     pages[part].sum()
 

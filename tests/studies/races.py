@@ -97,14 +97,14 @@ BUSY = "while True: pass"
 
 def disturbed(folder: Path) -> None:
     """Disturbs the first run by four busy programs per core, so that it is trained again."""
-    study = start(folder, "(1,)", most_taken=0.6)
-    ledger = folder / "runs/two/events.jsonl"
-    while not ledger.is_file():
+    study = start(folder, "(1,)", most_taken=0.2)
+    starts = folder / "starts.jsonl"
+    while not (folder / "runs/two/events.jsonl").is_file():
         assert study.poll() is None
         time.sleep(0.02)
     number = 4 * (os.cpu_count() or 1)
     programs = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(number)]
-    while not (folder / "disturbed/two-seed_1").exists() and study.poll() is None:
+    while b'"end"' not in starts.read_bytes() and study.poll() is None:
         time.sleep(0.1)
     for program in programs:
         program.kill()

@@ -32,6 +32,7 @@ from tfasr.tta import policies
 from tfasr.tta.comparison import TESTS
 from tfasr.tta.decomposition import Parts, Throughput, parts_until
 from tfasr.tta.energy import used_joules
+from tfasr.tta.gpus import gpu_notes
 from tfasr.tta.host import (
     HostUse,
     disturbance,
@@ -417,7 +418,7 @@ def analyse_run(run: Run, question: Question) -> RunAnalysis:
         workers=workers,
         rounds=tuple(charges.rounds_of_workers(run.timeline)),
         exchange=charges.exchange_of(workers, run.timeline.last(Cluster)),
-        machines=tuple(charges.machines_of(files)),
+        machines=tuple(charges.machines_of(files, run.path)),
         start=run.fact("start_from") or {},
         host=host,
         **{name: getattr(run, name) for name in same},
@@ -488,6 +489,7 @@ def _notes(run: Run, evaluated: bool, host: HostUse | None) -> list[str]:
     notes = []
     if host is not None and host.disturbed:
         notes.append(disturbance(host))
+    notes += gpu_notes(run.utilisation("gpu"))
     if run.cut:
         notes.append("a crash cut the ledger's last line, which is left out")
     if not evaluated:

@@ -220,10 +220,11 @@ class HostSampler:
     Args:
         run_dir: the run's folder.
         session: the number of the session, as in the ledger.
+        file: the file's name, for a worker that isn't the chief.
     """
 
-    def __init__(self, run_dir: Path, session: int):
-        self._path = run_dir / HOST_FILE
+    def __init__(self, run_dir: Path, session: int, file: str = HOST_FILE):
+        self._path = run_dir / file
         self._session = session
         self._stopped = threading.Event()
         self._processor_time = ProcessorTime()

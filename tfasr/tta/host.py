@@ -138,15 +138,27 @@ def undisturbed_part(samples: dict[int, np.ndarray], timeline: Timeline) -> floa
     return 1.0 if use is None else use.share
 
 
-def read_host_file(run_dir: str | Path) -> dict[int, np.ndarray]:
-    """Reads a run folder's ``host.csv``.
+def whole_use(samples: dict[int, np.ndarray]) -> HostUse | None:
+    """Returns what the machine gave a process in all its time; None without two samples."""
+    spans = []
+    for in_session in samples.values():
+        lengths_s = np.diff(in_session[:, 0])
+        if lengths_s.size:
+            spans.append((in_session[:-1, 0], lengths_s, lengths_s, _spent(in_session[:, 1:])))
+    if not spans:
+        return None
+    return _use(_Spans(*(np.concatenate(parts) for parts in zip(*spans, strict=True))), 0.0)
+
+
+def read_host_file(run_dir: str | Path, file: str = HOST_FILE) -> dict[int, np.ndarray]:
+    """Reads a run folder's ``host.csv``, or the file of a worker.
 
     Returns:
         For each session an array (samples, 1 + counters): the sample's ``mono_s``, then the values
         of `COUNTERS`, NaN where unknown. Damaged lines are left out, and so are samples whose clock
         doesn't rise. Empty if the run has no such file.
     """
-    path = Path(run_dir) / HOST_FILE
+    path = Path(run_dir) / file
     if not path.is_file():
         return {}
 
@@ -305,14 +317,20 @@ def _spans(
     spans = []
     for times_us, values in _on_run_clock(samples, timeline):
         covered_us = np.diff(np.interp(times_us, edges_us, within_us))
-        spent = np.diff(values, axis=0)
-        # Counters that fell belong to another process, such as a child that has ended.
-        spent[spent < 0] = 0.0
-        spent[:, COUNTERS.index("mhz")] = values[1:, COUNTERS.index("mhz")]
-        spans.append((times_us[:-1] / 1e6, np.diff(times_us) / 1e6, covered_us / 1e6, spent))
+        starts_s = times_us[:-1] / 1e6
+        spans.append((starts_s, np.diff(times_us) / 1e6, covered_us / 1e6, _spent(values)))
     if not spans:
         return None
     return _Spans(*(np.concatenate(parts) for parts in zip(*spans, strict=True)))
+
+
+def _spent(values: np.ndarray) -> np.ndarray:
+    """Returns the increases of counters ``(samples, counters)`` between samples."""
+    spent = np.diff(values, axis=0)
+    # Counters that fell belong to another process, such as a child that has ended.
+    spent[spent < 0] = 0.0
+    spent[:, COUNTERS.index("mhz")] = values[1:, COUNTERS.index("mhz")]
+    return spent
 
 
 def _lost_s(spans: _Spans) -> dict[str, np.ndarray]:

@@ -13,10 +13,11 @@ from tfasr.cluster.transport import START_S, Connection, connect_to_chief, share
 from tfasr.data.batches import Share
 from tfasr.data.shards import content_hashes
 from tfasr.errors import RunError, UsageError
-from tfasr.kit.files import make_folder, worker_events_file
+from tfasr.kit.files import make_folder, worker_events_file, worker_host_file
 from tfasr.ledger.events import Ledger
 from tfasr.ledger.intervals import evaluation_place
 from tfasr.ledger.schema import WorkerStart
+from tfasr.telemetry.host import HostSampler
 from tfasr.telemetry.samplers import MachineNotes
 from tfasr.training.evaluation import Evaluator
 from tfasr.training.experiment import Experiment
@@ -195,6 +196,12 @@ class WorkerSteps(Hook):
         self.ledger = Ledger(run_dir, session, file=file)
         self.ledger.write(WorkerStart(rank=rank, workers=count))
         self._machine = MachineNotes(self.ledger.event)
+        self._held = contextlib.ExitStack()
+        if rank:  # the chief's samples are those of the run
+            host_file = worker_host_file(rank)
+            if not session and fresh:
+                (run_dir / host_file).unlink(missing_ok=True)
+            self._held.enter_context(HostSampler(run_dir, session, host_file))
 
     def on_step(self, run: TrainingRun, step: StepResult) -> None:
         state = run.state
@@ -208,5 +215,6 @@ class WorkerSteps(Hook):
         self.ledger.write(run.take_step.times, epoch_num=state.epoch, step=state.step)
 
     def close(self) -> None:
+        self._held.close()
         self._machine.stop()
         self.ledger.close()
