@@ -27,11 +27,11 @@ from pathlib import Path
 STOP_S = 5.0
 PERIOD_US = 100_000
 GROUPS = Path("/sys/fs/cgroup")
-FILE_BYTES = 256 << 20  # of the file that every run reads, a part at each step
-MEMORY_BYTES = 160 << 20  # of the group with too little memory: the program without the file
+FILE_BYTES = 96 << 20  # of the file that every run reads, a part at each step
+MEMORY_BYTES = 80 << 20  # of the group with too little memory: the program and half of the file
 BUSY = "while True: pass"
 RUN = """
-import os, sys
+import mmap, os, sys
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 from concurrent.futures import ThreadPoolExecutor
 import numpy as np
@@ -41,10 +41,11 @@ matrix = np.random.default_rng(1).random((400, 400))
 # Its pages belong to this process's control group, unless they are in memory already.
 file = os.open(sys.argv[3], os.O_RDONLY)
 os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
-pages = np.memmap(sys.argv[3], np.uint8, "r").reshape(-1, 4096)[:, 0]
+mapped = mmap.mmap(file, 0, prot=mmap.PROT_READ)
+pages = np.frombuffer(mapped, np.uint8).reshape(-1, 4096)[:, 0]
 parts = np.array_split(np.random.default_rng(2).permutation(len(pages)), 256)
-for part in parts:
-    pages[part].sum()
+pages.sum()
+mapped.madvise(mmap.MADV_RANDOM)
 
 def multiply(_):
     for _ in range(8):
