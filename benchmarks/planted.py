@@ -134,7 +134,9 @@ def reported(folder: Path) -> dict[str, object]:
 
     use = host_use(read_host_file(folder), load_run(folder).timeline)
     cause = use.causes()[0][0] if use.disturbed else ""
-    return {"steps_s": use.wall_s + use.unknown_s, "share": use.share, "cause": cause}
+    parts = {name: round(part, 3) for name, part in use.causes() if part}
+    steps_s = use.wall_s + use.unknown_s
+    return {"steps_s": steps_s, "share": use.share, "cause": cause, "causes": parts}
 
 
 CONDITIONS = {
