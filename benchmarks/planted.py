@@ -1,7 +1,7 @@
 """Plants disturbances of known size beside a run, and compares what the report says of them.
 
     python benchmarks/planted.py --repeats 5                  # five runs a row, about 15 minutes
-    python benchmarks/planted.py --repeats 5 --only memory    # and the undisturbed runs: 4 minutes
+    python benchmarks/planted.py --repeats 5 --only memory    # and the undisturbed runs: 5 minutes
 
 A run takes a fixed number of steps on two threads and reads a file that is mapped into memory,
 first undisturbed, then under each of: a competing process, two of them, a quota of half a processor
@@ -43,9 +43,8 @@ file = os.open(sys.argv[3], os.O_RDONLY)
 os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
 mapped = mmap.mmap(file, 0, prot=mmap.PROT_READ)
 pages = np.frombuffer(mapped, np.uint8).reshape(-1, 4096)[:, 0]
-parts = np.array_split(np.random.default_rng(2).permutation(len(pages)), 256)
+parts = np.array_split(np.random.default_rng(2).permutation(len(pages)), 512)
 pages.sum()
-mapped.madvise(mmap.MADV_RANDOM)
 
 def multiply(_):
     for _ in range(8):
