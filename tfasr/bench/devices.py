@@ -92,11 +92,17 @@ class DeviceUse:
 
 @contextmanager
 def watched_devices(uses: list[DeviceUse]) -> Iterator[None]:
-    """While the body runs, samples the use of the CPU every 0.03 s and of GPUs every 0.1 s."""
+    """While the body runs, samples the use of the CPU every 0.03 s and of GPUs every 0.1 s.
+
+    Adds the use of this process and of each GPU to ``uses``. If the machine took much of what the
+    body could have used, a warning names the cause.
+    """
     with tempfile.TemporaryDirectory() as folder:
         began_ms = time.time() * 1000
         with UtilisationSampler(Path(folder)), HostSampler(Path(folder), 0):
             yield
+
+        # A busy machine makes whatever is measured slower, and shows in no other figure.
         host = whole_use(read_host_file(folder))
         if host is not None and host.disturbed:
             cause, share = host.causes()[0]

@@ -68,7 +68,7 @@ def follow(
         steps = WorkerSteps(run_dir, welcome["session"], team, fresh=welcome["fresh"])
         held.enter_context(contextlib.closing(steps))
         with steps.ledger.interval("init"):
-            build(run, steps.ledger, interruption)
+            run = build(run, steps.ledger, interruption)
             if in_rounds:
                 trainer = ShareTrainer(run)
             else:
@@ -197,7 +197,9 @@ class WorkerSteps(Hook):
         self.ledger.write(WorkerStart(rank=rank, workers=count))
         self._machine = MachineNotes(self.ledger.event)
         self._held = contextlib.ExitStack()
-        if rank:  # the chief's samples are those of the run
+
+        # What each worker's machine gave it. The chief's samples are those of the run.
+        if rank:
             host_file = worker_host_file(rank)
             if not session and fresh:
                 (run_dir / host_file).unlink(missing_ok=True)
