@@ -92,7 +92,11 @@ class ExperimentConfig:
 
 @config_class
 class StudyConfig:
-    """A list of experiments, how their runs are compared, and what else is measured."""
+    """A list of experiments, how their runs are compared, and what else is measured.
+
+    It has many fields because each is a separate setting of the same gin file, declared in the
+    sealed plan.
+    """
 
     experiments: tuple[str, ...] = ()  # scopes of `ExperimentConfig`, in the tables' order
     title: str = "A study"  # the report's heading

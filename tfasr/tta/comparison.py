@@ -47,7 +47,8 @@ def interval_text(low: float, high: float) -> str:
 class GroupComparison:
     """How many times as long the second group takes as the first, see `ESTIMAND`.
 
-    ``None`` marks what so few runs, or runs without a time, leave unknown.
+    ``None`` marks what so few runs, or runs without a time, leave unknown. It has many fields
+    because reports show each of them as a column or in the verdict's sentence.
     """
 
     ratio: float | None
