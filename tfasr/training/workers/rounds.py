@@ -126,9 +126,11 @@ class RoundStep:
         self._steps: list[tuple[StepResult, int]] = []  # of the block
         self._of_segment = 0  # utterances of the chief's batches, over all shares
         self._outer_steps = 0
+        split = run.sources["train"].split
         hub.begin_training(
             asynchronous=run.training.exchange == "asynchronous",
             block_steps=run.training.exchange_every_steps,
+            utterances=len(split.whole or split.utterances),
             note=self._note,
         )
 
