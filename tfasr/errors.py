@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 class UsageError(ValueError):
     """The request is wrong: a flag, preset, folder or value. The command line exits with 2."""
 
+    exit_code = 2
+
 
 class RunError(RuntimeError):
     """The request was right but the work failed, as on a full disk. Finished files stay."""
@@ -180,6 +182,7 @@ _PACKAGES = {
     **{name: name for name in ("tensorflow", "keras", "numpy", "jiwer", "soundfile", "soxr")},
     **{name: name for name in ("rich", "psutil", "scipy")},
     **{"regex": "regex", "gin": "gin-config", "vl_convert": "vl-convert-python"},
+    **{"grpc": "grpcio", "cryptography": "cryptography"},
 }
 
 

@@ -7,12 +7,13 @@ from contextlib import closing, contextmanager
 import numpy as np
 import pytest
 
+from tests.cluster.peer import result_of
 from tfasr.cluster.description import Cluster
 from tfasr.cluster.launcher import free_ports
 from tfasr.cluster.stream import ChiefStream
 from tfasr.errors import RunError
 from tfasr.ledger import schema
-from tfasr.training.workers.hub import SUMMED, Delivery, Hub
+from tfasr.training.workers.hub import Delivery, Hub
 
 SECRET_BYTES = b"a secret of these workers"
 UTTERANCES = 100  # in the split
@@ -55,13 +56,7 @@ class Worker(threading.Thread):
                 self.blocks.append(message)
                 self.got_block.set()
                 self.may_answer.wait(FEW)
-                ones = [np.ones_like(array) for array in arrays[: message["weights"]]]
-                steps = message["block"]["steps"]
-                each = [np.zeros(steps, np.float32), np.arange(steps)]
-                sizes = {"steps": steps, "utterances": steps, "of_utterances": 2 * steps}
-                result = {"kind": "result", **sizes, "ends": False, "busy_s": 0.0}
-                result |= dict.fromkeys(SUMMED, 0.01)
-                self.link.send(*self.altered(result, [*ones, *each]))
+                self.link.send(*self.altered(*result_of(message, arrays)))
         except OSError:
             return
         finally:

@@ -56,13 +56,13 @@ def _await_workers(
     began_s = time.monotonic()
     tell_s = _TELL_S
     while True:
-        arrived = {rank for rank, context in [*here.items()] if context.is_active()}
-        missing = set(range(1, cluster.size)) - arrived
+        others = range(1, cluster.size)
+        missing = [rank for rank in others if rank not in here or not here[rank].is_active()]
         if not missing:
             return
         if port.other_version:
             raise UsageError(port.other_version)
-        names = ", ".join(map(cluster.name, sorted(missing)))
+        names = ", ".join(map(cluster.name, missing))
         waited_s = time.monotonic() - began_s
         if waited_s >= timeout_s:
             raise RunError(

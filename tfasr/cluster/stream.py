@@ -1,8 +1,8 @@
 """Messages between a run's chief and its workers: one gRPC stream for each worker.
 
 A message is a JSON object and arrays. On the stream it is a header, which also lists the arrays'
-types and shapes, and then the arrays' bytes in chunks. If the workers share a secret, both sides
-prove by TLS that they know it.
+types and shapes, and then the arrays' bytes in chunks. Both sides prove by TLS that they know the
+shared secret; workers on one machine may have an empty one.
 """
 
 import itertools
@@ -154,25 +154,19 @@ class ChiefPort:
         )
         address = cluster.addresses[0]
         host = host_of(address) if on_loopback(cluster) else "0.0.0.0"
-        check_free(address, 0, host)
-        place = f"{host}:{port_of(address)}"
-        if secret:
-            self._server.add_secure_port(place, self._credentials(secret))
-        else:
-            self._server.add_insecure_port(place)
+        check_free(address, 0)
+        key, certificate, authority = identity(secret, cluster)
+        credentials = grpc.dynamic_ssl_server_credentials(
+            grpc.ssl_server_certificate_configuration([(key, certificate)], authority),
+            self._begun,
+            require_client_authentication=True,
+        )
+        self._server.add_secure_port(f"{host}:{port_of(address)}", credentials)
         self._server.start()
 
     def close(self, grace_s: float | None = None) -> None:
         """Frees the port, and ends all streams that don't end by themselves within ``grace_s``."""
         self._server.stop(grace_s).wait()
-
-    def _credentials(self, secret: bytes) -> grpc.ServerCredentials:
-        key, certificate, authority = identity(secret, self._cluster)
-        return grpc.dynamic_ssl_server_credentials(
-            grpc.ssl_server_certificate_configuration([(key, certificate)], authority),
-            self._begun,
-            require_client_authentication=True,
-        )
 
     def _begun(self) -> None:
         """Counts a connection; gRPC calls this before a connection is encrypted."""
@@ -216,10 +210,10 @@ class ChiefPort:
         return ""
 
 
-def check_free(address: str, rank: int, host: str = "") -> None:
+def check_free(address: str, rank: int) -> None:
     """Raises UsageError if a worker's port is taken."""
     try:
-        socket.create_server((host, port_of(address))).close()
+        socket.create_server(("", port_of(address))).close()
     except OSError as error:
         raise UsageError(
             f"A worker's port must be free on its host. Received: {address} of worker {rank}: "
@@ -266,8 +260,8 @@ class ChiefStream:
             if time.monotonic() >= deadline_s or stopped():
                 raise RunError(
                     f"All {self._cluster.size} workers must be up within {within_s:.0f} s. "
-                    f"Missing: {self._cluster.name(0)}: {reason}. Check its messages, whether this "
-                    f"host can reach it on this port, and that {SECRET} is set alike on both."
+                    f"Missing: {self._cluster.name(0)}: {reason}. Check its messages, and whether "
+                    "this host can reach it on this port."
                 )
             time.sleep(_PAUSE_MS / 1000)
 
@@ -307,16 +301,14 @@ class ChiefStream:
             ],
         )
         # In a thread, so that the worker can look for signals while it waits.
-        self._reader = threading.Thread(
-            target=self._read, args=(self._call, self._incoming), daemon=True
-        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
-    @staticmethod
-    def _read(call: Iterator[bytes], received: queue.SimpleQueue) -> None:
+    def _read(self) -> None:
+        received = self._incoming
         try:
             while True:
-                received.put(assembled(call))
+                received.put(assembled(self._call))
         except ConnectionError as error:
             received.put(error)
 
@@ -331,8 +323,6 @@ def _channel(cluster: Cluster, secret: bytes) -> grpc.Channel:
         ("grpc.min_reconnect_backoff_ms", _CONNECT_MS),
         ("grpc.ssl_target_name_override", CERTIFIED_NAME),
     ]
-    if not secret:
-        return grpc.insecure_channel(cluster.addresses[0], options)
     key, certificate, authority = identity(secret, cluster)
     credentials = grpc.ssl_channel_credentials(authority, key, certificate)
     return grpc.secure_channel(cluster.addresses[0], credentials, options)

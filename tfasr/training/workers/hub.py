@@ -138,15 +138,14 @@ class Hub:
         configuration) and ``name``, and returns how they differ from the chief's, or "". Raises
         RunError if a worker could not begin.
         """
-        everybody = set(range(self._cluster.size))
         with self._changed:
-            self._refusal, self._session = refusal, session
+            self._refusal = refusal
+            self._session = session
             self._changed.notify_all()
-            done = lambda: self._failed or everybody == set(self._members)  # noqa: E731
-            self._changed.wait_for(done, within_s)
+            self._changed.wait_for(lambda: self._failed or self._complete(), within_s)
             if self._failed:
                 raise RunError(self._failed)
-            return sorted(everybody - set(self._members))
+            return sorted(set(range(self._cluster.size)) - self._members.keys())
 
     def begin_training(
         self,
@@ -175,8 +174,7 @@ class Hub:
         """
         with self._changed:
             self.weights = weights
-            idle = [self._members[rank] for rank in sorted(self._members)]
-            idle = [member for member in idle if member.block is None]
+            idle = [m for _, m in sorted(self._members.items()) if m.block is None]
             if any(member.newcomer for member in idle):
                 self._state = state()
             self._segment += 1
@@ -227,6 +225,9 @@ class Hub:
             self._delivered = []
             return delivered
 
+    def _complete(self) -> bool:
+        return len(self._members) == self._cluster.size
+
     @property
     def size(self) -> int:
         return len(self._members)
@@ -245,8 +246,7 @@ class Hub:
             self._end = {"kind": "end", "reason": reason, "exit_code": exit_code}
             self._refusal = self._refusal or (lambda offer, name: reason)
             self._changed.notify_all()
-            complete = len(self._members) == self._cluster.size
-        if reason and not complete and not self._segment:
+        if reason and not self._complete() and not self._segment:
             time.sleep(_LINGER_S)
         self._port.close(_LINGER_S)  # until the others' threads have sent them the end
 
@@ -271,8 +271,17 @@ class Hub:
 
         yield from pieces({"kind": "welcome", "session": self._session, "fresh": fresh})
         try:
-            while self._await_turn(member):
-                yield from self._train_block(member, incoming)
+            for block, arrays in iter(lambda: self._next_block(member), None):
+                message = {"kind": "block", "block": asdict(block), "weights": len(self.weights)}
+                began = time.monotonic()
+                yield from pieces(message, arrays)
+                del arrays  # they may be large, and the worker takes its time
+                result, arrays = assembled(incoming, functools.partial(self._expected, block))
+                link_s = max(time.monotonic() - began - result["busy_s"], 0.0)
+                delivery = _delivery(rank, result, arrays, link_s, self.utterances)
+                with self._changed:
+                    member.newcomer = False
+                    self._accept(member, block, delivery)
         except ConnectionError as error:
             member.why_left = str(error)
             raise
@@ -312,30 +321,15 @@ class Hub:
                 self._leave_out(member, member.why_left)
             self._changed.notify_all()
 
-    def _await_turn(self, member: _Member) -> bool:
-        """Waits until a member may begin a block; returns False once it never will."""
+    def _next_block(self, member: _Member) -> tuple[Block, Arrays] | None:
+        """Waits for a member's next block and what it begins with; None once there is none."""
         with self._changed:
             while self._end is None and not self._gone(member):
                 if self._late(member) and self._may_begin(member):
-                    return True
+                    state = self._state if member.newcomer else []
+                    return self._begin(member), [*self.weights, *state]
                 self._changed.wait()
-            return False
-
-    def _train_block(self, member: _Member, incoming: Iterator[bytes]) -> Iterator[bytes]:
-        with self._changed:
-            block = self._begin(member)
-            weights = self.weights
-            state = self._state if member.newcomer else []
-        message = {"kind": "block", "block": asdict(block), "weights": len(weights)}
-        began = time.monotonic()
-        yield from pieces(message, [*weights, *state])
-        del weights, state  # they may be large, and the worker takes its time
-        result, arrays = assembled(incoming, functools.partial(self._expected, block))
-        link_s = max(time.monotonic() - began - result["busy_s"], 0.0)
-        delivery = _delivery(member.rank, result, arrays, link_s, self.utterances)
-        with self._changed:
-            member.newcomer = False
-            self._accept(member, block, delivery)
+            return None
 
     def _expected(self, block: Block, result: Message) -> list[Spec]:
         """Returns the arrays that belong to a result; raises ConnectionError for a wrong one."""

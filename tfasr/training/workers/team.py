@@ -41,7 +41,6 @@ from tfasr.training.workers.hub import Hub
 
 log = logging.getLogger("tfasr")
 
-_LONGEST_DIFFERENCE = 2000  # characters
 _SAME = ("tfasr", "shards", "dictionary", "configuration")
 # What collectives raise when one of their workers is gone.
 _GONE = (
@@ -86,8 +85,7 @@ def unlike(offer: dict[str, Any], chief: dict[str, Any], name: str) -> str:
     for what in _SAME:
         differing = _difference(offer.get(what), chief[what])
         if differing:
-            text = differing[:_LONGEST_DIFFERENCE]
-            return f"All workers must be started with the same {what}. {name} has {text}."
+            return f"All workers must be started with the same {what}. {name} has {differing}."
     return ""
 
 
@@ -96,8 +94,11 @@ def _difference(offered: Any, chief: Any) -> str:
         return ""
     if not isinstance(chief, dict) or not isinstance(offered, dict):
         return f"{offered!r}, the chief {chief!r}"
-    pairs = {name: (offered.get(name), chief.get(name)) for name in sorted(chief | offered)}
-    return "; ".join(f"{n} {a!r}, the chief {b!r}" for n, (a, b) in pairs.items() if a != b)
+    return "; ".join(
+        f"{name} {offered.get(name)!r}, the chief {chief.get(name)!r}"
+        for name in sorted(chief | offered)
+        if offered.get(name) != chief.get(name)
+    )
 
 
 @dataclass(frozen=True)
@@ -248,7 +249,7 @@ def _joined_for_rounds(cluster: Cluster) -> Iterator[Team]:
         try:
             yield Team(cluster=cluster, hub=hub)
         except BaseException as error:
-            code = getattr(error, "exit_code", 2 if isinstance(error, UsageError) else 1)
+            code = getattr(error, "exit_code", 1)
             hub.close(f"{cluster.name(0)} ended: {error or type(error).__name__}", code)
             raise
         hub.close()
