@@ -10,7 +10,7 @@ import functools
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -271,17 +271,8 @@ class Hub:
 
         yield from pieces({"kind": "welcome", "session": self._session, "fresh": fresh})
         try:
-            for block, arrays in iter(lambda: self._next_block(member), None):
-                message = {"kind": "block", "block": asdict(block), "weights": len(self.weights)}
-                began = time.monotonic()
-                yield from pieces(message, arrays)
-                del arrays  # they may be large, and the worker takes its time
-                result, arrays = assembled(incoming, functools.partial(self._expected, block))
-                link_s = max(time.monotonic() - began - result["busy_s"], 0.0)
-                delivery = _delivery(rank, result, arrays, link_s, self.utterances)
-                with self._changed:
-                    member.newcomer = False
-                    self._accept(member, block, delivery)
+            while (yield from self._train_block(member, incoming)):
+                pass
         except ConnectionError as error:
             member.why_left = str(error)
             raise
@@ -321,15 +312,32 @@ class Hub:
                 self._leave_out(member, member.why_left)
             self._changed.notify_all()
 
-    def _next_block(self, member: _Member) -> tuple[Block, Arrays] | None:
-        """Waits for a member's next block and what it begins with; None once there is none."""
+    def _train_block(
+        self, member: _Member, incoming: Iterator[bytes]
+    ) -> Generator[bytes, None, bool]:
+        """Waits for a member's turn and its result; returns False once there is no turn."""
         with self._changed:
-            while self._end is None and not self._gone(member):
-                if self._late(member) and self._may_begin(member):
-                    state = self._state if member.newcomer else []
-                    return self._begin(member), [*self.weights, *state]
-                self._changed.wait()
-            return None
+            self._changed.wait_for(
+                lambda: self._over(member) or (self._late(member) and self._may_begin(member))
+            )
+            if self._over(member):
+                return False
+            block = self._begin(member)
+            arrays = [*self.weights, *(self._state if member.newcomer else [])]
+            message = {"kind": "block", "block": asdict(block), "weights": len(self.weights)}
+        began = time.monotonic()
+        yield from pieces(message, arrays)
+        del arrays  # they may be large, and the worker takes its time
+        result, received = assembled(incoming, functools.partial(self._expected, block))
+        link_s = max(time.monotonic() - began - result["busy_s"], 0.0)
+        delivery = _delivery(member.rank, result, received, link_s, self.utterances)
+        with self._changed:
+            member.newcomer = False
+            self._accept(member, block, delivery)
+        return True
+
+    def _over(self, member: _Member) -> bool:
+        return self._end is not None or self._gone(member)
 
     def _expected(self, block: Block, result: Message) -> list[Spec]:
         """Returns the arrays that belong to a result; raises ConnectionError for a wrong one."""
