@@ -95,15 +95,15 @@ def lead(arguments: argparse.Namespace) -> None:
     began, sent = time.monotonic(), psutil.net_io_counters(pernic=True)["lo"].bytes_sent
     for number in range(arguments.rounds):
         hub.open(1, number, number + 1, weights, list)
-        del weights
+        weights = []
         block, start = hub.take()
         hub.deliver(block, own_delivery(block, start))
-        del start
+        start = []
         hub.settle()
         delivered = hub.collect()
         assert len(delivered) == count
         weights = hub.weights if arguments.asynchronous else average(hub.weights, delivered)
-        del delivered
+        delivered.clear()
     took_s = time.monotonic() - began
     sent = psutil.net_io_counters(pernic=True)["lo"].bytes_sent - sent
     hub.close()
@@ -142,7 +142,7 @@ def table(measured: list[dict]) -> str:
 def computed(megabytes: float) -> str:
     """What the formulas say for more workers."""
     lines = [
-        "| workers | memory for the exchange | gets and sends a round | at 1 Gbit/s | at 10 Gbit/s |",
+        "| workers | memory for the exchange | gets and sends a round | 1 Gbit/s | 10 Gbit/s |",
         "|---:|---:|---:|---:|---:|",
     ]
     for count in COMPUTED:

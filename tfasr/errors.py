@@ -180,9 +180,8 @@ def _address_space_left(size: str) -> int | None:
 # The packages that tfasr imports, and what pip calls them.
 _PACKAGES = {
     **{name: name for name in ("tensorflow", "keras", "numpy", "jiwer", "soundfile", "soxr")},
-    **{name: name for name in ("rich", "psutil", "scipy")},
-    **{"regex": "regex", "gin": "gin-config", "vl_convert": "vl-convert-python"},
-    **{"grpc": "grpcio", "cryptography": "cryptography"},
+    **{name: name for name in ("rich", "psutil", "scipy", "regex", "cryptography")},
+    **{"gin": "gin-config", "vl_convert": "vl-convert-python", "grpc": "grpcio"},
 }
 
 

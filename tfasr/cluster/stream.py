@@ -52,6 +52,7 @@ _OPTIONS = [
 _MOST_NAMED = 10  # warnings about strangers that the log shows; then every thousandth
 _LONGEST_REASON = 1000  # characters: gRPC sends the reason in a header of at most 8 kB
 
+ACCEPTED = (("accepted", "yes"),)  # initial metadata; gRPC sends an empty one with a refusal
 _SERVICE = "tfasr.Chief"
 _METHOD = "Train"
 Message = dict[str, Any]
@@ -123,8 +124,8 @@ class ChiefPort:
 
     ``attend`` is called for every stream in a thread of its own, with the worker's rank, its
     pieces and gRPC's context, and yields the pieces that are sent to the worker. The worker waits
-    until ``attend`` sends the initial metadata or returns, which ends the stream. If it raises
-    ConnectionError, the worker gets the reason.
+    until ``attend`` sends the initial metadata `ACCEPTED` or returns, which ends the stream. If it
+    raises ConnectionError, the worker gets the reason.
     """
 
     def __init__(
@@ -195,8 +196,6 @@ class ChiefPort:
 
     def _refusal(self, hello: Mapping[str, str]) -> str:
         cluster = self._cluster
-        if hello.get("plan") != cluster.plan:
-            return _other_secret(cluster)
         rank = hello.get("rank", "")
         if rank not in map(str, range(1, cluster.size)):
             return f"A worker's rank must be 1 to {cluster.size - 1}. Received: {rank!r:.20}."
@@ -221,13 +220,6 @@ def check_free(address: str, rank: int) -> None:
         ) from None
 
 
-def _other_secret(cluster: Cluster) -> str:
-    return (
-        f"All workers must have the same secret and the same addresses. {cluster.name(0)} has "
-        f"others: set {SECRET} and --cluster alike everywhere."
-    )
-
-
 class ChiefStream:
     """A worker's stream to its chief."""
 
@@ -246,9 +238,9 @@ class ChiefStream:
         deadline_s = time.monotonic() + within_s
         while True:
             self._open()
-            # Waits until the chief has accepted this worker, or the call fails.
-            self._call.initial_metadata()
-            if self._call.is_active() or self._call.code() is grpc.StatusCode.OK:
+            # Both wait: until the chief accepts this worker, and until the stream has ended.
+            accepted = ACCEPTED[0] in self._call.initial_metadata()
+            if accepted or self._call.code() is grpc.StatusCode.OK:
                 return
 
             self.close()
@@ -256,7 +248,11 @@ class ChiefStream:
             if self._call.code() is grpc.StatusCode.FAILED_PRECONDITION:
                 raise UsageError(reason)
             if "CERTIFICATE_VERIFY_FAILED" in reason:
-                raise UsageError(_other_secret(self._cluster))
+                raise UsageError(
+                    "All workers must have the same secret and the same addresses. "
+                    f"{self._cluster.name(0)} has others: set {SECRET} and --cluster alike "
+                    "everywhere."
+                )
             if time.monotonic() >= deadline_s or stopped():
                 raise RunError(
                     f"All {self._cluster.size} workers must be up within {within_s:.0f} s. "
@@ -296,7 +292,6 @@ class ChiefStream:
             itertools.chain.from_iterable(iter(self._outgoing.get, None)),
             metadata=[
                 ("rank", str(self._cluster.rank)),
-                ("plan", self._cluster.plan),
                 ("tfasr", __version__),
             ],
         )
