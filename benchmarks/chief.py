@@ -10,9 +10,8 @@ other traffic on it counts too. "of weights" divides by the bytes of the weights
 The formulas of docs/cluster.md, with N workers (the chief is one of them) and weights of W bytes:
 
 - local: the weights, N changes and their mean, (N + 2) W. All changes are kept until all are here.
-- asynchronous: the weights before and after the change that is being added, and its product with
-  its part of the batch; the weights that others began with, which are kept until they have been
-  sent; and the changes, which are kept until the segment ends.
+- asynchronous: N changes that arrive at once, N versions of the weights that are being sent, and
+  the weights before and after the change that is being added, at most (2 N + 2) W.
 - network: each of the N - 1 others gets W bytes and sends W bytes in every round.
 """
 

@@ -225,6 +225,7 @@ def test_nobody_is_further_ahead_than_stated_and_staleness_is_bounded(most_ahead
             hub.deliver(block, of_chief(block))
         delivered = hub.collect()
         assert len(delivered) == 20
+        assert not any(one.changes for one in delivered)  # added, and not kept until the end
         assert 0 < max(one.staleness for one in delivered) <= 2 * most_ahead + 1
         # Each change is added once, with the part of the batches that it was trained on.
         np.testing.assert_allclose(hub.weights[0], 20 * 0.5)

@@ -49,7 +49,7 @@ _OPTIONS = [
     # A header, the only other piece, has some kB.
     ("grpc.max_receive_message_length", 2 * _CHUNK_BYTES),
 ]
-_MOST_NAMED = 10  # warnings about strangers that the log shows; then every thousandth
+_MOST_NAMED = 10  # strangers that the log names; about further ones it is silent
 _LONGEST_REASON = 1000  # characters: gRPC sends the reason in a header of at most 8 kB
 
 ACCEPTED = (("accepted", "yes"),)  # initial metadata; gRPC sends an empty one with a refusal
@@ -179,7 +179,7 @@ class ChiefPort:
 
     def _warn(self, reason: str) -> None:
         self._strangers += 1
-        if self._strangers <= _MOST_NAMED or self._strangers % 1000 == 0:
+        if self._strangers <= _MOST_NAMED:
             log.warning("refused connection %d to the chief: %s", self._strangers, reason)
 
     def _serve(self, incoming: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:

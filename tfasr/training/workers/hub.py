@@ -319,7 +319,6 @@ class Hub:
             if not self._gone(member):
                 del self._members[member.rank]
                 self._leave_out(member, member.why_left)
-            self._changed.notify_all()
 
     def _train_block(
         self, member: _Member, incoming: Iterator[bytes]
@@ -396,13 +395,15 @@ class Hub:
         member.position += delivery.steps
         if delivery.ends:
             self._limit = min(self._limit, member.position)
-        self._delivered.append(replace(delivery, staleness=self._version - block.version))
+        delivery = replace(delivery, staleness=self._version - block.version)
         if self.asynchronous:
             part = np.float32(delivery.utterances / max(delivery.of_utterances, 1))
             # Not in place: the weights before may be on their way to others.
             added = zip(self.weights, delivery.changes, strict=True)
             self.weights = [weight + part * change for weight, change in added]
             self._version += 1
+            delivery = replace(delivery, changes=[])  # they aren't needed any more
+        self._delivered.append(delivery)
 
     def _wait(self, done: Callable[[], bool], late: Callable[[_Member], bool]) -> list[int]:
         """Waits for ``done``; after `timeout_s`, leaves out late members and returns the ranks."""
