@@ -167,8 +167,8 @@ def _steps(experiment: Any, request: dict[str, Any], team: Any, folder: Path) ->
     from tfasr.training.run_folder import Interruption
     from tfasr.training.workers.step import AgreedInterruption, SharedStep
 
-    run = open_run(experiment, request["shard_dir"], folder, team)
-    build(run, Ledger(folder, 0), Interruption())
+    data = open_run(experiment, request["shard_dir"], folder, team)
+    run = build(data, Ledger(folder, 0), Interruption())
     batches, step = run.batches, run.take_step
     if request["kind"] == "apart":
         share = Share(request["rank"], len(request["addresses"]))

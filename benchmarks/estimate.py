@@ -1,6 +1,6 @@
 """Tests ``tfasr estimate`` on kept runs: holds out one machine at a time, and one seed at a time.
 
-    python benchmarks/estimate.py [--format markdown|json]
+    python benchmarks/estimate.py [--machines] [--format markdown|json]
 
 Needs no training: it reads the runs by seed in ``benchmarks/results`` and the shipped catalogue.
 
@@ -11,6 +11,9 @@ of another machine, scaled by both machines' training step of ``an4.gin``'s size
 ``--machine FILE``. *A seed held out*: a run's utterances are estimated from those of the others.
 Coverage is the share of runs within the 80 % interval; the error that of its middle.
 ``SPEED_ERROR`` and ``MACHINE_ERROR`` were chosen on these runs, the spread between seeds was not.
+
+``--machines`` prints instead how long AN4 took to CER 15 % on each machine, beside the same recipe
+in PyTorch, with the same seeds and in turns: the table of docs/estimate.md.
 """
 
 import argparse
@@ -25,10 +28,11 @@ from pathlib import Path
 import numpy as np
 
 from tfasr.display.table import Table, to_markdown
-from tfasr.estimates.entries import Entry, read_catalogue
+from tfasr.estimates.entries import CatalogueEntry, read_catalogue
 from tfasr.estimates.interval import MACHINE_ERROR, drawn_speeds, drawn_utterances, range_of
 
 RESULTS = Path(__file__).parent / "results"
+GPU = "NVIDIA H200 (JAX)"
 AN4_UTTERANCES = 845
 # The files with runs by seed, their machine, and the milliseconds of tfasr's step of an4.gin's
 # size (16 x 300 frames, float32) there, from the second file.
@@ -80,9 +84,7 @@ def kept_runs() -> Iterator[Kept]:
     """Yields the runs that met CER 15 %, from tables, pages and the H200's record."""
     for name, (machine, step_file) in RUNS.items():
         step_ms = _step_ms(step_file)
-        tables = json.loads((RESULTS / name).read_text())["tables"]
-        rows = next(table["rows"] for table in tables if "by run" in table["title"])
-        for row in rows:
+        for row in _runs_by_seed(name):
             recipe = _recipe(row)
             if recipe is None or row["minutes"] is None:
                 continue
@@ -102,14 +104,38 @@ def kept_runs() -> Iterator[Kept]:
 
 
 def _recipe(row: dict) -> str | None:
-    if row["system"] == "torch":
-        return None
+    return None if row["system"] == "torch" else _recipe_of_size(row)
+
+
+def _recipe_of_size(row: dict) -> str | None:
     return {FAST_PARAMETERS: "fast/an4.gin", AN4_PARAMETERS: "an4.gin"}.get(row["parameters"])
 
 
+def twins_seconds() -> dict[tuple[str, str], list[float]]:
+    """Returns the seconds of the PyTorch twin's runs by recipe and machine, as `kept_runs` does."""
+    seconds: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for name, (machine, _) in RUNS.items():
+        for row in _runs_by_seed(name):
+            recipe = _recipe_of_size(row)
+            if row["system"] == "torch" and recipe and row["minutes"] is not None:
+                seconds[recipe, machine].append(60 * row["minutes"])
+    for name, task in _gpu_tasks().items():
+        if name.startswith("torch/") and not name.endswith("seed 1"):
+            seconds["fast/an4.gin", GPU].append(task["answer"]["reached_s"]["cer=0.15"])
+    return seconds
+
+
+def _runs_by_seed(name: str) -> list[dict]:
+    tables = json.loads((RESULTS / name).read_text())["tables"]
+    return next(table["rows"] for table in tables if "by run" in table["title"])
+
+
+def _gpu_tasks() -> dict[str, dict]:
+    return json.loads((RESULTS / "2026-11-26-gpu.json").read_text())["an4"]["tasks"]
+
+
 def _gpu_runs() -> Iterator[Kept]:
-    tasks = json.loads((RESULTS / "2026-11-26-gpu.json").read_text())["an4"]["tasks"]
-    for name, task in tasks.items():
+    for name, task in _gpu_tasks().items():
         answer = task["answer"]
         # The first run compiled its programs, which the others found in a cache.
         if not name.startswith("tfasr/jax") or name.endswith("seed 1"):
@@ -119,8 +145,7 @@ def _gpu_runs() -> Iterator[Kept]:
         seconds = answer["reached_s"]["cer=0.15"]
         epochs = answer["epochs"]
         epoch_s = (seconds - start_s) / epochs
-        machine = "NVIDIA H200 (JAX)"
-        yield Kept("fast/an4.gin", machine, None, epochs, seconds, start_s, epoch_s, None)
+        yield Kept("fast/an4.gin", GPU, None, epochs, seconds, start_s, epoch_s, None)
 
 
 def _step_ms(name: str) -> float:
@@ -205,7 +230,7 @@ def _compared(
     return times.low <= run.seconds <= times.high, times.middle / run.seconds
 
 
-def seeds_held_out(entries: list[Entry]) -> Iterator[Checked]:
+def seeds_held_out(entries: list[CatalogueEntry]) -> Iterator[Checked]:
     """Estimates each run's utterances from the other runs of its entry, for each target."""
     for entry in entries:
         for name in entry.targets() or ["cer=0.05", "cer=0.1"]:
@@ -240,11 +265,59 @@ def table_of(rows: list[Checked]) -> Table:
     return Table("Estimates against kept runs", headings, cells, [])
 
 
+@dataclass(frozen=True)
+class MachineRow:
+    """How long one machine took from the creation of the model to CER 15 % on AN4."""
+
+    machine: str
+    recipe: str
+    seconds: list[float]  # by run
+    twin_seconds: list[float]  # of the same recipe in PyTorch; empty: not run in turns with these
+
+
+def machine_rows(kept: list[Kept]) -> list[MachineRow]:
+    """Returns a row for each recipe and machine, the shortest median first."""
+    seconds: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for run in kept:
+        seconds[run.recipe, run.machine].append(run.seconds)
+    twins = twins_seconds()
+    rows = [
+        MachineRow(machine, recipe, taken, twins.get((recipe, machine), []))
+        for (recipe, machine), taken in seconds.items()
+    ]
+    return sorted(rows, key=lambda row: (row.recipe != "fast/an4.gin", np.median(row.seconds)))
+
+
+def table_of_machines(rows: list[MachineRow]) -> Table:
+    """Returns the rows as a table of seconds: medians, fastest and slowest run, number of runs."""
+    cells = [
+        [row.recipe, row.machine, _spread(row.seconds), _spread(row.twin_seconds)] for row in rows
+    ]
+    headings = ["recipe", "machine", "tfasr, seconds", "PyTorch twin, seconds"]
+    return Table("AN4 to CER 15 %, by machine", headings, cells, [])
+
+
+def _spread(seconds: list[float]) -> str:
+    if not seconds:
+        return "—"
+    median = statistics.median(seconds)
+    runs = "run" if len(seconds) == 1 else "runs"
+    return f"{median:.0f} ({min(seconds):.0f} to {max(seconds):.0f}, {len(seconds)} {runs})"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--machines", action="store_true", help="the table of machines instead")
     parser.add_argument("--format", choices=("markdown", "json"), default="markdown")
     arguments = parser.parse_args()
     kept = list(kept_runs())
+    if arguments.machines:
+        machines = machine_rows(kept)
+        if arguments.format == "json":
+            print(json.dumps([asdict(row) for row in machines], indent=1))
+        else:
+            print(to_markdown([table_of_machines(machines)]))
+        return
     rows = [*machines_held_out(kept), *steps_held_out(kept), *seeds_held_out(read_catalogue())]
     for end in ("machine held out", "from its step", "seed held out"):
         of_kind = [row for row in rows if row.what.endswith(end)]

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from tfasr.reports.history import Entry, History, followed
+from tfasr.reports.history import History, PastRun, followed
 
 COMMITS, CHANGED_AT = 50, 20
 SLOWER = (0.05, 0.10, 0.20)
@@ -137,7 +137,7 @@ def simulated(noise: Noise, levels: np.ndarray, rng: np.random.Generator) -> His
         }  # fmt: skip
         spent = (int(epochs[run]), START_S * slower[run])
         entries.append(
-            Entry(Path(str(run)), str(run), float(run), str(run), values, *spent, {}, "")
+            PastRun(Path(str(run)), str(run), float(run), str(run), values, *spent, {}, "")
         )
     return followed(("cer", 0.1), entries)
 

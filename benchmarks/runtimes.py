@@ -1,11 +1,11 @@
-"""Whether all runtimes write the same text: Keras, its export, sherpa-onnx, C++; streams.
+"""Whether all runtimes write the same text: Keras, its export, C++; streams.
 
     python benchmarks/runtimes.py --run_dir RUN --corpus tsv --corpus_dir DIR --split validation \
         [--cpp examples/cpp/stream] [--corpus_statistics] [--format json]
 
 All get the same 16-bit samples at the model's rate and decode greedily; streams get them in random
-chunks. Rows are compared with the first one. sherpa-onnx is left out if not installed, C++ without
---cpp, and streams if features are normalised per utterance. With --corpus_statistics, all rows
+chunks. Rows are compared with the first one. C++ is left out without --cpp, and
+streams if features are normalised per utterance. With --corpus_statistics, all rows
 normalise by the training split's mean and deviation instead. For a run that was not trained so,
 this makes the errors meaningless, but not the comparison.
 """
@@ -16,7 +16,6 @@ import json
 import subprocess
 import tempfile
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +24,6 @@ from tfasr.corpora.corpus import read_split
 from tfasr.data.audio import read_audio
 from tfasr.exporting.export import FEATURES_FILE, write_unchecked
 from tfasr.exporting.onnx import checked_feature_graph
-from tfasr.exporting.sherpa import sherpa_files
 from tfasr.kit.process import load_tensorflow
 from tfasr.recognising.recogniser import Recogniser
 from tfasr.recognising.runtimes import OnnxAcoustics
@@ -46,28 +44,6 @@ def streamed(recogniser: Recogniser, rng: np.random.Generator) -> Engine:
     def text(samples: np.ndarray) -> str:
         cuts = np.sort(rng.integers(0, len(samples), rng.integers(0, 60)))
         return list(recogniser.stream(np.split(samples, cuts)))[-1].text
-
-    return text
-
-
-def sherpa(folder: Path, rate_hz: int) -> Engine:
-    import sherpa_onnx
-
-    decoder = str(folder / "decode.onnx")
-    recogniser = sherpa_onnx.OfflineRecognizer.from_moonshine(
-        preprocessor=str(folder / "preprocess.onnx"),
-        encoder=str(folder / "encode.onnx"),
-        uncached_decoder=decoder,
-        cached_decoder=decoder,
-        tokens=str(folder / "tokens.txt"),
-        num_threads=1,
-    )
-
-    def text(samples: np.ndarray) -> str:
-        stream = recogniser.create_stream()
-        stream.accept_waveform(rate_hz, samples / np.float32(2**15))
-        recogniser.decode_stream(stream)
-        return stream.result.text
 
     return text
 
@@ -97,10 +73,6 @@ def engines(
     if streams:
         outcome["stream, Keras"] = streamed(keras, rng)
         outcome["stream, ONNX Runtime"] = streamed(onnx, rng)
-    if find_spec("sherpa_onnx") is not None:
-        for name, content in sherpa_files(spec, (exported / GRAPH_FILE).read_bytes()).items():
-            (folder / name).write_bytes(content)
-        outcome["sherpa-onnx"] = sherpa(folder, spec.features.sample_rate_hz)
     if program is not None and streams:
         outcome["stream, C++"] = cpp(program, exported, rng)
     return outcome

@@ -6,7 +6,7 @@ tfasr prepare --import examples/own_corpus.py --corpus sound_and_text --corpus_d
 from pathlib import Path
 
 from tfasr.corpora.corpus import CORPORA, Corpus
-from tfasr.corpora.reading import Entry, assemble
+from tfasr.corpora.reading import ListedUtterance, assemble
 from tfasr.corpora.utterance import SPLITS
 
 
@@ -19,7 +19,7 @@ def read(corpus_dir, split):
     """Returns a split's utterances; `assemble` reads durations and leaves out unusable ones."""
     folder = Path(corpus_dir, split).resolve()
     entries = [
-        Entry(
+        ListedUtterance(
             id=text.stem,
             audio_path=text.with_suffix(".wav"),
             text=text.read_text(encoding="utf-8"),

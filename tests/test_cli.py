@@ -382,3 +382,27 @@ def test_the_documented_list_is_what_setup_cfg_asks_for_less_what_needs_tensorfl
     training_only = {"tensorflow", "keras", "soundfile", "soxr", "grpcio", "cryptography"}
     assert required - set(documented.split()) == training_only
     assert set(documented.split()) <= required
+
+
+def test_the_tutorial_installs_what_the_light_install_does():
+    """A loop's environment needs the same packages on both pages."""
+    import re
+
+    (documented,) = re.findall(r"^pip install (numpy .*)$", DOCUMENT.read_text(), re.MULTILINE)
+    tutorial = DOCUMENT.with_name("tutorial_own_loop.md").read_text()
+    (typed,) = re.findall(r"^pip install (numpy (?:.*\\\n)*.*)$", tutorial, re.MULTILINE)
+
+    assert set(typed.replace("\\\n", " ").split()) == set(documented.split())
+
+
+def test_without_absl_the_command_line_says_what_to_install(tmp_path):
+    """absl is imported before anything else, so its absence must not end in a traceback."""
+    hidden = "import sys; sys.modules['absl'] = None; import tfasr.cli"
+
+    done = subprocess.run(
+        [sys.executable, "-c", hidden], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 1
+    assert "needs absl-py, which is not installed: pip install absl-py" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,6 +1,7 @@
 """The shape of the house: imports point down and none go in circles."""
 
 import ast
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import tfasr
+from tests.density import FILE, densities, unexplained
 
 PACKAGE = Path(tfasr.__file__).parent
 
@@ -138,6 +140,41 @@ def test_an_arrow_up_is_seen(tmp_path):
     files = write_package(tmp_path, errors="from tfasr import cli", cli="", alphabet="")
     assert arrows_up(imports(files)) == ["tfasr.errors imports tfasr.cli"]
     assert circles(imports(files)) == []
+
+
+def test_no_package_becomes_denser():
+    most = json.loads(FILE.read_text())
+    denser = {name: now for name, now in densities().items() if now > most.get(name, 500.0)}
+    hint = "break statements up and explain them; python -m tests.density writes lower densities"
+    assert not denser, f"{denser} statements per 1000 lines, at most {most}: {hint}"
+
+
+def test_many_parameters_and_fields_have_a_reason():
+    without = {
+        name: found
+        for name, path in FILES.items()
+        if (found := list(unexplained(path.read_text(encoding="utf-8"))))
+    }
+    assert not without, "say in the docstring why there are so many"
+
+
+@pytest.mark.parametrize(
+    ("docstring", "found"),
+    [
+        ("Does it.", ["f"]),
+        ("Does it; its parameters are those of the kernel.", []),
+        ("Does it.\n\n    Args:\n        a: first.\n    ", []),
+    ],
+)
+def test_a_function_of_many_parameters_is_seen(docstring, found):
+    source = f'def f(a, b, c, d, e, f, g):\n    """{docstring}"""\n'
+    assert list(unexplained(source)) == found
+
+
+def test_a_class_of_many_fields_is_seen():
+    fields = "".join(f"    a{number}: int\n" for number in range(13))
+    assert list(unexplained(f"class A:\n{fields}")) == ["A"]
+    assert list(unexplained(f'class A:\n    """Has many fields."""\n{fields}')) == []
 
 
 def test_importing_tfasr_loads_no_tensorflow_and_every_public_name_exists():

@@ -19,11 +19,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TextIO
 
-from absl import flags
-from absl.flags import argparse_flags
-
 from tfasr import errors
 from tfasr.errors import RunError, UsageError
+
+try:
+    from absl import flags
+    from absl.flags import argparse_flags
+except ModuleNotFoundError as error:
+    sys.exit(errors.lacking(error, "the command line"))
 
 # Further imports are within functions: `tfasr --help` and wrong flags need none of them.
 
@@ -235,10 +238,17 @@ def _load_plugins(words: list[str]) -> None:
     early = argparse.ArgumentParser(prog="tfasr", add_help=False, allow_abbrev=False)
     _add_import(early)
     names = getattr(early.parse_known_args(words)[0], "import", ())
-    for name in names:
-        from tfasr.kit.registry import load_plugin
+    if not names:
+        return
+    from tfasr.kit.process import load_tensorflow, without_noise
+    from tfasr.kit.registry import load_plugin
 
-        load_plugin(name)
+    # A plug-in may be the first to import TensorFlow, which speaks of devices and instructions.
+    with without_noise():
+        for name in names:
+            load_plugin(name)
+        if "tensorflow" in sys.modules:
+            load_tensorflow()
 
 
 def _subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:

@@ -179,9 +179,21 @@ def _address_space_left(size: str) -> int | None:
 
 # The packages that tfasr imports, and what pip calls them.
 _PACKAGES = {
-    **{name: name for name in ("tensorflow", "keras", "numpy", "jiwer", "soundfile", "soxr")},
-    **{name: name for name in ("rich", "psutil", "scipy", "regex", "cryptography")},
-    **{"gin": "gin-config", "vl_convert": "vl-convert-python", "grpc": "grpcio"},
+    "absl": "absl-py",
+    "cryptography": "cryptography",
+    "gin": "gin-config",
+    "grpc": "grpcio",
+    "jiwer": "jiwer",
+    "keras": "keras",
+    "numpy": "numpy",
+    "psutil": "psutil",
+    "regex": "regex",
+    "rich": "rich",
+    "scipy": "scipy",
+    "soundfile": "soundfile",
+    "soxr": "soxr",
+    "tensorflow": "tensorflow",
+    "vl_convert": "vl-convert-python",
 }
 
 

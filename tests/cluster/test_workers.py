@@ -259,7 +259,6 @@ def averages(workers, *, synchronised=False, asked=0, every=4):
     run.model = SimpleNamespace(
         recogniser=model,
         distribute_strategy=tf.distribute.get_strategy(),
-        groups=SimpleNamespace(enter=lambda epoch, step_in_epoch: None),
     )
     run.interruption, run.take_step = AgreedInterruption(Interruption()), BareStep(6)
     run.batches = SimpleNamespace(iterator=lambda state: [], prefetch=lambda epoch: None)
@@ -345,7 +344,7 @@ def scenarios(tmp: Path) -> dict[str, list[dict]]:
     stopped = {1: {"die": [STOPPED, signal.SIGTERM]}}
     killed = {2: {"die": [KILLED, signal.SIGKILL]}}
     chief_killed = {0: {"die": [CHIEF_KILLED, signal.SIGKILL]}}
-    start = {"start_from": str(tmp / "one"), "freeze": [["lstm_0", 1]], "epochs": 2}
+    start = {"start_from": str(tmp / "one"), "epochs": 2}
     warm = {**SETTINGS, "training": {**SETTINGS["training"], **start}}
     warm_mirrored = {**warm, "training": {**mirrored, **start}, "devices": 2}
     return {
@@ -421,7 +420,7 @@ def test_two_workers_train_as_one_process_does(ended, reference):
 
 
 @pytest.mark.parametrize("together", ["warm_mirrored", "warm_two"])
-def test_replicas_freeze_and_start_as_one_process_does(ended, together):
+def test_replicas_start_from_trained_weights_as_one_process_does(ended, together):
     one = of_session(well(ended["warm"]), "train_step", 0)
     several = of_session(well(ended[together]), "train_step", 0)
     assert one.keys() == several.keys()

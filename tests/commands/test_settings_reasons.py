@@ -6,11 +6,10 @@ import sys
 
 from tfasr.kit.gin import presets_folder
 
-MOST = 199
+MOST = 197
 # The reasons of settings that no preset binds.
 REASONS = {
     # Sources
-    "TrainingConfig.freeze": "docs/training.md: starting from trained weights, Kunze et al. 2017",
     "TrainingConfig.gradient_accumulation_steps": "the paper's batches, on smaller devices",
     "TrainingConfig.overlap_evaluation": "the paper, section 4.4.2; benchmarks/overlap.py",
     "TrainingConfig.evaluation_devices": "the paper, section 4.4.2: another process evaluates",
@@ -37,7 +36,6 @@ REASONS = {
     "TrainingConfig.evaluation_utterances": "docs/statistics.md: sooner decisions",
     "TrainingConfig.give_up_after_hours": "docs/forecast.md: measured on published runs",
     "TrainingConfig.start_from": "docs/recipes.md: AN4 from mini LibriSpeech's weights",
-    "TrainingConfig.learning_rates": "docs/training.md: rates by layer after start_from",
     "ShardConfig.compression": "docs/preparing_at_scale.md: GZIP, ZLIB and none",
     "ShardConfig.dtype": "float16 is half the size; features beyond its range need float32",
     # What differs between users: their seeds, languages, machines and studies

@@ -3,11 +3,14 @@
 import dataclasses
 import json
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import tensorflow as tf
 
-from tests.tones import SHARDS, TRAIN_UTTERANCES, tones_experiment, write_tone_corpus
+from tests.tones import SHARDS, TONES_GIN, TRAIN_UTTERANCES, tones_experiment, write_tone_corpus
 from tfasr import cli, load_run, train
 from tfasr.data.batches import PipelineConfig
 from tfasr.errors import RunError, UsageError
@@ -397,6 +400,30 @@ def test_the_command_prints_its_answer_alone(catalogue, capsys, monkeypatch, tri
     words = ["estimate", "--gin_file", preset, "--shard_dir", SHARDS, "--target", TARGET]
     assert cli.run(cli.parse(["tfasr", *map(str, words), "--format", "json"])) == 0
     assert json.loads(capsys.readouterr().out)["metric"] == "cer"
+
+
+def test_a_recipe_with_a_plug_in_is_tried_and_not_taken_for_a_known_one(catalogue):
+    """The loss of an example decides the result, so the catalogue's runs say nothing about it."""
+    words = [
+        *("estimate", "--import", "examples/own_loss.py", "--gin_file", str(TONES_GIN)),
+        *("--shard_dir", str(SHARDS), "--target", TARGET, "--catalogue", str(catalogue)),
+    ]
+    smoothed = ["--gin_binding", "TrainingConfig.loss = 'smoothed_ctc'"]
+
+    done = subprocess.run(
+        [sys.executable, "-m", "tfasr", *words, *smoothed],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    first, second, *_ = done.stdout.splitlines()
+    assert "not known" in first
+    assert "training.loss" in first
+    assert second.startswith("an hour trains ")
+    assert "cuInit" not in done.stderr  # TensorFlow's talk about devices stays away with plug-ins
 
 
 def test_a_padding_that_is_fixed_needs_no_spread_of_lengths(trial):

@@ -173,9 +173,7 @@ def test_a_model_of_your_own_writes_what_it_writes_on_keras(to, own_run, work, t
 
 
 @pytest.mark.long
-def test_sherpa_and_int8_take_it_too(own_run, work, tmp_path, capsys):
-    assert export(work, own_run, "sherpa", tmp_path / "sherpa") == 0
-    assert "6 of 6 utterances" in capsys.readouterr().out
+def test_int8_takes_it_too(own_run, work, tmp_path, capsys):
     for to in ("onnx", "litert"):
         assert export(work, own_run, to, tmp_path / to, "--int8") == 0
         assert "int8 against float32: WER " in capsys.readouterr().out

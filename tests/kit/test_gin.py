@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tfasr.errors import UsageError
 from tfasr.kit.config import config_class, require, to_json
-from tfasr.kit.gin import COMMAND_LINE, Line, parse, presets_folder, read_gin
+from tfasr.kit.gin import COMMAND_LINE, GinLine, parse, presets_folder, read_gin
 from tfasr.studies.plan import load_plan
 from tfasr.training.from_gin import load_config
 from tfasr.tta.costs import load_hardware
@@ -176,8 +176,8 @@ Delta.five = %lr
 """
 
 
-def lines(text: str) -> list[Line]:
-    return [Line("a.gin", n, line) for n, line in enumerate(text.split("\n"), start=1)]
+def lines(text: str) -> list[GinLine]:
+    return [GinLine("a.gin", n, line) for n, line in enumerate(text.split("\n"), start=1)]
 
 
 def test_every_statement_knows_its_lines():
@@ -230,7 +230,7 @@ def test_a_bracket_that_is_open_does_not_swallow_the_next_file(tmp_path):
 
 
 def test_a_binding_of_the_command_line_may_have_several_lines():
-    flag = Line(COMMAND_LINE, 1, "A.b = 1\nA.c = [\n2]")
+    flag = GinLine(COMMAND_LINE, 1, "A.b = 1\nA.c = [\n2]")
     assert [(s.name, s.place) for s in parse([flag])] == [
         ("A.b", "--gin_binding:1"),
         ("A.c", "--gin_binding:1"),

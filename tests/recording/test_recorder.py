@@ -10,6 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -612,6 +613,17 @@ def test_targets_met_asks_the_rule(tmp_path):
                 e.measure(accuracy=accuracy)
             met.append(run.targets_met)
     assert met == [False, False, True, True]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, np.float32("nan"), -math.inf])
+def test_a_score_that_is_not_finite_is_missing_and_said(tmp_path, caplog, value):
+    with tfasr.Recorder(tmp_path / "run", targets=["accuracy=0.8"], target_window=1) as run:
+        run.epoch()
+        with run.evaluation() as e:
+            e.measure(accuracy=value)
+
+    assert run.history == [{"accuracy": None}]
+    assert "accuracy of epoch 1 is NaN or infinite. It is recorded as missing" in caplog.text
 
 
 @pytest.mark.parametrize(

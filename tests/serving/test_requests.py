@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 import socket
 import sys
 
@@ -172,41 +171,9 @@ def test_errors_have_openais_shape_and_the_servers_bounds(server):
         assert (error["type"], error["param"]) == ("invalid_request_error", None), name
 
 
-def test_health_and_metrics(server, tmp_path):
+def test_health(server):
     status, _, text = ask(server, path="health")
     assert (status, json.loads(text)["status"]) == (200, "ok")
-
-    def values():
-        _, headers, text = ask(server, path="metrics")
-        assert headers["Content-Type"].startswith("text/plain; version=0.0.4")
-        assert set(re.findall(r"^# TYPE (\S+) (\S+)", text, re.M)) == {
-            ("tfasr_requests_total", "counter"),
-            ("tfasr_audio_seconds_total", "counter"),
-            ("tfasr_active", "gauge"),
-            ("tfasr_latency_seconds", "histogram"),
-        }
-        return {name: float(value) for name, value in re.findall(r"^(tfasr\S+) (\S+)$", text, re.M)}
-
-    before = values()
-    wav = write_wav(tmp_path / "talk.wav", spoken("abc da", 1)).read_bytes()
-    send(server, wav)
-    ask_as_openai(server, wav)
-    for _ in range(3):
-        ask(server, path=f"elsewhere/{_}")
-    after = values()
-    more = {name: after[name] - before.get(name, 0) for name in after}
-    assert more['tfasr_requests_total{path="/transcribe",status="200"}'] == 1
-    assert more['tfasr_requests_total{path="/v1/audio/transcriptions",status="200"}'] == 1
-    assert more['tfasr_requests_total{path="other",status="404"}'] == 3
-    seconds = 2 * len(spoken("abc da", 1)) / RATE_HZ
-    assert more['tfasr_audio_seconds_total{kind="file"}'] == pytest.approx(seconds, abs=0.01)
-    assert after['tfasr_active{kind="file"}'] == after['tfasr_active{kind="stream"}'] == 0
-    path = 'path="/transcribe"'
-    buckets = [
-        n for name, n in after.items() if name.startswith(f"tfasr_latency_seconds_bucket{{{path}")
-    ]
-    assert buckets == sorted(buckets)
-    assert buckets[-1] == after[f"tfasr_latency_seconds_count{{{path}}}"]
 
 
 def made(path, samples, rate_hz=RATE_HZ, **options):

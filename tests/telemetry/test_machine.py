@@ -10,7 +10,7 @@ import types
 
 import pytest
 
-from tfasr.commands.doctor import advice, examine, system_description
+from tfasr.commands.doctor import advice, description, examine
 from tfasr.errors import RunError
 from tfasr.telemetry.compiled import (
     missing_extensions,
@@ -88,24 +88,6 @@ def test_bfloat16_is_timed_only_where_the_instruction_set_multiplies_it():
         measured = {"bfloat16_speedup": speedup} if timed else {}
         assert facts == {"name": name, "forced": True} | measured
         assert 0.1 < speedup < 100 if timed else speedup is None
-
-
-# What MLPerf's own checker asks for.
-_ACCELERATOR = (
-    "model_name host_interconnect frequency on-chip_memories memory_configuration memory_capacity "
-    "interconnect interconnect_topology"
-)
-_HOST = (
-    "processors_per_node processor_model_name processor_core_count processor_vcpu_count "
-    "processor_frequency processor_caches processor_interconnect memory_capacity storage_type "
-    "storage_capacity networking networking_topology memory_configuration"
-)
-REQUIRED = {
-    *["submitter", "division", "status", "system_name", "number_of_nodes", "accelerators_per_node"],
-    *["cooling", "hw_notes", "framework", "other_software_stack", "operating_system", "sw_notes"],
-    *(f"accelerator_{name}" for name in _ACCELERATOR.split()),
-    *(f"host_{name}" for name in _HOST.split()),
-}
 
 
 def put(root, path, content):
@@ -253,32 +235,23 @@ def test_where_nvml_is_not_it_says_why(monkeypatch, server):
     assert describe_gpus() == ([], "NVML does not start: Driver Not Loaded")
 
 
-def test_a_description_has_mlperfs_fields_and_no_noughts(monkeypatch, server):
+def test_a_description_has_all_that_was_found(monkeypatch, server):
     made_nvml(monkeypatch)
-    found = system_description(examine(root=server), system_name="mine")
-    assert set(found) == REQUIRED
-    assert (found["host_processors_per_node"], found["host_processor_core_count"]) == ("2", "2")
-    assert found["host_processor_vcpu_count"] == "8"
-    assert (found["accelerators_per_node"], found["accelerator_model_name"]) == ("2", "H100")
-    assert found["accelerator_memory_capacity"] == "80 GiB"
-    assert found["accelerator_host_interconnect"] == "PCIe Gen5 x16"
-    assert found["accelerator_interconnect"] == "NVLink x4"
-    assert "mlx5_0:1 200 Gbit/s (active)" in found["host_networking"]
-    assert "AMX" in found["hw_notes"]
-    assert found["other_software_stack"]["nvidia_driver"] == "550.54"
+    found = json.loads(json.dumps(description(examine(root=server))))
+    processor = found["processor"]
+    assert (processor["sockets"], processor["cores"], processor["threads"]) == (2, 4, 8)
+    assert "AMX" in processor["instructions"]
+    assert found["accelerators_per_node"] == 2
+    assert found["gpus"][0]["name"] == "H100"
+    assert found["gpus"][0]["driver"] == "550.54"
+    assert "mlx5_0:1" in {network["name"] for network in found["host"]["networks"]}
 
 
-def test_what_is_not_known_of_a_machine_is_empty_and_what_is_not_there_said(
-    monkeypatch, server, tmp_path_factory
-):
+def test_what_is_not_known_of_a_machine_is_null(monkeypatch, tmp_path_factory):
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    empty = system_description(examine(root=tmp_path_factory.mktemp("empty")))
-    assert empty["accelerators_per_node"] == "n/a"
-    assert empty["host_processors_per_node"] == ""
-    texts = [value for value in empty.values() if isinstance(value, str)]
-    assert "0" not in texts
-    # A GPU without a driver is there, and nobody knows how many.
-    assert system_description(examine(root=server))["accelerators_per_node"] == ""
+    empty = description(examine(root=tmp_path_factory.mktemp("empty")))
+    assert empty["accelerators_per_node"] is None
+    assert empty["processor"]["sockets"] is None
 
 
 def test_advice_names_what_makes_clocks_dishonest(monkeypatch, server):

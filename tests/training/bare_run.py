@@ -19,11 +19,25 @@ def bare_run(
     pipeline = PipelineConfig(padding="bucketed", global_batch_size=batch_size)
     splits = {"train": SimpleNamespace(utterances=range(train_utterances))}
     experiment = Experiment(training=training, pipeline=pipeline)
-    run = TrainingRun(experiment, None, splits, {}, None, Team())
-    run.state = TrainingState(epoch=epoch)
-    run.model = SimpleNamespace(
+    model = SimpleNamespace(
         recogniser=keras.Sequential(),
         distribute_strategy=tf.distribute.get_strategy(),
         optimizer=keras.optimizers.SGD(),
     )
-    return run
+    return TrainingRun(
+        experiment,
+        None,
+        splits,
+        {},
+        None,
+        Team(),
+        None,
+        [],
+        ledger=None,
+        interruption=None,
+        model=model,
+        batches=None,
+        take_step=None,
+        state=TrainingState(epoch=epoch),
+        own_momentum=0,
+    )

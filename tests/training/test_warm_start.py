@@ -1,4 +1,4 @@
-"""Runs that begin with trained weights: what is copied, frozen, resumed, recorded and refused."""
+"""Runs that begin with trained weights: what is copied, resumed, recorded and refused."""
 
 import dataclasses
 import os
@@ -11,7 +11,6 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from tests.tones import SHARDS, tones_experiment
 from tests.training.test_signals import same_weights
@@ -25,11 +24,9 @@ from tfasr.reports.tables.runs import tables
 from tfasr.training.build import build_model
 from tfasr.training.checkpoint import plain_array
 from tfasr.training.dry_run import dry_run
-from tfasr.training.experiment import TrainingConfig, is_closed, paper_recipe
-from tfasr.training.layer_groups import LayerGroups, named_layers
-from tfasr.training.optimizer import make_optimizer
+from tfasr.training.experiment import is_closed, paper_recipe
 from tfasr.training.train import train
-from tfasr.training.warm_start import open_start
+from tfasr.training.warm_start import named_layers, open_start
 from tfasr.tta.run import load_run
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -168,17 +165,6 @@ def test_a_report_gives_times_with_and_without_the_start_and_keeps_warm_from_col
     assert "with_start_s" not in record_of(cold)
 
 
-def frozen_values(run_dir, step):
-    """The convolution's and the LSTM's weights after a step."""
-    path = run_dir / "checkpoints" / f"step-{step:08d}.npz"
-    with np.load(path) as saved:
-        names = sorted(name for name in saved.files if name[0].isdigit())
-        return [saved[name] for name in names[:5]]
-
-
-FREEZE = {"freeze": (("convolution", 1), ("lstm_*", 2)), "learning_rates": (("lstm_*", 0.5),)}
-
-
 def schedule_free():
     return keras.optimizers.ScheduleFreeAdamW(0.02, warmup_steps=3, name="schedule_free_adamw")
 
@@ -187,106 +173,6 @@ def averaging_adam():
     return keras.optimizers.AdamW(
         0.01, weight_decay=0.1, use_ema=True, ema_momentum=0.6, name="adamw"
     )
-
-
-def overwriting():
-    return keras.optimizers.Adam(0.01, use_ema=True, ema_overwrite_frequency=2, name="adam")
-
-
-KEEP = {"keep_checkpoints": 100}
-
-
-@pytest.mark.parametrize(
-    "placement", ["shared", "swapped", pytest.param("beside", marks=pytest.mark.long)]
-)
-def test_frozen_layers_stay_bit_for_bit_and_then_learn(trained, tmp_path, placement):
-    run_dir = warm(
-        tmp_path / "warm",
-        trained,
-        epochs=3,
-        optimizer=averaging_adam,
-        evaluation_placement=placement,
-        **FREEZE,
-        **KEEP,
-    )
-    begin = weights(begun(tones_experiment(start_from=str(trained)))[0])
-    begin = [*begin["convolution"], *begin["lstm_0"]]
-    first, second, third = (frozen_values(run_dir, step) for step in (6, 12, 18))
-    assert equal(first, begin)
-    assert not np.array_equal(second[0], begin[0])
-    assert equal(second[2:], begin[2:])
-    assert not any(np.array_equal(a, b) for a, b in zip(third, begin, strict=True))
-    compiled = [e["value"]["compile_s"] > 0 for e in of(run_dir, "train_step")]
-    assert [n for n, one in enumerate(compiled) if one] == [0, 6, 12]
-
-
-OPTIMIZERS = [
-    lambda: keras.optimizers.Adam(0.01, name="adam"),
-    averaging_adam,
-    lambda: keras.optimizers.Adadelta(1.0, name="adadelta"),
-    lambda: keras.optimizers.SGD(0.1, momentum=0.9, name="sgd"),
-    lambda: keras.optimizers.Nadam(0.01, name="nadam"),
-]
-if hasattr(keras.optimizers, "ScheduleFreeAdamW"):
-    OPTIMIZERS.append(schedule_free)
-if hasattr(keras.optimizers, "Muon"):
-    OPTIMIZERS.append(lambda: keras.optimizers.Muon(0.01, weight_decay=0.1, name="muon"))
-
-
-def updates(optimizer, **training):
-    """The weights after 12 updates of two dense layers, 6 of them with the first one frozen."""
-    keras.utils.set_random_seed(1)
-    model = keras.Sequential([keras.layers.Dense(3, name="a"), keras.layers.Dense(2, name="b")])
-    model.build((None, 4))
-    holder = keras.Model()
-    holder.recogniser = model
-    config = TrainingConfig(optimizer=optimizer, start_from="x", **training)
-    holder.optimizer = made = make_optimizer(config)
-    made.build(holder.trainable_variables)
-    holder.retrace = lambda: None
-    groups = LayerGroups(holder, config)
-    rng = np.random.default_rng(1)
-    history = [[plain_array(v) for v in model.weights]]
-    for step in range(12):
-        if step == 6:  # as after many steps more
-            getattr(made, "inner_optimizer", made).iterations.assign(3000)
-        groups.enter(1 + step // 6, step % 6)
-        variables = holder.trainable_variables
-        drawn = [rng.standard_normal(v.shape).astype(np.float32) for v in model.weights]
-        by_id = dict(zip(map(id, model.weights), drawn, strict=True))
-        gradients = [made.scale_loss(tf.constant(by_id[id(v)])) for v in variables]
-        made.apply_gradients(zip(gradients, variables, strict=True))
-        history.append([plain_array(v) for v in model.weights])
-    return history
-
-
-@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda make: make().name)
-@pytest.mark.parametrize("precision", ["float32", "mixed_float16"])
-def test_a_thawed_layer_begins_as_gently_as_a_new_one(optimizer, precision):
-    plain = updates(optimizer, precision=precision)
-    frozen = updates(optimizer, precision=precision, freeze=(("a", 1),))
-    assert equal(frozen[0][:2], frozen[6][:2])
-    # The other layer learns as ever, whether the first one does or not.
-    for one, other in zip(plain, frozen, strict=True):
-        np.testing.assert_allclose(one[2], other[2], rtol=1e-5, atol=1e-6)
-    # Without its own count of updates Adam's first step is 3 times as large, Schedule-Free's 30.
-    first = np.abs(plain[1][0] - plain[0][0]).max()
-    thawed = np.abs(frozen[7][0] - frozen[6][0]).max()
-    assert 0 < thawed < 2 * first
-
-
-@pytest.mark.parametrize("optimizer", OPTIMIZERS[:4], ids=lambda make: make().name)
-def test_a_groups_learning_rate_is_the_optimizers_times_its_factor(optimizer):
-    def halved():
-        made = optimizer()
-        made.learning_rate = 0.5 * float(plain_array(made.learning_rate))
-        return made
-
-    plain, slower = updates(optimizer), updates(halved)
-    grouped = updates(optimizer, learning_rates=(("?", 3.0), ("a", 0.5), ("b", 1.0)))
-    for each, half, one in zip(grouped, slower, plain, strict=True):
-        for value, expected in zip(each, [*half[:2], *one[2:]], strict=True):
-            np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-7)
 
 
 MAKERS = {"ema": averaging_adam}
@@ -310,7 +196,7 @@ class KillAt(keras.callbacks.Callback):
 
 
 def killable(start, run_dir, maker, *kill_at):
-    options = {"epochs": 3, "optimizer": MAKERS[maker], "checkpoint_every_steps": 4, **FREEZE}
+    options = {"epochs": 3, "optimizer": MAKERS[maker], "checkpoint_every_steps": 4}
     experiment = tones_experiment(start_from=str(start), **options)
     callbacks = [KillAt(*map(int, kill_at))] if kill_at else []
     resume = run_dir.exists()
@@ -322,9 +208,9 @@ def killable(start, run_dir, maker, *kill_at):
 @pytest.mark.parametrize(
     "maker", [pytest.param(name, marks=[pytest.mark.long] * (name != "ema")) for name in MAKERS]
 )
-def test_a_run_killed_in_and_after_the_freeze_resumes_bit_for_bit(trained, tmp_path, maker):
+def test_a_killed_run_resumes_bit_for_bit_without_its_start(trained, tmp_path, maker):
     whole, killed = killable(trained, tmp_path / "whole", maker), tmp_path / "killed"
-    places = (("0", "4"), ("2", "2"))[: 1 if maker == "ema" else 2]  # in the freeze, after it
+    places = (("0", "4"), ("2", "2"))[: 1 if maker == "ema" else 2]
     for place in places:
         words = [sys.executable, "-m", "tests.training.test_warm_start", trained, killed, maker]
         died = subprocess.run([*words, *place], capture_output=True, text=True, check=False)
@@ -435,24 +321,6 @@ def not_finite(trained, folder):
         (not_finite, "must name a run whose weights are finite.*Name another run"),
         (lambda t, f: tones_experiment(start_from=str(f / "none")), "which is no folder"),
         (lambda t, f: tones_experiment(start_from=str(f)), "which holds neither"),
-        (
-            lambda t, f: tones_experiment(start_from=str(t), freeze=(("gru_0", 1),)),
-            r"freeze must name layers.*'gru_0'.*lstm_0",
-        ),
-        (
-            lambda t, f: tones_experiment(start_from=str(t), learning_rates=(("x*", 0.1),)),
-            r"learning_rates must name layers.*'x\*'.*convolution",
-        ),
-        (
-            lambda t, f: tones_experiment(start_from=str(t), freeze=(("*", 1),)),
-            "must leave a layer that learns",
-        ),
-        (
-            lambda t, f: tones_experiment(
-                start_from=str(t), freeze=(("lstm_0", 1),), optimizer=overwriting
-            ),
-            "ema_overwrite_frequency must be None",
-        ),
     ],
 )
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -467,20 +335,6 @@ def test_what_cannot_be_a_start_is_refused_before_training(trained, tmp_path, ma
         train(experiment, shard_dir=shards, run_dir=tmp_path / "run", memory_probe=False)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"freeze": (("a", 1),)},
-        {"freeze": (("a", 0),), "start_from": "x"},
-        {"learning_rates": (("a", 0.0),)},
-        {"learning_rates": (("a", float("nan")),)},
-    ],
-)
-def test_impossible_settings_are_refused(values):
-    with pytest.raises(ValueError, match=next(iter(values))):
-        TrainingConfig(**values)
 
 
 def test_names_that_keras_made_up_count_the_layers_of_the_model():

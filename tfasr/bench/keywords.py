@@ -301,6 +301,7 @@ def memory_table(layers: Sequence[spotter.LayerMemory]) -> Table:
 
 
 def _training_table(data, config, points, reached, throughput, confusion, backend: str) -> Table:
+    """Returns the results of a training; the arguments are all that the table shows."""
     rate = throughput.utterances_per_s
     sizes = ", ".join(str(len(split.labels)) for split in data.splits.values())
     rows = {

@@ -47,7 +47,10 @@ class StepConfig:
 
 @dataclass(frozen=True)
 class StepTiming:
-    """A training step on a synthetic batch; medians over rounds that run each part once."""
+    """A training step on a synthetic batch; medians over rounds that run each part once.
+
+    Its fields are those of a row in ``results.json``.
+    """
 
     precision: str  # Keras's dtype policy
     batch: int  # utterances

@@ -2,9 +2,10 @@
 
 import argparse
 import contextlib
+import dataclasses
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from tfasr.training.memory import BufferNeed
 
 _UNKNOWN = "n/a"
-UNSTATED = ""  # unknown, in MLPerf's description
 BUSY = 0.1
 """Share of the processors above which what others take distorts measured times."""
 
@@ -194,46 +194,13 @@ def _taken(taken: TakenNow) -> str:
     return f"other programs {taken.others:.0%}, other virtual machines (steal) {stolen}"
 
 
-def system_description(
-    machine: Examination, *, submitter: str = "", system_name: str = ""
-) -> dict[str, Any]:
-    """Returns a description in the form of MLPerf Training's ``systems/*.json``.
-
-    Unknown values are "", inapplicable ones "n/a". The submitter fills in division, status,
-    storage and cooling.
-
-    Source: mlperf_logging's system_desc_checker (github.com/mlcommons/logging).
-    """
-    processor, host = machine.processor, machine.host
-    sockets, cores = processor["sockets"], processor["cores"]
-    packages = machine.software["packages"]
-    frameworks = [("TensorFlow", packages["tensorflow"]), ("Keras", packages["keras"])]
-    names = (
-        "submitter", "division", "status", "system_name", "number_of_nodes",
-        "host_processors_per_node", "host_processor_model_name", "host_processor_core_count",
-        "host_processor_vcpu_count", "host_processor_frequency", "host_processor_caches",
-        "host_processor_interconnect", "host_memory_capacity", "host_storage_type",
-        "host_storage_capacity", "host_networking", "host_networking_topology",
-        "host_memory_configuration",
-    )  # fmt: skip
-    return dict.fromkeys(names, UNSTATED) | {
-        "submitter": submitter,
-        "system_name": system_name,
-        "number_of_nodes": "1",
-        "host_processors_per_node": _number(sockets),
-        "host_processor_model_name": processor["model"] or UNSTATED,
-        "host_processor_core_count": _number(cores // sockets if cores and sockets else None),
-        "host_processor_vcpu_count": _number(processor["threads"]),
-        "host_processor_frequency": _number(processor["max_mhz"], " MHz"),
-        "host_memory_capacity": gibibytes(host["memory_bytes"]) or UNSTATED,
-        "host_networking": "; ".join(map(network, host["networks"])),
-        **_accelerators(machine),
-        "cooling": UNSTATED,
-        "hw_notes": _hardware_notes(machine),
-        "framework": ", ".join(f"{name} {version}" for name, version in frameworks if version),
-        "other_software_stack": _stack(machine),
-        "operating_system": host["operating_system"],
-        "sw_notes": f"container: {host['container']}" if host["container"] else UNSTATED,
+def description(machine: Examination) -> dict[str, Any]:
+    """Returns what ``--out`` writes: all that was found, and what ``--hardware`` reads of it."""
+    return {
+        "system_name": "",  # readers then take the file's name
+        "number_of_nodes": 1,
+        "accelerators_per_node": len(machine.gpus) or None,
+        **dataclasses.asdict(machine),
     }
 
 
@@ -254,64 +221,11 @@ def pcie(gpu: dict[str, Any], prefix: str = "") -> str:
     return "" if None in (generation, width) else f"PCIe Gen{generation} x{width}"
 
 
-def _accelerators(machine: Examination) -> dict[str, str]:
-    gpus = machine.gpus
-    absent = UNSTATED if machine.gpus_on_bus else _UNKNOWN
-    links = {gpu["nvlinks"] for gpu in gpus} - {None}
-    memories = _each(gibibytes(gpu["memory_bytes"]) for gpu in gpus)
-    return {
-        "accelerators_per_node": str(len(gpus)) if gpus else absent,
-        "accelerator_model_name": _each(gpu["name"] for gpu in gpus) if gpus else absent,
-        # The maximum, because an idle GPU lowers its link's generation.
-        "accelerator_host_interconnect": _each(pcie(gpu, "max_") for gpu in gpus),
-        "accelerator_frequency": UNSTATED,
-        "accelerator_on-chip_memories": UNSTATED,
-        "accelerator_memory_configuration": UNSTATED,
-        "accelerator_memory_capacity": memories if gpus else absent,
-        "accelerator_interconnect": f"NVLink x{max(links)}" if any(links) else UNSTATED,
-        "accelerator_interconnect_topology": UNSTATED,
-    }
-
-
-def _each(values: Iterable[str | None]) -> str:
-    return ", ".join(dict.fromkeys(value for value in values if value))
-
-
-def _hardware_notes(machine: Examination) -> str:
-    processor, host = machine.processor, machine.host
-    notes = {
-        "instructions": ", ".join(processor["instructions"]),
-        "NUMA nodes": processor["numa_nodes"],
-        "governor": ", ".join(processor["governors"]),
-        "virtual machine": "yes" if processor["virtual"] else None,
-        "processors by control group": host["cpu_limit"],
-        "memory by control group": gibibytes(host["memory_limit_bytes"]),
-    }
-    return "; ".join(f"{name}: {value}" for name, value in notes.items() if value)
-
-
-def _stack(machine: Examination) -> dict[str, str]:
-    stack = {"python": machine.software["python"], "kernel": machine.host["kernel"]}
-    stack |= machine.software["packages"] | machine.software["optional"]
-    for name in ("tensorflow", "keras"):
-        stack.pop(name)
-    stack["nvidia_driver"] = _each(gpu["driver"] for gpu in machine.gpus)
-    built = machine.tensorflow or {}
-    stack["cuda"], stack["cudnn"] = built.get("cuda"), built.get("cudnn")
-    return {name: version for name, version in stack.items() if version}
-
-
-def _number(value: int | None, unit: str = "") -> str:
-    return f"{value}{unit}" if value else UNSTATED
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--format", choices=formats(), default="table", help="default: %(default)s")
-    add("--out", metavar="FILE", help="also write a description in MLPerf's format (system.json)")
+    add("--out", metavar="FILE", help="also write a description (system.json)")
     add("--measure", action="store_true", help="also measure its speed, a minute; --out keeps it")
-    add("--system_name", default="", help="the machine's name in the description")
-    add("--submitter", default="", help="the submitter's name in the description")
     add("--tensorflow", action="store_true", help="also import TensorFlow, in a separate process")
     add("--beside", choices=["paper"], help="also list published machines, after this one")
     gin = {"action": "append", "default": []}
@@ -327,16 +241,14 @@ def run(args: argparse.Namespace) -> int:
 
         # In a separate process: reading a configuration imports TensorFlow.
         buffer = call(buffer_of_preset, args.gin_file, args.gin_binding, show_messages=False)
-    description = system_description(
-        examination, submitter=args.submitter, system_name=args.system_name
-    )
+    described = description(examination)
     measured = None
     if args.measure:
         from tfasr.estimates.machine import KEY, Machine, measured_here
 
         measured = Machine(**call(measured_here, show_messages=False))
-        description[KEY] = measured.to_json()
-    text = json.dumps(description, indent=1, ensure_ascii=False) + "\n"
+        described[KEY] = measured.to_json()
+    text = json.dumps(described, indent=1, ensure_ascii=False) + "\n"
     if args.out is not None:
         try:
             write_whole(args.out, text)

@@ -5,20 +5,20 @@ import functools
 
 from tfasr.commands.shared import progress
 
-EXPORTS = ("onnx", "sherpa", "litert", "keras", "saved_model")
+EXPORTS = ("onnx", "litert", "keras", "saved_model")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     targets = (
-        "onnx: a folder for ONNX Runtime and tfasr; sherpa: for sherpa-onnx; litert: for LiteRT "
+        "onnx: a folder for ONNX Runtime and tfasr; litert: for LiteRT "
         "(TensorFlow Lite) and tfasr; keras: a .keras file; saved_model: for TensorFlow without "
         "Keras"
     )
     add("--to", choices=EXPORTS, required=True, help=targets)
     add("--run_dir", required=True, help="a folder that tfasr train wrote")
     add("--out", required=True, metavar="DIR", help="a new or empty folder")
-    add("--int8", action="store_true", help="large weight matrices in 8 bits: onnx, sherpa, litert")
+    add("--int8", action="store_true", help="large weight matrices in 8 bits: onnx, litert")
     add("--checkpoint", default="best", help="best, last or a file")
     add("--split", default="validation", help="to compare export and run on; default: %(default)s")
     add("--shard_dir", help="where the split is; default: the run's shards")

@@ -74,7 +74,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--power", action="store_true", help="also estimate how many runs prove a gap of 10 %%")
     force = "compare runs even if they are not comparable; list what differs"
     add("--force", action="store_true", help=force)
-    add("--profile", action="store_true", help="also show which group reaches which targets first")
     machine = (
         "the machine that all runs used, or with NAME= the run or folder of that name: a gin file, "
         "a preset such as paper_sys1, or a system.json; repeatable; default: what the runs recorded"
@@ -115,7 +114,7 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.write(_explained(args))
         if args.out is None:
             return 0
-    names = ("out", "policy", "window", "power", "force", "profile", "hardware", "errors", "worst")
+    names = ("out", "policy", "window", "power", "force", "hardware", "errors", "worst")
     names += ("price_usd_per_hour", "beside")
     options = {name: getattr(args, name) for name in names} | {"targets": args.target}
     options |= {"normalise": args.normalise or "", "language": args.language or ""}

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--resume", action="store_true", help="continue a study that was interrupted")
     until = (
         "train two experiments with no more seeds than needed to see which reaches the "
-        "hardest target sooner: 3, 5, 8 or 12"
+        "hardest target sooner: 5, 8 or 12 (pairs: 8 or 12)"
     )
     add("--until", choices=("decided",), default="", help=until)
     add("--dry_run", action="store_true", help="only list the steps")

@@ -12,7 +12,7 @@ from tfasr.corpora.reading import (
     AUDIO_WITHOUT_TRANSCRIPT,
     DUPLICATE_ID,
     TRANSCRIPT_WITHOUT_AUDIO,
-    Entry,
+    ListedUtterance,
     MalformedLineError,
     assemble,
     found_in,
@@ -30,7 +30,7 @@ _WHOLE = Segment()
 
 
 @dataclass(frozen=True)
-class _Line:
+class _TableLine:
     key: str
     fields: list[str]
     place: str
@@ -69,14 +69,14 @@ def read_kaldi(corpus_dir: str | Path, split: str) -> CorpusSplit:
     return assemble(f"{folder / 'wav.scp'} and {folder / 'text'}", _entries(folder, corpus_dir))
 
 
-def _entries(folder: Path, corpus_dir: Path) -> Iterator[Entry | Rejection]:
+def _entries(folder: Path, corpus_dir: Path) -> Iterator[ListedUtterance | Rejection]:
     rejections: list[Rejection] = []
     recordings = _table(folder / "wav.scp", 1, rejections)
     texts = _table(folder / "text", 1, rejections)
     speakers = {}
     if (folder / "utt2spk").is_file():
         speakers = _table(folder / "utt2spk", 1, rejections)
-    segments = {key: _Line(key, [key], line.place) for key, line in recordings.items()}
+    segments = {key: _TableLine(key, [key], line.place) for key, line in recordings.items()}
     if (folder / "segments").is_file():
         segments = _table(folder / "segments", 4, rejections)
     yield from rejections
@@ -98,14 +98,14 @@ def _entries(folder: Path, corpus_dir: Path) -> Iterator[Entry | Rejection]:
             yield Rejection(key, TRANSCRIPT_WITHOUT_AUDIO, detail)
             continue
         segment = None if segment == _WHOLE else segment
-        yield Entry(key, path, text, speaker, line.place, segment)
+        yield ListedUtterance(key, path, text, speaker, line.place, segment)
     for key, line in segments.items():
         if key not in texts:
             detail = f"{line.place}: the utterance is not in text"
             yield Rejection(key, AUDIO_WITHOUT_TRANSCRIPT, detail)
 
 
-def _table(path: Path, most_fields: int, rejections: list[Rejection]) -> dict[str, _Line]:
+def _table(path: Path, most_fields: int, rejections: list[Rejection]) -> dict[str, _TableLine]:
     """Reads lines of a key and further fields; of equal keys, the first line counts."""
 
     def parse(line: str) -> list[str]:
@@ -114,7 +114,7 @@ def _table(path: Path, most_fields: int, rejections: list[Rejection]) -> dict[st
             raise MalformedLineError("it must begin with an id")
         return fields
 
-    lines: dict[str, _Line] = {}
+    lines: dict[str, _TableLine] = {}
     for place, fields in parsed_lines(path, parse):
         if isinstance(fields, Rejection):
             rejections.append(fields)
@@ -124,11 +124,11 @@ def _table(path: Path, most_fields: int, rejections: list[Rejection]) -> dict[st
             detail = f"{place}; first in {lines[key].place}"
             rejections.append(Rejection(key, DUPLICATE_ID, detail))
             continue
-        lines[key] = _Line(key, fields[1:], place)
+        lines[key] = _TableLine(key, fields[1:], place)
     return lines
 
 
-def _segment(line: _Line) -> tuple[str, Segment]:
+def _segment(line: _TableLine) -> tuple[str, Segment]:
     if len(line.fields) == 1:  # without segments, an utterance is a recording
         return line.fields[0], _WHOLE
     if len(line.fields) < 3:
@@ -143,7 +143,7 @@ def _segment(line: _Line) -> tuple[str, Segment]:
 
 
 def _audio_path(
-    recordings: dict[str, _Line], recording: str, folder: Path, corpus_dir: Path
+    recordings: dict[str, _TableLine], recording: str, folder: Path, corpus_dir: Path
 ) -> Path:
     if recording not in recordings or not recordings[recording].fields:
         raise MalformedLineError(f"the recording {recording} is not in wav.scp")

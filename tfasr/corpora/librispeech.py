@@ -9,7 +9,7 @@ from tfasr.corpora.corpus import Corpus
 from tfasr.corpora.reading import (
     AUDIO_WITHOUT_TRANSCRIPT,
     DUPLICATE_ID,
-    Entry,
+    ListedUtterance,
     assemble,
     found_in,
     parsed_lines,
@@ -34,7 +34,7 @@ def read_librispeech(
     Source: openslr.org/12, README.TXT: section "File structure".
     """
     corpus_dir = require_folder(corpus_dir, _EXPECTED)
-    entries: list[Entry] = []
+    entries: list[ListedUtterance] = []
     rejections: list[Rejection] = []
     chosen = _chosen_subsets(corpus_dir, split, subsets)
     for subset in chosen:
@@ -90,7 +90,7 @@ def _chosen_subsets(corpus_dir: Path, split: str, subsets: Sequence[str] | None)
 
 
 def _read_chapter(
-    files: list[Path], speaker: str, entries: list[Entry], rejections: list[Rejection]
+    files: list[Path], speaker: str, entries: list[ListedUtterance], rejections: list[Rejection]
 ) -> None:
     audio: dict[str, Path] = {}
     for path in files:
@@ -110,7 +110,7 @@ def _read_chapter(
             utterance_id, _, text = line.partition(" ")
             transcribed.add(utterance_id)
             audio_path = audio.get(utterance_id, path.parent / f"{utterance_id}.flac")
-            entries.append(Entry(utterance_id, audio_path, text, speaker, origin))
+            entries.append(ListedUtterance(utterance_id, audio_path, text, speaker, origin))
     rejections += [
         Rejection(stem, AUDIO_WITHOUT_TRANSCRIPT, f"{path} is in no {_TRANSCRIPT} of its folder")
         for stem, path in audio.items()

@@ -35,7 +35,7 @@ _Parsed = TypeVar("_Parsed")
 
 
 @dataclass(frozen=True)
-class Entry:
+class ListedUtterance:
     """An utterance as listed by a corpus, before it is checked."""
 
     id: str
@@ -51,7 +51,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Judged:
-    entry: Entry | None  # None if the corpus's reader rejected it
+    entry: ListedUtterance | None  # None if the corpus's reader rejected it
     result: Utterance | Rejection
     recording_s: float | None = None  # duration of the audio file, if it was read
     bytes: int = 0  # size of the audio file
@@ -65,11 +65,11 @@ class ListedSplit(CorpusSplit):
     instead reads `items`, which can be iterated over once, in the corpus's order.
     """
 
-    def __init__(self, source: str, items: Iterator[Entry | Rejection]):
+    def __init__(self, source: str, items: Iterator[ListedUtterance | Rejection]):
         self.source = source
         self._items = items
 
-    def items(self) -> Iterator[Entry | Rejection]:
+    def items(self) -> Iterator[ListedUtterance | Rejection]:
         return self._items
 
     @property
@@ -82,7 +82,7 @@ class ListedSplit(CorpusSplit):
 
     @functools.cached_property
     def _read(self) -> tuple[list[Utterance], list[Rejection]]:
-        listed: dict[str, Entry] = {}
+        listed: dict[str, ListedUtterance] = {}
         rejected = []
         for item in self._items:
             if isinstance(item, Rejection):
@@ -99,7 +99,9 @@ class ListedSplit(CorpusSplit):
 
 
 def assemble(
-    source: str, entries: Iterable[Entry | Rejection], rejections: Iterable[Rejection] = ()
+    source: str,
+    entries: Iterable[ListedUtterance | Rejection],
+    rejections: Iterable[Rejection] = (),
 ) -> CorpusSplit:
     """Returns a split in which every entry is either an utterance or a rejection, sorted by id.
 
@@ -120,7 +122,7 @@ def header_readers() -> int:
     return max(_MIN_HEADER_READERS, usable_cores())
 
 
-def duplicate(entry: Entry, first: str) -> Rejection:
+def duplicate(entry: ListedUtterance, first: str) -> Rejection:
     """Returns a rejection of an entry whose id is already listed at the place ``first``."""
     detail = f"{entry.origin} ({entry.audio_path}); first in {first}"
     return Rejection(entry.id, DUPLICATE_ID, detail)
@@ -131,7 +133,7 @@ def rejection_row(rejection: Rejection) -> tuple[str, str, str]:
 
 
 def judge(
-    entry: Entry,
+    entry: ListedUtterance,
     known: tuple[int, int, float] | None = None,
     normalise: Callable[[str], str] = normalise,
 ) -> Judged:
@@ -235,7 +237,7 @@ class MalformedLineError(ValueError):
 
 
 class Listed(NamedTuple):
-    """What a line of a list says; see `Entry`."""
+    """What a line of a list says; see `ListedUtterance`."""
 
     id: str
     audio_path: Path
@@ -245,13 +247,15 @@ class Listed(NamedTuple):
     stated_s: float = 0.0
 
 
-def entries_of(parsed: Iterable[tuple[str, Listed | Rejection]]) -> Iterator[Entry | Rejection]:
+def entries_of(
+    parsed: Iterable[tuple[str, Listed | Rejection]],
+) -> Iterator[ListedUtterance | Rejection]:
     for origin, row in parsed:
         if isinstance(row, Rejection):
             yield row
             continue
         id_, path, text, speaker, segment, stated_s = row
-        yield Entry(id_, path, text, speaker, origin, segment, stated_s)
+        yield ListedUtterance(id_, path, text, speaker, origin, segment, stated_s)
 
 
 def segment_of(begin_s: float, end_s: float | None, channel: int | None = None) -> Segment:

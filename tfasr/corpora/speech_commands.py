@@ -12,7 +12,7 @@ from tfasr.corpora.corpus import Corpus
 from tfasr.corpora.reading import (
     DUPLICATE_ID,
     TRANSCRIPT_WITHOUT_AUDIO,
-    Entry,
+    ListedUtterance,
     MalformedLineError,
     assemble,
     found_in,
@@ -68,7 +68,7 @@ def read_speech_commands(corpus_dir: str | Path, split: str) -> CorpusSplit:
         if lists.split_of(utterance_id) == split:
             word = utterance_id.partition("/")[0]
             speaker = path.stem.partition(_SPEAKER_END)[0]
-            entries.append(Entry(utterance_id, path, word, speaker, str(path.parent)))
+            entries.append(ListedUtterance(utterance_id, path, word, speaker, str(path.parent)))
     absent = [
         Rejection(name, TRANSCRIPT_WITHOUT_AUDIO, f"{listed[split][name]}: there is no such file")
         for name in lists.absent.get(split, ())

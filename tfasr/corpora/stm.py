@@ -11,8 +11,8 @@ from pathlib import Path
 from tfasr.corpora.audio_header import AUDIO_SUFFIXES
 from tfasr.corpora.corpus import Corpus
 from tfasr.corpora.reading import (
-    Entry,
     Listed,
+    ListedUtterance,
     MalformedLineError,
     assemble,
     entries_of,
@@ -62,7 +62,7 @@ def read_tedlium(corpus_dir: str | Path, split: str) -> CorpusSplit:
         )
     audio = _AudioFiles([lists[0].parent.parent])
 
-    def entries() -> Iterator[Entry | Rejection]:
+    def entries() -> Iterator[ListedUtterance | Rejection]:
         for path in lists:
             yield from _entries(path, audio, joined=True)
 
@@ -100,7 +100,9 @@ class _AudioFiles:
         return self._known.get(name, self._folders[0] / f"{name}.sph")
 
 
-def _entries(path: Path, audio: _AudioFiles, joined: bool = False) -> Iterator[Entry | Rejection]:
+def _entries(
+    path: Path, audio: _AudioFiles, joined: bool = False
+) -> Iterator[ListedUtterance | Rejection]:
     lines = (
         (number, line)
         for number, line in numbered_lines(path)

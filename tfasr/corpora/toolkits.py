@@ -10,8 +10,8 @@ from tfasr.corpora.reading import (
     EMPTY_TRANSCRIPT,
     MOST_OUTSIDE_S,
     TRANSCRIPT_WITHOUT_AUDIO,
-    Entry,
     Listed,
+    ListedUtterance,
     MalformedLineError,
     assemble,
     entries_of,
@@ -64,7 +64,7 @@ def read_dataset(corpus_dir: str | Path, split: str) -> CorpusSplit:
     return assemble(f"the split {split!r} of {folder}", _rows(folder, split, files))
 
 
-def _rows(folder: Path, split: str, files: list[Path]) -> Iterator[Entry]:
+def _rows(folder: Path, split: str, files: list[Path]) -> Iterator[ListedUtterance]:
     kept, number = folder / _AUDIO_FOLDER / split, 0
     for path in files:
         for row in _table(path):
@@ -89,7 +89,7 @@ def _table(path: Path) -> Iterator[dict[str, Any]]:
         raise UsageError(f"{path} must be a readable table: {error}. Fetch it again.") from error
 
 
-def _entry(row: dict[str, Any], stem: Path, origin: str, path: Path) -> Entry | Rejection:
+def _entry(row: dict[str, Any], stem: Path, origin: str, path: Path) -> ListedUtterance | Rejection:
     texts = [name for name in _TEXTS if name in row]
     if "audio" not in row or not texts:
         raise UsageError(
@@ -113,7 +113,7 @@ def _entry(row: dict[str, Any], stem: Path, origin: str, path: Path) -> Entry | 
             place.parent.mkdir(parents=True, exist_ok=True)
             write_whole(place, content)
     speaker = next((str(row[name]) for name in _SPEAKERS if row.get(name) is not None), "")
-    return Entry(identity, stem.parents[2] / place, text, speaker, origin)
+    return ListedUtterance(identity, stem.parents[2] / place, text, speaker, origin)
 
 
 def _name_in(path: str) -> str:

@@ -231,7 +231,8 @@ class BatchSource:
     labels)``; ``label_lengths`` int32 ``(batch,)``; ``positions`` int64 ``(batch,)``, the
     utterances' positions in the split; ``duration_s`` float32 ``(batch,)``. Batches contain real
     utterances only: each bucket's last batch in an epoch may be smaller. With ``second_view``,
-    training batches also have ``second_features``: the same utterances with other masks.
+    training batches also have ``second_features``: the same utterances with other masks. Its
+    arguments are the configs of a recipe and what they leave open.
 
     ``statistics`` are the training split's mean and deviation, for normalisation "corpus" and
     "speaker", which reads the whole split when the source is made. The model's

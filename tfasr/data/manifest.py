@@ -185,7 +185,10 @@ class FeatureSums:
 
     def add(self, features: np.ndarray) -> None:
         exact = features.astype(np.float64)
-        self.merge(FeatureSums(len(exact), exact.sum(axis=0), np.square(exact).sum(axis=0)))
+        total = exact.sum(axis=0)
+        # In place, as arrays of this size are slow to allocate.
+        squares = np.square(exact, out=exact).sum(axis=0)
+        self.merge(FeatureSums(len(exact), total, squares))
 
     def to_json(self) -> dict[str, Any]:
         return {name: np.asarray(value).tolist() for name, value in vars(self).items()}
@@ -337,10 +340,13 @@ def read_manifest(folder: Path, index: dict[str, Any]) -> HeldUtterances | Packe
     return HeldUtterances(_checked(line, path, n) for n, line in enumerate(lines, start=1))
 
 
+_UTTERANCE_FIELDS = dataclasses.fields(ShardedUtterance)
+
+
 def _checked(line: bytes, path: Path, number: int) -> ShardedUtterance:
     try:
         utterance = ShardedUtterance(**json.loads(line))
-        for field in dataclasses.fields(utterance):
+        for field in _UTTERANCE_FIELDS:
             kind = (int, float) if field.type is float else field.type
             if not isinstance(getattr(utterance, field.name), kind):
                 raise ValueError(f"{field.name} is not of type {field.type.__name__}")

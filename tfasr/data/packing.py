@@ -7,7 +7,6 @@ follow. No other files are ever overwritten or removed.
 import asyncio
 import concurrent.futures
 import contextlib
-import dataclasses
 import errno
 import functools
 import hashlib
@@ -211,7 +210,8 @@ def write_part(
         features, labels, utterance_sums, listed = packed
         records.append(encode_record(features, labels, position, listed.duration_s))
         sums.merge(utterance_sums)
-        utterances.append(dataclasses.asdict(listed))
+        # Its fields are plain values, so that asdict's deep copies would only cost time.
+        utterances.append(dict(vars(listed)))
     write_shard(shard_path, records, packing.shards.compression, partial)
     return {
         "file": shard_path.name,

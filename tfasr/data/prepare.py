@@ -25,9 +25,9 @@ import orjson
 from tfasr.alphabet import normalise
 from tfasr.corpora.manifests import OUTSIDE, TOO_LONG, fault
 from tfasr.corpora.reading import (
-    Entry,
     Judged,
     ListedSplit,
+    ListedUtterance,
     duplicate,
     header_readers,
     judge,
@@ -172,7 +172,7 @@ def _file_group(group: list[Row], selection: Selection) -> None:
     unusable = []
     for row in group:
         if row[2] and first is not None:
-            entry = Entry(row[0], Path(row[3]), "", "", row[2])
+            entry = ListedUtterance(row[0], Path(row[3]), "", "", row[2])
             unusable.append(rejection_row(duplicate(entry, first)))
             continue
         first = row[2] or first
@@ -184,7 +184,7 @@ def _file_group(group: list[Row], selection: Selection) -> None:
 
 
 def _judged(
-    items: Iterator[Entry | Rejection],
+    items: Iterator[ListedUtterance | Rejection],
     rules: tuple[WhyNot, Normalise],
     log_path: Path,
     threads: Executor,
@@ -220,7 +220,7 @@ def _judged(
 
 def _judge_chunk(
     first: int,
-    chunk: list[Entry | Rejection],
+    chunk: list[ListedUtterance | Rejection],
     known: list[tuple[int, int, float] | None],
     why_not: WhyNot,
     normalise: Normalise,
@@ -265,7 +265,7 @@ class _Headers:
             self._old.close()
             self._partial.unlink(missing_ok=True)
 
-    def known(self, item: Entry | Rejection) -> tuple[int, int, float] | None:
+    def known(self, item: ListedUtterance | Rejection) -> tuple[int, int, float] | None:
         """Returns an entry's size, time of change and seconds, if an earlier call wrote them."""
         if self._old is None or isinstance(item, Rejection):
             return None
@@ -421,6 +421,7 @@ def pack_split(
     per utterance. ``max_duration_s`` is by default that of ``packing.shards``; ``max_bad_fraction``
     is a share of the utterances that aren't too long. ``on_listed`` gets the number of entries
     judged so far; ``on_progress``, after every shard, the number of finished and of all utterances.
+    All other parameters are what decides a split's bytes.
     Raises the errors of `tfasr.data.prepare_corpus.prepare`.
     """
     folder = (shard_dir / split).absolute()

@@ -128,23 +128,39 @@ def warn_of_overlap(shared: Overlap, split: str) -> None:
 
 def warn_of_overlaps(shard_dir: Path) -> None:
     """Warns of what each finished split in a shard folder shares with the training split there."""
-    splits, noises = {}, {}
-    for folder in sorted(path.parent for path in shard_dir.glob(f"*/{INDEX_FILE}")):
+    folders = {path.parent.name: path.parent for path in shard_dir.glob(f"*/{INDEX_FILE}")}
+    training_folder = folders.pop("train", None)
+    if training_folder is None or not folders:
+        return
+
+    try:
+        training, training_noise = _utterances_and_noise(training_folder)
+    except UsageError as error:
+        log.warning("%s", error)
+        return
+
+    for name, folder in sorted(folders.items()):
         try:
-            index = read_index(folder)
-            splits[folder.name] = read_manifest(folder, index)
-            noises[folder.name] = index.get("noise", {}).get("files")
+            utterances, noise = _utterances_and_noise(folder)
         except UsageError as error:
             log.warning("%s", error)
-    training = splits.pop("train", None)
-    for name, utterances in splits.items() if training is not None else ():
+            continue
         warn_of_overlap(overlap(training, utterances), name)
-        if noises[name] and noises[name] == noises["train"]:
+        if noise and noise == training_noise:
             log.warning(
                 "%s: its noise and rooms are those of training, so its error rates are lower than "
                 "in other noise. Prepare it with another --noise_dir and --impulse_dir.",
                 name,
             )
+
+
+def _utterances_and_noise(
+    folder: Path,
+) -> tuple[HeldUtterances | PackedUtterances, str | None]:
+    """Reads a finished split's utterances, and the hash of the noise mixed into it (None: none)."""
+    index = read_index(folder)
+    utterances = read_manifest(folder, index)
+    return utterances, index.get("noise", {}).get("files")
 
 
 def prepare(

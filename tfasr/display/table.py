@@ -141,7 +141,8 @@ def table_of(
     """Returns a table with a line per row; the first column names the row.
 
     ``colours`` and ``name``: see `Table`. ``leave_out_empty`` drops columns without any value.
-    ``records`` replaces the columns' records if programs get other rows than readers.
+    ``records`` replaces the columns' records if programs get other rows than readers. The other
+    parameters are fields of `Table`.
     """
     if leave_out_empty:
         columns = [c for c in columns if any(c.value(row) is not None for row in rows)]

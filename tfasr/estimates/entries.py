@@ -39,14 +39,14 @@ class Trained:
     seed: int | None
     machine: str
     commit: str
-    # rows of utterances seen, then the metrics of ``Entry.metrics``; [] if no curve was kept
+    # rows of utterances seen, then `CatalogueEntry.metrics`; [] if no curve was kept
     curve: list[list[float]] = dataclasses.field(default_factory=list)
     # if no curve was kept: utterances by target, such as {"cer=0.15": 5915}; None means never
     reached: dict[str, float | None] = dataclasses.field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Entry:
+class CatalogueEntry:
     """The runs of one recipe on one corpus."""
 
     recipe: str  # the preset's name, or the name that its user gave
@@ -103,7 +103,7 @@ def target_name(metric: str, value: float) -> str:
     return f"{metric}={value:g}"
 
 
-def read_catalogue(folders: Sequence[str | Path] = ()) -> list[Entry]:
+def read_catalogue(folders: Sequence[str | Path] = ()) -> list[CatalogueEntry]:
     """Reads the user's folders, then the shipped one; raises UsageError for a broken file."""
     entries = []
     for folder in (*map(Path, folders), SHIPPED):
@@ -117,13 +117,13 @@ def read_catalogue(folders: Sequence[str | Path] = ()) -> list[Entry]:
     return entries
 
 
-def _read(path: Path) -> Entry:
+def _read(path: Path) -> CatalogueEntry:
     try:
         content = json.loads(read_bytes(path, MOST_JSON_BYTES))
         if content.pop(_FORMAT_KEY) != FORMAT:
             raise ValueError(f"its {_FORMAT_KEY} isn't {FORMAT}")
         content["runs"] = [Trained(**run) for run in content["runs"]]
-        entry = Entry(**content)
+        entry = CatalogueEntry(**content)
         sizes = (entry.train_utterances, entry.batch, entry.window, entry.per_epoch)
         if not all(isinstance(size, int) and size > 0 for size in sizes):
             raise ValueError("its sizes must be whole numbers above 0")
@@ -133,7 +133,7 @@ def _read(path: Path) -> Entry:
     return entry
 
 
-def _check_runs(entry: Entry) -> None:
+def _check_runs(entry: CatalogueEntry) -> None:
     width = 1 + len(entry.metrics)
     for run in entry.runs:
         numbers = [value for row in run.curve for value in row]
@@ -171,7 +171,7 @@ def write_entries(runs: Sequence[Run], folder: str | Path) -> list[Path]:
     return paths
 
 
-def written(entry: Entry) -> str:
+def written(entry: CatalogueEntry) -> str:
     """Returns an entry as its file's text, one line a run."""
     content = {_FORMAT_KEY: FORMAT, **dataclasses.asdict(entry)}
     lines = []
@@ -195,12 +195,12 @@ def _experiment(run: Run) -> dict[str, Any]:
     return read_object(run.path / EXPERIMENT_FILE, _REMEDY, ("training", "pipeline"))
 
 
-def _entry(runs: Sequence[Run]) -> Entry:
+def _entry(runs: Sequence[Run]) -> CatalogueEntry:
     first = runs[0]
     experiment = _experiment(first)
     facts = first.comparability or {}
     metrics = [name for name in METRICS if metric_named(name).rate and first.accuracy_curve(name)]
-    return Entry(
+    return CatalogueEntry(
         recipe=first.path.resolve().parent.name if len(runs) > 1 else first.name,
         corpus=str(facts.get("training_audio", "unknown"))[:8],
         train_utterances=first.fact("train_samples"),

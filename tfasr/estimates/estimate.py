@@ -53,7 +53,7 @@ class Estimate:
     """What `estimate` found; ``print`` shows it, ``plot`` draws it, ``to_json`` is for programs.
 
     Times are in seconds. ``seconds`` has the paper's clock and the others, by their names; None
-    where the catalogue doesn't say when a policy's rule was met.
+    where the catalogue doesn't say when a policy's rule was met. Its fields are the JSON's.
     """
 
     recipe: str

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tfasr.errors import UsageError
-from tfasr.estimates.entries import Entry
+from tfasr.estimates.entries import CatalogueEntry
 from tfasr.reports.numbers import difference_text, differences
 from tfasr.training.decisions import Decides, settings_that_decide
 from tfasr.training.experiment import Experiment
@@ -19,7 +19,7 @@ from tfasr.tta.metrics import Target
 # Without a hash of the recordings, corpora count as equal if their sizes differ by at most this:
 # preparing leaves out utterances that are too long, by rules that bindings may change.
 _SAME_SIZE = 0.02
-_DECISIVE = (Decides.RECIPE, Decides.MEASUREMENT, Decides.VARIED)
+_DECISIVE = (Decides.RECIPE, Decides.MEASUREMENT, Decides.FREE)
 # They draw from the same distribution of results, or only change how a machine computes; how many
 # utterances a target takes was no different in bfloat16 (docs/estimate.md).
 _FREE = ("seed", "num_replicas", "precision", "target_window")
@@ -32,14 +32,14 @@ _WITH_BATCH = (_BATCH, "pipeline.shuffle_buffer")
 class Match:
     """The entry that an estimate rests on, or None and the reason."""
 
-    entry: Entry | None
+    entry: CatalogueEntry | None
     reason: str = ""
     factor: float = 1.0  # by which another batch size changes the utterances
     notes: list[str] = field(default_factory=list)
 
 
 def find_entry(
-    entries: Sequence[Entry],
+    entries: Sequence[CatalogueEntry],
     experiment: Experiment,
     recipe: str,
     train_utterances: int,
@@ -52,7 +52,7 @@ def find_entry(
     """
     asked = _decisive(experiment.to_json())
     corpora = [entry for entry in entries if _same_corpus(entry, train_utterances, training_audio)]
-    changed: list[tuple[int, Entry, dict[str, tuple[str, str]]]] = []
+    changed: list[tuple[int, CatalogueEntry, dict[str, tuple[str, str]]]] = []
     for entry in corpora:
         try:
             known = _decisive(entry.experiment)
@@ -84,11 +84,11 @@ def find_entry(
     )
 
 
-def _names(entry: Entry, recipe: str) -> bool:
+def _names(entry: CatalogueEntry, recipe: str) -> bool:
     return PurePath(recipe).with_suffix("") == PurePath(entry.recipe).with_suffix("")
 
 
-def _same_corpus(entry: Entry, train_utterances: int, training_audio: str) -> bool:
+def _same_corpus(entry: CatalogueEntry, train_utterances: int, training_audio: str) -> bool:
     if entry.training_audio and training_audio:
         return entry.training_audio == training_audio
     return math.isclose(entry.train_utterances, train_utterances, rel_tol=_SAME_SIZE)
@@ -115,7 +115,7 @@ def _decisive(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _batch_law(
-    entries: Sequence[Entry], nearest: Entry, batch: int, target: Target
+    entries: Sequence[CatalogueEntry], nearest: CatalogueEntry, batch: int, target: Target
 ) -> Match | None:
     """Interpolates the utterances between two batch sizes that this recipe was trained with.
 

@@ -41,7 +41,10 @@ _MOST_STOPPED_S = 3.0
 
 @dataclass(frozen=True)
 class Trial:
-    """What the parts of a run cost, by interval of the ledger, in seconds."""
+    """What the parts of a run cost, by interval of the ledger, in seconds.
+
+    It has fields for each kind of work that `Estimate` multiplies by how often a run does it.
+    """
 
     # by policy: the clock's reading after the warm-up, whose utterances are trained on by then
     start_s: dict[str, float]

@@ -47,9 +47,8 @@ from tfasr.training.trained import Progress, TrainedRun, no_progress, open_train
 from tfasr.tta.run import Run, load_run
 
 FEATURES_FILE = "features.onnx"
-SHERPA = "sherpa"
 # Models whose ONNX graphs are written node by node; all others are converted.
-WRITTEN_BY_HAND = ("acoustic_model", "gru", "deep_speech_2")
+WRITTEN_BY_HAND = ("acoustic_model", "gru")
 MOST_DIFFERENCE = 1e-3  # allowed for float32 log-probabilities, because of rounding
 _SMALLEST = -20.0  # smaller log-probabilities make no difference to any decoder
 _PADDED_FRAMES = (47, 21, 32)  # output frames of each utterance in a batch of noise
@@ -148,7 +147,7 @@ def model_card(
 ) -> str:
     """Returns the card; ``rates``: the exported model's error rates on ``split``, greedy.
 
-    ``form`` is from `Kind.form`.
+    ``form`` is from `Kind.form`; the other arguments are what a card states.
     """
     try:
         run = load_run(run_dir)
@@ -283,14 +282,13 @@ def export(
         saved_bytes = exported.model_bytes(paths[0]) - exported.model_bytes(paths[-1])
         folder = Path(temporary, "export")
         folder.mkdir()
-        written_bytes = kind.fill(folder, run, paths[-1], source, of_written)
+        written_bytes = kind.fill(folder, run, paths[-1])
         rates = summarise_scored(of_written.scored)
         about = {"split": split, "rates": rates, "int8": int8, "data_licence": data_licence}
         card = model_card(run.trained.path, run.spec, kind.form(run.spec), **about)
         write_whole(folder / exported.CARD_FILE, card)
         exported.write_sums(folder)
-        if to != SHERPA:
-            open_exported(folder, {})
+        open_exported(folder, {})
         _published(folder, out)
     pairs = zip(of_run.scored, of_written.scored, strict=True)
     return Exported(
@@ -416,9 +414,7 @@ class Kind:
         """Writes the model; with int8 weights if the path of its ``float32`` file is passed."""
         raise NotImplementedError
 
-    def fill(
-        self, folder: Path, run: _Run, model: Path, source: BatchSource, outputs: SplitOutputs
-    ) -> int:
+    def fill(self, folder: Path, run: _Run, model: Path) -> int:
         """Writes all files except model card and hashes; returns the model's size in bytes."""
         num_bytes = exported.model_bytes(model)
         model.rename(folder / model.name)
@@ -457,24 +453,22 @@ class _Onnx(Kind):
         return spec.model in WRITTEN_BY_HAND  # a converted graph can't take states
 
     def write(self, run: _Run, path: Path, float32: Path | None = None) -> None:
-        from tfasr.exporting.onnx import WRITERS, converted_graph, metadata, quantised
+        from tfasr.exporting.onnx import converted_graph, metadata, quantised, recurrent_graph
 
         name, num_features, carried = run.spec.model, run.acoustics.num_features, metadata(run.spec)
         if float32 is not None:
             graph = quantised(float32.read_bytes())
         elif name in WRITTEN_BY_HAND:
-            graph = WRITERS[name](run.acoustics.recogniser, num_features, carried)
+            graph = recurrent_graph(run.acoustics.recogniser, num_features, carried)
         else:
             graph = converted_graph(_portable_model(run)[1], num_features, name, carried)
         path.write_bytes(graph)
 
-    def fill(
-        self, folder: Path, run: _Run, model: Path, source: BatchSource, outputs: SplitOutputs
-    ) -> int:
+    def fill(self, folder: Path, run: _Run, model: Path) -> int:
         from tfasr.exporting.onnx import checked_feature_graph
 
         write_whole(folder / FEATURES_FILE, checked_feature_graph(run.spec))
-        return super().fill(folder, run, model, source, outputs)
+        return super().fill(folder, run, model)
 
     def contents(self, spec: RecogniserSpec) -> str:
         states = "; it also takes the recurrence's states and returns the next ones"
@@ -485,31 +479,6 @@ class _Onnx(Kind):
             f"`samples` (float32 in -1..1 at {spec.features.sample_rate_hz} Hz: batch, samples) "
             "and returns these `features`, for programs that don't compute them."
         )
-
-
-class _Sherpa(_Onnx):
-    def check(self, spec: RecogniserSpec) -> None:
-        from tfasr.exporting.sherpa import SAMPLE_RATE_HZ
-
-        super().check(spec)
-        if spec.features.sample_rate_hz != SAMPLE_RATE_HZ:
-            raise UsageError(
-                f"A model for sherpa-onnx must use its sample rate of {SAMPLE_RATE_HZ} Hz. "
-                f"Received: FeatureConfig.sample_rate_hz {spec.features.sample_rate_hz}. Export it "
-                "for ONNX Runtime: --to onnx."
-            )
-
-    def fill(
-        self, folder: Path, run: _Run, model: Path, source: BatchSource, outputs: SplitOutputs
-    ) -> int:
-        from tfasr.exporting.sherpa import write_sherpa
-
-        return write_sherpa(folder, run.spec, model, source, outputs.scored)
-
-    def form(self, spec: RecogniserSpec) -> dict[str, Any]:
-        from tfasr.exporting.sherpa import card_form
-
-        return card_form()
 
 
 class _Litert(Kind):
@@ -609,7 +578,6 @@ class _SavedModel(Kind):
 # By the value of ``--to``.
 KINDS: dict[str, type[Kind]] = {
     ONNX: _Onnx,
-    SHERPA: _Sherpa,
     exported.LITERT: _Litert,
     exported.KERAS: _Keras,
     exported.SAVED_MODEL: _SavedModel,

@@ -1,8 +1,8 @@
 """Writes ONNX graphs of features and models, optionally with int8 weights.
 
-The graphs of recurrent models are written node by node, without loops. They are two to six times as
-fast as those that tf2onnx converts, and only they accept recurrent states. tf2onnx converts all
-other models, which gain nothing by a graph written by hand. The features' Fourier transform is a
+The graphs of the paper's model and of the GRU are written node by node, without loops. They are two
+to six times as fast as those that tf2onnx converts, and only they accept recurrent states. tf2onnx
+converts all other models. The features' Fourier transform is a
 convolution with cosines and sines, which every runtime supports.
 """
 
@@ -11,7 +11,7 @@ import json
 import logging
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from tfasr.data.features import (
     mel_filters,
 )
 from tfasr.errors import RunError
-from tfasr.exporting.weights import Affine, FoldedStack, RecurrentWeights
+from tfasr.exporting.weights import FoldedStack, RecurrentWeights
 from tfasr.kit.config import to_json
 from tfasr.kit.process import quiet_stderr
 from tfasr.recognising.runtimes import NEXT, onnx_runtime, onnx_session
@@ -69,11 +69,9 @@ class GraphWriter:
     Tensors are ``(batch, channels, frames)`` unless a method's docstring gives another shape.
     """
 
-    def __init__(self, prefix: str = "") -> None:
-        self._prefix = prefix  # of the names that `add` makes
+    def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.weights: list[onnx.TensorProto] = []
-        self.opsets: Sequence = [helper.make_opsetid("", OPSET)]
         self.states: list[tuple[str, int]] = []  # name and units of each recurrent state
         self._numbers: Counter[str] = Counter()
 
@@ -89,60 +87,13 @@ class GraphWriter:
 
     def _named(self, kind: str) -> str:
         self._numbers[kind] += 1
-        return f"{self._prefix}{kind.lower()}_{self._numbers[kind]}"
+        return f"{kind.lower()}_{self._numbers[kind]}"
 
     def add(self, kind: str, *inputs: str, **attributes: Any) -> str:
         return self.node(kind, list(inputs), self._named(kind), **attributes)
 
     def constant(self, array: Any, dtype: Any = np.float32) -> str:
         return self.weight(self._named("constant"), np.asarray(array, dtype))
-
-    def strided_lengths(self, strides: list[int]) -> list[str]:
-        """Adds utterances' numbers of frames before each padded convolution and after the last."""
-        before = [LENGTHS]
-        for number, stride in enumerate(strides, start=1):
-            more = self.add("Add", before[-1], self.constant([stride - 1], np.int32))
-            name = OUTPUT_LENGTHS if number == len(strides) else self._named("lengths")
-            before.append(self.node("Div", [more, self.constant([stride], np.int32)], name))
-        if not strides:
-            before.append(self.node("Identity", [LENGTHS], OUTPUT_LENGTHS))
-        return before
-
-    def valid(self, hidden: str, lengths: str) -> str:
-        """Adds booleans ``(batch, frames)``, False for padding."""
-        ends = self.add("Unsqueeze", lengths, self.constant([1], np.int64))
-        ends = self.add("Cast", ends, to=TensorProto.INT64)
-        frames = self.add("Squeeze", self.add("Shape", hidden, start=2, end=3))
-        start, step = (self.constant(number, np.int64) for number in (0, 1))
-        return self.add("Less", self.add("Range", start, frames, step), ends)
-
-    def mask(self, valid: str, axes: list[int]) -> str:
-        """Converts booleans ``(batch, frames)`` to 1 and 0, and inserts axes of size 1."""
-        numbers = self.add("Cast", valid, to=TensorProto.FLOAT)
-        return self.add("Unsqueeze", numbers, self.constant(axes, np.int64))
-
-    def convolved(
-        self, hidden: str, kernel: np.ndarray, bias: Any, pads: Sequence[int], **attributes: Any
-    ) -> str:
-        """Adds a convolution with a kernel ``(outputs, inputs per group, frames)``."""
-        weights = [self.constant(kernel)] + ([] if bias is None else [self.constant(bias)])
-        return self.add("Conv", hidden, *weights, pads=list(pads), **attributes)
-
-    def dense(self, hidden: str, kernel: np.ndarray, bias: np.ndarray | None) -> str:
-        """Adds a dense layer over the last axis; its kernel is ``(inputs, outputs)``."""
-        product = self.add("MatMul", hidden, self.constant(kernel))
-        return product if bias is None else self.add("Add", product, self.constant(bias))
-
-    def dense_layer(self, hidden: str, layer: Any) -> str:
-        return self.dense(hidden, *(np.asarray(v.numpy()) for v in layer.weights))
-
-    def clipped(self, hidden: str, most: float) -> str:
-        return self.add("Clip", hidden, self.constant(0.0), self.constant(most))
-
-    def classified(self, hidden: str, classifier: Any, num_features: int, carried: dict) -> bytes:
-        """Adds the classifier, for inputs ``(batch, frames, channels)``; returns the model file."""
-        self.node("LogSoftmax", [self.dense_layer(hidden, classifier)], LOG_PROBS, axis=-1)
-        return self.model(num_features, classifier.units, carried)
 
     def model(self, num_features: int, num_classes: int, carried: dict[str, str]) -> bytes:
         real, integer = TensorProto.FLOAT, TensorProto.INT32
@@ -160,7 +111,8 @@ class GraphWriter:
         """Checks the graph and returns it as a file; inputs and outputs: (name, type, shape)."""
         sides = [[helper.make_tensor_value_info(*v) for v in side] for side in (inputs, outputs)]
         graph = helper.make_graph(self.nodes, name, *sides, self.weights)
-        model = helper.make_model(graph, opset_imports=self.opsets, producer_name="tfasr")
+        opsets = [helper.make_opsetid("", OPSET)]
+        model = helper.make_model(graph, opset_imports=opsets, producer_name="tfasr")
         return checked_content(model, carried)
 
 
@@ -403,27 +355,33 @@ def _normalised(writer: GraphWriter, features: str, config: FeatureConfig, stati
     return writer.add("Div", centred, limited)
 
 
-_BY_TIME = [2, 0, 3, 1]  # from (batch, channels, frames, bins)
+def recurrent_graph(model: Any, num_features: int, carried: dict[str, str]) -> bytes:
+    """Returns the graph file of a `RecurrentStack`, with batch normalisation folded in.
 
-
-def recurrent_graph(model: Any, num_features: int, metadata: dict[str, str]) -> bytes:
+    Its inputs and outputs include the recurrent states if the model only looks back.
+    """
     stack = FoldedStack.of(model)
     writer = GraphWriter()
-    # (lengths - kernel) / stride + 1
-    sizes = (len(stack.kernel), stack.stride)
-    kernel, stride = (writer.constant([size], np.int32) for size in sizes)
+
+    # A convolution without padding leaves (lengths - kernel) / stride + 1 frames.
+    kernel = writer.constant([len(stack.kernel)], np.int32)
+    stride = writer.constant([stack.stride], np.int32)
     strides = writer.add("Div", writer.add("Sub", LENGTHS, kernel), stride)
     writer.node("Add", [strides, writer.constant([1], np.int32)], OUTPUT_LENGTHS)
+
     by_channel = writer.add("Transpose", FEATURES, perm=BY_FRAME)
-    convolution = stack.kernel.transpose(2, 1, 0), stack.bias
-    hidden = writer.convolved(by_channel, *convolution, (0, 0), strides=[stack.stride])
-    hidden = writer.add("Transpose", writer.add("Relu", hidden), perm=[2, 0, 1])
-    for number, weights in enumerate(stack.recurrent):
-        hidden = _recurrent_layer(writer, number, hidden, weights)
-    logits = writer.dense(hidden, stack.classifier_kernel, stack.classifier_bias)
+    weights = writer.constant(stack.kernel.transpose(2, 1, 0))
+    bias = writer.constant(stack.bias)
+    convolved = writer.add("Conv", by_channel, weights, bias, strides=[stack.stride])
+    hidden = writer.add("Transpose", writer.add("Relu", convolved), perm=[2, 0, 1])
+    for number, layer in enumerate(stack.recurrent):
+        hidden = _recurrent_layer(writer, number, hidden, layer)
+
+    product = writer.add("MatMul", hidden, writer.constant(stack.classifier_kernel))
+    logits = writer.add("Add", product, writer.constant(stack.classifier_bias))
     by_batch = writer.add("Transpose", logits, perm=[1, 0, 2])
     writer.node("LogSoftmax", [by_batch], LOG_PROBS, axis=-1)
-    return writer.model(num_features, len(stack.classifier_bias), metadata)
+    return writer.model(num_features, len(stack.classifier_bias), carried)
 
 
 def _recurrent_layer(
@@ -446,60 +404,3 @@ def _recurrent_layer(
     # From (frames, directions, batch, units) to (frames, batch, directions * units).
     by_batch = writer.add("Transpose", outputs[0], perm=[0, 2, 1, 3])
     return writer.add("Reshape", by_batch, writer.constant([0, 0, -1], np.int64))
-
-
-def deep_speech_2_graph(model: Any, num_features: int, metadata: dict[str, str]) -> bytes:
-    writer = GraphWriter()
-    strides = [layer.strides[0] for layer in model.convolutions]
-    lengths = writer.strided_lengths(strides)
-    hidden = writer.add("Unsqueeze", FEATURES, writer.constant([1], np.int64))
-    clip = model.config.clip
-    for layer, normalisation, before in zip(
-        model.convolutions, model.normalisations, lengths, strict=False
-    ):
-        mask = writer.mask(writer.valid(hidden, before), [1, 3])
-        kernel, bias = (np.asarray(v.numpy(), np.float64) for v in layer.weights)
-        kernel, bias = Affine.of(normalisation).behind(kernel, bias)
-        pads = [(len(kernel) - 1) // 2, 0, len(kernel) // 2, 0]
-        kernel, strides = kernel.transpose(3, 2, 0, 1), list(layer.strides)
-        masked = writer.add("Mul", hidden, mask)
-        hidden = writer.clipped(writer.convolved(masked, kernel, bias, pads, strides=strides), clip)
-    shape = writer.constant([0, 0, -1], np.int64)
-    hidden = writer.add("Reshape", writer.add("Transpose", hidden, perm=_BY_TIME), shape)
-    for layer in model.recurrent:
-        hidden = _clipped_recurrence(writer, layer, hidden)
-    hidden = writer.add("Transpose", hidden, perm=[1, 0, 2])
-    kernel = np.asarray(model.fully_connected.kernel.numpy(), np.float64)
-    hidden = writer.dense(hidden, *Affine.of(model.last_normalisation).behind(kernel))
-    hidden = writer.clipped(hidden, clip)
-    return writer.classified(hidden, model.classifier, num_features, metadata)
-
-
-def _clipped_recurrence(writer: GraphWriter, layer: Any, hidden: str) -> str:
-    """Adds a `BidirectionalClippedRNN`; its inputs are ``(frames, batch, channels)``."""
-    projection = np.asarray(layer.projection.kernel.numpy(), np.float64)
-    kernel, bias = Affine.of(layer.normalisation).behind(projection)
-    cells = [layer.forwards.cell, layer.backwards.cell]
-    none = np.zeros_like(bias)
-    # Both directions get the same projection, which ONNX computes twice.
-    outputs = writer.add(
-        "RNN",
-        hidden,
-        writer.constant(np.stack([kernel.T, kernel.T])),
-        writer.constant(np.stack([cell.recurrent_kernel.numpy().T for cell in cells])),
-        writer.constant(np.stack([[*(bias + cell.bias.numpy()), *none] for cell in cells])),
-        OUTPUT_LENGTHS,
-        hidden_size=layer.units,
-        direction="bidirectional",
-        activations=["Relu", "Relu"],
-        clip=layer.clip,
-    )
-    return writer.add("ReduceSum", outputs, writer.constant([1], np.int64), keepdims=0)
-
-
-# Graph writers by the model's name in `tfasr.models.model.MODELS`.
-WRITERS: dict[str, Callable[[Any, int, dict[str, str]], bytes]] = {
-    "acoustic_model": recurrent_graph,
-    "gru": recurrent_graph,
-    "deep_speech_2": deep_speech_2_graph,
-}

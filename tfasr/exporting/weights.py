@@ -87,10 +87,6 @@ class Affine:
         """Folds this into the next layer; returns its kernel ``(inputs, outputs)`` and bias."""
         return kernel * self.scale[:, None], bias + self.shift @ kernel
 
-    def behind(self, kernel: np.ndarray, bias: Any = 0.0) -> tuple[np.ndarray, np.ndarray]:
-        """Folds this into the previous layer; returns its kernel ``(..., outputs)`` and bias."""
-        return kernel * self.scale, bias * self.scale + self.shift
-
 
 @dataclass(frozen=True)
 class FoldedStack:

@@ -36,7 +36,7 @@ _PARAMETER_ALONE = re.compile(r"\w+\s*=")
 
 
 @dataclass(frozen=True)
-class Line:
+class GinLine:
     path: Path | str  # or COMMAND_LINE
     number: int  # the line's in its file, or the binding's on the command line, from 1
     text: str  # without the line's end
@@ -64,7 +64,7 @@ class Reference:
 @dataclass(frozen=True)
 class Statement:
     kind: str  # "binding", "import", "include" or "block" (its head)
-    lines: tuple[Line, ...]
+    lines: tuple[GinLine, ...]
     text: str  # as gin reads it; a binding in a block gets the block's name
     selector: str  # the imported module, the included file or the bound class or macro
     scope: str = ""
@@ -90,7 +90,7 @@ class Statement:
 class GinText:
     """Gin files and the command line's bindings, with includes expanded in place."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[GinLine, ...]
     statements: tuple[Statement, ...]
 
     @property
@@ -134,7 +134,7 @@ def read_gin(files: Sequence[str], bindings: Sequence[str] = ()) -> GinText:
     """
     texts = [_with_includes(find_preset(file), number) for number, file in enumerate(files)]
     last = (len(files) + 1, 0)
-    flags = [Line(COMMAND_LINE, n, text, last) for n, text in enumerate(bindings, 1)]
+    flags = [GinLine(COMMAND_LINE, n, text, last) for n, text in enumerate(bindings, 1)]
     texts += [GinText((line,), tuple(parse([line]))) for line in flags]
     lines = chain.from_iterable(text.lines for text in texts)
     statements = chain.from_iterable(text.statements for text in texts)
@@ -157,7 +157,7 @@ def read_evidence(path: Path) -> GinText:
     return GinText(tuple(lines), tuple(statements))
 
 
-def parse(lines: Sequence[Line]) -> list[Statement]:
+def parse(lines: Sequence[GinLine]) -> list[Statement]:
     """Returns the statements of one text in order; a UsageError names file and line."""
     texts = [text for line in lines for text in line.text.split("\n")]
     at = [line for line in lines for _ in line.text.split("\n")]  # a flag may hold several lines
@@ -186,8 +186,8 @@ def parse(lines: Sequence[Line]) -> list[Statement]:
 def _with_includes(path: Path, number: int) -> GinText:
     lines, statements = _lines(path, (number + 1, 0)), []
     leaves: dict[str, GinText] = {}
-    bound: dict[str, Line] = {}
-    included: dict[Line, GinText] = {}
+    bound: dict[str, GinLine] = {}
+    included: dict[GinLine, GinText] = {}
     for statement in parse(lines):
         if statement.kind != "include":
             statements.append(statement)
@@ -227,7 +227,7 @@ def _leaf(include: Statement, source: tuple[int, int]) -> GinText:
     return GinText(tuple(lines), tuple(statements))
 
 
-def _lines(path: Path, source: tuple[int, int]) -> list[Line]:
+def _lines(path: Path, source: tuple[int, int]) -> list[GinLine]:
     try:
         content = read_bytes(path, _MOST_BYTES)
     except UsageError as error:
@@ -243,7 +243,7 @@ def _lines(path: Path, source: tuple[int, int]) -> list[Line]:
             f"0x{content[error.start]:02x}. Save the file as UTF-8, or name another one."
         ) from error
     texts = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
-    lines = [Line(path, number, line, source) for number, line in enumerate(texts, start=1)]
+    lines = [GinLine(path, number, line, source) for number, line in enumerate(texts, start=1)]
     for line in lines:
         if strange := _CONTROL.search(line.text):
             raise UsageError(
@@ -261,7 +261,7 @@ class _References(config_parser.ParserDelegate):
         return Reference(scoped_configurable_name, "macro")
 
 
-def _statement(statement, texts: list[str], lines: list[Line]) -> Statement:
+def _statement(statement, texts: list[str], lines: list[GinLine]) -> Statement:
     places, text = tuple(dict.fromkeys(lines)), "\n".join(texts)
     if isinstance(statement, config_parser.ImportStatement):
         return Statement("import", places, text, statement.module)
@@ -294,7 +294,7 @@ def _what(error: Exception) -> str:
     return message
 
 
-def _place(error: Exception, texts: list[str], at: list[Line], next_line: int) -> str:
+def _place(error: Exception, texts: list[str], at: list[GinLine], next_line: int) -> str:
     number = getattr(error, "lineno", None)
     if number is None:
         number = next_line

@@ -34,7 +34,7 @@ log = logging.getLogger("tfasr")
 
 
 @dataclass(frozen=True)
-class Entry:
+class Registered:
     name: str
     module: str  # registers the name when imported; for a built-in object, its module
     file: str  # where it was registered, or where the built-in name is listed
@@ -75,13 +75,13 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
         self.plural = plural or f"{kind}s"
         self._check = check
         self._then = then
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, Registered] = {}
         self._things: dict[str, _Thing] = {}
         _registries.append(weakref.ref(self))
         file, line, _ = _caller()
         for name, target in (built_in or {}).items():
             module, _, attribute = target.partition(":")
-            self._add(Entry(name, module, file, line, attribute))
+            self._add(Registered(name, module, file, line, attribute))
 
     @overload
     def register(self, name: str) -> Callable[[_Thing], _Thing]: ...
@@ -98,7 +98,7 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
         file, line, module = _caller()
 
         def add(thing: _Thing) -> _Thing:
-            entry, previous = Entry(name, module, file, line), self._entries.get(name)
+            entry, previous = Registered(name, module, file, line), self._entries.get(name)
             # A module may be imported again, and a notebook cell run again.
             rerun = previous and (
                 previous.place == entry.place or previous.module == entry.module == "__main__"
@@ -117,7 +117,7 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
 
         return add if thing is None else add(thing)
 
-    def entry(self, name: str) -> Entry:
+    def entry(self, name: str) -> Registered:
         """Returns where a name was registered, without importing it; UsageError if unknown."""
         if name not in self._entries:
             raise UsageError(
@@ -183,7 +183,7 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
     def __repr__(self) -> str:
         return f"Registry({self.kind!r}: {self.listed()})"
 
-    def _add(self, entry: Entry) -> None:
+    def _add(self, entry: Registered) -> None:
         if not entry.name or entry.name.split() != [entry.name]:
             raise UsageError(
                 f"{entry.place}: the name of a {self.kind} must be one word. Received: "
@@ -191,7 +191,7 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
             )
         self._entries[entry.name] = entry
 
-    def _checked(self, entry: Entry, thing: _Thing) -> None:
+    def _checked(self, entry: Registered, thing: _Thing) -> None:
         if self._check is None:
             return
         try:

@@ -37,7 +37,8 @@ def run_fused(run, layer, gates: int, sequences, initial_state, mask, training):
 
     ``run`` maps inputs, kernel, recurrent kernel, bias, float32 or float64 states and mask to
     outputs and last states; the weights are ``gates * units`` wide. Returns, as ``inner_loop``
-    does, the last output, all outputs and the last states.
+    does, the last output, all outputs and the last states. The other arguments are
+    ``inner_loop``'s.
     """
     import tensorflow as tf
 

@@ -104,7 +104,7 @@ def recurrent_steps(
     candidate, output). Without, it is a vanilla recurrent layer (one gate) whose ReLU is clipped at
     ``ceiling``. States don't change where ``mask`` ``(batch, time)`` is False. Returns, in float32,
     all outputs h ``(batch, time, units)``, the last h and, for an LSTM, the last c. A second
-    derivative raises NotImplementedError.
+    derivative raises NotImplementedError. The parameters are the operation's inputs.
 
     Source: Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000.
     """
@@ -153,6 +153,7 @@ def _backward(saved, upstream, ceiling):
     name, threads = f"backward_{dtype.name}", team_size()
 
     def steps(gates, c, outputs, recurrent_kernel, h, c0, d_outputs, d_h, d_c, *mask):
+        """Runs the compiled gradient; the arguments are its tensors."""
         tensors = gates, c, outputs, plain(recurrent_kernel), h, c0, *(mask or [None])
         run, options = getattr(core, name), {"threads": threads(), "ceiling": ceiling}
         dz, previous_h, *others = run(*tensors, d_outputs, d_h, d_c, **options)
@@ -191,7 +192,10 @@ def outer(left, right):
 
 
 def lstm_sequence(inputs, kernel, recurrent_kernel, bias, initial_h, initial_c, mask=None):
-    """Like `recurrent_sequence` for an LSTM of any float dtype, in TensorFlow's operations."""
+    """Like `recurrent_sequence`, with its arguments, for an LSTM of any float dtype.
+
+    It uses TensorFlow's operations alone.
+    """
     forward, backward = _functions(*kernel.shape)
 
     @tf.custom_gradient
@@ -220,6 +224,7 @@ def _functions(features: int, gates: int):
 
 
 def _lstm_forward(inputs, kernel, recurrent_kernel, bias, h, c, mask):
+    """Runs the steps; the arguments are those of `lstm_sequence`."""
     x = tf.transpose(inputs, (1, 0, 2))
     projected = like(tf.matmul(rows_of(x), kernel), x)
     mask = None if mask is None else tf.transpose(mask)

@@ -63,7 +63,8 @@ def model_costs(
 
     Operations of convolutions and matmuls are exact, those of element-wise work estimated.
     ``bytes_per_number``, 4 or 2, is for activations and weights; loss and update always use 4.
-    Recurrent weights of at most ``cache_bytes`` are read once per pass, larger ones each frame.
+    Recurrent weights of at most ``cache_bytes`` are read once per pass, larger ones each frame. The
+    other parameters are sizes of the model and of its batch.
     """
     steps = conv_output_frames(frames, config.conv_kernel, config.conv_stride)
     positions = batch * steps
@@ -120,6 +121,7 @@ def _front_end(config, num_features: int, inputs: int, positions: int, size: int
 def _recurrent(
     config, number: int, width: int, positions: int, steps: int, size: int, cache_bytes: int
 ) -> ModuleCost:
+    """Returns a layer's cost; the parameters are its sizes."""
     units, directions = config.lstm_units, config.directions
     kernel, recurrent = width * 4 * units, units * 4 * units
     outputs = positions * directions * units

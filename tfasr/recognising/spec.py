@@ -332,7 +332,7 @@ def check_int8(to: str, int8: bool) -> None:
     """Raises UsageError if an export to ``to`` can't have int8 weights."""
     if int8 and to in (KERAS, SAVED_MODEL):
         raise UsageError(
-            f"int8 weights are only for onnx, sherpa and litert. Received: {to}, whose models "
+            f"int8 weights are only for onnx and litert. Received: {to}, whose models "
             "compute in float32. Leave --int8 out, or choose another --to."
         )
 
@@ -366,9 +366,6 @@ def check_sums(folder: Path) -> None:
                 f"An exported folder's files must be as they were written. {path} has changed: "
                 f"its SHA-256 is not the one in {SUMS_FILE}. {_AGAIN}"
             )
-    # Exports for sherpa-onnx have no description, because tfasr doesn't read them.
-    if not is_exported(folder):
-        return
     model = folder / MODEL_FILES[exported_runtime(folder)]
     paths = [path for path in [model, *model.rglob("*")] if not path.is_dir()]
     paths += [folder / name for name in (SPEC_FILE, ALPHABET_FILE)]

@@ -176,7 +176,15 @@ class Evaluation:
                     f"A metric must be one of {', '.join(sorted(BUILT_IN))}, or declared with its "
                     f"direction: {example}. Received: {name}."
                 )
-            self.scores[name] = measured(value, name)
+            score = measured(value, name)
+            if score is None:
+                _log.warning(
+                    "%s of epoch %d is NaN or infinite. It is recorded as missing, so this "
+                    "evaluation can't meet a target of it.",
+                    name,
+                    self._run._order.epoch,
+                )
+            self.scores[name] = score
 
     def takes(self, metric: str) -> bool:
         return metric in BUILT_IN or metric in self._run._settings.metrics

@@ -141,21 +141,20 @@ def colours(report: Report) -> list[int]:
 
 
 def group_results(report: Report) -> list[list[GroupResult]]:
-    # A page asks for these several times, so they are cached in the report.
-    cache = vars(report)
-    if "_group_results" not in cache:
-        members = group_members(report.runs)
-        results = [_results(report, members, n, target) for n, target in enumerate(report.targets)]
-        compared = [result for row in results for result in row if result.comparison is not None]
-        tests = iter(adjusted([result.comparison for result in compared]))
-        cache["_group_results"] = [
-            [
-                result if result.comparison is None else replace(result, comparison=next(tests))
-                for result in row
-            ]
-            for row in results
-        ]
-    return cache["_group_results"]
+    """Returns a result per group for each target of a report, in the order of the groups.
+
+    p-values are adjusted for all comparisons of the report. It takes long for many runs: pass the
+    results on instead of computing them again.
+    """
+    members = group_members(report.runs)
+    results = [_results(report, members, n, target) for n, target in enumerate(report.targets)]
+    compared = [result for row in results for result in row if result.comparison is not None]
+    tests = iter(adjusted([result.comparison for result in compared]))
+    for row in results:
+        for place, result in enumerate(row):
+            if result.comparison is not None:
+                row[place] = replace(result, comparison=next(tests))
+    return results
 
 
 def _results(

@@ -182,7 +182,7 @@ SERIES = {
 
 
 @dataclass(frozen=True)
-class Entry:
+class PastRun:
     path: Path  # its folder
     name: str  # distinct within the history
     began_ms: float  # wall clock of its first event
@@ -199,7 +199,7 @@ class History:
     """Runs of one configuration in the order in which they began."""
 
     target: Target  # metric and value
-    entries: list[Entry]  # the runs
+    entries: list[PastRun]  # the runs
     changes: dict[str, list[Change]]  # the changes of each series, by its name
     slower: dict[str, Change]  # the current slowdown, by its series, see `standing_slowdown`
     notes: list[str]  # caveats for readers, such as which runs are left out and why
@@ -247,7 +247,7 @@ def load_history(
     return followed(target, _since(entries, since), notes)
 
 
-def followed(target: Target, entries: Sequence[Entry], notes: Sequence[str] = ()) -> History:
+def followed(target: Target, entries: Sequence[PastRun], notes: Sequence[str] = ()) -> History:
     """Returns a history with its changes; it computes the entries' ``rest_s``."""
     entries, steps_s = _with_rest(entries)
     history = History(target, entries, {}, {}, list(notes))
@@ -262,7 +262,7 @@ def followed(target: Target, entries: Sequence[Entry], notes: Sequence[str] = ()
     return history
 
 
-def _with_rest(entries: Sequence[Entry]) -> tuple[list[Entry], float]:
+def _with_rest(entries: Sequence[PastRun]) -> tuple[list[PastRun], float]:
     """Fills in ``rest_s``; also returns the median over runs of the step seconds in an epoch.
 
     Start-up and lost work are spread over the median number of epochs, so that a run with fewer
@@ -303,7 +303,7 @@ def _runs(folder: Path) -> tuple[list[tuple[str, Run]], list[str]]:
     return runs, notes
 
 
-def _entry(name: str, run: Run, target: Target, policy: Policy, window: int) -> Entry:
+def _entry(name: str, run: Run, target: Target, policy: Policy, window: int) -> PastRun:
     metric, value = target
     began_ms = float(run.events[0]["time_ms"])
     reached = run.time_to_accuracy(policy=policy, window=window, **{metric: value})
@@ -325,7 +325,7 @@ def _entry(name: str, run: Run, target: Target, policy: Policy, window: int) -> 
     if isinstance(commit, str):
         mark = commit[:12] + ("+" if commit.endswith("+") else "") or mark
     about = (run.comparability, configuration(run))
-    return Entry(run.path, name, began_ms, mark, values, epochs, once_s, *about)
+    return PastRun(run.path, name, began_ms, mark, values, epochs, once_s, *about)
 
 
 def _step_s(speed: Throughput) -> float | None:
@@ -342,7 +342,7 @@ def date_text(began_ms: float) -> str:
         return "no date"
 
 
-def _alike(entries: list[Entry]) -> tuple[list[Entry], list[str]]:
+def _alike(entries: list[PastRun]) -> tuple[list[PastRun], list[str]]:
     newest = entries[-1]
     alike, notes = [], []
     for entry in entries:
@@ -360,7 +360,7 @@ def _alike(entries: list[Entry]) -> tuple[list[Entry], list[str]]:
     return alike, notes
 
 
-def _since(entries: list[Entry], since: str) -> list[Entry]:
+def _since(entries: list[PastRun], since: str) -> list[PastRun]:
     if not since:
         return entries
     for index, entry in enumerate(entries):
@@ -385,8 +385,8 @@ def history_table(history: History) -> Table:
     ]
     label = target_label(*history.target)
 
-    def median(heading: str, name: str, missing: str = UNKNOWN) -> Column[list[Entry]]:
-        def value(entries: list[Entry]) -> float | None:
+    def median(heading: str, name: str, missing: str = UNKNOWN) -> Column[list[PastRun]]:
+        def value(entries: list[PastRun]) -> float | None:
             values = [entry.values[name] for entry in entries if entry.values[name] is not None]
             return SERIES[name][1] * statistics.median(values) if values else None
 

@@ -235,7 +235,6 @@ class Question:
     over_time: bool = False  # whether to keep the series that figures over time need
     utilisation: bool = False  # whether to read the load of CPUs and GPUs even without figures
     force: bool = False  # whether to compare runs whose results are not comparable
-    profile: bool = False  # whether to compare groups over all targets that they reached
     test: str = "groups"  # the test that decides, see `tfasr.tta.comparison.TESTS`
     # The error probability of a study that decided by looks. The report then has intervals that
     # hold at all looks, and gives the study's own verdict, at the target that it decided.
@@ -277,6 +276,8 @@ class TargetResult:
 
 @dataclass(frozen=True)
 class RunAnalysis:
+    """What a report knows of a run; many fields, so that the run itself can be freed."""
+
     name: str  # unique within the report
     group: str  # the name of its group: the runs with the same configuration
     path: Path  # the run's folder

@@ -177,7 +177,8 @@ def write_page(
 ) -> None:
     """Writes ``report.html``, which refers to no other file, and each figure as a PNG and an SVG.
 
-    The page's content policy stops browsers from fetching anything; text from runs is escaped.
+    The page's content policy stops browsers from fetching anything; text from runs is escaped. The
+    arguments are the parts of the page, from top to bottom.
     """
     drawn = pictures(charts, folder)
 

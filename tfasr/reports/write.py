@@ -64,7 +64,6 @@ from tfasr.reports.tables.runs import (
     throughput_columns,
     time_columns,
 )
-from tfasr.reports.winners import group_profiles, profile_tables
 from tfasr.scoring.errors import read_transcripts, score
 from tfasr.scoring.summary import summarise_scored
 from tfasr.tta.metrics import Target
@@ -441,7 +440,6 @@ def report(
     window: int | None = None,
     power: bool = False,
     force: bool = False,
-    profile: bool = False,
     hardware: Iterable[str] = (),
     price_usd_per_hour: float | None = None,
     errors: bool = False,
@@ -468,7 +466,6 @@ def report(
         window: the evaluations whose median must meet a target; by default the policy's.
         power: also say how many runs would show a gap of 10 %.
         force: compare runs whose results are not comparable, and say what differs.
-        profile: also compare groups over all targets that they reached.
         hardware: machines, "FILE" for all runs or "NAME=FILE" for the run or folder of that name;
             by default what a run's own ledger says.
         price_usd_per_hour: the machines' rent, instead of what their descriptions state.
@@ -496,7 +493,7 @@ def report(
     full = policy is not None or output_format in ("latex", "csv", CARD, CARD_JSON)
     policies = POLICIES.values() if full or out is not None else ()
     use = source is not None and any(table.kind == "use" for table in source.tables.values())
-    options = {"over_time": out is not None, "force": force, "profile": profile, "utilisation": use}
+    options = {"over_time": out is not None, "force": force, "utilisation": use}
     question = ask(targets, policy or PAPER, window, beside=policies, **options)
     logs = run_dirs
     if errors:
@@ -513,12 +510,15 @@ def report(
             return wrong
     machines = Machines(hardware, price_usd_per_hour)
     analysed = load_report(logs, question, machines=machines, many=many)
+    by_run = cards or (output_format == JSON and policy is None)
+    grouped = out is not None or not (errors or by_run)
+    results = group_results(analysed) if grouped else []
     wrong, appendix = "", ""
     if errors:
         wrong, appendix = errors_text(run_dirs, analysed.runs, worst, output_format, out, rule)
     if out is not None:
-        shown = _tables(analysed, True, power, source)
-        _write(analysed, Path(out), shown, appendix, owned=owned)
+        shown = _tables(analysed, results, True, power, source)
+        _write(analysed, results, Path(out), shown, appendix, owned=owned)
     if errors:
         return wrong
     if cards:
@@ -527,16 +527,16 @@ def report(
     if output_format == JSON:
         if policy is None:
             return to_json(analysed)
-        return groups_to_json(analysed, group_results(analysed))
-    return WRITERS.call(output_format, _tables(analysed, full, power, source))
+        return groups_to_json(analysed, results)
+    return WRITERS.call(output_format, _tables(analysed, results, full, power, source))
 
 
-def _tables(report: Report, full: bool, power: bool, source: PublishedSource | None) -> list[Table]:
-    results = group_results(report)
+def _tables(
+    report: Report, results: Results, full: bool, power: bool, source: PublishedSource | None
+) -> list[Table]:
     first, *others = tables(report)
     return [
         first,
-        *(profile_tables(report, group_profiles(report)) if report.question.profile else []),
         *group_tables(report, results, power=power),
         *factor_tables(report, results),
         *cost_tables(report),
@@ -548,13 +548,18 @@ def _tables(report: Report, full: bool, power: bool, source: PublishedSource | N
 
 
 def _write(
-    report: Report, out: Path, shown: Sequence[Table], appendix: str, *, owned: bool
+    report: Report,
+    results: Results,
+    out: Path,
+    shown: Sequence[Table],
+    appendix: str,
+    *,
+    owned: bool,
 ) -> None:
     # Imported here: drawing is the slowest thing to load, and text does without.
     from tfasr.reports.figures.registry import report_charts
     from tfasr.reports.page import write_page
 
-    results = group_results(report)
     charts, left_out = report_charts(report, results)
     names = [f"{name}.{kind}" for name in table_names(shown) for kind in ("csv", "tex")]
     names += [f"{chart.name}.{kind}" for chart in charts for kind in ("svg", "png")]

@@ -122,39 +122,28 @@ def make_application(
 
     @web.middleware
     async def guard(request: web.Request, handler: Callable) -> web.StreamResponse:
-        headers, metrics = request.headers, service.metrics
+        headers = request.headers
         refused = check_sender(headers.get("Host"), headers.get("Origin"), allowed)
-        # Paths that the server doesn't have count as "other", which keeps the metrics few.
-        resource, began_s = request.match_info.route.resource, time.monotonic()
-        path = "other" if resource is None else resource.canonical
         if refused is not None:
-            metrics.requests[path, 403] += 1
             if request.path.startswith(OPENAI_PREFIX):
                 return openai_error(refused, 403)
             return web.json_response({"error": refused}, status=403)
         transport = request.transport  # kept: the request drops it when the client is gone
         service.busy.add(transport)
-        status = 500
         try:
             response = await handler(request)
-            status = response.status
             if isinstance(response, web.Response):  # sent here, within a time limit
                 with client_may_leave(request):
                     await asyncio.wait_for(_sent(request, response), service.limits.idle_s)
             return response
         except web.HTTPException as error:
-            status = error.status
             if request.path.startswith(OPENAI_PREFIX):
-                return openai_error(f"{request.method} {request.path}: {error}", status)
+                return openai_error(f"{request.method} {request.path}: {error}", error.status)
             raise
         except ConnectionError:  # the client left before a stream began
-            status = _CLIENT_LEFT
-            return web.Response(status=status)
+            return web.Response(status=_CLIENT_LEFT)
         finally:
             service.busy.discard(transport)
-            metrics.requests[path, status] += 1
-            if status != 101:  # 101: a stream; `Conversation` times its answers
-                metrics.took(path, time.monotonic() - began_s)
 
     async def show(_: web.Request) -> web.Response:
         return page(name, service)
@@ -163,11 +152,6 @@ def make_application(
         ending = service.ending.is_set()
         content = {"status": "ending" if ending else "ok", "name": name}
         return web.json_response(content, status=503 if ending else 200)
-
-    async def metrics(_: web.Request) -> web.Response:
-        active = {"stream": service.streams.taken, "file": service.uploads.taken}
-        headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-        return web.Response(text=service.metrics.text(active), headers=headers)
 
     async def no_icon(_: web.Request) -> web.Response:
         return web.Response(status=204)
@@ -180,7 +164,6 @@ def make_application(
     application.router.add_get("/", show)
     application.router.add_get("/favicon.ico", no_icon)
     application.router.add_get("/health", health)
-    application.router.add_get("/metrics", metrics)
     application.router.add_get("/stream", functools.partial(converse, service=service))
     application.router.add_post("/transcribe", functools.partial(transcribe, service=service))
     form = functools.partial(transcriptions, service=service)
@@ -208,8 +191,9 @@ def serve(
     """Serves a recogniser until SIGINT or SIGTERM; open streams then receive their final text.
 
     ``name`` is shown on the page; ``allowed_hosts`` are names of the server in addition to
-    localhost and its addresses; ``started`` receives the page's address. Raises UsageError if the
-    server can't listen at ``host`` and ``port``.
+    localhost and its addresses; ``started`` receives the page's address. The other arguments
+    are flags of ``tfasr serve``. Raises UsageError if the server can't listen at ``host`` and
+    ``port``.
     """
     for allowed in allowed_hosts:
         if not _ALLOWED.fullmatch(allowed):

@@ -1,14 +1,10 @@
 """What all clients share (the recogniser, its threads, the limits), and a client's stream."""
 
 import asyncio
-import bisect
 import contextlib
-import itertools
 import json
 import logging
-import math
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
@@ -25,7 +21,6 @@ from tfasr.recognising.recogniser import Recogniser
 from tfasr.recognising.segments import EndpointRules, Stream
 from tfasr.recognising.spec import StreamResult, as_samples
 
-_LATENCIES_S = (0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 120.0, math.inf)
 _LARGEST = 1e9  # the highest value of any limit: 31 years, or a million gigabytes
 
 
@@ -98,46 +93,6 @@ class Places:
 Result = TypeVar("Result")
 
 
-class Metrics:
-    """The server's counts since it started, in Prometheus's text format 0.0.4."""
-
-    def __init__(self):
-        self.requests: Counter[tuple[str, int]] = Counter()  # by path and status
-        self.audio_s = {"file": 0.0, "stream": 0.0}
-        self._latencies_s: dict[str, list[int]] = {}
-        self._sums_s: Counter[str] = Counter()
-
-    def took(self, path: str, seconds: float) -> None:
-        counts = self._latencies_s.setdefault(path, [0] * len(_LATENCIES_S))
-        counts[bisect.bisect_left(_LATENCIES_S, seconds)] += 1
-        self._sums_s[path] += seconds
-
-    def text(self, active: dict[str, int]) -> str:
-        """Returns all values; ``active`` has the number of open streams and files."""
-        lines: list[str] = []
-
-        def add(name: str, kind: str, meaning: str, *values: tuple[str, float]) -> None:
-            lines.extend([f"# HELP tfasr_{name} {meaning}", f"# TYPE tfasr_{name} {kind}"])
-            lines.extend(f"tfasr_{name}{labels} {value:.15g}" for labels, value in values)
-
-        by_path = [(f'{{path="{p}",status="{s}"}}', n) for (p, s), n in self.requests.items()]
-        add("requests_total", "counter", "Requests answered, and streams that ended.", *by_path)
-        audio = [(f'{{kind="{kind}"}}', seconds) for kind, seconds in self.audio_s.items()]
-        add("audio_seconds_total", "counter", "Seconds of audio recognised.", *audio)
-        now = [(f'{{kind="{kind}"}}', count) for kind, count in active.items()]
-        add("active", "gauge", "Streams and files that are being recognised.", *now)
-        latencies = []
-        for path, counts in self._latencies_s.items():
-            for bound, count in zip(_LATENCIES_S, itertools.accumulate(counts), strict=True):
-                end = "+Inf" if math.isinf(bound) else f"{bound:g}"
-                latencies.append((f'_bucket{{path="{path}",le="{end}"}}', count))
-            latencies.append((f'_sum{{path="{path}"}}', self._sums_s[path]))
-            latencies.append((f'_count{{path="{path}"}}', sum(counts)))
-        meaning = "Seconds from a request, or a message of a stream, to the whole answer."
-        add("latency_seconds", "histogram", meaning, *latencies)
-        return "\n".join(lines) + "\n"
-
-
 class Service:
     """A recogniser for many clients at once.
 
@@ -154,7 +109,6 @@ class Service:
         self.streams = Places(limits.max_streams, "streams")
         self.uploads = Places(limits.max_streams, "files")
         self.ending: asyncio.Event = asyncio.Event()
-        self.metrics = Metrics()
         self.busy: set[Any] = set()  # transports of requests that are being answered
         threads = usable_cores()
         self._short = ThreadPoolExecutor(threads, thread_name_prefix="short")
@@ -293,8 +247,6 @@ class Conversation:
                     return
         finally:
             self._ending.cancel()
-            if self._incoming is not None:
-                self._service.metrics.audio_s["stream"] += self._incoming.seconds
 
     def forget(self) -> None:
         self._stream = None
@@ -361,9 +313,7 @@ class Conversation:
                 f"{len(data)}. Send samples as they come, a tenth of a second at a time.",
                 code=1009,
             )
-        began_s = time.monotonic()
         answers = await self._service.soon(self._push, data)
-        self._service.metrics.took("/stream", time.monotonic() - began_s)
         await self._say(*answers)
         if data:
             self._heard = time.monotonic()

@@ -240,7 +240,6 @@ class UploadedFile:
         except ValueError as error:
             raise self.refused(error) from error
         finally:
-            service.metrics.audio_s["file"] += self._seconds
             with contextlib.suppress(ValueError):  # still running, if its caller was cancelled
                 await service.in_turn(parts.close)
 

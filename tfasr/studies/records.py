@@ -102,7 +102,10 @@ _VOCABULARY = (30, 0.5)  # nor 30 of their words over 3 letters, if that is over
 
 @config_class
 class TrackConfig:
-    """What the reigning record and its challenger share: data, target, and what is compared."""
+    """What the reigning record and its challenger share: data, target, and what is compared.
+
+    Its fields are the rules of a race, which a track's gin file declares.
+    """
 
     title: str = ""  # the heading in the table of records
     corpus: str = ""  # "synthetic" makes the demo's speech; "" needs ``--shard_dir``
@@ -253,7 +256,8 @@ def record(
 ) -> Path:
     """Trains the reigning record and a challenger in turns; returns the submission's folder.
 
-    Raises UsageError if the track, a preset or the folder is wrong; RunError if a training failed.
+    The arguments are the flags of ``tfasr record``. Raises UsageError if the track, a preset or the
+    folder is wrong; RunError if a training failed.
     """
     track = load_track(name, records)
     against, reigning = _reigning(track, submissions(records, name))

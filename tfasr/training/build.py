@@ -29,7 +29,6 @@ from tfasr.models.recurrent import zero_output_layer
 from tfasr.telemetry.machine import available_bytes
 from tfasr.training.ctc import LOSSES, CtcModel
 from tfasr.training.experiment import Experiment, TrainingConfig
-from tfasr.training.layer_groups import LayerGroups
 from tfasr.training.optimizer import make_optimizer
 from tfasr.tta.metrics import evaluated_metrics
 
@@ -222,14 +221,13 @@ def build_model(
     alphabet: Alphabet,
     *,
     compiled: bool,
-    begin: Callable[[keras.Model], None] = lambda recogniser: None,
+    begin: Callable[[keras.Model], None] | None = None,
 ) -> CtcModel:
     """Builds a model, if ``compiled`` with a built optimizer, in the current strategy's scope.
 
     ``begin`` may change the recogniser's initial weights. Raises UsageError if the model breaks the
     rules of `tfasr.models.build`, lacks ``output_layer()`` for ``zero_output_layer`` or, compiled,
-    has no middle layer for ``intermediate_loss_weight`` or no layer that ``freeze`` or
-    ``learning_rates`` name.
+    has no middle layer for ``intermediate_loss_weight``.
     """
     training = experiment.training
     check_weights(experiment, alphabet)
@@ -245,7 +243,8 @@ def build_model(
     recogniser = build_recogniser(experiment.model, *sizes, **options)
     # Before the optimizer is built: Schedule-Free's averages begin at the initial weights.
     change_last(recogniser)
-    begin(recogniser)
+    if begin is not None:
+        begin(recogniser)
     model = CtcModel(
         recogniser,
         experiment.model.output_lengths,
@@ -261,7 +260,6 @@ def build_model(
         optimizer = make_optimizer(training)
         optimizer.build(model.trainable_variables)
         model.compile(optimizer=optimizer, loss=None, auto_scale_loss=False, jit_compile=False)
-        model.groups = LayerGroups(model, training)
     return model
 
 

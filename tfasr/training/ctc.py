@@ -175,7 +175,8 @@ class CtcModel(keras.Model):
     `tfasr.models.recurrent.Network.call_with_intermediate`; with a ``consistency_weight`` batches
     need ``second_features``. ``middle_labels`` are, for each class but the blank, the classes that
     replace it in the middle layer's loss, see `TrainingConfig.intermediate_labels`. ``loss`` is the
-    name in `LOSSES` of what training minimises; evaluations report the CTC loss.
+    name in `LOSSES` of what training minimises; evaluations report the CTC loss. The arguments from
+    the third on are settings of `TrainingConfig`.
     """
 
     def __init__(
@@ -325,16 +326,12 @@ class CtcModel(keras.Model):
         return self.traced(self._global_step, [element_spec])
 
     def traced(self, step: Callable, signature: list[Any]) -> Callable:
-        """Returns ``step`` as a TensorFlow function, which stays traced until `retrace`."""
+        """Returns ``step`` as a TensorFlow function, traced at its first call."""
         if self._step is None:
             # One signature with open dimensions, so that no batch's shape is traced anew. As in
             # Keras's fit, AutoGraph converts nothing: that would take a third of the tracing.
             self._step = tf.function(step, input_signature=signature, autograph=False)
         return self._step
-
-    def retrace(self) -> None:
-        """Lets the next step be traced again, as after a change of the layers that learn."""
-        self._step = None
 
     def _global_step(self, batch: Batch) -> dict[str, tf.Tensor]:
         strategy = self.distribute_strategy

@@ -9,11 +9,11 @@ from tfasr.models.model import model_name
 from tfasr.training.build import build_model, make_strategy, on_devices
 from tfasr.training.checkpoint import TrainingState
 from tfasr.training.experiment import Experiment
-from tfasr.training.layer_groups import named_layers
 from tfasr.training.memory import buffer_need, check_memory, longest_of
 from tfasr.training.placement import leave_to_evaluation
-from tfasr.training.run import EpochBatches, first_weights, open_run
+from tfasr.training.run import EpochBatches, FirstWeights, open_run
 from tfasr.training.step import TimedStep
+from tfasr.training.warm_start import named_layers
 from tfasr.training.workers.team import Team
 
 _STEPS = 2  # the second one shows that the first left usable weights
@@ -36,11 +36,10 @@ def dry_run(
     run = open_run(experiment, shard_dir, Path(), Team(), lexicon)
     source, alphabet = run.sources["train"], run.alphabet
     strategy = make_strategy(experiment.training.replicas)
-    begin = first_weights(run)
+    first_weights = FirstWeights(run)
     with strategy.scope():
-        model = build_model(experiment, alphabet, compiled=True, begin=begin)
-    start = run.started_from or {"layers": []}
-    model.groups.enter(1, 0)
+        model = build_model(experiment, alphabet, compiled=True, begin=first_weights)
+    start = first_weights.fact or {"layers": []}
     # The second epoch, because the first may go from short batches to long ones.
     dataset = EpochBatches(source, experiment.training, strategy).dataset(TrainingState(epoch=2))
     need = None

@@ -59,10 +59,6 @@ class TrainingConfig:
         start_from: the folder of a run, or of an export to Keras, whose weights this run begins
             with: those of layers with equal names and shapes, except for the output layer if the
             alphabet differs. "" begins with random weights. docs/training.md has the rules.
-        freeze: pairs of a layer's name and the number of epochs, from the first on, in which it
-            does not learn, such as ``(("lstm_*", 2),)``. A name may have the wildcards * and ?.
-        learning_rates: pairs of a layer's name and a factor that multiplies the optimizer's
-            learning rate for it. If several pairs match a layer, the last one counts.
         zero_output_layer: whether the last layer's kernel begins at 0, so that no frame prefers a
             class before the first step. Fewer runs then stay for epochs on the plateau of high loss
             that CTC begins with (docs/recipes.md).
@@ -153,8 +149,6 @@ class TrainingConfig:
     loss: str = "ctc"
     precision: str = "float32"
     start_from: str = ""
-    freeze: tuple[tuple[str, int], ...] = ()
-    learning_rates: tuple[tuple[str, float], ...] = ()
     zero_output_layer: bool = False
     intermediate_loss_weight: float = 0.0
     intermediate_labels: Literal["same", "characters"] = "same"
@@ -206,14 +200,6 @@ class TrainingConfig:
             require(getattr(self, name) >= 0, self, name, "at least 0")
         # A model gives its layers the seeds from 1000 times this number on: 64 bits must hold them.
         require(self.seed < 2**53, self, "seed", "below 2**53")
-        positive = all(epochs >= 1 for _, epochs in self.freeze)
-        require(positive, self, "freeze", "pairs of a layer's name and at least 1 epoch")
-        trained_before = bool(self.start_from) or not self.freeze
-        require(
-            trained_before, self, "freeze", "empty without start_from: random weights must learn"
-        )
-        rates = all(0 < factor < math.inf for _, factor in self.learning_rates)
-        require(rates, self, "learning_rates", "pairs of a layer's name and a factor above 0")
         within = 0 <= self.intermediate_loss_weight < 1
         require(within, self, "intermediate_loss_weight", "in 0..1, below 1")
         weighted = self.intermediate_loss_weight > 0 or self.intermediate_labels == "same"
@@ -367,8 +353,9 @@ def is_closed(experiment: Experiment) -> bool:
 
     What `tfasr.training.decisions` calls the recipe must have the paper's value: features, padding,
     model with its dropout, AdaDelta as published without a schedule, random initial weights, no
-    augmentation. Batch size and shuffle buffer, seed, devices and precision are free, as they
-    differ between the paper's systems, and so are decoder and targets, which are measurement.
+    augmentation. Free are batch size and devices, in which the paper's systems differ, seed and
+    shuffle buffer, which the paper doesn't state, and precision, by our choice: the paper has
+    float32 throughout. Decoder and targets are free as well, since they are measurement.
     `tfasr demo` trains the recipe at a smaller size, which counts too (`at_demo_size`).
     """
     return not open_settings(_at_papers_size(experiment))

@@ -130,7 +130,6 @@ class Loop:
         while run.goes_on():
             epoch = run.state.epoch
             run.ledger.start("epoch", epoch_num=epoch)
-            run.model.groups.enter(epoch, run.state.step_in_epoch)
             self._train_epoch(epoch)
             run.batches.prefetch(epoch + 1)  # read while the epoch is saved and evaluated
             self._save_epoch(epoch)

@@ -174,8 +174,9 @@ def synthetic_batch(
 
     The first utterance has all ``frames``, to which others are padded, and ``labels`` characters of
     ``alphabet``, by default as many as are spoken in that time. From the first to the last
-    utterance, lengths fall evenly, by the fraction ``length_spread`` in all. Raises ValueError if
-    an utterance has fewer output frames than labels.
+    utterance, lengths fall evenly, by the fraction ``length_spread`` in all. The parameters are the
+    sizes that a step's time depends on. Raises ValueError if an utterance has fewer output frames
+    than labels.
     """
     rng = np.random.default_rng(seed)
     model, features = experiment.model, experiment.features

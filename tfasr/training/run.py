@@ -1,9 +1,8 @@
 """A training run in this process: its data, model, workers and current state."""
 
 import dataclasses
-import functools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +20,7 @@ from tfasr.errors import UsageError
 from tfasr.ledger.events import Ledger, last_value, read_events
 from tfasr.ledger.intervals import Event, kept_index
 from tfasr.ledger.timeline import Timeline
+from tfasr.recording.session import extensions
 from tfasr.training.averaging import check_averaging
 from tfasr.training.build import (
     build_model,
@@ -114,12 +114,8 @@ class RunClock:
 
 
 @dataclass(eq=False)
-class TrainingRun:
-    """The data, model and state of a run; the loop works on it, and hooks are called with it.
-
-    `open_run` makes it with what is known before the run's folder is claimed, and `build` adds the
-    model and its training step. Only the loop changes the state; hooks may call `request_stop`.
-    """
+class RunData:
+    """What is known of a run before its folder is claimed and its model is built."""
 
     experiment: Experiment
     run_dir: Path
@@ -127,24 +123,35 @@ class TrainingRun:
     sources: dict[str, BatchSource]  # each split's batches
     alphabet: Alphabet
     team: Team
-    dictionary: list[str] | None = None  # the words of the user's lexicon file, if any
-    ledger: Ledger = field(init=False)  # this worker's
-    interruption: Interruption | AgreedInterruption = field(init=False)  # a signal to any worker
-    started_from: dict[str, Any] | None = field(init=False, default=None)  # as in the ledger
-    model: CtcModel = field(init=False)
-    batches: EpochBatches = field(init=False)
-    take_step: TimedStep = field(init=False)
-    own_momentum: int = field(init=False)  # how many batch normalisations keep their own momentum
-    link: LinkSpeed | None = field(init=False, default=None)  # None for a single process
-    state: TrainingState = field(init=False)
-    clock: RunClock = field(init=False)  # only in the chief
-    # how the run was extended after it had finished
-    extended: list[dict[str, Any]] = field(init=False, default_factory=list)
-    stop_requested: bool = field(init=False, default=False)
+    dictionary: list[str] | None  # the words of the user's lexicon file, if any
+    lexicon: list[str]  # these, or else the words of the training split
 
     @property
     def training(self) -> TrainingConfig:
         return self.experiment.training
+
+
+@dataclass(eq=False, kw_only=True)
+class TrainingRun(RunData):
+    """The data, model and state of a run; the loop works on it, and hooks are called with it.
+
+    `build` makes it. Only the loop changes the state; hooks may call `request_stop`. It has many
+    fields because a hook may need any of them.
+    """
+
+    ledger: Ledger  # this worker's
+    interruption: Interruption | AgreedInterruption  # a signal to any worker
+    model: CtcModel
+    batches: EpochBatches
+    take_step: TimedStep
+    state: TrainingState
+    own_momentum: int  # how many batch normalisations keep their own momentum
+    started_from: dict[str, Any] | None = None  # the weights it began with, as in the ledger
+    link: LinkSpeed | None = None  # None for a single process
+    clock: RunClock | None = None  # only in the chief
+    # how the run was extended after it had finished
+    extended: Sequence[dict[str, Any]] = ()
+    stop_requested: bool = False
 
     @property
     def part_ended(self) -> float | None:
@@ -159,12 +166,6 @@ class TrainingRun:
             for steps in (state.step_in_epoch - 1, state.step_in_epoch)
         )
         return None if now <= max(before, 0) else round(state.epoch - 1 + now / parts, 4)
-
-    @functools.cached_property
-    def lexicon(self) -> list[str]:
-        if self.dictionary is not None:
-            return self.dictionary
-        return lexicon_from_transcripts(self.splits["train"].transcripts())
 
     def request_stop(self) -> None:
         """Ends training after the current step: its epoch is still evaluated, and none follows."""
@@ -187,7 +188,7 @@ def open_run(
     run_dir: Path,
     team: Team,
     lexicon: str | Path | None = None,
-) -> TrainingRun:
+) -> RunData:
     """Opens the data on which an experiment is trained and evaluated; writes nothing."""
     splits = {name: open_split(shard_dir, name) for name in ("train", "validation")}
     alphabet = check_splits(splits, experiment)
@@ -208,14 +209,19 @@ def open_run(
     }
     if lexicon is not None:
         require_lexicon_use(lexicon, experiment.decoder, experiment.second_decoder)
-    dictionary = None if lexicon is None else read_lexicon(lexicon, alphabet)
-    return TrainingRun(experiment, run_dir, splits, sources, alphabet, team, dictionary)
+    dictionary = None
+    if lexicon is None:
+        words = lexicon_from_transcripts(splits["train"].transcripts())
+    else:
+        dictionary = words = read_lexicon(lexicon, alphabet)
+    return RunData(experiment, run_dir, splits, sources, alphabet, team, dictionary, words)
 
 
-def _restored(run: TrainingRun, checkpoint: Path) -> TrainingState:
-    optimizer = inner_optimizer(run.model.optimizer)
+def _restored(run_dir: Path, model: CtcModel, checkpoint: Path) -> TrainingState:
+    optimizer = inner_optimizer(model.optimizer)
     rate = optimizer.get_config()["learning_rate"]
-    state, events = restore(checkpoint, run.model), read_events(run.run_dir)
+    state = restore(checkpoint, model)
+    events = read_events(run_dir)
     saved = kept_index(events, Timeline(events).indices, len(events), state.step)
     if saved is None or events[saved]["key"] != "run_stop":
         return state
@@ -225,60 +231,95 @@ def _restored(run: TrainingRun, checkpoint: Path) -> TrainingState:
     return TrainingState(state.step, state.epoch + 1, history=finished_history(events[: saved + 1]))
 
 
-def first_weights(
-    run: TrainingRun, recorded: dict[str, Any] | None = None
-) -> Callable[[keras.Model], None]:
-    """Returns a function that gives a recogniser the run's first weights and records their origin.
+class FirstWeights:
+    """Gives a new recogniser the weights that `TrainingConfig.start_from` names, if any.
 
-    ``recorded`` is the ledger's description of an earlier session's start, which must be the same.
+    ``fact`` is then what the ledger records of them. ``recorded`` is its description of an earlier
+    session's start, which must be the same, or UsageError is raised.
     """
-    start = open_start(run.experiment)
-    if start is None:
-        return lambda recogniser: None
-    if recorded and recorded.get("sha256") != start.fact["sha256"]:
-        raise UsageError(
-            f"A resumed run must start from the same weights. {start.file} has changed since, and "
-            "the run has no checkpoint to resume from: restore the file, or begin a new run."
-        )
-    layers = start.layers()
 
-    def begin(recogniser: keras.Model) -> None:
-        run.started_from = start.copied_into(recogniser, run.alphabet, layers)
+    def __init__(self, data: RunData, recorded: dict[str, Any] | None = None):
+        self.fact = recorded
+        self._start = open_start(data.experiment)
+        self._alphabet = data.alphabet
+        if self._start is None:
+            return
+        if recorded and recorded.get("sha256") != self._start.fact["sha256"]:
+            raise UsageError(
+                "A resumed run must start from the same weights. "
+                f"{self._start.file} has changed since, and the run has no checkpoint to resume "
+                "from: restore the file, or begin a new run."
+            )
+        self._layers = self._start.layers()
 
-    return begin
+    def __call__(self, recogniser: keras.Model) -> None:
+        if self._start is not None:
+            self.fact = self._start.copied_into(recogniser, self._alphabet, self._layers)
 
 
 def build(
-    run: TrainingRun, ledger: Ledger, interruption: Interruption, checkpoint: Path | None = None
-) -> None:
+    data: RunData, ledger: Ledger, interruption: Interruption, checkpoint: Path | None = None
+) -> TrainingRun:
     """Builds a run's model, batches and training step; all workers call it.
 
     Without a ``checkpoint``, the chief starts from initial weights; other workers get the chief's.
     The ledger gets ``model_creation`` and, with several workers, the interval ``link``.
     """
-    experiment, training, team = run.experiment, run.training, run.team
+    experiment, training, team = data.experiment, data.training, data.team
     strategy = team.strategy or make_strategy(training.replicas)
-    run.ledger, run.interruption = ledger, interruption
     ledger.event("model_creation")
-    run.started_from = last_value(run.run_dir, "start_from")
+    started_from = last_value(data.run_dir, "start_from")
     # A checkpoint, and the chief's weights on other workers, replace whatever a model begins with.
-    begins = checkpoint is None and not team.workers.rank
-    options = {"begin": first_weights(run, run.started_from)} if begins else {}
+    first_weights = None
+    if checkpoint is None and not team.workers.rank:
+        first_weights = FirstWeights(data, started_from)
     with strategy.scope():
-        run.model = build_model(experiment, run.alphabet, compiled=True, **options)
-        if begins and run.started_from is not None:
-            ledger.event("start_from", run.started_from)
-        momentum = moving_momentum(experiment, len(run.splits["train"].utterances))
-        run.own_momentum = set_moving_momentum(run.model.recogniser, momentum, experiment.model)
+        model = build_model(experiment, data.alphabet, compiled=True, begin=first_weights)
+        if first_weights is not None and first_weights.fact is not None:
+            started_from = first_weights.fact
+            ledger.event("start_from", started_from)
+        momentum = moving_momentum(experiment, len(data.splits["train"].utterances))
+        own_momentum = set_moving_momentum(model.recogniser, momentum, experiment.model)
         if training.batch_norm_synchronised:
-            synchronise(run.model.recogniser)
-        state = _restored(run, checkpoint) if checkpoint else TrainingState()
-        run.state = from_chief(team.workers, run.model, state)
-    run.batches = EpochBatches(run.sources["train"], training, strategy, team.share)
+            synchronise(model.recogniser)
+        state = TrainingState()
+        if checkpoint is not None:
+            state = _restored(data.run_dir, model, checkpoint)
+        state = from_chief(team.workers, model, state)
+
+    link = None
     if team.share is None:
-        run.take_step = TimedStep(run.model)
-        return
-    run.interruption = AgreedInterruption(interruption)
-    run.take_step = SharedStep(run.model, run.interruption, training.gradient_exchange)
-    with ledger.interval("link"):
-        run.link = team.link(run.model, training.gradient_exchange)
+        take_step = TimedStep(model)
+    else:
+        interruption = AgreedInterruption(interruption)
+        take_step = SharedStep(model, interruption, training.gradient_exchange)
+        with ledger.interval("link"):
+            link = team.link(model, training.gradient_exchange)
+
+    clock = None
+    extended = []
+    if not team.rank:
+        events = read_events(data.run_dir)
+        clock = RunClock(events)
+        extended = extensions(events)
+    return TrainingRun(
+        experiment=experiment,
+        run_dir=data.run_dir,
+        splits=data.splits,
+        sources=data.sources,
+        alphabet=data.alphabet,
+        team=team,
+        dictionary=data.dictionary,
+        lexicon=data.lexicon,
+        ledger=ledger,
+        interruption=interruption,
+        model=model,
+        batches=EpochBatches(data.sources["train"], training, strategy, team.share),
+        take_step=take_step,
+        state=state,
+        own_momentum=own_momentum,
+        started_from=started_from,
+        link=link,
+        clock=clock,
+        extended=extended,
+    )

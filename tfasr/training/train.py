@@ -23,7 +23,7 @@ from tfasr.kit.config import to_json
 from tfasr.kit.files import write_whole
 from tfasr.kit.registry import record_plugins, require_plugins
 from tfasr.ledger.events import Ledger, read_events
-from tfasr.recording.session import Session, extensions
+from tfasr.recording.session import Session
 from tfasr.telemetry.compiled import layers_instruction_set, warn_of_missing_extensions
 from tfasr.telemetry.energy import EnergySampler
 from tfasr.telemetry.host import HostSampler
@@ -43,7 +43,7 @@ from tfasr.training.loop import Checkpoints, Hook, Loop
 from tfasr.training.memory import check_host_memory, check_memory, on_gpu
 from tfasr.training.optimizer import inner_optimizer
 from tfasr.training.placement import Placement, leave_to_evaluation
-from tfasr.training.run import RunClock, TrainingRun, build, open_run
+from tfasr.training.run import RunData, TrainingRun, build, open_run
 from tfasr.training.run_folder import (
     Claim,
     Interruption,
@@ -140,6 +140,7 @@ def comparability(
 
     `tfasr.training.decisions` states which settings they follow from. Splits count by what they
     hold, not by how they were prepared. Without ``training``, the runs to compare must share it.
+    The arguments are whatever can make times incomparable.
     """
     facts = {
         **_validation_facts(validation),
@@ -313,11 +314,9 @@ def train(
                 # This may take steps in another process. They don't count towards the time to
                 # accuracy: its clock starts when the model is created.
                 check_host_memory(experiment, run.sources["train"], run.alphabet)
-            build(run, ledger, interruption, checkpoint)
+            run = build(run, ledger, interruption, checkpoint)
             if team.hub is not None:
                 run.take_step = RoundStep(run, team.hub)
-            events = read_events(run_dir)
-            run.clock, run.extended = RunClock(events), extensions(events)
             for_use = weights_for_use(experiment, run.model, run.sources["train"])
             placement = make_placement(run, averaged=for_use is not None)
             checkpoints = Checkpoints(run, checkpoint, for_use)
@@ -338,7 +337,7 @@ def train(
         return run.state.history
 
 
-def _check_same_words(run: TrainingRun, lexicon: str | Path) -> None:
+def _check_same_words(run: RunData, lexicon: str | Path) -> None:
     if run.lexicon != load_lexicon(run.run_dir):
         raise UsageError(
             f"A resumed run must keep its dictionary. {lexicon} has other words than {run.run_dir} "
@@ -358,9 +357,7 @@ def _meet_workers(team: Team, offer: dict[str, Any], session: int) -> None:
         log.warning("training begins without %s; they may join later", who)
 
 
-def _write_settings(
-    run: TrainingRun, shard_dir: Path, gin_texts: dict[str, str], claim: Claim
-) -> None:
+def _write_settings(run: RunData, shard_dir: Path, gin_texts: dict[str, str], claim: Claim) -> None:
     if not claim.session or claim.extended:
         run.experiment.save(run.run_dir, run.alphabet)
     for name, text in gin_texts.items():
@@ -372,7 +369,7 @@ def _write_settings(
 
 
 def _begin(
-    run: TrainingRun,
+    run: RunData,
     session: Session,
     hashes: dict[str, str],
     extended: dict[str, Any] | None,

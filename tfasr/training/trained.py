@@ -141,6 +141,7 @@ class TrainedRun:
         checkpoint: str = "best",
         progress: Progress = no_progress,
     ) -> EvaluationResult:
+        """Scores the model on a split; the function `evaluate` has the same parameters."""
         training = self.experiment.training
         if not 0 <= middle_weight < math.inf:
             raise UsageError(

@@ -1,6 +1,8 @@
 """Starts a run from a trained run or an export: the weights it begins with, and their cost."""
 
 import math
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +29,6 @@ from tfasr.reports.charges import measured_energy
 from tfasr.training.build import build_model
 from tfasr.training.checkpoint import damage, newest_checkpoint, plain_array, restore_for_use
 from tfasr.training.experiment import Experiment
-from tfasr.training.layer_groups import named_layers
 from tfasr.training.trained import open_trained
 from tfasr.tta.run import load_run
 
@@ -35,6 +36,26 @@ _FIELD = "TrainingConfig.start_from"
 _OTHER = f"Name another run, or leave {_FIELD} out."
 # File names from `tfasr.recognising.spec`, a higher layer that this module can't import.
 _SPEC, _KERAS, _SUMS = "recogniser.json", "model.keras", "SHA256SUMS"
+
+
+def named_layers(model: Any) -> dict[str, Any]:
+    """Returns a model's layers that have weights, by name.
+
+    Keras numbers a class's layers throughout the process; default names here number the model's.
+    """
+    layers: dict[str, Any] = {}
+    counts: Counter[str] = Counter()
+    for layer in getattr(model, "layers", ()):
+        if not layer.weights:
+            continue
+        kind = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", type(layer).__name__)
+        kind = re.sub("([a-z])([A-Z])", r"\1_\2", kind).lower()
+        name = layer.name
+        if re.fullmatch(rf"{re.escape(kind)}(_\d+)?", name):
+            name = f"{kind}_{counts[kind]}"
+            counts[kind] += 1
+        layers[name if name not in layers else f"{name}_{len(layers)}"] = layer
+    return layers
 
 
 @dataclass(frozen=True)

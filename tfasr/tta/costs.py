@@ -122,15 +122,15 @@ def cost_of(hardware: HardwareConfig | None, charged_s: float, energy: EnergyUse
 def relative_cost(first: Cost, other: Cost) -> float | None:
     """Returns a cost as a multiple of the first: of dollars, or else of hours times price.
 
-    Hours times purchase price (the paper's measure) can replace dollars if both machines are
-    written off over equal times and used alike.
-
-    Source: the paper, section 6 and Table 1.
+    Hours times purchase price can replace dollars if both machines are written off over equal
+    times and used alike. It is our reading of the paper's price/performance ratio (section 1),
+    for which it gives no formula; its prices are in Table 1.
     """
     for unit in ("usd", "price_hours"):
         amount, reference = getattr(other, unit), getattr(first, unit)
         if amount is not None and reference is not None and reference > 0:
             return amount / reference
+
     return None
 
 

@@ -3,7 +3,6 @@
 import math
 import re
 import statistics
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -67,7 +66,7 @@ class TimeToAccuracy:
 
 
 @dataclass(frozen=True)
-class Reading:
+class EvaluationReading:
     """An evaluation that counts, and the event at which its time is read."""
 
     epoch: float
@@ -78,7 +77,7 @@ class Reading:
 
 def readings(
     timeline: Timeline, metric: str, *, at_epoch_end: bool, counts_evaluation: bool
-) -> list[Reading]:
+) -> list[EvaluationReading]:
     """Returns a metric's value and time for each evaluation that counts, in order of arrival.
 
     Evaluations in lost work don't count. The time of an evaluation is read when it ends. With
@@ -96,12 +95,12 @@ def readings(
 
 def _readings(
     timeline: Timeline, metric: str, at_epoch_end: bool, counts_evaluation: bool
-) -> Iterable[Reading]:
+) -> Iterable[EvaluationReading]:
     pending: dict[int, tuple[float, int]] = {}
     evaluating: set[int] = set()
     ended: set[int] = set()
     stopped: dict[int, int] = {}
-    by_epoch: dict[int, Reading] = {}
+    by_epoch: dict[int, EvaluationReading] = {}
     for epoch, index in timeline.evaluated:
         key = timeline.keys[index]
         read_here = epoch in ended or not at_epoch_end or epoch % 1
@@ -118,7 +117,7 @@ def _readings(
             if epoch in pending:
                 by_epoch.pop(epoch, None)
                 read = index if counts_evaluation else first
-                by_epoch[epoch] = Reading(epoch, read, *pending.pop(epoch))
+                by_epoch[epoch] = EvaluationReading(epoch, read, *pending.pop(epoch))
                 evaluating.discard(epoch)
     return by_epoch.values()
 
@@ -258,39 +257,37 @@ class Bracket:
 def bracket(
     points: Sequence[AccuracyPoint], target: float, *, window: int, metric: str = "cer"
 ) -> Bracket:
-    return brackets_at(points, [target], window=window, metric=metric)[0]
+    """Returns the times between which a run's evaluations, in order, crossed a target."""
+    kind = metric_named(metric)
+    window = evaluations_of(points, window)
+    values = [point.value for point in points]
+    times = [point.elapsed_s for point in points]
 
-
-def brackets_at(
-    points: Sequence[AccuracyPoint], targets: Iterable[float], *, window: int, metric: str = "cer"
-) -> list[Bracket]:
-    kind, window = metric_named(metric), evaluations_of(points, window)
-    values, times = [p.value for p in points], [p.elapsed_s for p in points]
     # Before the first full window, smaller ones down to a single evaluation.
     smaller = sorted({1, *range(window - 2, 0, -2)} - {window}) if len(points) >= window else []
     middles = [next(medians(values[:size], size, kind.worst)) for size in smaller]
     middles += medians(values, window, kind.worst)
-    at = [statistics.median(times[:size]) for size in smaller] + list(medians(times, window))
+    at = [statistics.median(times[:size]) for size in smaller]
+    at += medians(times, window)
+
     first = len(smaller)
-    # `best` never falls, so bisection finds the first median that meets a target.
-    best = list(accumulate(map(kind.hardness, middles[first:]), max))
-    brackets = []
-    for target in targets:
-        index = first + bisect_left(best, kind.hardness(target))
-        if index == len(middles):
-            seen = (at[-1] if best else 0.0, None, None, times[-1] if times else None)
-            brackets.append(Bracket(*seen))
-            continue
-        rule_s = times[index - first + window - 1]
-        while 0 < index <= first and kind.met(middles[index - 1], target):
-            index -= 1
-        miss, hit = at[index - 1] if index else 0.0, at[index]
-        crossed = None
-        if index and not math.isinf(before := middles[index - 1]):
-            crossed = miss + (hit - miss) * (before - target) / (before - middles[index])
-            crossed = min(max(crossed, miss), hit)  # rounding must not leave the bracket
-        brackets.append(Bracket(miss, hit, crossed, rule_s))
-    return brackets
+    full = range(first, len(middles))
+    index = next((place for place in full if kind.met(middles[place], target)), None)
+    if index is None:
+        last_miss_s = at[-1] if full else 0.0
+        return Bracket(last_miss_s, None, None, times[-1] if times else None)
+
+    rule_s = times[index - first + window - 1]
+    while 0 < index <= first and kind.met(middles[index - 1], target):
+        index -= 1
+    miss = at[index - 1] if index else 0.0
+    hit = at[index]
+
+    crossed = None
+    if index and not math.isinf(before := middles[index - 1]):
+        crossed = miss + (hit - miss) * (before - target) / (before - middles[index])
+        crossed = min(max(crossed, miss), hit)  # rounding must not leave the bracket
+    return Bracket(miss, hit, crossed, rule_s)
 
 
 @dataclass(frozen=True)
@@ -340,7 +337,7 @@ class Policy:
         starts = [timeline.indices.get(key) for key in (self.start, "model_creation")]
         return next((indices[0] for indices in starts if indices), 0)
 
-    def readings(self, timeline: Timeline, metric: str) -> list[Reading]:
+    def readings(self, timeline: Timeline, metric: str) -> list[EvaluationReading]:
         ends = {"at_epoch_end": self.at_epoch_end, "counts_evaluation": self.counts_evaluation}
         return readings(timeline, metric, **ends)
 

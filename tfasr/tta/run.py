@@ -28,7 +28,14 @@ from tfasr.ledger.timeline import Timeline, second_writer, wrong_value
 from tfasr.tta import policies
 from tfasr.tta.decomposition import WARMUP_STEPS, Throughput, throughput
 from tfasr.tta.metrics import HIGHER, METRICS, Target, check_target, declare, metric_named
-from tfasr.tta.policies import PAPER, AccuracyPoint, Bracket, Policy, Reading, TimeToAccuracy
+from tfasr.tta.policies import (
+    PAPER,
+    AccuracyPoint,
+    Bracket,
+    EvaluationReading,
+    Policy,
+    TimeToAccuracy,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -158,7 +165,7 @@ def _start(evidence: _Evidence) -> Iterator[Reason]:
 
 
 def _evaluations(
-    evidence: _Evidence, readings: list[Reading], result: TimeToAccuracy
+    evidence: _Evidence, readings: list[EvaluationReading], result: TimeToAccuracy
 ) -> Iterator[Reason]:
     kind, metric = metric_named(result.metric), result.metric
     window = policies.evaluations_in(result.window, evidence.timeline.evaluations_per_epoch)
@@ -221,7 +228,7 @@ def _left_out(evidence: _Evidence, until: int | None) -> Iterator[Reason]:
 
 def _conclusion(
     evidence: _Evidence,
-    readings: list[Reading],
+    readings: list[EvaluationReading],
     hit: int | None,
     limits: Bracket,
     result: TimeToAccuracy,

@@ -29,7 +29,6 @@ FIGURES: Registry[Figure] = Registry(
         "train_loss": f"{_HOME}.curves:loss_chart",
         "throughput": f"{_HOME}.curves:throughput_charts",
         "brackets": f"{_HOME}.time:bracket_chart",
-        "profile": "tfasr.reports.winners:profile_charts",
         "why": f"{_HOME}.time:waterfall_charts",
         "intervals": f"{_HOME}.time:interval_chart",
         "utilisation": f"{_HOME}.time:utilisation_chart",

@@ -209,7 +209,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class _Line:
+class _PaperRow:
     """A row of a table: the index of the run whose colour it gets, its name, values by heading."""
 
     run: int | None
@@ -218,7 +218,7 @@ class _Line:
     texts: dict[str, str] = field(default_factory=dict)
 
 
-_Made = tuple[list[Column[_Line]], list[_Line]]
+_Made = tuple[list[Column[_PaperRow]], list[_PaperRow]]
 
 
 def published_tables(report: Report, source: PublishedSource) -> list[Table]:
@@ -275,12 +275,12 @@ def _rule(report: Report) -> str:
     )
 
 
-def _column(heading: str, name: str, text: Callable[[Any], str] = str) -> Column[_Line]:
+def _column(heading: str, name: str, text: Callable[[Any], str] = str) -> Column[_PaperRow]:
     return Column(heading, name, lambda line: line.values.get(name), text)
 
 
-def _published(table: PublishedTable) -> list[_Line]:
-    return [_Line(None, f"{row.get('system', table.name)}{_MARK}", row) for row in table.rows]
+def _published(table: PublishedTable) -> list[_PaperRow]:
+    return [_PaperRow(None, f"{row.get('system', table.name)}{_MARK}", row) for row in table.rows]
 
 
 def _per_device(run: RunAnalysis) -> float | None:
@@ -346,7 +346,7 @@ def _of_runs(report: Report, table: PublishedTable, measured: Measured) -> _Made
         if table.kind == "systems" and machine:
             name += f": {machine}"
         if any(values[of] is not None for of in ([required] if required else values)):
-            lines.append(_Line(index, name, values))
+            lines.append(_PaperRow(index, name, values))
     return [_column(c.heading, c.name, c.text) for c in columns], [*lines, *_published(table)]
 
 
@@ -357,14 +357,16 @@ def _evaluation(report: Report, table: PublishedTable, measured: Measured) -> _M
         _column("WER %", "wer", fixed(2, 100)),
         _column("CER %", "cer", fixed(3, 100)),
     ]
-    lines = [_Line(_colour(report, row["run"]), str(row["run"]), row) for row in measured.widths]
+    lines = [
+        _PaperRow(_colour(report, row["run"]), str(row["run"]), row) for row in measured.widths
+    ]
     for index, run in enumerate(report.runs if not lines else []):
         width, *seconds = (run.facts[name] for name in ("beam_width", "forward_s", "decode_s"))
         if None not in seconds:
             row: Row = {"beam_width": width, "evaluation_s": sum(seconds)}
             for metric in ("wer", "cer"):
                 row[metric] = min((p.value for p in run.curves.get(metric, [])), default=None)
-            lines.append(_Line(index, f"{run.name}, best in training", row))
+            lines.append(_PaperRow(index, f"{run.name}, best in training", row))
     return columns, [*lines, *_published(table)]
 
 
@@ -392,19 +394,19 @@ def _final(report: Report, table: PublishedTable, measured: Measured) -> _Made:
         scores.setdefault(str(row["run"]), {}).setdefault(column_of(row), row["wer"])
     for row in table.rows:
         published.setdefault(f"{row['system']}{_MARK}", {})[str(row["split"])] = row["wer"]
-    lines = [_Line(_colour(report, name), name, rates) for name, rates in scores.items()]
-    return columns, lines + [_Line(None, name, rates) for name, rates in published.items()]
+    lines = [_PaperRow(_colour(report, name), name, rates) for name, rates in scores.items()]
+    return columns, lines + [_PaperRow(None, name, rates) for name, rates in published.items()]
 
 
 def _times(report: Report, table: PublishedTable, measured: Measured) -> _Made:
     targets = list(dict.fromkeys((row["metric"], row["target"]) for row in table.rows))
     names = {target: f"{target_name(target)}_s" for target in targets}
 
-    def column(target: Target, name: str) -> Column[_Line]:
+    def column(target: Target, name: str) -> Column[_PaperRow]:
         heading = f"{target_label(*target)}\nmin"
         return replace(_column(heading, name), shown=lambda line: line.texts.get(name, UNKNOWN))
 
-    lines: list[_Line] = []
+    lines: list[_PaperRow] = []
     first: dict[Target, float | None] = {}
     for group, indices in group_members(report.runs).items():
         refused = any(map(report.refused, indices))
@@ -420,7 +422,7 @@ def _times(report: Report, table: PublishedTable, measured: Measured) -> _Made:
             if known:
                 texts[name] = _time_text(seconds, text)
         if texts:
-            lines.append(_Line(indices[0], group, values, texts))
+            lines.append(_PaperRow(indices[0], group, values, texts))
     for system in dict.fromkeys(row["system"] for row in table.rows):
         rows = [row for row in table.rows if row["system"] == system]
         values, texts = {}, {}
@@ -429,7 +431,7 @@ def _times(report: Report, table: PublishedTable, measured: Measured) -> _Made:
             note = "*" if "note" in row else ""
             text = "" if share is None else f"{100 * share:.0f} %{note}"
             values[name], texts[name] = row["seconds"], _time_text(row["seconds"], text)
-        lines.append(_Line(None, f"{system}{_MARK}", values, texts))
+        lines.append(_PaperRow(None, f"{system}{_MARK}", values, texts))
     return list(starmap(column, names.items())), lines
 
 

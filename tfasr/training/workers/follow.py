@@ -68,7 +68,7 @@ def follow(
         steps = WorkerSteps(run_dir, welcome["session"], team, fresh=welcome["fresh"])
         held.enter_context(contextlib.closing(steps))
         with steps.ledger.interval("init"):
-            build(run, steps.ledger, interruption)
+            run = build(run, steps.ledger, interruption)
             if in_rounds:
                 trainer = ShareTrainer(run)
             else:

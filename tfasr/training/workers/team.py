@@ -167,7 +167,7 @@ def check_clustered(experiment: Experiment, callbacks: Sequence[Any]) -> None:
         remedy = "Or bind TrainingConfig.exchange = 'synchronous'"
         synchronised = training.batch_norm_synchronised
         wanted["TrainingConfig.batch_norm_synchronised"] = synchronised, False, remedy
-        alone = {"evaluations_per_epoch": 1, "start_from": "", "freeze": (), "learning_rates": ()}
+        alone = {"evaluations_per_epoch": 1, "start_from": ""}
         for name, must in alone.items():
             wanted[f"TrainingConfig.{name}"] = getattr(training, name), must, remedy
     elif training.batch_norm_synchronised:

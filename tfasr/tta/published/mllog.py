@@ -39,7 +39,7 @@ _REMEDY = "Leave the log out, or correct it."
 
 
 @dataclass(frozen=True)
-class _Line:
+class _LogLine:
     number: int  # in the file, from 1
     event: Event
 
@@ -79,11 +79,11 @@ def read(path: Path, name: str | None = None) -> Run:
     return Run(path, name or path.stem, _with_parts(events), cut=cut)
 
 
-def _lines(path: Path) -> tuple[list[_Line], bool]:
+def _lines(path: Path) -> tuple[list[_LogLine], bool]:
     """Returns a log's events, and whether its last line was cut off."""
     texts = path.read_text(encoding="utf-8", errors="replace").split("\n")
     last = max((number for number, text in enumerate(texts, start=1) if text.strip()), default=0)
-    lines: list[_Line] = []
+    lines: list[_LogLine] = []
     for number, text in enumerate(texts, start=1):
         _, prefix, content = text.partition(PREFIX)
         if not prefix:
@@ -98,7 +98,7 @@ def _lines(path: Path) -> tuple[list[_Line], bool]:
                 f"Line {number} of {path} is not a valid {PREFIX} event: {error!r}. Leave the log "
                 "out, or download it again."
             ) from None
-        lines.append(_Line(number, event))
+        lines.append(_LogLine(number, event))
     return lines, False
 
 
@@ -117,7 +117,7 @@ def _check_event(event: Any) -> None:
         event["value"] = None  # other programs may mean something else by the key
 
 
-def _check_benchmark(path: Path, lines: Sequence[_Line]) -> None:
+def _check_benchmark(path: Path, lines: Sequence[_LogLine]) -> None:
     for line in lines:
         if line.key == "submission_benchmark":
             benchmark = line.event.get("value")
@@ -128,7 +128,7 @@ def _check_benchmark(path: Path, lines: Sequence[_Line]) -> None:
                 )
 
 
-def _check_clock(path: Path, lines: Sequence[_Line]) -> None:
+def _check_clock(path: Path, lines: Sequence[_LogLine]) -> None:
     latest = lines[0]
     for line in lines:
         behind_ms = latest.event["time_ms"] - line.event["time_ms"]
@@ -142,7 +142,7 @@ def _check_clock(path: Path, lines: Sequence[_Line]) -> None:
             latest = line
 
 
-def _check_one_run(path: Path, lines: Sequence[_Line]) -> None:
+def _check_one_run(path: Path, lines: Sequence[_LogLine]) -> None:
     for key in _ONCE:
         found = [line.number for line in lines if line.key == key]
         if len(found) > 1:
@@ -159,7 +159,7 @@ def _check_one_run(path: Path, lines: Sequence[_Line]) -> None:
         )
 
 
-def _before_the_end(lines: Sequence[_Line]) -> Iterator[_Line]:
+def _before_the_end(lines: Sequence[_LogLine]) -> Iterator[_LogLine]:
     """Yields a log's lines without the evaluations that start after ``run_stop``.
 
     A published log of an aborted run evaluates its last epoch once more.
@@ -172,7 +172,7 @@ def _before_the_end(lines: Sequence[_Line]) -> Iterator[_Line]:
             yield line
 
 
-def _check_evaluations(path: Path, lines: Sequence[_Line]) -> None:
+def _check_evaluations(path: Path, lines: Sequence[_LogLine]) -> None:
     """Raises UsageError unless each score belongs to one evaluation, in order of epochs."""
     scores = [line for line in lines if line.key == "eval_accuracy"]
     for line in lines:
@@ -204,7 +204,7 @@ def _check_evaluations(path: Path, lines: Sequence[_Line]) -> None:
     )
 
 
-def _check_scored(path: Path, lines: Sequence[_Line]) -> None:
+def _check_scored(path: Path, lines: Sequence[_LogLine]) -> None:
     scored = {line.epoch for line in lines if line.key == "eval_accuracy"}
     for line in lines:
         if scored and line.key == "eval_stop" and line.epoch not in scored:
@@ -214,7 +214,7 @@ def _check_scored(path: Path, lines: Sequence[_Line]) -> None:
             )
 
 
-def _with_late_ends(lines: Sequence[_Line]) -> Iterator[_Line]:
+def _with_late_ends(lines: Sequence[_LogLine]) -> Iterator[_LogLine]:
     """Ends an evaluation once more where its score arrives after its end, or has none."""
     ends = {
         line.epoch: place
@@ -224,10 +224,10 @@ def _with_late_ends(lines: Sequence[_Line]) -> Iterator[_Line]:
     for place, line in enumerate(lines):
         yield line
         if line.key == "eval_accuracy" and ends.get(line.epoch, -1) < place:
-            yield _Line(line.number, {**line.event, "key": "eval_stop", "value": None})
+            yield _LogLine(line.number, {**line.event, "key": "eval_stop", "value": None})
 
 
-def _failed(lines: Sequence[_Line]) -> bool:
+def _failed(lines: Sequence[_LogLine]) -> bool:
     ends = [metadata(line.event).get("status") for line in lines if line.key == "run_stop"]
     return bool(ends) and ends[-1] not in (None, "success")
 
