@@ -11,6 +11,8 @@ processor, the date, the commit and a hash of the code that it measures; a new m
 only the one of the same processor. The hash leaves out comments, docstrings and layout. Figures
 whose hash is that of today's code are skipped (``--again`` measures them too), so an interrupted
 run goes on where it stopped. The page marks the others as stale, and a test fails while it doesn't.
+A figure during which the machine took more than a study allows is measured once more, and marked as
+disturbed if that happens again.
 
 ``--corpora`` holds `an4` and `librispeech` as their archives unpack, an4 with `splits/*.tsv` as
 `tfasr prepare --corpus tsv` reads it, and `decoding` with a load for `decoder_load.py`. Peers:
@@ -32,6 +34,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import textwrap
 import tokenize
 from collections.abc import Callable, Iterable
@@ -376,6 +379,13 @@ def is_stale(row: dict[str, Any]) -> bool:
     return row["code"] != code_hash((FIGURES | ON_A_GPU)[row["name"]].code)
 
 
+def is_disturbed(row: dict[str, Any]) -> bool:
+    """Whether the machine took more from a figure's commands than a study allows."""
+    from tfasr.studies.plan import StudyConfig
+
+    return row.get("taken", 0.0) > StudyConfig.most_taken
+
+
 def page(rows: list[dict[str, Any]]) -> str:
     """Returns docs/measured.md."""
     intro = (
@@ -406,6 +416,8 @@ def _items(rows: Iterable[dict[str, Any]]) -> list[str]:
     lines = []
     for row in rows:
         mark = ", *stale*" if is_stale(row) else ""
+        if is_disturbed(row):
+            mark += f", *disturbed: the machine took {100 * row['taken']:.0f} %*"
         when = f"({row['date']}, {row['commit']}{mark})"
         text = f"- **{(FIGURES | ON_A_GPU)[row['name']].what}**: {row['figure']} {when}"
         options = {"subsequent_indent": "  ", "break_on_hyphens": False, "break_long_words": False}
@@ -434,6 +446,9 @@ def processor() -> str:
 
 def measure(name: str, corpora: Path, work: Path, *, again: bool = False) -> dict[str, Any]:
     """Runs a figure's commands and returns its row; ``again``: without runs that are there."""
+    from tfasr.telemetry.host import HostSampler
+    from tfasr.tta.host import read_host_file, whole_use
+
     figure = FIGURES[name]
     # A folder for each version of the code, so that no figure is read from runs of another one.
     folder = work / f"{name}-{code_hash(figure.code)}"
@@ -444,25 +459,43 @@ def measure(name: str, corpora: Path, work: Path, *, again: bool = False) -> dic
     places |= {shards: work / shards for shards in _SHARDS}
     places |= {part: corpora / part for part in ("an4", "librispeech", "decoding")}
     printed = ""
-    for command in figure.commands:
-        words = [word.format(**places) for word in shlex.split(command)]
-        if "train" in words and Path(words[-1], "experiment.json").exists():
-            words.append("--resume")  # of an interrupted measurement; a finished run stays as it is
-        print("$", shlex.join(words), flush=True)
-        done = subprocess.run(words, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
-        if done.returncode:
-            raise SystemExit(f"{name}: the command ended with {done.returncode}.\n{done.stdout}")
-        printed += done.stdout
+    with tempfile.TemporaryDirectory() as samples:
+        with HostSampler(Path(samples), 0):
+            for command in figure.commands:
+                words = [word.format(**places) for word in shlex.split(command)]
+                printed += _printed(name, words)
+        use = whole_use(read_host_file(samples))
     git = ["git", "-C", ROOT, "rev-parse", "--short", "HEAD"]
     return {
         "name": name,
         "figure": figure.read(printed, folder),
         "processor": processor(),
         "load": round(os.getloadavg()[2], 2),
+        "taken": round(1 - use.share, 3),
         "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
         "commit": subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip(),
         "code": code_hash(figure.code),
     }
+
+
+def _printed(name: str, words: list[str]) -> str:
+    """Runs a figure's command and returns what it printed."""
+    if "train" in words and Path(words[-1], "experiment.json").exists():
+        words.append("--resume")  # of an interrupted measurement; a finished run stays as it is
+    print("$", shlex.join(words), flush=True)
+    done = subprocess.run(words, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{name}: the command ended with {done.returncode}.\n{done.stdout}")
+    return done.stdout
+
+
+def measured_quietly(name: str, corpora: Path, work: Path, *, again: bool) -> dict[str, Any]:
+    """Measures a figure, and once more if the machine was busy; the second row counts."""
+    row = measure(name, corpora, work, again=again)
+    if not is_disturbed(row):
+        return row
+    print(f"{name}: the machine took {100 * row['taken']:.0f} %; it is measured again.", flush=True)
+    return measure(name, corpora, work, again=True)
 
 
 def _prepare_an4(corpora: Path, work: Path, needed: Iterable[str]) -> None:
@@ -501,7 +534,7 @@ def main() -> None:
             if mine and not is_stale(mine[0]) and not flags.again:
                 print(f"{name}: current, skipped.")
                 continue
-            row = measure(name, flags.corpora.resolve(), work, again=flags.again)
+            row = measured_quietly(name, flags.corpora.resolve(), work, again=flags.again)
             print(f"{name}: {row['figure']}", flush=True)
             rows = [row, *(other for other in rows if other not in mine)]
             RESULTS.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")

@@ -1,12 +1,14 @@
 """Plants disturbances of known size beside a run, and compares what the report says of them.
 
-    python benchmarks/planted.py --repeats 5
+    python benchmarks/planted.py --repeats 5                  # five runs a row, about 15 minutes
+    python benchmarks/planted.py --repeats 5 --only memory    # and the undisturbed runs: 5 minutes
 
-A run takes a fixed number of steps on two threads, first undisturbed, then under each of: a
-competing process, two of them, a quota of half a processor and of one and a half, and a stop of
-five seconds. A row compares the steps' seconds of the undisturbed runs with what the report
-estimates from the disturbed ones, and names the cause it gives. Quotas need the right to make
-control groups (as root); without it those rows say n/a. Run it on a quiet machine.
+A run takes a fixed number of steps on two threads and reads a file that is mapped into memory,
+first undisturbed, then under each of: a competing process, two of them, a quota of half a processor
+and of one and a half, a stop of five seconds, and a control group with too little memory for the
+file. A row compares the steps' seconds of the undisturbed runs with what the report estimates from
+the disturbed ones, and names the cause it gives. Control groups need root; without it those rows
+say n/a. Run it on a quiet machine.
 """
 
 import argparse
@@ -25,15 +27,24 @@ from pathlib import Path
 STOP_S = 5.0
 PERIOD_US = 100_000
 GROUPS = Path("/sys/fs/cgroup")
+FILE_BYTES = 96 << 20  # of the file that every run reads, a part at each step
+MEMORY_BYTES = 80 << 20  # of the group with too little memory: the program and half of the file
 BUSY = "while True: pass"
 RUN = """
-import os, sys
+import mmap, os, sys
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import tfasr
 
 matrix = np.random.default_rng(1).random((400, 400))
+# Its pages belong to this process's control group, unless they are in memory already.
+file = os.open(sys.argv[3], os.O_RDONLY)
+os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+mapped = mmap.mmap(file, 0, prot=mmap.PROT_READ)
+pages = np.frombuffer(mapped, np.uint8).reshape(-1, 4096)[:, 0]
+parts = np.array_split(np.random.default_rng(2).permutation(len(pages)), 512)
+pages.sum()
 
 def multiply(_):
     for _ in range(8):
@@ -42,8 +53,9 @@ def multiply(_):
 with ThreadPoolExecutor(2) as threads, tfasr.Recorder(sys.argv[1], targets=["cer=0.1"]) as run:
     with run.epoch():
         print("training", flush=True)
-        for _ in range(int(sys.argv[2])):
+        for step in range(int(sys.argv[2])):
             with run.step(utterances=8):
+                pages[parts[step % len(parts)]].sum()
                 list(threads.map(multiply, range(2)))
         with run.evaluation() as evaluation:
             evaluation.measure(cer=0.05)
@@ -63,31 +75,46 @@ def competing(count: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def quota(processors: float) -> Iterator[Path]:
-    """Makes a control group that may use so many processors; yields its folder."""
-    if (GROUPS / "cgroup.controllers").exists():
-        group = GROUPS / f"tfasr-planted-{os.getpid()}"
-        group.mkdir()
-        (group / "cpu.max").write_text(f"{int(processors * PERIOD_US)} {PERIOD_US}")
-    else:
-        group = GROUPS / "cpu" / f"tfasr-planted-{os.getpid()}"
-        group.mkdir()
-        (group / "cpu.cfs_period_us").write_text(str(PERIOD_US))
-        (group / "cpu.cfs_quota_us").write_text(str(int(processors * PERIOD_US)))
+def control_group(controller: str, limits: dict[str, str]) -> Iterator[Path]:
+    """Makes a control group with these limits, by file; yields its folder."""
+    top = GROUPS if (GROUPS / "cgroup.controllers").exists() else GROUPS / controller
+    group = top / f"tfasr-planted-{os.getpid()}"
+    group.mkdir()
     try:
+        for name, value in limits.items():
+            (group / name).write_text(value)
         yield group
     finally:
         time.sleep(0.2)
         group.rmdir()
 
 
-def train(folder: Path, steps: int, group: Path | None = None, stop_s: float = 0.0) -> None:
+def quota(processors: float) -> contextlib.AbstractContextManager[Path]:
+    """Makes a control group that may use so many processors."""
+    quota_us = str(int(processors * PERIOD_US))
+    if (GROUPS / "cgroup.controllers").exists():
+        return control_group("cpu", {"cpu.max": f"{quota_us} {PERIOD_US}"})
+    limits = {"cpu.cfs_period_us": str(PERIOD_US), "cpu.cfs_quota_us": quota_us}
+    return control_group("cpu", limits)
+
+
+def little_memory() -> contextlib.AbstractContextManager[Path]:
+    """Makes a control group with too little memory for the file that runs read."""
+    if (GROUPS / "cgroup.controllers").exists():
+        return control_group("memory", {"memory.max": str(MEMORY_BYTES)})
+    return control_group("memory", {"memory.limit_in_bytes": str(MEMORY_BYTES)})
+
+
+def train(
+    folder: Path, steps: int, file: Path, group: Path | None = None, stop_s: float = 0.0
+) -> None:
     """Trains once, in a control group and with a stop in the middle if asked to."""
-    program = subprocess.Popen(
-        [sys.executable, "-c", RUN, str(folder), str(steps)], stdout=subprocess.PIPE, text=True
-    )
+    command = [sys.executable, "-c", RUN, str(folder), str(steps), str(file)]
     if group is not None:
-        (group / "cgroup.procs").write_text(str(program.pid))
+        # The program joins the group before it begins, so that all of its memory counts.
+        joins = 'echo $$ > "$0" && exec "$@"'
+        command = ["sh", "-c", joins, str(group / "cgroup.procs"), *command]
+    program = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     program.stdout.readline()
     if stop_s:
         time.sleep(1.5)
@@ -106,7 +133,9 @@ def reported(folder: Path) -> dict[str, object]:
 
     use = host_use(read_host_file(folder), load_run(folder).timeline)
     cause = use.causes()[0][0] if use.disturbed else ""
-    return {"steps_s": use.wall_s + use.unknown_s, "share": use.share, "cause": cause}
+    parts = {name: round(part, 3) for name, part in use.causes() if part}
+    steps_s = use.wall_s + use.unknown_s
+    return {"steps_s": steps_s, "share": use.share, "cause": cause, "causes": parts}
 
 
 CONDITIONS = {
@@ -116,20 +145,25 @@ CONDITIONS = {
     "quota 0.5": {"processors": 0.5},
     "quota 1.5": {"processors": 1.5},
     f"stopped {STOP_S:g} s": {"stop_s": STOP_S},
+    "memory": {"memory": 1},
 }
 
 
-def measure(folder: Path, steps: int, condition: dict[str, float]) -> dict[str, object] | None:
+def measure(
+    folder: Path, steps: int, file: Path, condition: dict[str, float]
+) -> dict[str, object] | None:
     """Trains under one condition; None without the right to make control groups."""
     with contextlib.ExitStack() as planted:
         planted.enter_context(competing(int(condition.get("programs", 0))))
         group = None
-        if "processors" in condition:
-            try:
+        try:
+            if "processors" in condition:
                 group = planted.enter_context(quota(condition["processors"]))
-            except OSError:
-                return None
-        train(folder, steps, group, condition.get("stop_s", 0.0))
+            if "memory" in condition:
+                group = planted.enter_context(little_memory())
+        except OSError:
+            return None
+        train(folder, steps, file, group, condition.get("stop_s", 0.0))
     return reported(folder)
 
 
@@ -137,17 +171,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--steps", type=int, default=600)
+    names = f"only these and the undisturbed runs: {', '.join(CONDITIONS)}"
+    parser.add_argument("--only", nargs="+", choices=CONDITIONS, metavar="NAME", help=names)
     parser.add_argument("--out", type=Path, help="also write JSON here")
     arguments = parser.parse_args()
 
-    rows: dict[str, list[dict[str, object]]] = {name: [] for name in CONDITIONS}
-    for repeat in range(arguments.repeats):
-        for name, condition in CONDITIONS.items():
-            with tempfile.TemporaryDirectory() as folder:
-                row = measure(Path(folder) / "run", arguments.steps, condition)
-            if row is not None:
-                rows[name].append(row)
-                print(f"{repeat + 1} {name}: {row}", file=sys.stderr)
+    chosen = CONDITIONS
+    if arguments.only is not None:
+        chosen = {name: CONDITIONS[name] for name in ("quiet", *arguments.only)}
+    rows: dict[str, list[dict[str, object]]] = {name: [] for name in chosen}
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "pages"
+        file.write_bytes(os.urandom(1 << 20) * (FILE_BYTES >> 20))
+        os.sync()  # only pages that are on the disk can be taken from memory
+        for repeat in range(arguments.repeats):
+            for name, condition in chosen.items():
+                with tempfile.TemporaryDirectory() as run:
+                    row = measure(Path(run) / "run", arguments.steps, file, condition)
+                if row is not None:
+                    rows[name].append(row)
+                    print(f"{repeat + 1} {name}: {row}", file=sys.stderr)
 
     quiet_s = statistics.median(row["steps_s"] for row in rows["quiet"])
     print("| condition | steps, s | share % | estimate, s | of the quiet time | causes |")

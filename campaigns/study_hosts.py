@@ -37,6 +37,7 @@ _TONES = f"""\
 StudyConfig.experiments = ('two', 'four')
 StudyConfig.seeds = SEEDS
 StudyConfig.test = 'pairs'
+StudyConfig.most_taken = 1.0
 ExperimentConfig.gin_files = ({str(TONES_GIN)!r},)
 two/ExperimentConfig.bindings = (
     'PipelineConfig.global_batch_size = 2', 'TrainingConfig.epochs = 4',
@@ -49,6 +50,7 @@ _DEMO = """\
 StudyConfig.experiments = ('papers_recipe', 'fast_recipe')
 StudyConfig.seeds = SEEDS
 StudyConfig.test = 'pairs'
+StudyConfig.most_taken = 1.0
 StudyConfig.corpus = 'synthetic'
 papers_recipe/ExperimentConfig.gin_files = ('paper_demo.gin',)
 fast_recipe/ExperimentConfig.gin_files = ('fast/demo.gin', 'train/demo_race.gin')

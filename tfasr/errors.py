@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 class UsageError(ValueError):
     """The request is wrong: a flag, preset, folder or value. The command line exits with 2."""
 
+    exit_code = 2
+
 
 class RunError(RuntimeError):
     """The request was right but the work failed, as on a full disk. Finished files stay."""
@@ -178,7 +180,9 @@ def _address_space_left(size: str) -> int | None:
 # The packages that tfasr imports, and what pip calls them.
 _PACKAGES = {
     "absl": "absl-py",
+    "cryptography": "cryptography",
     "gin": "gin-config",
+    "grpc": "grpcio",
     "jiwer": "jiwer",
     "keras": "keras",
     "numpy": "numpy",

@@ -82,3 +82,31 @@ def test_an_interrupted_row_goes_on_and_a_repeated_one_begins_anew(tmp_path, mon
     monkeypatch.setitem(measured.FIGURES, "made", figure)
     rows = [measured.measure("made", tmp_path, tmp_path, again=again) for again in (0, 0, 1)]
     assert [row["figure"].strip() for row in rows] == ["begun", "resumed", "begun"]
+
+
+@pytest.mark.parametrize(
+    ("parts", "measured_at", "mark"),
+    [([0.05], 1, ""), ([0.4, 0.02], 2, ""), ([0.4, 0.3], 2, "*disturbed: the machine took 30 %*")],
+)
+def test_a_disturbed_figure_is_measured_once_more_and_then_marked(
+    monkeypatch, tmp_path, parts, measured_at, mark
+):
+    about = {"name": "made", "figure": "1 s", "processor": "one", "date": "today", "commit": "abc"}
+    coming = iter(parts)
+    calls = []
+
+    def measure(name, corpora, work, *, again):
+        calls.append(again)
+        return about | {"taken": next(coming), "code": measured.code_hash(())}
+
+    monkeypatch.setattr(measured, "measure", measure)
+    figure = measured.Figure("a figure", (), lambda printed, work: "", (), 1)
+    monkeypatch.setattr(measured, "FIGURES", {"made": figure})
+
+    row = measured.measured_quietly("made", tmp_path, tmp_path, again=False)
+
+    assert calls == [False, True][:measured_at]
+    assert row["taken"] == parts[-1]
+    text = measured.page([row])
+    assert mark in text
+    assert ("disturbed" in text) == bool(mark)

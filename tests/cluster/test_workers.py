@@ -25,7 +25,7 @@ from tests.training.bare_run import bare_run
 from tfasr import cli
 from tfasr.cluster.description import Cluster
 from tfasr.cluster.launcher import PeerWatch, free_ports
-from tfasr.cluster.transport import await_peers
+from tfasr.cluster.meeting import await_peers
 from tfasr.errors import RunError, UsageError
 from tfasr.kit.files import worker_events_file
 from tfasr.layers.batch_normalization import BatchNormalization
@@ -114,12 +114,12 @@ def meet(ports, ranks, timeout_s=60, version=None):
     addresses = [f"127.0.0.1:{port}" for port in ports]
     script = """
 import sys
-from tfasr.cluster import transport
+from tfasr.cluster import meeting, stream
 from tfasr.cluster.description import Cluster
 _, addresses, rank, timeout_s, version = sys.argv
-transport.__version__ = version or transport.__version__
+stream.__version__ = version or stream.__version__
 try:
-    transport.await_peers(Cluster(tuple(addresses.split(",")), int(rank)), float(timeout_s))
+    meeting.await_peers(Cluster(tuple(addresses.split(",")), int(rank)), float(timeout_s))
     print("all are here")
 except Exception as error:
     print(type(error).__name__, error)

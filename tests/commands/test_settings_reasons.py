@@ -6,7 +6,7 @@ import sys
 
 from tfasr.kit.gin import presets_folder
 
-MOST = 197
+MOST = 198
 # The reasons of settings that no preset binds.
 REASONS = {
     # Sources
@@ -55,6 +55,7 @@ REASONS = {
     "HardwareConfig.power_w": "docs/cost_and_energy.md: a machine without counters",
     "HardwareConfig.num_hosts": "machines of MLPerf's logs",
     "ExperimentConfig.seeds": "docs/studies.md: seeds that one experiment lacks",
+    "StudyConfig.most_taken": "docs/quiet_machine.md: benchmarks/quiet_rule.py simulates it",
     "StudyConfig.test": "docs/statistics.md: groups of runs or pairs of seeds",
     "StudyConfig.policy": "docs/time_to_accuracy.md: the clocks of four benchmarks",
     "StudyConfig.level": "docs/records.md: races are decided at 0.01, studies at 0.05",

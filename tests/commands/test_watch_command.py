@@ -13,6 +13,7 @@ import pytest
 
 from tests.reports.conftest import COMPARABLE, ledger_of
 from tests.tta.ledger_builder import LedgerBuilder
+from tests.tta.test_host import Machine
 from tfasr import cli
 from tfasr.reports.history import load_history
 from tfasr.reports.watching import Watch, duration, line, screen
@@ -67,6 +68,40 @@ def test_a_slower_step_is_named_as_the_cause_and_exits_with_3(slower, tmp_path, 
     assert {one["series"] for one in found["changes"]} >= {"step_s", "time_s"}
     assert all(one["stands"] for one in found["changes"])
     assert len(found["runs"]) == 20
+
+
+def test_runs_that_their_machine_slowed_down_are_no_slowdown(tmp_path, capsys):
+    rng = np.random.default_rng(3)
+    for number in range(24):
+        busy = number >= 16
+        step_s = (2.0 if busy else 1.0) * float(np.exp(0.01 * rng.standard_normal()))
+        run_dir = write(tmp_path, number, step_s=step_s)
+        machine = Machine()
+        for _ in range(100):
+            waited_s = 1.0 if busy else 0.0
+            machine.second(ran_s=2.0 - waited_s, busy_s=2.0, waited_s=waited_s)
+        machine.write(run_dir)
+
+    assert history(tmp_path, "--format", "json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["runs"]) == 16
+    (note, *others) = found["notes"]
+    assert "run016 is left out: the machine took 50%" in note
+    assert len(others) == 7
+    # Asked for, they are shown, and slower.
+    assert history(tmp_path, "--force", "--format", "json") == 3
+
+
+def test_watch_names_a_machine_that_takes_processors(tmp_path):
+    run_dir = write(tmp_path, 1)
+    machine = Machine()
+    for _ in range(100):
+        machine.second(ran_s=1.0, busy_s=1.0, stolen_s=1.0)
+    machine.write(run_dir)
+
+    (watched,) = Watch([run_dir]).look()
+    assert "the machine took 50% of what its steps could have used" in line(watched)
+    assert "steal" in line(watched)
 
 
 def test_an_accepted_slowdown_is_left_behind(slower, capsys):

@@ -75,7 +75,6 @@ def test_a_value_of_another_type_is_not_written(tmp_path):
         (
             "exchanged",
             {
-                "outer_steps": 1,
                 "utterances": 1,
                 "lost_utterances": 0,
                 "waited_s": 0,

@@ -54,7 +54,6 @@ FACTS = {
         "link": {"bytes_per_s": 1e6, "small_s": 0.001},
     },
     "exchanged": {
-        "outer_steps": 1,
         "utterances": 8,
         "lost_utterances": 0,
         "waited_s": 0.5,

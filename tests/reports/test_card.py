@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.studies.races import RECORDS, unpack
+from tests.tta.test_host import Machine
 from tfasr.reports.write import report
 
 jsonschema = pytest.importorskip("jsonschema")
@@ -40,7 +41,21 @@ def test_a_run_without_hypotheses_price_or_machine_has_a_card_too(small, tmp_pat
     assert card["groups"][0]["runs"][0]["error_rates"] == {"wer": None, "cer": None}
     assert card["groups"][0]["runs"][0]["targets"][0]["seconds"]["paper"] == 8.0
     assert valid((out / "card.json").read_text()) == card
+    assert "| of the processors that steps wanted, % | NA |" in (out / "card.md").read_text()
     assert "| best CER % of each run, 95 % interval | NA |" in (out / "card.md").read_text()
     priced = valid(report([small], price_usd_per_hour=3600, output_format="card_json"))
     assert priced["groups"][0]["runs"][0]["targets"][0]["usd"] == pytest.approx(8.0)
     shutil.rmtree(out)
+
+
+def test_a_card_states_what_the_machine_gave(small):
+    machine = Machine()
+    for _ in range(20):
+        machine.second(ran_s=1.5, busy_s=2.0, waited_s=0.5)
+    machine.write(small)
+    card = valid(report([small], output_format="card_json"))
+    run = card["groups"][0]["runs"][0]
+    assert run["machine_share"] == pytest.approx(0.75)
+    assert run["undisturbed_steps_s"] == pytest.approx(4.5)  # of 6 s
+    text = report([small], output_format="card")
+    assert "| of the processors that steps wanted, % | 75 |" in text

@@ -7,9 +7,10 @@ import time
 import pytest
 
 from tests.tta.ledger_builder import LedgerBuilder
+from tests.tta.test_host import Machine
 from tfasr.commands.report import report
 from tfasr.errors import UsageError
-from tfasr.kit.files import worker_events_file
+from tfasr.kit.files import worker_events_file, worker_host_file
 from tfasr.ledger.events import Ledger, read_events
 from tfasr.ledger.schema import Cluster, Link
 from tfasr.reports.charges import (
@@ -290,3 +291,22 @@ def test_a_worker_notes_its_machine_at_both_ends_and_between(tmp_path, monkeypat
         assert sample["value"]["energy"] == {"package-0": [7e-06, 9e-06]}
     assert all(0 <= sample["value"]["cpu_percent"] <= 100 for sample in samples[1:])
     assert all(0 <= sample["value"]["process_percent"] <= 100 for sample in samples[1:])
+
+
+def test_each_worker_has_the_share_that_its_machine_gave_it(tmp_path):
+    run_dir = LedgerBuilder().begin().step(1.0).end().write(tmp_path / "run")
+    for rank, waited_s in ((0, 0.0), (1, 1.0)):
+        with_ledger = Ledger(run_dir, 0, file=worker_events_file(rank))
+        with_ledger.event("worker_machine", {"host": "a", "hostname": "a", "counters": {}})
+        with_ledger.close()
+        machine = Machine()
+        for _ in range(10):
+            machine.second(ran_s=2.0 - waited_s, busy_s=2.0, waited_s=waited_s)
+        machine.write(run_dir)
+        if rank:
+            (run_dir / "host.csv").rename(run_dir / worker_host_file(rank))
+
+    chief, other = machines_of(read_worker_files(run_dir), run_dir)
+
+    assert chief.host is None  # its file became the worker's
+    assert other.host.share == pytest.approx(0.5)

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from tests.reports.conftest import ledger_of
 from tests.reports.test_report import seeds
 from tests.tta.ledger_builder import LedgerBuilder
+from tests.tta.test_host import Machine
 from tfasr.display.chart import Area, Chart, Labels, Line, Panel, Points, Rects, Rule, Segments
 from tfasr.reports.figures.curves import EVERYTHING, MOST_GROUPS, band, group_bands, spread_text
 from tfasr.reports.figures.registry import FIGURES, NotDrawnError, report_charts
-from tfasr.reports.groups import configuration, group_results, named_groups
+from tfasr.reports.groups import configuration, finding, group_results, named_groups
 from tfasr.reports.numbers import analyse_run, ask, make_report, merged_targets
 from tfasr.reports.series import thin
 from tfasr.tta.run import load_run
@@ -379,3 +380,44 @@ def test_thinning_keeps_both_ends():
     kept = thin(1000, 10)
     assert (kept.size, kept[0], kept[-1]) == (10, 0, 999)
     assert thin(0, 10).size == 0
+
+
+def host_file(run_dir, seconds, **increases):
+    machine = Machine()
+    for _ in range(2):
+        machine.second(ran_s=2.0, busy_s=2.0)
+    for _ in range(seconds):
+        machine.second(**increases)
+    machine.write(run_dir)
+
+
+def test_what_machines_took_is_drawn_over_time_for_disturbed_runs(small, large):
+    host_file(small, 6, ran_s=2.0, busy_s=2.0)
+    host_file(large, 10, ran_s=1.0, busy_s=1.5, waited_s=0.5, stolen_s=0.6)
+    found = chart(analysed(small, large), "host")
+    (panel,) = found.panels
+    assert panel.title == "large"
+    steal, others = panel.marks
+    assert "steal" in steal.series
+    assert others.series == "other programs"
+    # Of 1 + 0.5 + 0.4 s wanted, steal took the run's part of 0.6 s, 1 s of 1.5 s.
+    assert np.max(steal.high) == pytest.approx(100 * 0.4 / 1.9, abs=0.1)
+    assert np.max(others.high) == pytest.approx(100 * 0.9 / 1.9, abs=0.1)
+
+
+def test_undisturbed_runs_have_no_figure_of_their_machine(small, large):
+    host_file(small, 6, ran_s=2.0, busy_s=2.0)
+    report = analysed(small, large)
+    drawn, left_out = report_charts(report, group_results(report))
+    assert "host" not in {one.name for one in drawn}
+    assert any("What machines took" in sentence for sentence in left_out)
+
+
+def test_verdicts_name_the_runs_that_their_machine_disturbed(small, large):
+    host_file(large, 10, ran_s=1.0, busy_s=2.0, waited_s=1.0)
+    report = analysed(small, large)
+    ((first, other),) = group_results(report)
+    text = finding(first, other)
+    assert "the machine took processors from large (50 %)" in text
+    assert "tfasr doctor" in text
+    assert other.decomposition.factors["host"] > 1.5

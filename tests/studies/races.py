@@ -25,6 +25,7 @@ PAIRS = ("--gin_binding", "StudyConfig.test = 'pairs'")
 STUDY = """\
 StudyConfig.experiments = ('two', 'four')
 StudyConfig.seeds = SEEDS
+StudyConfig.most_taken = MOST
 ExperimentConfig.gin_files = ('tones.gin',)
 two/ExperimentConfig.bindings = (
     'TrainingConfig.epochs = 4', 'TrainingConfig.checkpoint_every_steps = 3',
@@ -35,10 +36,10 @@ four/ExperimentConfig.bindings = (
 """
 
 
-def start(folder: Path, seeds: str, *more: str) -> subprocess.Popen:
+def start(folder: Path, seeds: str, *more: str, most_taken: float = 1.0) -> subprocess.Popen:
     gin_file = folder.with_suffix(".gin")
     shutil.copy(RECORDS / "tones" / "challenger.gin", folder.with_name("tones.gin"))
-    gin_file.write_text(STUDY.replace("SEEDS", seeds))
+    gin_file.write_text(STUDY.replace("SEEDS", seeds).replace("MOST", str(most_taken)))
     command = [sys.executable, "-m", "tfasr.cli", "study", "--gin_file", str(gin_file)]
     command += ["--run_dir", str(folder), "--shard_dir", str(SHARDS), *more]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -118,10 +119,30 @@ def lost_host(folder: Path) -> None:
         finish(study)
 
 
+BUSY = "while True: pass"
+
+
+def disturbed(folder: Path) -> None:
+    """Disturbs the first run by four busy programs per core, so that it is trained again."""
+    study = start(folder, "(1,)", most_taken=0.2)
+    starts = folder / "starts.jsonl"
+    while not (folder / "runs/two/events.jsonl").is_file():
+        assert study.poll() is None
+        time.sleep(0.02)
+    number = 4 * (os.cpu_count() or 1)
+    programs = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(number)]
+    while b'"end"' not in starts.read_bytes() and study.poll() is None:
+        time.sleep(0.1)
+    for program in programs:
+        program.kill()
+        program.wait()
+    finish(study)
+
+
 KINDS: dict[str, Callable[[Path], None]] = {
     each.__name__: each
     for each in (
-        *(plain, killed, interrupted_twice, extended, unfinished, overridden),
+        *(plain, killed, interrupted_twice, extended, unfinished, overridden, disturbed),
         *(on_hosts, lost_host),
     )
 }

@@ -92,6 +92,7 @@ def test_quotas_are_read_in_both_versions_of_control_groups(tmp_path):
     (group / "cpu.stat").write_text("usage_usec 5\nnr_throttled 3\nthrottled_usec 2500000\n")
     assert throttled_s(tmp_path) == 2.5
 
+    # The same folder in version 1
     (group / "cpu.stat").write_text("nr_periods 30\nnr_throttled 29\nthrottled_time 1500000000\n")
     assert throttled_s(tmp_path) == 1.5
 
@@ -100,7 +101,7 @@ def test_quotas_are_read_in_both_versions_of_control_groups(tmp_path):
 
 
 def test_pressure_is_read_and_unknown_without_its_file(tmp_path):
-    assert stalled_s("memory", tmp_path) is None
+    assert stalled_s("memory", tmp_path / "nowhere") is None
     pressure = tmp_path / "proc" / "pressure"
     pressure.mkdir(parents=True)
     (pressure / "memory").write_text(
@@ -110,8 +111,21 @@ def test_pressure_is_read_and_unknown_without_its_file(tmp_path):
     assert stalled_s("memory", tmp_path) == pytest.approx(7.714965)
 
 
+def test_a_groups_own_pressure_comes_before_that_of_the_machine(tmp_path):
+    (tmp_path / "proc" / "self").mkdir(parents=True)
+    (tmp_path / "proc" / "self" / "cgroup").write_text("0::/work/job\n")
+    group = tmp_path / "sys" / "fs" / "cgroup" / "work" / "job"
+    group.mkdir(parents=True)
+    pressure = tmp_path / "proc" / "pressure"
+    pressure.mkdir()
+    for folder, microseconds in ((pressure, 9), (group.parents[1], 8), (group, 5_000_000)):
+        file = folder / ("memory" if folder == pressure else "memory.pressure")
+        file.write_text(f"some avg10=0.00 avg60=0.00 avg300=0.00 total={microseconds}\n")
+    assert stalled_s("memory", tmp_path) == 5.0
+
+
 def test_hot_processors_are_counted_and_unknown_without_sensors(tmp_path):
-    assert thermal_throttles(tmp_path) is None
+    assert thermal_throttles(tmp_path / "nowhere") is None
     for number, count in enumerate((2, 5)):
         folder = tmp_path / f"sys/devices/system/cpu/cpu{number}/thermal_throttle"
         folder.mkdir(parents=True)

@@ -83,6 +83,51 @@ def test_a_gap_within_the_brackets_is_undecided_however_alike_the_runs():
     assert compare(first, later).sooner == "first"
 
 
+def disturbed(brackets, *parts):
+    return [replace(b, undisturbed=part) for b, part in zip(brackets, parts, strict=True)]
+
+
+def test_a_difference_that_the_machine_explains_is_undecided():
+    first, second = hits(10, 11, 12, 13, 14, width=0), hits(20, 22, 24, 26, 28, width=0)
+    assert compare(first, second).sooner == "first"
+
+    found = compare(first, disturbed(second, *[0.5] * 5))
+    assert found.sooner is None
+    assert found.measured_p == compare(first, second).p_value
+    assert "what the machine took from the runs may explain the difference" in found.verdict
+    # The times stay those of the clock; the interval now holds the ratio without disturbances too.
+    assert found.ratio == compare(first, second).ratio
+    assert found.interval[0] < 1 < 2 < found.interval[1]
+    # Disturbed runs of the faster group make its lead larger, not smaller.
+    assert compare(disturbed(first, *[0.5] * 5), second).sooner == "first"
+
+
+def test_looks_are_undecided_as_long_as_the_machine_explains_the_difference():
+    first, second = hits(*[10 + k / 10 for k in range(12)]), hits(*[20 + k / 10 for k in range(12)])
+    assert decide(first, second).runs == 5
+    explained = decide(first, disturbed(second, *[0.5] * 12))
+    assert (explained.sooner, explained.runs) == (None, 12)
+    assert "may explain the difference" in explained.verdict
+    # Two of five runs were disturbed: the others show the difference.
+    assert decide(first, disturbed(second, *[0.5] * 2, *[1.0] * 10)).sooner == "first"
+
+
+@given(
+    st.lists(st.tuples(st.floats(1, 9), st.floats(1, 9)), min_size=4, max_size=8),
+    st.lists(st.tuples(st.floats(0.1, 1), st.floats(0.1, 1)), min_size=8, max_size=8),
+    st.sampled_from(TESTS),
+)
+def test_disturbances_never_make_a_verdict_easier(times, parts, test):
+    first, second = (hits(*(pair[group] for pair in times)) for group in (0, 1))
+    of_runs = [[pair[group] for pair in parts[: len(times)]] for group in (0, 1)]
+    plain = compare(first, second, test)
+    found = compare(disturbed(first, *of_runs[0]), disturbed(second, *of_runs[1]), test)
+    if plain.p_value is not None:
+        assert found.p_value >= plain.p_value
+        assert found.interval[0] <= plain.interval[0]
+        assert found.interval[1] >= plain.interval[1]
+
+
 @pytest.mark.parametrize("grid", [1, 3])
 def test_groups_are_not_ranked_by_how_often_they_are_evaluated(grid):
     """Six runs each whose CER crosses 10 % at the same moments, by the median of three."""

@@ -24,13 +24,15 @@ def parts_until(events, until_s, **options):
     return parts_of(Timeline(events), until_s, **options)
 
 
-def run_of(epochs, *, utterances=4, train_s=1.0, init_s=0.0, wait_s=0.0, forward_s=0.0):
+def run_of(
+    epochs, *, utterances=4, train_s=1.0, init_s=0.0, wait_s=0.0, forward_s=0.0, host_share=1.0
+):
     ledger = LedgerBuilder().begin(init_s=init_s)
     for epoch in range(1, epochs + 1):
         for _ in range(20):
             ledger.step(train_s, wait_s=wait_s, utterances=utterances, epoch=epoch)
         ledger.evaluate(epoch, 0.1, forward_s=forward_s)
-    return parts_until(ledger.events, elapsed_s(ledger.events)[-1])
+    return parts_until(ledger.events, elapsed_s(ledger.events)[-1], host_share=host_share)
 
 
 def product(found):
@@ -57,6 +59,22 @@ def test_pure_training_splits_into_utterances_and_throughput():
     assert found.factors["hardware_throughput"] == pytest.approx(1 / 3, rel=1e-5)
     others = set(FACTORS) - {"statistical_efficiency", "hardware_throughput"}
     assert all(found.factors[name] == pytest.approx(1, abs=1e-5) for name in others)
+
+
+def test_what_the_machine_took_is_a_factor_of_its_own():
+    # Steps take three times as long: 1.5 times because of the recipe, twice because of the machine.
+    disturbed = run_of(2, train_s=3.0, host_share=0.5)
+    found = pair(run_of(2), disturbed)
+    assert found.factors["host"] == pytest.approx(2)
+    assert found.factors["hardware_throughput"] == pytest.approx(1.5)
+    assert found.throughput_ratio == pytest.approx(1 / 3)
+    # It is weighted by the part of the time that steps take.
+    with_more = pair(run_of(2, init_s=40), run_of(2, init_s=40, train_s=3.0, host_share=0.5))
+    assert 1 < with_more.factors["host"] < 2
+    assert product(with_more) == pytest.approx(with_more.ratio)
+    # If both were disturbed alike, the machine explains nothing.
+    alike = pair(run_of(2, host_share=0.5), run_of(2, train_s=2.0, host_share=0.5))
+    assert alike.factors["host"] == 1
 
 
 def test_a_part_that_one_run_lacks_is_a_finite_factor():

@@ -6,7 +6,14 @@ from hypothesis import strategies as st
 from tests.tta.ledger_builder import LedgerBuilder
 from tfasr.kit.files import HOST_FILE
 from tfasr.ledger.timeline import Timeline
-from tfasr.tta.host import COUNTERS, HOST_COLUMNS, disturbance, host_use, read_host_file
+from tfasr.tta.host import (
+    COUNTERS,
+    HOST_COLUMNS,
+    disturbance,
+    host_use,
+    read_host_file,
+    taken_over_time,
+)
 
 STEPS = 60
 INIT_S = 5.0
@@ -100,6 +107,53 @@ def test_a_stopped_process_is_told_from_a_busy_machine(tmp_path):
     assert use.stopped_s == pytest.approx(20.0)
     assert "stop" in use.causes()[0][0]
     assert use.undisturbed_s == pytest.approx(40.0)
+
+
+def test_waits_for_memory_count_if_the_run_itself_read_pages_again(tmp_path):
+    machine = Machine()
+    second_by_second(
+        machine, ran_s=1.0, busy_s=1.0, memory_stalled_s=0.5, major_faults=100, waited_s=0.0
+    )
+    use = use_of(tmp_path, machine)
+    assert use.memory_stalled_s == pytest.approx(STEPS / 2)
+    assert use.share == pytest.approx(0.5)
+    assert use.causes()[0][0] == "too little memory"
+
+    # Another program waited for memory.
+    machine = Machine()
+    second_by_second(machine, ran_s=1.0, busy_s=1.0, memory_stalled_s=0.5, waited_s=0.0)
+    assert use_of(tmp_path, machine).share == 1.0
+
+
+def test_what_the_machine_took_over_time_adds_up_to_what_it_took(tmp_path):
+    machine = Machine()
+    second_by_second(machine, int(INIT_S) + 30, ran_s=2.0, busy_s=2.0)
+    second_by_second(machine, 30, ran_s=1.0, busy_s=2.0, waited_s=1.0)
+    machine.write(tmp_path)
+
+    edges_s, taken = taken_over_time(
+        read_host_file(tmp_path), run_of_steps(), bins=STEPS + int(INIT_S)
+    )
+
+    # The model is created before the initialisation.
+    assert edges_s[[0, -1]].tolist() == [0.0, INIT_S + STEPS]
+    assert taken["competed_s"][:34] == pytest.approx(0.0)
+    assert taken["competed_s"][36:] == pytest.approx(0.5)
+    assert not any(taken[name].any() for name in taken if name != "competed_s")
+
+
+def test_only_what_was_before_a_target_counts(tmp_path):
+    machine = Machine()
+    second_by_second(machine, int(INIT_S) + 20, ran_s=2.0, busy_s=2.0)
+    second_by_second(machine, 40, ran_s=1.0, busy_s=2.0, waited_s=1.0)
+    machine.write(tmp_path)
+    samples = read_host_file(tmp_path)
+
+    assert host_use(samples, run_of_steps(), until_s=INIT_S + 20).share == pytest.approx(
+        1.0, abs=1e-3
+    )
+    assert host_use(samples, run_of_steps(), until_s=INIT_S + 20).wall_s == pytest.approx(20.0)
+    assert host_use(samples, run_of_steps()).share < 0.7
 
 
 def test_more_threads_than_processors_are_no_disturbance(tmp_path):

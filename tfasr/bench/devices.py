@@ -1,6 +1,7 @@
 """The Keras backend and devices that a benchmark runs on, their utilisation and memory."""
 
 import importlib.util
+import logging
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,8 +15,10 @@ import numpy as np
 
 from tfasr.bench.workload import BACKENDS
 from tfasr.display.chart import CLIFF_COLOUR, Points
+from tfasr.telemetry.host import HostSampler
 from tfasr.telemetry.machine import available_bytes, peak_bytes
 from tfasr.telemetry.samplers import UtilisationSampler
+from tfasr.tta.host import read_host_file, whole_use
 from tfasr.tta.run import Run
 
 _PACKAGES = {"tensorflow": ("tensorflow",), "jax": ("jax", "jaxlib"), "torch": ("torch",)}
@@ -59,6 +62,9 @@ def devices_text(count: int) -> str:
     return f"{count} {'device' if count == 1 else 'devices'}"
 
 
+log = logging.getLogger("tfasr")
+
+
 def powers_up_to(most: int) -> list[int]:
     return sorted({2**power for power in range(most.bit_length())} | {most})
 
@@ -86,11 +92,21 @@ class DeviceUse:
 
 @contextmanager
 def watched_devices(uses: list[DeviceUse]) -> Iterator[None]:
-    """While the body runs, samples the use of the CPU every 0.03 s and of GPUs every 0.1 s."""
+    """While the body runs, samples the use of the CPU every 0.03 s and of GPUs every 0.1 s.
+
+    Adds the use of this process and of each GPU to ``uses``. If the machine took much of what the
+    body could have used, a warning names the cause.
+    """
     with tempfile.TemporaryDirectory() as folder:
         began_ms = time.time() * 1000
-        with UtilisationSampler(Path(folder)):
+        with UtilisationSampler(Path(folder)), HostSampler(Path(folder), 0):
             yield
+
+        # A busy machine makes whatever is measured slower, and shows in no other figure.
+        host = whole_use(read_host_file(folder))
+        if host is not None and host.disturbed:
+            cause, share = host.causes()[0]
+            log.warning("Measured on a busy machine: %s took %.0f %%.", cause, 100 * share)
         sampled = Run(Path(folder), "", [])
         cpu, gpus = sampled.utilisation("cpu"), sampled.utilisation("gpu")
         uses.append(_use(PROCESS, cpu, "process_percent", began_ms))

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import IO
 
 from tfasr.cluster.description import TF_CONFIG, Cluster, host_of, port_of
-from tfasr.cluster.transport import SECRET
+from tfasr.cluster.trust import SECRET
 from tfasr.errors import RunError
 from tfasr.kit.process import start_module, usable_cores
 

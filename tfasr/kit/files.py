@@ -399,6 +399,11 @@ HOST_FILE = "host.csv"  # what the machine gave the run over time, see `tfasr.tt
 PROGRESS_FILE = "progress.json"  # the run's current state
 
 
+def worker_host_file(rank: int) -> str:
+    """Returns the name of the file with what a worker's machine gave it."""
+    return HOST_FILE if rank == 0 else f"host-worker-{rank}.csv"
+
+
 def worker_events_file(rank: int) -> str:
     return WORKER_EVENTS.replace("*", str(rank))
 

@@ -9,6 +9,9 @@ those of a ledger (`tfasr.ledger.events`), the study appends, and syncs each to 
   ``ledger`` is `ledger_mark` of the run's ledger, or None before its first trained step.
 - ``begun``, within a second of the first trained step, and ``end``, after the process: the
   same without ``plan``; ``end`` also has ``exit_code``.
+- ``again``, after an ``end``: ``{"experiment", "seed", "taken", "samples", "ledger"}``, if the
+  machine took so much of the run that the plan demands a second try. ``taken`` is the part that it
+  took, ``samples`` the SHA-256 of ``host.csv``. The first try moves to `first_try`.
 
 If hosts of a cluster train the runs (`tfasr.studies.hosts`), these three also have ``host``, the
 name of the run's host, and ``clock``, ``{"time_ms", "mono_s"}`` of that host at that moment. There
@@ -56,6 +59,7 @@ from tfasr.ledger.events import (
 
 SEALED_FILE = "sealed_plan.json"
 STARTS_FILE = "starts.jsonl"
+DISTURBED_FOLDER = "disturbed"  # the first tries of runs that were trained again
 DECISION_FILE = "decision.txt"  # what ``tfasr study --until decided`` has decided
 VARIABLE = "TFASR_DECLARED"  # set for the training process: the hashes of plan and start
 LOST = "lost"
@@ -116,6 +120,7 @@ class Starts:
         self._folder, self._plan = folder, plan
         self._ledger: Ledger | None = None
         self._sha256 = ""
+        self.repeated = repeated_runs(folder)  # experiments and seeds that were trained again
         self._mutex = threading.Lock()
 
     def start(self, experiment: str, seed: int, seen: Seen) -> dict[str, str]:
@@ -164,6 +169,14 @@ class Starts:
             self._open()
             self._write("abandoned", value)
 
+    def again(self, experiment: str, seed: int, mark: Any, taken: float, samples: str) -> None:
+        """Records that a run was disturbed and will be trained again."""
+        value = {"experiment": experiment, "seed": seed, "taken": taken, "samples": samples}
+        with self._mutex:
+            self._open()
+            self._write("again", {**value, "ledger": mark})
+        self.repeated.add((experiment, seed))
+
     def close(self) -> None:
         if self._ledger is not None:
             self._ledger.close()
@@ -193,6 +206,22 @@ class Starts:
             self._ledger.sync()
 
 
+def first_try(folder: Path, experiment: str, seed: int) -> Path:
+    """Returns where a study keeps the first try of a run that it trained again."""
+    return folder / DISTURBED_FOLDER / f"{experiment}-seed_{seed}"
+
+
+def repeated_runs(folder: Path) -> set[tuple[str, int]]:
+    """Returns the experiments and seeds that a study trained again."""
+    path = folder / STARTS_FILE
+    events = read_events(path) if path.exists() else []
+    return {
+        (event["value"]["experiment"], event["value"]["seed"])
+        for event in events
+        if event["key"] == "again"
+    }
+
+
 def _changes(then: Any, now: Any, name: str = "") -> list[str]:
     if isinstance(then, dict) and isinstance(now, dict):
         parts = ((f"{name}.{key}".strip("."), key) for key in sorted({*then, *now}))
@@ -210,6 +239,8 @@ class StudyCheck:
     amended: list[str] = field(default_factory=list)  # what later plans changed
     plans: dict[str, dict[str, Any]] = field(default_factory=dict)  # contents by hash, oldest first
     runs: dict[tuple[str, int], Path] = field(default_factory=dict)  # folders of the runs found
+    # The notes on runs that were trained again, because the machine disturbed their first try
+    repeated: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
 
     @property
     def sentence(self) -> str:
@@ -220,6 +251,8 @@ class StudyCheck:
             text += f"; never begun: {named}"
         if self.abandoned:
             text += f"; begun again: {', '.join(self.abandoned)}"
+        if self.repeated:
+            text += f"; trained again because the machine disturbed them: {len(self.repeated)}"
         text += f"; amended: {', '.join(self.amended)}" if self.amended else ""
         text += f"; NOT AS DECLARED: {'; '.join(self.problems)}" if self.problems else ""
         return f"{text}."
@@ -287,6 +320,11 @@ def check_study(folder: Path) -> StudyCheck:
             marks.setdefault(run, []).append(value["ledger"])
         if event["key"] == "abandoned":
             _read_abandoned(folder, value, starts.pop(run, []), marks.pop(run, []), check)
+        if event["key"] == "again":
+            check.repeated[run] = value
+            check.problems += _first_try_problems(
+                folder, run, starts.pop(run, []), marks.pop(run, [])
+            )
     latest = list(check.plans.values())[-1]
     folders = {(run["experiment"], run["seed"]): Path(run["folder"]) for run in latest["runs"]}
     outside = [place for place in folders.values() if place.is_absolute() or ".." in place.parts]
@@ -313,11 +351,26 @@ def check_study(folder: Path) -> StudyCheck:
     for run in starts.keys() - folders.keys():
         check.problems.append(f"{run[0]} seed {run[1]} was begun and is not in the latest plan")
     declared_folders = {folder / place for place in folders.values()}
-    for path in sorted((folder / "runs").rglob(EVENTS_FILE)):
+    declared_folders |= {first_try(folder, *run) for run in check.repeated}
+    paths = [*(folder / "runs").rglob(EVENTS_FILE), *(folder / DISTURBED_FOLDER).rglob(EVENTS_FILE)]
+    for path in sorted(paths):
         if path.parent not in declared_folders:
             extra = path.parent.relative_to(folder)
             check.problems.append(f"{extra} is extra: no plan declares it")
     return check
+
+
+def _first_try_problems(
+    folder: Path,
+    run: tuple[str, int],
+    starts: Sequence[tuple[str, dict[str, Any]]],
+    marks: Sequence[dict[str, Any]],
+) -> list[str]:
+    name = f"the first try of {run[0]} seed {run[1]}"
+    run_dir = first_try(folder, *run)
+    if ledger_mark(run_dir) is None:
+        return [f"{name} is missing from {DISTURBED_FOLDER}/"]
+    return [f"{name} {problem}" for problem in _session_problems(run_dir, run, starts, marks)]
 
 
 def _read_plan(folder: Path, value: Mapping[str, Any], check: StudyCheck) -> None:

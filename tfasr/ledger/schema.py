@@ -197,7 +197,6 @@ class Round:
 class Exchanged:
     """Workers exchanged their weights; precedes the last step of a segment."""
 
-    outer_steps: int  # so far
     utterances: float
     lost_utterances: float
     waited_s: float

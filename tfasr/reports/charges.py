@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tfasr.errors import UsageError
-from tfasr.kit.files import WORKER_EVENTS
+from tfasr.kit.files import WORKER_EVENTS, worker_host_file
 from tfasr.ledger.events import read_events
 from tfasr.ledger.intervals import metadata
 from tfasr.ledger.schema import Cluster, Exchanged, Round, WorkerLeft, wrong_event
@@ -29,6 +29,7 @@ from tfasr.tta.energy import (
     energy_spans,
     read_samples,
 )
+from tfasr.tta.host import HostUse, read_host_file, whole_use
 from tfasr.tta.run import Run
 
 Events = Sequence[Mapping[str, Any]]
@@ -207,14 +208,15 @@ class WorkerMachine:
     counters: tuple[str, ...]  # its host's energy counters that no lower rank has counted
     shares_with: int | None  # the lower rank that counts this host's energy, or None
     samples: tuple[EnergySample, ...]  # of its ``counters``, on the chief's monotonic clock
+    host: HostUse | None = None  # what the machine gave it in all its time; None if unknown
 
     @property
     def measured(self) -> bool:
         return bool(self.counters) or self.shares_with is not None
 
 
-def machines_of(files: Mapping[int, Events]) -> list[WorkerMachine]:
-    """Returns the machines of a run's workers by rank."""
+def machines_of(files: Mapping[int, Events], run_dir: Path | None = None) -> list[WorkerMachine]:
+    """Returns the machines of a run's workers by rank; ``run_dir`` has what they gave them."""
     taken: dict[tuple[str, str], int] = {}
     machines = []
     chief_s = _steps_s(files.get(0, []))
@@ -223,8 +225,8 @@ def machines_of(files: Mapping[int, Events]) -> list[WorkerMachine]:
         value = machine.get("value") if machine else None
         if value is None:
             continue
-        host = str(value.get("host"))
-        places = {name: (host, counter) for name, counter in value["counters"].items()}
+        host_id = str(value.get("host"))
+        places = {name: (host_id, counter) for name, counter in value["counters"].items()}
         shared = {taken[place] for place in places.values() if place in taken}
         names = [name for name, place in places.items() if place not in taken]
         taken |= {places[name]: rank for name in names}
@@ -233,7 +235,10 @@ def machines_of(files: Mapping[int, Events]) -> list[WorkerMachine]:
         percents = (_mean(samples, f"{part}_percent") for part in ("cpu", "process", "gpu"))
         offsets = _offsets_s(_steps_s(events), chief_s) if rank else None
         energy = (tuple(names), min(shared, default=None), tuple(_energy(samples, names, offsets)))
-        machines.append(WorkerMachine(rank, hostname, *percents, *energy))
+        host = None
+        if run_dir is not None:
+            host = whole_use(read_host_file(run_dir, worker_host_file(rank)))
+        machines.append(WorkerMachine(rank, hostname, *percents, *energy, host=host))
     return machines
 
 

@@ -72,6 +72,8 @@ class GroupResult:
     comparison: GroupComparison | None
     # Factors of its geometric mean time over the first group's, for the runs that met the target
     decomposition: Decomposition | None
+    # Runs from which the machine took much, each with the part, such as "seed_2 (40 %)"
+    disturbed: tuple[str, ...] = ()
 
 
 Results = Sequence[Sequence[GroupResult]]  # for each target, the result of each group
@@ -168,8 +170,28 @@ def _results(
         if runs is not first and not any(map(report.refused, runs)):
             comparison = _compared(report, first, runs, index)
             factors = _decomposition(report, first, runs, index)
-        results.append(GroupResult(group, target, runs, brackets, statistics, comparison, factors))
+        results.append(
+            GroupResult(
+                group,
+                target,
+                runs,
+                brackets,
+                statistics,
+                comparison,
+                factors,
+                disturbed=_disturbed(report, runs),
+            )
+        )
     return results
+
+
+def _disturbed(report: Report, runs: Sequence[int]) -> tuple[str, ...]:
+    names = []
+    for index in runs:
+        run = report.runs[index]
+        if run.host is not None and run.host.disturbed:
+            names.append(f"{run.name} ({100 * (1 - run.host.share):.0f} %)")
+    return tuple(names)
 
 
 def _compared(
@@ -222,6 +244,7 @@ def _decomposition(
 SEEDS_ALONE = (0.03, 0.20)
 _WORTH_NAMING = math.log(1.02)
 _OTHER_CLOCK = math.log(1.005)
+_NAMED = 4  # the most disturbed runs that a verdict names
 
 
 def finding(first: GroupResult, other: GroupResult) -> str:
@@ -301,6 +324,14 @@ def _cautions(first: GroupResult, other: GroupResult) -> str:
     for group in (first, other):
         if group.statistics.two_kinds:
             text += f"; some runs of {group.group} are far slower than its others"
+    text += compared.explained
+    disturbed = [*first.disturbed, *other.disturbed]
+    if disturbed:
+        more = f" and {len(disturbed) - _NAMED} more" if len(disturbed) > _NAMED else ""
+        text += (
+            f"; the machine took processors from {', '.join(disturbed[:_NAMED])}{more}: "
+            "tfasr doctor shows what takes them now"
+        )
     return text
 
 
@@ -345,7 +376,8 @@ def _why(group: str, product: Decomposition, ratio: float | None) -> str:
 def _reason(name: str, product: Decomposition) -> str:
     if name == "statistical_efficiency":
         return f"needs {product.utterances_ratio:.2f} times the utterances"
-    if name == "hardware_throughput":
+    disturbed = abs(math.log(product.factors["host"])) > _WORTH_NAMING
+    if name == "hardware_throughput" and not disturbed:
         return f"has {product.throughput_ratio:.2f} times the steady throughput"
     return f"takes {product.factors[name]:.2f} times as long because of {FACTORS[name]}"
 

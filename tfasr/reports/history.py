@@ -27,6 +27,7 @@ from tfasr.reports.numbers import (
     target_label,
 )
 from tfasr.tta.decomposition import Throughput, parts_until, throughput
+from tfasr.tta.host import disturbance, host_use, read_host_file
 from tfasr.tta.metrics import Target, check_target
 from tfasr.tta.policies import PAPER, Policy
 from tfasr.tta.run import Run, load_run
@@ -192,6 +193,7 @@ class PastRun:
     once_s: float  # seconds of start-up and lost work until the target
     about: dict[str, Any] | None  # `Run.comparability`
     configuration: str | None  # settings without seeds, see `tfasr.reports.groups.configuration`
+    disturbed: str = ""  # what the machine took from it, see `tfasr.tta.host.disturbance`
 
 
 @dataclass(frozen=True)
@@ -225,7 +227,8 @@ def load_history(
     """Reads the runs in a folder, or in its folders, as one history.
 
     ``target`` is by default the hardest that all runs set themselves; ``since`` is a commit, the
-    beginning of its hash, or a date; ``force`` keeps runs of other configurations. Raises
+    beginning of its hash, or a date; ``force`` keeps runs of other configurations and those that
+    their machine disturbed. Raises
     `UsageError` if there is no run, no common target, or no run from ``since`` on.
     """
     runs, notes = _runs(Path(folder))
@@ -243,6 +246,8 @@ def load_history(
     entries.sort(key=lambda entry: entry.began_ms)
     if not force:
         entries, more = _alike(entries)
+        notes += more
+        entries, more = _undisturbed(entries)
         notes += more
     return followed(target, _since(entries, since), notes)
 
@@ -324,8 +329,19 @@ def _entry(name: str, run: Run, target: Target, policy: Policy, window: int) -> 
     mark = date_text(began_ms)
     if isinstance(commit, str):
         mark = commit[:12] + ("+" if commit.endswith("+") else "") or mark
-    about = (run.comparability, configuration(run))
-    return PastRun(run.path, name, began_ms, mark, values, epochs, once_s, *about)
+    host = host_use(read_host_file(run.path), run.timeline)
+    return PastRun(
+        path=run.path,
+        name=name,
+        began_ms=began_ms,
+        mark=mark,
+        values=values,
+        epochs=epochs,
+        once_s=once_s,
+        about=run.comparability,
+        configuration=configuration(run),
+        disturbed=disturbance(host) if host is not None and host.disturbed else "",
+    )
 
 
 def _step_s(speed: Throughput) -> float | None:
@@ -358,6 +374,17 @@ def _alike(entries: list[PastRun]) -> tuple[list[PastRun], list[str]]:
         else:
             alike.append(entry)
     return alike, notes
+
+
+def _undisturbed(entries: list[PastRun]) -> tuple[list[PastRun], list[str]]:
+    """Leaves out the runs that were slow because of their machine: no commit made them so."""
+    kept = [entry for entry in entries if not entry.disturbed]
+    if not kept:
+        note = "Every run was disturbed by its machine, so a change may be the machine's."
+        return entries, [note]
+    return kept, [
+        f"{entry.name} is left out: {entry.disturbed}." for entry in entries if entry.disturbed
+    ]
 
 
 def _since(entries: list[PastRun], since: str) -> list[PastRun]:

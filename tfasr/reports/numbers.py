@@ -7,7 +7,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,14 @@ from tfasr.tta import policies
 from tfasr.tta.comparison import TESTS
 from tfasr.tta.decomposition import Parts, Throughput, parts_until
 from tfasr.tta.energy import used_joules
-from tfasr.tta.host import HostUse, disturbance, host_use, read_host_file
+from tfasr.tta.gpus import gpu_notes
+from tfasr.tta.host import (
+    HostUse,
+    disturbance,
+    host_use,
+    read_host_file,
+    undisturbed_part,
+)
 from tfasr.tta.metrics import METRICS, Target, metric_named, written_target
 from tfasr.tta.policies import PAPER, AccuracyPoint, Bracket, Policy, TimeToAccuracy
 from tfasr.tta.run import Run
@@ -395,13 +402,14 @@ def analyse_run(run: Run, question: Question) -> RunAnalysis:
     if not any(curves.values()):  # a run of another task, without targets
         curves = {metric: run.accuracy_curve(metric, question.policy) for metric in METRICS}
     files = charges.read_worker_files(run.path)
-    host = host_use(read_host_file(run.path), run.timeline)
+    samples = read_host_file(run.path)
+    host = host_use(samples, run.timeline)
     workers = tuple(charges.times_of_workers(files))
     sampled = question.utilisation or question.over_time or bool(question.beside)
     same = ("name", "path", "comparability", "config", "status", "sessions")
     return RunAnalysis(
         group=run.name,
-        results=[_result(run, target, question) for target in question.targets],
+        results=[_result(run, target, question, samples) for target in question.targets],
         intervals_s=run.intervals,
         throughput=run.throughput(),
         curves={metric: points for metric, points in curves.items() if points},
@@ -411,14 +419,16 @@ def analyse_run(run: Run, question: Question) -> RunAnalysis:
         workers=workers,
         rounds=tuple(charges.rounds_of_workers(run.timeline)),
         exchange=charges.exchange_of(workers, run.timeline.last(Cluster)),
-        machines=tuple(charges.machines_of(files)),
+        machines=tuple(charges.machines_of(files, run.path)),
         start=run.fact("start_from") or {},
         host=host,
         **{name: getattr(run, name) for name in same},
     )
 
 
-def _result(run: Run, target: Target, question: Question) -> TargetResult:
+def _result(
+    run: Run, target: Target, question: Question, samples: dict[int, np.ndarray]
+) -> TargetResult:
     metric, value = target
     clock, window = question.policy, question.own_window
     points = run.accuracy_curve(metric, clock)
@@ -436,8 +446,12 @@ def _result(run: Run, target: Target, question: Question) -> TargetResult:
         until_s = run.intervals_until(elapsed_s)
         # Logs of other benchmarks may contain no steps, and then have no factors.
         with suppress(ValueError):
-            parts = parts_until(run.timeline, elapsed_s)
+            host = host_use(samples, run.timeline, until_s=elapsed_s)
+            host_share = 1.0 if host is None else host.share
+            parts = parts_until(run.timeline, elapsed_s, host_share=host_share)
     limits = policies.bracket(points, value, window=window, metric=metric)
+    if clock.name != policies.UTTERANCES.name:
+        limits = replace(limits, undisturbed=undisturbed_part(samples, run.timeline))
     return TargetResult(tta, limits, until_s, parts, by_policy)
 
 
@@ -476,6 +490,7 @@ def _notes(run: Run, evaluated: bool, host: HostUse | None) -> list[str]:
     notes = []
     if host is not None and host.disturbed:
         notes.append(disturbance(host))
+    notes += gpu_notes(run.utilisation("gpu"))
     if run.cut:
         notes.append("a crash cut the ledger's last line, which is left out")
     if not evaluated:

@@ -20,9 +20,11 @@ from tfasr.kit.files import (
 from tfasr.ledger.events import read_ledger
 from tfasr.reports.numbers import distinct_names, metric_label, target_label
 from tfasr.tta.forecast import Forecast, forecast, pace_s
+from tfasr.tta.host import disturbance, host_use, read_host_file
 from tfasr.tta.metrics import Target, check_target, metric_named
 from tfasr.tta.policies import PAPER, Policy, at_epoch_ends
 from tfasr.tta.published import load_log
+from tfasr.tta.run import Run
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -132,8 +134,18 @@ class Watch:
                 )
                 for metric, value in targets
             ],
-            note="" if targets else "it has no target: name one, such as --target wer=0.2",
+            note="; ".join(_remarks(run, bool(targets))),
         )
+
+
+def _remarks(run: Run, has_target: bool) -> list[str]:
+    remarks = []
+    if not has_target:
+        remarks.append("it has no target: name one, such as --target wer=0.2")
+    host = host_use(read_host_file(run.path), run.timeline)
+    if host is not None and host.disturbed:
+        remarks.append(disturbance(host))
+    return remarks
 
 
 def _learning_rate(run_dir: Path) -> object:

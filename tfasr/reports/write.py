@@ -114,6 +114,8 @@ def _run(report: Report, index: int) -> dict[str, Any]:
         "status": run.status,
         "sessions": run.sessions,
         "wall_s": run.wall_s,
+        "machine_share": at("host.share")(run),
+        "undisturbed_steps_s": at("host.undisturbed_s")(run),
         "error_rates": {
             name: rates
             and {"value": at(f"counts.{name}")(rates), "interval": at(f"{name}_interval")(rates)}
@@ -156,6 +158,8 @@ def card_to_markdown(values: dict[str, Any]) -> str:
             for unit in ("usd", "kwh"):
                 label = f"{unit} to {reached}"
                 lines.append(f"| {label} | {_numbers([t[unit] for t in of_runs])} |")
+        shares = [run["machine_share"] for run in runs]
+        lines.append(f"| of the processors that steps wanted, % | {_percents(shares)} |")
         lines.append("")
     lines += ["NA: unknown, or never reached.", *map(markdown_text, values["notes"])]
     return "\n".join(lines) + "\n"
@@ -168,6 +172,10 @@ def _rates(rates: list[dict[str, Any]]) -> str:
         ends = f" ({100 * interval[0]:.1f} to {100 * interval[1]:.1f})" if interval else ""
         texts.append(f"{100 * rate['value']:.1f}{ends}")
     return ", ".join(texts) or "NA"
+
+
+def _percents(shares: list[float | None]) -> str:
+    return ", ".join("NA" if share is None else f"{100 * share:.0f}" for share in shares)
 
 
 def _numbers(values: list[float | None]) -> str:

@@ -1,7 +1,7 @@
 """Runs a study's steps on one host: starts a process, watches it, and ends it with the study.
 
 A study on one machine calls an `Agent` itself. On a cluster, each host has one as a Dask actor. No
-method waits for anything, and each returns plain values or dataclasses of this module.
+method but `Agent.taken` waits, and each returns plain values or dataclasses of this module.
 """
 
 import contextlib
@@ -27,6 +27,7 @@ from tfasr.kit.files import (
 )
 from tfasr.kit.process import start_module
 from tfasr.ledger.events import ledger_mark
+from tfasr.telemetry.host import taken_now
 
 LEASE_S = 15.0  # a remote study that isn't heard for so long is gone
 _STALE_S = 3.0  # a training is only started so soon after its start was noted
@@ -106,6 +107,12 @@ class Agent:
                 self._host_lock, busy = _locked(Path(tempfile.gettempdir(), name), busy)
                 return busy
             return ""
+
+    def taken(self) -> float:
+        """Watches the host for a second; returns the part of it that others take."""
+        with self._heard():
+            pass
+        return taken_now().together
 
     def release(self) -> None:
         """Lets other studies use the host."""

@@ -5,6 +5,7 @@ after the other. So what slows a host slows all experiments of a seed.
 """
 
 import contextlib
+import functools
 import logging
 import threading
 import time
@@ -23,6 +24,7 @@ from tfasr.studies.agent import Command, Look, StepError
 from tfasr.studies.hosts import Cluster, Host, HostLostError, ThisMachine
 from tfasr.studies.plan import ABANDONED_FOLDER, Step, finished, widths_path
 from tfasr.studies.progress import Lap, StudyProgress, time_text
+from tfasr.studies.quiet import QuietMachine
 from tfasr.tta.run import load_run
 
 _LOOKS_EVERY_S = 0.5
@@ -83,6 +85,7 @@ def perform(
     hosts: ThisMachine | Cluster | None = None,
     starts: Starts | None = None,
     *,
+    quiet: QuietMachine | None = None,
     folder: Path | None = None,
     patience_s: float = 0.0,
 ) -> list[str]:
@@ -92,6 +95,7 @@ def perform(
         steps: in the order in which a single host does them.
         hosts: who does them; by default this machine.
         starts: gets each training's start and end.
+        quiet: has trainings wait for a quiet host, and disturbed runs trained again.
         folder: the study's, which a cluster needs.
         patience_s: how long a lost host is waited for before its seeds begin again elsewhere.
 
@@ -105,12 +109,13 @@ def perform(
         # Each kind of steps needs the results of the kinds before it.
         for kind in dict.fromkeys(step.kind for step in steps):
             of_kind = [step for step in steps if step.kind == kind]
-            work = _Work(of_kind, hosts, starts, progress)
+            work = _Work(of_kind, hosts, starts, progress, quiet)
             if isinstance(hosts, Cluster):
                 if kind == "corpus":
-                    work = _Work(of_kind, hosts.here, starts, progress)
+                    work = _Work(of_kind, hosts.here, starts, progress, quiet)
                 else:
-                    work = _ClusterWork(of_kind, hosts, starts, progress, folder, patience_s)
+                    work = _ClusterWork(of_kind, hosts, starts, progress, quiet)
+                    work.keep_to(folder, patience_s)
             failed += work.run()
     return failed
 
@@ -126,6 +131,7 @@ class _Work:
         hosts: who does them.
         starts: gets each training's start and end; None for a study without a sealed plan.
         progress: shows where the steps stand.
+        quiet: as in `perform`.
     """
 
     def __init__(
@@ -134,8 +140,10 @@ class _Work:
         hosts: ThisMachine | Cluster,
         starts: Starts | None,
         progress: StudyProgress,
+        quiet: QuietMachine | None,
     ):
         self._steps = steps
+        self._quiet = quiet
         self._hosts = hosts
         self._starts = starts
         self._progress = progress
@@ -170,6 +178,9 @@ class _Work:
         return [Block([step]) for step in self._steps]
 
     def _is_done(self, block: Block) -> bool:
+        if self._quiet is not None:
+            for step in block.steps:
+                self._quiet.set_aside(step)  # a killed study may have left a disturbed run
         if not all(step.done() for step in block.steps):
             return False
         for step in block.steps:
@@ -241,7 +252,7 @@ class _Work:
             reason = f"{step.needs} is not finished"
         else:
             try:
-                reason = self._command(host, block, step)
+                reason = self._tried(host, block, step)
             except BaseException:
                 self._progress.again(step.name)
                 raise
@@ -253,6 +264,14 @@ class _Work:
             self._failed.append(step.name)
         if step.kind == "train":
             host.failures = host.failures + 1 if reason else 0
+
+    def _tried(self, host: Host, block: Block, step: Step) -> str:
+        """Does a step, a training when its host is quiet; returns why it failed, or ""."""
+        command = functools.partial(self._command, host, block, step)
+        if self._quiet is None:
+            return command()
+        look = None if host.is_local else functools.partial(host.ask, "taken")
+        return self._quiet.trained(step, command, host.name, look, self._ending)
 
     def _command(self, host: Host, block: Block, step: Step) -> str:
         """Runs a step's process until it has ended; returns why it failed, or ""."""
@@ -384,26 +403,10 @@ class _ClusterWork(_Work):
 
     A host that has begun a seed's trainings ends them. If it is lost and does not come back, they
     begin again on another host, once the locks of its runs show that nothing writes them any more.
-
-    Args:
-        steps: of one kind.
-        hosts: of the cluster.
-        starts: as in `_Work`.
-        progress: as in `_Work`.
-        folder: the study's.
-        patience_s: how long a lost host is waited for.
     """
 
-    def __init__(
-        self,
-        steps: Sequence[Step],
-        hosts: Cluster,
-        starts: Starts | None,
-        progress: StudyProgress,
-        folder: Path,
-        patience_s: float,
-    ):
-        super().__init__(steps, hosts, starts, progress)
+    def keep_to(self, folder: Path, patience_s: float) -> None:
+        """Says where the study is, and how long it waits for a lost host, before `run`."""
         self._folder = folder
         self._patience_s = patience_s
         self._mutex = threading.Lock()

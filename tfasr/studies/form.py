@@ -25,7 +25,7 @@ CLOCKS_APART = (2.0, 0.01)  # a process's two clocks may differ by 2 s plus 1 % 
 _FIELDS = {"namespace", "time_ms", "event_type", "key", "value", "metadata"}
 _PLAN = {
     *("format", "study", "experiments", "runs", "trained", "until", "looks", "data", "code"),
-    "plugins",
+    *("plugins", "longest_wait_s"),
 }
 _RUN = {"experiment", "seed", "folder", "statements"}
 _TRAINED = {"targets", "target_window", "decoder", "second_decoder", "division"}
@@ -215,6 +215,7 @@ def check_plan(sealed: dict[str, Any], file: str) -> Plan:
         must(sorted(sealed[name]) == sorted(names), f"{file}: its {name} are not the study's")
     must(to_json(plan.config) == sealed["study"], f"{file}: a value of study has another type")
     must(sealed["until"] in ("", "decided"), f"{file} has until = {sealed['until']!r:.60}")
+    must(finite(sealed["longest_wait_s"]) >= 0, f"{file}: longest_wait_s must be 0 or more")
     must(sealed["looks"] == allowed_levels(plan.config), f"{file}: its looks have other levels")
     seeds = {
         name: list(experiment.seeds or plan.config.seeds)
@@ -253,6 +254,7 @@ _LISTED = {
     "host": {"host", "description", "clock_ahead_s"},
     "lost": {"experiment", "seed", "host"},
     "abandoned": {"experiment", "seed", "host", "folder", "ledger", "reason"},
+    "again": {"experiment", "seed", "taken", "samples", "ledger"},
 }
 _OF_HOSTS = {"host", "clock"}  # more fields of trainings on hosts of a cluster
 _TIMED = ("start", "begun", "end")
@@ -264,6 +266,8 @@ _TYPES = {
     "seed": int,
     "plan": str,
     "exit_code": (int, NoneType),
+    "taken": float,
+    "samples": str,
     "ledger": (dict, NoneType),
     "host": str,
     "clock": dict,
@@ -340,6 +344,7 @@ class _Order:
         self._described: set[str] = set()
         self._host_of: dict[int, str] = {}  # of each seed
         self._begun: dict[int, set[str]] = {}  # experiments, by seed, since it was abandoned
+        self._repeated: set[tuple[str, int]] = set()  # disturbed runs that were trained again
         self._left: set[int] = set()  # seeds that were abandoned and not begun since
 
     def begin_session(self) -> None:
@@ -356,6 +361,11 @@ class _Order:
         host = value.get("host", "")
         run = (value["experiment"], value["seed"])
         name = f"{self._file}: {run[0]} seed {run[1]}"
+        if key == "again":
+            must(run not in self._running.values(), f"{name} is judged before its end")
+            must(run not in self._repeated, f"{name} was trained again more than once")
+            self._repeated.add(run)
+            return
         if key == "start":
             free = host not in self._running
             must(free, f"{name} starts before the end of the run before it")

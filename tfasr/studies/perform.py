@@ -5,6 +5,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
@@ -29,9 +30,11 @@ from tfasr.studies.plan import (
     sealed_content,
     study_steps,
 )
+from tfasr.studies.quiet import QuietMachine
 from tfasr.tta.comparison import LEVEL, LOOKS, Decision, decide, looks_of
+from tfasr.tta.host import read_host_file, undisturbed_part
 from tfasr.tta.metrics import hardest
-from tfasr.tta.policies import PAPER, Bracket, bracket
+from tfasr.tta.policies import PAPER, UTTERANCES, Bracket, bracket
 from tfasr.tta.ranks import least_p
 from tfasr.tta.run import load_run
 
@@ -164,8 +167,12 @@ def _brackets(plan: Plan, folder: Path, experiment: str) -> list[Bracket]:
             )
         metric, value = hardest(run.targets)
         points = run.accuracy_curve(metric, plan.config.policy)
-        rule = {"window": run.target_window or PAPER.window, "metric": metric}
-        brackets.append(bracket(points, value, **rule))
+        window = run.target_window or PAPER.window
+        measured = bracket(points, value, window=window, metric=metric)
+        if plan.config.policy != UTTERANCES.name:
+            part = undisturbed_part(read_host_file(run.path), run.timeline)
+            measured = replace(measured, undisturbed=part)
+        brackets.append(measured)
     return brackets
 
 
@@ -240,10 +247,12 @@ def study(
                     alike=plan.config.test == "groups",
                     known=history(folder).described,
                 )
+            kept = starts if declared else None
             do = partial(
                 perform,
                 hosts=hosts,
-                starts=starts if declared else None,
+                starts=kept,
+                quiet=QuietMachine(plan.config, folder, kept),
                 folder=folder,
                 patience_s=wait_for_host_s,
             )

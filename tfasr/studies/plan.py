@@ -25,7 +25,7 @@ from tfasr.kit.files import (
     write_whole,
 )
 from tfasr.kit.registry import loaded_plugins, plugins
-from tfasr.ledger.declared import SEALED_FILE, STARTS_FILE, code_hash
+from tfasr.ledger.declared import DISTURBED_FOLDER, SEALED_FILE, STARTS_FILE, code_hash
 from tfasr.recording.session import differences
 from tfasr.tta.comparison import LEVEL, LOOKS, levels, looks_of
 from tfasr.tta.policies import POLICIES, UTTERANCES
@@ -92,7 +92,11 @@ class ExperimentConfig:
 
 @config_class
 class StudyConfig:
-    """A list of experiments, how their runs are compared, and what else is measured."""
+    """A list of experiments, how their runs are compared, and what else is measured.
+
+    It has many fields because each is a separate setting of the same gin file, declared in the
+    sealed plan.
+    """
 
     experiments: tuple[str, ...] = ()  # scopes of `ExperimentConfig`, in the tables' order
     title: str = "A study"  # the report's heading
@@ -106,6 +110,9 @@ class StudyConfig:
     beam_widths: tuple[int, ...] = ()  # for timed evaluations of one run, ascending; () skips them
     beam_widths_of: str = ""  # the experiment of that run; "" means the first one
     published: str = ""  # whose published results to show next to yours; "" for none
+    # the machine may take this part of the processors that steps could use: a training waits until
+    # others take less, and a run that lost more is trained again (docs/quiet_machine.md)
+    most_taken: float = 0.1
     policy: str = "paper"  # clock of ``--until decided``; "utterances" counts utterances instead
     level: float = 0.05  # the largest probability of a false verdict of ``--until decided``
 
@@ -125,16 +132,18 @@ class StudyConfig:
         least = least_p(self.test, LOOKS[-1], LOOKS[-1])
         rule = f"greater than {least:.2g}, which {LOOKS[-1]} seeds can show, and at most {LEVEL}"
         require(least < self.level <= LEVEL, self, "level", rule)
+        require(0 < self.most_taken <= 1, self, "most_taken", "greater than 0 and at most 1")
         require(min(widths) > 0, self, "beam_widths", "at least 1, and final_beam_width too")
 
 
 PLAN_FILE = "study.json"  # in a study's folder: the plan that it was begun with
 ABANDONED_FOLDER = "abandoned"  # runs whose hosts were lost, and which began again elsewhere
 _WRITTEN = (PLAN_FILE, "runs", "logs", "report", "scores", "beam_widths", "decision.txt")
-_WRITTEN += (SEALED_FILE, STARTS_FILE, ABANDONED_FOLDER)
+_WRITTEN += (SEALED_FILE, STARTS_FILE, DISTURBED_FOLDER, ABANDONED_FOLDER)
 
 
 SEALED_FORMAT = 1
+LONGEST_WAIT_S = 600.0  # for a quiet machine, all waits of a study that is run once together
 
 
 def allowed_levels(config: StudyConfig) -> dict[str, float]:
@@ -165,6 +174,7 @@ def sealed_content(
         "trained": declared,
         "until": until,
         "looks": allowed_levels(plan.config),
+        "longest_wait_s": LONGEST_WAIT_S,
         "data": {split.name: read_index(split)["content_hash"] for split in splits},
         "code": {"tfasr": __version__, "files": code_hash()},
         "plugins": {plugin.name: plugin.sha256 for plugin in plugins()},
@@ -266,6 +276,8 @@ def load_plan(gin_file: str, bindings: Sequence[str] = ()) -> Plan:
     identity = {"corpus": config.corpus, "runs": statements}
     if config.test != StudyConfig.test:  # the default is left out, as in plans of older versions
         identity["test"] = config.test
+    if config.most_taken != StudyConfig.most_taken:
+        identity["most_taken"] = config.most_taken
     return Plan(config, experiments, runs, identity)
 
 
@@ -399,7 +411,12 @@ def _runs(
 
 
 def _differing(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    names = {"corpus": None, "shard_dir": None, "test": StudyConfig.test}
+    names = {
+        "corpus": None,
+        "shard_dir": None,
+        "test": StudyConfig.test,
+        "most_taken": StudyConfig.most_taken,
+    }
     before, after = ({n: c.get(n, names[n]) for n in names} for c in (then, now))
     lines = [changes] if (changes := differences(before, after)) else []
     old = then.get("runs") if isinstance(then.get("runs"), dict) else {}

@@ -46,7 +46,7 @@ from tfasr.ledger.intervals import INTERVALS
 from tfasr.reports.write import CARD, CARD_JSON, report
 from tfasr.scoring.errors import read_transcripts
 from tfasr.studies.perform import decision, decision_text, study
-from tfasr.studies.plan import Plan, plan_of
+from tfasr.studies.plan import Plan, StudyConfig, plan_of
 from tfasr.studies.verify import (
     Check,
     judged,
@@ -536,6 +536,8 @@ class _Race:
         must(self.sealed["until"] == "decided", "the study was not run until decided")
         same = (config.level, config.policy) == (track.level, track.clock)
         must(same, "level or clock are not the track's")
+        usual = config.most_taken == StudyConfig.most_taken
+        must(usual, f"the machine may take {config.most_taken}, not {StudyConfig.most_taken}")
         for side, experiment in self.plan.experiments.items():
             must(not experiment.environment, f"{side} had its own environment variables")
             must(not experiment.seeds, f"{side} had its own seeds")

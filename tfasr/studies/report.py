@@ -40,6 +40,7 @@ from tfasr.studies.plan import (
     widths_path,
     widths_run,
 )
+from tfasr.studies.quiet import first_tries
 from tfasr.tta.policies import POLICIES, TimeToAccuracy
 from tfasr.tta.published.results import PublishedSource, published
 from tfasr.tta.run import Run, load_run
@@ -128,7 +129,7 @@ def write_report(plan: Plan, folder: Path) -> Path:
     measured = Measured(widths_of(plan, folder), scores_of(plan, folder))
     sections = _sections(plan, parts, source, measured)
     sealed = study_sentences(folder) if sealed_folder(folder) else []
-    if caveats := [*filter(None, [grown_from(folder)]), *sealed]:
+    if caveats := [*filter(None, [grown_from(folder)]), *sealed, *first_tries(folder)]:
         first = next(section for section in sections if section.answers or section.charts)
         place, answered = sections.index(first), [*first.answers, *caveats]
         sections[place] = dataclasses.replace(first, answers=answered)

@@ -15,7 +15,13 @@ from tfasr.data.manifest import check_shards, file_sha256, read_index
 from tfasr.errors import RunError, UsageError, printable
 from tfasr.kit import files
 from tfasr.kit.gin import DROPPED, read_evidence
-from tfasr.ledger.declared import STARTS_FILE, StudyCheck, check_study, declarations
+from tfasr.ledger.declared import (
+    STARTS_FILE,
+    StudyCheck,
+    check_study,
+    declarations,
+    first_try,
+)
 from tfasr.ledger.events import LEDGER_FORMAT, chain_of, read_events
 from tfasr.scoring.errors import count_errors, read_transcripts
 from tfasr.studies.form import (
@@ -33,6 +39,7 @@ from tfasr.studies.form import (
 from tfasr.studies.hosts import unlike
 from tfasr.studies.perform import DECISION_FILE, decision, decision_text
 from tfasr.studies.plan import PLAN_FILE, Plan, plan_of
+from tfasr.studies.quiet import check_quiet
 from tfasr.tta.metrics import compute_metrics, computed_metrics
 from tfasr.tta.policies import scores_at
 from tfasr.tta.run import Run, load_run
@@ -50,7 +57,7 @@ UNCHECKED_OF_RUNS = (
     "frames and seconds of audio",
     "how a step's time divides into waiting, compiling and training",
     "speakers and scores of hypotheses",
-    "samples of load, except in records",
+    "samples of load, except in records and where they decide that a run is trained again",
     "samples of energy, GPUs and workers",
     "what run.json says of machine, software and features",
     "the name under which the model is registered",
@@ -464,6 +471,10 @@ def verify_study(folder: Path, shard_dir: Path | None = None) -> Iterator[Check]
             name = f"{experiment} seed {seed}"
             yield from _verify_run(run_dir, name, shard_dir)
             yield judged(f"{name}, as declared", partial(_as_declared, folder, study, run_dir))
+        for experiment, seed in study.repeated:
+            run_dir = first_try(folder, experiment, seed)
+            yield from _verify_run(run_dir, f"first try of {experiment} seed {seed}", shard_dir)
+        yield judged("quiet machine", partial(check_quiet, study, folder))
         yield judged("report", partial(_report, plan, folder))
         if plans[-1]["until"]:
             yield judged("decision", partial(_decision, plan, folder))
@@ -499,9 +510,8 @@ def _times(folder: Path, study: StudyCheck) -> _Checked:
     clocks = [_host_clocks(event) for event in events]
     # For each process that ended by itself: how long it took, and the part after its last event.
     endings: list[tuple[str, float, float]] = []
-    for (experiment, seed), run_dir in study.runs.items():
-        name, run = f"{experiment} seed {seed}", load_run(run_dir)
-        noted = _noted(events, experiment, seed)
+    for name, run_dir, noted in _tries(folder, study, events):
+        run = load_run(run_dir)
         for session in run.timeline.sessions:
             first, last = run.events[session.start], run.events[session.stop - 1]
             begins = hashes.index(first["value"]["declared"]["start"])
@@ -536,21 +546,6 @@ def _times(folder: Path, study: StudyCheck) -> _Checked:
     return f"{len(study.runs)} runs within the times of {STARTS_FILE}"
 
 
-def _noted(
-    events: Sequence[dict[str, Any]], experiment: str, seed: int
-) -> list[tuple[int, str, dict[str, Any]]]:
-    """Returns place, key and value of a run's lines in the list, since it was last abandoned."""
-    noted: list[tuple[int, str, dict[str, Any]]] = []
-    for place, event in enumerate(events):
-        value = event["value"]
-        if (value.get("experiment"), value.get("seed")) != (experiment, seed):
-            continue
-        noted.append((place, event["key"], value))
-        if event["key"] == "abandoned":
-            noted = []
-    return noted
-
-
 def _host_clocks(event: dict[str, Any]) -> _Clock:
     """Returns the clocks of the host that trains the run, as the event states them."""
     clock = event["value"].get("clock")
@@ -572,6 +567,36 @@ def _hosts(folder: Path, plan: Plan) -> _Checked:
         other = unlike(descriptions[name], descriptions[first])
         must(not other, f"{name} is not like {first}: {'; '.join(other)}")
     return f"{len(descriptions)} hosts, each seed on one of them"
+
+
+_Noted = list[tuple[int, str, dict[str, Any]]]  # a line's place in the list, its key and value
+
+
+def _tries(
+    folder: Path, study: StudyCheck, events: Sequence[dict[str, Any]]
+) -> Iterator[tuple[str, Path, _Noted]]:
+    """Yields the tries of each run: a name, the folder, and what the list notes about it.
+
+    Tries that were abandoned with their hosts are left out.
+    """
+    for run in dict.fromkeys([*study.repeated, *study.runs]):
+        name = f"{run[0]} seed {run[1]}"
+        first: _Noted = []
+        noted: _Noted = []
+        for place, event in enumerate(events):
+            value = event["value"]
+            if (value.get("experiment"), value.get("seed")) != run:
+                continue
+            noted.append((place, event["key"], value))
+            if event["key"] == "again":
+                first = noted
+            if event["key"] in ("again", "abandoned"):
+                noted = []
+
+        if first:
+            yield f"first try of {name}", first_try(folder, *run), first
+        if run in study.runs:
+            yield name, study.runs[run], noted
 
 
 def _clocks_of(event: dict[str, Any]) -> _Clock:

@@ -9,6 +9,7 @@ the file and None in memory, never 0.
 
 import contextlib
 import dataclasses
+import functools
 import os
 import threading
 import time
@@ -19,7 +20,7 @@ import psutil
 from tfasr.kit.files import HOST_FILE
 from tfasr.kit.process import control_groups
 from tfasr.telemetry.energy import SampleFile
-from tfasr.telemetry.machine import ROOT, text
+from tfasr.telemetry.machine import ROOT
 from tfasr.tta.host import HOST_COLUMNS, HostReading
 
 HOST_INTERVAL_S = 1.0
@@ -64,13 +65,14 @@ class ProcessorTime:
         """Returns the seconds that threads were ready to run and had no processor."""
         seen = False
         for pid in [os.getpid(), *self._running_children()]:
-            threads = self._proc / str(pid) / "task"
+            # Plain strings: a training has a hundred threads, and pathlib takes longer than they.
+            threads = f"{self._proc}/{pid}/task"
             try:
-                names = [thread.name for thread in threads.iterdir()]
+                names = os.listdir(threads)  # noqa: PTH208
             except OSError:  # the child has ended, or this isn't Linux
                 continue
             for name in names:
-                fields = text(threads / name / "schedstat").split()
+                fields = _content(f"{threads}/{name}/schedstat").split()
                 if len(fields) == 3:
                     self._waited_ns[pid, int(name)] = int(fields[1])
                     seen = True
@@ -88,11 +90,41 @@ class ProcessorTime:
         return self._children
 
 
+def _content(path: str) -> str:
+    """Returns a small file's text, or "" if it can't be read."""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123
+            return file.read().decode("ascii", "replace")
+    except OSError:
+        return ""
+
+
+# Files are looked for once: a process stays in its control group, and a look must be cheap.
+@functools.cache
+def _quota_files(root: Path) -> list[str]:
+    return [str(group / "cpu.stat") for group in control_groups("cpu", root)]
+
+
+@functools.cache
+def _pressure_file(resource: str, root: Path) -> str:
+    files = [group / f"{resource}.pressure" for group in control_groups(resource, root)]
+    files = [file for file in files if file.is_file()]
+    # A group's folder is within those of its parents.
+    of_machine = root / "proc" / "pressure" / resource
+    return str(max(files, key=lambda file: len(file.parts), default=of_machine))
+
+
+@functools.cache
+def _throttle_files(root: Path) -> list[str]:
+    cpus = root / "sys" / "devices" / "system" / "cpu"
+    return list(map(str, cpus.glob("cpu[0-9]*/thermal_throttle/core_throttle_count")))
+
+
 def throttled_s(root: Path = ROOT) -> float | None:
     """Returns the processor seconds for which quotas of control groups held this process back."""
     most_s = None
-    for group in control_groups("cpu", root):
-        for line in text(group / "cpu.stat").splitlines():
+    for file in _quota_files(root):
+        for line in _content(file).splitlines():
             name, _, value = line.partition(" ")
             if name == "throttled_usec":  # version 2
                 seconds = int(value) * MICROSECONDS
@@ -108,9 +140,11 @@ def throttled_s(root: Path = ROOT) -> float | None:
 def stalled_s(resource: str, root: Path = ROOT) -> float | None:
     """Returns the seconds in which some process waited for "memory" or "io".
 
+    They are those of this process's control group, or of the whole machine where groups have none.
+
     Source: the Linux kernel's Documentation/accounting/psi.rst.
     """
-    for line in text(root / "proc" / "pressure" / resource).splitlines():
+    for line in _content(_pressure_file(resource, root)).splitlines():
         kind, *fields = line.split()
         for field in fields:
             name, _, value = field.partition("=")
@@ -121,12 +155,9 @@ def stalled_s(resource: str, root: Path = ROOT) -> float | None:
 
 def thermal_throttles(root: Path = ROOT) -> int | None:
     """Returns how often the processors' cores were slowed down because of their temperature."""
-    cpus = root / "sys" / "devices" / "system" / "cpu"
-    paths = cpus.glob("cpu[0-9]*/thermal_throttle/core_throttle_count")
-    counts = [int(text(path)) for path in paths if text(path).isdigit()]
-    if not counts:
-        return None
-    return sum(counts)
+    texts = [_content(file).strip() for file in _throttle_files(root)]
+    counts = [int(count) for count in texts if count.isdigit()]
+    return sum(counts) if counts else None
 
 
 def read_host(processor_time: ProcessorTime, root: Path = ROOT) -> HostReading:
@@ -179,6 +210,10 @@ class TakenNow:
     others: float  # by other programs of this machine
     throttled: float | None  # held back by this process's control group; None if unknown
 
+    @property
+    def together(self) -> float:
+        return min((self.stolen or 0.0) + self.others + (self.throttled or 0.0), 1.0)
+
 
 def taken_now(seconds: float = LOOK_S) -> TakenNow:
     """Watches the machine for a moment and returns what others take of it."""
@@ -209,10 +244,11 @@ class HostSampler:
     Args:
         run_dir: the run's folder.
         session: the number of the session, as in the ledger.
+        file: the file's name, for a worker that isn't the chief.
     """
 
-    def __init__(self, run_dir: Path, session: int):
-        self._path = run_dir / HOST_FILE
+    def __init__(self, run_dir: Path, session: int, file: str = HOST_FILE):
+        self._path = run_dir / file
         self._session = session
         self._stopped = threading.Event()
         self._processor_time = ProcessorTime()

@@ -1,6 +1,7 @@
 """Samples CPU and GPU utilisation during a run, into files or a worker's events."""
 
 import contextlib
+import math
 import resource
 import socket
 import threading
@@ -13,13 +14,16 @@ import psutil
 
 from tfasr.kit.files import CPU_FILE, GPU_FILE
 from tfasr.telemetry.energy import CounterSampler, SampleFile, gpu_handles
+from tfasr.telemetry.gpu import gpu_state
 from tfasr.telemetry.system import nvml
+from tfasr.tta.gpus import GPU_STATE
 
 CHILDREN_EVERY_S = 10.0  # listing children takes milliseconds, as it reads all processes
 EVERY_S = 5.0
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 CPU_INTERVAL_S = 0.03
 GPU_INTERVAL_S = 0.1
+GPU_STATE_S = 1.0
 
 
 class ProcessTree:
@@ -135,8 +139,9 @@ class UtilisationSampler:
 
     ``cpu.csv``: ``time_ms, cpu_percent, process_percent``: the use of all cores since the previous
     sample, in total and by this process and its children; 100 % is all cores. ``gpu.csv``:
-    ``time_ms, gpu, utilisation_percent, memory_used_bytes, power_w``, one line per device. A
-    resumed run appends. Use it as a context manager.
+    ``time_ms, gpu, utilisation_percent, memory_used_bytes, power_w``, one line per device, then
+    `tfasr.tta.gpus.GPU_STATE`, read once a second. A resumed run appends. Use it as a context
+    manager.
 
     Source: the paper, section 4 and Figure 8 (a sample every 0.03 s).
     """
@@ -174,10 +179,17 @@ class UtilisationSampler:
                 return
             handles = gpu_handles(library)
             columns = ("time_ms", "gpu", "utilisation_percent", "memory_used_bytes", "power_w")
+            columns = (*columns, *GPU_STATE)
+            states: list[tuple[float, ...]] = []
+            looked_s = -math.inf
             with contextlib.closing(SampleFile(self._run_dir / GPU_FILE, columns)) as file:
                 while file.works and not self._stop.wait(GPU_INTERVAL_S):
+                    if time.monotonic() - looked_s >= GPU_STATE_S:
+                        looked_s = time.monotonic()
+                        states = [gpu_state(library, handle) for handle in handles]
                     for index, handle in enumerate(handles):
                         used = library.nvmlDeviceGetUtilizationRates(handle).gpu
                         memory = library.nvmlDeviceGetMemoryInfo(handle).used
                         power_w = library.nvmlDeviceGetPowerUsage(handle) / 1000
-                        file.add(f"{time.time() * 1000:.0f}", index, used, memory, power_w)
+                        now_ms = f"{time.time() * 1000:.0f}"
+                        file.add(now_ms, index, used, memory, power_w, *states[index])

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from tfasr.alphabet import Alphabet
-from tfasr.cluster.transport import START_S
+from tfasr.cluster.stream import START_S
 from tfasr.data.manifest import check_shards
 from tfasr.data.prepare_corpus import overlap, warn_of_overlap
 from tfasr.data.shards import ShardedSplit, content_hashes

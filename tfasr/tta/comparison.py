@@ -47,7 +47,8 @@ def interval_text(low: float, high: float) -> str:
 class GroupComparison:
     """How many times as long the second group takes as the first, see `ESTIMAND`.
 
-    ``None`` marks what so few runs, or runs without a time, leave unknown.
+    ``None`` marks what so few runs, or runs without a time, leave unknown. It has many fields
+    because reports show each of them as a column or in the verdict's sentence.
     """
 
     ratio: float | None
@@ -64,6 +65,9 @@ class GroupComparison:
     comparisons: int = 1  # how many comparisons of the report were tested
     least_p: float | None = None  # the smallest p-value that so many runs can give
     level: float = LEVEL  # the p-value must be below this; at a look, less than 1 - confidence
+    # The p-value of the times as they were measured, if what the machine took from the runs
+    # (`Bracket.undisturbed`) may explain the difference that they show; else None
+    measured_p: float | None = None
 
     @property
     def decidable(self) -> bool:
@@ -93,8 +97,19 @@ class GroupComparison:
             return f"{text}; no test: too few runs"
         if not self.decidable:
             text += f" (so few runs cannot decide {self.comparisons} comparisons)"
+        text += self.explained
         decided = "undecided" if self.sooner is None else f"the {self.sooner} group is faster"
         return f"{text}; {decided}, p = {self.adjusted_p:.2g}"
+
+    @property
+    def explained(self) -> str:
+        """A clause if disturbances of the machine may explain the measured difference, or ""."""
+        if self.measured_p is None:
+            return ""
+        return (
+            f"; what the machine took from the runs may explain the difference, although the times "
+            f"as measured give p = {self.measured_p:.2g}"
+        )
 
     @property
     def digits(self) -> int:
@@ -118,6 +133,11 @@ def compare(
     A run that never met the target counts as later than another only if it was still running
     when that one met it, and never as sooner. So stopping runs early can't make either group
     faster.
+
+    If the machine took processors from runs (`Bracket.undisturbed`), a verdict must hold both for
+    the times as measured and for those without what it took: the p-value is the larger of the two,
+    and the interval contains both intervals. So a machine that disturbs one group more than the
+    other can't make either group faster (benchmarks/quiet_rule.py).
     """
     pairs = None
     if test == PAIRS:
@@ -137,8 +157,16 @@ def compare(
     if not comparison.decidable:
         return comparison
 
-    p_value = float(result.p_value)
+    measured_p = float(result.p_value)
+    p_value = measured_p
     ends = (float(result.low), float(result.high))
+    if any(bracket.undisturbed != 1 for bracket in (*first, *second)):
+        groups = [[bracket.without_disturbance() for bracket in group] for group in (first, second)]
+        other = compare_ends(*map(log_ends, groups), test, 1 - level)
+        # Verdicts in opposite directions are none.
+        p_value = max(p_value, float(other.p_value)) if other.sign == result.sign else 1.0
+        ends = (min(ends[0], float(other.low)), max(ends[1], float(other.high)))
+
     bounded = comparison.ratio is not None and all(map(math.isfinite, ends))
     return replace(
         comparison,
@@ -146,6 +174,7 @@ def compare(
         test=test,
         p_value=p_value,
         adjusted_p=p_value,
+        measured_p=measured_p if measured_p < level <= p_value else None,
         later={1: "second", -1: "first"}.get(int(result.sign)),
     )
 
@@ -205,6 +234,7 @@ class Decision:
         else:
             text = "undecided"
         text += f" ({tested}): the second group takes {self.comparison.takes('the first group')}"
+        text += self.comparison.explained
         return text if self.over else f"{text}; next look at {self.next_look}"
 
 

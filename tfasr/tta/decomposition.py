@@ -13,6 +13,7 @@ WARMUP_STEPS = 10
 FACTORS = {
     "statistical_efficiency": "amount of training to the target",
     "hardware_throughput": "steady training throughput",
+    "host": "what the machine took from its steps",
     "input_wait": "waiting for input, per utterance",
     "evaluation": "evaluation, per utterance",
     "workers": "exchange with other workers and waiting for them, per utterance",
@@ -105,7 +106,8 @@ class Parts:
     utterances_per_s: float  # of steady training steps, without waiting for input
     evaluations: int  # started before the target was met
     epochs: int  # started before the target was met
-    seconds: dict[str, float]  # by name in `FACTORS`; ``training`` replaces the first two
+    seconds: dict[str, float]  # by name in `FACTORS`; ``training`` replaces the first three
+    host_share: float = 1.0  # what the machine gave the steps of the processors that they wanted
 
     @property
     def total_s(self) -> float:
@@ -129,8 +131,13 @@ class Decomposition:
     never: tuple[int, int]  # runs of each group that never reached the target, left out
 
 
-def parts_until(timeline: Timeline, until_s: float, *, warmup_steps: int = WARMUP_STEPS) -> Parts:
+def parts_until(
+    timeline: Timeline, until_s: float, *, warmup_steps: int = WARMUP_STEPS, host_share: float = 1.0
+) -> Parts:
     """Splits a time to accuracy, ``until_s`` seconds after the model's creation, into its parts.
+
+    ``host_share`` is what the machine gave the steps of the processors that they wanted
+    (`tfasr.tta.host.HostUse.share`), 1 if unknown.
 
     Raises ValueError if the run trained on no utterances by then.
     """
@@ -165,6 +172,7 @@ def parts_until(timeline: Timeline, until_s: float, *, warmup_steps: int = WARMU
             "lost_work": spent["lost_work"],
             "other": math.fsum(spent[name] for name in _OTHER),
         },
+        host_share=host_share,
     )
 
 
@@ -177,8 +185,9 @@ def decompose(
     the total times A and B, and their logarithmic mean L. The factors multiply to exactly B / A,
     don't depend on the parts' order, and invert if the runs swap. A part that grows with training
     is split in the same way into utterances and seconds per utterance; the utterances of all such
-    parts are statistical efficiency. For groups, a factor is the geometric mean over all pairs of
-    runs, which keeps these properties.
+    parts are statistical efficiency. Training's seconds per utterance are split once more, into
+    those of an undisturbed machine and what the machine took. For groups, a factor is the geometric
+    mean over all pairs of runs, which keeps these properties.
 
     ``never``: how many runs of each group never reached the target and so have no parts. Raises
     ValueError if a group is empty or a time is not positive.
@@ -190,6 +199,7 @@ def decompose(
     mean = _log_mean(*_pairs(first, second, lambda parts: parts.total_s))
     logs = dict.fromkeys(FACTORS, 0.0)
     of_utterances = _log_ratio(*_pairs(first, second, lambda parts: parts.utterances))
+    of_host = -_log_ratio(*_pairs(first, second, lambda parts: parts.host_share))
     for name in first[0].seconds:
         seconds = _pairs(first, second, lambda parts, name=name: parts.seconds[name])
         log = (seconds[1] - seconds[0]) / mean
@@ -197,6 +207,10 @@ def decompose(
             of_amount = _log_mean(*seconds) / mean * of_utterances
             logs["statistical_efficiency"] += float(np.mean(of_amount))
             log = log - of_amount
+        if name == "training":
+            of_machine = _log_mean(*seconds) / mean * of_host
+            logs["host"] += float(np.mean(of_machine))
+            log = log - of_machine
         factor = "hardware_throughput" if name == "training" else name
         logs[factor] += float(np.mean(log))
     return Decomposition(

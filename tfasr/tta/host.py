@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from tfasr.kit.files import HOST_FILE
+from tfasr.ledger.intervals import INTERVALS
 from tfasr.ledger.timeline import Timeline
 
 
@@ -45,6 +46,15 @@ HOST_COLUMNS = ("time_ms", "session", "mono_s", *COUNTERS)
 LONGEST_SPAN_S = 2.0  # between samples of a process that isn't stopped
 # Below this share of the processors a run counts as disturbed, and reports name it.
 UNDISTURBED_SHARE = 0.9
+# What takes processors or time from a run, by the names of `HostUse`'s seconds
+CAUSES = {
+    "stolen_s": "other virtual machines on its host (steal)",
+    "throttled_s": "the quota of its control group",
+    "competed_s": "other programs",
+    "stopped_s": "a stop of the whole process",
+    "memory_stalled_s": "too little memory",
+}
+WHOLE = ("stopped_s", "memory_stalled_s")  # in wall-clock seconds: all threads stand still
 
 
 @dataclass(frozen=True)
@@ -58,7 +68,7 @@ class HostUse:
     throttled_s: float | None  # lost to a quota
     competed_s: float | None  # lost to other programs on the machine
     stopped_s: float  # wall-clock seconds in which the whole process stood still
-    memory_stalled_s: float | None
+    memory_stalled_s: float | None  # wall-clock seconds in which it waited for memory
     io_stalled_s: float | None
     thermal_throttles: float | None
     slowest_mhz: float | None
@@ -73,11 +83,12 @@ class HostUse:
     def share(self) -> float:
         """The part of the processor seconds it wanted that the run got, from 0 to 1.
 
-        Time for which the process was stopped counts as lost.
+        Time for which the process was stopped or waited for memory counts as lost.
         """
         wanted_s = self.ran_s + self.lost_s
         got = self.ran_s / wanted_s if wanted_s else 1.0
-        moving = 1 - self.stopped_s / self.wall_s if self.wall_s else 1.0
+        still_s = self.stopped_s + (self.memory_stalled_s or 0.0)
+        moving = max(1 - still_s / self.wall_s, 0.0) if self.wall_s else 1.0
         return got * moving
 
     @property
@@ -95,13 +106,11 @@ class HostUse:
     def causes(self) -> list[tuple[str, float]]:
         """Returns what took processors or time, with the share of the interval, largest first."""
         wanted_s = self.ran_s + self.lost_s
-        shares = {
-            "other virtual machines on its host (steal)": _part(self.stolen_s, wanted_s),
-            "the quota of its control group": _part(self.throttled_s, wanted_s),
-            "other programs": _part(self.competed_s, wanted_s),
-            "a stop of the whole process": _part(self.stopped_s, self.wall_s),
-        }
-        return sorted(shares.items(), key=lambda item: -item[1])
+        shares = []
+        for name, cause in CAUSES.items():
+            whole_s = self.wall_s if name in WHOLE else wanted_s
+            shares.append((cause, _part(getattr(self, name), whole_s)))
+        return sorted(shares, key=lambda item: -item[1])
 
 
 def _part(amount: float | None, whole: float) -> float:
@@ -118,15 +127,38 @@ def disturbance(use: HostUse) -> str:
     )
 
 
-def read_host_file(run_dir: str | Path) -> dict[int, np.ndarray]:
-    """Reads a run folder's ``host.csv``.
+def undisturbed_part(samples: dict[int, np.ndarray], timeline: Timeline) -> float:
+    """Returns which part of its time a run would about have taken on an undisturbed machine.
+
+    Everything after the initialisation counts; 1 if the run has no ``samples``, see
+    `read_host_file`.
+    """
+    counted = [name for name in INTERVALS if name != "init"]
+    use = host_use(samples, timeline, counted)
+    return 1.0 if use is None else use.share
+
+
+def whole_use(samples: dict[int, np.ndarray]) -> HostUse | None:
+    """Returns what the machine gave a process in all its time; None without two samples."""
+    spans = []
+    for in_session in samples.values():
+        lengths_s = np.diff(in_session[:, 0])
+        if lengths_s.size:
+            spans.append((in_session[:-1, 0], lengths_s, lengths_s, _spent(in_session[:, 1:])))
+    if not spans:
+        return None
+    return _use(_Spans(*(np.concatenate(parts) for parts in zip(*spans, strict=True))), 0.0)
+
+
+def read_host_file(run_dir: str | Path, file: str = HOST_FILE) -> dict[int, np.ndarray]:
+    """Reads a run folder's ``host.csv``, or the file of a worker.
 
     Returns:
         For each session an array (samples, 1 + counters): the sample's ``mono_s``, then the values
         of `COUNTERS`, NaN where unknown. Damaged lines are left out, and so are samples whose clock
         doesn't rise. Empty if the run has no such file.
     """
-    path = Path(run_dir) / HOST_FILE
+    path = Path(run_dir) / file
     if not path.is_file():
         return {}
 
@@ -154,7 +186,11 @@ def _samples(lines: Iterator[str]) -> Iterator[tuple[int, list[float]]]:
 
 
 def host_use(
-    samples: dict[int, np.ndarray], timeline: Timeline, intervals: Sequence[str] = ("train",)
+    samples: dict[int, np.ndarray],
+    timeline: Timeline,
+    intervals: Sequence[str] = ("train",),
+    *,
+    until_s: float = math.inf,
 ) -> HostUse | None:
     """Returns what the machine gave a run in some of the ledger's intervals.
 
@@ -164,38 +200,66 @@ def host_use(
         samples: of `read_host_file`.
         timeline: the run's events.
         intervals: names of `tfasr.ledger.intervals.INTERVALS`.
+        until_s: seconds after the model's creation; what is later doesn't count.
 
     Returns:
         None if no sample lies in these intervals.
     """
     edges_us, within_us = _time_within(timeline, intervals)
-    spans = []
-    for times_us, values in _on_run_clock(samples, timeline):
-        covered_us = np.diff(np.interp(times_us, edges_us, within_us))
-        lengths_us = np.diff(times_us)
-        spent = np.diff(values, axis=0)
-        # Counters that fell belong to another process, such as a child that has ended.
-        spent[spent < 0] = 0.0
-        spent[:, COUNTERS.index("mhz")] = values[1:, COUNTERS.index("mhz")]
-        spans.append(_Spans(lengths_us / 1e6, covered_us / 1e6, spent))
-    if not spans:
+    until_us = timeline.zero_us + until_s * 1e6
+    within_us = np.minimum(within_us, np.interp(until_us, edges_us, within_us))
+    spans = _spans(samples, timeline, edges_us, within_us)
+    if spans is None or not spans.covered_s.sum():
         return None
+    unknown_s = float(within_us[-1]) / 1e6 - float(spans.covered_s.sum())
+    return _use(spans, unknown_s=max(unknown_s, 0.0))
 
-    together = _Spans(
-        np.concatenate([span.lengths_s for span in spans]),
-        np.concatenate([span.covered_s for span in spans]),
-        np.concatenate([span.spent for span in spans]),
-    )
-    wall_s = float(together.covered_s.sum())
-    if not wall_s:
-        return None
-    return _use(together, unknown_s=max(within_us[-1] / 1e6 - wall_s, 0.0))
+
+def taken_over_time(
+    samples: dict[int, np.ndarray], timeline: Timeline, bins: int
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Returns what the machine took over time, for a figure.
+
+    Returns:
+        The edges of equally long bins, ``(bins + 1,)``, in seconds since the model's creation; and
+        by cause (`CAUSES`) the part of what the run wanted that it lost, ``(bins,)``.
+    """
+    edges_s = np.linspace(0.0, max(timeline.elapsed_s[-1], 1e-6), bins + 1)
+    edges_us, within_us = _time_within(timeline, INTERVALS)
+    spans = _spans(samples, timeline, edges_us, within_us)
+    taken = {name: np.zeros(bins) for name in CAUSES}
+    if spans is None:
+        return edges_s, taken
+
+    # Counters are spread evenly between their samples.
+    lost_s = _lost_s(spans)
+    starts_s = spans.starts_s - timeline.zero_us / 1e6
+    stops_s = starts_s + spans.lengths_s
+    wanted_s = np.nan_to_num(spans.of("ran_s"))
+    wanted_s = wanted_s + sum(np.nan_to_num(lost_s[name]) for name in CAUSES if name not in WHOLE)
+    for name in CAUSES:
+        whole_s = spans.lengths_s if name in WHOLE else wanted_s
+        amount = _binned(np.nan_to_num(lost_s[name]), starts_s, stops_s, edges_s)
+        whole = _binned(whole_s, starts_s, stops_s, edges_s)
+        taken[name] = np.divide(amount, whole, out=np.zeros(bins), where=whole > 0)
+    return edges_s, taken
+
+
+def _binned(
+    amounts: np.ndarray, starts_s: np.ndarray, stops_s: np.ndarray, edges_s: np.ndarray
+) -> np.ndarray:
+    """Returns the sums in bins of amounts that are each spread over a time, in rising order."""
+    at_s = np.column_stack([starts_s, stops_s]).ravel()
+    done = np.cumsum(amounts)
+    reached = np.column_stack([done - amounts, done]).ravel()
+    return np.diff(np.interp(edges_s, np.maximum.accumulate(at_s), reached))
 
 
 @dataclass(frozen=True)
 class _Spans:
     """The times between neighbouring samples."""
 
+    starts_s: np.ndarray  # (spans,) on the run's clock
     lengths_s: np.ndarray  # (spans,)
     covered_s: np.ndarray  # (spans,) the part that lies in the intervals asked for
     spent: np.ndarray  # (spans, counters) increases; the clock rate itself
@@ -243,9 +307,35 @@ def _on_run_clock(
             yield times_us[kept], in_session[kept, 1:]
 
 
-def _use(spans: _Spans, unknown_s: float) -> HostUse:
+def _spans(
+    samples: dict[int, np.ndarray],
+    timeline: Timeline,
+    edges_us: np.ndarray,
+    within_us: np.ndarray,
+) -> _Spans | None:
+    """Returns the spans of all sessions, with the part of each that `_time_within` counts."""
+    spans = []
+    for times_us, values in _on_run_clock(samples, timeline):
+        covered_us = np.diff(np.interp(times_us, edges_us, within_us))
+        starts_s = times_us[:-1] / 1e6
+        spans.append((starts_s, np.diff(times_us) / 1e6, covered_us / 1e6, _spent(values)))
+    if not spans:
+        return None
+    return _Spans(*(np.concatenate(parts) for parts in zip(*spans, strict=True)))
+
+
+def _spent(values: np.ndarray) -> np.ndarray:
+    """Returns the increases of counters ``(samples, counters)`` between samples."""
+    spent = np.diff(values, axis=0)
+    # Counters that fell belong to another process, such as a child that has ended.
+    spent[spent < 0] = 0.0
+    spent[:, COUNTERS.index("mhz")] = values[1:, COUNTERS.index("mhz")]
+    return spent
+
+
+def _lost_s(spans: _Spans) -> dict[str, np.ndarray]:
+    """Returns the seconds that each of `CAUSES` took in each span, NaN where unknown."""
     ran_s = np.nan_to_num(spans.of("ran_s"))
-    stolen_s = _own_part(spans.of("stolen_s"), ran_s, spans.of("busy_s"))
 
     # Threads of a run that has more of them than processors wait for each other, which costs
     # nothing. What they lose is bounded by what others did meanwhile.
@@ -254,15 +344,31 @@ def _use(spans: _Spans, unknown_s: float) -> HostUse:
     others_s = np.maximum(spans.of("busy_s") - ran_s, 0.0)
     competed_s = np.minimum(waited_s - np.nan_to_num(throttled_s), others_s)
 
+    # Pressure is that of the whole machine or group. A process that had to read pages from a disk
+    # is among those that waited.
+    stalled_s = np.minimum(spans.of("memory_stalled_s"), spans.lengths_s)
+    stalled_s = np.where(spans.of("major_faults") == 0, stalled_s * 0.0, stalled_s)
+
+    return {
+        "stolen_s": _own_part(spans.of("stolen_s"), ran_s, spans.of("busy_s")),
+        "throttled_s": throttled_s,
+        "competed_s": np.maximum(competed_s, 0.0),
+        "stopped_s": _stopped_s(spans, np.nan_to_num(stalled_s)),
+        "memory_stalled_s": stalled_s,
+    }
+
+
+def _use(spans: _Spans, unknown_s: float) -> HostUse:
+    lost_s = _lost_s(spans)
     return HostUse(
         wall_s=float(spans.covered_s.sum()),
         unknown_s=unknown_s,
-        ran_s=spans.total(ran_s) or 0.0,
-        stolen_s=spans.total(stolen_s),
-        throttled_s=spans.total(throttled_s),
-        competed_s=spans.total(np.maximum(competed_s, 0.0)),
-        stopped_s=spans.total(_stopped_s(spans)) or 0.0,
-        memory_stalled_s=spans.total(spans.of("memory_stalled_s")),
+        ran_s=spans.total(np.nan_to_num(spans.of("ran_s"))) or 0.0,
+        stolen_s=spans.total(lost_s["stolen_s"]),
+        throttled_s=spans.total(lost_s["throttled_s"]),
+        competed_s=spans.total(lost_s["competed_s"]),
+        stopped_s=spans.total(lost_s["stopped_s"]) or 0.0,
+        memory_stalled_s=spans.total(lost_s["memory_stalled_s"]),
         io_stalled_s=spans.total(spans.of("io_stalled_s")),
         thermal_throttles=spans.total(spans.of("thermal_throttles")),
         slowest_mhz=_least(spans.of("mhz")[spans.covered_s > 0]),
@@ -275,13 +381,13 @@ def _own_part(stolen_s: np.ndarray, ran_s: np.ndarray, busy_s: np.ndarray) -> np
     return stolen_s * np.clip(part, 0.0, 1.0)
 
 
-def _stopped_s(spans: _Spans) -> np.ndarray:
+def _stopped_s(spans: _Spans, stalled_s: np.ndarray) -> np.ndarray:
     """Returns for each span the seconds in which the whole process stood still.
 
     The sampler looks once a second. If it did not for longer, and no thread of the run ran or
-    waited for a processor meanwhile, the process was stopped, or the computer slept.
+    waited for a processor or for memory meanwhile, the process was stopped, or the computer slept.
     """
-    used_s = np.nan_to_num(spans.of("ran_s")) + np.nan_to_num(spans.of("waited_s"))
+    used_s = stalled_s + np.nan_to_num(spans.of("ran_s")) + np.nan_to_num(spans.of("waited_s"))
     still_s = np.maximum(spans.lengths_s - used_s, 0.0)
     return np.where(spans.lengths_s > LONGEST_SPAN_S, still_s, 0.0)
 

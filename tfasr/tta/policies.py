@@ -242,6 +242,8 @@ class Bracket:
     interpolated_s: float | None
     # when the rule was met, or the last evaluation if it never was; None means first_hit_s
     rule_s: float | None = None
+    # about which part of its time the run would have taken if the machine had taken nothing from it
+    undisturbed: float = 1.0
 
     @property
     def censored(self) -> bool:
@@ -252,6 +254,11 @@ class Bracket:
     def read_s(self) -> float:
         times = (self.rule_s, self.first_hit_s, self.last_miss_s)
         return next(time for time in times if time is not None)
+
+    def without_disturbance(self) -> "Bracket":
+        """Returns the bracket that the run would have had about on an undisturbed machine."""
+        hit_s = None if self.first_hit_s is None else self.first_hit_s * self.undisturbed
+        return Bracket(self.last_miss_s * self.undisturbed, hit_s, None)
 
 
 def bracket(

@@ -26,6 +26,7 @@ FIGURES: Registry[Figure] = Registry(
     "figure",
     {
         "error_rates": f"{_HOME}.curves:error_rate_charts",
+        "host": f"{_HOME}.host:host_chart",
         "train_loss": f"{_HOME}.curves:loss_chart",
         "throughput": f"{_HOME}.curves:throughput_charts",
         "brackets": f"{_HOME}.time:bracket_chart",

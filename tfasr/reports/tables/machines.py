@@ -194,7 +194,8 @@ _EXCHANGED = [
 
 _USED = [
     "Means over the time that each worker ran, including evaluations. 100 % means that all cores "
-    "of the host are busy. Energy: from the counters of the worker's host, each counted once. If "
+    "of the host are busy. Of the machine: how much of the processors that it wanted a worker got. "
+    "Energy: from the counters of the worker's host, each counted once. If "
     "several workers share a host, its energy is in the row of the first."
 ]
 _NO_SUM = "no sum of energy, because not every host has a counter"
@@ -301,4 +302,5 @@ _MACHINES: list[Column[_Row]] = [
     Column("GPUs\n% busy", "gpu_percent", "part.gpu_percent", fixed(1)),
     Column("energy\nWh", "energy_joules", _joules, shown=_used_energy),
     Column("", "energy_with_rank", "part.shares_with"),
+    Column("of the\nmachine %", "host_share", "part.host.share", percent),
 ]

@@ -414,6 +414,7 @@ def _power(result: GroupResult) -> str:
 _FACTOR_HEADINGS = {
     "statistical_efficiency": "statistical\nefficiency",
     "hardware_throughput": "steady\nthroughput",
+    "host": "the\nmachine",
     "input_wait": "input wait,\nper utterance",
     "evaluation": "evaluation,\nper utterance",
     "workers": "other workers,\nper utterance",

@@ -3,20 +3,22 @@
 import contextlib
 import logging
 import math
-import os
 import signal
 import time
 from pathlib import Path
 from typing import Any
 
-from tfasr.cluster.transport import START_S, Connection, connect_to_chief, shared_secret
+import numpy as np
+
+from tfasr.cluster.stream import START_S, ChiefStream
 from tfasr.data.batches import Share
 from tfasr.data.shards import content_hashes
 from tfasr.errors import RunError, UsageError
-from tfasr.kit.files import make_folder, worker_events_file
+from tfasr.kit.files import make_folder, worker_events_file, worker_host_file
 from tfasr.ledger.events import Ledger
 from tfasr.ledger.intervals import evaluation_place
 from tfasr.ledger.schema import WorkerStart
+from tfasr.telemetry.host import HostSampler
 from tfasr.telemetry.samplers import MachineNotes
 from tfasr.training.evaluation import Evaluator
 from tfasr.training.experiment import Experiment
@@ -88,29 +90,24 @@ def _train_blocks(run: TrainingRun, trainer: ShareTrainer, offer: dict[str, Any]
 
     If the chief is lost, this waits for it as long as at the start.
     """
-    cluster, link = run.team.cluster, run.team.chief
-    with contextlib.ExitStack() as links:
-        while True:
-            try:
-                done = _train_block(run, trainer, link)
-            except OSError as error:
-                log.warning("%s does not answer (%s); trying again", cluster.name(0), error)
-                link.close()
-                secret = shared_secret(cluster, os.environ, needed=True)
-                link = connect_to_chief(
-                    cluster, secret, START_S, lambda: bool(run.interruption.received)
-                )
-                links.enter_context(contextlib.closing(link))
-                _joined(link, offer)
-                continue
-            if done is None:
-                return
-            run.ledger.event("worker_round", done)
+    chief = run.team.chief
+    while True:
+        try:
+            done = _train_block(run, trainer, chief)
+        except ConnectionError as error:
+            log.warning("lost %s (%s); trying again", run.team.cluster.name(0), error)
+            chief.close()
+            chief.connect(START_S, stopped=lambda: run.interruption.received is not None)
+            _joined(chief, offer)
+            continue
+        if done is None:
+            return
+        run.ledger.event("worker_round", done)
 
 
-def _joined(link: Connection, offer: dict[str, Any]) -> dict[str, Any]:
-    link.send({"kind": "join", "offer": offer})
-    welcome, _ = link.receive()
+def _joined(chief: ChiefStream, offer: dict[str, Any]) -> dict[str, Any]:
+    chief.send({"kind": "join", "offer": offer})
+    welcome, _ = chief.receive()
     if welcome["kind"] == "end":
         _end(welcome)
     return welcome
@@ -125,42 +122,60 @@ def _end(message: dict[str, Any]) -> None:
 
 
 def _train_block(
-    run: TrainingRun, trainer: ShareTrainer, link: Connection
+    run: TrainingRun, trainer: ShareTrainer, chief: ChiefStream
 ) -> dict[str, Any] | None:
     """Trains one block; returns the block's values for the ledger, or None at the run's end."""
-    began, interruption = time.monotonic(), run.interruption
-    waiting = False
-    while not waiting:
-        asked, waits_s = interruption.received, time.monotonic() - interruption.received_s
-        if asked is not None and waits_s > _LINGER_S:
-            message = f"{asked.name} ended this worker. The others go on without it."
-            raise RunInterruptedError(message, asked)
-        waiting = link.waiting(_LOOK_S)
-    message, arrays = link.receive()
+    began = time.monotonic()
+    message, arrays = _next_message(run.interruption, chief)
     if message["kind"] == "end":
         _end(message)
         return None
+
     received = time.monotonic()
-    start, state = arrays[: message["weights"]], arrays[message["weights"] :]
+    weights = message["weights"]
+    start, state = arrays[:weights], arrays[weights:]
     assign(trainer.variables, start)
     if state:
         assign(run.model.optimizer.variables, state)
-    rank, count = message["share"]
-    trainer.go_to(message["epoch"], message["step"], Share(rank, count))
+
+    block = message["block"]
+    trainer.go_to(block["epoch"], block["step"], Share(**block["share"]))
     steps = []
-    while len(steps) < message["steps"] and trainer.more():
+    while len(steps) < block["steps"] and trainer.more():
         steps.append(trainer.step())
     made = trainer.delivery(run.team.rank, start, steps)
     busy_s = time.monotonic() - received
-    result = {"kind": "result", "steps": made.steps, "utterances": made.utterances}
-    result |= {"of_utterances": made.of_utterances, "numbers": made.numbers, "ends": made.ends}
-    link.send({**result, "busy_s": busy_s}, [*made.changes, made.losses, made.positions])
+    result = {
+        "steps": made.steps,
+        "utterances": made.utterances,
+        "of_utterances": made.of_utterances,
+        "ends": made.ends,
+        "busy_s": busy_s,
+        **made.numbers,
+    }
+    chief.send(result, [*made.changes, made.losses, made.positions])
     if made.ends:
         trainer.read_ahead()
-    values = {"epoch_num": message["epoch"], "step_in_epoch": message["step"], "steps": made.steps}
-    values |= {"utterances": made.utterances, **made.numbers}
-    values |= {"waited_s": received - began, "busy_s": busy_s}
+
+    values = {
+        "epoch_num": block["epoch"],
+        "step_in_epoch": block["step"],
+        "waited_s": received - began,
+        **result,
+    }
     return {n: round(v, 6) if isinstance(v, float) else v for n, v in values.items()}
+
+
+def _next_message(
+    interruption: Interruption, chief: ChiefStream
+) -> tuple[dict[str, Any], list[np.ndarray]]:
+    """Waits for the chief's next message; a signal ends the wait after `_LINGER_S`."""
+    while (received := chief.receive(_LOOK_S)) is None:
+        asked = interruption.received
+        if asked is not None and time.monotonic() - interruption.received_s > _LINGER_S:
+            message = f"{asked.name} ended this worker. The others go on without it."
+            raise RunInterruptedError(message, asked)
+    return received
 
 
 class EvaluateShare(Hook):
@@ -195,6 +210,14 @@ class WorkerSteps(Hook):
         self.ledger = Ledger(run_dir, session, file=file)
         self.ledger.write(WorkerStart(rank=rank, workers=count))
         self._machine = MachineNotes(self.ledger.event)
+        self._held = contextlib.ExitStack()
+
+        # What each worker's machine gave it. The chief's samples are those of the run.
+        if rank:
+            host_file = worker_host_file(rank)
+            if not session and fresh:
+                (run_dir / host_file).unlink(missing_ok=True)
+            self._held.enter_context(HostSampler(run_dir, session, host_file))
 
     def on_step(self, run: TrainingRun, step: StepResult) -> None:
         state = run.state
@@ -208,5 +231,6 @@ class WorkerSteps(Hook):
         self.ledger.write(run.take_step.times, epoch_num=state.epoch, step=state.step)
 
     def close(self) -> None:
+        self._held.close()
         self._machine.stop()
         self.ledger.close()

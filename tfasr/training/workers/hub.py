@@ -6,22 +6,30 @@ and its changes are averaged when all have arrived. With "asynchronous", it last
 checkpoint or the epoch's end, and every change is added when it arrives.
 """
 
-import contextlib
+import functools
 import logging
-import math
-import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import grpc
 import numpy as np
 
 from tfasr.cluster.description import Cluster
-from tfasr.cluster.transport import Connection, Listener
+from tfasr.cluster.stream import (
+    ACCEPTED,
+    Arrays,
+    ChiefPort,
+    Message,
+    Spec,
+    assembled,
+    pieces,
+    spec_of,
+)
 from tfasr.data.batches import Share
-from tfasr.errors import RunError, UsageError
+from tfasr.errors import RunError
 from tfasr.ledger.schema import WorkerJoined, WorkerLate, WorkerLeft
 
 log = logging.getLogger("tfasr")
@@ -29,12 +37,12 @@ log = logging.getLogger("tfasr")
 # When the chief ends, it waits this long, so that workers still connecting learn the reason.
 _LINGER_S = 3.0
 _LOOK_S = 0.2
-_MOST_INTRODUCED = 128  # connections whose other end has not yet proved to know the secret
-_INTRODUCED_S = 15.0  # how long such a proof may take
-_MOST_NAMED = 10  # strangers that the log names; of further ones, every thousandth
 # What a delivery adds up over its steps, see `tfasr.training.step.StepResult`.
-SUMMED = ("audio_s", "frames", "padded_frames", "input_wait_s", "compile_s", "train_s")
-Arrays = list[np.ndarray]
+COUNTED = ("audio_s", "frames", "padded_frames")
+TIMED = ("input_wait_s", "compile_s", "train_s")
+SUMMED = (*COUNTED, *TIMED)
+# Seconds or frames, far more than any utterance has
+_MOST_PER_UTTERANCE = 10**6
 
 
 @dataclass(frozen=True)
@@ -66,48 +74,27 @@ class Delivery:
     staleness: int = 0  # changes by others added to the weights since the block began
 
 
-def _checked_delivery(
-    rank: int, message: dict[str, Any], received: Arrays, block: Block, weights: Arrays
+def _delivery(
+    rank: int, result: Message, arrays: Arrays, link_s: float, utterances: int
 ) -> Delivery:
-    """Returns a worker's result; raises ConnectionError if it can't be that of ``block``."""
-    names = ("steps", "utterances", "of_utterances")
-    counts = {name: message.get(name) for name in names}
-    whole = all(type(count) is int and count >= 0 for count in counts.values())
-    _demand(whole, f"its counts are {counts}")
-    _demand(counts["steps"] <= block.steps, f"it took {counts['steps']} of {block.steps} steps")
-    of_all = counts["utterances"] <= counts["of_utterances"]
-    _demand(of_all, f"it has {counts['utterances']} of {counts['of_utterances']} utterances")
-    numbers = message.get("numbers")
-    known = isinstance(numbers, dict) and numbers.keys() == set(SUMMED)
-    _demand(known and all(map(_amount, numbers.values())), f"its sums are {numbers!r:.200}")
-    _demand(type(message.get("ends")) is bool, f"it ends with {message.get('ends')!r:.60}")
-
-    _demand(len(received) == len(weights) + 2, f"it sent {len(received)} arrays")
-    *changes, losses, positions = received
-    for weight, change in zip(weights, changes, strict=True):
-        alike = change.shape == weight.shape and change.dtype == weight.dtype
-        text = f"{change.dtype}{change.shape} for {weight.dtype}{weight.shape}"
-        _demand(alike, f"it sent a change of {text}")
-        _demand(bool(np.isfinite(change).all()), "its change of the weights has NaN or infinity")
-    each = (counts["utterances"],)
-    _demand(losses.shape == positions.shape == each, f"{each[0]} utterances lack losses or places")
-    kinds = (losses.dtype.kind, positions.dtype.kind)
-    _demand(kinds == ("f", "i"), f"its losses and places are of the kinds {kinds}")
+    """Returns a worker's result; raises ConnectionError for values that training can't have."""
+    *changes, losses, positions = arrays
+    for values in (*changes, losses):
+        _demand(bool(np.isfinite(values).all()), "its weights or losses have NaN or infinity")
+    known = (positions >= 0) & (positions < utterances)
+    _demand(bool(known.all()), f"its utterances aren't among the split's {utterances}")
     return Delivery(
         rank=rank,
-        **counts,
-        numbers=numbers,
-        ends=message["ends"],
+        steps=result["steps"],
+        utterances=result["utterances"],
+        of_utterances=result["of_utterances"],
+        numbers={name: result[name] for name in SUMMED},
+        ends=result["ends"],
         changes=changes,
         losses=losses,
         positions=positions,
+        link_s=link_s,
     )
-
-
-def shut(connection: Any) -> None:
-    """Wakes a thread that waits for a connection's bytes."""
-    with contextlib.suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _demand(holds: bool, problem: str) -> None:
@@ -115,18 +102,14 @@ def _demand(holds: bool, problem: str) -> None:
         raise ConnectionError(f"its result is wrong: {problem}")
 
 
-def _amount(value: Any) -> bool:
-    return type(value) in (int, float) and 0 <= value < math.inf
-
-
 @dataclass
 class _Member:
     rank: int
-    link: Connection | None  # None for the chief itself
     share: Share | None = None  # None while it waits for a segment
     position: int = 0  # step of the epoch up to which it has delivered
     block: Block | None = None  # being trained
     newcomer: bool = True  # lacks the optimizer's state
+    why_left: str = "its connection has ended"
 
 
 class Hub:
@@ -138,22 +121,24 @@ class Hub:
         self.steps = 1  # of a block
         self.most_ahead = 1  # blocks that a member may be ahead of the slowest
         self.timeout_s = 60.0  # how long the chief waits for a member
+        self.utterances = 0  # in the split on which members train
         # called with each event for the ledger, of a class in `tfasr.ledger.schema`
         self.note: Callable[[Any], None] = lambda value: None
         self._cluster = cluster
         self._changed = threading.Condition()
-        self._members = {0: _Member(0, None, newcomer=False)}
+        self._members = {0: _Member(0, newcomer=False)}
         self._state: Arrays = []  # of the optimizer, for newcomers
-        self._segment, self._epoch, self._limit, self._version = 0, 0, 0, 0
-        self._shared_for: Any = None
+        self._segment = 0
+        self._epoch = 0
+        self._limit = 0  # the segment's last step
+        self._version = 0  # of the weights: how many changes have been added
         self._delivered: list[Delivery] = []
-        self._session, self._failed = 0, ""
+        self._session = 0
+        self._failed = ""
         self._refusal: Callable[..., str] | None = None  # None until `await_all` or `close`
         self._end: dict[str, Any] | None = None
-        self._introducing = threading.Semaphore(_MOST_INTRODUCED)
-        self._refused = 0
-        self._listener = Listener(cluster, secret)
-        threading.Thread(target=self._let_in, name="listener", daemon=True).start()
+        self._began = time.monotonic()
+        self._port = ChiefPort(cluster, secret, self._attend)
 
     def await_all(self, refusal: Callable[..., str], session: int, within_s: float) -> list[int]:
         """Waits until all workers have joined; returns the ranks of those still missing.
@@ -162,22 +147,30 @@ class Hub:
         configuration) and ``name``, and returns how they differ from the chief's, or "". Raises
         RunError if a worker could not begin.
         """
-        everybody = set(range(self._cluster.size))
         with self._changed:
-            self._refusal, self._session = refusal, session
+            self._refusal = refusal
+            self._session = session
             self._changed.notify_all()
-            done = lambda: self._failed or everybody == set(self._members)  # noqa: E731
-            self._changed.wait_for(done, within_s)
+            self._changed.wait_for(lambda: self._failed or self._complete(), within_s)
             if self._failed:
                 raise RunError(self._failed)
-            return sorted(everybody - set(self._members))
+            return [rank for rank in range(self._cluster.size) if rank not in self._members]
 
     def begin_training(
-        self, *, asynchronous: bool, block_steps: int, note: Callable[[Any], None]
+        self,
+        *,
+        asynchronous: bool,
+        block_steps: int,
+        utterances: int,
+        note: Callable[[Any], None],
     ) -> None:
-        """Sets how members exchange weights, and what writes their events; precedes `open`."""
+        """Sets how members exchange weights, and what writes their events; precedes `open`.
+
+        ``utterances`` is the number of utterances in the split that they train on.
+        """
         self.asynchronous = asynchronous
         self.steps = block_steps
+        self.utterances = utterances
         self.note = note
 
     def open(
@@ -190,15 +183,17 @@ class Hub:
         """
         with self._changed:
             self.weights = weights
-            idle = [member for member in self._members.values() if member.block is None]
+            idle = [m for _, m in sorted(self._members.items()) if m.block is None]
             if any(member.newcomer for member in idle):
                 self._state = state()
-            self._segment, self._epoch, self._limit = self._segment + 1, epoch, last
-            shares = self._shares(idle)
+            self._segment += 1
+            self._epoch = epoch
+            self._limit = last
             for member in self._members.values():
                 member.share = None
-            for member, share in zip(idle, shares, strict=True):
-                member.share, member.position = share, first
+            for place, member in enumerate(idle):
+                member.share = Share(place, len(idle))
+                member.position = first
             self._changed.notify_all()
 
     def take(self) -> tuple[Block, Arrays]:
@@ -208,7 +203,7 @@ class Hub:
             # The segment may have been cut since the chief's last block.
             self._limit = max(self._limit, chief.position + 1)
             self._wait(lambda: self._may_begin(chief), lambda m: m.position <= self._slowest())
-            return self._begin(chief), [array.copy() for array in self.weights]
+            return self._begin(chief), self.weights
 
     def deliver(self, block: Block, delivery: Delivery) -> None:
         """Takes the result of the chief's own block."""
@@ -230,10 +225,17 @@ class Hub:
             return late[0] if late else self._delivered[-1].rank
 
     def collect(self) -> list[Delivery]:
-        """Returns what has been delivered since the last time."""
+        """Returns what has been delivered since the last time, by rank.
+
+        So their mean doesn't depend on who was faster.
+        """
         with self._changed:
-            delivered, self._delivered = self._delivered, []
+            delivered = sorted(self._delivered, key=lambda delivery: delivery.rank)
+            self._delivered = []
             return delivered
+
+    def _complete(self) -> bool:
+        return len(self._members) == self._cluster.size
 
     @property
     def size(self) -> int:
@@ -242,7 +244,10 @@ class Hub:
     def cut(self) -> None:
         """Ends the segment after the blocks that have begun."""
         with self._changed:
-            self._cut()
+            if self.asynchronous:
+                members = [member for member in self._members.values() if member.share]
+                ends = [m.block.step + m.block.steps if m.block else m.position for m in members]
+                self._limit = min(self._limit, max(ends, default=self._limit))
 
     def close(self, reason: str = "", exit_code: int = 0) -> None:
         """Ends all members' training; a reason also goes to workers that are still connecting."""
@@ -250,118 +255,117 @@ class Hub:
             self._end = {"kind": "end", "reason": reason, "exit_code": exit_code}
             self._refusal = self._refusal or (lambda offer, name: reason)
             self._changed.notify_all()
-            complete = len(self._members) == self._cluster.size
-        if reason and not complete and not self._segment:
+        if reason and not self._complete() and not self._segment:
             time.sleep(_LINGER_S)
-        self._listener.close()
-        with self._changed:  # each has its own thread, which sends it the end
-            self._changed.wait_for(lambda: len(self._members) == 1, _LINGER_S)
-            members = list(self._members.values())[1:]
-        for member in members:
-            member.link.close()
+        self._port.close(_LINGER_S)  # until the others' threads have sent them the end
 
-    # The methods below run in the listener's and the members' threads, or with the lock held.
+    # The methods below run in the workers' threads, or with the lock held.
 
-    def _let_in(self) -> None:
-        while (connection := self._listener.accept()) is not None:
-            if not self._introducing.acquire(blocking=False):
-                connection.close()  # a worker tries again
-                continue
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-
-    def _serve(self, connection: Any) -> None:
-        with contextlib.closing(connection):
-            # Each message has a timeout of its own, but a stranger may send byte by byte.
-            patience = threading.Timer(_INTRODUCED_S, shut, [connection])
-            patience.daemon = True
-            patience.start()
-            try:
-                rank, link = self._listener.admit(connection)
-            except (OSError, UsageError) as error:
-                self._refused += 1
-                if self._refused <= _MOST_NAMED or self._refused % 1000 == 0:
-                    log.warning(
-                        "refused a connection to the chief, the %d. one: %s", self._refused, error
-                    )
-                return
-            finally:
-                patience.cancel()
-                self._introducing.release()
-            with contextlib.closing(link), contextlib.suppress(OSError):
-                self._welcome(rank, link)
-
-    def _welcome(self, rank: int, link: Connection) -> None:
-        name, (message, _) = self._cluster.name(rank), link.receive()
+    def _attend(
+        self, rank: int, incoming: Iterator[bytes], context: grpc.ServicerContext
+    ) -> Iterator[bytes]:
+        """Trains with one worker until it leaves or the run ends; yields what is sent to it."""
+        context.send_initial_metadata(ACCEPTED)
+        message, _ = assembled(incoming, lambda message: [])
         with self._changed:
-            if message["kind"] == "failed":
-                self._failed = f"{name} could not begin: {message['reason']}"
-                self._changed.notify_all()
+            refused = self._refused(rank, message)
+            if not context.is_active():  # its successor may be here already
                 return
-            self._changed.wait_for(lambda: self._refusal is not None)
-            refused = self._refusal(message["offer"], name=name)
             if not refused:
-                member, fresh = self._add(rank, link), not self._segment
-            elif not self._segment:
-                self._failed = refused
-                self._changed.notify_all()
+                fresh = not self._segment
+                member = self._add(rank, context)
         if refused:
-            link.send(self._end or {"kind": "end", "reason": refused, "exit_code": 2})
-            link.waiting(_LINGER_S)  # until the worker has read this and left
+            yield from pieces(self._end or {"kind": "end", "reason": refused, "exit_code": 2})
             return
-        why = "it ended"
-        try:
-            link.send({"kind": "welcome", "session": self._session, "fresh": fresh})
-            while self._one_block(member):
-                pass
-        except OSError as error:
-            why = str(error)
-        finally:
-            with self._changed:
-                if not self._gone(member):
-                    del self._members[rank]
-                    self._leave_out(member, why)
 
-    def _add(self, rank: int, link: Connection) -> _Member:
-        before = self._members.pop(rank, None)
-        if before is not None:
-            before.link.close()
-        self._members[rank] = member = _Member(rank, link)
+        yield from pieces({"kind": "welcome", "session": self._session, "fresh": fresh})
+        try:
+            while (yield from self._train_block(member, incoming)):
+                pass
+        except ConnectionError as error:
+            member.why_left = str(error)
+            raise
+        replaced = {"kind": "end", "reason": "another worker took its rank", "exit_code": 1}
+        yield from pieces(self._end or replaced)
+
+    def _refused(self, rank: int, message: Message) -> str:
+        """Returns why a worker can't become a member, or ""; then no run begins with it."""
+        name = self._cluster.name(rank)
+        if message.get("kind") == "failed":
+            refused = f"{name} could not begin: {message.get('reason')!s:.500}"
+        else:
+            self._changed.wait_for(lambda: self._refusal is not None)
+            offer = message.get("offer")
+            refused = self._refusal(offer if isinstance(offer, dict) else {}, name=name)
+        if refused and not self._segment:
+            self._failed = refused
+            self._changed.notify_all()
+        return refused
+
+    def _add(self, rank: int, context: grpc.ServicerContext) -> _Member:
+        member = _Member(rank)
+        self._members[rank] = member
         if self._segment:
             self.note(WorkerJoined(rank=rank))
             log.info("%s has joined", self._cluster.name(rank))
-            self._cut()
+            self.cut()
         self._changed.notify_all()
+        if not context.add_callback(lambda: self._forget(member)):
+            self._forget(member)  # it has left already
         return member
 
-    def _one_block(self, member: _Member) -> bool:
+    def _forget(self, member: _Member) -> None:
         with self._changed:
-            ended = lambda: self._end is not None or self._gone(member)  # noqa: E731
+            if not self._gone(member):
+                del self._members[member.rank]
+                self._leave_out(member, member.why_left)
+
+    def _train_block(
+        self, member: _Member, incoming: Iterator[bytes]
+    ) -> Generator[bytes, None, bool]:
+        """Waits for a member's turn and its result; returns False once there is no turn."""
+        with self._changed:
             self._changed.wait_for(
-                lambda: ended() or (self._late(member) and self._may_begin(member))
+                lambda: self._over(member) or (self._late(member) and self._may_begin(member))
             )
-            if ended():
-                replaced = {"kind": "end", "reason": "another worker took its rank", "exit_code": 1}
-                block, message, arrays = None, self._end or replaced, []
-            else:
-                block = self._begin(member)
-                arrays = [array.copy() for array in self.weights]
-                arrays += self._state if member.newcomer else []
-                share = block.share.rank, block.share.count
-                message = {"kind": "block", "share": share, "weights": len(self.weights)}
-                message |= {"epoch": block.epoch, "step": block.step, "steps": block.steps}
+            if self._over(member):
+                return False
+            block = self._begin(member)
+            arrays = [*self.weights, *(self._state if member.newcomer else [])]
+            message = {"kind": "block", "block": asdict(block), "weights": len(self.weights)}
         began = time.monotonic()
-        member.link.send(message, arrays)
-        if block is None:
-            return False
-        message, received = member.link.receive()
-        took_s = time.monotonic() - began
-        delivery = _checked_delivery(member.rank, message, received, block, self.weights)
-        busy_s = message["busy_s"] if _amount(message.get("busy_s")) else took_s
-        delivery = replace(delivery, link_s=max(took_s - busy_s, 0.0))
+        yield from pieces(message, arrays)
+        del arrays  # they may be large, and the worker takes its time
+        result, received = assembled(incoming, functools.partial(self._expected, block))
+        link_s = max(time.monotonic() - began - result["busy_s"], 0.0)
+        delivery = _delivery(member.rank, result, received, link_s, self.utterances)
         with self._changed:
             member.newcomer = False
             self._accept(member, block, delivery)
         return True
+
+    def _over(self, member: _Member) -> bool:
+        return self._end is not None or self._gone(member)
+
+    def _expected(self, block: Block, result: Message) -> list[Spec]:
+        """Returns the arrays that belong to a result; raises ConnectionError for a wrong one."""
+        if result.get("kind") == "failed":
+            raise ConnectionError(f"it failed: {result.get('reason')!s:.500}")
+        most_s = time.monotonic() - self._began
+        most = {
+            "steps": block.steps,
+            "of_utterances": self.utterances,
+            "utterances": result.get("of_utterances"),
+            "ends": True,
+            **dict.fromkeys(COUNTED, float(_MOST_PER_UTTERANCE * self.utterances)),
+            **dict.fromkeys((*TIMED, "busy_s"), most_s),
+        }
+        for name, limit in most.items():
+            value = result.get(name)
+            fits = type(value) in (int, type(limit)) and 0 <= value <= limit
+            _demand(fits, f"{name} is {value!r:.60} instead of 0 to {limit:g}")
+        each = (result["utterances"],)
+        return [*map(spec_of, self.weights), ("<f4", each), ("<i8", each)]
 
     def _gone(self, member: _Member) -> bool:
         return self._members.get(member.rank) is not member
@@ -386,17 +390,20 @@ class Hub:
         self._changed.notify_all()
         if member.share is None or block.segment != self._segment:
             self.note(WorkerLate(rank=member.rank, lost_utterances=delivery.utterances))
-            self._cut()  # it may join the next segment
+            self.cut()  # it may join the next segment
             return
         member.position += delivery.steps
         if delivery.ends:
             self._limit = min(self._limit, member.position)
-        self._delivered.append(replace(delivery, staleness=self._version - block.version))
+        delivery = replace(delivery, staleness=self._version - block.version)
         if self.asynchronous:
             part = np.float32(delivery.utterances / max(delivery.of_utterances, 1))
-            for weight, change in zip(self.weights, delivery.changes, strict=True):
-                weight += part * change
+            # Not in place: the weights before may be on their way to others.
+            added = zip(self.weights, delivery.changes, strict=True)
+            self.weights = [weight + part * change for weight, change in added]
             self._version += 1
+            delivery = replace(delivery, changes=[])  # they aren't needed any more
+        self._delivered.append(delivery)
 
     def _wait(self, done: Callable[[], bool], late: Callable[[_Member], bool]) -> list[int]:
         """Waits for ``done``; after `timeout_s`, leaves out late members and returns the ranks."""
@@ -416,18 +423,4 @@ class Hub:
         if self._end is None:
             log.warning("%s is left out: %s", self._cluster.name(member.rank), why)
             self.note(WorkerLeft(rank=member.rank, why=why))
-            self._cut()
-
-    def _cut(self) -> None:
-        if self.asynchronous:
-            members = [member for member in self._members.values() if member.share]
-            ends = [m.block.step + m.block.steps if m.block else m.position for m in members]
-            self._limit = min(self._limit, max(ends, default=self._limit))
-
-    def _shares(self, members: Sequence[_Member]) -> list[Share]:
-        # Shares are kept for an epoch: new ones make workers read, and trace, their batches anew.
-        for_whom = self._epoch, [member.rank for member in members]
-        if for_whom == self._shared_for and all(member.share for member in members):
-            return [member.share for member in members]
-        count, self._shared_for = len(members), for_whom
-        return [Share(place, count) for place in range(count)]
+            self.cut()

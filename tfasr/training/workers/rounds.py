@@ -15,7 +15,7 @@ from tfasr.training.checkpoint import plain_array
 from tfasr.training.ctc import CtcModel
 from tfasr.training.run import NoBatches, TrainingRun
 from tfasr.training.step import StepResult, TimedStep
-from tfasr.training.workers.hub import SUMMED, Arrays, Block, Delivery, Hub
+from tfasr.training.workers.hub import COUNTED, SUMMED, Arrays, Block, Delivery, Hub
 
 _OF_OTHERS = ("first_row", "counted", "all_positions", "all_duration_s", "all_lengths")
 _EMPTY = np.zeros(0, np.float32), np.zeros(0, np.int64)
@@ -125,19 +125,20 @@ class RoundStep:
         self._block: Block | None = None
         self._steps: list[tuple[StepResult, int]] = []  # of the block
         self._of_segment = 0  # utterances of the chief's batches, over all shares
-        self._outer_steps = 0
+        split = run.sources["train"].split
         hub.begin_training(
             asynchronous=run.training.exchange == "asynchronous",
             block_steps=run.training.exchange_every_steps,
+            utterances=len(split.whole or split.utterances),
             note=self._note,
         )
 
     def __call__(self, batches: Any) -> StepResult | None:
         """Trains on the next batch, or returns None; ``batches`` are not used."""
         run, hub, trainer = self._run, self._hub, self._trainer
-        if self.settled and self._ended == run.state.epoch:
-            return None
         if self.settled:
+            if self._ended == run.state.epoch:
+                return None
             share = self._block.share if self._block else Share(0, hub.size)
             trainer.go_to(run.state.epoch, run.state.step_in_epoch, share)
             if not trainer.more():
@@ -184,7 +185,6 @@ class RoundStep:
         with run.ledger.interval("exchange"):
             if self._hub.asynchronous:
                 assign(self._trainer.variables, self._hub.weights)
-                self._outer_steps += len(delivered)
             else:
                 self._average(delivered)
         utterances = sum(one.utterances for one in delivered)
@@ -201,7 +201,6 @@ class RoundStep:
             for one in delivered
         ]
         exchanged = Exchanged(
-            outer_steps=self._outer_steps,
             utterances=utterances,
             lost_utterances=lost,
             waited_s=round(waited_s, 6),
@@ -214,7 +213,7 @@ class RoundStep:
             self._trainer.read_ahead()
         others = [one for one in delivered if one.rank]
         losses = np.concatenate([result.utterance_loss, *(one.losses for one in others)])
-        summed = {n: getattr(result, n) + sum(o.numbers[n] for o in others) for n in SUMMED[:3]}
+        summed = {n: getattr(result, n) + sum(o.numbers[n] for o in others) for n in COUNTED}
         return dataclasses.replace(
             result,
             loss=float(np.mean(losses, dtype=np.float64)) if len(losses) else 0.0,
@@ -230,12 +229,11 @@ class RoundStep:
         self._run.ledger.write(value, epoch_num=state.epoch, step=state.step + 1)
 
     def _average(self, delivered: list[Delivery]) -> None:
-        before = self._hub.weights
         parts = [np.float32(one.utterances) for one in delivered]
         parts = [part / max(sum(parts), np.float32(1)) for part in parts]
-        means = [
-            sum(part * change for part, change in zip(parts, changes, strict=True))
-            for changes in zip(*(one.changes for one in delivered), strict=True)
+        columns = zip(self._hub.weights, *(one.changes for one in delivered), strict=True)
+        averaged = [
+            weight + sum(part * change for part, change in zip(parts, changes, strict=True))
+            for weight, *changes in columns
         ]
-        assign(self._trainer.variables, [a + b for a, b in zip(before, means, strict=True)])
-        self._outer_steps += 1
+        assign(self._trainer.variables, averaged)

@@ -20,14 +20,9 @@ from tfasr._version import __version__
 from tfasr.cluster import launcher
 from tfasr.cluster.description import Cluster
 from tfasr.cluster.launcher import PeerWatch
-from tfasr.cluster.transport import (
-    START_S,
-    Connection,
-    await_peers,
-    check_trusted,
-    connect_to_chief,
-    shared_secret,
-)
+from tfasr.cluster.meeting import await_peers
+from tfasr.cluster.stream import START_S, ChiefStream
+from tfasr.cluster.trust import check_trusted, shared_secret
 from tfasr.data.batches import Share
 from tfasr.decoding.choice import words_hash
 from tfasr.errors import RunError, UsageError
@@ -88,7 +83,7 @@ def check_offers(workers: Workers, offers: list[dict[str, Any]]) -> None:
 def unlike(offer: dict[str, Any], chief: dict[str, Any], name: str) -> str:
     """Returns how a worker's version, data or configuration differ from the chief's, or ""."""
     for what in _SAME:
-        differing = _difference(offer[what], chief[what])
+        differing = _difference(offer.get(what), chief[what])
         if differing:
             return f"All workers must be started with the same {what}. {name} has {differing}."
     return ""
@@ -97,10 +92,13 @@ def unlike(offer: dict[str, Any], chief: dict[str, Any], name: str) -> str:
 def _difference(offered: Any, chief: Any) -> str:
     if offered == chief:
         return ""
-    if not isinstance(chief, dict):
+    if not isinstance(chief, dict) or not isinstance(offered, dict):
         return f"{offered!r}, the chief {chief!r}"
-    pairs = {name: (offered.get(name), chief.get(name)) for name in sorted(chief | offered)}
-    return "; ".join(f"{n} {a!r}, the chief {b!r}" for n, (a, b) in pairs.items() if a != b)
+    return "; ".join(
+        f"{name} {offered.get(name)!r}, the chief {chief.get(name)!r}"
+        for name in sorted(chief | offered)
+        if offered.get(name) != chief.get(name)
+    )
 
 
 @dataclass(frozen=True)
@@ -111,10 +109,10 @@ class Team:
     strategy: tf.distribute.Strategy | None = None  # over all workers; None for the process's own
     barrier: StartBarrier = field(default_factory=lambda: StartBarrier(Workers()))
     unwatched: Callable[[], None] = lambda: None  # called before workers may leave
-    # Only if they train in rounds: the cluster, the chief's hub and another worker's link to it
+    # Only if they train in rounds: the cluster, the chief's hub and another worker's stream to it
     cluster: Cluster | None = None
     hub: Hub | None = None
-    chief: Connection | None = None
+    chief: ChiefStream | None = None
 
     @property
     def rank(self) -> int:
@@ -251,18 +249,16 @@ def _joined_for_rounds(cluster: Cluster) -> Iterator[Team]:
         try:
             yield Team(cluster=cluster, hub=hub)
         except BaseException as error:
-            code = getattr(error, "exit_code", 2 if isinstance(error, UsageError) else 1)
+            code = getattr(error, "exit_code", 1)
             hub.close(f"{cluster.name(0)} ended: {error or type(error).__name__}", code)
             raise
         hub.close()
         return
-    link = connect_to_chief(cluster, secret, START_S)
-    with contextlib.closing(link):
+    with contextlib.closing(ChiefStream(cluster, secret, START_S)) as chief:
         try:
-            yield Team(cluster=cluster, chief=link)
+            yield Team(cluster=cluster, chief=chief)
         except BaseException as error:
-            with contextlib.suppress(OSError):
-                link.send({"kind": "failed", "reason": str(error) or type(error).__name__})
+            chief.send({"kind": "failed", "reason": str(error) or type(error).__name__})
             raise
 
 

@@ -1,0 +1,77 @@
+"""The demo on busy machines: its trainings wait, are repeated, or end early with the reason."""
+
+import pytest
+
+from tests.studies.test_quiet import BUSY, QUIET, write_run
+from tfasr.commands import study as commands
+from tfasr.studies import quiet
+
+TAKES_S = {"papers_recipe": 24.0, "fast_recipe": 12.0}
+
+
+class Machine:
+    """A machine on which trainings take some time, and lose a part of it."""
+
+    def __init__(self, monkeypatch, parts, slower=1.0, now=QUIET):
+        self.now_s = 0.0
+        self.parts = iter(parts)
+        self.slower = slower
+        self.trained = []
+        monkeypatch.setattr(commands, "_tfasr", self.train)
+        monkeypatch.setattr(commands.time, "monotonic", lambda: self.now_s)
+        monkeypatch.setattr(commands.time, "sleep", self.sleep)
+        monkeypatch.setattr(quiet, "taken_now", lambda seconds: self.sleep(seconds) or now)
+
+    def sleep(self, seconds):
+        self.now_s += seconds
+
+    def train(self, *words):
+        run_dir = words[words.index("--run_dir") + 1]
+        self.now_s += TAKES_S[run_dir.parent.name] * self.slower
+        self.trained.append(f"{run_dir.parent.name[:4]} {run_dir.name[-1]}")
+        write_run(run_dir, next(self.parts, 0.0), 0.05)
+
+
+@pytest.fixture
+def groups(tmp_path):
+    return [tmp_path / "runs" / name for name in commands.RECIPES]
+
+
+def race(groups):
+    return commands._race(range(1, 5), groups, groups[0].parents[1] / "shards")
+
+
+def test_on_a_quiet_machine_the_recipes_take_turns(monkeypatch, groups):
+    machine = Machine(monkeypatch, [])
+    runs = race(groups)
+
+    assert [run.parent.name[:4] for run in runs] == ["pape", "fast"] * 4
+    assert len(machine.trained) == 8
+
+
+def test_a_disturbed_run_is_trained_again_if_there_is_time(monkeypatch, groups, capsys):
+    machine = Machine(monkeypatch, [0.0, 0.0, 0.5])
+    runs = race(groups)
+
+    assert machine.trained[:5] == ["pape 1", "fast 1", "pape 2", "pape 2", "fast 2"]
+    assert len(runs) == 8
+    assert (groups[0].parents[1] / "disturbed" / "papers_recipe-seed_2").is_dir()
+    assert "The machine took 50 % of the run: it is trained again." in capsys.readouterr().out
+
+
+def test_on_a_busy_machine_it_ends_in_time_and_says_why(monkeypatch, groups, capsys):
+    machine = Machine(monkeypatch, [0.6] * 20, slower=3.0, now=BUSY)
+    runs = race(groups)
+
+    assert machine.now_s <= commands.TRAININGS_S + commands.WAITS_S
+    assert [run.name for run in runs] == ["seed_1"] * 2
+    text = capsys.readouterr().out
+    assert "disturbed during 2 of 2 runs, so the demo ends after 1 of 4 seeds" in text
+    assert "tfasr doctor" in text
+
+
+def test_a_slow_machine_without_disturbances_trains_all_seeds(monkeypatch, groups):
+    machine = Machine(monkeypatch, [], slower=3.0)
+
+    assert len(race(groups)) == 8
+    assert machine.now_s > commands.TRAININGS_S

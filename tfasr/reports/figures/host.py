@@ -1,0 +1,60 @@
+"""The figure of what machines took from runs over time."""
+
+from contextlib import suppress
+
+import numpy as np
+
+from tfasr.display.chart import Area, Axis, Chart, Mark, Panel, shortened
+from tfasr.errors import UsageError
+from tfasr.reports.figures.registry import NotDrawnError
+from tfasr.reports.groups import Results
+from tfasr.reports.numbers import Report, RunAnalysis
+from tfasr.tta.host import CAUSES, read_host_file, taken_over_time
+from tfasr.tta.run import load_run
+
+MOST_RUNS = 3
+BINS = 120
+COLOURS = {
+    "stolen_s": "#cf4747",
+    "throttled_s": "#7a63d4",
+    "competed_s": "#e0a526",
+    "stopped_s": "#7d8794",
+    "memory_stalled_s": "#1596a8",
+}
+
+
+def host_chart(report: Report, results: Results) -> Chart:
+    """Draws what machines took from the most disturbed runs, one panel a run."""
+    disturbed = [run for run in report.runs if run.host is not None and run.host.disturbed]
+    disturbed.sort(key=lambda run: run.host.share)
+    panels = []
+    for run in disturbed[:MOST_RUNS]:
+        with suppress(UsageError):  # it may be deleted after the report's tables were made
+            panels.append(_panel(run))
+    if not panels:
+        raise NotDrawnError("What machines took: no run is known to have lost 10 % of its steps.")
+    caption = "What machines took of the processors and the time that runs could have used"
+    if len(disturbed) > MOST_RUNS:
+        caption += f"; the {MOST_RUNS} most disturbed of {len(disturbed)} runs"
+    return Chart("host", caption, panels)
+
+
+def _panel(run: RunAnalysis) -> Panel:
+    timeline = load_run(run.path, run.name).timeline
+    edges_s, taken = taken_over_time(read_host_file(run.path), timeline, BINS)
+    minutes = (edges_s[:-1] + edges_s[1:]) / 120
+    marks: list[Mark] = []
+    reached = np.zeros(BINS)
+    for name, cause in CAUSES.items():
+        if not taken[name].any():
+            continue
+        low = reached
+        reached = np.minimum(reached + 100 * taken[name], 100.0)
+        marks.append(Area(x=minutes, low=low, high=reached, colour=COLOURS[name], series=cause))
+    return Panel(
+        marks,
+        Axis("minutes since the creation of the model", limits=(0.0, edges_s[-1] / 60)),
+        Axis("taken, %", limits=(0.0, 100.0), ticks=[0, 50, 100]),
+        height=120,
+        title=shortened(run.name, 40),
+    )
