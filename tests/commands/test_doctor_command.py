@@ -39,6 +39,9 @@ def asked(monkeypatch):
 
     monkeypatch.setattr(module, "run_module", run_module)
     monkeypatch.setattr("tfasr.corpora.synthetic.make_synthetic_corpus", lambda folder: None)
+    # The runs are empty folders, and the machine that makes them may be busy.
+    monkeypatch.setattr("tfasr.studies.quiet.taken_of", lambda run_dir: 0.0)
+    monkeypatch.setattr("tfasr.studies.quiet.Patience.wait", lambda patience: None)
     return commands
 
 

@@ -23,10 +23,8 @@ def test_an_empty_word_is_no_folder(case, capsys):
     assert all(fact.lower() in capsys.readouterr().err.lower() for fact in case.facts)
 
 
-@pytest.mark.parametrize("words", ["report run --out={}", "doctor --submitter={}"])
-def test_words_that_may_be_empty(words):
-    words = words.format("x" if "--out" in words else "")
-    assert cli.parse(["tfasr", *words.split()]).command in words
+def test_a_word_that_is_not_empty_is_taken():
+    assert cli.parse(["tfasr", "report", "run", "--out=x"]).command == "report"
 
 
 def test_no_writer_takes_the_place_of_a_device_a_pipe_or_a_folder(tmp_path):

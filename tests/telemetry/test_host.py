@@ -135,14 +135,20 @@ def test_hot_processors_are_counted_and_unknown_without_sensors(tmp_path):
 
 @linux
 def test_another_program_is_seen_at_once():
-    other = subprocess.Popen([sys.executable, "-c", BUSY])
+    # Its parent ends at once, because a child of this process would count as this program.
+    parent = (
+        f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {BUSY!r}]).pid)"
+    )
+    started = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True)
+    other = psutil.Process(int(started.stdout.readline()))
     try:
-        while psutil.Process(other.pid).cpu_times().user < 0.1:
+        started.wait()
+        while other.cpu_times().user < 0.1:
             time.sleep(0.02)
         others = taken_now(1.0).others
     finally:
         other.kill()
-        other.wait()
+        started.stdout.close()
 
     assert others > 0.5 / psutil.cpu_count()
 

@@ -44,6 +44,7 @@ class HostReading:
 COUNTERS = tuple(field.name for field in dataclasses.fields(HostReading))
 HOST_COLUMNS = ("time_ms", "session", "mono_s", *COUNTERS)
 LONGEST_SPAN_S = 2.0  # between samples of a process that isn't stopped
+_NEAR_US = 1e6  # by which the first and last look of a session may lie outside it
 # Below this share of the processors a run counts as disturbed, and reports name it.
 UNDISTURBED_SHARE = 0.9
 # What takes processors or time from a run, by the names of `HostUse`'s seconds
@@ -291,8 +292,13 @@ def _time_within(timeline: Timeline, intervals: Sequence[str]) -> tuple[np.ndarr
 
 def _on_run_clock(
     samples: dict[int, np.ndarray], timeline: Timeline
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields for each session its samples' times on the run's clock, and their counters."""
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yields for each session its samples' times on the run's clock, and their counters.
+
+    A session's first look precedes its first event, and its last look follows its last event, by
+    milliseconds. Both belong to it, so that the samples cover all of it. The third array has the
+    times again, cut to the session's beginning and end.
+    """
     for session in timeline.sessions:
         about = timeline.metadata[session.start]
         in_session = samples.get(about.get("session", 0))
@@ -302,9 +308,10 @@ def _on_run_clock(
         begin_us = timeline.clock_us[session.start]
         end_us = timeline.clock_us[session.stop - 1]
         times_us = (in_session[:, 0] - mono_s) * 1e6 + begin_us
-        kept = (times_us >= begin_us) & (times_us <= end_us)
-        if kept.sum() > 1:
-            yield times_us[kept], in_session[kept, 1:]
+        near = (times_us >= begin_us - _NEAR_US) & (times_us <= end_us + _NEAR_US)
+        if near.sum() > 1:
+            times_us = times_us[near]
+            yield times_us, in_session[near, 1:], np.clip(times_us, begin_us, end_us)
 
 
 def _spans(
@@ -315,8 +322,8 @@ def _spans(
 ) -> _Spans | None:
     """Returns the spans of all sessions, with the part of each that `_time_within` counts."""
     spans = []
-    for times_us, values in _on_run_clock(samples, timeline):
-        covered_us = np.diff(np.interp(times_us, edges_us, within_us))
+    for times_us, values, inside_us in _on_run_clock(samples, timeline):
+        covered_us = np.diff(np.interp(inside_us, edges_us, within_us))
         starts_s = times_us[:-1] / 1e6
         spans.append((starts_s, np.diff(times_us) / 1e6, covered_us / 1e6, _spent(values)))
     if not spans:
