@@ -231,8 +231,10 @@ sys.stdout.flush()
 {what}
 os._exit(0)
 """
+# The tests may run under nohup, which lets all processes ignore SIGHUP.
 LAUNCH = """
-import sys
+import signal, sys
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 from tfasr.cluster import launcher
 launcher.NOTICE_S, launcher.END_S = {notice_s}, {end_s}
 sys.exit(launcher.launch(3, sys.argv[1:], {restarts}))
