@@ -26,7 +26,7 @@ try:
     from absl import flags
     from absl.flags import argparse_flags
 except ModuleNotFoundError as error:
-    sys.exit(errors.lacking(error, "the command line"))
+    sys.exit(errors.lacking(error, "the command line") or str(error))
 
 # Further imports are within functions: `tfasr --help` and wrong flags need none of them.
 

@@ -21,6 +21,8 @@ from tfasr.telemetry.samplers import UtilisationSampler
 from tfasr.tta.host import read_host_file, whole_use
 from tfasr.tta.run import Run
 
+log = logging.getLogger("tfasr")
+
 _PACKAGES = {"tensorflow": ("tensorflow",), "jax": ("jax", "jaxlib"), "torch": ("torch",)}
 
 
@@ -60,9 +62,6 @@ def _devices(name: str) -> list[str]:
 
 def devices_text(count: int) -> str:
     return f"{count} {'device' if count == 1 else 'devices'}"
-
-
-log = logging.getLogger("tfasr")
 
 
 def powers_up_to(most: int) -> list[int]:

@@ -57,8 +57,13 @@ def run(arguments: argparse.Namespace) -> None:
         from tfasr.studies.perform import planned, undecidable
 
         # With --until, all seeds are listed, but training stops once it's decided.
-        read = arguments.gin_file, arguments.gin_binding, arguments.until
-        plan, steps = planned(*read, folder, arguments.shard_dir and Path(arguments.shard_dir))
+        plan, steps = planned(
+            arguments.gin_file,
+            arguments.gin_binding,
+            arguments.until,
+            folder,
+            _path(arguments.shard_dir),
+        )
         for number, step in enumerate(steps, 1):
             print(f"{number}/{len(steps)} {step.name}{' (done)' if step.done() else ''}")
         for sentence in [] if arguments.until else undecidable(plan):
@@ -88,6 +93,10 @@ def run(arguments: argparse.Namespace) -> None:
     print(f"\nThe report with its figures: {page.resolve()}")
 
 
+def _path(word: str | None) -> Path | None:
+    return None if word is None else Path(word)
+
+
 def add_record_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("track", nargs="?", help="a track, such as synthetic_cer_10; tfasr presets lists them")
@@ -108,14 +117,22 @@ def run_record(arguments: argparse.Namespace) -> None:
     if arguments.table:
         write_table(records)
         return
-    needed = {"TRACK": arguments.track, "--gin_file": arguments.gin_file}
-    needed["--run_dir"] = arguments.run_dir
+    needed = {
+        "TRACK": arguments.track,
+        "--gin_file": arguments.gin_file,
+        "--run_dir": arguments.run_dir,
+    }
     if missing := [name for name, value in needed.items() if not value]:
         raise UsageError(f"tfasr record needs {', '.join(missing)}; see tfasr help record.")
-    shards = arguments.shard_dir and Path(arguments.shard_dir)
-    places = {"run_dir": Path(arguments.run_dir), "shard_dir": shards, "records": records}
-    options = {"bindings": arguments.gin_binding, "resume": arguments.resume}
-    submission = record(arguments.track, arguments.gin_file, **places, **options)
+    submission = record(
+        arguments.track,
+        arguments.gin_file,
+        run_dir=Path(arguments.run_dir),
+        shard_dir=_path(arguments.shard_dir),
+        bindings=arguments.gin_binding,
+        records=records,
+        resume=arguments.resume,
+    )
     print(read_text(submission / "card.md", "Restore it from a copy."))
     print(f"The submission: {submission.resolve()}")
 

@@ -1,11 +1,8 @@
 """Connects to a Dask scheduler, by TLS or without, and says in one sentence why it can't."""
 
-import asyncio
 import contextlib
 import logging
-import ssl
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +20,9 @@ _OPEN = (
     "tls:// address outside a private network; see docs/studies_on_clusters.md."
 )
 log = logging.getLogger("tfasr")
+
+# asyncio, ssl and Dask are imported within functions: most commands have flags of a scheduler and
+# use none, and their imports would take a tenth of such a command's time.
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,9 @@ def scheduler_client(address: str, tls: Tls) -> Iterator["Client"]:
 
 
 def _connected(address: str, security: "Security") -> "Client":
+    import asyncio
+    from concurrent.futures import ThreadPoolExecutor
+
     from distributed import Client
 
     try:
@@ -101,6 +104,8 @@ def _connected(address: str, security: "Security") -> "Client":
 
 async def _shake_hands(address: str, security: "Security") -> None:
     # Connects with a time limit first, because Dask's client would wait forever for an answer.
+    import asyncio
+
     from distributed.comm import connect
 
     options = security.get_connection_args("client")
@@ -111,6 +116,8 @@ async def _shake_hands(address: str, security: "Security") -> None:
 
 def _cause(error: Exception) -> str:
     """Returns what went wrong and what to do about it, as the end of a sentence."""
+    import ssl
+
     chain: list[BaseException] = []
     one: BaseException | None = error
     while one is not None and one not in chain:

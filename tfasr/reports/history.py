@@ -228,8 +228,8 @@ def load_history(
 
     ``target`` is by default the hardest that all runs set themselves; ``since`` is a commit, the
     beginning of its hash, or a date; ``force`` keeps runs of other configurations and those that
-    their machine disturbed. Raises
-    `UsageError` if there is no run, no common target, or no run from ``since`` on.
+    their machine disturbed. Raises `UsageError` if there is no run, no common target, or no run
+    from ``since`` on.
     """
     runs, notes = _runs(Path(folder))
     if target is None:

@@ -101,12 +101,14 @@ class Agent:
     def reserve(self) -> str:
         """Reserves the host for this study; returns "", or why that isn't possible yet."""
         with self._heard():
+            if self._host_lock is not None:
+                return ""
+
             name = f"tfasr-host-{self._host}-{os.getuid()}.lock".replace(os.sep, "_")
+            path = Path(tempfile.gettempdir(), name)
             busy = "a training of this or another study still runs there"
-            if self._host_lock is None:
-                self._host_lock, busy = _locked(Path(tempfile.gettempdir(), name), busy)
-                return busy
-            return ""
+            self._host_lock, reason = _locked(path, busy)
+            return reason
 
     def taken(self) -> float:
         """Watches the host for a second; returns the part of it that others take."""

@@ -114,8 +114,15 @@ def perform(
                 if kind == "corpus":
                     work = _Work(of_kind, hosts.here, starts, progress, quiet)
                 else:
-                    work = _ClusterWork(of_kind, hosts, starts, progress, quiet)
-                    work.keep_to(folder, patience_s)
+                    work = _ClusterWork(
+                        of_kind,
+                        hosts,
+                        starts,
+                        progress,
+                        quiet,
+                        folder=folder,
+                        patience_s=patience_s,
+                    )
             failed += work.run()
     return failed
 
@@ -403,10 +410,15 @@ class _ClusterWork(_Work):
 
     A host that has begun a seed's trainings ends them. If it is lost and does not come back, they
     begin again on another host, once the locks of its runs show that nothing writes them any more.
+
+    Args:
+        args: those of `_Work`.
+        folder: the study's.
+        patience_s: how long a lost host is waited for, in seconds.
     """
 
-    def keep_to(self, folder: Path, patience_s: float) -> None:
-        """Says where the study is, and how long it waits for a lost host, before `run`."""
+    def __init__(self, *args: Any, folder: Path, patience_s: float):
+        super().__init__(*args)
         self._folder = folder
         self._patience_s = patience_s
         self._mutex = threading.Lock()

@@ -97,15 +97,17 @@ def time_text(seconds: float) -> str:
 def how_far(progress: Mapping[str, Any] | None) -> tuple[float, str]:
     """Returns a training's share of its epochs and a text, from the content of progress.json."""
     progress = progress or {}
-    epochs, epoch = progress.get("epochs"), progress.get("epoch")
+    epochs = progress.get("epochs")
+    epoch = progress.get("epoch")
     if not isinstance(epochs, int) or not isinstance(epoch, int) or epochs <= 0:
         return 0.0, "at work"
     where = f"epoch {min(epoch + 1, epochs)} of at most {epochs}"
     evaluation = progress.get("evaluation")
     if isinstance(evaluation, dict):
-        rates = [f"{m.upper()} {100 * evaluation[m]:.1f} %" for m in ("cer", "wer")
-                 if isinstance(evaluation.get(m), float)]  # fmt: skip
-        where += f", {', '.join(rates)}" if rates else ""
+        for metric in ("cer", "wer"):
+            rate = evaluation.get(metric)
+            if isinstance(rate, float):
+                where += f", {metric.upper()} {100 * rate:.1f} %"
     return epoch / epochs, where
 
 

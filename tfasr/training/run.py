@@ -1,6 +1,7 @@
 """A training run in this process: its data, model, workers and current state."""
 
 import dataclasses
+import math
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -198,15 +199,22 @@ def open_run(
     check_averaging(experiment.training)
     check_decoder(experiment, splits["validation"], alphabet)
     statistics = splits["train"].feature_statistics()
-    configs = experiment.features, experiment.pipeline, experiment.augmentation
-    lengths = experiment.model.output_lengths
-    options = {"second_view": experiment.training.views > 1}
+    # An evaluation batch of all devices is shared by the workers.
     of_devices = experiment.evaluated_utterances * experiment.training.replicas
-    options["evaluated"] = -(-of_devices // team.workers.count)
     sources = {
-        name: BatchSource(split, *configs, statistics, lengths, **options)
+        name: BatchSource(
+            split,
+            features=experiment.features,
+            pipeline=experiment.pipeline,
+            augmentation=experiment.augmentation,
+            statistics=statistics,
+            output_lengths=experiment.model.output_lengths,
+            second_view=experiment.training.views > 1,
+            evaluated=math.ceil(of_devices / team.workers.count),
+        )
         for name, split in splits.items()
     }
+
     if lexicon is not None:
         require_lexicon_use(lexicon, experiment.decoder, experiment.second_decoder)
     dictionary = None
@@ -214,7 +222,16 @@ def open_run(
         words = lexicon_from_transcripts(splits["train"].transcripts())
     else:
         dictionary = words = read_lexicon(lexicon, alphabet)
-    return RunData(experiment, run_dir, splits, sources, alphabet, team, dictionary, words)
+    return RunData(
+        experiment=experiment,
+        run_dir=run_dir,
+        splits=splits,
+        sources=sources,
+        alphabet=alphabet,
+        team=team,
+        dictionary=dictionary,
+        lexicon=words,
+    )
 
 
 def _restored(run_dir: Path, model: CtcModel, checkpoint: Path) -> TrainingState:
@@ -265,7 +282,9 @@ def build(
     Without a ``checkpoint``, the chief starts from initial weights; other workers get the chief's.
     The ledger gets ``model_creation`` and, with several workers, the interval ``link``.
     """
-    experiment, training, team = data.experiment, data.training, data.team
+    experiment = data.experiment
+    training = data.training
+    team = data.team
     strategy = team.strategy or make_strategy(training.replicas)
     ledger.event("model_creation")
     started_from = last_value(data.run_dir, "start_from")

@@ -133,7 +133,8 @@ def _train_block(
 
     received = time.monotonic()
     weights = message["weights"]
-    start, state = arrays[:weights], arrays[weights:]
+    start = arrays[:weights]
+    state = arrays[weights:]  # of the optimizer, for a newcomer
     assign(trainer.variables, start)
     if state:
         assign(run.model.optimizer.variables, state)
