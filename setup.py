@@ -1,4 +1,6 @@
-"""Packages the presets of ``gin/`` as ``tfasr.presets``; everything else stands in setup.cfg."""
+"""Packages the presets of ``gin/`` as ``tfasr.presets``; everything else stands in
+setup.cfg.
+"""
 
 import sys
 from pathlib import Path
@@ -34,19 +36,26 @@ RECURRENT = Path("tfasr", "layers", "_recurrent")
 OF_FUZZING = ("fuzz.cpp", "missing_instructions.cpp")
 recurrent_core = Pybind11Extension(
     "tfasr.layers._recurrent_core",
-    sorted(str(path) for path in RECURRENT.glob("*.cpp") if path.name not in OF_FUZZING),
-    depends=sorted(str(path) for kind in ("*.hpp", "*.inc") for path in RECURRENT.glob(kind)),
+    sorted(
+        str(path) for path in RECURRENT.glob("*.cpp") if path.name not in OF_FUZZING
+    ),
+    depends=sorted(
+        str(path) for kind in ("*.hpp", "*.inc") for path in RECURRENT.glob(kind)
+    ),
     cxx_std=17,
     extra_compile_args=["-O3", "-ffp-contract=fast", "-pthread"],
-    # TensorFlow's functions are looked up while it runs; before glibc 2.34 that took a library.
+    # TensorFlow's functions are looked up while it runs; before glibc 2.34 that took a
+    # library.
     extra_link_args=["-pthread", "-ldl"],
 )
 
 # Folders without an __init__.py are packages too; those that begin with _ hold C++.
-python_packages = find_namespace_packages(include=["tfasr", "tfasr.*"], exclude=["*._*"])
-# An editable install is the clone itself on Python's path, where its presets are found too. With
-# setuptools' other way, an import hook, "import tfasr" in the clone's parent folder would find the
-# clone, a folder called tfasr, before it asks the hook.
+python_packages = find_namespace_packages(
+    include=["tfasr", "tfasr.*"], exclude=["*._*"]
+)
+# An editable install is the clone itself on Python's path, where its presets are found
+# too. With setuptools' other way, an import hook, "import tfasr" in the clone's parent
+# folder would find the clone, a folder called tfasr, before it asks the hook.
 editable = "editable_wheel" in sys.argv
 ParallelCompile().install()
 setup(
@@ -62,6 +71,9 @@ setup(
         "tfasr.tta.published": ["*.json"],
     },
     # Vector types are GCC's and Clang's; elsewhere the layers use loops in TensorFlow.
-    ext_modules=[word_beam_core, *([] if sys.platform == "win32" else [recurrent_core])],
+    ext_modules=[
+        word_beam_core,
+        *([] if sys.platform == "win32" else [recurrent_core]),
+    ],
     cmdclass={"build_ext": build_ext},
 )

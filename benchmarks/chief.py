@@ -1,16 +1,21 @@
 """The chief's memory and network when workers train in rounds: measured, and computed on.
 
-    python benchmarks/chief.py [--megabytes 10 100] [--workers 2 3 4] [--rounds 3] [--out FILE]
+    python benchmarks/chief.py [--megabytes 10 100] [--workers 2 3 4] [--rounds 3]
+    [--out FILE]
 
-A chief and its workers, each a process, exchange random weights over loopback as in training, with
-TLS, but nothing is trained: a worker sends back what it got. Memory is the chief's peak (VmHWM)
-less what it had before the first weights. Bytes are those that the loopback device counted, so
-other traffic on it counts too. "of weights" divides by the bytes of the weights.
+A chief and its workers, each a process, exchange random weights over loopback as in
+training, with TLS, but nothing is trained: a worker sends back what it got. Memory is
+the chief's peak (VmHWM) less what it had before the first weights. Bytes are those that
+the loopback device counted, so other traffic on it counts too. "of weights" divides by
+the bytes of the weights.
 
-The formulas of docs/cluster.md, with N workers (the chief is one of them) and weights of W bytes:
+The formulas of docs/cluster.md, with N workers (the chief is one of them) and weights
+of W bytes:
 
-- local: the weights, N changes and their mean, (N + 2) W. All changes are kept until all are here.
-- asynchronous: N changes that arrive at once, N versions of the weights that are being sent, and
+- local: the weights, N changes and their mean, (N + 2) W. All changes are kept until
+  all are here.
+- asynchronous: N changes that arrive at once, N versions of the weights that are being
+  sent, and
   the weights before and after the change that is being added, at most (2 N + 2) W.
 - network: each of the N - 1 others gets W bytes and sends W bytes in every round.
 """
@@ -45,7 +50,11 @@ def work(addresses: tuple[str, ...], rank: int, secret: str) -> None:
         message, arrays = chief.receive()
         if message["kind"] == "end":
             return
-        result = {"steps": message["block"]["steps"], "utterances": 1, "of_utterances": 4}
+        result = {
+            "steps": message["block"]["steps"],
+            "utterances": 1,
+            "of_utterances": 4,
+        }
         result |= {**dict.fromkeys(SUMMED, 0.0), "ends": False, "busy_s": 0.0}
         chief.send(result, [*arrays, np.zeros(1, np.float32), np.zeros(1, np.int64)])
         del arrays
@@ -70,7 +79,10 @@ def average(weights: list[np.ndarray], delivered: list[Delivery]) -> list[np.nda
     """The weights after a local round, as `RoundStep` computes them."""
     part = np.float32(1 / len(delivered))
     columns = zip(weights, *(one.changes for one in delivered), strict=True)
-    return [weight + sum(part * change for change in changes) for weight, *changes in columns]
+    return [
+        weight + sum(part * change for change in changes)
+        for weight, *changes in columns
+    ]
 
 
 def lead(arguments: argparse.Namespace) -> None:
@@ -80,18 +92,24 @@ def lead(arguments: argparse.Namespace) -> None:
     secret = secrets.token_hex(32)
     hub = Hub(Cluster(addresses, 0), secret.encode())
     words = [sys.executable, __file__, "--secret", secret, "--addresses", *addresses]
-    others = [subprocess.Popen([*words, "--rank", str(rank)]) for rank in range(1, count)]
+    others = [
+        subprocess.Popen([*words, "--rank", str(rank)]) for rank in range(1, count)
+    ]
     missing = hub.await_all(lambda offer, name: "", 0, 120)
     assert not missing, missing
     hub.begin_training(
-        asynchronous=arguments.asynchronous, block_steps=1, utterances=10, note=lambda event: None
+        asynchronous=arguments.asynchronous,
+        block_steps=1,
+        utterances=10,
+        note=lambda event: None,
     )
     hub.timeout_s = 600.0
 
     resting_bytes = psutil.Process().memory_info().rss
     size = int(arguments.megabytes[0] * 1e6 / 4 / ARRAYS)
     weights = [np.random.default_rng(k).random(size, np.float32) for k in range(ARRAYS)]
-    began, sent = time.monotonic(), psutil.net_io_counters(pernic=True)["lo"].bytes_sent
+    began = time.monotonic()
+    sent = psutil.net_io_counters(pernic=True)["lo"].bytes_sent
     for number in range(arguments.rounds):
         hub.open(1, number, number + 1, weights, list)
         weights = []
@@ -101,15 +119,22 @@ def lead(arguments: argparse.Namespace) -> None:
         hub.settle()
         delivered = hub.collect()
         assert len(delivered) == count
-        weights = hub.weights if arguments.asynchronous else average(hub.weights, delivered)
+        if arguments.asynchronous:
+            weights = hub.weights
+        else:
+            weights = average(hub.weights, delivered)
+
         delivered.clear()
+
     took_s = time.monotonic() - began
     sent = psutil.net_io_counters(pernic=True)["lo"].bytes_sent - sent
     hub.close()
     for process in others:
         process.wait(60)
     weight_bytes = 4 * size * ARRAYS
-    peak_bytes = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - resting_bytes
+    peak_bytes = (
+        1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - resting_bytes
+    )
     rounds = arguments.rounds
     measured = {
         "megabytes": arguments.megabytes[0],
@@ -135,6 +160,7 @@ def table(measured: list[dict]) -> str:
             f"| {one['memory_of_weights']:.2f} | {one['sent_of_weights']:.2f} "
             f"| {one['seconds_a_round']:.2f} |"
         )
+
     return "\n".join(lines) + "\n"
 
 
@@ -150,6 +176,7 @@ def computed(megabytes: float) -> str:
             f"| {count} | {(count + 2) * megabytes / 1000:.1f} GB | {one_way / 1e9:.1f} GB each "
             f"| {2 * one_way * 8 / 1e9:.1f} s | {2 * one_way * 8 / 1e10:.1f} s |"
         )
+
     return "\n".join(lines) + "\n"
 
 
@@ -169,18 +196,35 @@ def main() -> None:
     if arguments.rank is not None:
         work(tuple(arguments.addresses), arguments.rank, arguments.secret)
         return
+
     if arguments.lead:
         lead(arguments)
         return
+
     measured = []
     for megabytes in arguments.megabytes:
         for count in arguments.workers:
             for mode in ([], ["--asynchronous"]):
-                words = [sys.executable, __file__, "--lead", "--megabytes", str(megabytes)]
-                words += ["--workers", str(count), "--rounds", str(arguments.rounds), *mode]
-                done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
+                words = [
+                    sys.executable,
+                    __file__,
+                    "--lead",
+                    "--megabytes",
+                    str(megabytes),
+                ]
+                words += [
+                    "--workers",
+                    str(count),
+                    "--rounds",
+                    str(arguments.rounds),
+                    *mode,
+                ]
+                done = subprocess.run(
+                    words, stdout=subprocess.PIPE, text=True, check=True
+                )
                 measured.append(json.loads(done.stdout.splitlines()[-1]))
                 print(measured[-1], file=sys.stderr, flush=True)
+
     print(table(measured))
     for megabytes in (100, 1000):
         print(f"{megabytes} MB of weights, by the formulas:\n\n{computed(megabytes)}")

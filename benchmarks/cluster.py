@@ -1,18 +1,20 @@
-"""The cost of several workers compared with one process on the same cores: time to accuracy,
-exchange.
+"""The cost of several workers compared with one process on the same cores: time to
+accuracy, exchange.
 
-    python benchmarks/cluster.py --shard_dir an4/shards [--gin_file an4.gin] [--target 0.15]
-    python benchmarks/cluster.py --shard_dir an4/shards --gin_file fast/an4.gin --steps 60
-    python benchmarks/cluster.py --shard_dir an4/shards --exchange --rounds 3
+    python benchmarks/cluster.py --shard_dir an4/shards [--gin_file an4.gin] [--target
+    0.15] python benchmarks/cluster.py --shard_dir an4/shards --gin_file fast/an4.gin
+    --steps 60 python benchmarks/cluster.py --shard_dir an4/shards --exchange --rounds 3
 
-One process with as many threads as there are workers, and workers of one thread each, train on the
-same batches in alternation, in separate processes. Each worker draws its own dropout, so the runs
-differ like two seeds; with the same seed, all else is the same.
+One process with as many threads as there are workers, and workers of one thread each,
+train on the same batches in alternation, in separate processes. Each worker draws its
+own dropout, so the runs differ like two seeds; with the same seed, all else is the
+same.
 
-``--steps`` trains no run to its end. In a minute or two it times steps of one process, of the
-workers, of the workers with gradients in bfloat16, and of as many processes that each train on
-their share of the batches without exchange ("apart"), a lower bound for any exchange.
-``--exchange`` trains with gradients in float32 and in bfloat16 for the same seeds.
+``--steps`` trains no run to its end. In a minute or two it times steps of one process,
+of the workers, of the workers with gradients in bfloat16, and of as many processes that
+each train on their share of the batches without exchange ("apart"), a lower bound for
+any exchange. ``--exchange`` trains with gradients in float32 and in bfloat16 for the
+same seeds.
 """
 
 import argparse
@@ -57,14 +59,22 @@ def train(
     for binding in [*bindings, *arguments.gin_binding]:
         command += ["--gin_binding", binding]
     threads = str(arguments.workers // workers)
-    environment = {**os.environ, "TF_NUM_INTRAOP_THREADS": threads, "OMP_NUM_THREADS": threads}
+    environment = {
+        **os.environ,
+        "TF_NUM_INTRAOP_THREADS": threads,
+        "OMP_NUM_THREADS": threads,
+    }
     subprocess.run(command, check=True, capture_output=True, env=environment)
     run = tfasr.load_run(run_dir)
     parts = times_of_workers(read_worker_files(run_dir))
     steps = sum(event["key"] == "train_step" for event in run.events)
-    rates = [event["value"]["cer"] for event in run.events if event["key"] == "tracked_stats"]
+    rates = [
+        event["value"]["cer"] for event in run.events if event["key"] == "tracked_stats"
+    ]
     return {
-        "time_to_accuracy_s": run.time_to_accuracy(cer=arguments.target, window=1).seconds,
+        "time_to_accuracy_s": run.time_to_accuracy(
+            cer=arguments.target, window=1
+        ).seconds,
         "last_cer": rates[-1],
         "best_cer": min(rates),
         "wall_s": run.wall_s,
@@ -74,7 +84,9 @@ def train(
         "eval_forward_s": run.intervals["eval_forward"],
         "decode_s": run.intervals["decode"],
         "exchange_share": parts[0].exchange_s / parts[0].step_s if parts else 0.0,
-        "waited_share": statistics.mean(part.waited_share for part in parts) if parts else 0.0,
+        "waited_share": statistics.mean(part.waited_share for part in parts)
+        if parts
+        else 0.0,
     }
 
 
@@ -93,7 +105,10 @@ def trained(arguments: argparse.Namespace) -> dict[str, Any]:
     variants = {"one": (1, []), "workers": (workers, [])}
     if arguments.exchange:
         binding = "TrainingConfig.gradient_exchange = '{}'"
-        variants = {kind: (workers, [binding.format(kind)]) for kind in ("float32", "bfloat16")}
+        variants = {
+            kind: (workers, [binding.format(kind)]) for kind in ("float32", "bfloat16")
+        }
+
     measured: dict[str, list[dict[str, Any]]] = {name: [] for name in variants}
     with tempfile.TemporaryDirectory() as temporary:
         for number in range(arguments.rounds):
@@ -101,6 +116,7 @@ def trained(arguments: argparse.Namespace) -> dict[str, Any]:
             for name, (count, bindings) in variants.items():
                 run_dir = Path(temporary) / f"{number}-{name}"
                 measured[name].append(train(run_dir, count, bindings + seed, arguments))
+
     first, second = (medians(runs) for runs in measured.values())
     return {
         **dict(zip(variants, (first, second), strict=True)),
@@ -122,7 +138,9 @@ def stepped(arguments: argparse.Namespace) -> dict[str, Any]:
             "step_ms": round(1e3 * statistics.median(taken.steps_s(kind)), 2),
             "of_one": round(taken.ratio(kind, "one"), 3),
             "of_apart": round(taken.ratio(kind, "apart"), 3),
-            "exchange_ms": round(1e3 * taken.exchange_s(kind), 2) if kind != "one" else None,
+            "exchange_ms": round(1e3 * taken.exchange_s(kind), 2)
+            if kind != "one"
+            else None,
             "processor_ms": round(1e3 * taken.processor_s(kind), 1),
         }
         for kind in KINDS
@@ -135,12 +153,18 @@ def main() -> None:
     parser.add_argument("--gin_file", default="an4.gin")
     parser.add_argument("--gin_binding", action="append", default=[])
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--steps", type=int, help="time so many steps, and train nothing")
-    parser.add_argument("--exchange", action="store_true", help="float32 against bfloat16")
+    parser.add_argument(
+        "--steps", type=int, help="time so many steps, and train nothing"
+    )
+    parser.add_argument(
+        "--exchange", action="store_true", help="float32 against bfloat16"
+    )
     parser.add_argument("--target", type=float, default=0.15, help="CER, a fraction")
     parser.add_argument("--epochs", type=int, help="default: those of the gin file")
     parser.add_argument("--rounds", type=int, default=1, help="each with another seed")
-    parser.add_argument("--synchronised", action="store_true", help="batch normalisation over all")
+    parser.add_argument(
+        "--synchronised", action="store_true", help="batch normalisation over all"
+    )
     parser.add_argument("--format", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
     require_extensions()
@@ -149,10 +173,13 @@ def main() -> None:
     if arguments.format == "json":
         print(json.dumps(result))
         return
+
     columns = {k: v for k, v in result.items() if isinstance(v, dict) and k != "rounds"}
     print(" " * 22 + "".join(f"{name:>12}" for name in columns))
     for key in next(iter(columns.values())):
-        print(f"{key:22}" + "".join(f"{column[key]!s:>12}" for column in columns.values()))
+        print(
+            f"{key:22}" + "".join(f"{column[key]!s:>12}" for column in columns.values())
+        )
     if not arguments.steps:
         first, second = columns
         print(f"a step of {second} takes {result['step_ratio']} of a step of {first}")

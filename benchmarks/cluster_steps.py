@@ -1,7 +1,7 @@
 """Steps of several workers: with the exchange, without it, and of one process.
 
-`benchmarks/cluster.py --steps N` calls it. All processes exist at the same time and take turns of a
-few steps, on the same batches in the same order; the others sleep.
+`benchmarks/cluster.py --steps N` calls it. All processes exist at the same time and
+take turns of a few steps, on the same batches in the same order; the others sleep.
 """
 
 import contextlib
@@ -39,7 +39,11 @@ class Process:
 
     def __init__(self, request: dict[str, Any], threads: int):
         count = str(threads)
-        environment = {**os.environ, "TF_NUM_INTRAOP_THREADS": count, "OMP_NUM_THREADS": count}
+        environment = {
+            **os.environ,
+            "TF_NUM_INTRAOP_THREADS": count,
+            "OMP_NUM_THREADS": count,
+        }
         self._process = subprocess.Popen(
             [sys.executable, __file__, json.dumps(request)],
             stdin=subprocess.PIPE,
@@ -93,8 +97,13 @@ class Taken:
         )
 
     def processor_s(self, kind: str) -> float:
-        """Returns the processor time of a step, of all processes together, reading included."""
-        return sum(statistics.fmean(row["processor_s"] for row in own) for own in self.times[kind])
+        """Returns the processor time of a step, of all processes together, reading
+        included.
+        """
+        return sum(
+            statistics.fmean(row["processor_s"] for row in own)
+            for own in self.times[kind]
+        )
 
     def ratio(self, kind: str, other: str) -> float:
         """Returns the median ratio of two kinds' times of the same batch."""
@@ -121,9 +130,12 @@ def take_steps(
             addresses = [f"127.0.0.1:{port}" for port in free_ports(workers)]
             count, threads = (1, workers) if kind == "one" else (workers, 1)
             request = {**config, "kind": kind, "addresses": addresses}
-            groups[kind] = [Process({**request, "rank": rank}, threads) for rank in range(count)]
+            groups[kind] = [
+                Process({**request, "rank": rank}, threads) for rank in range(count)
+            ]
             for process in groups[kind]:
                 held.callback(process.end)
+
         times = {kind: [[] for _ in groups[kind]] for kind in kinds}
         for turn, size in enumerate([WARM_UP, *[TURN + 1] * -(-steps // TURN)]):
             for kind in kinds:
@@ -132,6 +144,7 @@ def take_steps(
                 for process, noted in zip(groups[kind], times[kind], strict=True):
                     rows = process.answer()
                     noted += rows[1:] if turn else []
+
     return Taken(times)
 
 
@@ -142,7 +155,11 @@ def work(request: dict[str, Any]) -> None:
     from tfasr.training.workers.team import joined
 
     together = request["kind"] in _TOGETHER
-    cluster = Cluster(tuple(request["addresses"]), request["rank"]) if together else None
+    if together:
+        cluster = Cluster(tuple(request["addresses"]), request["rank"])
+    else:
+        cluster = None
+
     if request["kind"] == "bfloat16":
         request["bindings"].append("TrainingConfig.gradient_exchange = 'bfloat16'")
     with joined(cluster) as team, tempfile.TemporaryDirectory() as folder:
@@ -154,10 +171,15 @@ def work(request: dict[str, Any]) -> None:
             used_s = time.process_time()
             rows = [next(takes) for _ in range(int(line))]
             processor_s = (time.process_time() - used_s) / len(rows)
-            print(json.dumps([{**row, "processor_s": processor_s} for row in rows]), flush=True)
+            print(
+                json.dumps([{**row, "processor_s": processor_s} for row in rows]),
+                flush=True,
+            )
 
 
-def _steps(experiment: Any, request: dict[str, Any], team: Any, folder: Path) -> Iterator[Row]:
+def _steps(
+    experiment: Any, request: dict[str, Any], team: Any, folder: Path
+) -> Iterator[Row]:
     import tensorflow as tf
 
     from tfasr.data.batches import Share
@@ -169,12 +191,16 @@ def _steps(experiment: Any, request: dict[str, Any], team: Any, folder: Path) ->
 
     data = open_run(experiment, request["shard_dir"], folder, team)
     run = build(data, Ledger(folder, 0), Interruption())
-    batches, step = run.batches, run.take_step
+    batches = run.batches
+    step = run.take_step
     if request["kind"] == "apart":
         share = Share(request["rank"], len(request["addresses"]))
         source = run.sources["train"]
-        batches = EpochBatches(source, experiment.training, tf.distribute.get_strategy(), share)
+        batches = EpochBatches(
+            source, experiment.training, tf.distribute.get_strategy(), share
+        )
         step = SharedStep(run.model, AgreedInterruption(Interruption()))
+
     epoch = 0
     while True:
         epoch += 1

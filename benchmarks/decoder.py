@@ -2,11 +2,13 @@
 
 Every measurement runs in its own process on one thread:
 
-    python benchmarks/decoder.py --load FOLDER --beam_widths 64,256 --output results.json
+    python benchmarks/decoder.py --load FOLDER --beam_widths 64,256 --output
+    results.json
 
 FOLDER has a recogniser's outputs and texts, ``load.npz``, and text for language models,
-``corpus.txt.gz``. Peers ("n/a" if not installed): flashlight-text (lexicon decoder, 10 tokens a
-frame, threshold 25), TensorFlow (no dictionary), and the published code, ``word_beam_search``.
+``corpus.txt.gz``. Peers ("n/a" if not installed): flashlight-text (lexicon decoder, 10
+tokens a frame, threshold 25), TensorFlow (no dictionary), and the published code,
+``word_beam_search``.
 """
 
 import argparse
@@ -46,7 +48,9 @@ def tfasr_two_threads(load: Load, beam_width: int, _: Path) -> Decode:
     return tfasr_words(load, beam_width, num_threads=2)
 
 
-def tfasr_bigrams(load: Load, beam_width: int, folder: Path, recombine: bool = False) -> Decode:
+def tfasr_bigrams(
+    load: Load, beam_width: int, folder: Path, recombine: bool = False
+) -> Decode:
     present = set(load.lexicon)
     lines = [line for line in read_corpus(folder) if present.issuperset(line.split())]
     counts = BigramCounts.from_transcripts(lines)
@@ -60,21 +64,27 @@ def tfasr_bigrams(load: Load, beam_width: int, folder: Path, recombine: bool = F
     )
 
 
-def tfasr_kenlm(load: Load, beam_width: int, folder: Path, recombine: bool = False) -> Decode:
+def tfasr_kenlm(
+    load: Load, beam_width: int, folder: Path, recombine: bool = False
+) -> Decode:
     from tfasr.decoding.language_models import KenlmModel
 
     with tempfile.TemporaryDirectory() as scratch:
         arpa = Path(scratch) / "bigrams.arpa"
         write_bigram_arpa(arpa, read_corpus(folder))
         model = KenlmModel(arpa, weight=0.5, word_bonus=1.0)
-    return tfasr_words(load, beam_width, mode="kenlm", language_model=model, recombine=recombine)
+
+    return tfasr_words(
+        load, beam_width, mode="kenlm", language_model=model, recombine=recombine
+    )
 
 
 def flashlight(load: Load, beam_width: int, _: Path) -> Decode:
     from flashlight.lib.text import decoder as fl
 
     alphabet = Alphabet(load.chars)
-    space, blank = load.chars.index(" "), alphabet.blank_id
+    space = load.chars.index(" ")
+    blank = alphabet.blank_id
     trie = fl.Trie(alphabet.num_classes, space)
     for index, word in enumerate(load.lexicon):
         trie.insert([*alphabet.encode(word), space], index, 0.0)
@@ -91,7 +101,8 @@ def flashlight(load: Load, beam_width: int, _: Path) -> Decode:
         criterion_type=fl.CriterionType.CTC,
     )
     decoder = fl.LexiconDecoder(options, trie, fl.ZeroLM(), space, blank, -1, [], False)
-    # Words in the trie end with a space, so a frame that is surely a space completes the last one.
+    # Words in the trie end with a space, so a frame that is surely a space completes
+    # the last one.
     end = np.full((1, alphabet.num_classes), -30.0, np.float32)
     end[0, space] = 0.0
 
@@ -100,7 +111,10 @@ def flashlight(load: Load, beam_width: int, _: Path) -> Decode:
         for log_probs, length in zip(load.log_probs, load.lengths, strict=True):
             emissions = np.ascontiguousarray(np.concatenate([log_probs[:length], end]))
             best = decoder.decode(emissions.ctypes.data, *emissions.shape)[0]
-            texts.append(" ".join(load.lexicon[word] for word in best.words if word >= 0))
+            texts.append(
+                " ".join(load.lexicon[word] for word in best.words if word >= 0)
+            )
+
         return texts
 
     return decode
@@ -115,7 +129,10 @@ def tensorflow(load: Load, beam_width: int, _: Path) -> Decode:
 
     def decode() -> list[str]:
         (result,), _ = tf.nn.ctc_beam_search_decoder(
-            load.log_probs.transpose(1, 0, 2), load.lengths.astype(np.int32), beam_width, 1
+            load.log_probs.transpose(1, 0, 2),
+            load.lengths.astype(np.int32),
+            beam_width,
+            1,
         )
         labels = tf.sparse.to_dense(result, default_value=-1).numpy()
         return [" ".join(alphabet.decode(row[row >= 0]).split()) for row in labels]
@@ -130,7 +147,12 @@ def published(load: Load, beam_width: int, _: Path) -> Decode:
     words = " ".join(alphabet.spell(word) for word in load.lexicon)
     characters = load.chars
     decoder = Published(
-        beam_width, "Words", 0.0, words.encode(), characters.encode(), characters[1:].encode()
+        beam_width,
+        "Words",
+        0.0,
+        words.encode(),
+        characters.encode(),
+        characters[1:].encode(),
     )
 
     def decode() -> list[str]:
@@ -138,6 +160,7 @@ def published(load: Load, beam_width: int, _: Path) -> Decode:
         for log_probs, length in zip(load.log_probs, load.lengths, strict=True):
             (labels,) = decoder.compute(np.exp(log_probs[:length, None]))
             texts.append(" ".join(alphabet.decode(labels).split()))
+
         return texts
 
     return decode
@@ -165,9 +188,12 @@ def measure(system: str, folder: Path, beam_width: int, utterances: int) -> dict
         decode = SYSTEMS[system](load, beam_width, folder)
     except ImportError as error:
         return row | {"missing": str(error)}
-    cpu_s, wall_s = time.process_time(), time.perf_counter()
+
+    cpu_s = time.process_time()
+    wall_s = time.perf_counter()
     texts = decode()
-    cpu_s, wall_s = time.process_time() - cpu_s, time.perf_counter() - wall_s
+    cpu_s = time.process_time() - cpu_s
+    wall_s = time.perf_counter() - wall_s
     return row | {
         "cpu_s_per_audio_hour": cpu_s / load.audio_hours,
         "wall_s_per_audio_hour": wall_s / load.audio_hours,
@@ -182,7 +208,9 @@ def measure_apart(arguments: argparse.Namespace, system: str, beam_width: int) -
     command += [str(arguments.utterances), "--one", f"{system}:{beam_width}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise SystemExit(f"{system} at beam width {beam_width} failed:\n{done.stderr[-2000:]}")
+        raise SystemExit(
+            f"{system} at beam width {beam_width} failed:\n{done.stderr[-2000:]}"
+        )
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -200,7 +228,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--load", type=Path, required=True)
     parser.add_argument("--beam_widths", default="64,256")
-    parser.add_argument("--systems", default="tfasr,tfasr_recombine,flashlight,tensorflow")
+    parser.add_argument(
+        "--systems", default="tfasr,tfasr_recombine,flashlight,tensorflow"
+    )
     parser.add_argument("--utterances", type=int, default=200)
     parser.add_argument("--output", type=Path, help="where the rows go as JSON")
     parser.add_argument("--one", help=argparse.SUPPRESS)
@@ -211,6 +241,7 @@ def main() -> None:
         row = measure(system, arguments.load, int(beam_width), arguments.utterances)
         print(json.dumps(row))
         return
+
     print(
         f"{'system':<24}{'beam':>6}{'utts':>6}{'cpu s/h':>10}{'wall s/h':>10}"
         f"{'WER %':>8}{'CER %':>8}{'MiB':>9}"
@@ -220,10 +251,13 @@ def main() -> None:
         for system in arguments.systems.split(","):
             rows.append(measure_apart(arguments, system, beam_width))
             print(line(rows[-1]), flush=True)
+
     if arguments.output:
         today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
         content = {"date": today, "machine": platform.processor() or platform.machine()}
-        arguments.output.write_text(json.dumps(content | {"rows": rows}, indent=1) + "\n")
+        arguments.output.write_text(
+            json.dumps(content | {"rows": rows}, indent=1) + "\n"
+        )
 
 
 if __name__ == "__main__":

@@ -1,13 +1,15 @@
 """Simulates how often a comparison with several looks errs, and how many seeds it saves.
 
-    python benchmarks/enough_seeds.py [--seed 1] [--draws 4000] [--quick] [--out FILE.json]
+    python benchmarks/enough_seeds.py [--seed 1] [--draws 4000] [--quick] [--out
+    FILE.json]
 
-Two groups' times vary over seeds and over the host's speed, and are rounded up to evaluations. The
-second group takes 1 to 1.5 times as long. Groups are compared after some of 5, 8 and 12 runs, by
-tfasr's own code; "at once" is one test of 12 runs at 5 %. Hosts: "even" has one speed; on "one in
-six" and "two speeds" one run in six, or in two, takes 1.6 times as long, independently; "real"
-resamples stretches of times that one piece of work took on a busy host
-(benchmarks/results/2026-11-28-host.json). The two groups take turns on it.
+Two groups' times vary over seeds and over the host's speed, and are rounded up to
+evaluations. The second group takes 1 to 1.5 times as long. Groups are compared after
+some of 5, 8 and 12 runs, by tfasr's own code; "at once" is one test of 12 runs at 5 %.
+Hosts: "even" has one speed; on "one in six" and "two speeds" one run in six, or in two,
+takes 1.6 times as long, independently; "real" resamples stretches of times that one
+piece of work took on a busy host (benchmarks/results/2026-11-28-host.json). The two
+groups take turns on it.
 """
 
 import argparse
@@ -46,12 +48,18 @@ def host_times(host: str, draws: int, rng: np.random.Generator) -> np.ndarray:
     begin = rng.integers(0, measured.size, (draws, 1))
     turns = measured[(begin + np.arange(2 * runs)) % measured.size]
     pairs = turns.reshape(draws, runs, 2) / np.median(measured)
-    pairs[:, 1::2] = pairs[:, 1::2, ::-1]  # the second group goes first at every other seed
+    # The second group goes first at every other seed.
+    pairs[:, 1::2] = pairs[:, 1::2, ::-1]
     return pairs.transpose(0, 2, 1)
 
 
 def groups_of(
-    draws: int, ratio: float, variation: float, shared: float, host: str, rng: np.random.Generator
+    draws: int,
+    ratio: float,
+    variation: float,
+    shared: float,
+    host: str,
+    rng: np.random.Generator,
 ) -> tuple[Ends, Ends]:
     """Returns brackets ``(draws, 12)`` of two groups."""
     runs = LOOKS[-1]
@@ -62,13 +70,16 @@ def groups_of(
     pace = host_times(host, draws, rng)
     # A slow host stretches the time between evaluations as well.
     low, high = read(centre * np.exp(spread_of(variation) * noise), 1.0, 3, rng)[0]
-    low, high = np.log(low * pace), np.log(high * pace)
+    low = np.log(low * pace)
+    high = np.log(high * pace)
     second = math.log(ratio)
     return (low[:, 0], high[:, 0]), (low[:, 1] + second, high[:, 1] + second)
 
 
 def of_looks(groups: tuple[Ends, Ends], ratio: float, test: str, level: float) -> Row:
-    """Returns in how many percent of studies the looks decide, and how far their ratio is off."""
+    """Returns in how many percent of studies the looks decide, and how far their ratio
+    is off.
+    """
     draws = len(groups[0][0])
     sign = np.zeros(draws)
     spent = np.full(draws, LOOKS[-1])
@@ -85,8 +96,13 @@ def of_looks(groups: tuple[Ends, Ends], ratio: float, test: str, level: float) -
         now = open_still & (found.p_value < allowed)
         sign[now] = found.sign[now]
         spent[now] = n
+
     decided = sign > 0
-    exaggerated = np.exp(estimate[decided]).mean() / ratio if decided.any() else math.nan
+    if decided.any():
+        exaggerated = np.exp(estimate[decided]).mean() / ratio
+    else:
+        exaggerated = math.nan
+
     row: Row = {"later": share(decided), "sooner": share(sign < 0)}
     row["runs"] = round(float(spent.mean()), 1)
     row["covers"] = share(held)
@@ -97,7 +113,9 @@ def of_looks(groups: tuple[Ends, Ends], ratio: float, test: str, level: float) -
 def rows_of(draws: int, rng: np.random.Generator, quick: bool) -> Iterator[Row]:
     variations = VARIATIONS[1:] if quick else VARIATIONS
     ratios = (1.0, 1.2) if quick else RATIOS
-    for variation, host, ratio, shared in itertools.product(variations, HOSTS, ratios, SHARED):
+    for variation, host, ratio, shared in itertools.product(
+        variations, HOSTS, ratios, SHARED
+    ):
         groups = groups_of(draws, ratio, variation, shared, host, rng)
         for test, level in ((GROUPS, 0.05), (PAIRS, 0.05), (GROUPS, 0.01)):
             row: Row = {"cv": variation, "host": host, "ratio": ratio, "shared": shared}
@@ -110,7 +128,10 @@ def rows_of(draws: int, rng: np.random.Generator, quick: bool) -> Iterator[Row]:
 def table(rows: list[Row], draws: int) -> str:
     """Returns the rows as Markdown."""
     error = 100 * math.sqrt(0.05 * 0.95 / draws)
-    lines = [f"Percent of {draws} studies each (Monte Carlo error {error:.2f} at 5 or 95 %)", ""]
+    lines = [
+        f"Percent of {draws} studies each (Monte Carlo error {error:.2f} at 5 or 95 %)",
+        "",
+    ]
     lines += [f"| {' | '.join(rows[0])} |", f"|{'---:|' * len(rows[0])}"]
     lines += [f"| {' | '.join(map(str, row.values()))} |" for row in rows]
     return "\n".join(lines) + "\n"
@@ -121,8 +142,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--draws", type=int, default=4000)
-    parser.add_argument("--quick", action="store_true", help="few draws and cells, for a test")
-    parser.add_argument("--out", type=Path, metavar="FILE.json", help="also write all figures")
+    parser.add_argument(
+        "--quick", action="store_true", help="few draws and cells, for a test"
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE.json", help="also write all figures"
+    )
     args = parser.parse_args()
     draws = 400 if args.quick else args.draws
     rows = list(rows_of(draws, np.random.default_rng(args.seed), args.quick))

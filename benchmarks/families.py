@@ -1,15 +1,17 @@
 """Every model family on the demo's speech, one run each: its cost and its error rates.
 
-    tfasr prepare --corpus synthetic --corpus_dir CORPUS --shard_dir SHARDS
-    tfasr prepare --corpus synthetic --corpus_dir CORPUS --shard_dir DS2 --gin_file ds2_demo.gin
-    python benchmarks/families.py --shard_dir SHARDS --ds2_shard_dir DS2 --run_dir RUNS
+    tfasr prepare --corpus synthetic --corpus_dir CORPUS --shard_dir SHARDS tfasr
+    prepare --corpus synthetic --corpus_dir CORPUS --shard_dir DS2 --gin_file
+    ds2_demo.gin python benchmarks/families.py --shard_dir SHARDS --ds2_shard_dir DS2
+    --run_dir RUNS
 
-Each run is a ``tfasr train`` with the family's preset, batches of 16 and the same number of epochs,
-on one thread, one after another. Then `tfasr bench step` times its step and large matrix products,
-in the same process on one thread. Finished runs are kept, so an interrupted benchmark continues.
-Deep Speech 2 has other features; all else is the same. Times start at the model's creation, include
-everything, and depend on the machine and its other work; nothing else does. A single seed shows
-what a family can reach here, but can't rank families that are close.
+Each run is a ``tfasr train`` with the family's preset, batches of 16 and the same
+number of epochs, on one thread, one after another. Then `tfasr bench step` times its
+step and large matrix products, in the same process on one thread. Finished runs are
+kept, so an interrupted benchmark continues. Deep Speech 2 has other features; all else
+is the same. Times start at the model's creation, include everything, and depend on the
+machine and its other work; nothing else does. A single seed shows what a family can
+reach here, but can't rank families that are close.
 """
 
 import argparse
@@ -50,13 +52,18 @@ def main() -> None:
     parser.add_argument("--shard_dir", type=Path, required=True)
     parser.add_argument("--ds2_shard_dir", type=Path, required=True)
     parser.add_argument("--run_dir", type=Path, required=True)
-    parser.add_argument("--families", nargs="+", choices=list(FAMILIES), default=list(FAMILIES))
+    parser.add_argument(
+        "--families", nargs="+", choices=list(FAMILIES), default=list(FAMILIES)
+    )
     parser.add_argument("--epochs", type=int, default=20, help="default: %(default)s")
     parser.add_argument("--format", choices=["table", "json"], default="table")
-    parser.add_argument("--out", type=Path, help="also write JSON and Markdown: a file or a folder")
+    parser.add_argument(
+        "--out", type=Path, help="also write JSON and Markdown: a file or a folder"
+    )
     flags = parser.parse_args()
     rows = [
-        row(family, trained(family, flags), timed_step(family, flags)) for family in flags.families
+        row(family, trained(family, flags), timed_step(family, flags))
+        for family in flags.families
     ]
     columns = [
         ("family", "family"),
@@ -79,11 +86,21 @@ def main() -> None:
         f"s/s: of steady training steps. Step: {_BATCH} utterances of {_SECONDS} s, float32, its "
         "operations a second against those of large matrix products in the same process.",
     ]
-    tables = [{"title": "Model families on the demo's speech", "columns": columns, "rows": rows}]
+    tables = [
+        {
+            "title": "Model families on the demo's speech",
+            "columns": columns,
+            "rows": rows,
+        }
+    ]
     outcome = results.result("families", tables, notes, {})
     if flags.out:
         results.write(outcome, flags.out)
-    print(json.dumps(outcome, indent=1) if flags.format == "json" else results.to_text(outcome))
+    print(
+        json.dumps(outcome, indent=1)
+        if flags.format == "json"
+        else results.to_text(outcome)
+    )
 
 
 def trained(family: str, flags: argparse.Namespace) -> Path:
@@ -116,6 +133,7 @@ def timed_step(family: str, flags: argparse.Namespace) -> dict[str, Any]:
         size = ("--batch", str(_BATCH), "--frames", str(_SECONDS * _FRAMES_A_SECOND))
         options = ("--precision", "float32", "--out", str(folder))
         tfasr("bench", "step", "--gin_file", FAMILIES[family], *size, *options)
+
     (outcome,) = json.loads((folder / "results.json").read_text())["rows"]
     return outcome
 
@@ -139,7 +157,8 @@ def row(family: str, run_dir: Path, step: dict[str, Any]) -> dict[str, Any]:
     """Returns a family's row from a finished run and a timed step."""
     run = load_run(run_dir)
     experiment = load_config(FAMILIES[family]).experiment
-    features, classes = experiment.features.num_features, run_classes(run_dir)
+    features = experiment.features.num_features
+    classes = run_classes(run_dir)
     frames = _SECONDS * _FRAMES_A_SECOND
     flops = model_flops(experiment.model, features, classes, 1, frames, training=False)
     metric, value = TARGET

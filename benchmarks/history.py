@@ -3,14 +3,16 @@
     python benchmarks/history.py [--seed 1] [--draws 40] [--measured FILE.json ...]
         [--out FILE.json]
 
-A history has one run for each of 50 commits. A run takes about 12 epochs to the target (varying by
-10 % over seeds), each with 60 s of steps and 12 s of other work, after 30 s of start-up; the four
-series of `tfasr report --history` are monitored. The noise is either the run's (all its epochs vary
-together: a busy or different machine) or each epoch's own. A false alarm is a reported change, or
-the exit code 3, in a history without any change. A step that is 5, 10 or 20 % slower from run 20 on
-is found if a slowdown is reported that starts within two runs of it; the second table has columns
-for 5 to 30 runs after it. The first also shows how often the exit code is 3 if steps only became
-faster, or 15 runs after a step that was 30 % slower became 4 or 10 % faster, or as fast as before.
+A history has one run for each of 50 commits. A run takes about 12 epochs to the target
+(varying by 10 % over seeds), each with 60 s of steps and 12 s of other work, after 30 s
+of start-up; the four series of `tfasr report --history` are monitored. The noise is
+either the run's (all its epochs vary together: a busy or different machine) or each
+epoch's own. A false alarm is a reported change, or the exit code 3, in a history
+without any change. A step that is 5, 10 or 20 % slower from run 20 on is found if a
+slowdown is reported that starts within two runs of it; the second table has columns for
+5 to 30 runs after it. The first also shows how often the exit code is 3 if steps only
+became faster, or 15 runs after a step that was 30 % slower became 4 or 10 % faster, or
+as fast as before.
 """
 
 import argparse
@@ -26,11 +28,15 @@ import numpy as np
 
 from tfasr.reports.history import History, PastRun, followed
 
-COMMITS, CHANGED_AT = 50, 20
+COMMITS = 50
+CHANGED_AT = 20
 SLOWER = (0.05, 0.10, 0.20)
 RUNS_AFTER = (5, 8, 16, 30)
-EPOCHS, EPOCHS_SPREAD = 12, 0.10
-STEPS_S, REST_S, START_S = 60.0, 12.0, 30.0
+EPOCHS = 12
+EPOCHS_SPREAD = 0.10
+STEPS_S = 60.0
+REST_S = 12.0
+START_S = 30.0
 SPREADS = (0.03, 0.08, 0.15)
 
 Noise = Callable[[np.random.Generator, int], np.ndarray]
@@ -50,6 +56,7 @@ def wandering(spread: float, share: float) -> Noise:
         for index in range(1, n):
             new = spread * np.sqrt(1 - share**2) * rng.standard_normal()
             result[index] = share * result[index - 1] + new
+
         return result
 
     return noise
@@ -61,7 +68,9 @@ def resampled(deviations: np.ndarray) -> Noise:
 
 
 def in_order(deviations: np.ndarray) -> Noise:
-    """Returns noise made of stretches of measured deviations, so that neighbours stay together."""
+    """Returns noise made of stretches of measured deviations, so that neighbours stay
+    together.
+    """
 
     def noise(rng: np.random.Generator, n: int) -> np.ndarray:
         result: list[float] = []
@@ -69,26 +78,30 @@ def in_order(deviations: np.ndarray) -> Noise:
         while len(result) < n:
             begin = rng.integers(0, deviations.size - length + 1)
             result += list(deviations[begin : begin + length])
+
         return np.array(result[:n])
 
     return noise
 
 
 def measured_deviations(paths: Sequence[Path]) -> np.ndarray:
-    """Returns logarithms of times over their median, from lists of repeated times in JSON files.
+    """Returns logarithms of times over their median, from lists of repeated times in
+    JSON files.
 
-    A file is a result of ``benchmarks/training_step.py`` (tfasr's rows with three or more rounds),
-    of ``benchmarks/time_to_accuracy.py`` (each system's runs), or has a list ``step_s`` of repeated
-    runs.
+    A file is a result of ``benchmarks/training_step.py`` (tfasr's rows with three or
+    more rounds), of ``benchmarks/time_to_accuracy.py`` (each system's runs), or has a
+    list ``step_s`` of repeated runs.
     """
     result = []
     for path in paths:
         content = json.loads(path.read_text(encoding="utf-8"))
         for times in _series(content):
             logs = np.log(times)
-            # The factor: a few values lie too close to their own median, which shares their noise.
+            # The factor: a few values lie too close to their own median, which shares
+            # their noise.
             centred = (logs - np.median(logs)) * np.sqrt(logs.size / (logs.size - 1))
             result.append(centred)
+
     return np.concatenate(result)
 
 
@@ -98,12 +111,15 @@ def _series(content: dict[str, Any]) -> list[list[float]]:
         return [content["step_s"]]
     rows = [row for table in content["tables"] for row in table["rows"]]
     rounds = [
-        row["rounds_ms"] for row in rows if row.get("system") == "tfasr" and "rounds_ms" in row
+        row["rounds_ms"]
+        for row in rows
+        if row.get("system") == "tfasr" and "rounds_ms" in row
     ]
     by_system: dict[str, list[float]] = {}
     for row in rows:
         if "seed" in row:
             by_system.setdefault(row["system"], []).append(1 / row["utterances_per_s"])
+
     return [times for times in (*rounds, *by_system.values()) if len(times) >= 3]
 
 
@@ -113,7 +129,9 @@ def busy(rng: np.random.Generator, n: int) -> np.ndarray:
 
 
 def each_epoch(spread: float) -> Noise:
-    """Returns the noise of runs whose epochs vary independently: each run's mean over epochs."""
+    """Returns the noise of runs whose epochs vary independently: each run's mean over
+    epochs.
+    """
 
     def noise(rng: np.random.Generator, n: int) -> np.ndarray:
         return np.log(np.exp(spread * rng.standard_normal((n, EPOCHS))).mean(axis=1))
@@ -124,7 +142,9 @@ def each_epoch(spread: float) -> Noise:
 def simulated(noise: Noise, levels: np.ndarray, rng: np.random.Generator) -> History:
     """Returns a history of runs whose steps take ``levels`` times as long."""
     count = levels.size
-    epochs = np.maximum(3, np.round(EPOCHS * np.exp(EPOCHS_SPREAD * rng.standard_normal(count))))
+    epochs = np.maximum(
+        3, np.round(EPOCHS * np.exp(EPOCHS_SPREAD * rng.standard_normal(count)))
+    )
     slower = np.exp(noise(rng, count))
     steps_s = STEPS_S * levels * slower * epochs
     times_s = steps_s + slower * (START_S + REST_S * epochs)
@@ -137,8 +157,11 @@ def simulated(noise: Noise, levels: np.ndarray, rng: np.random.Generator) -> His
         }  # fmt: skip
         spent = (int(epochs[run]), START_S * slower[run])
         entries.append(
-            PastRun(Path(str(run)), str(run), float(run), str(run), values, *spent, {}, "")
+            PastRun(
+                Path(str(run)), str(run), float(run), str(run), values, *spent, {}, ""
+            )
         )
+
     return followed(("cer", 0.1), entries)
 
 
@@ -147,7 +170,9 @@ def _levels(*parts: tuple[int, float]) -> np.ndarray:
 
 
 def row_of(name: str, draws: int, seed: int) -> dict[str, Any]:
-    """Returns how often changes are reported with one kind of noise, in percent of histories."""
+    """Returns how often changes are reported with one kind of noise, in percent of
+    histories.
+    """
     noise = NOISES[name]
     rng = np.random.default_rng(seed)
 
@@ -164,11 +189,15 @@ def row_of(name: str, draws: int, seed: int) -> dict[str, Any]:
         for runs in RUNS_AFTER:
             result = _percent(number <= runs for number in after)
             row[f"found_{round(100 * size)}_in_{runs}"] = result
-    faster = [h for by in (0.9, 0.8, 0.7) for h in histories((CHANGED_AT, 1.0), (30, by))]
+
+    faster = [
+        h for by in (0.9, 0.8, 0.7) for h in histories((CHANGED_AT, 1.0), (30, by))
+    ]
     row["speed_up_exit_3"] = _percent(history.slower for history in faster)
     for by in (4, 10):
         repaired = histories((CHANGED_AT, 1.0), (15, 1.3), (15, 1.3 * (1 - by / 100)))
         row[f"repaired_by_{by}_exit_3"] = _percent(h.slower for h in repaired)
+
     good = histories((CHANGED_AT, 1.0), (15, 1.3), (15, 1.0))
     row["made_good_exit_3"] = _percent(history.slower for history in good)
     return row
@@ -205,8 +234,11 @@ def _table(result: Sequence[dict[str, Any]], columns: dict[str, str]) -> str:
     ]
     for row in result:
         cells = [row["noise"], f"{100 * row['spread']:.1f}"]
-        cells += [f"{row[name]:.{1 if row[name] < 10 else 0}f}" for name in columns.values()]
+        cells += [
+            f"{row[name]:.{1 if row[name] < 10 else 0}f}" for name in columns.values()
+        ]
         lines.append(f"| {' | '.join(cells)} |")
+
     return "\n".join(lines) + "\n"
 
 
@@ -241,10 +273,12 @@ def main() -> None:
         NOISES[f"measured, {path.stem}"] = resampled(deviations)
         if deviations.size >= 15:
             NOISES[f"measured, {path.stem}, in stretches"] = in_order(deviations)
+
     # Forked, so that workers inherit `NOISES`, whose functions can't be pickled.
     with ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as pool:
         row = partial(row_of, draws=args.draws, seed=args.seed)
         result = list(pool.map(row, NOISES))
+
     text = markdown(result)
     print(text, end="")
     if args.out is not None:

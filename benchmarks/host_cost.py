@@ -2,10 +2,11 @@
 
     python benchmarks/host_cost.py            # about 11 minutes on a quiet machine
 
-A program does steps of 50 ms on all processors, in blocks of ten seconds. In each pair of blocks
-one is recorded into ``host.csv`` and one isn't; which of them comes first alternates. The cost is
-the median over the pairs of how much longer the recorded steps took, with a 95 % interval. The
-second line is the processor time of one look, of which there is one a second.
+A program does steps of 50 ms on all processors, in blocks of ten seconds. In each pair
+of blocks one is recorded into ``host.csv`` and one isn't; which of them comes first
+alternates. The cost is the median over the pairs of how much longer the recorded steps
+took, with a 95 % interval. The second line is the processor time of one look, of which
+there is one a second.
 """
 
 import argparse
@@ -52,7 +53,9 @@ def calibrated(threads: ThreadPoolExecutor, processors: int) -> int:
         count *= 2
 
 
-def block_s(threads: ThreadPoolExecutor, processors: int, count: int, *, recorded: bool) -> float:
+def block_s(
+    threads: ThreadPoolExecutor, processors: int, count: int, *, recorded: bool
+) -> float:
     """Returns the seconds of one block of steps."""
     steps = round(BLOCK_S / STEP_S)
     with tempfile.TemporaryDirectory() as folder:
@@ -62,7 +65,9 @@ def block_s(threads: ThreadPoolExecutor, processors: int, count: int, *, recorde
             return _timed(threads, processors, count, steps)
 
 
-def _timed(threads: ThreadPoolExecutor, processors: int, count: int, steps: int) -> float:
+def _timed(
+    threads: ThreadPoolExecutor, processors: int, count: int, steps: int
+) -> float:
     began_s = time.perf_counter()
     for _ in range(steps):
         step(threads, processors, count)
@@ -91,7 +96,9 @@ def main() -> None:
         for pair in range(arguments.pairs):
             seconds = {}
             for recorded in (pair % 2 == 0, pair % 2 == 1):
-                seconds[recorded] = block_s(threads, processors, count, recorded=recorded)
+                seconds[recorded] = block_s(
+                    threads, processors, count, recorded=recorded
+                )
             costs.append(seconds[True] / seconds[False] - 1)
 
         counter = ProcessorTime()

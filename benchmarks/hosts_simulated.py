@@ -2,11 +2,12 @@
 
     python benchmarks/hosts_simulated.py [--seed 1] [--draws 4000] [--out FILE.json]
 
-Two groups of 12 runs vary over seeds (CV 3 %), and the second takes 1 to 1.2 times as long.
-Twelve hosts are alike, or their speeds lie evenly between 1 and 1.3. In *blocks*, a host trains
-both runs of a seed, as ``tfasr study --scheduler`` does. *Scattered*, each run goes to any host.
-*By group*, each group has hosts of its own, and all of the first group's are the faster ones.
-Verdicts are those of tfasr's own code at 5 %, with 160 evaluations to the target.
+Two groups of 12 runs vary over seeds (CV 3 %), and the second takes 1 to 1.2 times as
+long. Twelve hosts are alike, or their speeds lie evenly between 1 and 1.3. In *blocks*,
+a host trains both runs of a seed, as ``tfasr study --scheduler`` does. *Scattered*,
+each run goes to any host. *By group*, each group has hosts of its own, and all of the
+first group's are the faster ones. Verdicts are those of tfasr's own code at 5 %, with
+160 evaluations to the target.
 """
 
 import argparse
@@ -30,15 +31,20 @@ EVALUATIONS = 160  # to the target
 LAYOUTS = ("blocks", "scattered", "by group")
 
 
-def host_times(width: float, layout: str, draws: int, rng: np.random.Generator) -> np.ndarray:
+def host_times(
+    width: float, layout: str, draws: int, rng: np.random.Generator
+) -> np.ndarray:
     """Returns how slow the host of each run is, ``(draws, 2 groups, 12 runs)``."""
     speeds = 1 + width * np.linspace(0, 1, RUNS)
     if layout == "blocks":
         of_seeds = rng.permuted(np.tile(speeds, (draws, 1)), axis=1)
         return np.stack([of_seeds, of_seeds], axis=1)
+
     if layout == "scattered":
         return rng.choice(speeds, (draws, 2, RUNS))
-    halves = np.stack([np.repeat(speeds[: RUNS // 2], 2), np.repeat(speeds[RUNS // 2 :], 2)])
+    halves = np.stack(
+        [np.repeat(speeds[: RUNS // 2], 2), np.repeat(speeds[RUNS // 2 :], 2)]
+    )
     return rng.permuted(np.tile(halves, (draws, 1, 1)), axis=2)
 
 
@@ -58,16 +64,24 @@ def groups_of(
 
 
 def rows_of(draws: int, rng: np.random.Generator) -> list[dict[str, Any]]:
-    """Returns in how many percent of studies a test finds a difference, for each true ratio."""
+    """Returns in how many percent of studies a test finds a difference, for each true
+    ratio.
+    """
     rows = []
     for width, layout in itertools.product(WIDTHS, LAYOUTS):
         found = {ratio: groups_of(draws, ratio, width, layout, rng) for ratio in RATIOS}
         for test in (GROUPS, PAIRS):
-            row: dict[str, Any] = {"hosts_differ": width, "layout": layout, "test": test}
+            row: dict[str, Any] = {
+                "hosts_differ": width,
+                "layout": layout,
+                "test": test,
+            }
             for ratio, groups in found.items():
                 compared = compare_ends(*groups, test, 1 - LEVEL)
                 row[f"verdict at {ratio:g}"] = share(compared.p_value < LEVEL)
+
             rows.append(row)
+
     return rows
 
 

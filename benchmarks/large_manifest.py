@@ -2,15 +2,17 @@
 
 Lines per second and peak memory, compared with a plain process that reads the lines:
 
-    python benchmarks/large_manifest.py --entries 1000000 --folder /tmp/large [--format json]
+    python benchmarks/large_manifest.py --entries 1000000 --folder /tmp/large [--format
+    json]
 
-The entries have different ids and transcripts and share a thousand short recordings, whose headers
-are read once for each entry. Decoding and features are left out: the shards are empty files with
-sidecars like those from packing. Every stage has its own process. "read" parses the lines; "list"
-lists, selects, sorts and plans, up to the start of packing; "list_again" does the same with headers
-recorded by an interrupted call; "index" builds the index from existing sidecars; "open" is
-training's use of the index before its first batch. On a busy machine, trust the CPU seconds, which
-count a process from its start.
+The entries have different ids and transcripts and share a thousand short recordings,
+whose headers are read once for each entry. Decoding and features are left out: the
+shards are empty files with sidecars like those from packing. Every stage has its own
+process. "read" parses the lines; "list" lists, selects, sorts and plans, up to the
+start of packing; "list_again" does the same with headers recorded by an interrupted
+call; "index" builds the index from existing sidecars; "open" is training's use of the
+index before its first batch. On a busy machine, trust the CPU seconds, which count a
+process from its start.
 """
 
 import argparse
@@ -63,6 +65,7 @@ def make(folder: Path, entries: int) -> Path:
     for number in range(RECORDINGS):
         samples = np.random.default_rng(number).uniform(-0.3, 0.3, int(SECONDS * 16000))
         soundfile.write(folder / f"{number:04d}.flac", samples, 16000)
+
     draw = random.Random(0)
     partial = manifest.with_suffix(".partial")
     with partial.open("w") as file:
@@ -75,6 +78,7 @@ def make(folder: Path, entries: int) -> Path:
                 "speaker": f"reader-{number % 5000:04d}",
             }
             file.write(json.dumps(entry) + "\n")
+
     partial.rename(manifest)
     return manifest
 
@@ -110,7 +114,9 @@ def sidecar(number: int, entries: list[dict]) -> dict:
                 "duration_s": entry["duration"],
                 "frames": 47 + place,
                 "frames_needed": 10,
-                "content": hashlib.blake2b(entry["id"].encode(), digest_size=8).hexdigest(),
+                "content": hashlib.blake2b(
+                    entry["id"].encode(), digest_size=8
+                ).hexdigest(),
                 "recording": "",
             }
             for place, entry in enumerate(entries)
@@ -125,11 +131,14 @@ def make_sidecars(manifest: Path, folder: Path) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     with manifest.open("rb") as file:
         number = 0
-        while entries := [json.loads(line) for line in itertools.islice(file, PER_SHARD)]:
+        while entries := [
+            json.loads(line) for line in itertools.islice(file, PER_SHARD)
+        ]:
             path = folder / f"train-{number:05d}.tfrecord"
             path.write_bytes(b"")
             path.with_suffix(".json").write_text(json.dumps(sidecar(number, entries)))
             number += 1
+
     return number
 
 
@@ -161,11 +170,13 @@ def list_lines(manifest: Path, shard_dir: Path) -> dict[str, float]:
     from tfasr.corpora.manifests import read_json_manifest
     from tfasr.data.prepare import pack_split
 
-    packing, executor = made_packing(), Stopping()
+    packing = made_packing()
+    executor = Stopping()
     began_s = time.perf_counter()
     with contextlib.suppress(StopError):
         corpus = read_json_manifest(manifest)
         pack_split(corpus, "train", shard_dir, packing, executor=executor)
+
     return {"seconds": executor.began_s - began_s}
 
 
@@ -176,17 +187,26 @@ def index_lines(manifest: Path, shard_dir: Path) -> dict[str, float]:
     from tfasr.data.prepare import Dropped, Selection
     from tfasr.data.rows import Rows
 
-    folder, packing = shard_dir / "train", made_packing()
+    folder = shard_dir / "train"
+    packing = made_packing()
     count = make_sidecars(manifest, folder)
-    began_s, began_cpu_s = time.perf_counter(), time.process_time()
-    sidecars = (orjson.loads((folder / f"train-{n:05d}.json").read_bytes()) for n in range(count))
+    began_s = time.perf_counter()
+    began_cpu_s = time.process_time()
+    sidecars = (
+        orjson.loads((folder / f"train-{n:05d}.json").read_bytes())
+        for n in range(count)
+    )
     packed = PackedIndex(folder, sidecars)
     dropped = Dropped(Selection(*(Rows(folder) for _ in range(4))), packed.unpacked)
     manifest_sha256 = packed.write_manifest()
     dropped.write(folder / "dropped.json")
     packed.write_index("train", packing.content(), "planned", dropped, manifest_sha256)
     seconds = time.perf_counter() - began_s
-    return {"shards": count, "seconds": seconds, "index_cpu_s": time.process_time() - began_cpu_s}
+    return {
+        "shards": count,
+        "seconds": seconds,
+        "index_cpu_s": time.process_time() - began_cpu_s,
+    }
 
 
 def open_for_training(shard_dir: Path) -> dict[str, float]:
@@ -203,7 +223,8 @@ def open_for_training(shard_dir: Path) -> dict[str, float]:
     BatchSource(split, FeatureConfig(), PipelineConfig(padding="bucketed"))
     overlap(split.utterances, split.utterances[:2000])
     ready_s = time.perf_counter() - began
-    longest = max(utterance.frames for utterance in split.utterances)  # a pass over all of them
+    # A pass over all of them.
+    longest = max(utterance.frames for utterance in split.utterances)
     return {
         "opened_s": opened_s,
         "ready_s": ready_s,
@@ -221,6 +242,7 @@ def run_stage(stage: str, manifest: Path, shard_dir: Path) -> dict[str, float]:
         result = open_for_training(shard_dir)
     else:
         result = list_lines(manifest, shard_dir)
+
     peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {**result, "peak_mib": peak_kib / 1024, "cpu_s": time.process_time()}
 
@@ -238,15 +260,26 @@ def main() -> None:
     if arguments.stage:
         print(json.dumps(run_stage(arguments.stage, manifest, shard_dir)))
         return
+
     results = {}
     for stage in arguments.stages.split(","):
-        command = [sys.executable, __file__, "--stage", stage, "--entries", str(arguments.entries)]
+        command = [
+            sys.executable,
+            __file__,
+            "--stage",
+            stage,
+            "--entries",
+            str(arguments.entries),
+        ]
         command += ["--folder", str(arguments.folder)]
-        output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        output = subprocess.run(
+            command, check=True, stdout=subprocess.PIPE, text=True
+        ).stdout
         results[stage] = json.loads(output.splitlines()[-1])
         results[stage]["lines_per_s"] = arguments.entries / results[stage]["seconds"]
         if arguments.format == "table":
             show(stage, results)
+
     if arguments.format == "json":
         results["load_average"] = os.getloadavg()[0]
         print(json.dumps({"entries": arguments.entries, **results}))
@@ -256,9 +289,15 @@ def show(stage: str, results: dict[str, dict[str, float]]) -> None:
     result = results[stage]
     ratio = ""
     if "read" in results and stage != "read":
-        ratio = f", {result['lines_per_s'] / results['read']['lines_per_s']:.3f} of reading"
-    rest = {name: round(value, 1) for name, value in result.items() if name != "lines_per_s"}
-    print(f"{stage:12} {result['lines_per_s']:12,.0f} lines/s{ratio}  {rest}", flush=True)
+        ratio = (
+            f", {result['lines_per_s'] / results['read']['lines_per_s']:.3f} of reading"
+        )
+    rest = {
+        name: round(value, 1) for name, value in result.items() if name != "lines_per_s"
+    }
+    print(
+        f"{stage:12} {result['lines_per_s']:12,.0f} lines/s{ratio}  {rest}", flush=True
+    )
 
 
 if __name__ == "__main__":

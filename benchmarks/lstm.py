@@ -1,10 +1,11 @@
-"""Times an LSTM layer, forward and backward: tfasr's, stock Keras's and PyTorch's, in alternation.
+"""Times an LSTM layer, forward and backward: tfasr's, stock Keras's and PyTorch's, in
+alternation.
 
     python benchmarks/lstm.py --units 128 256 800 --batch 8 16 64 --frames 125 300
 
-All get the same work in every round: float32 weights, a sequence as input, and gradients of it and
-of all weights. The best round counts, which is least disturbed on a shared machine. PyTorch is
-included if installed.
+All get the same work in every round: float32 weights, a sequence as input, and
+gradients of it and of all weights. The best round counts, which is least disturbed on a
+shared machine. PyTorch is included if installed.
 """
 
 import argparse
@@ -25,13 +26,16 @@ except ImportError:
     torch = None
 
 
-def keras_step(layer: keras.layers.LSTM, inputs: np.ndarray, upstream: np.ndarray) -> Callable:
+def keras_step(
+    layer: keras.layers.LSTM, inputs: np.ndarray, upstream: np.ndarray
+) -> Callable:
     """Returns one forward and backward run of a Keras layer in a `tf.function`."""
     layer.build(inputs.shape)
     x, d_y = tf.constant(inputs), tf.constant(upstream)
     # Batch and time are unknown, as in training with batches of several lengths.
     signature = [
-        tf.TensorSpec((None, None, size), tf.float32) for size in (x.shape[2], d_y.shape[2])
+        tf.TensorSpec((None, None, size), tf.float32)
+        for size in (x.shape[2], d_y.shape[2])
     ]
 
     @tf.function(input_signature=signature)
@@ -39,12 +43,15 @@ def keras_step(layer: keras.layers.LSTM, inputs: np.ndarray, upstream: np.ndarra
         with tf.GradientTape() as tape:
             tape.watch(x)
             loss = tf.reduce_sum(tf.cast(layer(x), "float32") * d_y)
+
         return tape.gradient(loss, [x, *(v.value for v in layer.trainable_variables)])
 
     return lambda: [gradient.numpy() for gradient in step(x, d_y)]
 
 
-def torch_step(units: int, inputs: np.ndarray, upstream: np.ndarray, dtype: str) -> Callable:
+def torch_step(
+    units: int, inputs: np.ndarray, upstream: np.ndarray, dtype: str
+) -> Callable:
     """Returns one forward and backward run of `torch.nn.LSTM`."""
     layer = torch.nn.LSTM(inputs.shape[2], units, batch_first=True)
     x, d_y = torch.tensor(inputs, requires_grad=True), torch.tensor(upstream)
@@ -57,13 +64,17 @@ def torch_step(units: int, inputs: np.ndarray, upstream: np.ndarray, dtype: str)
     return step
 
 
-def measure(steps: dict[str, Callable], rounds: int) -> tuple[dict[str, float], dict[str, float]]:
+def measure(
+    steps: dict[str, Callable], rounds: int
+) -> tuple[dict[str, float], dict[str, float]]:
     """Returns the seconds of the first and of the best run of each, in alternation.
 
-    A turn starts with a pause and a run that doesn't count, because the previous system's threads
-    keep spinning for a while (PyTorch's doubled the next one's time) and caches are cold.
+    A turn starts with a pause and a run that doesn't count, because the previous
+    system's threads keep spinning for a while (PyTorch's doubled the next one's time)
+    and caches are cold.
     """
-    first_s, best_s = {}, dict.fromkeys(steps, float("inf"))
+    first_s = {}
+    best_s = dict.fromkeys(steps, float("inf"))
     for name, step in steps.items():
         first_s[name] = seconds(step)
     for _ in range(rounds):
@@ -71,6 +82,7 @@ def measure(steps: dict[str, Callable], rounds: int) -> tuple[dict[str, float], 
             time.sleep(0.05)
             step()
             best_s[name] = min(best_s[name], *(seconds(step) for _ in range(3)))
+
     return first_s, best_s
 
 
@@ -88,14 +100,18 @@ def row(units: int, batch: int, frames: int, dtype: str, rounds: int) -> dict:
     ours = LSTM(units, **options)
     steps = {
         "tfasr": keras_step(ours, inputs, upstream),
-        "stock_keras": keras_step(keras.layers.LSTM(units, **options), inputs, upstream),
+        "stock_keras": keras_step(
+            keras.layers.LSTM(units, **options), inputs, upstream
+        ),
     }
     if torch is not None:
         steps["torch"] = torch_step(units, inputs, upstream, dtype)
     first_s, best_s = measure(steps, rounds)
     result = {"units": units, "batch": batch, "frames": frames, "dtype": dtype}
     result |= {"kernel": ours.last_kernel, "first_step_s": round(first_s["tfasr"], 3)}
-    result |= {f"{name}_ms": round(1000 * seconds, 2) for name, seconds in best_s.items()}
+    result |= {
+        f"{name}_ms": round(1000 * seconds, 2) for name, seconds in best_s.items()
+    }
     for peer in set(best_s) - {"tfasr"}:
         result[f"ratio_to_{peer}"] = round(best_s[peer] / best_s["tfasr"], 2)
     return result
@@ -106,7 +122,11 @@ def print_table(rows: list[dict]) -> None:
     cells = [columns, *([str(row[column]) for column in columns] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for line in cells:
-        print("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
+        print(
+            "  ".join(
+                cell.rjust(width) for cell, width in zip(line, widths, strict=True)
+            )
+        )
 
 
 def main() -> None:
@@ -114,7 +134,9 @@ def main() -> None:
     parser.add_argument("--units", type=int, nargs="+", default=[128, 256, 800])
     parser.add_argument("--batch", type=int, nargs="+", default=[8, 16, 64])
     parser.add_argument("--frames", type=int, nargs="+", default=[125])
-    parser.add_argument("--dtype", nargs="+", default=["float32"], help="float32, mixed_bfloat16")
+    parser.add_argument(
+        "--dtype", nargs="+", default=["float32"], help="float32, mixed_bfloat16"
+    )
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--format", choices=["table", "json"], default="table")
     flags = parser.parse_args()

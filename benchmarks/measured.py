@@ -5,18 +5,19 @@
     python benchmarks/measured.py --list                # names, minutes, needed data, commands
     python benchmarks/measured.py --page                # measures nothing, writes the page
 
-Each figure comes from one or more commands, which run one after the other on an otherwise idle
-machine, with the peers in the same run. A figure is kept in `results/measured.json` with the
-processor, the date, the commit and a hash of the code that it measures; a new measurement replaces
-only the one of the same processor. The hash leaves out comments, docstrings and layout. Figures
-whose hash is that of today's code are skipped (``--again`` measures them too), so an interrupted
-run goes on where it stopped. The page marks the others as stale, and a test fails while it doesn't.
-A figure during which the machine took more than a study allows is measured once more, and marked as
-disturbed if that happens again.
+Each figure comes from one or more commands, which run one after the other on an
+otherwise idle machine, with the peers in the same run. A figure is kept in
+`results/measured.json` with the processor, the date, the commit and a hash of the code
+that it measures; a new measurement replaces only the one of the same processor. The
+hash leaves out comments, docstrings and layout. Figures whose hash is that of today's
+code are skipped (``--again`` measures them too), so an interrupted run goes on where it
+stopped. The page marks the others as stale, and a test fails while it doesn't. A figure
+during which the machine took more than a study allows is measured once more, and marked
+as disturbed if that happens again.
 
-``--corpora`` holds `an4` and `librispeech` as their archives unpack, an4 with `splits/*.tsv` as
-`tfasr prepare --corpus tsv` reads it, and `decoding` with a load for `decoder_load.py`. Peers:
-``pip install 'tfasr[peers,kenlm]'``.
+``--corpora`` holds `an4` and `librispeech` as their archives unpack, an4 with
+`splits/*.tsv` as `tfasr prepare --corpus tsv` reads it, and `decoding` with a load for
+`decoder_load.py`. Peers: ``pip install 'tfasr[peers,kenlm]'``.
 """
 
 import argparse
@@ -56,10 +57,12 @@ class Figure:
 
     Attributes:
         what: is measured, in the words of the page.
-        commands: with ``{an4}``, ``{librispeech}``, ``{decoding}`` for data, ``{shards}`` and
-            ``{unit_shards}`` for AN4's shards, ``{work}`` for a folder; the figure is read from the
-            last line that they print or from the files that they write.
-        read: returns the figure from what the commands printed and the folder; None if by hand.
+        commands: with ``{an4}``, ``{librispeech}``, ``{decoding}`` for data,
+            ``{shards}`` and ``{unit_shards}`` for AN4's shards, ``{work}`` for a
+            folder; the figure is read from the last line that they print or from the
+            files that they write.
+        read: returns the figure from what the commands printed and the folder; None if
+            by hand.
         code: files and folders whose change makes the figure stale.
         minutes: about, on two cores or a GPU.
     """
@@ -84,6 +87,7 @@ def _step(printed: str, work: Path) -> str:
                     if (ratio := row.get(f"ratio_to_{key}"))
                 ]
                 parts.append(f"{row['precision']}: {', '.join(shown)}")
+
     return "; ".join(parts)
 
 
@@ -97,7 +101,9 @@ def _an4_time(printed: str, work: Path) -> str:
         f"{names[row['system']]} {row['verdict'].replace('the first group is faster', 'decided')}"
         for row in ratios["rows"]
     ]
-    median = f"`fast/an4.gin` median {60 * ours['minutes']:.1f} s, {ours['reached']} runs"
+    median = (
+        f"`fast/an4.gin` median {60 * ours['minutes']:.1f} s, {ours['reached']} runs"
+    )
     return "; ".join([median, *reversed(verdicts)])
 
 
@@ -107,7 +113,10 @@ def _error_rates(printed: str, work: Path) -> str:
         rows = json.loads((work / decoder / "scores.json").read_text())["rows"]
         rates = [100 * row["wer"] for row in rows]
         each = ", ".join(f"{rate:.1f}" for rate in rates)
-        parts.append(f"{decoder.replace('_', ' ')} {statistics.mean(rates):.1f} % ({each})")
+        parts.append(
+            f"{decoder.replace('_', ' ')} {statistics.mean(rates):.1f} % ({each})"
+        )
+
     return "; ".join(parts)
 
 
@@ -120,9 +129,13 @@ def _decoder(printed: str, work: Path) -> str:
         seconds = f"{row['cpu_s_per_audio_hour']:.2f} CPU-s per hour of audio"
         name = f"{row['system']} at width {row['beam_width']}"
         parts.append(f"{name}: {seconds}, WER {100 * row['wer']:.2f} %")
+
     by_width: dict[int, dict[str, float]] = {}
     for row in rows:
-        by_width.setdefault(row["beam_width"], {})[row["system"]] = row["cpu_s_per_audio_hour"]
+        by_width.setdefault(row["beam_width"], {})[row["system"]] = row[
+            "cpu_s_per_audio_hour"
+        ]
+
     ratios = [
         f"width {width}: {seconds['flashlight'] / seconds['tfasr']:.0f} times as fast"
         for width, seconds in by_width.items()
@@ -133,13 +146,15 @@ def _decoder(printed: str, work: Path) -> str:
 
 def _prepare(printed: str, work: Path) -> str:
     row = json.loads(printed.splitlines()[-1])
-    ratio, rate = row["prepare_to_decode"], row["prepare_audio_s_per_s"]
+    ratio = row["prepare_to_decode"]
+    rate = row["prepare_audio_s_per_s"]
     return f"{ratio:.2f} of decoding the FLAC on one core; {rate} s of audio per s"
 
 
 def _workers(printed: str, work: Path) -> str:
     row = json.loads(printed.splitlines()[-1])
-    workers, apart = row["workers"]["of_one"], row["apart"]["of_one"]
+    workers = row["workers"]["of_one"]
+    apart = row["apart"]["of_one"]
     return (
         f"a step takes {workers:.2f} times as long, "
         f"{row['bfloat16']['of_one']:.2f} with gradients in bfloat16; "
@@ -167,7 +182,9 @@ _TRAIN = "{python} -m tfasr.cli train --shard_dir {shards} --no_memory_probe"
 _EVALUATE = "{python} -m tfasr.cli evaluate --split validation"
 
 
-def _trained(gin_file: str, seeds: Iterable[int], shards: str = "{shards}") -> tuple[str, ...]:
+def _trained(
+    gin_file: str, seeds: Iterable[int], shards: str = "{shards}"
+) -> tuple[str, ...]:
     """Returns commands that train once per seed and score all runs with both decoders."""
     train = _TRAIN.replace("{shards}", shards)
     bindings = {seed: shlex.quote(f"TrainingConfig.seed = {seed}") for seed in seeds}
@@ -289,14 +306,22 @@ FIGURES = {
             ),
         ),
         _workers,
-        (*TRAINING, "tfasr/cluster", "benchmarks/cluster.py", "benchmarks/cluster_steps.py"),
+        (
+            *TRAINING,
+            "tfasr/cluster",
+            "benchmarks/cluster.py",
+            "benchmarks/cluster_steps.py",
+        ),
         3,
     ),
     "overlap": Figure(
         "decoding in parallel with training, beam width 4096, against decoding in turn",
         (
             "{python} -m tfasr.cli demo --demo_dir {work}/demo",
-            _bench("overlap", "--shard_dir {work}/demo/shards --epochs 4 --rounds 1 --format json"),
+            _bench(
+                "overlap",
+                "--shard_dir {work}/demo/shards --epochs 4 --rounds 1 --format json",
+            ),
         ),
         _overlap,
         TRAINING,
@@ -321,7 +346,8 @@ ON_A_GPU = {
         ("gpu_an4_time", "AN4 to dev CER 15 %, recipe of `fast/an4.gin`, TF32", "an4"),
     )
 }
-# Strings are matched too: what looks like a comment within one isn't. Comments have no group.
+# Strings are matched too: what looks like a comment within one isn't. Comments have no
+# group.
 _STRING = r"""("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'(?!\w))|"""
 _CPP = re.compile(_STRING + r"//[^\n]*|/\*[\s\S]*?\*/")
 _STRINGS_AND_COMMENTS = {
@@ -338,13 +364,20 @@ def code_hash(paths: Iterable[str]) -> str:
     digest = hashlib.sha256()
     for name in paths:
         path = ROOT / name
-        files = sorted(path.rglob("*")) if path.is_dir() else [path] if path.is_file() else []
+        if path.is_dir():
+            files = sorted(path.rglob("*"))
+        elif path.is_file():
+            files = [path]
+        else:
+            files = []
+
         for file in files:
             if file.suffix == ".py":
                 digest.update(_without_prose(file.read_text(encoding="utf-8")).encode())
             elif pattern := _STRINGS_AND_COMMENTS.get(file.suffix):
                 code = pattern.sub(r"\1", file.read_text(encoding="utf-8"))
                 digest.update("".join(code.split()).encode())
+
     return digest.hexdigest()[:16]
 
 
@@ -355,16 +388,25 @@ def _without_prose(source: str) -> str:
     spans = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            spans.append(((node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)))
+            spans.append(
+                ((node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset))
+            )
+
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             begin = len(token.line[: token.start[1]].encode())
             spans.append(
-                ((token.start[0], begin), (token.start[0], len(lines[token.start[0] - 1])))
+                (
+                    (token.start[0], begin),
+                    (token.start[0], len(lines[token.start[0] - 1])),
+                )
             )
+
     for (first, begin), (last, end) in sorted(spans, reverse=True):
-        head, tail = lines[first - 1][:begin], lines[last - 1][end:]
+        head = lines[first - 1][:begin]
+        tail = lines[last - 1][end:]
         lines[first - 1 : last] = [head + tail] + [b""] * (last - first)
+
     return "".join(b"".join(lines).decode().split())
 
 
@@ -394,7 +436,11 @@ def page(rows: list[dict[str, Any]]) -> str:
         "depend on the machine. A figure is marked *stale* if the code that it measures has "
         "changed since. `benchmarks/measured.py` says what the folder must contain."
     )
-    lines = ["# What was measured", "", *textwrap.wrap(intro, _WIDTH, break_on_hyphens=False)]
+    lines = [
+        "# What was measured",
+        "",
+        *textwrap.wrap(intro, _WIDTH, break_on_hyphens=False),
+    ]
     current = [row for row in rows if row["name"] in FIGURES and not is_stale(row)]
     here = [row for row in current if row["processor"] == current[0]["processor"]]
     if here:
@@ -404,11 +450,15 @@ def page(rows: list[dict[str, Any]]) -> str:
     for name in dict.fromkeys(row["processor"] for row in others):
         lines += ["", f"### {name}", ""]
         lines += _items(row for row in others if row["processor"] == name)
+
     lines += ["", "## Commands", "", "```sh"]
     for figure in [*FIGURES.values(), *ON_A_GPU.values()]:
         lines += [f"# {figure.what.partition(' ([')[0]}"]
         lines += [_shown(command) for command in figure.commands[:1]]
-        lines += ["# and so on: benchmarks/measured.py --list"] * (len(figure.commands) > 1)
+        lines += ["# and so on: benchmarks/measured.py --list"] * (
+            len(figure.commands) > 1
+        )
+
     return "\n".join([*lines, "```"]) + "\n"
 
 
@@ -420,13 +470,20 @@ def _items(rows: Iterable[dict[str, Any]]) -> list[str]:
             mark += f", *disturbed: the machine took {100 * row['taken']:.0f} %*"
         when = f"({row['date']}, {row['commit']}{mark})"
         text = f"- **{(FIGURES | ON_A_GPU)[row['name']].what}**: {row['figure']} {when}"
-        options = {"subsequent_indent": "  ", "break_on_hyphens": False, "break_long_words": False}
+        options = {
+            "subsequent_indent": "  ",
+            "break_on_hyphens": False,
+            "break_long_words": False,
+        }
         lines += textwrap.wrap(text, _WIDTH, **options)
+
     return lines
 
 
 def _shown(command: str) -> str:
-    command = command.replace("{python} -m tfasr.cli", "tfasr").replace("{python}", "python")
+    command = command.replace("{python} -m tfasr.cli", "tfasr").replace(
+        "{python}", "python"
+    )
     return command.replace("{", "").replace("}", "").replace(" --no_memory_probe", "")
 
 
@@ -438,19 +495,23 @@ def processor() -> str:
     instructions = ", ".join(machine["processor_details"]["instructions"])
     name = machine["processor"]
     listed = Path("/proc/cpuinfo")
-    # A host may hide the number of the model, and Zen 4 and 5 have the same instructions.
+    # A host may hide the number of the model, and Zen 4 and 5 have the same
+    # instructions.
     if name == "AMD EPYC" and listed.exists() and _ZEN_5.search(listed.read_text()):
         name += ", Zen 5"
     return f"{machine['cores']} cores of {name} ({instructions})"
 
 
-def measure(name: str, corpora: Path, work: Path, *, again: bool = False) -> dict[str, Any]:
+def measure(
+    name: str, corpora: Path, work: Path, *, again: bool = False
+) -> dict[str, Any]:
     """Runs a figure's commands and returns its row; ``again``: without runs that are there."""
     from tfasr.telemetry.host import HostSampler
     from tfasr.tta.host import read_host_file, whole_use
 
     figure = FIGURES[name]
-    # A folder for each version of the code, so that no figure is read from runs of another one.
+    # A folder for each version of the code, so that no figure is read from runs of
+    # another one.
     folder = work / f"{name}-{code_hash(figure.code)}"
     if again:
         shutil.rmtree(folder, ignore_errors=True)
@@ -464,7 +525,9 @@ def measure(name: str, corpora: Path, work: Path, *, again: bool = False) -> dic
             for command in figure.commands:
                 words = [word.format(**places) for word in shlex.split(command)]
                 printed += _printed(name, words)
+
         use = whole_use(read_host_file(samples))
+
     git = ["git", "-C", ROOT, "rev-parse", "--short", "HEAD"]
     return {
         "name": name,
@@ -473,7 +536,9 @@ def measure(name: str, corpora: Path, work: Path, *, again: bool = False) -> dic
         "load": round(os.getloadavg()[2], 2),
         "taken": round(1 - use.share, 3),
         "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
-        "commit": subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip(),
+        "commit": subprocess.run(
+            git, capture_output=True, text=True, check=True
+        ).stdout.strip(),
         "code": code_hash(figure.code),
     }
 
@@ -481,27 +546,44 @@ def measure(name: str, corpora: Path, work: Path, *, again: bool = False) -> dic
 def _printed(name: str, words: list[str]) -> str:
     """Runs a figure's command and returns what it printed."""
     if "train" in words and Path(words[-1], "experiment.json").exists():
-        words.append("--resume")  # of an interrupted measurement; a finished run stays as it is
+        # Of an interrupted measurement; a finished run stays as it is.
+        words.append("--resume")
+
     print("$", shlex.join(words), flush=True)
-    done = subprocess.run(words, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(
+        words, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False
+    )
     if done.returncode:
-        raise SystemExit(f"{name}: the command ended with {done.returncode}.\n{done.stdout}")
+        raise SystemExit(
+            f"{name}: the command ended with {done.returncode}.\n{done.stdout}"
+        )
+
     return done.stdout
 
 
-def measured_quietly(name: str, corpora: Path, work: Path, *, again: bool) -> dict[str, Any]:
+def measured_quietly(
+    name: str, corpora: Path, work: Path, *, again: bool
+) -> dict[str, Any]:
     """Measures a figure, and once more if the machine was busy; the second row counts."""
     row = measure(name, corpora, work, again=again)
     if not is_disturbed(row):
         return row
-    print(f"{name}: the machine took {100 * row['taken']:.0f} %; it is measured again.", flush=True)
+    print(
+        f"{name}: the machine took {100 * row['taken']:.0f} %; it is measured again.",
+        flush=True,
+    )
     return measure(name, corpora, work, again=True)
 
 
 def _prepare_an4(corpora: Path, work: Path, needed: Iterable[str]) -> None:
     for shards, split in itertools.product(needed, _PREPARED):
         command = [sys.executable, "-m", "tfasr.cli", "prepare", "--corpus", "tsv"]
-        command += ["--corpus_dir", corpora / "an4", "--manifest", f"splits/{_PREPARED[split]}"]
+        command += [
+            "--corpus_dir",
+            corpora / "an4",
+            "--manifest",
+            f"splits/{_PREPARED[split]}",
+        ]
         command += ["--split", split, "--shard_dir", work / shards]
         command += ["--gin_file", _SHARDS[shards]]
         subprocess.run(command, cwd=ROOT, check=True)
@@ -509,35 +591,64 @@ def _prepare_an4(corpora: Path, work: Path, needed: Iterable[str]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--corpora", type=Path, help="folder with an4, librispeech and decoding")
-    parser.add_argument("--work", type=Path, default=Path("build/measured"), help="for runs")
-    parser.add_argument("--only", nargs="+", choices=FIGURES, metavar="NAME", default=FIGURES)
-    parser.add_argument("--again", action="store_true", help="measure current figures too")
-    parser.add_argument("--list", action="store_true", help="print the figures and their commands")
-    parser.add_argument("--page", action="store_true", help="measure nothing, write the page")
+    parser.add_argument(
+        "--corpora", type=Path, help="folder with an4, librispeech and decoding"
+    )
+    parser.add_argument(
+        "--work", type=Path, default=Path("build/measured"), help="for runs"
+    )
+    parser.add_argument(
+        "--only", nargs="+", choices=FIGURES, metavar="NAME", default=FIGURES
+    )
+    parser.add_argument(
+        "--again", action="store_true", help="measure current figures too"
+    )
+    parser.add_argument(
+        "--list", action="store_true", help="print the figures and their commands"
+    )
+    parser.add_argument(
+        "--page", action="store_true", help="measure nothing, write the page"
+    )
     flags = parser.parse_args()
     if flags.list:
         for name, figure in FIGURES.items():
             print(f"{name} (about {figure.minutes:g} min): {figure.what}")
-            print("".join(f"    {_shown(command)}\n" for command in figure.commands), end="")
+            print(
+                "".join(f"    {_shown(command)}\n" for command in figure.commands),
+                end="",
+            )
+
         return
+
     if not flags.page:
         if not flags.corpora or not flags.corpora.is_dir():
             parser.error(f"--corpora must be a folder. Received: {flags.corpora}.")
-        here, work = processor(), flags.work.resolve()
-        commands = [command for name in flags.only for command in FIGURES[name].commands]
-        needed = [s for s in _SHARDS if any(f"{{{s}}}" in command for command in commands)]
-        _prepare_an4(flags.corpora.resolve(), work, needed)  # again: skips what is there
+        here = processor()
+        work = flags.work.resolve()
+        commands = [
+            command for name in flags.only for command in FIGURES[name].commands
+        ]
+        needed = [
+            s for s in _SHARDS if any(f"{{{s}}}" in command for command in commands)
+        ]
+        # again: skips what is there
+        _prepare_an4(flags.corpora.resolve(), work, needed)
         for name in flags.only:
             rows = read_results()
-            mine = [row for row in rows if (row["name"], row["processor"]) == (name, here)]
+            mine = [
+                row for row in rows if (row["name"], row["processor"]) == (name, here)
+            ]
             if mine and not is_stale(mine[0]) and not flags.again:
                 print(f"{name}: current, skipped.")
                 continue
-            row = measured_quietly(name, flags.corpora.resolve(), work, again=flags.again)
+
+            row = measured_quietly(
+                name, flags.corpora.resolve(), work, again=flags.again
+            )
             print(f"{name}: {row['figure']}", flush=True)
             rows = [row, *(other for other in rows if other not in mine)]
             RESULTS.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+
     PAGE.write_text(page(read_results()), encoding="utf-8")
     print(PAGE)
 

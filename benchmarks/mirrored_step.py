@@ -1,4 +1,5 @@
-"""What `MirroredStrategy` costs a training step on one device: both ways in turns, in one process.
+"""What `MirroredStrategy` costs a training step on one device: both ways in turns, in
+one process.
 
     python benchmarks/mirrored_step.py --gin_file an4.gin
 
@@ -37,12 +38,16 @@ def noise_batch(experiment: Experiment, frames: int) -> dict[str, tf.Tensor]:
 
 
 def step_under(
-    strategy: tf.distribute.Strategy, experiment: Experiment, batch: dict[str, tf.Tensor]
+    strategy: tf.distribute.Strategy,
+    experiment: Experiment,
+    batch: dict[str, tf.Tensor],
 ) -> Callable[[], None]:
     """Returns a function that takes a training step, which is traced already."""
     with strategy.scope():
         model = build_model(experiment, Alphabet(), compiled=True)
-    spec = {name: tf.TensorSpec(value.shape, value.dtype) for name, value in batch.items()}
+    spec = {
+        name: tf.TensorSpec(value.shape, value.dtype) for name, value in batch.items()
+    }
     traced = model.global_step(spec)
 
     def step() -> None:
@@ -82,6 +87,7 @@ def main() -> None:
             print(
                 f"{clock:9} {name:8} fastest {min(times):8.2f} ms, median {np.median(times):8.2f}"
             )
+
         ratios = np.divide(of_steps["mirrored"], of_steps["default"])
         print(f"{clock:9} mirrored / default, median of pairs: {np.median(ratios):.4f}")
 

@@ -1,10 +1,11 @@
 """Savings and costs of overlapping decoding with training: pairs of runs, overlapped and not.
 
-    python benchmarks/overlap.py --shard_dir demo/shards [--beam_width 4096] [--format json]
+    python benchmarks/overlap.py --shard_dir demo/shards [--beam_width 4096] [--format
+    json]
 
-Both runs train the demo's model for the same epochs with word beam search, in separate processes in
-alternation. The ledgers record how long training waited for the decoder, how long the decoder
-worked, and how much it slowed down the training steps.
+Both runs train the demo's model for the same epochs with word beam search, in separate
+processes in alternation. The ledgers record how long training waited for the decoder,
+how long the decoder worked, and how much it slowed down the training steps.
 """
 
 import argparse
@@ -60,19 +61,30 @@ def main() -> None:
         for number in range(arguments.rounds):
             for overlap in (False, True):
                 run_dir = Path(temporary) / f"{number}-{overlap}"
-                measured[overlap].append(train(arguments.shard_dir, run_dir, overlap, arguments))
+                measured[overlap].append(
+                    train(arguments.shard_dir, run_dir, overlap, arguments)
+                )
+
     median = {
-        name: {key: round(statistics.median(run[key] for run in runs), 2) for key in runs[0]}
+        name: {
+            key: round(statistics.median(run[key] for run in runs), 2)
+            for key in runs[0]
+        }
         for name, runs in (("apart", measured[False]), ("overlapped", measured[True]))
     }
     ratios = {
         key: round(median["overlapped"][key] / median["apart"][key], 3)
         for key in ("wall_s", "train_s")
     }
-    result = {**median, "ratio_overlapped_to_apart": ratios, "load_average": os.getloadavg()[0]}
+    result = {
+        **median,
+        "ratio_overlapped_to_apart": ratios,
+        "load_average": os.getloadavg()[0],
+    }
     if arguments.format == "json":
         print(json.dumps(result))
         return
+
     for name in median["apart"]:
         print(f"{name:24}{median['apart'][name]:10}{median['overlapped'][name]:10}")
     print(f"ratios: {ratios}")

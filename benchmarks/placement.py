@@ -1,12 +1,13 @@
 """The cost of an evaluation by its placement and decoder: runs in alternation.
 
-    python benchmarks/placement.py --shard_dir demo/shards --out DIR [--gin_file paper_demo.gin]
-        [--epochs 8] [--target cer=0.1] [--placements shared swapped beside beside@cpu:1]
-        [--decoders greedy greedy+word_beam:256] [--batches 8] [--rounds 1] [--format json]
+    python benchmarks/placement.py --shard_dir demo/shards --out DIR [--gin_file
+        paper_demo.gin] [--epochs 8] [--target cer=0.1] [--placements shared swapped
+        beside beside@cpu:1] [--decoders greedy greedy+word_beam:256] [--batches 8]
+        [--rounds 1] [--format json]
 
-Each run is a `tfasr train` process for the same epochs; runs that exist in DIR are only read.
-"greedy+word_beam:256" also scores with word beam search of width 256. Use a machine without other
-work.
+Each run is a `tfasr train` process for the same epochs; runs that exist in DIR are only
+read. "greedy+word_beam:256" also scores with word beam search of width 256. Use a
+machine without other work.
 """
 
 import argparse
@@ -25,7 +26,15 @@ from tfasr.tta.decomposition import decompose, parts_until
 from tfasr.tta.metrics import parse_target
 from tfasr.tta.run import Run
 
-INTERVALS = ("train", "input_wait", "compile", *EVALUATION, "checkpoint", "overhead", "init")
+INTERVALS = (
+    "train",
+    "input_wait",
+    "compile",
+    *EVALUATION,
+    "checkpoint",
+    "overhead",
+    "init",
+)
 
 
 def train(placement: str, decoder: str, batch: int, run_dir: Path, arguments) -> None:
@@ -42,7 +51,14 @@ def train(placement: str, decoder: str, batch: int, run_dir: Path, arguments) ->
         *([f"DecoderConfig.beam_width = {width}"] if width else []),
         *([f"PipelineConfig.global_batch_size = {batch}"] if batch else []),
     ]
-    command = [sys.executable, "-m", "tfasr.cli", "train", "--gin_file", arguments.gin_file]
+    command = [
+        sys.executable,
+        "-m",
+        "tfasr.cli",
+        "train",
+        "--gin_file",
+        arguments.gin_file,
+    ]
     command += ["--shard_dir", str(arguments.shard_dir), "--run_dir", str(run_dir)]
     for binding in bindings:
         command += ["--gin_binding", binding]
@@ -53,9 +69,13 @@ def measured(run: Run, target: tuple[str, float] | None) -> dict[str, float | No
     def worked(key: str) -> float:
         return sum(event["value"] for event in run.events if event["key"] == key)
 
-    beside = [event["value"] for event in run.events if event["key"] == "evaluation_work"]
+    beside = [
+        event["value"] for event in run.events if event["key"] == "evaluation_work"
+    ]
     epoch_s = statistics.median(epoch_seconds(run))
-    known_s, reached = (run.accuracy_curve("cer", name) for name in ("paper", "algoperf"))
+    known_s, reached = (
+        run.accuracy_curve("cer", name) for name in ("paper", "algoperf")
+    )
     parts = parts_until(run.timeline, known_s[-1].elapsed_s)
     result = {
         "epochs": len(known_s),
@@ -77,6 +97,7 @@ def measured(run: Run, target: tuple[str, float] | None) -> dict[str, float | No
         result["target_algoperf_s"] = run.time_to_accuracy(
             policy="algoperf", window=3, **dict([target])
         ).seconds
+
     return result
 
 
@@ -84,7 +105,10 @@ def factors(first: Run, run: Run, target: tuple[str, float]) -> dict[str, float]
     reached = [item.time_to_accuracy(**dict([target])).seconds for item in (first, run)]
     if None in reached:
         return None
-    parts = [parts_until(item.timeline, s) for item, s in zip((first, run), reached, strict=True)]
+    parts = [
+        parts_until(item.timeline, s)
+        for item, s in zip((first, run), reached, strict=True)
+    ]
     answer = decompose(parts[:1], parts[1:])
     return {"ratio": answer.ratio, **answer.factors}
 
@@ -97,7 +121,9 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--target", type=parse_target)
-    parser.add_argument("--placements", nargs="+", default=["shared", "swapped", "beside"])
+    parser.add_argument(
+        "--placements", nargs="+", default=["shared", "swapped", "beside"]
+    )
     parser.add_argument("--decoders", nargs="+", default=["greedy"])
     parser.add_argument("--batches", nargs="+", type=int, default=[0])
     parser.add_argument("--format", choices=("table", "json"), default="table")
@@ -112,16 +138,30 @@ def main() -> None:
     runs: dict[str, list[Run]] = {}
     for number in range(arguments.rounds):
         for place, how, batch in kinds:
-            name = " ".join(filter(None, (place, how, f"batch {batch}" if batch else "")))
-            run_dir = arguments.out / f"{name.replace(' ', '_').replace(':', '')}-{number}"
+            name = " ".join(
+                filter(None, (place, how, f"batch {batch}" if batch else ""))
+            )
+            run_dir = (
+                arguments.out / f"{name.replace(' ', '_').replace(':', '')}-{number}"
+            )
             if not run_dir.exists():
                 train(place, how, batch, run_dir, arguments)
-                print(f"{run_dir.name}: load {os.getloadavg()[0]:.2f} after it", file=sys.stderr)
+                print(
+                    f"{run_dir.name}: load {os.getloadavg()[0]:.2f} after it",
+                    file=sys.stderr,
+                )
+
             runs.setdefault(name, []).append(tfasr.load_run(run_dir))
-    rows = {name: [measured(run, arguments.target) for run in of] for name, of in runs.items()}
+
+    rows = {
+        name: [measured(run, arguments.target) for run in of]
+        for name, of in runs.items()
+    }
     shown = {
         name: {
-            key: None if None in (values := [row[key] for row in of]) else statistics.median(values)
+            key: None
+            if None in (values := [row[key] for row in of])
+            else statistics.median(values)
             for key in of[0]
         }
         for name, of in rows.items()
@@ -129,17 +169,24 @@ def main() -> None:
     first = next(iter(runs.values()))[0]
     for name, of in runs.items():
         against = factors(first, of[0], arguments.target) if arguments.target else None
-        shown[name] |= {f"factor_{key}": value for key, value in (against or {}).items()}
+        shown[name] |= {
+            f"factor_{key}": value for key, value in (against or {}).items()
+        }
+
     if arguments.format == "json":
         print(json.dumps(shown))
         return
+
     width = max(map(len, shown))
     print(" " * 28, *(f"{name:>{width}}" for name in shown))
     for key in max(shown.values(), key=len):
         cells = [item.get(key) for item in shown.values()]
         print(
             f"{key:28}",
-            *("n/a".rjust(width) if cell is None else f"{cell:>{width}.4g}" for cell in cells),
+            *(
+                "n/a".rjust(width) if cell is None else f"{cell:>{width}.4g}"
+                for cell in cells
+            ),
         )
 
 

@@ -3,12 +3,13 @@
     python benchmarks/planted.py --repeats 5                  # five runs a row, about 15 minutes
     python benchmarks/planted.py --repeats 5 --only memory    # and the undisturbed runs: 5 minutes
 
-A run takes a fixed number of steps on two threads and reads a file that is mapped into memory,
-first undisturbed, then under each of: a competing process, two of them, a quota of half a processor
-and of one and a half, a stop of five seconds, and a control group with too little memory for the
-file. A row compares the steps' seconds of the undisturbed runs with what the report estimates from
-the disturbed ones, and names the cause it gives. Control groups need root; without it those rows
-say n/a. Run it on a quiet machine.
+A run takes a fixed number of steps on two threads and reads a file that is mapped into
+memory, first undisturbed, then under each of: a competing process, two of them, a quota
+of half a processor and of one and a half, a stop of five seconds, and a control group
+with too little memory for the file. A row compares the steps' seconds of the
+undisturbed runs with what the report estimates from the disturbed ones, and names the
+cause it gives. Control groups need root; without it those rows say n/a. Run it on a
+quiet machine.
 """
 
 import argparse
@@ -28,7 +29,8 @@ STOP_S = 5.0
 PERIOD_US = 100_000
 GROUPS = Path("/sys/fs/cgroup")
 FILE_BYTES = 96 << 20  # of the file that every run reads, a part at each step
-MEMORY_BYTES = 80 << 20  # of the group with too little memory: the program and half of the file
+# Of the group with too little memory: the program and half of the file.
+MEMORY_BYTES = 80 << 20
 BUSY = "while True: pass"
 RUN = """
 import mmap, os, sys
@@ -111,9 +113,11 @@ def train(
     """Trains once, in a control group and with a stop in the middle if asked to."""
     command = [sys.executable, "-c", RUN, str(folder), str(steps), str(file)]
     if group is not None:
-        # The program joins the group before it begins, so that all of its memory counts.
+        # The program joins the group before it begins, so that all of its memory
+        # counts.
         joins = 'echo $$ > "$0" && exec "$@"'
         command = ["sh", "-c", joins, str(group / "cgroup.procs"), *command]
+
     program = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     program.stdout.readline()
     if stop_s:
@@ -121,13 +125,16 @@ def train(
         program.send_signal(signal.SIGSTOP)
         time.sleep(stop_s)
         program.send_signal(signal.SIGCONT)
+
     program.communicate()
     if program.returncode:
         raise SystemExit(f"A run failed with exit status {program.returncode}.")
 
 
 def reported(folder: Path) -> dict[str, object]:
-    """Returns the steps' seconds, the estimate for an undisturbed machine, and the first cause."""
+    """Returns the steps' seconds, the estimate for an undisturbed machine, and the
+    first cause.
+    """
     from tfasr.tta.host import host_use, read_host_file
     from tfasr.tta.run import load_run
 
@@ -163,7 +170,9 @@ def measure(
                 group = planted.enter_context(little_memory())
         except OSError:
             return None
+
         train(folder, steps, file, group, condition.get("stop_s", 0.0))
+
     return reported(folder)
 
 
@@ -172,7 +181,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--steps", type=int, default=600)
     names = f"only these and the undisturbed runs: {', '.join(CONDITIONS)}"
-    parser.add_argument("--only", nargs="+", choices=CONDITIONS, metavar="NAME", help=names)
+    parser.add_argument(
+        "--only", nargs="+", choices=CONDITIONS, metavar="NAME", help=names
+    )
     parser.add_argument("--out", type=Path, help="also write JSON here")
     arguments = parser.parse_args()
 
@@ -193,21 +204,30 @@ def main() -> None:
                     print(f"{repeat + 1} {name}: {row}", file=sys.stderr)
 
     quiet_s = statistics.median(row["steps_s"] for row in rows["quiet"])
-    print("| condition | steps, s | share % | estimate, s | of the quiet time | causes |")
+    print(
+        "| condition | steps, s | share % | estimate, s | of the quiet time | causes |"
+    )
     print("|---|---|---|---|---|---|")
     for name, measured in rows.items():
         if not measured:
-            print(f"| {name} | n/a | n/a | n/a | n/a | no right to make control groups |")
+            print(
+                f"| {name} | n/a | n/a | n/a | n/a | no right to make control groups |"
+            )
             continue
+
         steps_s = statistics.median(row["steps_s"] for row in measured)
         share = statistics.median(row["share"] for row in measured)
         estimates_s = [row["steps_s"] * row["share"] for row in measured]
         ratios = sorted(estimate_s / quiet_s for estimate_s in estimates_s)
-        causes = ", ".join(sorted({row["cause"] for row in measured if row["cause"]})) or "none"
+        causes = (
+            ", ".join(sorted({row["cause"] for row in measured if row["cause"]}))
+            or "none"
+        )
         print(
             f"| {name} | {steps_s:.1f} | {100 * share:.0f} | {statistics.median(estimates_s):.1f} "
             f"| {ratios[0]:.2f} to {ratios[-1]:.2f} | {causes} |"
         )
+
     if arguments.out is not None:
         arguments.out.write_text(json.dumps(rows, indent=1) + "\n")
 

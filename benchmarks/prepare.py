@@ -1,10 +1,12 @@
-"""FLAC to shards compared with FLAC decoding alone: seconds of audio per second, and their ratio.
+"""FLAC to shards compared with FLAC decoding alone: seconds of audio per second, and
+their ratio.
 
-    python benchmarks/prepare.py --audio_dir .../LibriSpeech [--copies 5] [--format json]
+    python benchmarks/prepare.py --audio_dir .../LibriSpeech [--copies 5] [--format
+    json]
 
-Decoding is a lower bound on any preparation: soundfile reading the same files, one after another,
-on one core. Both are measured in alternation, without the first round. On a busy machine, trust the
-CPU seconds, which hardly depend on other work.
+Decoding is a lower bound on any preparation: soundfile reading the same files, one
+after another, on one core. Both are measured in alternation, without the first round.
+On a busy machine, trust the CPU seconds, which hardly depend on other work.
 """
 
 import argparse
@@ -21,11 +23,14 @@ from tfasr.data.prepare_corpus import prepare
 
 
 def link_corpus(audio_dir: Path, folder: Path, copies: int) -> tuple[list[Path], float]:
-    """Links every FLAC ``copies`` times under new names; returns the links and their seconds."""
+    """Links every FLAC ``copies`` times under new names; returns the links and their
+    seconds.
+    """
     sources = sorted(audio_dir.rglob("*.flac"))
     if not sources:
         raise SystemExit(f"--audio_dir must hold FLAC files. Received: {audio_dir}.")
-    links, seconds = [], 0.0
+    links = []
+    seconds = 0.0
     lines = ["path\tspeaker\tseconds\ttext"]
     for source in sources:
         info = soundfile.info(source)
@@ -34,7 +39,10 @@ def link_corpus(audio_dir: Path, folder: Path, copies: int) -> tuple[list[Path],
             link.symlink_to(source.resolve())
             links.append(link)
             seconds += info.duration
-            lines.append(f"{link.name}\tnobody\t{info.duration:.3f}\tno words matter here")
+            lines.append(
+                f"{link.name}\tnobody\t{info.duration:.3f}\tno words matter here"
+            )
+
     (folder / "train.tsv").write_text("\n".join(lines) + "\n")
     return links, seconds
 
@@ -66,13 +74,18 @@ def main() -> None:
     parser.add_argument("--audio_dir", type=Path, required=True)
     parser.add_argument("--copies", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--compression", default="GZIP", help="of the shards; '' for none")
+    parser.add_argument(
+        "--compression", default="GZIP", help="of the shards; '' for none"
+    )
     parser.add_argument("--format", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         links, seconds = link_corpus(arguments.audio_dir, folder, arguments.copies)
-        decoding, preparing, decoding_cpu, preparing_cpu = [], [], [], []
+        decoding = []
+        preparing = []
+        decoding_cpu = []
+        preparing_cpu = []
         for number in range(arguments.rounds + 1):
             shard_dir = folder / f"shards-{number}"
             began_s = time.process_time()
@@ -83,13 +96,18 @@ def main() -> None:
                 decoding.append(seconds / decoded_s)
                 preparing.append(seconds / prepared_s)
                 decoding_cpu.append(decoded_cpu_s / seconds)
-                preparing_cpu.append((time.process_time() - began_s - decoded_cpu_s) / seconds)
+                preparing_cpu.append(
+                    (time.process_time() - began_s - decoded_cpu_s) / seconds
+                )
+
     result = {
         "audio_s": round(seconds, 1),
         "cores": os.cpu_count(),
         "decode_one_core_audio_s_per_s": round(statistics.median(decoding)),
         "prepare_audio_s_per_s": round(statistics.median(preparing)),
-        "prepare_to_decode": round(statistics.median(preparing) / statistics.median(decoding), 3),
+        "prepare_to_decode": round(
+            statistics.median(preparing) / statistics.median(decoding), 3
+        ),
         "decode_cpu_us_per_audio_s": round(1e6 * statistics.median(decoding_cpu)),
         "prepare_cpu_us_per_audio_s": round(1e6 * statistics.median(preparing_cpu)),
         "rounds": arguments.rounds,

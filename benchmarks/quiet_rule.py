@@ -2,15 +2,18 @@
 
     python benchmarks/quiet_rule.py [--seed 1] [--draws 4000] [--quick] [--out FILE.md]
 
-Two recipes are compared by tfasr's own looks. The machine takes a part of some runs' processors,
-and a run that loses a part t takes 1 / (1 - t) times as long. The part is measured with an error.
-Columns:
+Two recipes are compared by tfasr's own looks. The machine takes a part of some runs'
+processors, and a run that loses a part t takes 1 / (1 - t) times as long. The part is
+measured with an error. Columns:
 
 - "as measured": every run counts as it is.
-- "again": a run that lost more than `StudyConfig.most_taken` is trained again with the same seed.
+- "again": a run that lost more than `StudyConfig.most_taken` is trained again with the
+  same seed.
   The second try counts, whatever its time.
-- "again, both": as in tfasr, the verdict must also hold for times without what the machine took.
-- "slowest again" is what a study must not do: the slowest quarter of the second recipe's runs is
+- "again, both": as in tfasr, the verdict must also hold for times without what the
+  machine took.
+- "slowest again" is what a study must not do: the slowest quarter of the second
+  recipe's runs is
   trained again, and the faster try counts.
 """
 
@@ -38,7 +41,9 @@ Part = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 
 
 def sometimes(probability: float, least: float = 0.0, most: float = 0.6) -> Part:
-    """Returns a machine that takes an evenly distributed part of some runs, nothing of others."""
+    """Returns a machine that takes an evenly distributed part of some runs, nothing of
+    others.
+    """
 
     def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         taken = rng.uniform(least, most, shape)
@@ -78,7 +83,8 @@ MACHINES = {
 @dataclass(frozen=True)
 class Study:
     times: np.ndarray  # logarithms, (draws, 2 recipes, runs)
-    measured: np.ndarray  # the part of each run that the machine took, as far as measured
+    # The part of each run that the machine took, as far as measured.
+    measured: np.ndarray
     tries: float  # per run
 
     @property
@@ -106,13 +112,16 @@ def studied(
         return Study(times, measured, 1.0)
 
     stays = rng.random(shape) < STAYS
-    second_times, second_measured = tried(np.where(stays, taken, machine.taken(rng, draws)))
+    second_times, second_measured = tried(
+        np.where(stays, taken, machine.taken(rng, draws))
+    )
     if rule == "again":
         repeated = measured > MOST_TAKEN
     else:
         repeated = times > np.quantile(times[:, 1], 0.75, axis=-1)[:, None, None]
         repeated[:, 0] = False
         repeated &= second_times < times
+
     return Study(
         np.where(repeated, second_times, times),
         np.where(repeated, second_measured, measured),
@@ -132,17 +141,21 @@ def decided(times: np.ndarray, others: np.ndarray | None, test: str) -> np.ndarr
         if others is not None:
             now = np.where(now == _look(others[..., :runs], test, allowed), now, 0)
         sign = np.where(sign == 0, now, sign)
+
     return sign
 
 
 def _look(times: np.ndarray, test: str, allowed: float) -> np.ndarray:
-    first, second = times[:, 0], times[:, 1]
+    first = times[:, 0]
+    second = times[:, 1]
     result = compare_ends((first, first), (second, second), test, 1 - allowed)
     return np.where(result.p_value < allowed, result.sign, 0)
 
 
 def rows_of(draws: int, rng: np.random.Generator) -> Iterator[list[str]]:
-    """Yields the table's rows: in percent of studies, those that call the second recipe later."""
+    """Yields the table's rows: in percent of studies, those that call the second recipe
+    later.
+    """
     for (name, machine), ratio, test in itertools.product(
         MACHINES.items(), RATIOS, (GROUPS, PAIRS)
     ):
@@ -155,12 +168,23 @@ def rows_of(draws: int, rng: np.random.Generator) -> Iterator[list[str]]:
             decided(again.times, again.undisturbed, test),
             decided(slowest.times, None, test),
         ]
-        shown = [f"{100 * np.mean(sign > 0):.1f}, {100 * np.mean(sign < 0):.1f}" for sign in signs]
+        shown = [
+            f"{100 * np.mean(sign > 0):.1f}, {100 * np.mean(sign < 0):.1f}"
+            for sign in signs
+        ]
         yield [name, f"{ratio:g}", test, *shown, f"{again.tries:.2f}"]
 
 
 HEADINGS = (
-    *("the machine", "ratio", "test", "as measured", "again", "again, both", "slowest again"),
+    *(
+        "the machine",
+        "ratio",
+        "test",
+        "as measured",
+        "again",
+        "again, both",
+        "slowest again",
+    ),
     "tries a run",
 )
 
@@ -185,7 +209,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--draws", type=int, default=4000)
     parser.add_argument("--quick", action="store_true", help="few draws, for a test")
-    parser.add_argument("--out", type=Path, metavar="FILE.md", help="also write the table here")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE.md", help="also write the table here"
+    )
     arguments = parser.parse_args()
 
     draws = 200 if arguments.quick else arguments.draws

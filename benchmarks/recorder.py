@@ -2,12 +2,12 @@
 
     python benchmarks/recorder.py
 
-Steps record utterances, seconds of audio and a loss, in blocks, compared with the same loop without
-a recorder. Empty steps are many, and give the cost in warm caches to a tenth of a microsecond.
-Steps of 50 ms sleep, after which caches are cold, as after a real step. Wall-clock and processor
-time are reported, as only the former is affected by other work. Runs take turns, and medians of the
-rounds are reported. Takes about a minute. See `results.py` for --out.
---out.
+Steps record utterances, seconds of audio and a loss, in blocks, compared with the same
+loop without a recorder. Empty steps are many, and give the cost in warm caches to a
+tenth of a microsecond. Steps of 50 ms sleep, after which caches are cold, as after a
+real step. Wall-clock and processor time are reported, as only the former is affected by
+other work. Runs take turns, and medians of the rounds are reported. Takes about a
+minute. See `results.py` for --out. --out.
 """
 
 import argparse
@@ -28,18 +28,33 @@ def main() -> None:
     """Measures and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7, help="default: %(default)s")
-    parser.add_argument("--steps", type=int, default=50, help="of 50 ms, a round; default: 50")
-    parser.add_argument("--empty_steps", type=int, default=5000, help="default: %(default)s")
+    parser.add_argument(
+        "--steps", type=int, default=50, help="of 50 ms, a round; default: 50"
+    )
+    parser.add_argument(
+        "--empty_steps", type=int, default=5000, help="default: %(default)s"
+    )
     parser.add_argument("--format", choices=["table", "json"], default="table")
-    parser.add_argument("--out", type=Path, help="also write JSON and Markdown: a file or a folder")
+    parser.add_argument(
+        "--out", type=Path, help="also write JSON and Markdown: a file or a folder"
+    )
     flags = parser.parse_args()
     rows = [
-        {"step_ms": 0.0, "steps": flags.empty_steps, **measured(0.0, flags.empty_steps, flags)},
-        {"step_ms": 1000 * STEP_S, "steps": flags.steps, **measured(STEP_S, flags.steps, flags)},
+        {
+            "step_ms": 0.0,
+            "steps": flags.empty_steps,
+            **measured(0.0, flags.empty_steps, flags),
+        },
+        {
+            "step_ms": 1000 * STEP_S,
+            "steps": flags.steps,
+            **measured(STEP_S, flags.steps, flags),
+        },
     ]
     for row in rows:
         row["share_pct"] = 100 * row["recorder_us"] / (1e6 * STEP_S)
         row["cpu_share_pct"] = 100 * row["cpu_us"] / (1e6 * STEP_S)
+
     columns = [
         ("step_ms", "step, ms"),
         ("steps", "steps a round"),
@@ -52,21 +67,32 @@ def main() -> None:
         ("cpu_share_pct", "by the processor, %"),
     ]
     tables = [{"title": "A recorded step", "columns": columns, "rows": rows}]
-    notes = [f"Medians of {flags.rounds} rounds; over rounds: largest less least difference."]
+    notes = [
+        f"Medians of {flags.rounds} rounds; over rounds: largest less least difference."
+    ]
     outcome = results.result("recorder", tables, notes, {})
     if flags.out:
         results.write(outcome, flags.out)
-    print(json.dumps(outcome, indent=1) if flags.format == "json" else results.to_text(outcome))
+    print(
+        json.dumps(outcome, indent=1)
+        if flags.format == "json"
+        else results.to_text(outcome)
+    )
 
 
 def measured(step_s: float, steps: int, flags: argparse.Namespace) -> dict[str, float]:
     """Returns microseconds per step without and with a recorder, and their difference."""
-    plain, recorded = [], []
+    plain = []
+    recorded = []
     for _ in range(flags.rounds):
         plain.append([1e6 * seconds / steps for seconds in plain_loop(step_s, steps)])
-        recorded.append([1e6 * seconds / steps for seconds in recorded_loop(step_s, steps)])
+        recorded.append(
+            [1e6 * seconds / steps for seconds in recorded_loop(step_s, steps)]
+        )
+
     wall, cpu = (
-        [b[clock] - a[clock] for a, b in zip(plain, recorded, strict=True)] for clock in (0, 1)
+        [b[clock] - a[clock] for a, b in zip(plain, recorded, strict=True)]
+        for clock in (0, 1)
     )
     return {
         "plain_us": statistics.median(a for a, _ in plain),
@@ -87,12 +113,16 @@ def plain_loop(step_s: float, steps: int) -> tuple[float, float]:
 
 def recorded_loop(step_s: float, steps: int) -> tuple[float, float]:
     """Returns the seconds of the same loop with a recorder's blocks."""
-    with tempfile.TemporaryDirectory() as folder, tfasr.Recorder(f"{folder}/run") as run:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        tfasr.Recorder(f"{folder}/run") as run,
+    ):
         run.epoch()
         began = time.perf_counter(), time.process_time()
         for _ in range(steps):
             with run.step(utterances=16, audio_s=60.0) as step:
                 step.loss = work(step_s)
+
         return time.perf_counter() - began[0], time.process_time() - began[1]
 
 

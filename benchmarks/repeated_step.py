@@ -2,7 +2,8 @@
 
     python benchmarks/repeated_step.py [--runs 16] [--gin_file an4.gin] --out FILE.json
 
-Writes ``step_s``, the median step of each process, for ``benchmarks/history.py --measured``.
+Writes ``step_s``, the median step of each process, for ``benchmarks/history.py
+--measured``.
 """
 
 import argparse
@@ -25,13 +26,31 @@ ROUNDS = 5
 def timed(gin_file: str, batch: int, frames: int) -> float:
     """Returns the seconds of a training step, timed in its own process."""
     with tempfile.TemporaryDirectory() as out:
-        command = [sys.executable, "-m", "tfasr.cli", "bench", "step", "--gin_file", gin_file]
-        command += ["--batch", str(batch), "--frames", str(frames), "--precision", "float32"]
+        command = [
+            sys.executable,
+            "-m",
+            "tfasr.cli",
+            "bench",
+            "step",
+            "--gin_file",
+            gin_file,
+        ]
+        command += [
+            "--batch",
+            str(batch),
+            "--frames",
+            str(frames),
+            "--precision",
+            "float32",
+        ]
         command += ["--rounds", str(ROUNDS), "--format", "json", "--out", out]
         subprocess.run(command, check=True, capture_output=True)
         result = list(
-            _values(json.loads((Path(out) / "results.json").read_text("utf-8")), "step_s")
+            _values(
+                json.loads((Path(out) / "results.json").read_text("utf-8")), "step_s"
+            )
         )
+
     return result[0]
 
 
@@ -65,12 +84,16 @@ def main() -> None:
         "rounds": ROUNDS,
         "machine": describe_system(),
         "load_before": os.getloadavg()[0],
-        "step_s": [timed(args.gin_file, args.batch, args.frames) for _ in range(args.runs)],
+        "step_s": [
+            timed(args.gin_file, args.batch, args.frames) for _ in range(args.runs)
+        ],
         "load_after": os.getloadavg()[0],
     }
     args.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     times = result["step_s"]
-    print(f"CV {100 * statistics.stdev(times) / statistics.fmean(times):.2f} %, {times}")
+    print(
+        f"CV {100 * statistics.stdev(times) / statistics.fmean(times):.2f} %, {times}"
+    )
 
 
 if __name__ == "__main__":

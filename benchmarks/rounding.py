@@ -1,16 +1,20 @@
 """How much computing each layer in bfloat16 changes a training step's gradient.
 
-    python benchmarks/rounding.py --run_dir RUN [--shard_dir SHARDS] [--batches 30] [--out FILE]
+    python benchmarks/rounding.py --run_dir RUN [--shard_dir SHARDS] [--batches 30]
+    [--out FILE]
 
-The gradients of the same batches are computed from a run's weights, without dropout, with all
-layers in float32, then with one layer, one kind of layer and all layers in ``mixed_bfloat16``; the
-last layer and the loss are always float32. The error, which is the difference from float32, is
-reported as a fraction of the length of the batches' mean gradient:
+The gradients of the same batches are computed from a run's weights, without dropout,
+with all layers in float32, then with one layer, one kind of layer and all layers in
+``mixed_bfloat16``; the last layer and the loss are always float32. The error, which is
+the difference from float32, is reported as a fraction of the length of the batches'
+mean gradient:
 
 - its size: the root mean square over the batches;
-- its systematic part: the length of the mean error, and the length that chance alone would give it
+- its systematic part: the length of the mean error, and the length that chance alone
+  would give it
   (independent errors with mean zero);
-- how much longer or shorter the gradient becomes: the mean error along the mean gradient;
+- how much longer or shorter the gradient becomes: the mean error along the mean
+  gradient;
 
 and, for comparison, the distance of single batches' gradients from their mean.
 """
@@ -50,6 +54,7 @@ def gradients(model: Any, batches: list[dict]) -> np.ndarray:
     for batch in batches:
         _, result = wrapped.loss_gradients(batch)
         rows.append(np.concatenate([np.ravel(g) for g in result]).astype(np.float64))
+
     return np.stack(rows)
 
 
@@ -61,7 +66,8 @@ def length(vector: np.ndarray) -> float:
 def compared(exact: np.ndarray, rounded: np.ndarray) -> dict[str, float]:
     """Returns the quantities listed in the module's docstring, for ``(batches, weights)``."""
     errors = rounded - exact
-    mean, mean_error = exact.mean(axis=0), errors.mean(axis=0)
+    mean = exact.mean(axis=0)
+    mean_error = errors.mean(axis=0)
     spread = math.sqrt(np.square(errors - mean_error).sum() / max(len(errors) - 1, 1))
     return {
         "error": length(errors) / math.sqrt(len(errors)) / length(mean),
@@ -71,10 +77,13 @@ def compared(exact: np.ndarray, rounded: np.ndarray) -> dict[str, float]:
     }
 
 
-def measured(run_dir: Path, shard_dir: Path | None, checkpoint: str, count: int) -> dict[str, Any]:
+def measured(
+    run_dir: Path, shard_dir: Path | None, checkpoint: str, count: int
+) -> dict[str, Any]:
     """Returns the errors for each choice of layers in bfloat16, and the spread of batches."""
     trained = open_trained(run_dir)
-    source, model = trained.source("train", shard_dir), trained.model(checkpoint).recogniser
+    source = trained.source("train", shard_dir)
+    model = trained.model(checkpoint).recogniser
     for dropout in model.dropouts:
         dropout.rate = 0.0
     batches = list(source.training(seed=1, epoch=1).take(count))
@@ -94,6 +103,7 @@ def measured(run_dir: Path, shard_dir: Path | None, checkpoint: str, count: int)
         set_precision(some, "mixed_bfloat16")
         result[name] = compared(exact, gradients(model, batches))
         set_precision(some, "float32")
+
     mean = exact.mean(axis=0)
     spread = math.sqrt(np.square(exact - mean).sum() / max(len(exact) - 1, 1))
     return {
@@ -114,11 +124,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     result = measured(args.run_dir, args.shard_dir, args.checkpoint, args.batches)
-    print("| layers in bfloat16 | error | systematic | by chance | along the gradient |")
+    print(
+        "| layers in bfloat16 | error | systematic | by chance | along the gradient |"
+    )
     print("|---|---:|---:|---:|---:|")
     for name, row in result["layers"].items():
         values = [f"{100 * value:.2f} %" for value in row.values()]
         print(f"| {name} | {' | '.join(values)} |")
+
     print(
         f"The gradients of single batches differ from the mean of all {result['batches']} by "
         f"{100 * result['spread_of_batches']:.0f} % of its length (root mean square)."

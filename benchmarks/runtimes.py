@@ -1,13 +1,13 @@
-"""Whether all runtimes write the same text: Keras, its export, C++; streams.
+r"""Whether all runtimes write the same text: Keras, its export, C++; streams.
 
-    python benchmarks/runtimes.py --run_dir RUN --corpus tsv --corpus_dir DIR --split validation \
-        [--cpp examples/cpp/stream] [--corpus_statistics] [--format json]
+    python benchmarks/runtimes.py --run_dir RUN --corpus tsv --corpus_dir DIR --split
+        validation \ [--cpp examples/cpp/stream] [--corpus_statistics] [--format json]
 
-All get the same 16-bit samples at the model's rate and decode greedily; streams get them in random
-chunks. Rows are compared with the first one. C++ is left out without --cpp, and
-streams if features are normalised per utterance. With --corpus_statistics, all rows
-normalise by the training split's mean and deviation instead. For a run that was not trained so,
-this makes the errors meaningless, but not the comparison.
+All get the same 16-bit samples at the model's rate and decode greedily; streams get
+them in random chunks. Rows are compared with the first one. C++ is left out without
+--cpp, and streams if features are normalised per utterance. With --corpus_statistics,
+all rows normalise by the training split's mean and deviation instead. For a run that
+was not trained so, this makes the errors meaningless, but not the comparison.
 """
 
 import argparse
@@ -59,7 +59,11 @@ def cpp(program: Path, folder: Path, rng: np.random.Generator) -> Engine:
 
 
 def engines(
-    run_dir: Path, spec: RecogniserSpec, keras: Recogniser, program: Path | None, folder: Path
+    run_dir: Path,
+    spec: RecogniserSpec,
+    keras: Recogniser,
+    program: Path | None,
+    folder: Path,
 ) -> dict[str, Engine]:
     """Returns functions from samples to text, by the names of the table's rows."""
     rng = np.random.default_rng(1)
@@ -68,11 +72,15 @@ def engines(
     features = checked_feature_graph(spec)
     (exported / FEATURES_FILE).write_bytes(features)
     onnx = Recogniser(spec, OnnxAcoustics(exported / GRAPH_FILE))
-    outcome = {"transcribe, Keras": offline(keras), "transcribe, ONNX Runtime": offline(onnx)}
+    outcome = {
+        "transcribe, Keras": offline(keras),
+        "transcribe, ONNX Runtime": offline(onnx),
+    }
     streams = spec.can_stream
     if streams:
         outcome["stream, Keras"] = streamed(keras, rng)
         outcome["stream, ONNX Runtime"] = streamed(onnx, rng)
+
     if program is not None and streams:
         outcome["stream, C++"] = cpp(program, exported, rng)
     return outcome
@@ -94,18 +102,25 @@ def main() -> None:
     parser.add_argument("--format", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
     load_tensorflow()
-    spec, acoustics = open_run(open_trained(arguments.run_dir), "best", {"name": "greedy"})
+    spec, acoustics = open_run(
+        open_trained(arguments.run_dir), "best", {"name": "greedy"}
+    )
     if arguments.corpus_statistics:
         by_corpus = dataclasses.replace(spec.features, normalisation="corpus")
         statistics = load_feature_statistics(arguments.run_dir)
         spec = dataclasses.replace(spec, features=by_corpus, statistics=statistics)
+
     utterances = read_split(
-        arguments.corpus, arguments.corpus_dir, arguments.split, manifest=arguments.manifest
+        arguments.corpus,
+        arguments.corpus_dir,
+        arguments.split,
+        manifest=arguments.manifest,
     ).utterances
     rate_hz = spec.features.sample_rate_hz
     recognised = [as_int16(read_audio(item.audio_path, rate_hz)) for item in utterances]
     references = [item.text for item in utterances]
-    rows, first = [], None
+    rows = []
+    first = None
     with tempfile.TemporaryDirectory() as folder:
         keras = Recogniser(spec, acoustics)
         for name, text in engines(
@@ -116,12 +131,16 @@ def main() -> None:
             wer = count_errors(references, texts).wer
             same = sum(a == b for a, b in zip(first, texts, strict=True))
             rows.append({"runtime": name, "same": same, "of": len(texts), "wer": wer})
+
     if arguments.format == "json":
         print(json.dumps(rows, indent=1))
         return
+
     print("| | utterances with the first row's text | WER % |\n|---|---:|---:|")
     for row in rows:
-        print(f"| {row['runtime']} | {row['same']} of {row['of']} | {100 * row['wer']:.2f} |")
+        print(
+            f"| {row['runtime']} | {row['same']} of {row['of']} | {100 * row['wer']:.2f} |"
+        )
 
 
 if __name__ == "__main__":

@@ -4,10 +4,11 @@
         [--precision mixed_bfloat16] [--operations] [--out FOLDER]
     python benchmarks/step_parts.py --size paper [--steps 4] ...
 
-The steps are those of `tfasr train` on an epoch's batches of the folder's split "train", or
-with --size those of `training_step.py` on one batch of noise. A part's time is the sum over
-TensorFlow's threads, so all parts together may take longer than the step, which is timed without
-the profiler. With --operations the table has a row for each operation.
+The steps are those of `tfasr train` on an epoch's batches of the folder's split
+"train", or with --size those of `training_step.py` on one batch of noise. A part's time
+is the sum over TensorFlow's threads, so all parts together may take longer than the
+step, which is timed without the profiler. With --operations the table has a row for
+each operation.
 """
 
 import argparse
@@ -34,7 +35,10 @@ PARTS = [
     ("input", r"Iterator|ParallelMap|Decode|Parse|reduce_std|Single|Dataset"),
     ("casts", r":Cast$"),
     ("recurrence forward", r":TfasrRecurrence$|/lstm_\d+(_\d+)?/PyFunc"),
-    ("recurrence backward", r"^recurrence_gradient.*(PyFunc|Tfasr)|^PyFunc|RecurrenceGradient"),
+    (
+        "recurrence backward",
+        r"^recurrence_gradient.*(PyFunc|Tfasr)|^PyFunc|RecurrenceGradient",
+    ),
     ("matrix products", r":(_Mkl)?(Fused)?MatMul$"),
     ("normalisation and dropout", r"normalisation|dropout"),
     ("convolution", r"convolution"),
@@ -44,7 +48,9 @@ PARTS = [
 ]
 OPERATION = re.compile(r"(\S+):([A-Za-z_]\w*)$")
 # The executor that runs operations is not an operation.
-CONTAINER = re.compile("ExecutorState|KernelAndDevice|InstantiatedCapturedFunction|Iterator")
+CONTAINER = re.compile(
+    "ExecutorState|KernelAndDevice|InstantiatedCapturedFunction|Iterator"
+)
 
 
 def main() -> None:
@@ -52,18 +58,31 @@ def main() -> None:
     parser.add_argument("--gin_file", default="an4.gin")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--shard_dir")
-    source.add_argument("--size", type=parse_size, help="paper, an4, ...: see training_step.py")
-    parser.add_argument("--precision", choices=["float32", "mixed_bfloat16"], default="float32")
+    source.add_argument(
+        "--size", type=parse_size, help="paper, an4, ...: see training_step.py"
+    )
+    parser.add_argument(
+        "--precision", choices=["float32", "mixed_bfloat16"], default="float32"
+    )
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--epoch", type=int, default=1, help="whose batches, which may have masks")
-    parser.add_argument("--operations", action="store_true", help="a row for each operation")
-    parser.add_argument("--out", type=Path, help="also write JSON and Markdown: a file or a folder")
+    parser.add_argument(
+        "--epoch", type=int, default=1, help="whose batches, which may have masks"
+    )
+    parser.add_argument(
+        "--operations", action="store_true", help="a row for each operation"
+    )
+    parser.add_argument(
+        "--out", type=Path, help="also write JSON and Markdown: a file or a folder"
+    )
     flags = parser.parse_args()
     name = flags.size.name if flags.size else flags.gin_file
     if flags.size:
-        step = systems.make_step("tfasr", flags.size, flags.precision.removeprefix("mixed_"))
+        step = systems.make_step(
+            "tfasr", flags.size, flags.precision.removeprefix("mixed_")
+        )
     else:
         step = make_step(flags)
+
     for _ in range(5):
         step()
     timed = []
@@ -71,6 +90,7 @@ def main() -> None:
         began = time.perf_counter()
         step()
         timed.append(time.perf_counter() - began)
+
     rows = rows_of(profiled(step, flags.steps), flags.steps, flags.operations)
     first = "operation" if flags.operations else "part"
     table = {
@@ -129,17 +149,22 @@ def profiled(step, steps: int) -> list[tuple[str, int]]:
         space = xplane_pb2.XSpace()
         for trace in sorted(Path(folder).rglob("*.xplane.pb")):
             space.MergeFromString(trace.read_bytes())
+
     outcome = []
     for plane in space.planes:
         for line in plane.lines if plane.name == "/host:CPU" else []:
             outcome += own_times(plane, line)
+
     return outcome
 
 
 def own_times(plane, line) -> list[tuple[str, int]]:
     """Returns a thread's operations with their times, without nested operations."""
-    own, open_ = [], []
-    for event in sorted(line.events, key=lambda event: (event.offset_ps, -event.duration_ps)):
+    own = []
+    open_ = []
+    for event in sorted(
+        line.events, key=lambda event: (event.offset_ps, -event.duration_ps)
+    ):
         name = plane.event_metadata[event.metadata_id].name
         if not OPERATION.match(name) or CONTAINER.match(name):
             continue
@@ -150,16 +175,19 @@ def own_times(plane, line) -> list[tuple[str, int]]:
             own[open_[-1][1]][1] -= min(end, open_[-1][0]) - event.offset_ps
         open_.append((end, len(own)))
         own.append([name, event.duration_ps])
+
     return [(name, max(time_ps, 0)) for name, time_ps in own]
 
 
 def rows_of(events: list[tuple[str, int]], steps: int, operations: bool) -> list[dict]:
     """Returns the table's rows, by falling time."""
-    times, calls = Counter(), Counter()
+    times = Counter()
+    calls = Counter()
     for name, time_ps in events:
         row = name if operations else part_of(name)
         times[row] += time_ps
         calls[row] += 1
+
     first = "operation" if operations else "part"
     return [
         {first: row, "ms": time_ps / 1e9 / steps, "calls": calls[row] / steps}

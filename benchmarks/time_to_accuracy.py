@@ -1,27 +1,30 @@
 """Time to a target on AN4, compared with a PyTorch twin, for three seeds each.
 
-    tfasr prepare --corpus tsv --corpus_dir an4 --manifest splits/train.tsv --split train \\
-        --shard_dir shards/an4
-    tfasr prepare --corpus tsv --corpus_dir an4 --manifest splits/dev.tsv --split validation \\
-        --shard_dir shards/an4
-    python benchmarks/time_to_accuracy.py --shard_dir shards/an4 --run_dir runs/an4_peers
-    python benchmarks/time_to_accuracy.py --shard_dir shards/an4 --run_dir runs/an4_fast \\
+    tfasr prepare --corpus tsv --corpus_dir an4 --manifest splits/train.tsv --split
+        train \\ --shard_dir shards/an4
+    tfasr prepare --corpus tsv --corpus_dir an4 --manifest splits/dev.tsv --split
+        validation \\ --shard_dir shards/an4
+    python benchmarks/time_to_accuracy.py --shard_dir shards/an4 --run_dir
+    runs/an4_peers python benchmarks/time_to_accuracy.py --shard_dir shards/an4
+    --run_dir runs/an4_fast \\
         --gin_file fast/an4.gin --baseline_gin_file an4.gin --seeds 1 2 3 4 5
 
-tfasr's run is ``tfasr train``; the twin's is `twin/torch_training.py`. Both read the same gin file
-and take the same batches in the same order (`tfasr.data.batches.BatchSource`: features,
-normalisation, padding, SpecAugment), the same sizes, initialisation scheme (Glorot uniform,
-orthogonal, forget gates' biases 1), masked batch statistics, dropout, the same optimizer (Adadelta,
-Adam or AdamW) with the same settings and learning rates, and the same greedy decoder after every
-epoch. The twin also saves a checkpoint per epoch and writes a ledger. Each framework draws weights
-and dropout for the seed; none prints sentences or decodes a second time. A run ends when the median
-of three evaluations meets the target. ``--baseline_gin_file`` adds a third system: tfasr with
-another preset, such as the one that a fast preset should beat.
+tfasr's run is ``tfasr train``; the twin's is `twin/torch_training.py`. Both read the
+same gin file and take the same batches in the same order
+(`tfasr.data.batches.BatchSource`: features, normalisation, padding, SpecAugment), the
+same sizes, initialisation scheme (Glorot uniform, orthogonal, forget gates' biases 1),
+masked batch statistics, dropout, the same optimizer (Adadelta, Adam or AdamW) with the
+same settings and learning rates, and the same greedy decoder after every epoch. The
+twin also saves a checkpoint per epoch and writes a ledger. Each framework draws weights
+and dropout for the seed; none prints sentences or decodes a second time. A run ends
+when the median of three evaluations meets the target. ``--baseline_gin_file`` adds a
+third system: tfasr with another preset, such as the one that a fast preset should beat.
 
-Runs take turns by seed, each in its own process. Finished runs are kept, so an interrupted
-benchmark continues; unfinished runs are moved to ``unfinished``. Times start at the model's
-creation and include everything. Takes about ten minutes per seed on two idle cores; use an
-otherwise idle machine. `benchmarks/training_step.py` describes how to install PyTorch.
+Runs take turns by seed, each in its own process. Finished runs are kept, so an
+interrupted benchmark continues; unfinished runs are moved to ``unfinished``. Times
+start at the model's creation and include everything. Takes about ten minutes per seed
+on two idle cores; use an otherwise idle machine. `benchmarks/training_step.py`
+describes how to install PyTorch.
 """
 
 import argparse
@@ -53,18 +56,30 @@ SETTINGS_FILE = "benchmark.json"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--shard_dir", type=Path, required=True)
-    parser.add_argument("--run_dir", type=Path, required=True, help="gets SYSTEM/seed-N")
+    parser.add_argument(
+        "--run_dir", type=Path, required=True, help="gets SYSTEM/seed-N"
+    )
     peers = ["tfasr", "torch"]
     parser.add_argument("--systems", nargs="+", choices=peers, default=peers)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--target", type=target, default=("cer", 0.15), help="default: cer=0.15")
+    parser.add_argument(
+        "--target", type=target, default=("cer", 0.15), help="default: cer=0.15"
+    )
     parser.add_argument("--epochs", type=int, help="at most; default: the gin file's")
     parser.add_argument("--gin_file", default="an4.gin", help="default: %(default)s")
-    parser.add_argument("--gin_binding", action="append", default=[], help="for both; repeatable")
-    parser.add_argument("--baseline_gin_file", help="what tfasr trains by as the system baseline")
-    parser.add_argument("--baseline_gin_binding", action="append", default=[], help="repeatable")
+    parser.add_argument(
+        "--gin_binding", action="append", default=[], help="for both; repeatable"
+    )
+    parser.add_argument(
+        "--baseline_gin_file", help="what tfasr trains by as the system baseline"
+    )
+    parser.add_argument(
+        "--baseline_gin_binding", action="append", default=[], help="repeatable"
+    )
     parser.add_argument("--format", choices=["table", "json"], default="table")
-    parser.add_argument("--out", type=Path, help="also write JSON and Markdown: a file or a folder")
+    parser.add_argument(
+        "--out", type=Path, help="also write JSON and Markdown: a file or a folder"
+    )
     flags = parser.parse_args()
     require_extensions()
     systems, notes, versions = installed(flags.systems)
@@ -75,11 +90,16 @@ def main() -> None:
         # The order changes, so that a machine that slows down affects both.
         for system in systems if number % 2 == 0 else systems[::-1]:
             runs[system][seed] = finished_run(system, seed, flags)
+
     tables = tta_tables(runs, flags.target)
     outcome = results.result("time_to_accuracy", tables, notes, versions)
     if flags.out:
         results.write(outcome, flags.out)
-    print(json.dumps(outcome, indent=1) if flags.format == "json" else results.to_text(outcome))
+    print(
+        json.dumps(outcome, indent=1)
+        if flags.format == "json"
+        else results.to_text(outcome)
+    )
 
 
 def target(text: str) -> Target:
@@ -96,7 +116,11 @@ def installed(systems: list[str]) -> tuple[list[str], list[str], dict[str, str]]
         return systems, [], {}
     if importlib.util.find_spec("torch"):
         return systems, [], {"torch": metadata.version("torch")}
-    return [s for s in systems if s != "torch"], ["PyTorch is not installed and left out."], {}
+    return (
+        [s for s in systems if s != "torch"],
+        ["PyTorch is not installed and left out."],
+        {},
+    )
 
 
 def keep_settings(flags) -> None:
@@ -114,6 +138,7 @@ def keep_settings(flags) -> None:
             f"--run_dir must hold runs of the same settings. {path} notes others: choose another "
             "--run_dir, or the settings noted there."
         )
+
     path.write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
 
 
@@ -145,14 +170,18 @@ def finished_run(system: str, seed: int, flags) -> Path:
     if is_finished(run_dir):
         say(f"{run_dir} is there already")
         return run_dir
+
     if run_dir.exists():
         aside = flags.run_dir / "unfinished"
         aside.mkdir(exist_ok=True)
         number = sum(1 for _ in aside.iterdir())
         run_dir.rename(aside / f"{number}-{system}-seed-{seed}")
+
     say(f"{system}, seed {seed}, trains into {run_dir}")
     is_baseline = system == "baseline"
-    gin_file, *options = baseline(flags) if is_baseline else [flags.gin_file, *bindings(flags)]
+    gin_file, *options = (
+        baseline(flags) if is_baseline else [flags.gin_file, *bindings(flags)]
+    )
     command = [sys.executable, "-m", *MODULES[system], "--gin_file", gin_file]
     for binding in [*options, f"TrainingConfig.seed = {seed}"]:
         command += ["--gin_binding", binding]
@@ -162,11 +191,19 @@ def finished_run(system: str, seed: int, flags) -> Path:
     run_dir.parent.mkdir(exist_ok=True)
     with log.open("w") as file:
         done = subprocess.run(
-            command, stdout=file, stderr=subprocess.STDOUT, env=environment(), check=False
+            command,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=environment(),
+            check=False,
         )
+
     if done.returncode:
         end = log.read_text(errors="replace")[-2000:]
-        raise SystemExit(f"Every run must succeed. {system}, seed {seed}, did not:\n{end}")
+        raise SystemExit(
+            f"Every run must succeed. {system}, seed {seed}, did not:\n{end}"
+        )
+
     return run_dir
 
 
@@ -178,6 +215,7 @@ def is_finished(run_dir: Path) -> bool:
         last = read_events(run_dir)[-1]
     except (IndexError, ValueError):
         return False
+
     return last["key"] == "run_stop" and last["metadata"].get("status") == "success"
 
 

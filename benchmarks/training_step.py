@@ -1,31 +1,35 @@
 """Times a whole training step of tfasr, stock Keras and a PyTorch twin, in alternation.
 
-    python benchmarks/training_step.py
-    python benchmarks/training_step.py --size paper an4 128x8 800x64 --rounds 7 --out results.json
+    python benchmarks/training_step.py python benchmarks/training_step.py --size paper
+    an4 128x8 800x64 --rounds 7 --out results.json
 
-A step is forward, CTC loss, backward and update (Adadelta) of the acoustic model on one batch of
-noise with 93 features and 0.3 labels per frame. tfasr's step is that of `tfasr train`; stock
-Keras's is that of `fit` with Keras's own layers and `keras.ops.ctc_loss`; the twin is in
-`twin/torch_model.py`. Each system and precision has its own process. In every round, each process
-takes one turn, after a pause, while the others sleep. The time of a turn is the median of its
-steps; the table shows the median of the rounds. Compilation and warm-up steps are left out. First,
-the systems get the same weights and must agree in logits and losses to 1e-4 in float32.
+A step is forward, CTC loss, backward and update (Adadelta) of the acoustic model on one
+batch of noise with 93 features and 0.3 labels per frame. tfasr's step is that of `tfasr
+train`; stock Keras's is that of `fit` with Keras's own layers and `keras.ops.ctc_loss`;
+the twin is in `twin/torch_model.py`. Each system and precision has its own process. In
+every round, each process takes one turn, after a pause, while the others sleep. The
+time of a turn is the median of its steps; the table shows the median of the rounds.
+Compilation and warm-up steps are left out. First, the systems get the same weights and
+must agree in logits and losses to 1e-4 in float32.
 
-Sizes: paper (16 x 600 frames), an4 (gin/an4.gin, 16 x 300 frames), or UNITSxBATCH for a model of
-that many convolution filters and 3 LSTM layers, on 300 frames. bfloat16 is mixed precision with
-float32 weights (mixed_bfloat16, torch.autocast); the twin also runs with all weights in bfloat16,
-and ``ratio_to_torch_best`` is relative to the fastest of its variants. A ratio is the other's time
-divided by ours in the same round, as a median over rounds: above 1, tfasr is faster.
+Sizes: paper (16 x 600 frames), an4 (gin/an4.gin, 16 x 300 frames), or UNITSxBATCH for a
+model of that many convolution filters and 3 LSTM layers, on 300 frames. bfloat16 is
+mixed precision with float32 weights (mixed_bfloat16, torch.autocast); the twin also
+runs with all weights in bfloat16, and ``ratio_to_torch_best`` is relative to the
+fastest of its variants. A ratio is the other's time divided by ours in the same round,
+as a median over rounds: above 1, tfasr is faster.
 
-``--instruction_set avx2`` restricts all systems to these instructions (`twin/limits.py`), to
-estimate an older processor's times on a newer one. Clock and caches stay the newer one's.
+``--instruction_set avx2`` restricts all systems to these instructions
+(`twin/limits.py`), to estimate an older processor's times on a newer one. Clock and
+caches stay the newer one's.
 
-PyTorch is included if installed. ``pip install 'tfasr[peers]'`` downloads its default build; the
-CPU-only build (see pytorch.org's installation page) is a tenth of the size. Everything runs on the
-CPU, even if there is a GPU. The machine must be otherwise idle: PyTorch's threads spin while they
-wait for each other, and on a busy machine its steps took ten times as long. A round takes half a
-minute with the default sizes on two cores, and the start two minutes. At the paper's size, stock
-Keras's process alone takes 17 GB: with 24 GB in total, measure one --precision at a time.
+PyTorch is included if installed. ``pip install 'tfasr[peers]'`` downloads its default
+build; the CPU-only build (see pytorch.org's installation page) is a tenth of the size.
+Everything runs on the CPU, even if there is a GPU. The machine must be otherwise idle:
+PyTorch's threads spin while they wait for each other, and on a busy machine its steps
+took ten times as long. A round takes half a minute with the default sizes on two cores,
+and the start two minutes. At the paper's size, stock Keras's process alone takes 17 GB:
+with 24 GB in total, measure one --precision at a time.
 """
 
 import argparse
@@ -64,38 +68,54 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", type=parse_size, nargs="+", default=["paper", "an4"])
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=SYSTEMS)
-    parser.add_argument("--precision", nargs="+", choices=PRECISIONS, default=PRECISIONS)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--turn_s", type=float, default=0.5, help="least seconds of a turn")
     parser.add_argument(
-        "--instruction_set", choices=LIMITS, help="imitate a processor without newer instructions"
+        "--precision", nargs="+", choices=PRECISIONS, default=PRECISIONS
+    )
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--turn_s", type=float, default=0.5, help="least seconds of a turn"
+    )
+    parser.add_argument(
+        "--instruction_set",
+        choices=LIMITS,
+        help="imitate a processor without newer instructions",
     )
     parser.add_argument("--format", choices=["table", "json"], default="table")
-    parser.add_argument("--out", type=Path, help="also write JSON and Markdown: a file or a folder")
+    parser.add_argument(
+        "--out", type=Path, help="also write JSON and Markdown: a file or a folder"
+    )
     flags = parser.parse_args()
     os.environ.update(LIMITS.get(flags.instruction_set, {}))
     require_extensions()
     sizes = [parse_size(s) if isinstance(s, str) else s for s in flags.size]
     systems, notes = installed(flags.systems)
     notes.append(f"tfasr's compiled layers used {layers_instruction_set()['name']}.")
-    versions, tables = {}, []
+    versions = {}
+    tables = []
     for size in sizes:
         notes += check_agreement(size, systems)
         table, more, note = measure(size, systems, flags)
         tables.append(table)
         versions |= more
         notes.append(note)
+
     outcome = results.result("training_step", tables, notes, versions)
     if flags.out:
         results.write(outcome, flags.out)
-    print(json.dumps(outcome, indent=1) if flags.format == "json" else results.to_text(outcome))
+    print(
+        json.dumps(outcome, indent=1)
+        if flags.format == "json"
+        else results.to_text(outcome)
+    )
 
 
 def installed(systems: list[str]) -> tuple[list[str], list[str]]:
     """Returns the installed systems, and a note on those missing."""
     if "torch" not in systems or importlib.util.find_spec("torch"):
         return list(systems), []
-    return [s for s in systems if s != "torch"], ["PyTorch is not installed and left out."]
+    return [s for s in systems if s != "torch"], [
+        "PyTorch is not installed and left out."
+    ]
 
 
 def check_agreement(size: Size, systems: list[str]) -> list[str]:
@@ -106,14 +126,19 @@ def check_agreement(size: Size, systems: list[str]) -> list[str]:
     say(f"{size.name}: do the systems compute the same?")
     worker = Worker({"task": "agreement", "size": size.name, "peers": peers})
     worker.close()
-    wrong = {name: value for name, value in worker.ready.items() if not value <= TOLERANCE}
+    wrong = {
+        name: value for name, value in worker.ready.items() if not value <= TOLERANCE
+    }
     if wrong:
         raise SystemExit(
             f"{size.name}: with equal weights, all systems must agree with tfasr to {TOLERANCE}. "
             f"Received: {wrong}."
         )
+
     largest = max(worker.ready.values())
-    return [f"{size.name}: with equal weights all systems agree to {largest:.1e} in float32."]
+    return [
+        f"{size.name}: with equal weights all systems agree to {largest:.1e} in float32."
+    ]
 
 
 def measure(size: Size, systems: list[str], flags) -> tuple[dict, dict, str]:
@@ -128,8 +153,16 @@ def measure(size: Size, systems: list[str], flags) -> tuple[dict, dict, str]:
         workers = {}
         for system, precision in variants:
             say(f"{size.name}: {system} in {precision} warms up")
-            task = {"task": "step", "size": size.name, "system": system, "precision": precision}
-            workers[system, precision] = stack.enter_context(contextlib.closing(Worker(task)))
+            task = {
+                "task": "step",
+                "size": size.name,
+                "system": system,
+                "precision": precision,
+            }
+            workers[system, precision] = stack.enter_context(
+                contextlib.closing(Worker(task))
+            )
+
         turns: dict[tuple[str, str], list[dict]] = {variant: [] for variant in variants}
         idle_shares = []
         for number in range(flags.rounds):
@@ -139,12 +172,17 @@ def measure(size: Size, systems: list[str], flags) -> tuple[dict, dict, str]:
                 answer, share = take_turn(worker, others, flags.turn_s)
                 turns[variant].append(answer)
                 idle_shares.append(share)
-    versions = {name: v for w in workers.values() for name, v in w.ready["versions"].items()}
+
+    versions = {
+        name: v for w in workers.values() for name, v in w.ready["versions"].items()
+    }
     rows = [row(size, variant, turns, workers[variant].ready) for variant in variants]
     for of_tfasr in (r for r in rows if r["system"] == "tfasr"):
         of_tfasr |= ratios(of_tfasr["precision"], turns)
     title = f"{size.name}: batch of {size.batch} x {size.frames} frames"
-    note = f"{size.name}: waiting processes used at most {max(idle_shares):.1%} of a core."
+    note = (
+        f"{size.name}: waiting processes used at most {max(idle_shares):.1%} of a core."
+    )
     return {"title": title, "columns": COLUMNS, "rows": rows}, versions, note
 
 
@@ -168,7 +206,9 @@ def row(size: Size, variant: tuple[str, str], turns: dict, ready: dict) -> dict:
     }
 
 
-def ratios(precision: str, turns: dict[tuple[str, str], list[dict]]) -> dict[str, float]:
+def ratios(
+    precision: str, turns: dict[tuple[str, str], list[dict]]
+) -> dict[str, float]:
     """Returns tfasr's throughput relative to the others that were measured."""
     others = {
         "ratio_to_stock_keras": [("stock_keras", precision)],
@@ -176,12 +216,18 @@ def ratios(precision: str, turns: dict[tuple[str, str], list[dict]]) -> dict[str
     }
     if precision != "float32":
         others["ratio_to_own_float32"] = [("tfasr", "float32")]
-        others["ratio_to_torch_best"] = [variant for variant in turns if variant[0] == "torch"]
+        others["ratio_to_torch_best"] = [
+            variant for variant in turns if variant[0] == "torch"
+        ]
+
     outcome = {}
     for name, variants in others.items():
-        against = [_ratio(turns[v], turns["tfasr", precision]) for v in variants if v in turns]
+        against = [
+            _ratio(turns[v], turns["tfasr", precision]) for v in variants if v in turns
+        ]
         if against:
             outcome[name] = min(against)
+
     return outcome
 
 

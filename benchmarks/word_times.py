@@ -1,12 +1,13 @@
-"""Measures errors of word times on synthetic speech, whose true times the synthesiser reports.
+r"""Measures errors of word times on synthetic speech, whose true times the synthesiser reports.
 
-    python benchmarks/word_times.py --run_dir demo/runs/batch_8 --corpus_dir demo/corpus \
-        [--split test] [--format json]
+    python benchmarks/word_times.py --run_dir demo/runs/batch_8 --corpus_dir demo/corpus
+        \ [--split test] [--format json]
 
-The corpus is synthesised again, and every recording must have the same bytes; espeak-ng reports the
-sample at which each word starts. Only correctly recognised words count. The true end of a word is
-the next word's start, or the end of the speech. If espeak-ng joins words ("in the"), it reports
-only the first one's start; unknown starts and ends are left out.
+The corpus is synthesised again, and every recording must have the same bytes; espeak-ng
+reports the sample at which each word starts. Only correctly recognised words count. The
+true end of a word is the next word's start, or the end of the speech. If espeak-ng
+joins words ("in the"), it reports only the first one's start; unknown starts and ends
+are left out.
 """
 
 import argparse
@@ -24,7 +25,10 @@ from tfasr.corpora.synthetic import read_parameters, read_synthetic, spoken_corp
 from tfasr.recognising.spec import Word
 from tfasr.scoring.errors import align
 
-LIST_TERMINATED, WORD, END = 0, 1, 5  # of espeak_EVENT_TYPE
+# of espeak_EVENT_TYPE
+LIST_TERMINATED = 0
+WORD = 1
+END = 5
 WITHIN_MS = (50, 100)
 
 
@@ -47,14 +51,17 @@ class TellingLibrary(Library):
     """espeak-ng, with the starts of the words that it spoke last.
 
     Attributes:
-        beginnings: the first sample of each word, by the index of its first character in the text.
+        beginnings: the first sample of each word, by the index of its first character
+            in the text.
         end: the sample after the speech.
     """
 
     def __init__(self) -> None:
         self.beginnings: dict[int, int] = {}
         self.end = 0
-        super().__init__(espeakng_loader.get_library_path(), espeakng_loader.get_data_path())
+        super().__init__(
+            espeakng_loader.get_library_path(), espeakng_loader.get_data_path()
+        )
 
     def _note(self, events) -> None:
         event = ctypes.cast(events, ctypes.POINTER(Event))
@@ -64,9 +71,12 @@ class TellingLibrary(Library):
                 self.beginnings[event[number].text_position - 1] = event[number].sample
             elif event[number].type == END:
                 self.end = event[number].sample
+
             number += 1
 
-    def speak(self, text: str, voice: str, rate_wpm: int = 175, pitch: int = 50) -> np.ndarray:
+    def speak(
+        self, text: str, voice: str, rate_wpm: int = 175, pitch: int = 50
+    ) -> np.ndarray:
         """Returns samples, see `tfasr.corpora.synthetic.Speaker`."""
         self.beginnings.clear()
         return np.frombuffer(super().speak(text, voice, rate_wpm, pitch), "<i2")
@@ -81,9 +91,13 @@ class TrueWord:
     end_s: float | None
 
 
-def true_words(text: str, library: TellingLibrary, pause_before_s: float) -> list[TrueWord]:
+def true_words(
+    text: str, library: TellingLibrary, pause_before_s: float
+) -> list[TrueWord]:
     """Returns the words that the library has just spoken."""
-    places = [place for place, _ in enumerate(text) if place == 0 or text[place - 1] == " "]
+    places = [
+        place for place, _ in enumerate(text) if place == 0 or text[place - 1] == " "
+    ]
     starts = [library.beginnings.get(place) for place in places]
 
     def seconds(sample: int | None) -> float | None:
@@ -91,7 +105,9 @@ def true_words(text: str, library: TellingLibrary, pause_before_s: float) -> lis
 
     return [
         TrueWord(word, seconds(start), seconds(end))
-        for word, start, end in zip(text.split(), starts, [*starts[1:], library.end], strict=True)
+        for word, start, end in zip(
+            text.split(), starts, [*starts[1:], library.end], strict=True
+        )
     ]
 
 
@@ -99,8 +115,10 @@ def errors_ms(
     spoken_words: list[TrueWord], recognised: list[Word]
 ) -> tuple[list[float], list[float]]:
     """Returns by how much correctly recognised words start and end too late."""
-    starts, ends = [], []
-    true, hypotheses = iter(spoken_words), iter(recognised)
+    starts = []
+    ends = []
+    true = iter(spoken_words)
+    hypotheses = iter(recognised)
     reference = " ".join(word.word for word in spoken_words)
     for expected, other in align(reference, " ".join(word.text for word in recognised)):
         at = next(true) if expected is not None else None
@@ -111,6 +129,7 @@ def errors_ms(
             starts.append(1000 * (word.start_s - at.start_s))
         if at.end_s is not None:
             ends.append(1000 * (word.end_s - at.end_s))
+
     return starts, ends
 
 
@@ -131,24 +150,32 @@ def measured(recogniser, corpus_dir: Path, split: str) -> dict[str, dict[str, fl
     """Returns the errors of the starts and ends of a split's words."""
     library = TellingLibrary()
     recordings = iter(read_synthetic(corpus_dir, split).utterances)
-    starts, ends = [], []
+    starts = []
+    ends = []
     for spoken_split, spoken in spoken_corpus(read_parameters(corpus_dir), library):
         if spoken_split != split:
             continue
         path = next(recordings).audio_path
         if Path(path).read_bytes() != spoken.wav:
-            raise SystemExit(f"{path} was made by another espeak-ng or NumPy: make it anew.")
+            raise SystemExit(
+                f"{path} was made by another espeak-ng or NumPy: make it anew."
+            )
         spoken_words = true_words(spoken.text, library, spoken.pause_before_s)
         of_starts, of_ends = errors_ms(spoken_words, recogniser.transcribe(path).words)
         starts += of_starts
         ends += of_ends
+
     return {"begins": summary(starts), "ends": summary(ends)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--run_dir", type=Path, required=True, help="a run or an export")
-    parser.add_argument("--corpus_dir", type=Path, required=True, help="of `tfasr demo`")
+    parser.add_argument(
+        "--run_dir", type=Path, required=True, help="a run or an export"
+    )
+    parser.add_argument(
+        "--corpus_dir", type=Path, required=True, help="of `tfasr demo`"
+    )
     parser.add_argument("--split", default="test")
     parser.add_argument("--format", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
@@ -157,6 +184,7 @@ def main() -> None:
     if arguments.format == "json":
         print(json.dumps(result, indent=1))
         return
+
     print(
         "| a word | words | mean ms late | median ms off | 90 % within, ms | within 50, 100 ms, % |"
     )

@@ -1,28 +1,31 @@
 """Ways in which workers exchange, on several links and with slow or dying workers.
 
-    sudo python benchmarks/workers.py --shard_dir shards [--gin_file demo.gin] [--target 0.10]
-    sudo python benchmarks/workers.py --shard_dir shards --arms synchronous local_16 --seeds 1
+    sudo python benchmarks/workers.py --shard_dir shards [--gin_file demo.gin] [--target
+    0.10] sudo python benchmarks/workers.py --shard_dir shards --arms synchronous
+    local_16 --seeds 1
 
-Each worker runs in its own network namespace with its own address, joined by veth pairs and a
-bridge. `tc` holds what each sends to the condition's rate (token bucket filter). Arms take turns
-for each seed. A slow worker is stopped and continued by signals, so that it runs for one half or
-one fourth of the time, from the beginning of the first epoch. A killed one gets SIGKILL when the
-epoch --kill_epoch begins, and is started again; in the synchronous way all are, with --resume. It
-needs root, `ip`, `tc` and `nsenter`.
+Each worker runs in its own network namespace with its own address, joined by veth pairs
+and a bridge. `tc` holds what each sends to the condition's rate (token bucket filter).
+Arms take turns for each seed. A slow worker is stopped and continued by signals, so
+that it runs for one half or one fourth of the time, from the beginning of the first
+epoch. A killed one gets SIGKILL when the epoch --kill_epoch begins, and is started
+again; in the synchronous way all are, with --resume. It needs root, `ip`, `tc` and
+`nsenter`.
 
-Expected, written before the first run (two workers, the demo's model, 2 MB of gradients a step):
+Expected, written before the first run (two workers, the demo's model, 2 MB of gradients
+a step):
 
-1. On a fast link no arm beats the synchronous one by more than its noise. The exchange is 10-15 %
-   of a step there; fewer updates of the common weights cost about as much.
-2. At 50 Mbit/s a synchronous step sends 2 MB, 0.33 s, several times its computation. local_4 trains
-   an epoch at least twice as fast, and from local_16 on the link hardly matters. At 1000 Mbit/s
-   nothing is gained.
-3. To the target, local_64 needs more epochs than local_4, since its rounds are longer than an epoch
-   of a small corpus is useful for.
-4. With a worker slowed 4 times the synchronous way takes nearly 4 times as long, and local
-   rounds as well.
-5. A killed worker costs the synchronous way a restart of all (start-up and compilation), and the
-   others the work of a round.
+1. On a fast link no arm beats the synchronous one by more than its noise. The exchange
+   is 10-15 % of a step there; fewer updates of the common weights cost about as much.
+2. At 50 Mbit/s a synchronous step sends 2 MB, 0.33 s, several times its computation.
+   local_4 trains an epoch at least twice as fast, and from local_16 on the link hardly
+   matters. At 1000 Mbit/s nothing is gained.
+3. To the target, local_64 needs more epochs than local_4, since its rounds are longer
+   than an epoch of a small corpus is useful for.
+4. With a worker slowed 4 times the synchronous way takes nearly 4 times as long, and
+   local rounds as well.
+5. A killed worker costs the synchronous way a restart of all (start-up and
+   compilation), and the others the work of a round.
 """
 
 import argparse
@@ -50,7 +53,10 @@ from tfasr.tta.policies import Bracket, bracket
 
 ARMS = {
     "synchronous": ["exchange = 'synchronous'"],
-    **{f"local_{h}": ["exchange = 'local'", f"exchange_every_steps = {h}"] for h in (4, 16, 64)},
+    **{
+        f"local_{h}": ["exchange = 'local'", f"exchange_every_steps = {h}"]
+        for h in (4, 16, 64)
+    },
     "asynchronous_16": ["exchange = 'asynchronous'", "exchange_every_steps = 16"],
 }
 CONDITIONS = {
@@ -78,41 +84,88 @@ def hosts(count: int, mbit_s: float | None) -> Iterator[list[list[str]]]:
         command("ip", "link", "set", name, "up")
         prefixes = []
         for rank in range(count):
-            space, outer = f"{name}n{rank}", f"{name}v{rank}"
+            space = f"{name}n{rank}"
+            outer = f"{name}v{rank}"
             command("ip", "netns", "add", space)
             made.callback(command, "ip", "netns", "del", space)
             peer = ["peer", "name", "eth0", "netns", space]
             command("ip", "link", "add", outer, "type", "veth", *peer)
             command("ip", "link", "set", outer, "master", name, "up")
-            command("ip", "-n", space, "addr", "add", f"10.77.0.{rank + 1}/24", "dev", "eth0")
+            command(
+                "ip",
+                "-n",
+                space,
+                "addr",
+                "add",
+                f"10.77.0.{rank + 1}/24",
+                "dev",
+                "eth0",
+            )
             for device in ("eth0", "lo"):
                 command("ip", "-n", space, "link", "set", device, "up")
             if mbit_s:
-                rate = ["rate", f"{mbit_s}mbit", "burst", f"{max(mbit_s / 8, 32):.0f}kb"]
+                rate = [
+                    "rate",
+                    f"{mbit_s}mbit",
+                    "burst",
+                    f"{max(mbit_s / 8, 32):.0f}kb",
+                ]
                 limit = ["latency", "400ms"]
                 command(
-                    "tc", "-n", space, "qdisc", "add", "dev", "eth0", "root", "tbf", *rate, *limit
+                    "tc",
+                    "-n",
+                    space,
+                    "qdisc",
+                    "add",
+                    "dev",
+                    "eth0",
+                    "root",
+                    "tbf",
+                    *rate,
+                    *limit,
                 )
+
             prefixes.append(["nsenter", f"--net=/run/netns/{space}"])
+
         yield prefixes
 
 
 class Run:
-    """Workers that train one run, each a process that can be slowed, killed and started again."""
+    """Workers that train one run, each a process that can be slowed, killed and started
+    again.
+    """
 
     def __init__(self, run_dir: Path, bindings: list[str], arguments: argparse.Namespace, prefixes: list[list[str]]):  # fmt: skip # noqa: E501
-        addresses = ",".join(f"10.77.0.{rank + 1}:23456" for rank in range(len(prefixes)))
+        addresses = ",".join(
+            f"10.77.0.{rank + 1}:23456" for rank in range(len(prefixes))
+        )
         if arguments.loopback:
-            addresses = ",".join(f"127.0.0.1:{23456 + rank}" for rank in range(len(prefixes)))
+            addresses = ",".join(
+                f"127.0.0.1:{23456 + rank}" for rank in range(len(prefixes))
+            )
+
         self._words = [sys.executable, "-m", "tfasr.cli", "train", "--no_memory_probe"]
-        self._words += ["--gin_file", arguments.gin_file, "--shard_dir", str(arguments.shard_dir)]
+        self._words += [
+            "--gin_file",
+            arguments.gin_file,
+            "--shard_dir",
+            str(arguments.shard_dir),
+        ]
         for binding in bindings:
             self._words += ["--gin_binding", binding]
         self._words += ["--run_dir", str(run_dir), "--cluster", addresses]
         self._prefixes = [[] for _ in prefixes] if arguments.loopback else prefixes
         threads = {"TF_NUM_INTRAOP_THREADS": "1", "OMP_NUM_THREADS": "1"}
-        secret = {"TFASR_CLUSTER_SECRET": secrets.token_hex(32), "TFASR_CLUSTER_TRUSTED": "1"}
-        self._environment = {**os.environ, **threads, **secret, "TF_CPP_MIN_LOG_LEVEL": "3"}
+        secret = {
+            "TFASR_CLUSTER_SECRET": secrets.token_hex(32),
+            "TFASR_CLUSTER_TRUSTED": "1",
+        }
+        self._environment = {
+            **os.environ,
+            **threads,
+            **secret,
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+        }
         self._run_dir = run_dir
         self.processes = [self._start(rank) for rank in range(len(prefixes))]
 
@@ -141,14 +194,18 @@ class Run:
         if not together:
             self.processes[rank] = self._start(rank, "--resume")
             return
+
         for process in self.processes:
             process.wait()
-        self.processes = [self._start(n, "--resume") for n in range(len(self.processes))]
+        self.processes = [
+            self._start(n, "--resume") for n in range(len(self.processes))
+        ]
 
     def _reached(self, epoch: int) -> bool:
         with contextlib.suppress(FileNotFoundError):
             events = read_events(self._run_dir)
             return any(e["metadata"].get("epoch_num", 0) >= epoch for e in events)
+
         return False
 
     def wait(self) -> None:
@@ -179,15 +236,21 @@ def train(
     ]
     with hosts(arguments.workers, about.get("mbit_s")) as prefixes:
         arguments.loopback = condition == "loopback"
-        began, run = time.monotonic(), Run(run_dir, bindings, arguments, prefixes)
+        began = time.monotonic()
+        run = Run(run_dir, bindings, arguments, prefixes)
         if "slow" in about:
-            threading.Thread(target=run.slow, args=(1, about["slow"]), daemon=True).start()
+            threading.Thread(
+                target=run.slow, args=(1, about["slow"]), daemon=True
+            ).start()
+
         if "killed" in about:
             run.kill(1, arguments.kill_epoch, arm == "synchronous")
         run.wait()
         elapsed_s = time.monotonic() - began
+
     loaded = tfasr.load_run(run_dir)
-    spent, wall_s = loaded.intervals, loaded.wall_s
+    spent = loaded.intervals
+    wall_s = loaded.wall_s
     to_target = loaded.time_to_accuracy(cer=target, window=1).seconds if stops else None
     until_s = to_target or loaded.timeline.elapsed_s[-1]
     crossing = Bracket(until_s, until_s, None)  # all epochs, at an exact time
@@ -219,18 +282,30 @@ def markdown(measured: dict[str, dict[str, list[dict]]]) -> str:
     ]
     for condition, arms in measured.items():
         first = next(iter(arms.values()))
-        brackets = [[Bracket(**run["bracket"]) for run in runs] for runs in arms.values()]
+        brackets = [
+            [Bracket(**run["bracket"]) for run in runs] for runs in arms.values()
+        ]
         compared = [compare(brackets[0], times) for times in brackets[1:]]
         tested = [GroupComparison(None), *adjusted(compared)]
         for (arm, runs), comparison in zip(arms.items(), tested, strict=True):
             names = ("time_s", "exchange_s", "wait_s", "lost_utterances")
             middles = (statistics.median(run[name] for run in runs) for name in names)
             time_s, exchange_s, wait_s, lost = middles
-            split = [[Parts(**run["parts"]) for run in group] for group in (first, runs)]
+            split = [
+                [Parts(**run["parts"]) for run in group] for group in (first, runs)
+            ]
             factors = decompose(*split).factors
             ratio = f"{comparison.ratio:.2f}" if comparison.ratio else ""
-            ratio += f" ({interval_text(*comparison.interval)})" if comparison.interval else ""
-            p_value = "" if comparison.adjusted_p is None else f"{comparison.adjusted_p:.2g}"
+            ratio += (
+                f" ({interval_text(*comparison.interval)})"
+                if comparison.interval
+                else ""
+            )
+            if comparison.adjusted_p is None:
+                p_value = ""
+            else:
+                p_value = f"{comparison.adjusted_p:.2g}"
+
             cells = [
                 condition, arm, f"{sum(run['reached'] for run in runs)} of {len(runs)}",
                 f"{time_s:.1f}", f"**{ratio}**" if comparison.sooner else ratio, p_value,
@@ -238,6 +313,7 @@ def markdown(measured: dict[str, dict[str, list[dict]]]) -> str:
                 f"{exchange_s:.1f}", f"{wait_s:.1f}", f"{lost:.0f}",
             ]  # fmt: skip
             lines.append(f"| {' | '.join(cells)} |")
+
     return "\n".join(lines) + "\n"
 
 
@@ -247,21 +323,34 @@ def main() -> None:
     parser.add_argument("--gin_file", default="demo.gin")
     parser.add_argument("--gin_binding", action="append", default=[])
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
-    parser.add_argument("--conditions", nargs="+", choices=CONDITIONS, default=list(CONDITIONS))
+    parser.add_argument(
+        "--conditions", nargs="+", choices=CONDITIONS, default=list(CONDITIONS)
+    )
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seeds", type=int, default=4)
-    parser.add_argument("--kill_epoch", type=int, default=2, help="in which a worker is killed")
+    parser.add_argument(
+        "--kill_epoch", type=int, default=2, help="in which a worker is killed"
+    )
     parser.add_argument("--epochs", type=int, help="default: those of the gin file")
-    parser.add_argument("--target", type=float, help="CER to stop at; default: train all epochs")
-    parser.add_argument("--out", type=Path, help="JSON of all runs; goes on where it ended")
+    parser.add_argument(
+        "--target", type=float, help="CER to stop at; default: train all epochs"
+    )
+    parser.add_argument(
+        "--out", type=Path, help="JSON of all runs; goes on where it ended"
+    )
     arguments = parser.parse_args()
     unlike = ("shard_dir", "arms", "conditions", "seeds", "out")
-    setup = {name: value for name, value in vars(arguments).items() if name not in unlike}
+    setup = {
+        name: value for name, value in vars(arguments).items() if name not in unlike
+    }
     kept = {"setup": setup, "runs": {}}
     if arguments.out and arguments.out.exists():
         kept = json.loads(arguments.out.read_text())
         if kept["setup"] != setup:
-            parser.error(f"--out has runs of {kept['setup']}. Received: {setup}. Name a new file.")
+            parser.error(
+                f"--out has runs of {kept['setup']}. Received: {setup}. Name a new file."
+            )
+
     measured: dict[str, dict[str, list[dict]]] = kept["runs"]
     with tempfile.TemporaryDirectory() as temporary:
         for seed in range(1, arguments.seeds + 1):
@@ -272,12 +361,17 @@ def main() -> None:
                         continue
                     run_dir = Path(temporary) / f"{condition}-{arm}-{seed}"
                     runs.append(train(run_dir, arm, condition, seed, arguments))
-                    shown = {n: round(v, 2) for n, v in runs[-1].items() if type(v) in (int, float)}
+                    shown = {
+                        n: round(v, 2)
+                        for n, v in runs[-1].items()
+                        if type(v) in (int, float)
+                    }
                     about = {"condition": condition, "arm": arm, "seed": seed}
                     load = round(os.getloadavg()[0], 1)
                     print(json.dumps({**about, "load": load, **shown}), flush=True)
                     if arguments.out:
                         arguments.out.write_text(json.dumps(kept) + "\n")
+
     print(markdown(measured))
 
 

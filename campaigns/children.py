@@ -1,7 +1,8 @@
 """tfasr's commands in child processes, with a fault in them, watched from outside.
 
-Most children are forked from this process, which has imported TensorFlow and run nothing of it, so
-that a start takes a second or two. Some go through ``python -m tfasr.cli`` as a user's do.
+Most children are forked from this process, which has imported TensorFlow and run
+nothing of it, so that a start takes a second or two. Some go through ``python -m
+tfasr.cli`` as a user's do.
 """
 
 import os
@@ -15,7 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-THREADS = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1", "OMP_NUM_THREADS": "1"}
+THREADS = {
+    "TF_NUM_INTRAOP_THREADS": "1",
+    "TF_NUM_INTEROP_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+}
 _POLL_S = 0.004
 _LONGEST_S = 300.0
 
@@ -44,7 +49,9 @@ class Ended:
 
 def load() -> None:
     """Imports what the children need; nothing of TensorFlow may run in this process before."""
-    os.environ.update({name: os.environ.get(name, value) for name, value in THREADS.items()})
+    os.environ.update(
+        {name: os.environ.get(name, value) for name, value in THREADS.items()}
+    )
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
     import tensorflow  # noqa: F401
@@ -92,7 +99,9 @@ def run_forked(
         if now >= deadline:
             os.kill(child, signal.SIGKILL)
             deadline = now + _LONGEST_S
+
         time.sleep(_POLL_S)
+
     number = os.WTERMSIG(how) if os.WIFSIGNALED(how) else None
     status = None if number else os.WEXITSTATUS(how)
     return Ended(status, number, now - begun, log.read_text(errors="replace"))
@@ -148,7 +157,11 @@ def told(folder: Path) -> tuple[Callable[[Any], None], Callable[[], Any]]:
 
 
 def run_process(
-    words: Sequence[object], log: Path, *, kill_after_s: float | None = None, inject: str = ""
+    words: Sequence[object],
+    log: Path,
+    *,
+    kill_after_s: float | None = None,
+    inject: str = "",
 ) -> Ended:
     """Runs ``python -m tfasr.cli`` with a command.
 
@@ -156,21 +169,34 @@ def run_process(
         words: the command and its flags.
         log: gets what it says.
         kill_after_s: when SIGKILL ends it, if it has not ended by then.
-        inject: for ``strace -e inject``, such as "fsync:signal=SIGKILL:when=3"; "" for no strace.
+        inject: for ``strace -e inject``, such as "fsync:signal=SIGKILL:when=3"; "" for
+            no strace.
     """
     command = [sys.executable, "-m", "tfasr.cli", *map(str, words)]
     if inject:
         calls = inject.split(":")[0]
         quiet = ["-qqq", "-o", os.devnull, "--seccomp-bpf", "-f"]
-        command = ["strace", *quiet, "-e", f"trace={calls}", "-e", f"inject={inject}", *command]
+        command = [
+            "strace",
+            *quiet,
+            "-e",
+            f"trace={calls}",
+            "-e",
+            f"inject={inject}",
+            *command,
+        ]
+
     begun = time.monotonic()
     with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+        process = subprocess.Popen(
+            command, stdout=output, stderr=output, start_new_session=True
+        )
         try:
             process.wait(timeout=kill_after_s or _LONGEST_S)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
     seconds = time.monotonic() - begun
     code = process.returncode
     # strace ends as what it watched did.

@@ -1,18 +1,21 @@
 """A model of file systems: what a power loss may leave on a disk after a list of operations.
 
-There are two models of when changes of names (new, renamed or removed files) reach the disk:
+There are two models of when changes of names (new, renamed or removed files) reach the
+disk:
 
-- "journalled": in the order in which they were made, through a journal (ext4, XFS). Syncing a
-  folder writes all changes up to the last one in it, including earlier ones in other folders.
-- "reordered": each change that no sync of its folder has covered has reached the disk or not,
-  independently of the others.
+- "journalled": in the order in which they were made, through a journal (ext4, XFS).
+  Syncing a folder writes all changes up to the last one in it, including earlier ones
+  in other folders.
+- "reordered": each change that no sync of its folder has covered has reached the disk
+  or not, independently of the others.
 
-In both, data written before a sync of its file is on the disk. Of data written later, the disk may
-hold none, all, the first few writes, these and part of the next, or all with some sectors zeroed,
-as if the length had reached the disk before the data. A file never gets data of other files.
+In both, data written before a sync of its file is on the disk. Of data written later,
+the disk may hold none, all, the first few writes, these and part of the next, or all
+with some sectors zeroed, as if the length had reached the disk before the data. A file
+never gets data of other files.
 
-Source: Pillai et al., "All file systems are not created equal", OSDI 2014, section 3 (states of
-writes torn, dropped and reordered between syncs).
+Source: Pillai et al., "All file systems are not created equal", OSDI 2014, section 3
+(states of writes torn, dropped and reordered between syncs).
 """
 
 import random
@@ -54,15 +57,20 @@ class Disk:
     """
 
     def __init__(self, tree: State):
-        self._files = [_File(content) for content in tree.values() if content is not None]
+        self._files = [
+            _File(content) for content in tree.values() if content is not None
+        ]
         numbers = iter(range(len(self._files)))
-        self._base = {p: _FOLDER if c is None else next(numbers) for p, c in tree.items()}
+        self._base = {
+            p: _FOLDER if c is None else next(numbers) for p, c in tree.items()
+        }
         self._now = dict(self._base)
         self._changes: list[_NameChange] = []
 
     def do(self, operation: Operation) -> None:
         """Applies an operation; `crash` decides how much of it has reached the disk."""
-        path, kind = operation.path, operation.kind
+        path = operation.path
+        kind = operation.kind
         if kind in ("write", "truncate"):
             self._files[self._now[path]].pending.append(operation)
         elif kind == "sync":
@@ -76,8 +84,10 @@ class Disk:
             return  # it is gone
         if number != _FOLDER:
             file = self._files[number]
-            file.durable, file.pending = _applied(file.durable, file.pending), []
+            file.durable = _applied(file.durable, file.pending)
+            file.pending = []
             return
+
         for change in self._changes:
             if path in (_parent(change.path), _parent(change.other or change.path)):
                 change.durable = True
@@ -88,6 +98,7 @@ class Disk:
             number = len(self._files) - 1
         else:
             number = _FOLDER if kind == "mkdir" else self._now[path]
+
         change = _NameChange(kind, path, other, number)
         self._changes.append(change)
         _rename_in(self._now, change)
@@ -107,14 +118,18 @@ class Disk:
         names = dict(self._base)
         durable = [change.durable for change in self._changes]
         if model == "journalled":
-            least = max((n + 1 for n, covered in enumerate(durable) if covered), default=0)
+            least = max(
+                (n + 1 for n, covered in enumerate(durable) if covered), default=0
+            )
             kept = chance.randint(least, len(durable))
             there = [number < kept for number in range(len(durable))]
         else:
             there = [covered or chance.random() < 0.5 for covered in durable]
+
         for change, kept in zip(self._changes, there, strict=True):
             if kept:
                 _rename_in(names, change)
+
         contents = [_torn(file, chance) for file in self._files]
         return self._state(names, contents)
 
@@ -155,24 +170,37 @@ def _applied(content: bytes, operations: list[Operation]) -> bytes:
             del result[operation.size :]
             result.extend(bytes(operation.size - len(result)))
             continue
+
         result.extend(bytes(max(0, operation.offset - len(result))))
-        result[operation.offset : operation.offset + len(operation.data)] = operation.data
+        result[operation.offset : operation.offset + len(operation.data)] = (
+            operation.data
+        )
+
     return bytes(result)
 
 
 def _torn(file: _File, chance: random.Random) -> bytes:
     """Returns what a power loss may leave of a file's content."""
     pending = file.pending
-    way = chance.choice(("nothing", "all", "first", "torn", "zeros")) if pending else "nothing"
+    if pending:
+        way = chance.choice(("nothing", "all", "first", "torn", "zeros"))
+    else:
+        way = "nothing"
+
     if way == "nothing":
         return file.durable
-    kept = len(pending) if way in ("all", "zeros") else chance.randrange(len(pending) + 1)
+    if way in ("all", "zeros"):
+        kept = len(pending)
+    else:
+        kept = chance.randrange(len(pending) + 1)
+
     content = _applied(file.durable, pending[:kept])
     if way == "torn" and kept < len(pending) and pending[kept].kind == "write":
         last = pending[kept]
         count = chance.randint(0, len(last.data))
         half = Operation("write", last.path, offset=last.offset, data=last.data[:count])
         content = _applied(content, [half])
+
     if way == "zeros":
         content = _with_zeros(content, min(len(file.durable), _least(pending)), chance)
     return content
@@ -186,9 +214,11 @@ def _least(pending: list[Operation]) -> int:
 def _with_zeros(content: bytes, durable: int, chance: random.Random) -> bytes:
     result = bytearray(content)
     for begin in range(durable - durable % _SECTOR_BYTES, len(result), _SECTOR_BYTES):
-        first, end = max(begin, durable), min(begin + _SECTOR_BYTES, len(result))
+        first = max(begin, durable)
+        end = min(begin + _SECTOR_BYTES, len(result))
         if chance.random() < 0.3:
             result[first:end] = bytes(end - first)
+
     return bytes(result)
 
 
@@ -211,7 +241,9 @@ def write_state(state: State, folder: Path) -> None:
 
 
 def relative(operations: list[Operation], folder: Path) -> Iterator[Operation]:
-    """Yields the operations within a folder with relative paths; the folder's own path is ""."""
+    """Yields the operations within a folder with relative paths; the folder's own path
+    is "".
+    """
     root = f"{folder}/"
     for one in operations:
         if one.path == str(folder):
@@ -219,5 +251,10 @@ def relative(operations: list[Operation], folder: Path) -> Iterator[Operation]:
         elif one.path.startswith(root):
             other = one.other.removeprefix(root)
             yield Operation(
-                one.kind, one.path.removeprefix(root), other, one.offset, one.data, one.size
+                one.kind,
+                one.path.removeprefix(root),
+                other,
+                one.offset,
+                one.data,
+                one.size,
             )

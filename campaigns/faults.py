@@ -1,11 +1,12 @@
 """Full, read-only, broken and slow disks, clocks that jump, and little memory.
 
-``python -m campaigns.faults --seed 1 --points 60`` lets the writes of a small training, preparation
-and evaluation fail, for each kind of error once at every place in the code that changes a file, and
-at so many of its other changes: each time, the command must end with a line, no traceback and a
-documented status, what was finished must be kept, and the next start must come to what an
-undisturbed one comes to. Then the same with each change of a file delayed,
-with a wall clock that jumps by hours, and with less and less address space.
+``python -m campaigns.faults --seed 1 --points 60`` lets the writes of a small training,
+preparation and evaluation fail, for each kind of error once at every place in the code
+that changes a file, and at so many of its other changes: each time, the command must
+end with a line, no traceback and a documented status, what was finished must be kept,
+and the next start must come to what an undisturbed one comes to. Then the same with
+each change of a file delayed, with a wall clock that jumps by hours, and with less and
+less address space.
 """
 
 import argparse
@@ -73,7 +74,8 @@ class JumpAt(Counter):
         self._jump_s = 3600 * hours
         self._then = then
         self.offset_s = 0.0
-        real_time, real_utime = time.time, os.utime
+        real_time = time.time
+        real_utime = os.utime
         time.time = lambda: real_time() + self.offset_s
 
         def utime(path: Any, times: Any = None, **options: Any) -> None:
@@ -99,8 +101,8 @@ class Faults:
     Args:
         folder: gets the work.
         seed: decides the places.
-        points: for each kind of error and command, how many changes fail besides the first of
-            every place in the code.
+        points: for each kind of error and command, how many changes fail besides the
+            first of every place in the code.
     """
 
     def __init__(self, folder: Path, seed: int, points: int):
@@ -140,6 +142,7 @@ class Faults:
         if command == "train":
             every = _CONFIGURATION.checkpoint_every_steps
             return faults_of_run(place / "run", self.reference, None, every)
+
         if command == "prepare":
             return differing(snapshot(place / "shards"), snapshot(self.work.shards))
         wanted = {"hypotheses.jsonl": snapshot(self.folder)["hypotheses.jsonl"]}
@@ -163,7 +166,9 @@ class Faults:
         )
 
     def errors(self, command: str, name: str) -> dict[str, Any]:
-        """Lets a command's changes fail: the first of every place in the code, and some more."""
+        """Lets a command's changes fail: the first of every place in the code, and some
+        more.
+        """
         self.clean()
         none = self._failing(name)(1 << 30)
         tell, read = told(self.folder)
@@ -178,9 +183,13 @@ class Faults:
             sys.exit(f"{command}: no change of a file was seen, so none can fail.")
         others = sorted(set(range(1, count + 1)) - set(firsts))
         more = self.chance.sample(others, min(len(others), self.points))
-        return self.errors_at(command, name, sorted([*firsts, *more])) | {"changes": count}
+        return self.errors_at(command, name, sorted([*firsts, *more])) | {
+            "changes": count
+        }
 
-    def errors_at(self, command: str, name: str, numbers: Sequence[int]) -> dict[str, Any]:
+    def errors_at(
+        self, command: str, name: str, numbers: Sequence[int]
+    ) -> dict[str, Any]:
         """Lets a command's changes fail, at the places with these numbers."""
         make = self._failing(name)
         statuses: dict[str, int] = {}
@@ -198,18 +207,31 @@ class Faults:
             statuses[str(ended.status)] = statuses.get(str(ended.status), 0) + 1
             self.say(case, self._wrong_end(command, ended))
             # Samples whose file fails are given up with a warning, and the run goes on.
-            given_up = [name for name in _SAMPLES if not ended.status and name in ended.output]
+            given_up = [
+                name for name in _SAMPLES if not ended.status and name in ended.output
+            ]
             allowed = {f"missing file {name}" for name in given_up}
             if _PROGRESS in case and "unlink" in ERRORS[name][1]:
-                # Only for watching: half of the run's last write stays if it can't be removed.
+                # Only for watching: half of the run's last write stays if it can't be
+                # removed.
                 allowed.add(f"stray file {_PROGRESS}")
+
             self.say(case, self._gone_on(command, allowed))
-        return {"command": command, "fault": name, "places": len(numbers), "statuses": statuses}
+
+        return {
+            "command": command,
+            "fault": name,
+            "places": len(numbers),
+            "statuses": statuses,
+        }
 
     def _wrong_end(self, command: str, ended: Ended) -> list[str]:
         found = []
         if ended.status not in _STATUSES:
-            found.append(f"status {ended.status}, signal {ended.signal}: {ended.output[-500:]}")
+            found.append(
+                f"status {ended.status}, signal {ended.signal}: {ended.output[-500:]}"
+            )
+
         if "Traceback" in ended.output:
             found.append(f"a traceback: {ended.output[-900:]}")
         if ended.status and f"\ntfasr {command}: " not in "\n" + ended.output:
@@ -231,10 +253,17 @@ class Faults:
         for command in ("prepare", "train", "evaluate"):
             self.clean()
             ended = run_forked(
-                self.words(command), self._messages, prepare=lambda: observed(Slow(0.02))
+                self.words(command),
+                self._messages,
+                prepare=lambda: observed(Slow(0.02)),
             )
-            found = [f"status {ended.status}"] if ended.status else self.wrong_at_end(command)
+            if ended.status:
+                found = [f"status {ended.status}"]
+            else:
+                found = self.wrong_at_end(command)
+
             self.say(f"{command}, slow disk", found)
+
         return {"fault": "20 ms a change", "places": 3}
 
     def clocks(self) -> dict[str, Any]:
@@ -244,19 +273,27 @@ class Faults:
             for killed in (False, True):
                 self.clean()
                 jump = self.chance.randint(90, 150)
-                kill = KillAt(jump + self.chance.randint(5, 40) if killed else 1 << 30, "after")
+                kill = KillAt(
+                    jump + self.chance.randint(5, 40) if killed else 1 << 30, "after"
+                )
                 ended = run_forked(
                     self.words("train"),
                     self._messages,
-                    prepare=lambda at=jump, h=hours, then=kill: observed(JumpAt(at, h, then)),
+                    prepare=lambda at=jump, h=hours, then=kill: observed(
+                        JumpAt(at, h, then)
+                    ),
                 )
                 case = f"train, clock jumps {hours:+g} h{', killed' * killed}"
                 found = []
                 if ended.killed != killed or (not killed and ended.status):
-                    found.append(f"status {ended.status}, signal {ended.signal}: {ended.output}")
+                    found.append(
+                        f"status {ended.status}, signal {ended.signal}: {ended.output}"
+                    )
+
                 found += self._gone_on("train") + self._long_intervals()
                 self.say(case, found)
                 cases += 1
+
         return {"fault": "clock jumps of 1 h and 5 h", "places": cases}
 
     def _long_intervals(self) -> list[str]:
@@ -285,23 +322,34 @@ class Faults:
                     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
                 ended = run_forked(self.words(command), self._messages, prepare=limited)
-                how = str(ended.status if ended.signal is None else f"signal {ended.signal}")
+                how = str(
+                    ended.status if ended.signal is None else f"signal {ended.signal}"
+                )
                 statuses[how] = statuses.get(how, 0) + 1
                 case = f"{command} with {more_mib} MiB more than at its start"
-                # Where C++ or the C library find no memory, they end the process, which nothing
-                # can prevent: by a signal, or a new thread's loader by exit(127).
-                aborted = ended.signal in (signal.SIGABRT, signal.SIGSEGV) or ended.status == 127
+                # Where C++ or the C library find no memory, they end the process, which
+                # nothing can prevent: by a signal, or a new thread's loader by
+                # exit(127).
+                aborted = (
+                    ended.signal in (signal.SIGABRT, signal.SIGSEGV)
+                    or ended.status == 127
+                )
                 self.say(case, [] if aborted else self._wrong_end(command, ended))
                 self.say(case, self._gone_on(command))
+
         return {"fault": "little memory", "places": 24, "statuses": statuses}
 
 
 def main() -> None:
     """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -m campaigns.faults", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m campaigns.faults", description=__doc__
+    )
     parser.add_argument("--points", type=int, default=60, help="default: %(default)s")
     parser.add_argument("--seed", type=int, default=1, help="default: %(default)s")
-    parser.add_argument("--out", type=Path, help="gets the work; default: a temporary folder")
+    parser.add_argument(
+        "--out", type=Path, help="gets the work; default: a temporary folder"
+    )
     parser.add_argument(
         "--only", choices=("errors", "slow", "clocks", "memory"), help="default: all"
     )
@@ -311,16 +359,21 @@ def main() -> None:
     arguments = parser.parse_args()
     load()
     with tempfile.TemporaryDirectory() as temporary:
-        campaign = Faults(arguments.out or Path(temporary), arguments.seed, arguments.points)
+        campaign = Faults(
+            arguments.out or Path(temporary), arguments.seed, arguments.points
+        )
         campaign.make_reference()
         if arguments.only in (None, "errors"):
             for name in arguments.errors:
                 for command in ("prepare", "evaluate", "train"):
                     print(json.dumps(campaign.errors(command, name)), flush=True)
+
         for name in ("slow", "clocks", "memory"):
             if arguments.only in (None, name):
                 print(json.dumps(getattr(campaign, name)()), flush=True)
+
         print(f"violations: {len(campaign.faults)}")
+
     sys.exit(1 if campaign.faults else 0)
 
 

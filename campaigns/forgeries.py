@@ -1,20 +1,26 @@
 """Forgeries without end: each field of each file of a submission and of a study is changed.
 
-``python -m campaigns.forgeries`` takes the submission and the study of tests/data_records, changes
-one thing at a time, makes all hashes anew as `tests.studies.forging` does, and asks ``tfasr
-verify``. Cards and verdicts are computed anew too. It tries each 5th forgery of the study and each
-20th of the submission, which take longer: ``--every 1`` takes all (two hours). ``--only WORD``
-takes the cases whose names contain a word, ``--show`` prints every case.
+``python -m campaigns.forgeries`` takes the submission and the study of
+tests/data_records, changes one thing at a time, makes all hashes anew as
+`tests.studies.forging` does, and asks ``tfasr verify``. Cards and verdicts are computed
+anew too. It tries each 5th forgery of the study and each 20th of the submission, which
+take longer: ``--every 1`` takes all (two hours). ``--only WORD`` takes the cases whose
+names contain a word, ``--show`` prints every case.
 
 A forgery is
 
-- *refused* by a check whose line names what was changed: the run, the file or the field;
-- refused for a *wrong reason*, if no failed check names it, or if the line shows an exception;
-- *listed*, if it is accepted but belongs to what ``verify`` lists as not checked (`NOT_CHECKED`);
-- *not noticed*, if it is accepted and not listed; also if verify raises or takes over a minute;
+- *refused* by a check whose line names what was changed: the run, the file or the
+  field;
+- refused for a *wrong reason*, if no failed check names it, or if the line shows an
+  exception;
+- *listed*, if it is accepted but belongs to what ``verify`` lists as not checked
+  (`NOT_CHECKED`);
+- *not noticed*, if it is accepted and not listed; also if verify raises or takes over a
+  minute;
 - *without effect*, if making the hashes anew undoes it, or they can't be made.
 
-The last line counts. The exit status is 1 if there are wrong reasons or unnoticed forgeries.
+The last line counts. The exit status is 1 if there are wrong reasons or unnoticed
+forgeries.
 """
 
 import argparse
@@ -59,7 +65,8 @@ from tfasr.studies.verify import Check, verify_study
 _LONGEST_S = 60
 _EXCEPTION = re.compile(r"a value is missing or of a wrong kind|Error\(")
 
-# What `verify` lists as not checked: patterns of the cases' names, by the words of that list.
+# What `verify` lists as not checked: patterns of the cases' names, by the words of that
+# list.
 NOT_CHECKED = {
     "losses": r"train_step\.value\.loss|tracked_stats\.value\.loss",
     "frames and seconds of audio": r"train_step\.value\.(audio_s|frames|padded_frames)",
@@ -96,7 +103,8 @@ NOT_CHECKED = {
     "final scores and beam widths": r"sealed_plan\.json study\.(final_|beam_widths)",
     "the newest lines of starts.jsonl, if they were cut off": r"starts\.jsonl end: the last",
     "what hosts of a cluster say of their machines": r"starts\.jsonl host\.value\.(desc|clock)",
-    "checkpoints": r"events\.jsonl checkpoints",  # submissions and studies are kept without them
+    # Submissions and studies are kept without them.
+    "checkpoints": r"events\.jsonl checkpoints",
 }
 
 Place = tuple[str | int, ...]
@@ -112,6 +120,7 @@ def leaves(value: Any, place: Place = ()) -> Iterator[tuple[Place, Any]]:
     else:
         yield place, value
         return
+
     for name, part in parts:
         yield from leaves(part, (*place, name))
 
@@ -141,6 +150,7 @@ def changed(value: Any) -> dict[str, Any]:
         others["escape codes"] = f"\x1b[2J{value}\nok          all: fine"
     else:
         others["a number"] = 1
+
     return others
 
 
@@ -172,6 +182,7 @@ def edits(content: Any) -> Iterator[tuple[str, Place, Change]]:
         for what, other in changed(value).items():
             change = functools.partial(put, place=place, value=other)
             yield f"{shown(place)}: {what}", place, change
+
         if isinstance(place[-1], str):
             change = functools.partial(removed, place=place)
             yield f"{shown(place)}: removed", place, change
@@ -204,19 +215,24 @@ class Victim:
         return self.forger.folders[self.run]
 
     def write(self, late: Change | None = None) -> None:
-        """Writes everything with new hashes; ``late`` changes the list of starts after that."""
+        """Writes everything with new hashes; ``late`` changes the list of starts after
+        that.
+        """
         self.forger.write()
         if late is not None:
             late(self.forger.list)
             (self.study / STARTS_FILE).write_bytes(written(self.forger.list))
 
     def content(self) -> str:
-        """Returns a hash of everything in the folder, to see whether a change had an effect."""
+        """Returns a hash of everything in the folder, to see whether a change had an
+        effect.
+        """
         digest = hashlib.sha256()
         for path in sorted(self.study.parent.rglob("*")):
             digest.update(str(path.relative_to(self.study.parent)).encode())
             if path.is_file() and path.name not in (STUDY_FILE, SUBMISSION_FILE):
                 digest.update(path.read_bytes())
+
         return digest.hexdigest()
 
     def checks(self) -> Iterator[Check]:
@@ -254,9 +270,14 @@ class Submission(Victim):
             plan = plan_of(self.forger.sealed)
             decided = decision_text(plan, decision(plan, self.study))
             (self.study / DECISION_FILE).write_text(f"{decided}\n")
-            stated |= stated_outcome(plan, self.study, load_track(stated["track"], RECORDS))
+            stated |= stated_outcome(
+                plan, self.study, load_track(stated["track"], RECORDS)
+            )
             for file, kind in (("card.md", CARD), ("card.json", CARD_JSON)):
-                (self.folder / file).write_text(report([self.study], output_format=kind))
+                (self.folder / file).write_text(
+                    report([self.study], output_format=kind)
+                )
+
         stated["study"] = chain_of(self.study / STARTS_FILE)[-1]
         with tarfile.open(
             self.folder / STUDY_FILE, "w:xz", preset=0, format=tarfile.USTAR_FORMAT
@@ -264,13 +285,17 @@ class Submission(Victim):
             for path in sorted(self.study.rglob("*")):
                 if path.is_file():
                     archive.add(path, path.relative_to(self.study).as_posix())
+
         self.state(stated)
 
     def state(self, stated: dict[str, Any]) -> None:
         """Writes submission.json with the hashes of the files as they are now."""
-        paths = (path for path in self.folder.rglob("*") if path.name != SUBMISSION_FILE)
+        paths = (
+            path for path in self.folder.rglob("*") if path.name != SUBMISSION_FILE
+        )
         stated["files"] = {
-            path.relative_to(self.folder).as_posix(): file_sha256(path) for path in paths
+            path.relative_to(self.folder).as_posix(): file_sha256(path)
+            for path in paths
         }
         (self.folder / SUBMISSION_FILE).write_text(json.dumps(stated))
 
@@ -299,6 +324,7 @@ def cases() -> Iterator[Case]:
             yield from _of_files(example)
             yield from _of_exchanged_files(example)
             yield from _of_strange_files(example)
+
     yield from _of_submission()
 
 
@@ -311,19 +337,40 @@ def _of_ledger(example: Victim) -> Iterator[Case]:
     reason = "{} seed {}".format(*example.run)
     last = {event["key"]: number for number, event in enumerate(_ledger(example))}
     for key, number in last.items():
-        content = {part: value for part, value in _ledger(example)[number].items() if part != "key"}
+        content = {
+            part: value
+            for part, value in _ledger(example)[number].items()
+            if part != "key"
+        }
         for what, place, edit in edits(content):
-            make = functools.partial(_made, functools.partial(_edit_event, number, edit))
-            fields = (part for part in place if isinstance(part, str) and part != "value")
+            make = functools.partial(
+                _made, functools.partial(_edit_event, number, edit)
+            )
+            fields = (
+                part for part in place if isinstance(part, str) and part != "value"
+            )
             named = "|".join([reason, *map(re.escape, fields)])
-            yield Case(f"{example.name}, events.jsonl {key}.{what}", type(example), make, named)
-        for what, change in (("removed", _drop), ("doubled", _double), ("moved", _move)):
+            yield Case(
+                f"{example.name}, events.jsonl {key}.{what}", type(example), make, named
+            )
+
+        for what, change in (
+            ("removed", _drop),
+            ("doubled", _double),
+            ("moved", _move),
+        ):
             make = functools.partial(_made, functools.partial(change, number))
             name = f"{example.name}, events.jsonl {key}: the last one {what}"
             yield Case(name, type(example), make, reason)
+
     for what, shift_s in (("an hour later", 3600), ("an hour earlier", -3600)):
         make = functools.partial(_made, functools.partial(_shift, shift_s))
-        yield Case(f"{example.name}, events.jsonl all times: {what}", type(example), make, reason)
+        yield Case(
+            f"{example.name}, events.jsonl all times: {what}",
+            type(example),
+            make,
+            reason,
+        )
 
 
 def _ledger(victim: Victim) -> list[dict[str, Any]]:
@@ -359,8 +406,11 @@ def _of_starts(example: Victim) -> Iterator[Case]:
         content = {n: v for n, v in example.forger.list[number].items() if n != "key"}
         for what, place, edit in edits(content):
             name = f"{example.name}, starts.jsonl {key}.{what}"
-            make = functools.partial(_edit_start, number, edit, place[:2] == ("value", "ledger"))
+            make = functools.partial(
+                _edit_start, number, edit, place[:2] == ("value", "ledger")
+            )
             yield Case(name, type(example), make, reason)
+
         name = f"{example.name}, starts.jsonl {key}: the last one removed"
         yield Case(name, type(example), functools.partial(_drop_start, number), reason)
 
@@ -369,6 +419,7 @@ def _edit_start(number: int, edit: Change, late: bool, victim: Victim) -> None:
     if late:
         victim.write(late=lambda events: edit(events[number]))
         return
+
     edit(victim.forger.list[number])
     victim.write()
 
@@ -392,25 +443,40 @@ def _edit_plan(edit: Change, victim: Victim) -> None:
 def _of_files(example: Victim) -> Iterator[Case]:
     reason = "{} seed {}".format(*example.run)
     for file in ("experiment.json", "alphabet.json", "run.json"):
-        for what, place, edit in edits(json.loads((example.run_dir / file).read_text())):
-            change = functools.partial(_edit_file, file, functools.partial(_edited, edit))
+        for what, place, edit in edits(
+            json.loads((example.run_dir / file).read_text())
+        ):
+            change = functools.partial(
+                _edit_file, file, functools.partial(_edited, edit)
+            )
             make = functools.partial(_made, change)
             fields = (part for part in place if isinstance(part, str))
             named = "|".join([reason, *map(re.escape, fields)])
             yield Case(f"{example.name}, {file} {what}", type(example), make, named)
+
         change = functools.partial(_edit_file, file, _doubled_key)
         make = functools.partial(_made, change)
         yield Case(f"{example.name}, {file} a key twice", type(example), make, reason)
+
     for file in ("config.gin", "operative_config.gin"):
-        for number, line in enumerate((example.run_dir / file).read_text().splitlines()):
+        for number, line in enumerate(
+            (example.run_dir / file).read_text().splitlines()
+        ):
             if line.strip() and not line.startswith("#"):
-                change = functools.partial(_edit_file, file, functools.partial(_without, number))
+                change = functools.partial(
+                    _edit_file, file, functools.partial(_without, number)
+                )
                 name = f"{example.name}, {file} {line.strip()[:50]}: removed"
-                yield Case(name, type(example), functools.partial(_made, change), reason)
+                yield Case(
+                    name, type(example), functools.partial(_made, change), reason
+                )
+
     hypotheses = sorted((example.run_dir / "hypotheses").iterdir())[-1]
     first = hypotheses.read_text().splitlines()[0]
     for what, _, edit in edits(json.loads(first)):
-        make = functools.partial(_made, functools.partial(_edit_row, hypotheses.name, edit))
+        make = functools.partial(
+            _made, functools.partial(_edit_row, hypotheses.name, edit)
+        )
         yield Case(f"{example.name}, hypotheses {what}", type(example), make, reason)
 
 
@@ -442,12 +508,15 @@ def _edit_row(file: str, edit: Change, victim: Victim) -> None:
 
 
 def _of_exchanged_files(example: Victim) -> Iterator[Case]:
-    """Yields forgeries that give a run files of another run, with their hashes in its ledger."""
+    """Yields forgeries that give a run files of another run, with their hashes in its
+    ledger.
+    """
     for file in ("experiment.json", "config.gin", "operative_config.gin", "hypotheses"):
         make = functools.partial(_made, functools.partial(_take, file))
         reason = "{} seed {}".format(*example.run)
         name = f"{example.name}, {file} is that of the first run"
         yield Case(name, type(example), make, reason)
+
     make = functools.partial(_made, _take_ledger)
     name = f"{example.name}, events.jsonl is that of the first run"
     yield Case(name, type(example), make, "{} seed {}".format(*example.run))
@@ -458,6 +527,7 @@ def _take(file: str, victim: Victim) -> None:
     if other.is_dir():
         shutil.copytree(other, victim.run_dir / file, dirs_exist_ok=True)
         return
+
     victim.forger.file(victim.run, file, lambda text: other.read_text())
 
 
@@ -526,6 +596,7 @@ def _of_strange_files(example: Victim) -> Iterator[Case]:
     for path in sorted(example.folder.rglob("*")):
         if path.is_file():
             kinds.setdefault(re.sub(r"[\d.-]*(?=\.jsonl)", "", path.name), path)
+
     for path in kinds.values():
         place = path.relative_to(example.folder)
         for what, change in STRANGE.items():
@@ -535,7 +606,10 @@ def _of_strange_files(example: Victim) -> Iterator[Case]:
                 reason += f"|{place.parts[1]} seed"
             elif place.name in (PLAN_FILE, SEALED_FILE):
                 reason += "|plan: "
-            yield Case(f"{example.name}, {place.name} is {what}", type(example), make, reason)
+
+            yield Case(
+                f"{example.name}, {place.name} is {what}", type(example), make, reason
+            )
 
 
 def _put_strange(place: Path, change: Callable[[Path], None], victim: Victim) -> None:
@@ -543,10 +617,13 @@ def _put_strange(place: Path, change: Callable[[Path], None], victim: Victim) ->
 
 
 def _of_submission() -> Iterator[Case]:
-    for what, place, edit in edits(json.loads((RECORDS / "faster" / SUBMISSION_FILE).read_text())):
+    for what, place, edit in edits(
+        json.loads((RECORDS / "faster" / SUBMISSION_FILE).read_text())
+    ):
         make = functools.partial(_edit_submission, edit)
         reason = f"{re.escape(str(place[0]))}|against|track"
         yield Case(f"submission, {SUBMISSION_FILE} {what}", Submission, make, reason)
+
     for file in ("card.json", "card.md", TRACK_FILE):
         lines = (RECORDS / "faster" / file).read_text().splitlines()
         for number, line in enumerate(lines):
@@ -604,10 +681,13 @@ def judged(case: Case) -> tuple[str, str]:
             case.make(victim)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             return WITHOUT_EFFECT, f"the forger can't make the hashes anew: {error!r}"
+
         if not case.name.startswith(f"submission, {SUBMISSION_FILE}"):
-            strange = " is " in case.name  # these could be a terabyte; each has an effect
+            # These could be a terabyte; each has an effect.
+            strange = " is " in case.name
             if not strange and victim.content() == _sealed_alone(case.victim):
                 return WITHOUT_EFFECT, "the new hashes undo it"
+
         began = time.monotonic()
         signal.alarm(_LONGEST_S)
         try:
@@ -619,6 +699,7 @@ def judged(case: Case) -> tuple[str, str]:
             return UNNOTICED, f"verify raised {error!r} after {seconds:.0f} s"
         finally:
             signal.alarm(0)
+
     return _outcome(case, failed)
 
 
@@ -632,6 +713,7 @@ def _outcome(case: Case, failed: Sequence[str]) -> tuple[str, str]:
     for words, pattern in NOT_CHECKED.items():
         if re.search(pattern, case.name):
             return LISTED, words
+
     return UNNOTICED, "it is accepted and not listed"
 
 
@@ -646,8 +728,12 @@ def chosen_cases(only: str = "", every: int = 5) -> list[Case]:
 def main() -> int:
     signal_limits()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", default="", help="take the cases whose names contain this")
-    parser.add_argument("--every", type=int, default=5, help="take each N-th case, 1 for all")
+    parser.add_argument(
+        "--only", default="", help="take the cases whose names contain this"
+    )
+    parser.add_argument(
+        "--every", type=int, default=5, help="take each N-th case, 1 for all"
+    )
     parser.add_argument("--show", action="store_true", help="print every case")
     arguments = parser.parse_args()
     counts: Counter[str] = Counter()
@@ -657,7 +743,11 @@ def main() -> int:
         counts[outcome] += 1
         if outcome in (WRONG, UNNOTICED) or arguments.show:
             print(f"{outcome:<16}{case.name}: {why[:300]}", flush=True)
-    print(f"{len(chosen)} forgeries: " + ", ".join(f"{n} {what}" for what, n in counts.items()))
+
+    print(
+        f"{len(chosen)} forgeries: "
+        + ", ".join(f"{n} {what}" for what, n in counts.items())
+    )
     return int(counts[WRONG] + counts[UNNOTICED] > 0)
 
 

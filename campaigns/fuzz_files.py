@@ -3,9 +3,9 @@
     pip install atheris
     python campaigns/fuzz_files.py audio|tsv|json [--runs 20000] [--seed 12]
 
-It starts from small valid files. Reading a file must give a result or an error that names the file;
-anything else ends the campaign, and the input is written to the working directory. ``make fuzz``
-does the same without atheris, on real files damaged at random.
+It starts from small valid files. Reading a file must give a result or an error that
+names the file; anything else ends the campaign, and the input is written to the working
+directory. ``make fuzz`` does the same without atheris, on real files damaged at random.
 """
 
 import argparse
@@ -41,19 +41,28 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="tfasr-fuzz-"))
     begins = folder / "begins"
     begins.mkdir()
-    judge = {"audio": audio, "tsv": tsv, "json": json_lines}[arguments.kind](folder, begins)
-    words = [f"-runs={arguments.runs}", f"-seed={arguments.seed}", f"-max_len={_LONGEST_BYTES}"]
+    judge = {"audio": audio, "tsv": tsv, "json": json_lines}[arguments.kind](
+        folder, begins
+    )
+    words = [
+        f"-runs={arguments.runs}",
+        f"-seed={arguments.seed}",
+        f"-max_len={_LONGEST_BYTES}",
+    ]
     words += ["-timeout=20", "-rss_limit_mb=2048", "-print_final_stats=1", str(begins)]
     atheris.Setup([sys.argv[0], *words], judge)
     atheris.Fuzz()
 
 
 def audio(folder: Path, begins: Path) -> Callable[[bytes], None]:
-    """Writes first inputs; returns a function that reads an audio file and checks the result."""
+    """Writes first inputs; returns a function that reads an audio file and checks the
+    result.
+    """
     noise = np.random.default_rng(0).uniform(-0.3, 0.3, 1600)
     for form, kind in _SOUNDS:
         if soundfile.check_format(form, kind):
             soundfile.write(begins / f"{form}-{kind}", noise, 16000, kind, format=form)
+
     path = folder / "sound"
 
     def judge(content: bytes) -> None:
@@ -64,13 +73,16 @@ def audio(folder: Path, begins: Path) -> Callable[[bytes], None]:
         except ValueError as error:
             assert str(path) in str(error), error
             return
+
         assert samples.dtype == np.float32 and np.isfinite(samples).all()
 
     return judge
 
 
 def tsv(folder: Path, begins: Path) -> Callable[[bytes], None]:
-    """Writes a first input; returns a function that reads a tab-separated list and checks it."""
+    """Writes a first input; returns a function that reads a tab-separated list and
+    checks it.
+    """
     soundfile.write(folder / "a.wav", np.zeros(1600), 16000)
     lines = "path\tspeaker\tseconds\ttext\na.wav\ts\t0.1\tyes no\nb.wav\ts\t1e3\tno\n"
     (begins / "list").write_text(lines)
@@ -80,7 +92,13 @@ def tsv(folder: Path, begins: Path) -> Callable[[bytes], None]:
 def json_lines(folder: Path, begins: Path) -> Callable[[bytes], None]:
     """Writes a first input; returns a function that reads a JSON manifest and checks it."""
     soundfile.write(folder / "a.wav", np.zeros(1600), 16000)
-    line = {"audio_filepath": "a.wav", "text": "yes", "duration": 0.1, "speaker": 1, "id": "x"}
+    line = {
+        "audio_filepath": "a.wav",
+        "text": "yes",
+        "duration": 0.1,
+        "speaker": 1,
+        "id": "x",
+    }
     (begins / "list").write_text(f"{json.dumps(line)}\n{json.dumps(line)}\n")
     return _list_judge(read_json_manifest, folder / "list.json", folder)
 
@@ -93,6 +111,7 @@ def _list_judge(read: Callable, path: Path, folder: Path) -> Callable[[bytes], N
         except UsageError as error:
             assert str(path) in str(error), error
             return
+
         assert found.utterances or found.rejections
 
     return judge

@@ -1,13 +1,16 @@
-"""The third hostile list: wrong words, damaged files and wrong calls, each with the right answer.
+"""The third hostile list: wrong words, damaged files and wrong calls, each with the
+right answer.
 
-``python -m campaigns.hostile`` makes a small corpus, its shards, a run, an export and a recorded
-run, and then meets each case of `campaigns.hostile_cases` in a process of its own, with a folder of
-its own. ``--only WORD,...`` takes the cases whose names hold a word; ``--every N`` takes each N-th.
+``python -m campaigns.hostile`` makes a small corpus, its shards, a run, an export and a
+recorded run, and then meets each case of `campaigns.hostile_cases` in a process of its
+own, with a folder of its own. ``--only WORD,...`` takes the cases whose names hold a
+word; ``--every N`` takes each N-th.
 
-A case is *bad* if work was lost (a file that was there is not as it was), a result is wrong (a
-status that the table does not have: what must be refused was done, or the reverse), or the command
-had no end. It is *weak* if it ends in a traceback, lacks a line of its own or a fact that the
-message must hold, or takes too long. The last line counts both; the exit status is 1 if any is.
+A case is *bad* if work was lost (a file that was there is not as it was), a result is
+wrong (a status that the table does not have: what must be refused was done, or the
+reverse), or the command had no end. It is *weak* if it ends in a traceback, lacks a
+line of its own or a fact that the message must hold, or takes too long. The last line
+counts both; the exit status is 1 if any is.
 """
 
 import argparse
@@ -53,7 +56,8 @@ class World:
     """What all cases look at and none may change.
 
     Attributes:
-        folder: holds all of it; its files are the values of ``{name}`` in a case's words.
+        folder: holds all of it; its files are the values of ``{name}`` in a case's
+            words.
     """
 
     def __init__(self, folder: Path):
@@ -75,7 +79,10 @@ class World:
         for command in words:
             ended = run_forked(command, self._log)
             if ended.status:
-                sys.exit(f"Without hostility this must succeed: {command}\n{ended.output}")
+                sys.exit(
+                    f"Without hostility this must succeed: {command}\n{ended.output}"
+                )
+
         ended = self._program(Case("", ""), _RECORDED, self.folder)
         if ended.status:
             sys.exit(ended.output)
@@ -85,7 +92,13 @@ class World:
         """Returns what a case's ``{name}`` stand for."""
         named = {path.stem: path for path in self.folder.iterdir()}
         audio = self.folder / "corpus" / "audio" / "validation-00.wav"
-        return {**named, "p": place, "w": self.folder, "wav": audio, "presets": _presets()}
+        return {
+            **named,
+            "p": place,
+            "w": self.folder,
+            "wav": audio,
+            "presets": _presets(),
+        }
 
     def filled(self, words: str, place: Path) -> str:
         """Returns words with each ``{name}`` replaced."""
@@ -101,7 +114,10 @@ class World:
         if case.kind == COMMAND:
             command = shlex.split(words)
             inside = functools.partial(_confined, place, case)
-            return run_forked(command, self._log, prepare=inside, kill_after_s=_LONGEST_S)
+            return run_forked(
+                command, self._log, prepare=inside, kill_after_s=_LONGEST_S
+            )
+
         if case.kind == PYTHON:
             return self._program(case, words, place)
         return self._shell(words, place)
@@ -113,13 +129,17 @@ class World:
 
             status = 0
             try:
-                exec(compile(text, "program", "exec"), {"place": place, "world": self.folder})
+                exec(
+                    compile(text, "program", "exec"),
+                    {"place": place, "world": self.folder},
+                )
             except (UsageError, RunError) as error:
                 status = 2 if isinstance(error, UsageError) else 1
                 print(f"tfasr program: {error}", file=sys.stderr)
             except BaseException:
                 traceback.print_exc()
                 status = 70
+
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(status)
@@ -128,7 +148,9 @@ class World:
 
     def _shell(self, line: str, place: Path) -> Ended:
         root = Path(__file__).parents[1]
-        path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH", "")]))
+        path = os.pathsep.join(
+            filter(None, [str(root), os.environ.get("PYTHONPATH", "")])
+        )
         tfasr = f"{shlex.quote(sys.executable)} -m tfasr.cli"
         begun = time.monotonic()
         process = subprocess.Popen(
@@ -146,21 +168,31 @@ class World:
             with suppress(OSError):
                 os.killpg(process.pid, 9)
             output, _ = process.communicate()
+
         status = process.returncode
         number = -status if status < 0 else None
         seconds = time.monotonic() - begun
-        return Ended(None if number else status, number, seconds, output.decode(errors="replace"))
+        return Ended(
+            None if number else status, number, seconds, output.decode(errors="replace")
+        )
 
     def _request(self, content: bytes) -> Ended:
-        """Sends bytes to a server that all such cases share; its answer's number is the status."""
+        """Sends bytes to a server that all such cases share; its answer's number is the
+        status.
+        """
         if self._server is None:
             self._begin_server()
-        begun, answer = time.monotonic(), b""
+        begun = time.monotonic()
+        answer = b""
         address = ("127.0.0.1", self._port)
-        with socket.create_connection(address, _HTTP_S) as connection, suppress(ConnectionError):
+        with (
+            socket.create_connection(address, _HTTP_S) as connection,
+            suppress(ConnectionError),
+        ):
             connection.sendall(content.replace(b"PORT", str(self._port).encode()))
             while b"\r\n\r\n" not in answer and (more := connection.recv(1 << 16)):
                 answer += more
+
         seconds = time.monotonic() - begun
         if self._server.poll() is not None:
             return Ended(None, 9, seconds, "the server is gone")
@@ -169,10 +201,21 @@ class World:
         return Ended(status, None, seconds, answer.decode(errors="replace"))
 
     def _begin_server(self) -> None:
-        words = [sys.executable, "-m", "tfasr.cli", "serve", "--port", "0", "--idle_s", "3"]
+        words = [
+            sys.executable,
+            "-m",
+            "tfasr.cli",
+            "serve",
+            "--port",
+            "0",
+            "--idle_s",
+            "3",
+        ]
         words += ["--run_dir", str(self.folder / "export"), "--max_upload_mb", "1"]
         root = Path(__file__).parents[1]
-        path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH", "")]))
+        path = os.pathsep.join(
+            filter(None, [str(root), os.environ.get("PYTHONPATH", "")])
+        )
         self._server = subprocess.Popen(
             words,
             env={**os.environ, "PYTHONPATH": path},
@@ -209,7 +252,10 @@ def _confined(place: Path, case: Case) -> None:
     os.chdir(place)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if "/dev/" in case.words or "sparse" in case.name:
-        has_bytes = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        has_bytes = (
+            int(Path("/proc/self/statm").read_text().split()[0])
+            * resource.getpagesize()
+        )
         resource.setrlimit(resource.RLIMIT_AS, (has_bytes + _MORE_BYTES,) * 2)
 
 
@@ -231,6 +277,7 @@ def _state(folder: Path) -> dict[str, tuple]:
                     about.st_size,
                     about.st_mtime_ns,
                 )
+
     return state
 
 
@@ -253,7 +300,8 @@ def judge(case: Case, world: World, place: Path) -> Judged:
     ]
     # What comes into the world was written where nobody asked for it.
     lost += [name for name in after.keys() - before.keys() if name.startswith("world/")]
-    bad, weak = [], []
+    bad = []
+    weak = []
     if lost:
         bad.append(f"changed: {', '.join(lost[:5])}")
     if ended.killed and ended.seconds >= _LONGEST_S:
@@ -262,12 +310,15 @@ def judge(case: Case, world: World, place: Path) -> Judged:
         told = ended.output.strip()[-300:]
         ended_by = ended.status if ended.signal is None else f"signal {ended.signal}"
         bad.append(f"ended with {ended_by}, not {case.statuses}: {told}")
+
     if "Traceback (most" in ended.output:
         weak.append(f"a traceback: {ended.output.strip()[-300:]}")
     if case.kind == COMMAND and ended.status == 2 and "tfasr" not in ended.output:
         weak.append(f"no line of its own: {ended.output[-300:]}")
     shown = " ".join(ended.output.split()).lower()
-    lacking = [fact for fact in case.facts if world.filled(fact, place).lower() not in shown]
+    lacking = [
+        fact for fact in case.facts if world.filled(fact, place).lower() not in shown
+    ]
     if lacking:
         weak.append(f"lacks {lacking}: {ended.output.strip()[-400:]}")
     if used_s > _SLOW_S:
@@ -298,6 +349,7 @@ def campaign(cases: list[Case], folder: Path, *, quiet: bool = False) -> list[Ju
                 print(f"{result.seconds:6.2f} s {case.name}", flush=True)
     finally:
         world.close()
+
     return results
 
 
@@ -310,11 +362,21 @@ def summary(results: list[Judged]) -> str:
 
 def main() -> None:
     """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -m campaigns.hostile", description=__doc__)
-    parser.add_argument("--only", default="", metavar="WORD,...", help="cases whose names hold one")
-    parser.add_argument("--every", type=int, default=1, metavar="N", help="each N-th of them")
-    parser.add_argument("--out", type=Path, help="gets the work; default: a temporary folder")
-    parser.add_argument("--quiet", action="store_true", help="print what is wrong alone")
+    parser = argparse.ArgumentParser(
+        prog="python -m campaigns.hostile", description=__doc__
+    )
+    parser.add_argument(
+        "--only", default="", metavar="WORD,...", help="cases whose names hold one"
+    )
+    parser.add_argument(
+        "--every", type=int, default=1, metavar="N", help="each N-th of them"
+    )
+    parser.add_argument(
+        "--out", type=Path, help="gets the work; default: a temporary folder"
+    )
+    parser.add_argument(
+        "--quiet", action="store_true", help="print what is wrong alone"
+    )
     arguments = parser.parse_args()
     load()
     begun = time.monotonic()
@@ -324,6 +386,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = (arguments.out or Path(temporary)).resolve()
         results = campaign(cases, folder, quiet=arguments.quiet)
+
     print(f"{summary(results)}, in {time.monotonic() - begun:.0f} s")
     sys.exit(any(result.bad or result.weak for result in results))
 

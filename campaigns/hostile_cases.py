@@ -30,10 +30,28 @@ CORPORA = [
         ("an empty list", "", {}, (1, 2), "train.tsv"),
         ("a list without a heading", "a.wav\ts\t0.3\tab\n", {}, (1, 2), "train.tsv"),
         ("a heading without text", "path\tspeaker\na.wav\ts\n", {}, (1, 2), "text"),
-        ("audio outside the corpus", _HEAD + "../../etc/passwd\ts\t0.3\tab\n", {}, (1, 2), "bad"),
-        ("a list that names itself as audio", _HEAD + "train.tsv\ts\t0.3\tab\n", {}, (1, 2), "bad"),
+        (
+            "audio outside the corpus",
+            _HEAD + "../../etc/passwd\ts\t0.3\tab\n",
+            {},
+            (1, 2),
+            "bad",
+        ),
+        (
+            "a list that names itself as audio",
+            _HEAD + "train.tsv\ts\t0.3\tab\n",
+            {},
+            (1, 2),
+            "bad",
+        ),
         ("audio that is a folder", _HEAD + ".\ts\t0.3\tab\n", {}, (1, 2), "bad"),
-        ("audio that is /dev/zero", _HEAD + "/dev/zero\ts\t0.3\tab\n", {}, (1, 2), "bad"),
+        (
+            "audio that is /dev/zero",
+            _HEAD + "/dev/zero\ts\t0.3\tab\n",
+            {},
+            (1, 2),
+            "bad",
+        ),
         ("a text without letters", _HEAD + "a.wav\ts\t0.3\t\n", {}, (1, 2), "bad"),
         (
             "a text of control characters",
@@ -58,7 +76,12 @@ CORPORA = [
         ),
         ("a list of zero bytes", b"\0" * 4096, {}, (1, 2), "train.tsv"),
         ("negative seconds", _HEAD + "a.wav\ts\t-1\tab\n", {}, (0, 1, 2)),
-        ("seconds that are not a number", _HEAD + "a.wav\ts\tsoon\tab\n", {}, (0, 1, 2)),
+        (
+            "seconds that are not a number",
+            _HEAD + "a.wav\ts\tsoon\tab\n",
+            {},
+            (0, 1, 2),
+        ),
         (
             "a recording without samples",
             _HEAD + "b.wav\ts\t0.3\tab\n",
@@ -87,7 +110,13 @@ CORPORA = [
             (1, 2),
             "bad",
         ),
-        ("a 4-byte recording", _HEAD + "b.wav\ts\t0.3\tab\n", {"b_wav": b"RIFF"}, (1, 2), "bad"),
+        (
+            "a 4-byte recording",
+            _HEAD + "b.wav\ts\t0.3\tab\n",
+            {"b_wav": b"RIFF"},
+            (1, 2),
+            "bad",
+        ),
     )
 ]
 
@@ -98,8 +127,12 @@ _TALKS = (
 )
 
 
-def _python(name: str, text: str, statuses: tuple[int, ...] = REFUSED, *facts: str) -> Case:
-    return Case(f"a program: {name}", f"import tfasr\n{text}", statuses, facts, kind=PYTHON)
+def _python(
+    name: str, text: str, statuses: tuple[int, ...] = REFUSED, *facts: str
+) -> Case:
+    return Case(
+        f"a program: {name}", f"import tfasr\n{text}", statuses, facts, kind=PYTHON
+    )
 
 
 def _refused(call: str) -> str:
@@ -305,12 +338,16 @@ CLUSTERS = rows(
 )  # fmt: skip
 
 
-def _get(path: bytes, *headers: bytes, method: bytes = b"GET", body: bytes = b"") -> bytes:
+def _get(
+    path: bytes, *headers: bytes, method: bytes = b"GET", body: bytes = b""
+) -> bytes:
     lines = [method + b" " + path + b" HTTP/1.1", b"Host: 127.0.0.1:PORT", *headers]
     return b"\r\n".join([*lines, b"", body])
 
 
-def _post(body: bytes, *headers: bytes, path: bytes = b"/transcribe?name=a.wav") -> bytes:
+def _post(
+    body: bytes, *headers: bytes, path: bytes = b"/transcribe?name=a.wav"
+) -> bytes:
     length = b"Content-Length: %d" % len(body)
     return _get(path, length, *headers, method=b"POST", body=body)
 

@@ -1,9 +1,10 @@
 """Cases of `campaigns.hostile`: what a hurried, unlucky or hostile user types, and the answer.
 
-``{name}`` stands for the path of what the campaign has prepared: ``{corpus}``, ``{shards}``,
-``{run}``, ``{recorded}``, ``{export}``, ``{each_step}`` (a gin file), ``{study}`` (another),
-``{words}`` (a lexicon), ``{wav}`` (a recording), ``{presets}``; ``{w}`` is the folder of these. In
-``{p}``, the case's own folder, ``mine/text.txt`` is a file of the user.
+``{name}`` stands for the path of what the campaign has prepared: ``{corpus}``,
+``{shards}``, ``{run}``, ``{recorded}``, ``{export}``, ``{each_step}`` (a gin file),
+``{study}`` (another), ``{words}`` (a lexicon), ``{wav}`` (a recording), ``{presets}``;
+``{w}`` is the folder of these. In ``{p}``, the case's own folder, ``mine/text.txt`` is
+a file of the user.
 """
 
 import json
@@ -15,7 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-COMMAND, PYTHON, SHELL, HTTP = "command", "python", "shell", "http"
+COMMAND = "command"
+PYTHON = "python"
+SHELL = "shell"
+HTTP = "http"
 
 
 @dataclass(frozen=True)
@@ -25,10 +29,11 @@ class Case:
     Attributes:
         name: what is hostile about it.
         words: a command of tfasr; the text of a program; a shell's line; or a request.
-        statuses: the expected exit statuses, or for a request the expected HTTP statuses.
+        statuses: the expected exit statuses, or for a request the expected HTTP
+            statuses.
         facts: texts that the answer must contain, in upper or lower case.
-        make: a function that prepares the case's folder; its arguments are this folder and the
-            campaign's `World`.
+        make: a function that prepares the case's folder; its arguments are this folder
+            and the campaign's `World`.
         kind: COMMAND, PYTHON, SHELL or HTTP.
         changes: names below the folder that may change.
     """
@@ -47,7 +52,9 @@ DRY = f"{TRAIN} --dry_run"
 _EVALUATE = "evaluate --run_dir {run} --split validation"
 _PREPARE = "prepare --gin_file {each_step} --num_workers 1 --shard_dir {p}/shards"
 TSV = f"{_PREPARE} --corpus tsv --corpus_dir {{p}}/corpus --split train --manifest train.tsv"
-DONE, _FAILED, REFUSED = (0,), (1,), (2,)
+DONE = (0,)
+_FAILED = (1,)
+REFUSED = (2,)
 
 
 def rows(prefix: str, *rows: tuple, **common: Any) -> list[Case]:
@@ -57,6 +64,7 @@ def rows(prefix: str, *rows: tuple, **common: Any) -> list[Case]:
         statuses = more[0] if more else REFUSED
         facts = tuple(more[1:])
         cases.append(Case(f"{prefix}: {name}", words, statuses, facts, **common))
+
     return cases
 
 
@@ -64,7 +72,9 @@ def _copied(name: str) -> Callable[[Path, Any], None]:
     return lambda place, world: shutil.copytree(world.folder / name, place / name)
 
 
-def _edited(name: str, file: str, edit: Callable[[bytes], bytes]) -> Callable[[Path, Any], None]:
+def _edited(
+    name: str, file: str, edit: Callable[[bytes], bytes]
+) -> Callable[[Path, Any], None]:
     """Returns a function that copies a folder of the world and edits one of its files."""
 
     def make(place: Path, world: Any) -> None:
@@ -75,7 +85,9 @@ def _edited(name: str, file: str, edit: Callable[[bytes], bytes]) -> Callable[[P
     return make
 
 
-def _instead(name: str, file: str, put: Callable[[Path], object]) -> Callable[[Path, Any], None]:
+def _instead(
+    name: str, file: str, put: Callable[[Path], object]
+) -> Callable[[Path, Any], None]:
     """Returns a function that copies a folder of the world and replaces one of its files."""
 
     def make(place: Path, world: Any) -> None:
@@ -85,6 +97,7 @@ def _instead(name: str, file: str, put: Callable[[Path], object]) -> Callable[[P
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
+
         put(path)
 
     return make
@@ -114,14 +127,18 @@ def _sparse(name: str, size: int) -> Callable[[Path, Any], None]:
 
 
 def corpus(lines: str | bytes, **files: bytes) -> Callable[[Path, Any], None]:
-    """Returns a function that makes a tsv corpus of these lines; ``a.wav`` is a good recording."""
+    """Returns a function that makes a tsv corpus of these lines; ``a.wav`` is a good
+    recording.
+    """
 
     def make(place: Path, world: Any) -> None:
         folder = place / "corpus"
         folder.mkdir()
         content = lines if isinstance(lines, bytes) else lines.encode()
         (folder / "train.tsv").write_bytes(content)
-        shutil.copy(world.folder / "corpus" / "audio" / "train-00.wav", folder / "a.wav")
+        shutil.copy(
+            world.folder / "corpus" / "audio" / "train-00.wav", folder / "a.wav"
+        )
         for name, data in files.items():
             (folder / name.replace("_", ".")).write_bytes(data)
 
@@ -134,7 +151,9 @@ def _json_edited(**changes: Any) -> Callable[[bytes], bytes]:
 
 def wav(rate_hz: int = 16000, seconds: float = 0.1, channels: int = 1) -> bytes:
     data = b"\0\0" * int(rate_hz * seconds) * channels
-    head = struct.pack("<HHIIHH", 1, channels, rate_hz, rate_hz * 2, 2 * channels % 65536, 16)
+    head = struct.pack(
+        "<HHIIHH", 1, channels, rate_hz, rate_hz * 2, 2 * channels % 65536, 16
+    )
     body = b"WAVEfmt " + struct.pack("<I", len(head)) + head
     body += b"data" + struct.pack("<I", len(data)) + data
     return b"RIFF" + struct.pack("<I", len(body)) + body
@@ -214,8 +233,16 @@ BINDINGS = [
         ("TrainingConfig.epochs = [3]", REFUSED, "epochs"),
         ("TrainingConfig.seed = -1", REFUSED, "seed"),
         ("TrainingConfig.seed = 1e400", REFUSED, "seed"),
-        ("TrainingConfig.checkpoint_every_steps = -1", REFUSED, "checkpoint_every_steps"),
-        ("TrainingConfig.checkpoint_every_steps = 0.5", REFUSED, "checkpoint_every_steps"),
+        (
+            "TrainingConfig.checkpoint_every_steps = -1",
+            REFUSED,
+            "checkpoint_every_steps",
+        ),
+        (
+            "TrainingConfig.checkpoint_every_steps = 0.5",
+            REFUSED,
+            "checkpoint_every_steps",
+        ),
         ("TrainingConfig.keep_checkpoints = 0", REFUSED, "keep_checkpoints"),
         ("TrainingConfig.target_window = 0", REFUSED, "target_window"),
         ("TrainingConfig.targets = 'cer=0.1'", REFUSED, "targets"),
@@ -240,8 +267,16 @@ BINDINGS = [
         ("PipelineConfig.num_buckets = 0", REFUSED, "num_buckets"),
         ("PipelineConfig.num_buckets = 10000000", REFUSED, "num_buckets"),
         ("PipelineConfig.max_frames = 0", REFUSED, "max_frames"),
-        ("PipelineConfig.batch_size_schedule = ((1,),)", REFUSED, "batch_size_schedule"),
-        ("PipelineConfig.batch_size_schedule = ((2, 8), (1, 4))", REFUSED, "batch_size_schedule"),
+        (
+            "PipelineConfig.batch_size_schedule = ((1,),)",
+            REFUSED,
+            "batch_size_schedule",
+        ),
+        (
+            "PipelineConfig.batch_size_schedule = ((2, 8), (1, 4))",
+            REFUSED,
+            "batch_size_schedule",
+        ),
         ("PipelineConfig.batch_size_schedule = 5", REFUSED, "batch_size_schedule"),
         ("AcousticModelConfig.conv_kernel = 0", REFUSED, "conv_kernel"),
         ("AcousticModelConfig.conv_kernel = 100000000", REFUSED, "frames"),

@@ -27,6 +27,7 @@ class KillLog:
             file.write(json.dumps(line) + "\n")
             file.flush()
             os.fsync(file.fileno())
+
         self._lines.append(line)
 
     @property
@@ -47,7 +48,9 @@ class KillLog:
         """Returns how many kills each kind of work survived or not, finished and compared."""
         finished = {line["round"] for line in self._lines if line.get("finished")}
         return Counter(
-            line["work"] for line in self._lines if line.get("killed") and line["round"] in finished
+            line["work"]
+            for line in self._lines
+            if line.get("killed") and line["round"] in finished
         )
 
     def rounds(self) -> Counter[str]:

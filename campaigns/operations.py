@@ -1,10 +1,11 @@
 """Every change that a process makes to its files, seen one by one before it is made.
 
-`observed` replaces what Python and tfasr change files with (``open``, the functions of ``os``, the
-writer of TFRecord files) by versions that show each change to an observer, which makes it, breaks
-it, delays it or ends the process there. What is written in C++ is shown as it lies in the file when
-that is closed. `campaigns.power_loss` plays all changes back and compares with the folder that the
-process left: a change that went past this module would be seen there.
+`observed` replaces what Python and tfasr change files with (``open``, the functions of
+``os``, the writer of TFRecord files) by versions that show each change to an observer,
+which makes it, breaks it, delays it or ends the process there. What is written in C++
+is shown as it lies in the file when that is closed. `campaigns.power_loss` plays all
+changes back and compares with the folder that the process left: a change that went past
+this module would be seen there.
 """
 
 import builtins
@@ -21,7 +22,9 @@ from pathlib import Path
 from typing import Any
 
 _BLOCK_BYTES = 1 << 14
-_real_open, _real_os_open, _real_truncate = io.open, os.open, os.truncate
+_real_open = io.open
+_real_os_open = os.open
+_real_truncate = os.truncate
 
 
 @dataclass(frozen=True)
@@ -29,8 +32,8 @@ class Operation:
     """One change to the files.
 
     Attributes:
-        kind: "create" (an empty file), "write", "truncate", "sync" (of a file or a folder),
-            "rename", "link", "unlink", "mkdir" or "rmdir".
+        kind: "create" (an empty file), "write", "truncate", "sync" (of a file or a
+            folder), "rename", "link", "unlink", "mkdir" or "rmdir".
         path: what is changed, absolute.
         other: the new name, of a rename or link.
         offset: where a write begins.
@@ -58,7 +61,8 @@ class Observer:
 
         Args:
             operation: what is to be changed.
-            perform: makes it; of a write, ``perform(count)`` makes the first bytes of it alone.
+            perform: makes it; of a write, ``perform(count)`` makes the first bytes of
+                it alone.
         """
         return perform()
 
@@ -84,7 +88,9 @@ class KillAt(Counter):
         say: gets what the operation was.
     """
 
-    def __init__(self, number: int, moment: str, say: Callable[[str], None] = lambda text: None):
+    def __init__(
+        self, number: int, moment: str, say: Callable[[str], None] = lambda text: None
+    ):
         super().__init__()
         self._number = number
         self._moment = moment
@@ -100,6 +106,7 @@ class KillAt(Counter):
             perform(len(operation.data) // 2)
         elif self._moment == "after":
             perform()
+
         return os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -114,10 +121,19 @@ class FailAt(Counter):
         below: only what lies in this folder fails.
 
     Attributes:
-        firsts: for each place in the code that makes such operations, the number of its first.
+        firsts: for each place in the code that makes such operations, the number of its
+            first.
     """
 
-    def __init__(self, number: int, code: int, kinds: frozenset[str], *, lasting: bool, below: str):
+    def __init__(
+        self,
+        number: int,
+        code: int,
+        kinds: frozenset[str],
+        *,
+        lasting: bool,
+        below: str,
+    ):
         super().__init__()
         self._number = number
         self._code = code
@@ -129,16 +145,28 @@ class FailAt(Counter):
 
     def meet(self, operation: Operation, perform: Callable[..., Any]) -> Any:
         """Makes the operation, or raises OSError."""
-        if operation.kind not in self._kinds or not operation.path.startswith(self._below):
+        if operation.kind not in self._kinds or not operation.path.startswith(
+            self._below
+        ):
             return perform()
+
         there = os.path.lexists(operation.path)
-        if there == (operation.kind == "mkdir") and operation.kind in ("mkdir", "unlink"):
-            return perform()  # there is nothing to do, which the operating system says first
+        if there == (operation.kind == "mkdir") and operation.kind in (
+            "mkdir",
+            "unlink",
+        ):
+            # There is nothing to do, which the operating system says first.
+            return perform()
+
         self.count += 1
         frames = traceback.walk_stack(None)
         place = (operation.kind, *((frame.f_code, line) for frame, line in frames))
         self.firsts.setdefault(place, self.count)
-        due = self.count >= self._number if self._lasting else self.count == self._number
+        if self._lasting:
+            due = self.count >= self._number
+        else:
+            due = self.count == self._number
+
         if not due:
             return perform()
         if self.failed is None:
@@ -146,8 +174,12 @@ class FailAt(Counter):
             if len(operation.data) > 1:
                 self.count -= 1
                 return perform(len(operation.data) // 2)  # what still finds room
-        named = operation.kind not in ("write", "sync")  # of a descriptor, no name is known
-        raise OSError(self._code, os.strerror(self._code), *([operation.path] if named else []))
+
+        # Of a descriptor, no name is known.
+        named = operation.kind not in ("write", "sync")
+        raise OSError(
+            self._code, os.strerror(self._code), *([operation.path] if named else [])
+        )
 
 
 class Recorder(Observer):
@@ -183,7 +215,9 @@ class _Gate:
 
 
 def _is_no_file(path: str) -> bool:
-    device = path.startswith(("/proc/", "/dev/", "/sys/")) and not path.startswith("/dev/shm/")
+    device = path.startswith(("/proc/", "/dev/", "/sys/")) and not path.startswith(
+        "/dev/shm/"
+    )
     return device or not path.startswith("/")
 
 
@@ -198,7 +232,8 @@ def _path_of(descriptor: int) -> str:
 
 
 def observed(observer: Observer) -> None:
-    """Shows every change that this process makes from now on to an observer; there is no way back.
+    """Shows every change that this process makes from now on to an observer; there is
+    no way back.
 
     Args:
         observer: meets them.
@@ -218,7 +253,9 @@ def _observe_files(gate: _Gate) -> None:
             content = bytes(data)
             at_end = "a" in self.mode
             offset = os.fstat(self.fileno()).st_size if at_end else self.tell()
-            operation = Operation("write", _path_of(self.fileno()), offset=offset, data=content)
+            operation = Operation(
+                "write", _path_of(self.fileno()), offset=offset, data=content
+            )
 
             def perform(count: int = len(content)) -> int:
                 return super(File, self).write(content[:count])
@@ -231,12 +268,24 @@ def _observe_files(gate: _Gate) -> None:
             return gate(operation, lambda *_: super(File, self).truncate(size))
 
     def opened(
-        file, mode="r", buffering=-1, encoding=None, errors=None, newline=None, *more, **options
+        file,
+        mode="r",
+        buffering=-1,
+        encoding=None,
+        errors=None,
+        newline=None,
+        *more,
+        **options,
     ):
         writing = isinstance(file, str | os.PathLike) and set(mode) & set("wax+")
         if not writing or more or options or _is_no_file(_absolute(file)):
-            return _real_open(file, mode, buffering, encoding, errors, newline, *more, **options)
-        raw = _created(gate, file, mode, lambda: File(file, mode.replace("b", "").replace("t", "")))
+            return _real_open(
+                file, mode, buffering, encoding, errors, newline, *more, **options
+            )
+
+        raw = _created(
+            gate, file, mode, lambda: File(file, mode.replace("b", "").replace("t", ""))
+        )
         if buffering == 0:
             return raw
         buffered = io.BufferedRandom(raw) if "+" in mode else io.BufferedWriter(raw)
@@ -279,12 +328,21 @@ def _observe_names(gate: _Gate) -> None:
         return Operation("truncate", where, size=size)
 
     for name in ("fsync", "fdatasync"):
-        replace(name, lambda descriptor: Operation("sync", _path_of(_number(descriptor))))
+        replace(
+            name, lambda descriptor: Operation("sync", _path_of(_number(descriptor)))
+        )
+
     for name in ("truncate", "ftruncate"):
         replace(name, truncated)
     for name in ("rename", "replace"):
-        replace(name, lambda old, new, *_: Operation("rename", _absolute(old), _absolute(new)))
-    replace("link", lambda old, new, *_: Operation("link", _absolute(old), _absolute(new)))
+        replace(
+            name,
+            lambda old, new, *_: Operation("rename", _absolute(old), _absolute(new)),
+        )
+
+    replace(
+        "link", lambda old, new, *_: Operation("link", _absolute(old), _absolute(new))
+    )
     for name in ("unlink", "remove"):
         replace(name, lambda path, *_: Operation("unlink", _absolute(path)))
     for name in ("mkdir", "rmdir"):
@@ -308,7 +366,8 @@ def _observe_records(gate: _Gate) -> None:
             self._shown = _absolute(path)
             self._open = _as_tensorflow(
                 lambda: gate(
-                    Operation("create", self._shown), lambda *_: real_writer(path, options)
+                    Operation("create", self._shown),
+                    lambda *_: real_writer(path, options),
                 )
             )
 
@@ -332,14 +391,17 @@ def _observe_records(gate: _Gate) -> None:
                 block = content[offset : offset + _BLOCK_BYTES]
                 while block:
                     written = self._show_block(offset, block)
-                    offset, block = offset + written, block[written:]
+                    offset = offset + written
+                    block = block[written:]
 
         def _show_block(self, offset: int, block: bytes) -> int:
             def perform(count: int = len(block)) -> int:
                 with _real_open(self._path, "ab") as file:
                     return file.write(block[:count])
 
-            return gate(Operation("write", self._shown, offset=offset, data=block), perform)
+            return gate(
+                Operation("write", self._shown, offset=offset, data=block), perform
+            )
 
     tf.io.TFRecordWriter = Writer
 

@@ -1,11 +1,12 @@
 """Power losses: the states that a disk could be left in, each opened again by tfasr.
 
-``python -m campaigns.power_loss --states 10000 --seed 1`` records every change that a training, its
-resumption, two preparations and an evaluation make to their files, builds the states that a power
-loss could leave (`campaigns.disk_states`), and asks of each: does every published checkpoint load,
-does the ledger parse, hold what was promised and know the step that is resumed from, is a folder
-absent, whole, or taken up again. Of some states the command is really run again and its result
-compared with the uninterrupted one.
+``python -m campaigns.power_loss --states 10000 --seed 1`` records every change that a
+training, its resumption, two preparations and an evaluation make to their files, builds
+the states that a power loss could leave (`campaigns.disk_states`), and asks of each:
+does every published checkpoint load, does the ledger parse, hold what was promised and
+know the step that is resumed from, is a folder absent, whole, or taken up again. Of
+some states the command is really run again and its result compared with the
+uninterrupted one.
 """
 
 import argparse
@@ -70,10 +71,16 @@ def record(words: list[object], folder: Path, messages: Path) -> list[Operation]
     disk = Disk(before)
     for operation in operations:
         disk.do(operation)
-    left, seen = disk.now(), read_state(folder)
+    left = disk.now()
+    seen = read_state(folder)
     if left != seen:
-        names = [n for n in sorted(left.keys() | seen.keys()) if left.get(n, 0) != seen.get(n, 0)]
+        names = [
+            n
+            for n in sorted(left.keys() | seen.keys())
+            if left.get(n, 0) != seen.get(n, 0)
+        ]
         sys.exit(f"Changes went past the recording of {words[0]}: {names}")
+
     return operations
 
 
@@ -97,13 +104,18 @@ class PowerLoss:
     def scenarios(self) -> Iterator[Scenario]:
         """Records each command in turn."""
         self.work.write()
-        places = {n: self.folder / n for n in ("fresh", "resumed", "preparing", "evaluating")}
+        places = {
+            n: self.folder / n for n in ("fresh", "resumed", "preparing", "evaluating")
+        }
         for place in places.values():
             shutil.rmtree(place, ignore_errors=True)
             place.mkdir()
+
         shards = places["preparing"] / "shards"
         before = read_state(places["preparing"])
-        operations = record(self.work.prepare(shards), places["preparing"], self._messages)
+        operations = record(
+            self.work.prepare(shards), places["preparing"], self._messages
+        )
         if not self.work.shards.exists():
             shutil.copytree(shards, self.work.shards)
         yield self._preparing("prepare", before, operations, shards)
@@ -113,7 +125,9 @@ class PowerLoss:
         operations = record(again, places["preparing"], self._messages)
         yield self._preparing("prepare another way", before, operations, shards, more)
         for place, configuration in (("resumed", 0), ("resumed", 2), ("fresh", 1)):
-            yield self.training(places[place], CONFIGURATIONS[configuration], place == "resumed")
+            yield self.training(
+                places[place], CONFIGURATIONS[configuration], place == "resumed"
+            )
         run_dir = places["fresh"] / "run"
         place = places["evaluating"]
         words = self.work.evaluate(run_dir, place / "hypotheses.jsonl")
@@ -129,7 +143,12 @@ class PowerLoss:
         )
 
     def _preparing(
-        self, name: str, before: State, operations: list[Operation], shards: Path, more: Any = ()
+        self,
+        name: str,
+        before: State,
+        operations: list[Operation],
+        shards: Path,
+        more: Any = (),
     ) -> Scenario:
         wanted = read_state(shards)
         return Scenario(
@@ -141,23 +160,31 @@ class PowerLoss:
             lambda folder: _same(read_state(folder / "shards"), wanted),
         )
 
-    def training(self, place: Path, configuration: Configuration, resumed: bool) -> Scenario:
+    def training(
+        self, place: Path, configuration: Configuration, resumed: bool
+    ) -> Scenario:
         """Records a training in an empty folder, or how it goes on after a kill."""
         from campaigns.compare import faults_of_run
 
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir()
-        run_dir, words = place / "run", self.work.train
+        run_dir = place / "run"
+        words = self.work.train
         if resumed:
             whole = record(words(configuration, run_dir), place, self._messages)
             shutil.rmtree(run_dir)
             kill = KillAt(len(whole) * 2 // 3, "before")
             run_forked(
-                words(configuration, run_dir), self._messages, prepare=lambda: observed(kill)
+                words(configuration, run_dir),
+                self._messages,
+                prepare=lambda: observed(kill),
             )
+
         before = read_state(place)
         resume = ["--resume"] * resumed
-        operations = record(words(configuration, run_dir, *resume), place, self._messages)
+        operations = record(
+            words(configuration, run_dir, *resume), place, self._messages
+        )
         every = configuration.checkpoint_every_steps
         kept = self.folder / f"kept-{configuration.name}"
         shutil.rmtree(kept, ignore_errors=True)
@@ -168,31 +195,42 @@ class PowerLoss:
             operations,
             lambda folder: words(configuration, folder / "run", "--resume"),
             lambda checker, *state: checker.training(configuration.name, *state),
-            # A power loss may take any step since the last checkpoint, and a kill before it more.
+            # A power loss may take any step since the last checkpoint, and a kill
+            # before it more.
             lambda folder: faults_of_run(folder / "run", kept, None, 2 * every),
         )
 
-    def states(self, scenario: Scenario, count: int) -> Iterator[tuple[str, State, Promised]]:
+    def states(
+        self, scenario: Scenario, count: int
+    ) -> Iterator[tuple[str, State, Promised]]:
         """Yields so many states of a scenario, with where the power was lost."""
         chance = random.Random(f"{self.seed} {scenario.name}")
         moments = len(scenario.operations) + 1
-        disk, promised = Disk(scenario.before), Promised()
-        before, made = Disk(scenario.before).now(), 0
+        disk = Disk(scenario.before)
+        promised = Promised()
+        before = Disk(scenario.before).now()
+        made = 0
         if any(name.endswith("events.jsonl") for name in before):
-            steps = [int(n[-12:-4]) for n in before if "/step-" in n and n.endswith(".npz")]
+            steps = [
+                int(n[-12:-4]) for n in before if "/step-" in n and n.endswith(".npz")
+            ]
             promised = Promised(step=max(steps, default=0))
+
         for moment in range(moments):
             while made < count * (moment + 1) // moments:
                 model = MODELS[made % len(MODELS)]
                 where = str(scenario.operations[moment - 1]) if moment else "the start"
                 yield f"after {where} ({model})", disk.crash(chance, model), promised
                 made += 1
+
             if moment < len(scenario.operations):
                 disk.do(scenario.operations[moment])
                 promised = promised.after(scenario.operations[moment], disk)
 
     def examine(self, scenario: Scenario, count: int, samples: int) -> dict[str, Any]:
-        """Opens so many states of a scenario, goes on from some, and returns what was found."""
+        """Opens so many states of a scenario, goes on from some, and returns what was
+        found.
+        """
         result = self.check(scenario, count, min(count, samples))
         for where, state in result["kept"]:
             result["faults"] += self.go_on(scenario, where, state)
@@ -206,7 +244,9 @@ class PowerLoss:
         }
 
     def check(self, scenario: Scenario, count: int, samples: int) -> dict[str, Any]:
-        """Opens states of a scenario; returns what was found, and states to really go on from."""
+        """Opens states of a scenario; returns what was found, and states to really go
+        on from.
+        """
         tell, read = told(self.folder)
         child = os.fork()
         if not child:
@@ -216,6 +256,7 @@ class PowerLoss:
                 traceback.print_exc()
             finally:
                 os._exit(0)
+
         os.waitpid(child, 0)
         return read()
 
@@ -224,8 +265,12 @@ class PowerLoss:
 
         logging.disable(logging.CRITICAL)
         checker = Checker(self.work)
-        chosen = set(random.Random(f"{self.seed} {count}").sample(range(count), samples))
-        faults, different, kept = [], set(), []
+        chosen = set(
+            random.Random(f"{self.seed} {count}").sample(range(count), samples)
+        )
+        faults = []
+        different = set()
+        kept = []
         for number, (where, state, promised) in enumerate(self.states(scenario, count)):
             different.add(_hash(state))
             with tempfile.TemporaryDirectory(dir=self._fast) as temporary:
@@ -235,10 +280,12 @@ class PowerLoss:
                     found = scenario.check(checker, folder, promised)
                 except Exception as error:
                     found = [f"{type(error).__name__}: {error}"]
+
             if found:
                 faults.append(f"{scenario.name}, {where}: {found[0]}")
             if number in chosen:
                 kept.append((where, state))
+
         return {"faults": faults, "different": len(different), "kept": kept}
 
     def go_on(self, scenario: Scenario, where: str, state: State) -> list[str]:
@@ -248,7 +295,9 @@ class PowerLoss:
         write_state(state, folder)
         ended = run_forked(scenario.words(folder), self._messages)
         if ended.status or "Traceback" in ended.output:
-            return [f"{scenario.name}, {where}: ended with {ended.status}: {ended.output[-500:]}"]
+            return [
+                f"{scenario.name}, {where}: ended with {ended.status}: {ended.output[-500:]}"
+            ]
         found = scenario.finished(folder)
         return [f"{scenario.name}, {where}, gone on: {fault}" for fault in found]
 
@@ -258,6 +307,7 @@ def _hash(state: State) -> str:
     for path, content in state.items():
         digest.update(f"{path}\0{content is None}\0{len(content or b'')}\0".encode())
         digest.update(content or b"")
+
     return digest.hexdigest()
 
 
@@ -268,16 +318,26 @@ def _same(found: State, wanted: State) -> list[str]:
 
 def main() -> None:
     """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -m campaigns.power_loss", description=__doc__)
-    parser.add_argument("--states", type=int, default=10000, help="default: %(default)s")
+    parser = argparse.ArgumentParser(
+        prog="python -m campaigns.power_loss", description=__doc__
+    )
+    parser.add_argument(
+        "--states", type=int, default=10000, help="default: %(default)s"
+    )
     parser.add_argument("--seed", type=int, default=1, help="default: %(default)s")
-    parser.add_argument("--go_on", type=int, default=24, help="really go on from so many")
-    parser.add_argument("--out", type=Path, help="gets the work; default: a temporary folder")
+    parser.add_argument(
+        "--go_on", type=int, default=24, help="really go on from so many"
+    )
+    parser.add_argument(
+        "--out", type=Path, help="gets the work; default: a temporary folder"
+    )
     arguments = parser.parse_args()
     load()
     with contextlib.ExitStack() as resources:
         temporary = resources.enter_context(tempfile.TemporaryDirectory())
-        campaign = PowerLoss((arguments.out or Path(temporary)).resolve(), arguments.seed)
+        campaign = PowerLoss(
+            (arguments.out or Path(temporary)).resolve(), arguments.seed
+        )
         shares = {"prepare": 2, "prepare another way": 2, "evaluate": 0.5}
         scenarios = list(campaign.scenarios())
         whole = sum(shares.get(scenario.name, 2) for scenario in scenarios)
@@ -288,9 +348,11 @@ def main() -> None:
             found = campaign.examine(scenario, round(arguments.states * share), samples)
             faults += found["faults"]
             print(json.dumps({**found, "faults": len(found["faults"])}), flush=True)
+
         for fault in faults[:_SHOWN]:
             print(f"VIOLATION {fault}")
         print(f"violations: {len(faults)}")
+
     sys.exit(1 if faults else 0)
 
 

@@ -33,12 +33,21 @@ class Promised:
         state = disk.now()
         if path.endswith("events.jsonl"):
             content = state.get(path)
-            return Promised(self.step, content.count(b"\n") if content else 0, self.whole)
+            return Promised(
+                self.step, content.count(b"\n") if content else 0, self.whole
+            )
+
         if path and state.get(path, b"") is not None:
             return self
         names = [name for name in state if name.rpartition("/")[0] == path]
-        steps = [int(name[-12:-4]) for name in names if "/step-" in name and name[-4:] == ".npz"]
-        whole = {name for name in names if name.endswith(("index.json", "hypotheses.jsonl"))}
+        steps = [
+            int(name[-12:-4])
+            for name in names
+            if "/step-" in name and name[-4:] == ".npz"
+        ]
+        whole = {
+            name for name in names if name.endswith(("index.json", "hypotheses.jsonl"))
+        }
         kept = {name for name in self.whole if name.rpartition("/")[0] != path}
         return Promised(max([self.step, *steps]), self.lines, frozenset(whole | kept))
 
@@ -51,9 +60,12 @@ class Checker:
         from tfasr.training.from_gin import load_config
 
         self.experiments = {
-            one.name: load_config(str(work.gin_file(one))).experiment for one in CONFIGURATIONS
+            one.name: load_config(str(work.gin_file(one))).experiment
+            for one in CONFIGURATIONS
         }
-        splits = {name: open_split(work.shards, name) for name in ("train", "validation")}
+        splits = {
+            name: open_split(work.shards, name) for name in ("train", "validation")
+        }
         self.shards = content_hashes(splits)
 
     def training(self, name: str, folder: Path, promised: Promised) -> list[str]:
@@ -64,10 +76,12 @@ class Checker:
         from tfasr.training.run_folder import own_run_folder
         from tfasr.tta.run import load_run
 
-        run_dir, faults = folder / "run", []
+        run_dir = folder / "run"
+        faults = []
         for path in sorted((run_dir / "checkpoints").glob("*.npz")):
             if damage(path) is not None:
                 faults.append(f"{path.name} does not load: {damage(path)}")
+
         if (run_dir / "events.jsonl").exists() and read_events(run_dir):
             load_run(run_dir).utilisation()
         # What a resumption does before it builds the model.
@@ -77,11 +91,15 @@ class Checker:
             checkpoint = newest_checkpoint(run_dir) if claim.session else None
             state = read_state(checkpoint) if checkpoint else None
             if len(events) < promised.lines:
-                faults.append(f"{promised.lines} lines were synced, {len(events)} are there")
+                faults.append(
+                    f"{promised.lines} lines were synced, {len(events)} are there"
+                )
+
             if (state.step if state else 0) < promised.step:
                 faults.append(f"step {promised.step} was published, {state} is there")
             if state:
                 faults += _not_covered(events, state)
+
         return faults
 
     def preparing(self, folder: Path, promised: Promised) -> list[str]:
@@ -97,22 +115,35 @@ class Checker:
                 open_split(folder / "shards", split, content=True)
             elif f"shards/{split}/index.json" in promised.whole:
                 faults.append(f"the index of {split} was published and is gone")
+
         return faults
 
     def evaluating(self, wanted: bytes, folder: Path, promised: Promised) -> list[str]:
         """Returns what is wrong with hypotheses in a state of a disk."""
         path = folder / "hypotheses.jsonl"
         if path.exists():
-            return [] if path.read_bytes() == wanted else ["hypotheses.jsonl is not whole"]
+            if path.read_bytes() == wanted:
+                return []
+
+            return ["hypotheses.jsonl is not whole"]
+
         return ["hypotheses.jsonl is gone"] if path.name in promised.whole else []
 
 
 def _not_covered(events: list[dict[str, Any]], state: Any) -> list[str]:
     faults = []
-    steps = {event["metadata"]["step"] for event in events if event["key"] == "train_step"}
+    steps = {
+        event["metadata"]["step"] for event in events if event["key"] == "train_step"
+    }
     if not set(range(1, state.step + 1)) <= steps:
-        faults.append(f"step {state.step} is resumed from, and the ledger lacks steps before it")
+        faults.append(
+            f"step {state.step} is resumed from, and the ledger lacks steps before it"
+        )
+
     epochs = {e["metadata"]["epoch_num"] for e in events if e["key"] == "tracked_stats"}
     if not set(range(1, len(state.history) + 1)) <= epochs:
-        faults.append(f"{len(state.history)} epochs are in the checkpoint, {epochs} in the ledger")
+        faults.append(
+            f"{len(state.history)} epochs are in the checkpoint, {epochs} in the ledger"
+        )
+
     return faults

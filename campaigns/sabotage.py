@@ -1,8 +1,8 @@
 """Checks that the campaigns find bugs: breaks copies of tfasr, each in a different way.
 
-``python -m campaigns.sabotage`` copies the project, puts one fault into the copy, such as a missing
-sync, and runs `campaigns.short` on it, which must report a violation. It does this for each fault
-in turn, and exits with 1 if one goes unnoticed.
+``python -m campaigns.sabotage`` copies the project, puts one fault into the copy, such
+as a missing sync, and runs `campaigns.short` on it, which must report a violation. It
+does this for each fault in turn, and exits with 1 if one goes unnoticed.
 """
 
 import argparse
@@ -74,11 +74,15 @@ def broken(sabotage: Sabotage, tree: Path) -> None:
     """Makes a copy of the project with the fault."""
     shutil.rmtree(tree, ignore_errors=True)
     for name in _COPIED:
-        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__")
+        )
     file = tree / sabotage.file
     text = file.read_text()
     if text.count(sabotage.before) != 1:
-        sys.exit(f"{sabotage.file} must contain this text exactly once: {sabotage.before!r}")
+        sys.exit(
+            f"{sabotage.file} must contain this text exactly once: {sabotage.before!r}"
+        )
     file.write_text(text.replace(sabotage.before, sabotage.after))
 
 
@@ -95,13 +99,20 @@ def violations(tree: Path, out: Path) -> tuple[int, list[str]]:
     )
     found = ended.stdout.splitlines()
     whole = any(line.endswith(" violations") for line in found)
-    return ended.returncode, found if whole else [*found, *ended.stderr.splitlines()[-5:]]
+    return ended.returncode, found if whole else [
+        *found,
+        *ended.stderr.splitlines()[-5:],
+    ]
 
 
 def main() -> None:
     """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -m campaigns.sabotage", description=__doc__)
-    parser.add_argument("--only", default="", help="only faults whose description contains this")
+    parser = argparse.ArgumentParser(
+        prog="python -m campaigns.sabotage", description=__doc__
+    )
+    parser.add_argument(
+        "--only", default="", help="only faults whose description contains this"
+    )
     chosen = [one for one in SABOTAGES if parser.parse_args().only in one.what]
     unnoticed = 0
     with tempfile.TemporaryDirectory() as temporary:
@@ -111,9 +122,13 @@ def main() -> None:
             counted = [line for line in said if line.endswith(" violations")]
             noticed = status == 1 and bool(counted)
             unnoticed += not noticed
-            print(f"{'noticed' if noticed else 'NOT NOTICED'}: {sabotage.what}", flush=True)
+            print(
+                f"{'noticed' if noticed else 'NOT NOTICED'}: {sabotage.what}",
+                flush=True,
+            )
             for line in said[-4:] if noticed else said:
                 print(f"    {line[:300]}", flush=True)
+
     print(f"{len(chosen) - unnoticed} of {len(chosen)} noticed")
     sys.exit(1 if unnoticed else 0)
 

@@ -25,7 +25,9 @@ _PLAN = Plan(
 
 def main() -> None:
     """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -m campaigns.short", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m campaigns.short", description=__doc__
+    )
     parser.add_argument("--out", type=Path, required=True, help="gets the work")
     folder = parser.parse_args().out.resolve()
     load()
@@ -44,7 +46,9 @@ def main() -> None:
     for name, number in (("ENOSPC", 6), ("EROFS", 9)):
         broken.errors_at("prepare", name, [number])
     faults += broken.faults
-    print(f"{kills} kills, {_STATES * len(scenarios)} states, 2 errors: {len(faults)} violations")
+    print(
+        f"{kills} kills, {_STATES * len(scenarios)} states, 2 errors: {len(faults)} violations"
+    )
     print("\n".join(faults))
     sys.exit(1 if faults else 0)
 

@@ -100,7 +100,8 @@ class SmallWork:
     """A corpus, gin files and the commands on them.
 
     Attributes:
-        folder: holds "corpus", "shards" once they are prepared, and a gin file a configuration.
+        folder: holds "corpus", "shards" once they are prepared, and a gin file a
+            configuration.
     """
 
     folder: Path
@@ -114,6 +115,7 @@ class SmallWork:
         for configuration in CONFIGURATIONS:
             text = _COMMON + "".join(line + "\n" for line in configuration.bindings)
             self.gin_file(configuration).write_text(text)
+
         (self.folder / "study.gin").write_text(_STUDY)
         (corpus / "finished").touch()
 
@@ -128,11 +130,24 @@ class SmallWork:
 
     def prepare(self, shard_dir: Path) -> list[object]:
         """Returns the words of ``tfasr prepare``."""
-        words: list[object] = ["prepare", "--corpus", "tsv", "--corpus_dir", self.folder / "corpus"]
-        words += ["--shard_dir", shard_dir, "--gin_file", self.gin_file(CONFIGURATIONS[0])]
+        words: list[object] = [
+            "prepare",
+            "--corpus",
+            "tsv",
+            "--corpus_dir",
+            self.folder / "corpus",
+        ]
+        words += [
+            "--shard_dir",
+            shard_dir,
+            "--gin_file",
+            self.gin_file(CONFIGURATIONS[0]),
+        ]
         return [*words, "--num_workers", 2]
 
-    def train(self, configuration: Configuration, run_dir: Path, *more: object) -> list[object]:
+    def train(
+        self, configuration: Configuration, run_dir: Path, *more: object
+    ) -> list[object]:
         """Returns the words of ``tfasr train``."""
         words: list[object] = ["train", "--gin_file", self.gin_file(configuration)]
         words += ["--shard_dir", self.shards, "--run_dir", run_dir, "--no_memory_probe"]
@@ -140,7 +155,13 @@ class SmallWork:
 
     def evaluate(self, run_dir: Path, hypotheses: Path) -> list[object]:
         """Returns the words of ``tfasr evaluate``."""
-        words: list[object] = ["evaluate", "--run_dir", run_dir, "--split", "validation"]
+        words: list[object] = [
+            "evaluate",
+            "--run_dir",
+            run_dir,
+            "--split",
+            "validation",
+        ]
         words += ["--decoder", "beam", "--beam_width", 4]
         return [*words, "--hypotheses", hypotheses, "--format", "json"]
 
@@ -163,8 +184,10 @@ def write_tones(folder: Path, **splits: int) -> None:
             with wave.open(str(folder / path), "wb") as file:
                 file.setparams((1, 2, _RATE_HZ, 0, "NONE", ""))
                 file.writeframes((samples * 20000).astype("<i2").tobytes())
+
             speaker = f"{split}{number % 2}"
             lines.append(f"{path}\t{speaker}\t{len(samples) / _RATE_HZ:.2f}\t{text}")
+
         (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n")
 
 
@@ -173,5 +196,8 @@ def _tone(letter: str, rng: np.random.Generator) -> np.ndarray:
     pitch_hz = 400 * 2 ** "abcd".index(letter)
     noise = 0.01 * rng.normal(size=times_s.shape)
     return (
-        0.5 * np.sin(np.pi * times_s / _LETTER_S) * np.sin(2 * np.pi * pitch_hz * times_s) + noise
+        0.5
+        * np.sin(np.pi * times_s / _LETTER_S)
+        * np.sin(2 * np.pi * pitch_hz * times_s)
+        + noise
     )

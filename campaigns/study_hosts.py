@@ -1,13 +1,15 @@
-"""A study on several hosts gives the runs of one machine, also if everything is killed at random.
+"""A study on several hosts gives the runs of one machine, also if everything is killed
+at random.
 
 ``python -m campaigns.study_hosts --out FOLDER --hosts 2 --kills 30``
 
-Each host is a network namespace with its own address and its own Dask worker (root is needed;
-``--loopback`` uses addresses 127.0.0.2, .3, ... instead). All connections are encrypted. The study
-is trained on one machine first. Its losses, step by step, must be those on the hosts, and ``tfasr
-verify`` must accept each study. With ``--kills``, the study, a Dask worker, its nanny, a training,
-the scheduler or a whole host is killed by SIGKILL at random moments, and hosts come back late or in
-time; studies follow each other until all kills are used. ``--demo`` trains the demo's recipes.
+Each host is a network namespace with its own address and its own Dask worker (root is
+needed; ``--loopback`` uses addresses 127.0.0.2, .3, ... instead). All connections are
+encrypted. The study is trained on one machine first. Its losses, step by step, must be
+those on the hosts, and ``tfasr verify`` must accept each study. With ``--kills``, the
+study, a Dask worker, its nanny, a training, the scheduler or a whole host is killed by
+SIGKILL at random moments, and hosts come back late or in time; studies follow each
+other until all kills are used. ``--demo`` trains the demo's recipes.
 """
 
 import argparse
@@ -81,7 +83,9 @@ class Hosts:
         self.scheduler_process: subprocess.Popen | None = None
         self._loopback = loopback
         folder.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["sh", "-c", _CERTIFICATES], cwd=folder, check=True, capture_output=True)
+        subprocess.run(
+            ["sh", "-c", _CERTIFICATES], cwd=folder, check=True, capture_output=True
+        )
         self._bridge = f"tfasr{os.getpid() % 10000}"
         self.places = [self._place(index) for index in range(2, number + 2)]
 
@@ -91,7 +95,9 @@ class Hosts:
         pinned = ["taskset", "-c", str((index - 2) % cores)]
         if self._loopback:
             return Place(f"127.0.0.{index}", pinned)
-        return Place(f"10.77.0.{index}", ["ip", "netns", "exec", self._name(index), *pinned])
+        return Place(
+            f"10.77.0.{index}", ["ip", "netns", "exec", self._name(index), *pinned]
+        )
 
     def _name(self, index: int) -> str:
         return f"{self._bridge}-{index}"
@@ -104,7 +110,11 @@ class Hosts:
     def flags(self) -> list[str]:
         """The flags of ``tfasr study`` and, with hyphens, of Dask's commands."""
         files = {"tls_ca_file": "ca.pem", "tls_cert": "cert.pem", "tls_key": "key.pem"}
-        return [w for name, file in files.items() for w in (f"--{name}", str(self.folder / file))]
+        return [
+            w
+            for name, file in files.items()
+            for w in (f"--{name}", str(self.folder / file))
+        ]
 
     @contextlib.contextmanager
     def up(self) -> Iterator[None]:
@@ -131,7 +141,18 @@ class Hosts:
             name = self._name(index)
             inside = ["netns", "exec", name, "ip"]
             ip("netns", "add", name)
-            ip("link", "add", f"v{index}", "type", "veth", "peer", "name", "eth0", "netns", name)
+            ip(
+                "link",
+                "add",
+                f"v{index}",
+                "type",
+                "veth",
+                "peer",
+                "name",
+                "eth0",
+                "netns",
+                name,
+            )
             ip("link", "set", f"v{index}", "master", self._bridge, "up")
             ip(*inside, "addr", "add", f"10.77.0.{index}/24", "dev", "eth0")
             ip(*inside, "link", "set", "eth0", "up")
@@ -151,7 +172,10 @@ class Hosts:
         place.worker = self._dask("worker", place.prefix, [*words, "--no-dashboard"])
 
     def _dask(self, kind: str, prefix: list[str], words: list[str]) -> subprocess.Popen:
-        flags = [word.replace("_", "-") if word.startswith("--") else word for word in self.flags]
+        flags = [
+            word.replace("_", "-") if word.startswith("--") else word
+            for word in self.flags
+        ]
         command = [*prefix, sys.executable, "-m", "dask", kind, *words, *flags]
         with (self.folder / f"{kind}.log").open("ab") as log:
             return subprocess.Popen(
@@ -166,6 +190,7 @@ class Hosts:
             for process in psutil.Process(place.worker.pid).children(recursive=True):
                 with contextlib.suppress(psutil.Error):
                     process.kill()
+
         kill_group(place.worker)
 
     def revive(self) -> None:
@@ -200,28 +225,44 @@ class Studies:
 
     def start(self, name: str, *more: str) -> subprocess.Popen:
         folder = self.folder / name
-        command = [sys.executable, "-m", "tfasr.cli", "study", "--gin_file", str(self.gin_file)]
+        command = [
+            sys.executable,
+            "-m",
+            "tfasr.cli",
+            "study",
+            "--gin_file",
+            str(self.gin_file),
+        ]
         command += ["--run_dir", str(folder), *self._shards, *more]
-        if name == "one":  # with one core, like each host: threads round sums differently
+        # With one core, like each host: threads round sums differently.
+        if name == "one":
             command = ["taskset", "-c", "0", *command]
         if (folder / "study.json").exists():
             command.append("--resume")
         with (self.folder / f"{name}.log").open("ab") as log:
-            return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+            return subprocess.Popen(
+                command, stdout=log, stderr=log, start_new_session=True
+            )
 
     def faults(self, name: str) -> list[str]:
         """Returns what is wrong with a finished study."""
         folder = self.folder / name
         command = [sys.executable, "-m", "tfasr.cli", "verify", str(folder)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        faults = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
+        faults = [
+            line for line in done.stdout.splitlines() if line.startswith("FAILED")
+        ]
         if done.returncode and not faults:
-            faults.append(f"tfasr verify ended with {done.returncode}: {done.stderr[-300:]}")
+            faults.append(
+                f"tfasr verify ended with {done.returncode}: {done.stderr[-300:]}"
+            )
+
         wanted = losses(self.folder / "one")
         found = losses(folder)
         for run in sorted(wanted.keys() | found.keys()):
             if wanted.get(run) != found.get(run):
                 faults.append(f"{run} has other losses than on one machine")
+
         return faults
 
 
@@ -234,9 +275,12 @@ def losses(folder: Path) -> dict[str, list[tuple[int, float]]]:
             if event["key"] == "session_start":
                 kept = event["value"]["resumed_from_step"] or 0
                 by_step = {step: loss for step, loss in by_step.items() if step <= kept}
+
             if event["key"] == "train_step":
                 by_step[event["metadata"]["step"]] = event["value"]["loss"]
+
         curves[path.parent.relative_to(folder).as_posix()] = sorted(by_step.items())
+
     return curves
 
 
@@ -250,7 +294,9 @@ class Killer:
 
     def kill(self, study: subprocess.Popen) -> str:
         """Kills something that runs; returns what it was, or ""."""
-        kind = self._draw.choice(["study", "worker", "nanny", "training", "scheduler", "host"])
+        kind = self._draw.choice(
+            ["study", "worker", "nanny", "training", "scheduler", "host"]
+        )
         place = self._draw.choice(self._hosts.places)
         alive = place.worker.poll() is None
         if kind == "study":
@@ -263,30 +309,44 @@ class Killer:
             return ""
         elif kind == "host":
             self._hosts.kill_host(place)
-            place.back_at_s = time.monotonic() + self._draw.uniform(0, 2 * _WAIT_FOR_HOST_S)
+            place.back_at_s = time.monotonic() + self._draw.uniform(
+                0, 2 * _WAIT_FOR_HOST_S
+            )
         elif not self._kill_process(kind, place):
             return ""
+
         self.kills[kind] += 1
-        return f"{kind} of {place.address}" if kind in ("worker", "nanny", "host") else kind
+        if kind in ("worker", "nanny", "host"):
+            return f"{kind} of {place.address}"
+
+        return kind
 
     def _kill_process(self, kind: str, place: Place) -> bool:
-        """Kills a process of a host's tree: dask (the nanny), its worker, the worker's training."""
+        """Kills a process of a host's tree: dask (the nanny), its worker, the worker's
+        training.
+        """
         with contextlib.suppress(psutil.Error):
             nanny = psutil.Process(place.worker.pid)
             if kind == "nanny":
                 nanny.kill()
                 place.worker.wait()
                 return True
+
             for process in nanny.children(recursive=True):
-                training = "train" in process.cmdline() and "--run_dir" in process.cmdline()
+                training = (
+                    "train" in process.cmdline() and "--run_dir" in process.cmdline()
+                )
                 worker = "spawn_main" in " ".join(process.cmdline())
                 if (kind == "training" and training) or (kind == "worker" and worker):
                     process.kill()
                     return True
+
         return False
 
 
-def perform(studies: Studies, hosts: Hosts, name: str, killer: Killer | None, most: int) -> float:
+def perform(
+    studies: Studies, hosts: Hosts, name: str, killer: Killer | None, most: int
+) -> float:
     """Does a study until it is finished; returns the seconds that it took."""
     flags = ["--scheduler", hosts.scheduler, *hosts.flags]
     flags += ["--wait_for_host", str(_WAIT_FOR_HOST_S)]
@@ -301,19 +361,32 @@ def perform(studies: Studies, hosts: Hosts, name: str, killer: Killer | None, mo
             if study.returncode == 0:
                 return time.monotonic() - began_s
             study = studies.start(name, *flags)
-        if killer is not None and killer.kills.total() < most and time.monotonic() >= next_s:
+
+        if (
+            killer is not None
+            and killer.kills.total() < most
+            and time.monotonic() >= next_s
+        ):
             next_s = time.monotonic() + draw.uniform(5, 40)
             what = killer.kill(study)
             if what:
                 at_s = time.monotonic() - began_s
-                print(f"{name}: kill {killer.kills.total()} after {at_s:.0f} s: {what}", flush=True)
+                print(
+                    f"{name}: kill {killer.kills.total()} after {at_s:.0f} s: {what}",
+                    flush=True,
+                )
+
     study.kill()
-    raise SystemExit(f"{name} did not end within {_PATIENCE_S} s; see {studies.folder}.")
+    raise SystemExit(
+        f"{name} did not end within {_PATIENCE_S} s; see {studies.folder}."
+    )
 
 
 def main() -> None:
     """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -m campaigns.study_hosts", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m campaigns.study_hosts", description=__doc__
+    )
     parser.add_argument("--out", type=Path, required=True, help="gets studies and logs")
     parser.add_argument("--hosts", type=int, default=2)
     parser.add_argument("--seeds", type=int, default=4)
@@ -336,7 +409,9 @@ def main() -> None:
     with hosts.up():
         took_s = perform(studies, hosts, "hosts", None, 0)
         faults += [f"hosts: {fault}" for fault in studies.faults("hosts")]
-        print(f"{arguments.hosts} hosts: {took_s:.0f} s, {len(faults)} faults", flush=True)
+        print(
+            f"{arguments.hosts} hosts: {took_s:.0f} s, {len(faults)} faults", flush=True
+        )
         killer = Killer(hosts, random.Random(arguments.seed))
         number = 0
         while killer.kills.total() < arguments.kills:
@@ -346,8 +421,15 @@ def main() -> None:
             perform(studies, hosts, name, killer, arguments.kills)
             new = studies.faults(name)
             faults += [f"{name}: {fault}" for fault in new]
-            again = sum(e["key"] == "abandoned" for e in read_events(folder / name / STARTS_FILE))
-            print(f"{name}: finished, {again} runs abandoned, {len(new)} faults", flush=True)
+            again = sum(
+                e["key"] == "abandoned"
+                for e in read_events(folder / name / STARTS_FILE)
+            )
+            print(
+                f"{name}: finished, {again} runs abandoned, {len(new)} faults",
+                flush=True,
+            )
+
     print(f"{killer.kills.total()} kills {dict(killer.kills)}: {len(faults)} faults")
     print("\n".join(faults))
     sys.exit(1 if faults else 0)

@@ -1,10 +1,11 @@
 """Kills and resumes training, preparing and evaluating; compares with uninterrupted work.
 
-``python -m campaigns.torture --minutes 10 --seed 1 --out /tmp/torture`` starts where an earlier
-call with the same folder ended, and prints what was found so far. Commands run in forked children,
-most of which SIGKILL themselves before, within or after one write, rename, sync and so on; others
-are killed from outside at a random moment. One start in twenty is ``python -m tfasr.cli`` instead,
-killed from outside or, where strace is installed, at a system call.
+``python -m campaigns.torture --minutes 10 --seed 1 --out /tmp/torture`` starts where an
+earlier call with the same folder ended, and prints what was found so far. Commands run
+in forked children, most of which SIGKILL themselves before, within or after one write,
+rename, sync and so on; others are killed from outside at a random moment. One start in
+twenty is ``python -m tfasr.cli`` instead, killed from outside or, where strace is
+installed, at a system call.
 """
 
 import argparse
@@ -32,11 +33,14 @@ class Plan:
     """How a campaign kills.
 
     Attributes:
-        turns: the kind of work of each round, repeated; by default no "studying" (takes minutes).
-        most_kills: how many kills a piece of work gets before it may finish, by kind of work.
+        turns: the kind of work of each round, repeated; by default no "studying" (takes
+            minutes).
+        most_kills: how many kills a piece of work gets before it may finish, by kind of
+            work.
         configurations: what is trained.
         processes: the share of starts that are real command lines.
-        timers: the share of the others that are killed from outside, at a random moment.
+        timers: the share of the others that are killed from outside, at a random
+            moment.
     """
 
     turns: tuple[str, ...] = (
@@ -64,7 +68,9 @@ class Torture:
         plan: how it kills.
     """
 
-    def __init__(self, folder: Path, seed: int, minutes: float, plan: Plan | None = None):
+    def __init__(
+        self, folder: Path, seed: int, minutes: float, plan: Plan | None = None
+    ):
         self.folder = folder
         self.seed = seed
         self.plan = plan or Plan()
@@ -102,7 +108,9 @@ class Torture:
         for fault in faults:
             print(f"VIOLATION in round {number}, {work} ({name}): {fault}", flush=True)
         if faults:
-            shutil.copytree(place, self.folder / f"violation-{number}", dirs_exist_ok=True)
+            shutil.copytree(
+                place, self.folder / f"violation-{number}", dirs_exist_ok=True
+            )
 
     def _make_references(self) -> None:
         """Does each kind of work once without kills, noting its operations and seconds."""
@@ -112,16 +120,25 @@ class Torture:
             for made in (self._reference, self.work.shards):
                 shutil.rmtree(made, ignore_errors=True)
             self._reference.mkdir()
-            measured = {"preparing": self._measured(self.work.prepare(self.work.shards))}
+            measured = {
+                "preparing": self._measured(self.work.prepare(self.work.shards))
+            }
             for configuration in self.plan.configurations:
                 run_dir = self._reference / configuration.name
-                measured["training"] = self._measured(self.work.train(configuration, run_dir))
-            words = self.work.evaluate(self._trained, self._reference / "hypotheses.jsonl")
+                measured["training"] = self._measured(
+                    self.work.train(configuration, run_dir)
+                )
+
+            words = self.work.evaluate(
+                self._trained, self._reference / "hypotheses.jsonl"
+            )
             measured["evaluating"] = self._measured(words)
             if "studying" in self.plan.turns:
                 words = self.work.study(self._reference / "study")
                 measured["studying"] = self._measured(words)
+
             notes.write_text(json.dumps(measured))
+
         self._whole: dict[str, tuple[int, float]] = json.loads(notes.read_text())
 
     @property
@@ -156,7 +173,8 @@ class Torture:
             number: of the round.
             work: its kind.
             chance: decides the kills.
-            words: returns the command's words; its argument is False for the first start only.
+            words: returns the command's words; its argument is False for the first
+                start only.
             seen: called after each start has ended; returns what is wrong then.
         """
         faults: list[str] = []
@@ -168,13 +186,19 @@ class Torture:
             first = False
             found = seen(ended)
             if not ended.killed and ended.status:
-                found.append(f"a start ended with status {ended.status}: {ended.output[-600:]}")
+                found.append(
+                    f"a start ended with status {ended.status}: {ended.output[-600:]}"
+                )
             elif "Traceback" in ended.output:
                 found.append(f"a traceback: {ended.output[-600:]}")
-            self.log.add(round=number, work=work, killed=ended.killed, faults=found, **about)
+
+            self.log.add(
+                round=number, work=work, killed=ended.killed, faults=found, **about
+            )
             faults += found
             if not ended.killed:
                 break
+
         return faults
 
     def _start(
@@ -188,19 +212,23 @@ class Torture:
             after_s = chance.random() * seconds
             ended = run_forked(words, self._messages, kill_after_s=after_s)
             return ended, {"how": "timer", "after_s": round(after_s, 3)}
+
         if chance.random() < self.plan.processes:
             if shutil.which("strace") and chance.random() < 0.5:
                 call = chance.choice(_CALLS)
                 inject = f"{call}:signal=SIGKILL:when={chance.randint(1, 40)}"
                 ended = run_process(words, self._messages, inject=inject)
                 return ended, {"how": "process", "inject": inject}
+
             after_s = 5 + chance.random() * (seconds + 4)
             ended = run_process(words, self._messages, kill_after_s=after_s)
             return ended, {"how": "process", "after_s": round(after_s, 3)}
+
         if chance.random() < self.plan.timers:
             after_s = chance.random() * seconds
             ended = run_forked(words, self._messages, kill_after_s=after_s)
             return ended, {"how": "timer", "after_s": round(after_s, 3)}
+
         # Not late: a resumed command makes fewer operations, and should be killed too.
         most = operations // {"training": 4, "preparing": 2}.get(work, 1)
         at, moment = chance.randint(1, most), chance.choice(_MOMENTS)
@@ -212,9 +240,18 @@ class Torture:
         return ended, {"how": "operation", "number": at, "moment": moment, "at": hit}
 
     def _training(
-        self, number: int, chance: random.Random, place: Path, configuration: Configuration
+        self,
+        number: int,
+        chance: random.Random,
+        place: Path,
+        configuration: Configuration,
     ) -> list[str]:
-        from campaigns.compare import Start, faults_after_a_kill, faults_of_run, sessions_of
+        from campaigns.compare import (
+            Start,
+            faults_after_a_kill,
+            faults_of_run,
+            sessions_of,
+        )
 
         run_dir = place / "run"
         starts: list[Start] = []
@@ -225,6 +262,7 @@ class Torture:
                 new = [one for one in sessions_of(run_dir) if one not in known]
             except ValueError:
                 new = []  # `faults_after_a_kill` reports it
+
             starts.append(Start(ended.seconds, ended.killed, new[-1] if new else None))
             return faults_after_a_kill(run_dir)
 
@@ -232,16 +270,24 @@ class Torture:
             number,
             "training",
             chance,
-            lambda again: self.work.train(configuration, run_dir, *(["--resume"] * again)),
+            lambda again: self.work.train(
+                configuration, run_dir, *(["--resume"] * again)
+            ),
             seen,
         )
         if faults:
             return faults
         reference = self._reference / configuration.name
-        return faults_of_run(run_dir, reference, starts, configuration.checkpoint_every_steps)
+        return faults_of_run(
+            run_dir, reference, starts, configuration.checkpoint_every_steps
+        )
 
     def _preparing(
-        self, number: int, chance: random.Random, place: Path, configuration: Configuration
+        self,
+        number: int,
+        chance: random.Random,
+        place: Path,
+        configuration: Configuration,
     ) -> list[str]:
         from campaigns.compare import differing, snapshot
 
@@ -253,7 +299,11 @@ class Torture:
         return faults + differing(snapshot(shards), snapshot(self.work.shards))
 
     def _evaluating(
-        self, number: int, chance: random.Random, place: Path, configuration: Configuration
+        self,
+        number: int,
+        chance: random.Random,
+        place: Path,
+        configuration: Configuration,
     ) -> list[str]:
         from campaigns.compare import differing, snapshot
 
@@ -270,7 +320,11 @@ class Torture:
         return faults + differing(snapshot(place), wanted)
 
     def _studying(
-        self, number: int, chance: random.Random, place: Path, configuration: Configuration
+        self,
+        number: int,
+        chance: random.Random,
+        place: Path,
+        configuration: Configuration,
     ) -> list[str]:
         from campaigns.compare import differing, faults_of_run, snapshot
 
@@ -291,15 +345,22 @@ class Torture:
             if (study_dir / run / ledger.name).exists():
                 compared = faults_of_run(study_dir / run, ledger.parent, None, every)
                 faults += [f"{run}: {fault}" for fault in compared]
+
         return faults
 
 
 def main() -> None:
     """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -m campaigns.torture", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=10.0, help="default: %(default)s")
+    parser = argparse.ArgumentParser(
+        prog="python -m campaigns.torture", description=__doc__
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=10.0, help="default: %(default)s"
+    )
     parser.add_argument("--seed", type=int, default=1, help="default: %(default)s")
-    parser.add_argument("--out", type=Path, required=True, help="folder for log and work")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder for log and work"
+    )
     parser.add_argument("--studies", action="store_true", help="kill only tfasr study")
     arguments = parser.parse_args()
     load()
@@ -309,8 +370,13 @@ def main() -> None:
     log = torture.log
     for work, kills in sorted(log.kills().items()):
         print(f"{work}: {kills} kills in {log.rounds()[work]} finished pieces of work")
-    print("by:", ", ".join(f"{how} {count}" for how, count in sorted(log.ways().items())))
-    print("at:", ", ".join(f"{place} {count}" for place, count in sorted(log.places().items())))
+    print(
+        "by:", ", ".join(f"{how} {count}" for how, count in sorted(log.ways().items()))
+    )
+    print(
+        "at:",
+        ", ".join(f"{place} {count}" for place, count in sorted(log.places().items())),
+    )
     print(f"violations: {len(log.faults)}")
     sys.exit(1 if log.faults else 0)
 

@@ -1,6 +1,7 @@
 """A corpus of your own: one folder per split, with a text file next to each recording.
 
-tfasr prepare --import examples/own_corpus.py --corpus sound_and_text --corpus_dir DIR ...
+tfasr prepare --import examples/own_corpus.py --corpus sound_and_text --corpus_dir DIR
+...
 """
 
 from pathlib import Path
@@ -16,7 +17,9 @@ def splits(corpus_dir):
 
 
 def read(corpus_dir, split):
-    """Returns a split's utterances; `assemble` reads durations and leaves out unusable ones."""
+    """Returns a split's utterances; `assemble` reads durations and leaves out unusable
+    ones.
+    """
     folder = Path(corpus_dir, split).resolve()
     entries = [
         ListedUtterance(

@@ -1,6 +1,8 @@
-"""A metric of your own: the token error rate, in which each character but the space is a token.
+"""A metric of your own: the token error rate, in which each character but the space is
+a token.
 
-tfasr train --import examples/own_metric.py --gin_binding 'TrainingConfig.targets = (("ter", 0.3),)'
+tfasr train --import examples/own_metric.py --gin_binding 'TrainingConfig.targets =
+(("ter", 0.3),)'
 """
 
 from collections.abc import Sequence
@@ -18,6 +20,7 @@ def token_error_rate(references: Sequence[str], hypotheses: Sequence[str]) -> fl
         expected = reference.replace(" ", "")
         edits += Levenshtein.distance(expected, hypothesis.replace(" ", ""))
         tokens += len(expected)
+
     return edits / max(tokens, 1)
 
 

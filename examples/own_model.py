@@ -1,6 +1,7 @@
 """A model of your own: a strided convolution and a stack of GRUs, in Keras alone.
 
-tfasr train --import examples/own_model.py --gin_binding "ModelConfig.name = 'conv_gru'" ...
+tfasr train --import examples/own_model.py --gin_binding "ModelConfig.name = 'conv_gru'"
+...
 """
 
 import keras
@@ -37,12 +38,15 @@ class ConvGru(keras.Model):
 
     def __init__(self, config, num_classes, dtype):
         super().__init__(dtype=dtype)
-        self.config, policy = config, self.dtype_policy
+        self.config = config
+        policy = self.dtype_policy
         self.convolution = keras.layers.Conv1D(
             config.units, 9, STRIDE, "causal", activation="relu", dtype=policy
         )
         sizes = [config.units] * config.num_layers
-        self.recurrent = [keras.layers.GRU(n, return_sequences=True, dtype=policy) for n in sizes]
+        self.recurrent = [
+            keras.layers.GRU(n, return_sequences=True, dtype=policy) for n in sizes
+        ]
         self.scores = keras.layers.Dense(num_classes, dtype="float32")
 
     def call(self, features, lengths, training=False):

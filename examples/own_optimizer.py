@@ -1,7 +1,7 @@
-"""An optimizer of your own: the sign of a running mean of gradients, and a schedule for it.
+r"""An optimizer of your own: the sign of a running mean of gradients, and a schedule for it.
 
-tfasr train --import examples/own_optimizer.py --gin_file an4.gin \
-    --gin_binding 'TrainingConfig.optimizer = @Signum' --gin_binding 'Signum.learning_rate = 3e-4'
+tfasr train --import examples/own_optimizer.py --gin_file an4.gin \ --gin_binding
+    'TrainingConfig.optimizer = @Signum' --gin_binding 'Signum.learning_rate = 3e-4'
 
 Source: Bernstein et al., "signSGD", ICML 2018, Algorithm 2.
 """
@@ -43,7 +43,8 @@ class Halving(keras.optimizers.schedules.LearningRateSchedule):
     """Halves the learning rate every ``steps`` steps: Signum.learning_rate = @Halving()."""
 
     def __init__(self, initial_learning_rate=1e-3, steps=1000):
-        self.initial_learning_rate, self.steps = initial_learning_rate, steps
+        self.initial_learning_rate = initial_learning_rate
+        self.steps = steps
 
     def __call__(self, step):
         """Returns the learning rate of a step."""
@@ -52,4 +53,7 @@ class Halving(keras.optimizers.schedules.LearningRateSchedule):
 
     def get_config(self):
         """Returns the arguments."""
-        return {"initial_learning_rate": self.initial_learning_rate, "steps": self.steps}
+        return {
+            "initial_learning_rate": self.initial_learning_rate,
+            "steps": self.steps,
+        }

@@ -11,7 +11,8 @@ POLICIES.register(
     Policy(
         "pure_training",
         start="run_start",
-        excluded=frozenset(INTERVALS) - {"train"},  # the clock stands still during all others
+        # The clock stands still during all others.
+        excluded=frozenset(INTERVALS) - {"train"},
         counts_evaluation=False,
         window=1,
         at_epoch_end=True,

@@ -41,9 +41,14 @@ def run(config: SortingConfig, context: Context) -> Result:
         began = time.perf_counter()
         np.sort(numbers)
         seconds.append(time.perf_counter() - began)
+
     median_s = statistics.median(seconds[1:])
-    table = Table("Sorting", ["Numbers", "ms"], [[str(len(numbers)), f"{1000 * median_s:.2f}"]])
-    return Result([table], {"count": len(numbers), "median_s": median_s}, warmup_steps=1)
+    table = Table(
+        "Sorting", ["Numbers", "ms"], [[str(len(numbers)), f"{1000 * median_s:.2f}"]]
+    )
+    return Result(
+        [table], {"count": len(numbers), "median_s": median_s}, warmup_steps=1
+    )
 
 
 WORKLOADS.register("sorting", Workload(run, (SortingConfig,), backends=("tensorflow",)))

@@ -1,15 +1,17 @@
-"""Builds manylinux wheels of tfasr, for every CPython that is installed, and tries each of them.
+"""Builds manylinux wheels of tfasr, for every CPython that is installed, and tries each
+of them.
 
     python release/wheels.py --out dist [--twice] [--aarch64]
 
-Each wheel is compiled from the commit that is checked out, by the tools of build-requirements.txt,
-whose hashes are checked. The same commit gives the same bytes in any folder: ``--twice`` builds
-every wheel in two folders and compares them. auditwheel includes shared libraries that a system may
-lack and names the wheel by the oldest glibc it runs on. The wheel is then installed into a new
-environment, where both compiled parts must load. SHA256SUMS lists what was built.
+Each wheel is compiled from the commit that is checked out, by the tools of
+build-requirements.txt, whose hashes are checked. The same commit gives the same bytes
+in any folder: ``--twice`` builds every wheel in two folders and compares them.
+auditwheel includes shared libraries that a system may lack and names the wheel by the
+oldest glibc it runs on. The wheel is then installed into a new environment, where both
+compiled parts must load. SHA256SUMS lists what was built.
 
-``--aarch64`` cross-compiles for 64-bit ARM with Debian's g++-aarch64-linux-gnu. Those wheels are
-checked for their contents; release/README.md says how to run them.
+``--aarch64`` cross-compiles for 64-bit ARM with Debian's g++-aarch64-linux-gnu. Those
+wheels are checked for their contents; release/README.md says how to run them.
 """
 
 import argparse
@@ -36,9 +38,15 @@ COMPILED = ("_word_beam_core", "_recurrent_core")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("dist"), help="default: ./%(default)s")
-    parser.add_argument("--twice", action="store_true", help="build twice and compare the bytes")
-    parser.add_argument("--aarch64", action="store_true", help="cross-compile for 64-bit ARM")
+    parser.add_argument(
+        "--out", type=Path, default=Path("dist"), help="default: ./%(default)s"
+    )
+    parser.add_argument(
+        "--twice", action="store_true", help="build twice and compare the bytes"
+    )
+    parser.add_argument(
+        "--aarch64", action="store_true", help="cross-compile for 64-bit ARM"
+    )
     parser.add_argument(
         "--python",
         nargs="+",
@@ -47,7 +55,9 @@ def main() -> None:
     flags = parser.parse_args()
     interpreters = flags.python or installed_interpreters()
     if not interpreters:
-        sys.exit(f"No CPython {', '.join(VERSIONS)} is installed: name an interpreter by --python.")
+        sys.exit(
+            f"No CPython {', '.join(VERSIONS)} is installed: name an interpreter by --python."
+        )
     flags.out.mkdir(parents=True, exist_ok=True)
     wheels = []
     for python in interpreters:
@@ -58,23 +68,42 @@ def main() -> None:
             run(*pip, "install", "-q", "--require-hashes", "-r", REQUIREMENTS)
             wheel = build(tools, Path(folder, "first"), flags.aarch64)
             if flags.twice:
-                again = build(tools, Path(folder, "the", "second", "time"), flags.aarch64)
+                again = build(
+                    tools, Path(folder, "the", "second", "time"), flags.aarch64
+                )
                 if wheel.read_bytes() != again.read_bytes():
-                    where = ", ".join(differing(wheel, again)) or "order or dates of its files"
-                    sys.exit(f"{wheel.name} differs between two builds of one commit: {where}.")
+                    where = (
+                        ", ".join(differing(wheel, again))
+                        or "order or dates of its files"
+                    )
+                    sys.exit(
+                        f"{wheel.name} differs between two builds of one commit: {where}."
+                    )
+
             wheels.append(Path(shutil.copy2(wheel, flags.out)))
-            print(wheels[-1], "(equal in two builds)" if flags.twice else "", flush=True)
+            print(
+                wheels[-1], "(equal in two builds)" if flags.twice else "", flush=True
+            )
             check_contents(wheels[-1])
             if not flags.aarch64:
                 check_installed(python, wheels[-1])
-    sums = sorted(f"{hashlib.sha256(w.read_bytes()).hexdigest()}  {w.name}\n" for w in wheels)
+
+    sums = sorted(
+        f"{hashlib.sha256(w.read_bytes()).hexdigest()}  {w.name}\n" for w in wheels
+    )
     (flags.out / "SHA256SUMS").write_text("".join(sums))
 
 
 def differing(*wheels: Path) -> list[str]:
-    """Returns the names of the files that differ between two wheels, or that one of them lacks."""
-    first, second = ({i.filename: i.CRC for i in zipfile.ZipFile(w).infolist()} for w in wheels)
-    return sorted(n for n in first.keys() | second.keys() if first.get(n) != second.get(n))
+    """Returns the names of the files that differ between two wheels, or that one of
+    them lacks.
+    """
+    first, second = (
+        {i.filename: i.CRC for i in zipfile.ZipFile(w).infolist()} for w in wheels
+    )
+    return sorted(
+        n for n in first.keys() | second.keys() if first.get(n) != second.get(n)
+    )
 
 
 def installed_interpreters() -> list[str]:
@@ -83,17 +112,27 @@ def installed_interpreters() -> list[str]:
     interpreters = []
     for version in VERSIONS:
         name = f"python{version}"
-        candidates = [shutil.which(name), *map(str, sorted(pyenv.glob(f"{version}.*/bin/{name}")))]
+        candidates = [
+            shutil.which(name),
+            *map(str, sorted(pyenv.glob(f"{version}.*/bin/{name}"))),
+        ]
         # pyenv puts a name on the PATH even for versions that are not installed.
-        works = (python for python in filter(None, candidates) if _version(python) == version)
+        works = (
+            python for python in filter(None, candidates) if _version(python) == version
+        )
         interpreters += [python] if (python := next(works, None)) else []
         if python is None:
             print(f"Skipping CPython {version}, which is not installed.")
+
     return interpreters
 
 
 def _version(python: str) -> str | None:
-    command = [python, "-c", "import sys; print('.'.join(map(str, sys.version_info[:2])))"]
+    command = [
+        python,
+        "-c",
+        "import sys; print('.'.join(map(str, sys.version_info[:2])))",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout.strip() if done.returncode == 0 else None
 
@@ -108,16 +147,20 @@ def build(tools: Path, folder: Path, aarch64: bool) -> Path:
     environment = {
         **os.environ,
         "PATH": os.pathsep.join([str(tools / "bin"), os.environ["PATH"]]),
-        "SOURCE_DATE_EPOCH": run("git", "-C", ROOT, "log", "-1", "--format=%ct").strip(),
+        "SOURCE_DATE_EPOCH": run(
+            "git", "-C", ROOT, "log", "-1", "--format=%ct"
+        ).strip(),
         "PYTHONHASHSEED": "0",
-        # The folder's name would otherwise be in the debug information. Old versions of setuptools
-        # compile C++ with CFLAGS, new ones with CXXFLAGS.
+        # The folder's name would otherwise be in the debug information. Old versions of
+        # setuptools compile C++ with CFLAGS, new ones with CXXFLAGS.
         **dict.fromkeys(("CFLAGS", "CXXFLAGS"), f"-g0 -ffile-prefix-map={source}=."),
         "LDFLAGS": "-Wl,--build-id=none",
     }
     machine = "aarch64" if aarch64 else os.uname().machine
     if aarch64:
-        abi = f"cpython-{run(tools / 'bin/python', '-c', _ABI).strip()}-aarch64-linux-gnu"
+        abi = (
+            f"cpython-{run(tools / 'bin/python', '-c', _ABI).strip()}-aarch64-linux-gnu"
+        )
         environment |= {
             "CC": "aarch64-linux-gnu-gcc",
             "CXX": "aarch64-linux-gnu-g++",
@@ -125,7 +168,10 @@ def build(tools: Path, folder: Path, aarch64: bool) -> Path:
             "_PYTHON_HOST_PLATFORM": "linux-aarch64",
             "SETUPTOOLS_EXT_SUFFIX": f".{abi}.so",
         }
-    python, raw, out = tools / "bin" / "python", folder / "raw", folder / "wheels"
+
+    python = tools / "bin" / "python"
+    raw = folder / "raw"
+    out = folder / "wheels"
     wheel = [python, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]
     run(*wheel, "--wheel-dir", raw, source, env=environment)
     repair = [python, "-m", "auditwheel", "repair", "--wheel-dir", out]
@@ -136,6 +182,7 @@ def build(tools: Path, folder: Path, aarch64: bool) -> Path:
         out = raw
     else:
         run(*repair, next(raw.glob("*.whl")), env=environment)
+
     (repaired,) = out.glob("*.whl")
     return repaired
 
@@ -144,15 +191,19 @@ _ABI = "import sys; print('%d%d' % sys.version_info[:2])"
 
 
 def _glibc(wheel: Path) -> int:
-    """Returns the newest minor version of glibc 2 whose symbols a wheel's compiled parts use."""
+    """Returns the newest minor version of glibc 2 whose symbols a wheel's compiled
+    parts use.
+    """
     versions = [17]
     with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(wheel) as archive:
         for name in archive.namelist():
             if name.endswith(".so"):
                 symbols = run("objdump", "-T", archive.extract(name, folder))
                 versions += [
-                    int(part.split(")")[0].split(".")[1]) for part in symbols.split("(GLIBC_2")[1:]
+                    int(part.split(")")[0].split(".")[1])
+                    for part in symbols.split("(GLIBC_2")[1:]
                 ]
+
     return max(versions)
 
 

@@ -78,6 +78,7 @@ def score_after_a_death(run_dir: Path, processors: tuple[int, ...]):
         if not marker.exists():
             marker.touch()
             os.kill(os.getpid(), signal.SIGKILL)
+
         yield scored(job["epoch"])
 
 
@@ -91,12 +92,15 @@ BEHIND_EPOCHS = 3
 
 
 def score_one_behind(run_dir: Path, processors: tuple[int, ...]):
-    """Stands for an evaluation that ends a little after the next epoch; the last one does too."""
+    """Stands for an evaluation that ends a little after the next epoch; the last one
+    does too.
+    """
     before = None
     for job in received():
         if before is not None:
             time.sleep(0.3)
             yield scored(before)
+
         before = job["epoch"]
         if before == BEHIND_EPOCHS:
             yield scored(before)

@@ -1,7 +1,8 @@
 """How dense the code of each package is; ``python -m tests.density`` writes what it is today.
 
-Density is statements per 1000 lines. `tests/test_layers.py` compares it with ``density.json``, so
-that it may only fall. Renew the file when a package has become airier.
+Density is statements per 1000 lines. `tests/test_layers.py` compares it with
+``density.json``, so that it may only fall. Renew the file when a package has become
+airier.
 """
 
 import ast
@@ -17,13 +18,16 @@ FILE = Path(__file__).with_suffix(".json")
 MOST_PARAMETERS = 6  # of a function, without self
 MOST_FIELDS = 12  # of a class
 _REASON = re.compile(
-    r"^ *(args|attributes):$|\b(parameters|arguments|fields)\b", re.MULTILINE | re.IGNORECASE
+    r"^ *(args|attributes):$|\b(parameters|arguments|fields)\b",
+    re.MULTILINE | re.IGNORECASE,
 )
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def densities() -> dict[str, float]:
-    """Returns the statements per 1000 lines of each package, and of the modules outside of them."""
+    """Returns the statements per 1000 lines of each package, and of the modules outside
+    of them.
+    """
     lines: dict[str, int] = {}
     statements: dict[str, int] = {}
     for path in sorted(PACKAGE.rglob("*.py")):
@@ -33,14 +37,19 @@ def densities() -> dict[str, float]:
         count = sum(isinstance(node, ast.stmt) for node in ast.walk(ast.parse(text)))
         lines[package] = lines.get(package, 0) + len(text.splitlines())
         statements[package] = statements.get(package, 0) + count
-    return {name: round(1000 * statements[name] / lines[name], 1) for name in sorted(lines)}
+
+    return {
+        name: round(1000 * statements[name] / lines[name], 1) for name in sorted(lines)
+    }
 
 
 def unexplained(source: str) -> Iterator[str]:
-    """Yields functions and classes with many parameters or fields whose docstring has no reason.
+    """Yields functions and classes with many parameters or fields whose docstring has
+    no reason.
 
-    A docstring explains them under "Args:" or "Attributes:", or says in a sentence why there are so
-    many parameters, arguments or fields. Those of ``__init__`` may stand in the class's docstring.
+    A docstring explains them under "Args:" or "Attributes:", or says in a sentence why
+    there are so many parameters, arguments or fields. Those of ``__init__`` may stand
+    in the class's docstring.
     """
     tree = ast.parse(source)
     of_class = {
@@ -52,11 +61,16 @@ def unexplained(source: str) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, Function):
             names = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-            many = sum(name.arg not in ("self", "cls") for name in names) > MOST_PARAMETERS
+            many = (
+                sum(name.arg not in ("self", "cls") for name in names) > MOST_PARAMETERS
+            )
         elif isinstance(node, ast.ClassDef):
-            many = sum(isinstance(line, ast.AnnAssign) for line in node.body) > MOST_FIELDS
+            many = (
+                sum(isinstance(line, ast.AnnAssign) for line in node.body) > MOST_FIELDS
+            )
         else:
             continue
+
         documented = [node]
         if node in of_class and node.name == "__init__":
             documented.append(of_class[node])

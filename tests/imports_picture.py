@@ -1,8 +1,9 @@
 """The picture of the imports: ``python -m tests.imports_picture`` writes docs/imports.svg.
 
-Packages stand in the rows of LAYERS, and an arrow goes from each to what it imports; an import that
-follows from a chain of others is left out. Where an arrow passes a row, it has a place of its own
-there. The order within the rows is that with the fewest crossings of arrows that was found.
+Packages stand in the rows of LAYERS, and an arrow goes from each to what it imports; an
+import that follows from a chain of others is left out. Where an arrow passes a row, it
+has a place of its own there. The order within the rows is that with the fewest
+crossings of arrows that was found.
 """
 
 import functools
@@ -66,7 +67,9 @@ def places_of(edge: Edge) -> list[Place]:
     return [upper, *((upper, lower, rank) for rank in between), lower]
 
 
-def crossings(rows: Sequence[Sequence[Place]], segments: Iterable[tuple[Place, Place]]) -> int:
+def crossings(
+    rows: Sequence[Sequence[Place]], segments: Iterable[tuple[Place, Place]]
+) -> int:
     at = {place: index for row in rows for index, place in enumerate(row)}
     by_row: dict[int, list[tuple[int, int]]] = {}
     for upper, lower in segments:
@@ -78,24 +81,33 @@ def crossings(rows: Sequence[Sequence[Place]], segments: Iterable[tuple[Place, P
     )
 
 
-def ordered(edges: Sequence[Edge]) -> tuple[list[list[Place]], list[tuple[Place, Place]]]:
+def ordered(
+    edges: Sequence[Edge],
+) -> tuple[list[list[Place]], list[tuple[Place, Place]]]:
     """Returns the places of each row from left to right, and the pieces of the arrows."""
     segments = [pair for edge in edges for pair in itertools.pairwise(places_of(edge))]
     rows: list[list[Place]] = [list(row) for row in LAYERS]
     for edge in edges:
         for place in places_of(edge)[1:-1]:
             rows[_rank(place)].append(place)
+
     best = [list(row) for row in rows]
     for sweep in range(60):
         upwards = sweep % 2 == 0
         for rank in range(len(rows)) if upwards else reversed(range(len(rows))):
             at = {
-                place: (index + 0.5) / len(row) for row in rows for index, place in enumerate(row)
+                place: (index + 0.5) / len(row)
+                for row in rows
+                for index, place in enumerate(row)
             }
             ends = _neighbours(segments, below=upwards)
-            rows[rank].sort(key=lambda p: mean([at[q] for q in ends.get(p, [])] or [at[p]]))
+            rows[rank].sort(
+                key=lambda p: mean([at[q] for q in ends.get(p, [])] or [at[p]])
+            )
+
         if crossings(rows, segments) < crossings(best, segments):
             best = [list(row) for row in rows]
+
     return best, segments
 
 
@@ -108,6 +120,7 @@ def _neighbours(
             ends.setdefault(upper, []).append(lower)
         if below is not True:
             ends.setdefault(lower, []).append(upper)
+
     return ends
 
 
@@ -121,6 +134,7 @@ def placed(
         for row in rows:
             wanted = [mean([x[q] for q in ends.get(place, [place])]) for place in row]
             x.update(zip(row, _apart(row, wanted), strict=True))
+
     left = min(x[place] - _width(place) / 2 for place in x)
     return {place: value - left + _MARGIN for place, value in x.items()}
 
@@ -134,6 +148,7 @@ def _apart(row: Sequence[Place], wanted: Sequence[float]) -> list[float]:
         blocks.append([value - offset])
         while len(blocks) > 1 and mean(blocks[-2]) > mean(blocks[-1]):
             blocks[-2:] = [blocks[-2] + blocks[-1]]
+
     levels = [mean(block) for block in blocks for _ in block]
     return [level + offset for level, offset in zip(levels, offsets, strict=True)]
 
@@ -159,11 +174,14 @@ def _curve(points: Sequence[tuple[float, float]]) -> str:
             f" C{upper[0] + first * third:.1f} {upper[1] + third:.1f} "
             f"{lower[0] - last * third:.1f} {lower[1] - third:.1f} {lower[0]:.1f} {lower[1]:.1f}"
         )
+
     return path
 
 
 def _between(before: float, after: float) -> float:
-    """Returns the slope where two pieces of a curve meet; steep enough to stay between boxes."""
+    """Returns the slope where two pieces of a curve meet; steep enough to stay between
+    boxes.
+    """
     if before * after <= 0:
         return 0.0
     return max(-0.8, min(0.8, 2 * before * after / (before + after)))
@@ -194,12 +212,15 @@ def drawn() -> str:
         title = escape(f"{edge[0]} imports {edge[1]}")
         path = f'<path d="{_curve(points)}" marker-end="url(#head)">'
         lines.append(f"{path}<title>{title}</title></path>")
+
     for name in RANKS:
-        left, top = x[name] - _width(name) / 2, y(name) - _HEIGHT / 2
+        left = x[name] - _width(name) / 2
+        top = y(name) - _HEIGHT / 2
         lines.append(
             f'<rect x="{left:.1f}" y="{top:.1f}" width="{_width(name):.1f}" height="{_HEIGHT}" '
             f'rx="6"/><text x="{x[name]:.1f}" y="{y(name) + 5:.1f}">{name}</text>'
         )
+
     return "\n".join([*lines, "</svg>", ""])
 
 

@@ -38,7 +38,9 @@ def test_foreign_characters_are_those_that_encoding_refuses(text):
     foreign = alphabet.foreign_characters(text)
     assert foreign == sorted(set(text) - set(ENGLISH[:-1]))
     if foreign:
-        with pytest.raises(ValueError, match="must be written in the alphabet") as error:
+        with pytest.raises(
+            ValueError, match="must be written in the alphabet"
+        ) as error:
             alphabet.encode(text)
         assert str(foreign) in str(error.value)
     else:
@@ -65,7 +67,8 @@ def test_blanks_and_unknown_labels_are_not_decoded(label):
 
 
 @pytest.mark.parametrize(
-    ("characters", "separator"), [("aba", None), ("", None), ("ab", "c"), ("ab", ""), ("ab", "ab")]
+    ("characters", "separator"),
+    [("aba", None), ("", None), ("ab", "c"), ("ab", ""), ("ab", "ab")],
 )
 def test_senseless_alphabets_are_refused(characters, separator):
     with pytest.raises(ValueError, match="Received"):

@@ -78,7 +78,9 @@ def test_importing_tfasr_installs_no_hooks_and_tensorflow_loads_quietly():
         "assert 'tensorflow' not in sys.modules\ntfasr.TrainingConfig\n"
         "assert 'tensorflow' in sys.modules"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -101,7 +103,9 @@ def test_a_users_script_is_type_checked(tmp_path):
         text=True,
         check=False,
     )
-    found = re.findall(r"^(\w+\.py):(\d+): error: .*\[([\w-]+)\]$", done.stdout, re.MULTILINE)
+    found = re.findall(
+        r"^(\w+\.py):(\d+): error: .*\[([\w-]+)\]$", done.stdout, re.MULTILINE
+    )
     expected = [
         ("bad.py", str(number), re.search(r"([\w-]+)$", line)[1])
         for number, line in enumerate(BAD.splitlines()[1:], start=2)
@@ -138,7 +142,15 @@ def test_every_command_has_help(command):
     [
         ["dance"],
         ["prepare", "--corpus", "tsv"],
-        ["prepare", "--corpus", "tsv", "--corpus_dir", "/nowhere", "--shard_dir", "/tmp/nowhere"],
+        [
+            "prepare",
+            "--corpus",
+            "tsv",
+            "--corpus_dir",
+            "/nowhere",
+            "--shard_dir",
+            "/tmp/nowhere",
+        ],
         ["train", "--shard_dir", "/nowhere", "--run_dir", "/nowhere/run"],
         ["evaluate", "--run_dir", "/nowhere", "--split", "test"],
         ["report", "/nowhere"],
@@ -161,8 +173,14 @@ def test_without_a_command_the_list_of_them_is_shown():
     ("arguments", "said"),
     [
         (["trian"], "Did you mean train instead of trian?"),
-        (["report", "runs", "--fromat", "json"], "--fromat json. Did you mean --format instead"),
-        (["prepare", "--shard-dir=x"], "--corpus_dir, --shard_dir. Did you mean --shard_dir"),
+        (
+            ["report", "runs", "--fromat", "json"],
+            "--fromat json. Did you mean --format instead",
+        ),
+        (
+            ["prepare", "--shard-dir=x"],
+            "--corpus_dir, --shard_dir. Did you mean --shard_dir",
+        ),
         (["report", "--form", "nothing"], "'csv', 'json', 'card', 'card_json')\n"),
     ],
 )
@@ -176,7 +194,9 @@ def test_a_misspelt_word_is_told_beside_the_commands_own_usage(arguments, said):
 
 def tfasr_command(*words: str, folder: Path) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "tfasr", *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False
+    )
 
 
 def test_a_flag_file_stands_for_the_flags_in_it(tmp_path, monkeypatch):
@@ -186,9 +206,17 @@ def test_a_flag_file_stands_for_the_flags_in_it(tmp_path, monkeypatch):
         "# how we train\n\n--gin_file=fast/an4.gin\n--flagfile=more.flags\n"
         "--gin_binding=TrainingConfig.epochs = 3\n--resume\n"
     )
-    given = ["tfasr", "train", f"--flagfile={tmp_path / 'my.flags'}", "--shard_dir", "s"]
+    given = [
+        "tfasr",
+        "train",
+        f"--flagfile={tmp_path / 'my.flags'}",
+        "--shard_dir",
+        "s",
+    ]
     monkeypatch.chdir(tmp_path)
-    arguments = parse([*given, "--run_dir", "r", "--gin_binding", "TrainingConfig.epochs = 4"])
+    arguments = parse(
+        [*given, "--run_dir", "r", "--gin_binding", "TrainingConfig.epochs = 4"]
+    )
     assert arguments.gin_file == ["fast/an4.gin"]
     assert arguments.gin_binding == [
         "TrainingConfig.seed = 7", "TrainingConfig.epochs = 3", "TrainingConfig.epochs = 4",
@@ -251,7 +279,15 @@ def test_failed_work_exits_with_1(tmp_path):
         "path\tspeaker\tseconds\ttext\nmissing.wav\tnobody\t1.0\tyes\n"
     )
     finished = run_tfasr(
-        *("prepare", "--corpus", "tsv", "--corpus_dir", str(tmp_path), "--split", "train"),
+        *(
+            "prepare",
+            "--corpus",
+            "tsv",
+            "--corpus_dir",
+            str(tmp_path),
+            "--split",
+            "train",
+        ),
         *("--manifest", "train.tsv", "--shard_dir", str(tmp_path / "shards")),
     )
     assert finished.returncode == 1
@@ -328,7 +364,11 @@ def light(tmp_path_factory):
     """What a process without TensorFlow could do."""
     folder = tmp_path_factory.mktemp("light")
     done = subprocess.run(
-        [sys.executable, "-c", LIGHT], cwd=folder, capture_output=True, text=True, check=False
+        [sys.executable, "-c", LIGHT],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return folder, json.loads((folder / "found.json").read_text())
@@ -337,8 +377,23 @@ def light(tmp_path_factory):
 def test_what_is_promised_is_there(light):
     _, found = light
     promised = {
-        *("Alphabet", "Comparison", "DecoderConfig", "ErrorCounts", "Hypothesis", "Ledger"),
-        *("Metric", "Recorder", "Run", "RunError", "UsageError", "WordBeamSearch", "compare"),
+        *(
+            "Alphabet",
+            "Comparison",
+            "DecoderConfig",
+            "ErrorCounts",
+            "Hypothesis",
+            "Ledger",
+        ),
+        *(
+            "Metric",
+            "Recorder",
+            "Run",
+            "RunError",
+            "UsageError",
+            "WordBeamSearch",
+            "compare",
+        ),
         *("count_errors", "load_plugin", "load_run", "read_events", "report"),
     }
     assert promised <= set(found["there"])
@@ -346,14 +401,21 @@ def test_what_is_promised_is_there(light):
 
 def test_what_is_not_names_the_package_and_the_remedy(light):
     _, found = light
-    assert {"train", "evaluate", "AcousticModel", "compute_features"} <= set(found["lacking"])
+    assert {"train", "evaluate", "AcousticModel", "compute_features"} <= set(
+        found["lacking"]
+    )
     for name, said in found["lacking"].items():
         assert said.startswith(f"tfasr.{name} needs ")
         assert "pip install tfasr" in said
+
     for command in ("train", "evaluate"):
         status, out, err = found[command]
         assert (status, out) == (2, "")
-        assert f"tfasr {command}: the command needs tensorflow, which is not installed" in err
+        assert (
+            f"tfasr {command}: the command needs tensorflow, which is not installed"
+            in err
+        )
+
     assert "The decoder 'beam' needs tensorflow" in found["beam"]
 
 
@@ -376,10 +438,20 @@ def test_the_documented_list_is_what_setup_cfg_asks_for_less_what_needs_tensorfl
     config = configparser.ConfigParser()
     config.read(Path(__file__).parents[1] / "setup.cfg")
     required = {
-        re.split("[<>=]", line)[0] for line in config["options"]["install_requires"].split()
+        re.split("[<>=]", line)[0]
+        for line in config["options"]["install_requires"].split()
     }
-    (documented,) = re.findall(r"^pip install (numpy .*)$", DOCUMENT.read_text(), re.MULTILINE)
-    training_only = {"tensorflow", "keras", "soundfile", "soxr", "grpcio", "cryptography"}
+    (documented,) = re.findall(
+        r"^pip install (numpy .*)$", DOCUMENT.read_text(), re.MULTILINE
+    )
+    training_only = {
+        "tensorflow",
+        "keras",
+        "soundfile",
+        "soxr",
+        "grpcio",
+        "cryptography",
+    }
     assert required - set(documented.split()) == training_only
     assert set(documented.split()) <= required
 
@@ -388,9 +460,13 @@ def test_the_tutorial_installs_what_the_light_install_does():
     """A loop's environment needs the same packages on both pages."""
     import re
 
-    (documented,) = re.findall(r"^pip install (numpy .*)$", DOCUMENT.read_text(), re.MULTILINE)
+    (documented,) = re.findall(
+        r"^pip install (numpy .*)$", DOCUMENT.read_text(), re.MULTILINE
+    )
     tutorial = DOCUMENT.with_name("tutorial_own_loop.md").read_text()
-    (typed,) = re.findall(r"^pip install (numpy (?:.*\\\n)*.*)$", tutorial, re.MULTILINE)
+    (typed,) = re.findall(
+        r"^pip install (numpy (?:.*\\\n)*.*)$", tutorial, re.MULTILINE
+    )
 
     assert set(typed.replace("\\\n", " ").split()) == set(documented.split())
 
@@ -400,7 +476,11 @@ def test_without_absl_the_command_line_says_what_to_install(tmp_path):
     hidden = "import sys; sys.modules['absl'] = None; import tfasr.cli"
 
     done = subprocess.run(
-        [sys.executable, "-c", hidden], cwd=tmp_path, capture_output=True, text=True, check=False
+        [sys.executable, "-c", hidden],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
     assert done.returncode == 1

@@ -1,4 +1,6 @@
-"""The pages of docs/ lead to each other; `make docs` makes a site of them and checks the rest."""
+"""The pages of docs/ lead to each other; `make docs` makes a site of them and checks
+the rest.
+"""
 
 import re
 import shlex
@@ -33,7 +35,9 @@ FOUND = {
     "equation": {str(number) for number in range(1, 6)},
 }
 # Up to the next source: a citation ends with its sentence or the next semicolon.
-OF_THE_PAPER = re.compile(r"(?:the paper|2003\.12366|of the paper)((?:[^.;]|\.(?=\S))*)", re.I)
+OF_THE_PAPER = re.compile(
+    r"(?:the paper|2003\.12366|of the paper)((?:[^.;]|\.(?=\S))*)", re.I
+)
 PLACES = re.compile(
     r"(section|table|figure|fig\.|equation)s?\s+((?:\d+(?:\.\d+)*[a-c]?(?:\([^)]*\))?"
     r"(?:\s*\([^)]*\))?(?:,\s+|\s+and\s+|,\s+and\s+)?)+)",
@@ -51,6 +55,7 @@ def citations(text: str) -> list[tuple[str, str]]:
             without_remarks = re.sub(r"\([^)]*\)", "", numbers)
             name = "figure" if kind.lower() == "fig." else kind.lower()
             found += [(name, number) for number in NUMBER.findall(without_remarks)]
+
     return found
 
 
@@ -58,7 +63,13 @@ def test_every_place_of_the_paper_that_is_cited_exists():
     wrong = {
         str(path.relative_to(ROOT)): missing
         for path in FILES
-        if (missing := [(k, n) for k, n in citations(path.read_text("utf-8")) if n not in FOUND[k]])
+        if (
+            missing := [
+                (k, n)
+                for k, n in citations(path.read_text("utf-8"))
+                if n not in FOUND[k]
+            ]
+        )
     }
     assert wrong == {}
 
@@ -73,11 +84,17 @@ def test_the_sources_are_seen():
     ("text", "places"),
     [
         ("Source: the paper, section 4.4.3; Young, section 9.", [("section", "4.4.3")]),
-        ("the paper, Table 2 (batch, 96) and section 7.7", [("table", "2"), ("section", "7.7")]),
+        (
+            "the paper, Table 2 (batch, 96) and section 7.7",
+            [("table", "2"), ("section", "7.7")],
+        ),
         ("Table 3 of nobody", []),
         ("the paper's Figure 8a", [("figure", "8a")]),
         ("arXiv 2003.12366, Tables 4 and 6", [("table", "4"), ("table", "6")]),
-        ("# of the paper: Table 2 (batch,\n# readers), Table 4.", [("table", "2"), ("table", "4")]),
+        (
+            "# of the paper: Table 2 (batch,\n# readers), Table 4.",
+            [("table", "2"), ("table", "4")],
+        ),
     ],
 )
 def test_citations_are_read(text, places):
@@ -90,26 +107,36 @@ LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)")
 
 def anchors(page: Path) -> set[str]:
     """The places in a page that a link may name: its headings, as sites spell them."""
-    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    headings = re.findall(
+        r"^#+ (.+)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
     kept = (re.sub(r"[^\w\s-]", "", heading).strip().lower() for heading in headings)
     return {re.sub(r"[-\s]+", "-", heading) for heading in kept}
 
 
 def test_every_page_is_in_the_sites_navigation():
-    named = set(re.findall(r"\S+\.md$", (ROOT / "mkdocs.yml").read_text(), flags=re.MULTILINE))
+    named = set(
+        re.findall(r"\S+\.md$", (ROOT / "mkdocs.yml").read_text(), flags=re.MULTILINE)
+    )
     assert named == {page.relative_to(ROOT / "docs").as_posix() for page in PAGES}
 
 
 @pytest.mark.parametrize(
-    "page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES], ids=lambda page: page.name
+    "page",
+    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES],
+    ids=lambda page: page.name,
 )
 def test_every_link_leads_somewhere(page):
-    prose = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    prose = re.sub(
+        r"```.*?```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL
+    )
     for target, place in LINK.findall(prose):
         path = (page.parent / target).resolve() if target else page
         assert path.exists(), f"{page.name}: {target} is not there"
         if place:
-            assert place in anchors(path), f"{page.name}: {path.name} has no heading {place}"
+            assert place in anchors(path), (
+                f"{page.name}: {path.name} has no heading {place}"
+            )
 
 
 def test_notebooks_are_kept_with_their_answers():
@@ -125,7 +152,9 @@ MANIFESTS = {
 
 @pytest.mark.parametrize("page", MANIFESTS)
 def test_the_kubernetes_manifests_fit_their_schemas(page):
-    validation = pytest.importorskip("kubernetes_validate", reason="pip install '.[dev]'")
+    validation = pytest.importorskip(
+        "kubernetes_validate", reason="pip install '.[dev]'"
+    )
     yaml = pytest.importorskip("yaml")  # which the validator needs too
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     (block,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
@@ -143,7 +172,9 @@ DEMO_SHARDS = {"demo/shards": ["paper_demo.gin"]}
 
 
 def presets_named(words: list[str]) -> list[str]:
-    """Returns the presets among a command's gin files; files that a page makes name no features."""
+    """Returns the presets among a command's gin files; files that a page makes name no
+    features.
+    """
     files = [words[at + 1] for at, word in enumerate(words) if word == "--gin_file"]
     return [file for file in files if (presets_folder() / file).is_file()]
 
@@ -154,14 +185,21 @@ def commands_on_shards(page: Path, command: str) -> list[tuple[str, list[str]]]:
     text = page.read_text(encoding="utf-8").replace("\\\n", " ")
     for block in re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
         # A file of flags may name presets too, which the page's command doesn't show.
-        for line in re.findall(rf"^tfasr {command} .*--shard_dir.*", block, re.MULTILINE):
+        for line in re.findall(
+            rf"^tfasr {command} .*--shard_dir.*", block, re.MULTILINE
+        ):
             words = shlex.split(line, comments=True)
             if "--flagfile" not in words:
-                found.append((words[words.index("--shard_dir") + 1], presets_named(words)))
+                found.append(
+                    (words[words.index("--shard_dir") + 1], presets_named(words))
+                )
+
     return found
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *PAGES], ids=lambda page: page.stem
+)
 def test_a_pages_shards_have_the_features_that_its_training_reads(page):
     """README's commands once prepared magnitudes for a preset that reads powers."""
     prepared = DEMO_SHARDS | dict(commands_on_shards(page, "prepare"))

@@ -20,7 +20,9 @@ WORDS = {"aa": (400, 700), "bb": (1200, 500)}
 
 def tfasr(*arguments, folder: Path, code: int = 0) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "tfasr.cli", *map(str, arguments)]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False
+    )
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     return done
@@ -38,7 +40,9 @@ def write_corpus(folder: Path, count: int) -> None:
             words = [list(WORDS)[(number >> bit) % 2] for bit in range(2)]
             tones = [hertz for word in words for hertz in WORDS[word]]
             times = np.arange(2400 + 160 * (number % 4)) / 16000
-            sound = np.concatenate([0.3 * np.sin(2 * np.pi * hertz * times) for hertz in tones])
+            sound = np.concatenate(
+                [0.3 * np.sin(2 * np.pi * hertz * times) for hertz in tones]
+            )
             path = folder / split / f"speaker{number % 3}-{split}{number}"
             soundfile.write(path.with_suffix(".wav"), sound, 16000)
             path.with_suffix(".txt").write_text(" ".join(words) + "\n")
@@ -73,13 +77,16 @@ def prepared(tmp_path_factory) -> Path:
     )
     assert "train: 12 utterances" in done.stdout
     assert "validation: 12 utterances" in done.stdout
-    assert done.stdout.count("in 3 shards") == 2  # packing.gin counts, though it is not the last
+    # packing.gin counts, though it is not the last
+    assert done.stdout.count("in 3 shards") == 2
     return folder
 
 
 @pytest.fixture(scope="module")
 def trained(prepared) -> Path:
-    """The same folder with a run of the own model, by an import line in gin, and own optimizer."""
+    """The same folder with a run of the own model, by an import line in gin, and own
+    optimizer.
+    """
     done = tfasr(
         *("train", *example("own_optimizer"), "--gin_file", "own.gin"),
         *("--shard_dir", "shards", "--run_dir", "run"),
@@ -89,24 +96,37 @@ def trained(prepared) -> Path:
         folder=prepared,
     )
     assert "Adam.beta_1 (" in done.stderr
-    assert "could not be measured" not in done.stderr  # the probe's process knows the plug-ins
+    # The probe's process knows the plug-ins.
+    assert "could not be measured" not in done.stderr
     return prepared
 
 
 def test_the_examples_are_short():
     files = sorted(EXAMPLES.glob("*.py"))
-    names = ("corpus", "figure", "loss", "metric", "model", "optimizer", "policy", "workload")
+    names = (
+        "corpus",
+        "figure",
+        "loss",
+        "metric",
+        "model",
+        "optimizer",
+        "policy",
+        "workload",
+    )
     assert [path.stem for path in files] == [f"own_{name}" for name in names]
     for path in files:
         assert len(path.read_text().splitlines()) < 60
 
 
 def test_own_model_and_optimizer_train_and_are_noted(trained):
-    events = [json.loads(line) for line in (trained / "run/events.jsonl").read_text().splitlines()]
+    events = [
+        json.loads(line)
+        for line in (trained / "run/events.jsonl").read_text().splitlines()
+    ]
     assert [e["value"] for e in events if e["key"] == "opt_name"] == ["signum"]
     losses = [e["value"] for e in events if e["key"] == "train_step"]
     assert len(losses) == 3
-    (noted,) = (json.loads((trained / "run/plugins.json").read_text()),)
+    noted = json.loads((trained / "run/plugins.json").read_text())
     assert [(Path(p["file"]).name, p["registers"]) for p in noted["plugins"]] == [
         ("own_optimizer.py", {"optimizer": ["Signum", "Halving"]}),
         ("own_model.py", {"model": ["conv_gru"]}),
@@ -116,12 +136,23 @@ def test_own_model_and_optimizer_train_and_are_noted(trained):
 def test_evaluate_and_resume_say_which_import_is_missing(trained):
     evaluate = ("evaluate", "--run_dir", "run", "--split", "validation")
     done = tfasr(*evaluate, folder=trained, code=2)
-    assert "trained with the plug-in own_model (it registers model conv_gru)" in done.stderr
+    assert (
+        "trained with the plug-in own_model (it registers model conv_gru)"
+        in done.stderr
+    )
     assert "--import own_model" in done.stderr
     done = tfasr(*evaluate, "--import", "own_model", folder=trained)
     assert "own_optimizer.py" in done.stderr  # said, and not needed
     assert "CER" in done.stdout
-    resume = ("train", "--gin_file", "own.gin", "--shard_dir", "shards", "--run_dir", "run")
+    resume = (
+        "train",
+        "--gin_file",
+        "own.gin",
+        "--shard_dir",
+        "shards",
+        "--run_dir",
+        "run",
+    )
     done = tfasr(*resume, "--resume", folder=trained, code=2)
     assert "own_optimizer.py" in done.stderr
 
@@ -129,7 +160,14 @@ def test_evaluate_and_resume_say_which_import_is_missing(trained):
 def test_own_policy_and_own_figure_are_in_the_report(trained):
     pytest.importorskip("tfasr.reports.figures.registry")
     tfasr(
-        *("report", "run", *example("own_policy"), *example("own_figure"), "--out", "report"),
+        *(
+            "report",
+            "run",
+            *example("own_policy"),
+            *example("own_figure"),
+            "--out",
+            "report",
+        ),
         *("--policy", "pure_training"),
         folder=trained,
     )
@@ -137,14 +175,24 @@ def test_own_policy_and_own_figure_are_in_the_report(trained):
     assert (trained / "report/epoch_time.svg").is_file()
     groups = (trained / "report/groups.json").read_text()
     assert "pure_training" in groups
-    assert "How long an epoch takes in each run" in (trained / "report/report.html").read_text()
+    assert (
+        "How long an epoch takes in each run"
+        in (trained / "report/report.html").read_text()
+    )
 
 
 def test_own_workload_runs_in_a_process_of_its_own(tmp_path):
     (tmp_path / "sorting.gin").write_text(
         "BenchConfig.workload = 'sorting'\nSortingConfig.count = 1000\n"
     )
-    bench = ("bench", *example("own_workload"), "--gin_file", "sorting.gin", "--format", "json")
+    bench = (
+        "bench",
+        *example("own_workload"),
+        "--gin_file",
+        "sorting.gin",
+        "--format",
+        "json",
+    )
     found = json.loads(tfasr(*bench, folder=tmp_path).stdout)
     assert found["workload"] == "sorting"
     assert found["results"]["count"] == 1000
@@ -161,7 +209,14 @@ def scored_by_tokens(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("tokens")
     for name in ("own_metric", "own_loss"):  # files of a user, who has no examples/
         (folder / f"{name}.py").write_text((EXAMPLES / f"{name}.py").read_text())
-    train = ("train", *TER, "--import", "own_loss.py", "--gin_file", TONES / "tones.gin")
+    train = (
+        "train",
+        *TER,
+        "--import",
+        "own_loss.py",
+        "--gin_file",
+        TONES / "tones.gin",
+    )
     done = tfasr(
         *(*train, "--shard_dir", TONES / "shards", "--run_dir", "run", "--epochs", "2"),
         *("--gin_binding", "TrainingConfig.targets = [('ter', 0.99), ('cer', 0.01)]"),
@@ -174,30 +229,42 @@ def scored_by_tokens(tmp_path_factory) -> Path:
 
 
 def evaluations(run: Path) -> list[dict]:
-    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    events = [
+        json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()
+    ]
     return [event["value"] for event in events if event["key"] == "tracked_stats"]
 
 
-def test_own_metric_is_reported_with_a_target_by_readers_without_the_file(scored_by_tokens):
+def test_own_metric_is_reported_with_a_target_by_readers_without_the_file(
+    scored_by_tokens,
+):
     report = ("report", "run", "--target", "ter=0.99", "--target", "ter=0.0001")
     done = tfasr(*report, "--format", "json", folder=scored_by_tokens)
     assert "ter" in done.stdout
     text = tfasr(*report, "--out", "report", folder=scored_by_tokens).stdout
     assert "TER 99 %" in text
     assert "TER 99 %" in (scored_by_tokens / "report/report.html").read_text()
-    tfasr("evaluate", "--run_dir", "run", "--split", "validation", folder=scored_by_tokens)
+    tfasr(
+        "evaluate", "--run_dir", "run", "--split", "validation", folder=scored_by_tokens
+    )
 
 
 def test_evaluate_computes_the_metric_that_training_recorded(scored_by_tokens):
     evaluate = ("evaluate", *TER, "--run_dir", "run", "--split", "validation")
-    found = json.loads(tfasr(*evaluate, "--format", "json", folder=scored_by_tokens).stdout)
-    assert found["ter"] in [stats["ter"] for stats in evaluations(scored_by_tokens / "run")]
+    found = json.loads(
+        tfasr(*evaluate, "--format", "json", folder=scored_by_tokens).stdout
+    )
+    assert found["ter"] in [
+        stats["ter"] for stats in evaluations(scored_by_tokens / "run")
+    ]
     assert "TER" in tfasr(*evaluate, folder=scored_by_tokens).stdout
     both = tfasr(*evaluate, "--split", "train", folder=scored_by_tokens).stdout
     assert both.count("TER %") == 2
 
 
-def test_verify_computes_the_metric_again_and_finds_a_forged_one(scored_by_tokens, tmp_path):
+def test_verify_computes_the_metric_again_and_finds_a_forged_one(
+    scored_by_tokens, tmp_path
+):
     assert "FAILED" not in tfasr("verify", *TER, "run", folder=scored_by_tokens).stdout
     # Without the file it can't be computed, so it must not pass as checked.
     done = tfasr("verify", "run", folder=scored_by_tokens, code=1)
@@ -214,7 +281,15 @@ def test_verify_computes_the_metric_again_and_finds_a_forged_one(scored_by_token
 
 def test_a_finished_run_resumes_with_its_metric_in_the_history(scored_by_tokens):
     imports = (*TER, "--import", "own_loss.py")
-    train = ("train", *imports, "--gin_file", TONES / "tones.gin", "--resume", "--epochs", "3")
+    train = (
+        "train",
+        *imports,
+        "--gin_file",
+        TONES / "tones.gin",
+        "--resume",
+        "--epochs",
+        "3",
+    )
     longer = (*train, "--shard_dir", TONES / "shards", "--run_dir", "longer")
     shutil.copytree(scored_by_tokens / "run", scored_by_tokens / "longer")
     done = tfasr(
@@ -240,6 +315,7 @@ def test_own_loss_is_minimised_and_evaluations_report_the_ctc_loss(scored_by_tok
         events = [json.loads(line) for line in lines]
         steps = [e["value"]["loss"] for e in events if e["key"] == "train_step"]
         losses.append((steps[0], evaluations(scored_by_tokens / run)[-1]["loss"]))
+
     (smoothed, _), (exact, _) = losses
     assert smoothed != pytest.approx(exact, rel=1e-3)  # same seed, another loss
 
@@ -247,7 +323,11 @@ def test_own_loss_is_minimised_and_evaluations_report_the_ctc_loss(scored_by_tok
 @pytest.mark.parametrize(
     ("source", "binding", "message"),
     [
-        ("", "TrainingConfig.targets = [('ter', 0.1)]", "must be one of cer, cer_reference"),
+        (
+            "",
+            "TrainingConfig.targets = [('ter', 0.1)]",
+            "must be one of cer, cer_reference",
+        ),
         ("", "TrainingConfig.loss = 'smoothed_ctc'", "There is no loss 'smoothed_ctc'"),
         (
             "from tfasr.tta.metrics import METRICS, Metric\n"
@@ -270,7 +350,9 @@ def test_what_is_wrong_with_an_own_metric_or_loss_is_one_sentence(
     command = [sys.executable, "-m", "tfasr.cli", "train", "--import", "own.py"]
     command += ["--gin_file", TONES / "tones.gin", "--shard_dir", TONES / "shards"]
     command += ["--run_dir", "run", "--epochs", "1", "--gin_binding", binding]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert done.returncode in (1, 2)
     assert message in done.stderr.replace("\n", " ")
     assert "Traceback" not in done.stderr

@@ -20,4 +20,6 @@ def test_an_import_that_follows_from_others_is_not_shown():
 def test_an_arrow_has_a_place_in_each_row_that_it_passes():
     first, *between, last = places_of(("cli", "api"))
     assert (first, last) == ("cli", "api")
-    assert [rank for _, _, rank in between] == list(range(RANKS["cli"] - 1, RANKS["api"], -1))
+    assert [rank for _, _, rank in between] == list(
+        range(RANKS["cli"] - 1, RANKS["api"], -1)
+    )

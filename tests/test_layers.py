@@ -13,7 +13,8 @@ from tests.density import FILE, densities, unexplained
 
 PACKAGE = Path(tfasr.__file__).parent
 
-# From the ground up. A module imports from its own package and from the lines above its own.
+# From the ground up. A module imports from its own package and from the lines above its
+# own.
 LAYERS = [
     ["_version", "errors"],
     ["kit"],
@@ -39,11 +40,14 @@ RANKS = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 
 
 def modules(package: Path) -> dict[str, Path]:
-    """The files of a package by their dotted names; a package stands for its ``__init__.py``."""
+    """The files of a package by their dotted names; a package stands for its
+    ``__init__.py``.
+    """
     names = {}
     for path in sorted(package.rglob("*.py")):
         parts = path.relative_to(package.parent).with_suffix("").parts
         names[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+
     return names
 
 
@@ -53,26 +57,35 @@ def imports(files: dict[str, Path]) -> dict[str, set[str]]:
     for name, path in files.items():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
-                found[name] |= {alias.name for alias in node.names if alias.name in files}
+                found[name] |= {
+                    alias.name for alias in node.names if alias.name in files
+                }
             elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
                 for alias in node.names:
                     submodule = f"{node.module}.{alias.name}"
                     found[name].add(submodule if submodule in files else node.module)
+
         found[name] &= files.keys()
+
     return found
 
 
 def circles(graph: dict[str, set[str]]) -> list[list[str]]:
-    """The groups of modules that can each be reached from each other, and what imports itself."""
+    """The groups of modules that can each be reached from each other, and what imports
+    itself.
+    """
     reached: dict[str, set[str]] = {}
     for start in graph:
-        seen, waiting = set(), list(graph[start])
+        seen = set()
+        waiting = list(graph[start])
         while waiting:
             name = waiting.pop()
             if name not in seen:
                 seen.add(name)
                 waiting.extend(graph[name])
+
         reached[start] = seen
+
     found = {
         tuple(sorted(other for other in reached[name] if name in reached[other]))
         for name in graph
@@ -119,6 +132,7 @@ def write_package(folder: Path, **sources: str) -> dict[str, Path]:
         path = package.joinpath(*name.split("__in__")[::-1]).with_suffix(".py")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(source)
+
     return modules(package)
 
 
@@ -144,7 +158,9 @@ def test_an_arrow_up_is_seen(tmp_path):
 
 def test_no_package_becomes_denser():
     most = json.loads(FILE.read_text())
-    denser = {name: now for name, now in densities().items() if now > most.get(name, 500.0)}
+    denser = {
+        name: now for name, now in densities().items() if now > most.get(name, 500.0)
+    }
     hint = "break statements up and explain them; python -m tests.density writes lower densities"
     assert not denser, f"{denser} statements per 1000 lines, at most {most}: {hint}"
 
@@ -178,7 +194,9 @@ def test_a_class_of_many_fields_is_seen():
 
 
 def test_importing_tfasr_loads_no_tensorflow_and_every_public_name_exists():
-    script = "import sys, tfasr; tfasr.Alphabet(); assert 'tensorflow' not in sys.modules"
+    script = (
+        "import sys, tfasr; tfasr.Alphabet(); assert 'tensorflow' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", script], check=True)
     for name in tfasr.__all__:
         assert getattr(tfasr, name) is not None

@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 
 from tfasr.alphabet import Alphabet, normalise
 from tfasr.errors import UsageError
-from tfasr.letters import lower, oddities, primary_language, upper, with_plain_apostrophes
+from tfasr.letters import (
+    lower,
+    oddities,
+    primary_language,
+    upper,
+    with_plain_apostrophes,
+)
 
 TURKISH = "İstanbul IŞIK Isparta DİYARBAKIR ılık iğne"
 
@@ -71,11 +77,22 @@ def alphabet(characters, **changes):
     ("mapping", "language", "text", "expected"),
     [
         # A line with I and one with i are different lines.
-        ((("I", "ı"), ("İ", "i")), "", TURKISH, "istanbul ışık ısparta diyarbakır ılık iğne"),
+        (
+            (("I", "ı"), ("İ", "i")),
+            "",
+            TURKISH,
+            "istanbul ışık ısparta diyarbakır ılık iğne",
+        ),
         ((("i\u0307", "i"),), "", "İstanbul", "istanbul"),
         ((("ß", "ss"),), "", "STRAẞE Maß", "strasse mass"),  # also a capital of no line
-        ((("Dr.", "doktor"), ("dr.", "Doktor")), "", "Dr. und dr.", "doktor und doktor"),
-        ((("a", "b"), ("b", "c")), "", "ab AB", "bc bc"),  # no line changes another one's text
+        (
+            (("Dr.", "doktor"), ("dr.", "Doktor")),
+            "",
+            "Dr. und dr.",
+            "doktor und doktor",
+        ),
+        # No line changes another one's text.
+        ((("a", "b"), ("b", "c")), "", "ab AB", "bc bc"),
         ((("I", "i"),), "tr", "I ı İ", "i ı i"),  # before the language's own rule
     ],
 )
@@ -88,7 +105,9 @@ def test_a_mappings_lines_are_taken_as_written(mapping, language, text, expected
 
 
 @given(
-    st.lists(st.text("ab^]-é", min_size=1, max_size=3), min_size=1, max_size=6, unique=True),
+    st.lists(
+        st.text("ab^]-é", min_size=1, max_size=3), min_size=1, max_size=6, unique=True
+    ),
     st.text("ab^]-é", max_size=12),
 )
 def test_the_longest_source_of_a_mapping_counts_at_each_place(sources, text):
@@ -103,9 +122,9 @@ def test_the_longest_source_of_a_mapping_counts_at_each_place(sources, text):
 @pytest.mark.parametrize("punctuation", ["dropped", "refused"])
 def test_every_apostrophe_between_letters_is_the_same(sign, punctuation):
     english = alphabet(" 'abcdefghijklmnopqrstuvwxyzїя", punctuation=punctuation)
-    assert english.normalise(f"It{sign}s O{sign}Brien п{sign}ять".replace("пять", "п")) == (
-        f"it's o'brien п{sign if punctuation == 'never' else chr(39)}ять"
-    )
+    assert english.normalise(
+        f"It{sign}s O{sign}Brien п{sign}ять".replace("пять", "п")
+    ) == (f"it's o'brien п{sign if punctuation == 'never' else chr(39)}ять")
     assert with_plain_apostrophes(f"{sign}90s five{sign}") == f"{sign}90s five{sign}"
 
 

@@ -31,13 +31,16 @@ def tree(tmp_path_factory):
         chapter.mkdir(parents=True)
         lines = []
         for number in range(3 if subset in EVALUATED else 1):
-            name, text = f"{speaker}-121123-{number:04d}", sentence(rng, 2)
+            name = f"{speaker}-121123-{number:04d}"
+            text = sentence(rng, 2)
             samples = spoken(text, seed=number)
             if number == 2:
                 samples = np.pad(samples, (0, 17 * RATE_HZ))
             soundfile.write(chapter / f"{name}.flac", samples, RATE_HZ)
             lines.append(f"{name} {text.upper()}\n")
+
         (chapter / f"{speaker}-121123.trans.txt").write_text("".join(lines))
+
     return root
 
 
@@ -57,18 +60,30 @@ def shards(tree):
 
 def test_each_split_is_kept_but_for_what_is_longer_than_16_7_s(shards):
     indexes = {
-        path.parent.name: json.loads(path.read_text()) for path in shards.glob("*/index.json")
+        path.parent.name: json.loads(path.read_text())
+        for path in shards.glob("*/index.json")
     }
-    kept = {name: (index["utterances"], index["kept_share"]) for name, index in indexes.items()}
-    of_three = dict.fromkeys(("validation", "test", "dev-other", "test-other"), (2, 0.6667))
+    kept = {
+        name: (index["utterances"], index["kept_share"])
+        for name, index in indexes.items()
+    }
+    of_three = dict.fromkeys(
+        ("validation", "test", "dev-other", "test-other"), (2, 0.6667)
+    )
     assert kept == {"train": (3, 1.0), **of_three}
 
 
 def test_the_studys_scores_fill_the_published_columns(shards, tmp_path):
     plan = load_plan("study/paper.gin")
-    ledger_of([0.5, 0.1, 0.1], comparability=COMPARABLE).write(tmp_path / "runs" / "sys1")
-    score = next(step for step in study_steps(plan, tmp_path, shards) if step.kind == "score")
-    words = [RUN if word == tmp_path / "runs" / "sys1" else word for word in score.words()]
+    ledger_of([0.5, 0.1, 0.1], comparability=COMPARABLE).write(
+        tmp_path / "runs" / "sys1"
+    )
+    score = next(
+        step for step in study_steps(plan, tmp_path, shards) if step.kind == "score"
+    )
+    words = [
+        RUN if word == tmp_path / "runs" / "sys1" else word for word in score.words()
+    ]
     tfasr(*words)
     assert score.done()
     write_report(plan, tmp_path)

@@ -72,7 +72,12 @@ def test_numbers_need_a_language_that_is_known():
 
 
 def test_whispers_rule_is_whispers():
-    pytest.importorskip("whisper_normalizer", reason="an optional extra: tfasr[normalisers]")
+    pytest.importorskip(
+        "whisper_normalizer", reason="an optional extra: tfasr[normalisers]"
+    )
     pytest.importorskip("more_itertools")
-    assert normalised("Mr. Smith's colour [music]", "whisper-english") == "mister smith is color"
+    assert (
+        normalised("Mr. Smith's colour [music]", "whisper-english")
+        == "mister smith is color"
+    )
     assert "whisper-english" in NORMALISERS

@@ -25,9 +25,14 @@ def test_the_notebooks_run(tmp_path):
     nbclient = pytest.importorskip("nbclient", reason="needs the dev extra")
     nbformat = pytest.importorskip("nbformat", reason="needs the dev extra")
     pytest.importorskip("espeakng_loader", reason="needs the demo extra")
-    assert [path.stem for path in NOTEBOOKS] == ["01_features", "02_train", "03_tta_curves"]
+    assert [path.stem for path in NOTEBOOKS] == [
+        "01_features",
+        "02_train",
+        "03_tta_curves",
+    ]
     for path in NOTEBOOKS:
         notebook = nbformat.read(path, as_version=4)
         resources = {"metadata": {"path": str(tmp_path)}}
         nbclient.NotebookClient(notebook, timeout=240, resources=resources).execute()
+
     assert (tmp_path / "report" / "report.html").is_file()

@@ -18,8 +18,13 @@ FAST = sorted(f"fast/{path.name}" for path in presets_folder().glob("fast/*.gin"
 PRESETS = sorted(path.name for path in presets_folder().glob("*.gin")) + FAST
 
 # Table 2 of the paper: total batch, batch per GPU, readers, buffer in batches.
-TABLE_2 = {"sys1": (96, 24, 8, 40), "sys2": (240, 60, 16, 100), "sys10": (300, 150, 16, 100)}
-# Section 4.2: GPUs of each system. Table 1: dollars in total, of the GPUs and of the CPUs.
+TABLE_2 = {
+    "sys1": (96, 24, 8, 40),
+    "sys2": (240, 60, 16, 100),
+    "sys10": (300, 150, 16, 100),
+}
+# Section 4.2: GPUs of each system. Table 1: dollars in total, of the GPUs and of the
+# CPUs.
 GPUS = {"sys1": 4, "sys2": 4, "sys10": 2}
 TABLE_1 = {
     "sys1": (2605.29, 1980.00, 354.25),
@@ -30,10 +35,11 @@ TABLE_1 = {
 OWN_BATCH = {"cer": (10, 8, 7), "wer": (22, 20.2, 19.2), "beam_width": 256}
 EQUAL_BATCH = {"cer": (10, 8, 7), "wer": (22, 20, 19), "beam_width": 64}
 PAPER = {f"{kind}_{system}.gin" for kind in ("paper", "equal_batch") for system in GPUS}
-# What the text says of every system: section 2.1 (features), 2.2 (initialisation), 4.1.2 (median),
-# 4.3 (duration cut), 4.4.1 (shards, frames, AdaDelta, float32), Figure 6 (states), 4.4.3 (model),
-# 5.1 (stopped after about 3400 minutes). The paper states neither how features are normalised nor
-# in how many bits they are stored, nor AdaDelta's rate: see the deviations in docs/sources.md.
+# What the text says of every system: section 2.1 (features), 2.2 (initialisation),
+# 4.1.2 (median), 4.3 (duration cut), 4.4.1 (shards, frames, AdaDelta, float32), Figure
+# 6 (states), 4.4.3 (model), 5.1 (stopped after about 3400 minutes). The paper states
+# neither how features are normalised nor in how many bits they are stored, nor
+# AdaDelta's rate: see the deviations in docs/sources.md.
 EVERYWHERE = {
     "FeatureConfig.spectrum": "magnitude",
     "FeatureConfig.num_mel_bins": 80,
@@ -79,10 +85,17 @@ def check_the_papers_numbers(config, name):
         for binding in EVERYWHERE
     }
     assert stated == EVERYWHERE
-    pipeline, training = experiment.pipeline, experiment.training
+    pipeline = experiment.pipeline
+    training = experiment.training
     batch = pipeline.global_batch_size
-    used = (batch, batch / training.num_replicas, pipeline.num_readers, pipeline.prefetch)
-    of_system = {"sys1": 24, "sys2": 24, "sys10": 48}[system]  # section 5.3: 96 over its GPUs
+    used = (
+        batch,
+        batch / training.num_replicas,
+        pipeline.num_readers,
+        pipeline.prefetch,
+    )
+    # Section 5.3: 96 over its GPUs.
+    of_system = {"sys1": 24, "sys2": 24, "sys10": 48}[system]
     expected = (96, of_system, 8, 40) if kind == "equal_batch" else TABLE_2[system]
     assert used == expected
     assert training.num_replicas == GPUS[system]
@@ -90,9 +103,13 @@ def check_the_papers_numbers(config, name):
     for metric in ("cer", "wer"):
         wanted = [100 * value for which, value in training.targets if which == metric]
         assert wanted == pytest.approx(study[metric])
+
     assert experiment.decoder.beam_width == study["beam_width"]
     optimizer = training.optimizer()
-    assert (type(optimizer).__name__, float(optimizer.learning_rate)) == ("Adadelta", 1.0)
+    assert (type(optimizer).__name__, float(optimizer.learning_rate)) == (
+        "Adadelta",
+        1.0,
+    )
     assert (optimizer.rho, optimizer.epsilon) == (0.95, 1e-7)
     assert training.stop_after_hours * 60 == pytest.approx(3400, abs=1)
     assert experiment.augmentation == AugmentationConfig()
@@ -110,7 +127,8 @@ def test_every_preset_builds(name):
 
 def test_the_accurate_preset_can_start_from_the_weights_of_pretraining():
     first, second = (
-        load_config(f"fast/an4_{name}.gin").experiment for name in ("pretraining", "accurate")
+        load_config(f"fast/an4_{name}.gin").experiment
+        for name in ("pretraining", "accurate")
     )
     assert first.features == second.features
     dropout = {"dropout": second.model.dropout}  # has no weights
@@ -123,24 +141,33 @@ def test_the_papers_presets_hold_its_numbers(name):
 
 
 def check_table_1(hardware, system):
-    prices = hardware.purchase_price_usd, hardware.gpus_price_usd, hardware.cpus_price_usd
+    prices = (
+        hardware.purchase_price_usd,
+        hardware.gpus_price_usd,
+        hardware.cpus_price_usd,
+    )
     assert (prices, hardware.num_devices) == (TABLE_1[system], GPUS[system])
     assert hardware.name == system.replace("sys", "Sys") + "$"
 
 
 @pytest.mark.parametrize("system", GPUS)
 def test_machines_cost_what_table_1_prints(system):
-    check_table_1(load_config(["demo.gin", f"hardware/paper_{system}.gin"]).hardware, system)
+    check_table_1(
+        load_config(["demo.gin", f"hardware/paper_{system}.gin"]).hardware, system
+    )
 
 
 def check_study(plan):
     config = plan.config
     assert config.beam_widths == (64, 128, 256, 512, 1024, 2048, 4096)  # Table 3
     assert config.beam_widths_of == "sys10"  # section 4.4.2: on one GPU of Sys10$
-    assert config.final_splits == ("validation", "test", "dev-other", "test-other")  # Table 5
+    # Table 5
+    assert config.final_splits == ("validation", "test", "dev-other", "test-other")
     assert config.final_beam_width == 512
     assert config.published == "paper"
-    assert config.experiments == tuple(f"{part}{name}" for part in ("", "equal_") for name in GPUS)
+    assert config.experiments == tuple(
+        f"{part}{name}" for part in ("", "equal_") for name in GPUS
+    )
     for name, experiment in plan.experiments.items():
         part, _, system = name.rpartition("_")
         preset = f"{'equal_batch' if part else 'paper'}_{system}.gin"
@@ -153,8 +180,8 @@ def test_the_papers_study_is_its_tables():
     check_study(load_plan("study/paper.gin"))
 
 
-# What the checks above would not notice is no check: every value of a preset is changed in a copy
-# of its text, one after the other. The paper does not print these:
+# What the checks above would not notice is no check: every value of a preset is changed
+# in a copy of its text, one after the other. The paper does not print these:
 UNPRINTED = {
     "PipelineConfig.shuffle_buffer",
     "TrainingConfig.batch_norm_window_utterances",
@@ -196,7 +223,8 @@ def changed_values(value):
 def mutants(text):
     """Yields a binding's name and the text in which its value is another one."""
     for match in BINDING.finditer(text):
-        name, written = match[1], match[2]
+        name = match[1]
+        written = match[2]
         if name in UNPRINTED or name.endswith((".label", ".part")):
             continue
         others = ["@SGD"] if written.startswith("@") else map(repr, _others(written))
@@ -209,8 +237,11 @@ def _others(written):
 
 
 def survivors(text, path, check):
-    """The bindings of a preset's text that may change without `check` failing, and how many."""
-    unnoticed, count = [], 0
+    """The bindings of a preset's text that may change without `check` failing, and how
+    many.
+    """
+    unnoticed = []
+    count = 0
     for name, mutant in mutants(text):
         path.write_text(mutant)
         count += 1
@@ -218,7 +249,9 @@ def survivors(text, path, check):
             check(path)
         except (AssertionError, UsageError):
             continue
+
         unnoticed.append(name)
+
     return unnoticed, count
 
 
@@ -266,7 +299,9 @@ def test_the_presets_asked_for_are_there():
 
 
 def test_bindings_override_and_leave_no_trace():
-    changed = load_config("an4.gin", ["TrainingConfig.epochs = 3", "Adadelta.rho = 0.9"])
+    changed = load_config(
+        "an4.gin", ["TrainingConfig.epochs = 3", "Adadelta.rho = 0.9"]
+    )
     assert changed.experiment.training.epochs == 3
     assert changed.experiment.training.optimizer().rho == 0.9
     assert load_config("an4.gin").experiment.training.epochs == 50

@@ -1,4 +1,6 @@
-"""A corpus that is made in milliseconds, every letter a tone, and a model small enough for it."""
+"""A corpus that is made in milliseconds, every letter a tone, and a model small enough
+for it.
+"""
 
 import wave
 from pathlib import Path
@@ -34,8 +36,11 @@ def write_tone_corpus(folder: Path, **splits: int) -> Path:
             with wave.open(str(folder / path), "wb") as file:
                 file.setparams((1, 2, RATE_HZ, 0, "NONE", ""))
                 file.writeframes((samples * 20000).astype("<i2").tobytes())
+
             lines.append(f"{path}\ts{number % 4}\t{len(samples) / RATE_HZ:.2f}\t{text}")
+
         (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+
     return folder
 
 
@@ -49,13 +54,19 @@ def tone(letter: str, rng: np.random.Generator) -> np.ndarray:
 
 
 def tones_experiment(**training) -> Experiment:
-    """Returns an experiment on `SHARDS`: six steps an epoch, a model of a few hundred weights."""
+    """Returns an experiment on `SHARDS`: six steps an epoch, a model of a few hundred
+    weights.
+    """
     values = {"epochs": 2, "optimizer": adam, "sentences_every_steps": 0}
     values |= {"evaluation_placement": "shared", **training}
     return Experiment(
         features=FeatureConfig(num_mel_bins=12, num_mfcc=4, spectrum="power"),
         pipeline=PipelineConfig(
-            global_batch_size=4, num_readers=2, shuffle_buffer=16, padding="bucketed", num_buckets=2
+            global_batch_size=4,
+            num_readers=2,
+            shuffle_buffer=16,
+            padding="bucketed",
+            num_buckets=2,
         ),
         model=AcousticModelConfig(
             conv_kernel=5, conv_filters=8, num_lstm_layers=1, lstm_units=12, dropout=0.1

@@ -1,7 +1,8 @@
 """tfasr: train and evaluate CTC speech recognisers, and measure their time to accuracy.
 
-Public names are imported when first used, so ``import tfasr`` and `tfasr.report` don't load
-TensorFlow. `tfasr.api` lists them; type checkers and editors read it through ``__init__.pyi``.
+Public names are imported when first used, so ``import tfasr`` and `tfasr.report` don't
+load TensorFlow. `tfasr.api` lists them; type checkers and editors read it through
+``__init__.pyi``.
 """
 
 import sys
@@ -19,18 +20,26 @@ def _homes() -> dict[str, str]:
 
 
 _HOME = _homes()
-_NEED_TENSORFLOW = ("tfasr.data.", "tfasr.estimates.", "tfasr.models.", "tfasr.training.")
+_NEED_TENSORFLOW = (
+    "tfasr.data.",
+    "tfasr.estimates.",
+    "tfasr.models.",
+    "tfasr.training.",
+)
 __all__ = ["__version__", *(name for name in _HOME if name != "__version__")]
 
 
 def __getattr__(name: str):
     if name not in _HOME:
-        raise AttributeError(f"module 'tfasr' has no attribute {name!r}. It has: {__all__}.")
+        raise AttributeError(
+            f"module 'tfasr' has no attribute {name!r}. It has: {__all__}."
+        )
     home = _HOME[name]
     if home.startswith(_NEED_TENSORFLOW) and "tensorflow" not in sys.modules:
         from tfasr.kit.process import import_quietly
 
         return getattr(import_quietly(home, f"tfasr.{name}"), name)
+
     return getattr(imported(home, f"tfasr.{name}"), name)
 
 

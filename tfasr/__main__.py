@@ -1,4 +1,6 @@
-"""Runs the command line as ``python -m tfasr``, in case the ``tfasr`` script isn't on the path."""
+"""Runs the command line as ``python -m tfasr``, in case the ``tfasr`` script isn't on
+the path.
+"""
 
 from tfasr.cli import main
 

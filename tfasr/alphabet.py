@@ -1,4 +1,6 @@
-"""The characters or sub-word units a recogniser writes, and how a transcript is spelled in them."""
+"""The characters or sub-word units a recogniser writes, and how a transcript is spelled
+in them.
+"""
 
 import hashlib
 import json
@@ -21,7 +23,8 @@ _BEFORE_ITS_EQUAL = re.compile(r"(.)(?=\1)", re.DOTALL)
 ENGLISH = " abcdefghijklmnopqrstuvwxyz'_"
 
 
-WORD_START = "\N{LOWER ONE EIGHTH BLOCK}"  # stands for the space before a word, in units
+# Stands for the space before a word, in units.
+WORD_START = "\N{LOWER ONE EIGHTH BLOCK}"
 # Scripts that write no spaces between words, so each character counts as a word.
 _UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
 _STRAY_APOSTROPHE = re.compile(r"(?<![^\W\d_])'|'(?![^\W\d_])")  # not between letters
@@ -32,13 +35,22 @@ def normalise(text: str, language: str = "") -> str:
 
     ``language`` is a BCP 47 tag whose rules for case hold, see `tfasr.letters.lower`.
     """
-    text = text.lower() if text.isascii() and not language else letters.lower(text, language)
+    if text.isascii() and not language:
+        text = text.lower()
+    else:
+        text = letters.lower(text, language)
+
     return " ".join(text.split())
 
 
 def clusters(text: str) -> list[str]:
-    """Returns the characters that a reader sees: a letter together with its combining marks."""
-    return list(text) if text.isascii() else needed("regex", "Text").findall(r"\X", text)
+    """Returns the characters that a reader sees: a letter together with its combining
+    marks.
+    """
+    if text.isascii():
+        return list(text)
+
+    return needed("regex", "Text").findall(r"\X", text)
 
 
 def words(text: str) -> list[str]:
@@ -55,6 +67,7 @@ def join_words(parts: Iterable[str]) -> str:
     for part in parts:
         joined = not text or not part or is_unspaced(text[-1]) or is_unspaced(part[0])
         text += part if joined else f" {part}"
+
     return text
 
 
@@ -64,41 +77,49 @@ def is_unspaced(text: str) -> bool:
 
 
 def is_punctuation(character: str) -> bool:
-    """Whether a character is punctuation, a symbol or invisible, so that nobody pronounces it."""
-    return unicodedata.category(character)[0] in "PSC" and character not in letters.JOINERS
+    """Whether a character is punctuation, a symbol or invisible, so that nobody
+    pronounces it.
+    """
+    return (
+        unicodedata.category(character)[0] in "PSC" and character not in letters.JOINERS
+    )
 
 
 @dataclass(frozen=True)
 class Alphabet:
     """An ordered set of characters; the CTC blank is the class after the last one.
 
-    The separator, if there is one, is written between two equal characters: "cool" is spelled
-    ``co_ol``, so that a CTC path never needs a blank to tell two equal labels apart. With units,
-    the classes are units instead of characters, and the separator is not used.
+    The separator, if there is one, is written between two equal characters: "cool" is
+    spelled ``co_ol``, so that a CTC path never needs a blank to tell two equal labels
+    apart. With units, the classes are units instead of characters, and the separator is
+    not used.
 
     Args:
-        characters: the characters in class order, each once; all of length one. Without a space,
-            transcripts are written without spaces.
-        separator: one of ``characters``, or None to spell doubled characters as they are.
-        units: sub-word units and their scores in sentencepiece's notation, including every single
-            character; empty if the classes are characters.
-        units_kind: how a word is cut into units: "unigram" for the best sum of scores, "bpe" for
-            merging the neighbours with the best score until none can be merged, "word" for the
-            whole word or, if that isn't a unit, its characters.
+        characters: the characters in class order, each once; all of length one. Without
+            a space, transcripts are written without spaces.
+        separator: one of ``characters``, or None to spell doubled characters as they
+            are.
+        units: sub-word units and their scores in sentencepiece's notation, including
+            every single character; empty if the classes are characters.
+        units_kind: how a word is cut into units: "unigram" for the best sum of scores,
+            "bpe" for merging the neighbours with the best score until none can be
+            merged, "word" for the whole word or, if that isn't a unit, its characters.
         mapping: pairs of a text to replace in transcripts and its replacement.
         keep_case: whether transcripts keep upper case.
-        language: a BCP 47 tag whose rules for case hold, such as "tr", whose I is the capital of ı.
-        normaliser: a name in `tfasr.normalisers.NORMALISERS`, applied to transcripts before
-            anything else; "" for none.
-        punctuation: what happens to punctuation that isn't in the alphabet: "refused" rejects it
-            like any other foreign character, "kept" and "dropped" remove it. "dropped" also
-            removes apostrophes that aren't between letters.
+        language: a BCP 47 tag whose rules for case hold, such as "tr", whose I is the
+            capital of ı.
+        normaliser: a name in `tfasr.normalisers.NORMALISERS`, applied to transcripts
+            before anything else; "" for none.
+        punctuation: what happens to punctuation that isn't in the alphabet: "refused"
+            rejects it like any other foreign character, "kept" and "dropped" remove it.
+            "dropped" also removes apostrophes that aren't between letters.
 
     Raises:
-        ValueError: if a character occurs twice, the separator is not one of them, or the units
-            can't spell all characters.
+        ValueError: if a character occurs twice, the separator is not one of them, or
+            the units can't spell all characters.
 
-    Source: the paper (arXiv 2003.12366), section 4.4.3: space, a-z, apostrophe, separator.
+    Source: the paper (arXiv 2003.12366), section 4.4.3: space, a-z, apostrophe,
+    separator.
     """
 
     characters: str = ENGLISH
@@ -113,13 +134,19 @@ class Alphabet:
 
     def __post_init__(self):
         if not isinstance(self.characters, str):
-            raise TypeError(f"Characters must be a string. Received: {self.characters!r:.80}.")
-        repeated = sorted(c for c, count in Counter(self.characters).items() if count > 1)
+            raise TypeError(
+                f"Characters must be a string. Received: {self.characters!r:.80}."
+            )
+
+        repeated = sorted(
+            c for c, count in Counter(self.characters).items() if count > 1
+        )
         if not self.characters or repeated:
             raise ValueError(
                 "An alphabet must hold at least one character and each only once. "
                 f"Received: characters={self.characters!r}, repeated: {repeated}."
             )
+
         if self.separator is not None and (
             len(self.separator) != 1 or self.separator not in self.characters
         ):
@@ -127,16 +154,24 @@ class Alphabet:
                 "The separator must be one of the alphabet's characters, or None. "
                 f"Received: separator={self.separator!r}, characters={self.characters!r}."
             )
+
         if self.units:
             self._check_units()
 
     def _check_units(self) -> None:
         names = [name for name, _ in self.units]
         signs = self.unit_characters
-        missing, foreign = signs - set(names), set("".join(names)) - signs
+        missing = signs - set(names)
+        foreign = set("".join(names)) - signs
         crossing = {n for n in names if WORD_START in n[1:] or not n}
         double = len(names) - len(set(names))
-        if missing or foreign or crossing or double or self.units_kind not in self._cuts:
+        if (
+            missing
+            or foreign
+            or crossing
+            or double
+            or self.units_kind not in self._cuts
+        ):
             raise ValueError(
                 f"Units must spell every character of the alphabet {self.characters[:80]!r}. Each "
                 f"unit must occur once and lie within a word. Received: {self.units_kind} units; "
@@ -173,11 +208,15 @@ class Alphabet:
     @property
     def spelled_classes(self) -> list[list[int]]:
         """For each class but the blank, the classes of its characters."""
-        return [[self._ids[character] for character in symbol] for symbol in self.symbols]
+        return [
+            [self._ids[character] for character in symbol] for symbol in self.symbols
+        ]
 
     @cached_property
     def word_starts(self) -> tuple[bool, ...]:
-        """Whether each class but the blank starts a word by itself, with no space label before."""
+        """Whether each class but the blank starts a word by itself, with no space label
+        before.
+        """
         marks = ("M", "C")
         return tuple(
             symbol[0] == WORD_START
@@ -197,9 +236,10 @@ class Alphabet:
     def normalise(self, text: str) -> str:
         """Returns a transcript as the recogniser should write it.
 
-        This is the function `normalise` with the alphabet's normaliser, mapping, language, case and
-        punctuation. An apostrophe between letters is not punctuation; all kinds of apostrophes that
-        aren't in the alphabet are written as ', if that is.
+        This is the function `normalise` with the alphabet's normaliser, mapping,
+        language, case and punctuation. An apostrophe between letters is not
+        punctuation; all kinds of apostrophes that aren't in the alphabet are written as
+        ', if that is.
         """
         text = normalised(text, self.normaliser, self.language)
         text = self._mapped_and_cased(unicodedata.normalize("NFC", text))
@@ -207,17 +247,24 @@ class Alphabet:
             text = letters.with_plain_apostrophes(text, kept=self._writable)
             if self.punctuation == "dropped":
                 text = _STRAY_APOSTROPHE.sub("", text)
+
         if self.punctuation != "refused":
             dropped = {c for c in set(text) - self._writable if is_punctuation(c)}
-            dashes = {c for c in dropped if unicodedata.category(c) == "Pd" or c in "/|\\"}
+            dashes = {
+                c for c in dropped if unicodedata.category(c) == "Pd" or c in "/|\\"
+            }
             text = text.translate({ord(c): " " * (c in dashes) for c in dropped})
-        return unicodedata.normalize("NFC", (" " * (" " in self._writable)).join(text.split()))
+
+        return unicodedata.normalize(
+            "NFC", (" " * (" " in self._writable)).join(text.split())
+        )
 
     def _mapped_and_cased(self, text: str) -> str:
         """Applies the mapping's lines as they are written, and again to text in lower case.
 
-        So a line with I and one with i are different, and a line in lower case also holds for
-        capitals that no other line names. No line is applied to what another one wrote.
+        So a line with I and one with i are different, and a line in lower case also
+        holds for capitals that no other line names. No line is applied to what another
+        one wrote.
         """
         if not self.mapping:
             return self._cased(text)
@@ -229,8 +276,10 @@ class Alphabet:
             else:
                 lines = self._split_at_sources(self._cased(part))
                 parts += [
-                    self._cased(targets.get(x, x)) if n % 2 else x for n, x in enumerate(lines)
+                    self._cased(targets.get(x, x)) if n % 2 else x
+                    for n, x in enumerate(lines)
                 ]
+
         return "".join(parts)
 
     def _cased(self, text: str) -> str:
@@ -251,6 +300,7 @@ class Alphabet:
         if self.mapping:
             pairs = json.dumps(self.mapping).encode()
             rules.append(f"mapping {hashlib.sha256(pairs).hexdigest()[:16]}")
+
         if is_unspaced(self.characters):
             rules.append("each character without spaces a word")
         if any(unicodedata.category(c)[0] == "M" for c in self.characters):
@@ -273,7 +323,9 @@ class Alphabet:
         lengths: dict[str, set[int]] = {}
         for source in self._targets:
             lengths.setdefault(source[0], set()).add(len(source))
-        return {first: sorted(of_first, reverse=True) for first, of_first in lengths.items()}
+        return {
+            first: sorted(of_first, reverse=True) for first, of_first in lengths.items()
+        }
 
     @cached_property
     def _first_characters(self) -> re.Pattern[str]:
@@ -282,8 +334,8 @@ class Alphabet:
     def _split_at_sources(self, text: str) -> list[str]:
         """Splits a text at the mapping's sources, of which the longest at a place counts.
 
-        Every second part is a source. A pattern of all sources would be tried one by one: it takes
-        minutes for a mapping of 50 000 lines.
+        Every second part is a source. A pattern of all sources would be tried one by
+        one: it takes minutes for a mapping of 50 000 lines.
         """
         parts: list[str] = []
         begin = place = 0
@@ -295,14 +347,18 @@ class Alphabet:
             if end is None:
                 place += 1
                 continue
+
             parts.append(text[begin:place])
             parts.append(text[place:end])
             begin = place = end
+
         parts.append(text[begin:])
         return parts
 
     def foreign_characters(self, text: str) -> list[str]:
-        """Returns, sorted, the characters of ``text`` that can't be written; also the separator."""
+        """Returns, sorted, the characters of ``text`` that can't be written; also the
+        separator.
+        """
         if self._writable.issuperset(text):
             return []
         return sorted(set(text) - self._writable)
@@ -317,7 +373,8 @@ class Alphabet:
         """Returns the labels (no blanks) of a normalised transcript, which has no separators.
 
         Raises:
-            ValueError: if ``text`` has characters outside the alphabet; the message names them.
+            ValueError: if ``text`` has characters outside the alphabet; the message
+                names them.
         """
         if foreign := self.foreign_characters(text):
             raise ValueError(
@@ -325,6 +382,7 @@ class Alphabet:
                 f"its separator {self.separator!r}. "
                 f"Received: {text!r}, which also has the characters {foreign}."
             )
+
         if not self.units:
             return [self._ids[character] for character in self.spell(text)]
         start = WORD_START if " " in self._writable else ""
@@ -341,24 +399,32 @@ class Alphabet:
         return dict(self.units), max(map(len, self.symbols))
 
     def _best_units(self, word: str) -> list[str]:
-        # Source: Kudo, "Subword regularization", ACL 2018: the Viterbi path of a unigram model.
+        # Source: Kudo, "Subword regularization", ACL 2018: the Viterbi path of a
+        # unigram model.
         scores, longest = self._scores
         best: list[tuple[float, int]] = [(0.0, 0)]
         for end in range(1, len(word) + 1):
             begins = range(max(0, end - longest), end)
             pieces = ((scores.get(word[begin:end]), begin) for begin in begins)
-            best.append(max((best[b][0] + score, b) for score, b in pieces if score is not None))
-        names, end = [], len(word)
+            best.append(
+                max((best[b][0] + score, b) for score, b in pieces if score is not None)
+            )
+
+        names = []
+        end = len(word)
         while end:
             names.append(word[best[end][1] : end])
             end = best[end][1]
+
         return names[::-1]
 
     def _merged_units(self, word: str) -> list[str]:
         # Source: Sennrich, Haddow, Birch, ACL 2016: byte-pair encoding.
         (scores, _), names = self._scores, list(word)
         while True:
-            pairs = [(scores.get(a + b), -n) for n, (a, b) in enumerate(pairwise(names))]
+            pairs = [
+                (scores.get(a + b), -n) for n, (a, b) in enumerate(pairwise(names))
+            ]
             scored = [pair for pair in pairs if pair[0] is not None]
             if not scored:
                 return names
@@ -377,17 +443,29 @@ class Alphabet:
                 f"Labels must lie in 0..{self.blank_id - 1}. Received: {wrong}. Remove blanks "
                 "before decoding."
             )
+
         separator = self.separator_id
         text = "".join(self.symbols[label] for label in labels if label != separator)
         return text.replace(WORD_START, " ").strip() if self.units else text
 
     def to_json(self) -> dict[str, Any]:
-        """Returns ``characters``, ``separator``, and other fields whose value isn't the default."""
+        """Returns ``characters``, ``separator``, and other fields whose value isn't the
+        default.
+        """
         always = {"characters": self.characters, "separator": self.separator}
-        others = ("units", "units_kind", "mapping", "keep_case", "language", "normaliser")
+        others = (
+            "units",
+            "units_kind",
+            "mapping",
+            "keep_case",
+            "language",
+            "normaliser",
+        )
         others += ("punctuation",)
         plain = {name: getattr(self, name) for name in others}
-        return always | {n: value for n, value in plain.items() if value != getattr(Alphabet, n)}
+        return always | {
+            n: value for n, value in plain.items() if value != getattr(Alphabet, n)
+        }
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "Alphabet":
@@ -411,4 +489,6 @@ class Alphabet:
         try:
             return cls.from_json(content)
         except (ValueError, TypeError, AttributeError) as error:
-            raise UsageError(f"{path} must hold an alphabet: {error} {remedy}") from None
+            raise UsageError(
+                f"{path} must hold an alphabet: {error} {remedy}"
+            ) from None

@@ -1,7 +1,8 @@
 """The public names of ``import tfasr``, one import a line; they are listed nowhere else.
 
-`tfasr` parses these lines and imports each name when it is first used, so that a program that only
-reads runs does not load TensorFlow. Type checkers and editors read them as ordinary imports.
+`tfasr` parses these lines and imports each name when it is first used, so that a
+program that only reads runs does not load TensorFlow. Type checkers and editors read
+them as ordinary imports.
 """
 
 from tfasr._version import __version__ as __version__

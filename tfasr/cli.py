@@ -1,8 +1,8 @@
 """The command line: ``tfasr COMMAND``. Results go to stdout, logs to stderr.
 
-Exit codes: 0: done; 1: the work failed; 2: wrong use; 3: ``tfasr report --history`` found a
-slowdown; 130 and 143: SIGINT or SIGTERM ended training, which saved a checkpoint; 141: the output's
-pipe closed.
+Exit codes: 0: done; 1: the work failed; 2: wrong use; 3: ``tfasr report --history``
+found a slowdown; 130 and 143: SIGINT or SIGTERM ended training, which saved a
+checkpoint; 141: the output's pipe closed.
 """
 
 import argparse
@@ -28,7 +28,8 @@ try:
 except ModuleNotFoundError as error:
     sys.exit(errors.lacking(error, "the command line") or str(error))
 
-# Further imports are within functions: `tfasr --help` and wrong flags need none of them.
+# Further imports are within functions: `tfasr --help` and wrong flags need none of
+# them.
 
 COMMANDS = {
     "prepare": "pack a corpus's audio and transcripts into shards of features",
@@ -76,7 +77,8 @@ _EXAMPLES = {
     "demo": "demo",
     "completion": "completion bash > ~/.local/share/bash-completion/completions/tfasr",
 }
-# Commands that are defined in another command's file: run_NAME and, if any, add_NAME_arguments.
+# Commands that are defined in another command's file: run_NAME and, if any,
+# add_NAME_arguments.
 _FILES = {
     **dict.fromkeys(("record", "verify", "demo"), "study"),
     **dict.fromkeys(("presets", "completion"), "settings"),
@@ -93,10 +95,13 @@ NEED_TENSORFLOW = ("prepare", "estimate", "train", "evaluate", "ngram", "export"
 
 
 class Terminal:
-    """Escapes control sequences in text for a terminal, as hostile file names may contain some."""
+    """Escapes control sequences in text for a terminal, as hostile file names may
+    contain some.
+    """
 
     def __init__(self, stream: TextIO):
-        self.rich_proxied_file = stream  # under this name rich looks for the stream to colour
+        # Under this name rich looks for the stream to colour.
+        self.rich_proxied_file = stream
 
     def write(self, text: str) -> int:
         return self.rich_proxied_file.write(errors.printable(text))
@@ -126,7 +131,10 @@ class _HelpFormatter(argparse.HelpFormatter):
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         # An example command stays on one line, so that it can be copied whole.
-        return text if text.startswith("example:") else super()._fill_text(text, width, indent)
+        if text.startswith("example:"):
+            return text
+
+        return super()._fill_text(text, width, indent)
 
 
 def parse(argv: list[str]):
@@ -140,10 +148,14 @@ def parse(argv: list[str]):
     if not words:
         parser.print_help(sys.stderr)
         sys.exit(2)
+
     arguments, unknown = parser.parse_known_args(words)
     if unknown:  # the usage of the command, not of tfasr, lists the possible flags
         commands = _subparsers(parser)
-        commands[arguments.command].error(f"unrecognized arguments: {' '.join(unknown)}")
+        commands[arguments.command].error(
+            f"unrecognized arguments: {' '.join(unknown)}"
+        )
+
     _refuse_empty_words(arguments, _subparsers(parser)[arguments.command])
     return arguments
 
@@ -159,15 +171,24 @@ def _with_flag_files(words: list[str]) -> list[str]:
         ) from error
 
 
-def _refuse_empty_words(arguments: argparse.Namespace, command: argparse.ArgumentParser) -> None:
-    # As a path, "" is the working directory, for instance in --out "$OUT" if OUT is unset.
+def _refuse_empty_words(
+    arguments: argparse.Namespace, command: argparse.ArgumentParser
+) -> None:
+    # As a path, "" is the working directory, for instance in --out "$OUT" if OUT is
+    # unset.
     for parser in (command, *_subparsers(command).values()):
         for action in parser._actions:  # noqa: SLF001 - no public way
             value = getattr(arguments, action.dest, None)
             empty = value == "" or (isinstance(value, list) and "" in value)
-            if empty and action.default != "" and action.dest not in ("gin_binding", "arguments"):
+            if (
+                empty
+                and action.default != ""
+                and action.dest not in ("gin_binding", "arguments")
+            ):
                 name = (action.option_strings or [action.metavar or action.dest])[0]
-                command.error(f"{name} must not be empty: leave it out, or give it a value")
+                command.error(
+                    f"{name} must not be empty: leave it out, or give it a value"
+                )
 
 
 def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
@@ -178,9 +199,12 @@ def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
 
     class Parser(argparse_flags.ArgumentParser):
         def __init__(self, **options: Any):
-            # `_with_flag_files` has read the files before, and absl's other flags stay out of help.
+            # `_with_flag_files` has read the files before, and absl's other flags stay
+            # out of help.
             super().__init__(inherited_absl_flags=None, add_help=False, **options)
-            self.add_argument("-h", "--help", action="help", help="show this text and exit")
+            self.add_argument(
+                "-h", "--help", action="help", help="show this text and exit"
+            )
 
         def error(self, message: str):
             known = list(self._option_string_actions)
@@ -188,15 +212,21 @@ def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
 
     looks = {"formatter_class": _HelpFormatter}
     begin = "tfasr help COMMAND explains a command, with an example. To see it all work: tfasr demo"
-    parser = Parser(prog="tfasr", description=__doc__.split("\n")[0], epilog=begin, **looks)
+    parser = Parser(
+        prog="tfasr", description=__doc__.split("\n")[0], epilog=begin, **looks
+    )
     parser.add_argument("--version", action="version", version=f"tfasr {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, purpose in COMMANDS.items():
-        if name not in words:  # importing all commands takes longer than running some of them
+        # Importing all commands takes longer than running some of them.
+        if name not in words:
             commands.add_parser(name, help=purpose)
             continue
+
         add_arguments, run, description = command_parts(name)
-        command = commands.add_parser(name, help=purpose, description=description, **looks)
+        command = commands.add_parser(
+            name, help=purpose, description=description, **looks
+        )
         add_arguments(command)
         for key, subparser in {"": command, **_subparsers(command)}.items():
             _add_import(subparser)
@@ -207,21 +237,31 @@ def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
             text = (subparser.description or "").rpartition("``: ")[2].replace("``", "")
             subparser.description = text[:1].upper() + text[1:]
             subparser.epilog = f"example: tfasr {_EXAMPLES[f'{name} {key}'.strip()]}"
+
         command.set_defaults(run=run, whole_parser=lambda: make_parser(COMMANDS))
+
     return parser
 
 
 def command_parts(name: str) -> tuple[Callable, Callable, str | None]:
-    """Imports a command; returns its function for flags, its function to run, and its help text."""
+    """Imports a command; returns its function for flags, its function to run, and its
+    help text.
+    """
     module = importlib.import_module(f"tfasr.commands.{_FILES.get(name, name)}")
     if name not in _FILES:
         return module.add_arguments, module.run, module.__doc__
     run = getattr(module, f"run_{name}")
-    return getattr(module, f"add_{name}_arguments", lambda parser: None), run, run.__doc__
+    return (
+        getattr(module, f"add_{name}_arguments", lambda parser: None),
+        run,
+        run.__doc__,
+    )
 
 
 def _meant(message: str, flags: list[str], known: list[str], command: str) -> str:
-    """Returns ". Did you mean ..." for a misspelt word, or which command lists the right ones."""
+    """Returns ". Did you mean ..." for a misspelt word, or which command lists the
+    right ones.
+    """
     choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
     misspelt = [(choice[1], re.findall(r"[\w.-]+", choice[2]))] if choice else []
     misspelt += [(word.split("=")[0], known) for word in flags if word.startswith("--")]
@@ -230,11 +270,14 @@ def _meant(message: str, flags: list[str], known: list[str], command: str) -> st
             continue  # right, or an abbreviation, which argparse accepts
         if near := errors.nearest(name, right):
             return f". Did you mean {near} instead of {name}?"
+
     return "" if choice else f". {command.replace('tfasr', 'tfasr help')} lists them."
 
 
 def _load_plugins(words: list[str]) -> None:
-    """Loads the modules of ``--import`` first, as the choices of other flags depend on them."""
+    """Loads the modules of ``--import`` first, as the choices of other flags depend on
+    them.
+    """
     early = argparse.ArgumentParser(prog="tfasr", add_help=False, allow_abbrev=False)
     _add_import(early)
     names = getattr(early.parse_known_args(words)[0], "import", ())
@@ -243,7 +286,8 @@ def _load_plugins(words: list[str]) -> None:
     from tfasr.kit.process import load_tensorflow, without_noise
     from tfasr.kit.registry import load_plugin
 
-    # A plug-in may be the first to import TensorFlow, which speaks of devices and instructions.
+    # A plug-in may be the first to import TensorFlow, which speaks of devices and
+    # instructions.
     with without_noise():
         for name in names:
             load_plugin(name)
@@ -256,6 +300,7 @@ def _subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
     for action in parser._actions:  # noqa: SLF001 - no public way
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
             parsers.update(action.choices)
+
     return parsers
 
 
@@ -268,7 +313,9 @@ def _add_verbosity(parser: argparse.ArgumentParser) -> None:
 
 def _add_flag_file(parser: argparse.ArgumentParser) -> None:
     text = "flags from a text file, one a line; repeatable"
-    parser.add_argument("--flagfile", default=argparse.SUPPRESS, metavar="FILE", help=text)
+    parser.add_argument(
+        "--flagfile", default=argparse.SUPPRESS, metavar="FILE", help=text
+    )
 
 
 def _add_import(parser: argparse.ArgumentParser) -> None:
@@ -288,6 +335,7 @@ def run(arguments) -> int:
     if hasattr(sys.stdout, "reconfigure"):
         # Names of folders that aren't valid UTF-8 must not end a report.
         sys.stdout.reconfigure(errors="backslashreplace")
+
     from absl import logging as absl_logging
 
     flags.FLAGS.mark_as_parsed()  # absl's handler warns if it is used before
@@ -304,14 +352,18 @@ def run(arguments) -> int:
     if verbose:
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0"
     level = logging.WARNING if quiet else logging.INFO
-    # absl's own handler, which `absl.app` installs, would close the stream when it is replaced.
+    # absl's own handler, which `absl.app` installs, would close the stream when it is
+    # replaced.
     logging.root.removeHandler(absl_logging.get_absl_handler())
     logging.basicConfig(level=level, handlers=[handler], force=True)
     # Live progress lines are shown according to this logger's level.
     logging.getLogger("tfasr").setLevel(logging.WARNING if quiet else logging.NOTSET)
-    # bench needs TensorFlow for the model of a run or preset, not to decode log-probabilities.
+    # bench needs TensorFlow for the model of a run or preset, not to decode
+    # log-probabilities.
     sources = (getattr(arguments, name, None) for name in ("run_dir", "gin_file"))
-    has_model = arguments.command == "bench" and any(source is not None for source in sources)
+    has_model = arguments.command == "bench" and any(
+        source is not None for source in sources
+    )
     try:
         needs_tensorflow = arguments.command in NEED_TENSORFLOW or has_model
         if needs_tensorflow and find_spec("tensorflow") is None:
@@ -323,10 +375,15 @@ def run(arguments) -> int:
             load_tensorflow()
             errors.check_memory()
             for name in ("absl", "tensorflow"):
-                logging.getLogger(name).setLevel(logging.NOTSET if verbose else logging.WARNING)
+                logging.getLogger(name).setLevel(
+                    logging.NOTSET if verbose else logging.WARNING
+                )
+
         status = arguments.run(arguments) or 0
         if sys.stdout is not None:
-            sys.stdout.flush()  # here, so that an error such as a full disk is still explained
+            # here, so that an error such as a full disk is still explained
+            sys.stdout.flush()
+
         return status
     except BrokenPipeError:  # as in tfasr watch | head
         _forget_output()
@@ -358,23 +415,30 @@ def _check_early(arguments: argparse.Namespace) -> None:
         from tfasr.commands.settings import check_gin
 
         check_gin(values.get("gin_file"), values.get("gin_binding") or [])
+
     command = arguments.command
     from tfasr.kit.files import LOCK_FILE, check_owned
 
     for name in ("lexicon", "language_model", "log_probs"):
         if values.get(name) is not None and not Path(values[name]).is_file():
-            raise UsageError(f"--{name} must be a file. {errors.received_path(values[name])}")
+            raise UsageError(
+                f"--{name} must be a file. {errors.received_path(values[name])}"
+            )
+
     if command in ("evaluate", "export", "transcribe", "serve", "bench"):
         for run_dir in _listed(values.get("run_dir")):
             _check_run(run_dir)
+
     if command == "export":
         from tfasr.recognising.spec import check_int8
 
         check_int8(arguments.to, arguments.int8)
+
     checkpoint = values.get("checkpoint")
     if checkpoint not in (None, "best", "last") and not Path(checkpoint).is_file():
         rule = '--checkpoint must be "best", "last" or a file.'
         raise UsageError(f"{rule} {errors.received_path(checkpoint, ('best', 'last'))}")
+
     if values.get("shard_dir") is not None and command != "prepare":
         splits = ("train", "validation")
         if command not in ("train", "estimate"):
@@ -383,11 +447,14 @@ def _check_early(arguments: argparse.Namespace) -> None:
 
         for split in splits:
             require_prepared(arguments.shard_dir, split)
+
     if command == "prepare":
         _check_corpus(arguments)
     if command == "export":
         check_owned(Path(arguments.out), "--out", "part of this export", owned=False)
-    if command == "train" and not (arguments.resume or arguments.dry_run or arguments.cluster):
+    if command == "train" and not (
+        arguments.resume or arguments.dry_run or arguments.cluster
+    ):
         from tfasr.recording.session import events_so_far, has_begun
 
         run_dir = Path(arguments.run_dir)
@@ -402,11 +469,18 @@ def _check_early(arguments: argparse.Namespace) -> None:
 def _check_run(run_dir: str) -> None:
     from tfasr.kit.files import EXPERIMENT_FILE
 
-    if not any(Path(run_dir, name).is_file() for name in (EXPERIMENT_FILE, "recogniser.json")):
+    if not any(
+        Path(run_dir, name).is_file() for name in (EXPERIMENT_FILE, "recogniser.json")
+    ):
         rule = "--run_dir must be a folder that tfasr train or tfasr export wrote."
-        inside = sorted(path.parent.name for path in Path(run_dir).glob(f"*/{EXPERIMENT_FILE}"))
+        inside = sorted(
+            path.parent.name for path in Path(run_dir).glob(f"*/{EXPERIMENT_FILE}")
+        )
         if inside:
-            raise UsageError(f"{rule} Received: {run_dir}. Name a run in it: {', '.join(inside)}.")
+            raise UsageError(
+                f"{rule} Received: {run_dir}. Name a run in it: {', '.join(inside)}."
+            )
+
         raise UsageError(f"{rule} {errors.received_path(run_dir)}")
 
 
@@ -414,10 +488,14 @@ def _check_corpus(arguments: argparse.Namespace) -> None:
     from tfasr.corpora.corpus import CORPORA, find_manifest
     from tfasr.corpora.reading import require_folder
 
-    corpus, folder, split = arguments.corpus, arguments.corpus_dir, arguments.split
+    corpus = arguments.corpus
+    folder = arguments.corpus_dir
+    split = arguments.split
     made = arguments.language or arguments.voice
     if made or CORPORA.entry(corpus).attribute is None:
-        return  # prepare will generate the corpus, or a plug-in's corpus may need no folder
+        # Prepare will generate the corpus, or a plug-in's corpus may need no folder.
+        return
+
     require_folder(folder, "the folder with the corpus")
     suffix = CORPORA[corpus].list_suffix
     if suffix is not None and split:
@@ -429,16 +507,23 @@ def _listed(value: str | list[str] | None) -> list[str]:
 
 
 def _reported(error: BaseException, command: str = "") -> int | None:
-    """Prints what went wrong and returns the exit code; None for errors that need a traceback."""
+    """Prints what went wrong and returns the exit code; None for errors that need a
+    traceback.
+    """
     status = 1
     if isinstance(error, KeyboardInterrupt):
         message = "interrupted"
     elif isinstance(error, UsageError):
-        message, status = error, 2
+        message = error
+        status = 2
     elif isinstance(error, ModuleNotFoundError):
-        message, status = errors.lacking(error, "the command" if command else "the command line"), 2
+        message = errors.lacking(
+            error, "the command" if command else "the command line"
+        )
+        status = 2
     elif command and isinstance(error, RunError):
-        message, status = error, error.exit_code
+        message = error
+        status = error.exit_code
     elif command and isinstance(error, OSError):
         message, status = errors.explained(error)
     else:
@@ -446,6 +531,7 @@ def _reported(error: BaseException, command: str = "") -> int | None:
         remedy = _TENSORFLOW_REMEDIES.get(type(error).__name__)
         if message is None and remedy is not None:
             message = f"{remedy} TensorFlow's message: {error}"
+
     if message is None:
         return None
     print(f"tfasr{command}: {message}", file=sys.stderr)
@@ -460,7 +546,10 @@ def main() -> None:
 
         flags.FLAGS.mark_as_parsed()
         app.run(run, flags_parser=lambda argv: arguments)
-    except (Exception, KeyboardInterrupt) as error:  # in a plug-in, or while commands are imported
+    except (
+        Exception,
+        KeyboardInterrupt,
+    ) as error:  # in a plug-in, or while commands are imported
         status = _reported(error)
         if status is None:
             raise

@@ -1,4 +1,6 @@
-"""Two kinds of error, with different exit codes of the command line, and messages for users."""
+"""Two kinds of error, with different exit codes of the command line, and messages for
+users.
+"""
 
 import contextlib
 import errno
@@ -45,9 +47,11 @@ _BREAKING = re.compile(f"[{_CONTROLS}\t\n\u2028\u2029]")
 
 
 def stderr_console(**options: Any) -> "Console":
-    """Returns a rich console that bypasses `tfasr.cli.Terminal`, which would escape its colours.
+    """Returns a rich console that bypasses `tfasr.cli.Terminal`, which would escape its
+    colours.
 
-    While rich updates a line, it replaces ``sys.stderr``, and it can't find the terminal itself.
+    While rich updates a line, it replaces ``sys.stderr``, and it can't find the
+    terminal itself.
     """
     from rich.console import Console  # here, because few commands need it
 
@@ -60,7 +64,8 @@ def printable(text: str, *, one_line: bool = False) -> str:
     return unwanted.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
-_ALIKE = 0.7  # for difflib: "epoch" resembles "epochs", "fast" doesn't resemble "format"
+# For difflib: "epoch" resembles "epochs", "fast" doesn't resemble "format".
+_ALIKE = 0.7
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
@@ -85,12 +90,20 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
 def received_path(
     name: str | Path, others: Iterable[str] = (), otherwise: str = "Correct the path."
 ) -> str:
-    """Returns "Received: ...". For a missing path, adds a similar name, or else ``otherwise``."""
+    """Returns "Received: ...".
+
+    For a missing path, adds a similar name, or else ``otherwise``.
+    """
     path = Path(name)
     if path.exists():
         kind = "a folder" if path.is_dir() else "a file"
         return f"Received: {name}, which is {kind} that can't be used here."
-    around = {p.name: str(p) for p in path.parent.iterdir()} if path.parent.is_dir() else {}
+
+    if path.parent.is_dir():
+        around = {p.name: str(p) for p in path.parent.iterdir()}
+    else:
+        around = {}
+
     near = nearest(path.name, [*around, *others])
     meant = f"Did you mean {around.get(near, near)}?" if near else otherwise
     return f"Received: {name}, which does not exist. {meant}"
@@ -119,7 +132,9 @@ _CAUSES = {
 
 
 def explained(error: OSError) -> tuple[str, int]:
-    """Returns a message, and exit status 1 if the machine is the cause, 2 if the named file is."""
+    """Returns a message, and exit status 1 if the machine is the cause, 2 if the named
+    file is.
+    """
     if error.errno in _FULL:
         where = f" that holds {error.filename}" if error.filename else ""
         return (
@@ -127,18 +142,27 @@ def explained(error: OSError) -> tuple[str, int]:
             "space, and run the command again; train continues with --resume.",
             1,
         )
+
     if error.errno == errno.ENOMEM:
         return _NO_MEMORY, 1
     if error.filename is None or error.errno not in _CAUSES:
         return str(error), 1
     status = 1 if error.errno in (errno.EIO, errno.EMFILE, errno.EFBIG) else 2
-    return f"{error.filename} cannot be used: {_CAUSES[error.errno]} ({error.strerror}).", status
+    return (
+        f"{error.filename} cannot be used: {_CAUSES[error.errno]} ({error.strerror}).",
+        status,
+    )
 
 
 # Messages of Python and the system's loader when memory is full.
-_MEMORY_MESSAGES = ("can't start new thread", "failed to map segment", "annot allocate memory")
+_MEMORY_MESSAGES = (
+    "can't start new thread",
+    "failed to map segment",
+    "annot allocate memory",
+)
 _NEAR_BYTES = 256 * 2**20
-_THREAD_BYTES = 64 * 2**20  # more than a stack; no command that needs TensorFlow works with less
+# More than a stack; no command that needs TensorFlow works with less.
+_THREAD_BYTES = 64 * 2**20
 
 
 def out_of_memory(error: BaseException) -> str | None:
@@ -148,6 +172,7 @@ def out_of_memory(error: BaseException) -> str | None:
         and any(words in str(error) for words in _MEMORY_MESSAGES)
     ):
         return _NO_MEMORY
+
     spare_bytes = _address_space_left("VmPeak:")
     if spare_bytes is None or spare_bytes > _NEAR_BYTES:
         return None
@@ -166,7 +191,9 @@ def check_memory() -> None:
 
 
 def _address_space_left(size: str) -> int | None:
-    """Returns the bytes between a size of this process ("VmPeak:": the largest) and its limit."""
+    """Returns the bytes between a size of this process ("VmPeak:": the largest) and its
+    limit.
+    """
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit == resource.RLIM_INFINITY:
         return None
@@ -199,7 +226,8 @@ _PACKAGES = {
 
 def needed(package: str, what: str) -> ModuleType:
     """Imports a package that ``what`` needs; if it is missing, the error says what to do."""
-    # Looked up first, as TensorFlow warns about imports in the functions that it traces.
+    # Looked up first, as TensorFlow warns about imports in the functions that it
+    # traces.
     return sys.modules.get(package) or imported(package, what)
 
 
@@ -216,7 +244,9 @@ def imported(module: str, what: str) -> ModuleType:
 
 @contextlib.contextmanager
 def optional_package(package: str, what: str, install: str) -> Iterator[None]:
-    """Turns an ImportError of the block into a UsageError that says what to ``install`` by pip."""
+    """Turns an ImportError of the block into a UsageError that says what to ``install``
+    by pip.
+    """
     try:
         yield
     except ImportError as error:
@@ -226,7 +256,9 @@ def optional_package(package: str, what: str, install: str) -> Iterator[None]:
 
 
 def lacking(error: ImportError, what: str) -> str | None:
-    """Returns a line on how to install the missing package that ``what`` needs; None for others."""
+    """Returns a line on how to install the missing package that ``what`` needs; None
+    for others.
+    """
     if isinstance(error.__cause__, ModuleNotFoundError):
         return str(error)  # it names the package already
     package = _PACKAGES.get((error.name or "").partition(".")[0])

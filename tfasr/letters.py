@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from tfasr.errors import UsageError
 
-# Languages with rules of their own in Unicode's SpecialCasing.txt. The rule for the Greek final
-# sigma holds in every language, and Python's `str.lower` follows it.
+# Languages with rules of their own in Unicode's SpecialCasing.txt. The rule for the
+# Greek final sigma holds in every language, and Python's `str.lower` follows it.
 _DOTLESS = ("tr", "az")
 SPECIAL_CASING = (*_DOTLESS, "lt")
 # Other codes of these languages (ISO 639-2 and 639-3); BCP 47 uses the shortest.
@@ -25,7 +25,8 @@ def _marks(above: bool) -> str:
     return "".join(m for m, number in classes if number and (number == _ABOVE) == above)
 
 
-# In decomposed text: the capital I with a dot, and marks of other kinds between the two.
+# In decomposed text: the capital I with a dot, and marks of other kinds between the
+# two.
 _DOTTED_I = re.compile(f"I([{_marks(above=False)}]*){_DOT_ABOVE}")
 # Lithuanian keeps the dot of i and j below another mark above the letter.
 _ACCENTED = re.compile(f"([IJ])([{_marks(above=False)}]*)(?=[{_marks(above=True)}])")
@@ -43,6 +44,7 @@ def primary_language(tag: str) -> str:
         raise UsageError(
             f"--language must be a BCP 47 tag, such as tr, de-AT or cmn. Received: {tag[:40]!r}."
         )
+
     language = re.split("[-_]", tag)[0].lower()
     return _SHORTEST.get(language, language)
 
@@ -50,17 +52,22 @@ def primary_language(tag: str) -> str:
 def lower(text: str, language: str = "") -> str:
     """Returns ``text`` in lower case, in NFC, by the rules of a language.
 
-    Source: Unicode's SpecialCasing.txt; in Turkish and Azerbaijani, I is the capital of ı, and İ
-    that of i.
+    Source: Unicode's SpecialCasing.txt; in Turkish and Azerbaijani, I is the capital of
+    ı, and İ that of i.
     """
     language = primary_language(language)
     if language in _DOTLESS:
-        text = _DOTTED_I.sub(r"i\1", unicodedata.normalize("NFD", text)).replace("I", "ı")
+        text = _DOTTED_I.sub(r"i\1", unicodedata.normalize("NFD", text)).replace(
+            "I", "ı"
+        )
     elif language == "lt":
         text = unicodedata.normalize("NFD", text)
-        text = _ACCENTED.sub(lambda match: f"{match[1].lower()}{match[2]}{_DOT_ABOVE}", text)
+        text = _ACCENTED.sub(
+            lambda match: f"{match[1].lower()}{match[2]}{_DOT_ABOVE}", text
+        )
     else:
         text = unicodedata.normalize("NFC", text)
+
     return unicodedata.normalize("NFC", text.lower())
 
 
@@ -71,14 +78,17 @@ def upper(text: str, language: str = "") -> str:
         text = text.replace("i", "İ")
     elif language == "lt":
         text = _DOT_ON_SOFT_DOTTED.sub(r"\1\2", unicodedata.normalize("NFD", text))
+
     return unicodedata.normalize("NFC", text.upper())
 
 
-# Characters that are typed as an apostrophe: quotation marks, accents that stand alone, the prime,
-# the full-width apostrophe, and letters of other names (in Ukrainian and Hawaiian texts).
+# Characters that are typed as an apostrophe: quotation marks, accents that stand alone,
+# the prime, the full-width apostrophe, and letters of other names (in Ukrainian and
+# Hawaiian texts).
 APOSTROPHES = "'’‘‛`´′＇ʼʻʹ"
 _WITHIN_WORD = re.compile(rf"(?<=[^\W\d_])[{APOSTROPHES}](?=[^\W\d_])")
-TATWEEL = "\N{ARABIC TATWEEL}"  # lengthens the line between two letters, and is never pronounced
+# Lengthens the line between two letters, and is never pronounced.
+TATWEEL = "\N{ARABIC TATWEEL}"
 JOINERS = "\N{ZERO WIDTH NON-JOINER}\N{ZERO WIDTH JOINER}"
 _EDGE_JOINERS = re.compile(rf"(?<!\S)[{JOINERS}]+|[{JOINERS}]+(?!\S)")
 _MARKERS = re.compile(r"<[^<>\s]+>|\[[^][]+\]|\{[^{}]+\}")
@@ -107,7 +117,9 @@ def without_markers(text: str) -> str:
 
 
 def oddities(text: str) -> Iterator[tuple[str, str]]:
-    """Yields what a transcript has that a recogniser can't hear: the kind, and the place's text."""
+    """Yields what a transcript has that a recogniser can't hear: the kind, and the
+    place's text.
+    """
     for match in _MARKERS.finditer(text):
         yield "markers", match[0]
     for match in _NUMBERS.finditer(text):
@@ -119,6 +131,7 @@ def oddities(text: str) -> Iterator[tuple[str, str]]:
             yield "tatweels", character
         elif unicodedata.category(character)[0] in "LN" and is_compatibility(character):
             yield "compatibility letters", character
+
     for match in _EDGE_JOINERS.finditer(text):
         yield "joiners at the edge of a word", f"U+{ord(match[0][0]):04X}"
 

@@ -1,6 +1,7 @@
 """Named rules that make two spellings of the same speech equal, for scoring and transcripts.
 
-A name has a version: what it does to a text never changes. A better rule gets another name.
+A name has a version: what it does to a text never changes. A better rule gets another
+name.
 """
 
 import importlib.metadata
@@ -32,21 +33,43 @@ NORMALISERS: Registry[NormaliserKind] = Registry(
     },
 )
 # Languages that write 1,234.5; most others write 1.234,5.
-_POINT_LANGUAGES = ("", "en", "ja", "ko", "zh", "cmn", "yue", "th", "he", "hi", "bn", "ta", "te")
+_POINT_LANGUAGES = (
+    "",
+    "en",
+    "ja",
+    "ko",
+    "zh",
+    "cmn",
+    "yue",
+    "th",
+    "he",
+    "hi",
+    "bn",
+    "ta",
+    "te",
+)
 _BETWEEN_DIGITS = re.compile(r"(?<=\d)[.,:](?=\d)")
 _STRAY_APOSTROPHE = re.compile(r"(?<![^\W\d_])'|'(?![^\W\d_])")
 
 
 def check_normaliser(name: str, language: str) -> None:
-    """Raises UsageError for an unknown name, or if its package is missing or the language unfit."""
+    """Raises UsageError for an unknown name, or if its package is missing or the
+    language unfit.
+    """
     if name not in NORMALISERS:
-        raise UsageError(f"--normalise must be one of {NORMALISERS.listed()}. Received: {name!r}.")
+        raise UsageError(
+            f"--normalise must be one of {NORMALISERS.listed()}. Received: {name!r}."
+        )
+
     normalised("1 a", name, language)
 
 
 def normalised(text: str, name: str, language: str = "") -> str:
     """Returns a text as the normaliser of that name writes it; "" leaves it as it is."""
-    return NORMALISERS[name].apply(text, letters.primary_language(language)) if name else text
+    if name:
+        return NORMALISERS[name].apply(text, letters.primary_language(language))
+
+    return text
 
 
 def described(name: str, language: str = "") -> str:
@@ -60,7 +83,9 @@ def described(name: str, language: str = "") -> str:
 
 
 def _plain_1(text: str, language: str) -> str:
-    """Removes case, punctuation, markers and ways of typing; keeps letters, digits and spaces."""
+    """Removes case, punctuation, markers and ways of typing; keeps letters, digits and
+    spaces.
+    """
     text = _with_numbers(letters.without_markers(text), language, str)
     text = _BETWEEN_DIGITS.sub(" ", text)
     # The fraction slash of ½ is a space, so that 1 and 2 stay apart.
@@ -72,7 +97,9 @@ def _plain_1(text: str, language: str) -> str:
 
 
 def _spoken_character(character: str) -> str:
-    """Returns a character that may be spoken, a space for a dash, or "" for other punctuation."""
+    """Returns a character that may be spoken, a space for a dash, or "" for other
+    punctuation.
+    """
     category = unicodedata.category(character)
     if category[0] not in "PSC" or character in letters.JOINERS or character == "'":
         return character
@@ -87,7 +114,9 @@ def _spoken_1(text: str, language: str) -> str:
 
 
 def _with_numbers(text: str, language: str, written: Callable[[str], str]) -> str:
-    """Replaces numbers by what ``written`` makes of "1234.5", without separators of thousands."""
+    """Replaces numbers by what ``written`` makes of "1234.5", without separators of
+    thousands.
+    """
     point, group = (".", ",") if language in _POINT_LANGUAGES else (",", ".")
 
     def replaced(match: re.Match[str]) -> str:
@@ -108,6 +137,7 @@ def _in_words(number: str, language: str) -> str:
             "The normaliser spoken-1 writes numbers in a language's words. Name it, such as "
             "--language en."
         )
+
     with optional_package("the num2words package", "spoken-1", "'tfasr[normalisers]'"):
         from num2words import num2words
     value = Decimal(number)

@@ -23,7 +23,8 @@ class Source:
 
     Attributes:
         policy: whose clock they are read by.
-        targets: by a word in the name of the group's folder, the word error rate to reach.
+        targets: by a word in the name of the group's folder, the word error rate to
+            reach.
     """
 
     policy: str
@@ -62,7 +63,9 @@ class Curve:
 
 @dataclass(frozen=True)
 class Cut:
-    """A curve as it was known after ``count`` evaluations; ``present`` is None where unknown."""
+    """A curve as it was known after ``count`` evaluations; ``present`` is None where
+    unknown.
+    """
 
     curve: Curve
     count: int
@@ -78,8 +81,8 @@ class Cut:
 def read_curves(folders: dict[str, Path]) -> list[Curve]:
     """Returns every run with each of its targets.
 
-    Logs end where a single evaluation met the benchmark's target; what the median of three would
-    have done after that is not known, and left out.
+    Logs end where a single evaluation met the benchmark's target; what the median of
+    three would have done after that is not known, and left out.
     """
     curves = []
     for source, folder in folders.items():
@@ -91,9 +94,12 @@ def read_curves(folders: dict[str, Path]) -> list[Curve]:
                 target = _target(source, group.name, points)
                 for times, window in itertools.product(TIMES_TARGET, WINDOWS):
                     value = min(1.0, times * target)
-                    curve = make_curve(source, group.name, log.name, points, value, window)
+                    curve = make_curve(
+                        source, group.name, log.name, points, value, window
+                    )
                     if curve.hit or not any(point.value <= value for point in points):
                         curves.append(curve)
+
     return curves
 
 
@@ -104,23 +110,39 @@ def simulated_curves(seed: int, systems: int = shapes.SYSTEMS) -> list[Curve]:
     for shape, system in itertools.product(shapes.SHAPES, range(systems)):
         runs, targets = shapes.simulated(shape, rng)
         for run, values in enumerate(runs):
-            points = [AccuracyPoint(n, 60.0 * n, v) for n, v in enumerate(values.tolist(), start=1)]
+            points = [
+                AccuracyPoint(n, 60.0 * n, v)
+                for n, v in enumerate(values.tolist(), start=1)
+            ]
             names = (shape, f"{shape} {system}", f"run {run}")
             for target, window in itertools.product(targets, WINDOWS):
                 curves.append(make_curve(*names, points, target, window))
+
     return curves
 
 
 def _target(source: str, group: str, points: list[AccuracyPoint]) -> float:
-    published = [value for word, value in SOURCES[source].targets.items() if word in group]
-    return published[0] if published else _OVER_LOWEST * min(point.value for point in points)
+    published = [
+        value for word, value in SOURCES[source].targets.items() if word in group
+    ]
+    if published:
+        return published[0]
+
+    return _OVER_LOWEST * min(point.value for point in points)
 
 
 def make_curve(
-    source: str, group: str, run: str, points: list[AccuracyPoint], target: float, window: int
+    source: str,
+    group: str,
+    run: str,
+    points: list[AccuracyPoint],
+    target: float,
+    window: int,
 ) -> Curve:
     """Returns a run and a target, with the evaluation at which it was met."""
-    numbered = enumerate(medians([point.value for point in points], window), start=window)
+    numbered = enumerate(
+        medians([point.value for point in points], window), start=window
+    )
     hit = next((number for number, median in numbered if median <= target), None)
     return Curve(source, group, run, points, window, target, hit)
 
@@ -128,4 +150,6 @@ def make_curve(
 def cuts_of(curve: Curve) -> Iterator[Cut]:
     """Yields the curve after each evaluation before the target was met."""
     for count in range(1, (curve.hit or len(curve.points) + 1)):
-        yield Cut(curve, count, *course(curve.points[:count], curve.target, curve.window))
+        yield Cut(
+            curve, count, *course(curve.points[:count], curve.target, curve.window)
+        )

@@ -15,7 +15,8 @@ BUDGETS = (1.0, 1.2, 1.5, 2.0)
 TESTED_ONLY = (
     "tfasr", "two falls", "step decay", "restarts", "longer restarts", "two plateaus", "divergence",
 )  # fmt: skip
-FEWEST_SPOKEN = 0.05  # the share of looks with an interval below which coverage isn't judged
+# The share of looks with an interval below which coverage isn't judged.
+FEWEST_SPOKEN = 0.05
 BAND = (0.73, 0.87)
 _RESAMPLES = 400
 
@@ -24,7 +25,9 @@ Cuts = list[tuple[Curve, list[Cut]]]
 
 
 class Votes:
-    """Looks with a value each; every run has one vote, however many looks and targets it has."""
+    """Looks with a value each; every run has one vote, however many looks and targets
+    it has.
+    """
 
     def __init__(self, looks: Sequence[tuple[Curve, float]]):
         runs: dict[tuple[str, str], list[float]] = {}
@@ -48,9 +51,12 @@ class Votes:
         for _ in range(_RESAMPLES):
             chosen = [groups[i] for i in rng.integers(len(groups), size=len(groups))]
             drawn = [
-                votes[i] for votes in chosen for i in rng.integers(len(votes), size=len(votes))
+                votes[i]
+                for votes in chosen
+                for i in rng.integers(len(votes), size=len(votes))
             ]
             means.append(np.mean(drawn))
+
         return float(np.std(means))
 
 
@@ -58,14 +64,19 @@ def looked(curves: Sequence[Curve]) -> Cuts:
     return [(curve, list(cuts_of(curve))) for curve in curves]
 
 
-def judged(own: Cuts, coefficients: dict[str, dict[str, np.ndarray]]) -> list[dict[str, Any]]:
+def judged(
+    own: Cuts, coefficients: dict[str, dict[str, np.ndarray]]
+) -> list[dict[str, Any]]:
     """Returns what was said at each look at a run that met its target, and what came."""
     rows = []
     for curve, cuts in own:
         for cut in cuts if curve.hit else []:
             left = None
             if cut.present is not None:
-                left = evaluations_left(cut.present, cut.count, coefficients[rule_of(curve.window)])
+                left = evaluations_left(
+                    cut.present, cut.count, coefficients[rule_of(curve.window)]
+                )
+
             row: dict[str, Any] = {"curve": curve, "tenth": cut.tenth, "left": left}
             if left:
                 row["held"] = inside(cut, left)
@@ -73,7 +84,9 @@ def judged(own: Cuts, coefficients: dict[str, dict[str, np.ndarray]]) -> list[di
                 row["width"] = (cut.count + left["high"]) / (cut.count + left["low"])
                 row["error"] = abs(cut.count + left["middle"] - curve.hit) / curve.hit
                 row["naive"] = abs(cut.count + log_linear(cut) - curve.hit) / curve.hit
+
             rows.append(row)
+
     return rows
 
 
@@ -83,7 +96,10 @@ def log_linear(cut: Cut) -> float:
     if not (values > 0).all() or not np.isfinite(values).all():
         return math.inf
     slope = np.polyfit(np.arange(values.size), np.log(values), 1)[0]
-    return max(1.0, math.log(cut.curve.target / values[-1]) / slope) if slope < 0 else math.inf
+    if slope < 0:
+        return max(1.0, math.log(cut.curve.target / values[-1]) / slope)
+
+    return math.inf
 
 
 def summary(rows: Sequence[dict[str, Any]], rng: np.random.Generator) -> dict[str, Any]:
@@ -98,12 +114,15 @@ def summary(rows: Sequence[dict[str, Any]], rng: np.random.Generator) -> dict[st
         "sooner": Votes([(row["curve"], row["sooner"]) for row in spoken]).mean,
         "width": float(np.median([row["width"] for row in spoken])) if spoken else None,
         "error": float(np.median([row["error"] for row in spoken])) if spoken else None,
-        "naive_error": float(np.median([row["naive"] for row in spoken])) if spoken else None,
+        "naive_error": float(np.median([row["naive"] for row in spoken]))
+        if spoken
+        else None,
     }
 
 
 def _by_source(
-    rows: Sequence[dict[str, Any]], make: Callable[[list[dict[str, Any]]], dict[str, Any]]
+    rows: Sequence[dict[str, Any]],
+    make: Callable[[list[dict[str, Any]]], dict[str, Any]],
 ) -> list[dict[str, Any]]:
     return [
         {"source": source, "window": window, **made}
@@ -116,17 +135,26 @@ def _by_source(
 
 
 def by_tenth(own: list[dict[str, Any]], rng: np.random.Generator) -> dict[str, Any]:
-    tenths = [summary([row for row in own if row["tenth"] == tenth], rng) for tenth in range(10)]
+    tenths = [
+        summary([row for row in own if row["tenth"] == tenth], rng)
+        for tenth in range(10)
+    ]
     return {"all": summary(own, rng), "tenths": tenths}
 
 
 def by_system(own: list[dict[str, Any]], rng: np.random.Generator) -> dict[str, Any]:
-    """Returns how coverage is spread over systems, and how many are surely outside of the band."""
+    """Returns how coverage is spread over systems, and how many are surely outside of
+    the band.
+    """
     systems: dict[str, list[dict[str, Any]]] = {}
     for row in own:
         systems.setdefault(row["curve"].group, []).append(row)
     each = [summary(rows, rng) for rows in systems.values()]
-    each = [system for system in each if system["runs"] > 1 and system["spoke"] >= FEWEST_SPOKEN]
+    each = [
+        system
+        for system in each
+        if system["runs"] > 1 and system["spoke"] >= FEWEST_SPOKEN
+    ]
     if not each:
         return {}
     held = [system["held"] for system in each]
@@ -144,7 +172,8 @@ def by_system(own: list[dict[str, Any]], rng: np.random.Generator) -> dict[str, 
 def given_up(tested: Cuts, rng: np.random.Generator) -> list[dict[str, Any]]:
     """Returns how many runs are given up that would have met their target within the budget.
 
-    A run is looked at until its end. Half of the time it takes is a budget that it misses.
+    A run is looked at until its end. Half of the time it takes is a budget that it
+    misses.
     """
     rows = []
     for window in WINDOWS:
@@ -158,11 +187,20 @@ def given_up(tested: Cuts, rng: np.random.Generator) -> list[dict[str, Any]]:
                     for c, cuts in own
                 ]
                 votes = Votes([(curve, seconds is not None) for curve, seconds in at])
-                row |= {f"at_{budget}": votes.mean, f"at_{budget}_error": votes.error(rng)}
+                row |= {
+                    f"at_{budget}": votes.mean,
+                    f"at_{budget}_error": votes.error(rng),
+                }
+
             row["runs"] = votes.runs
-            saved = [1 - s / (0.5 * c.points[c.hit - 1].elapsed_s) for c, s in at if s is not None]
+            saved = [
+                1 - s / (0.5 * c.points[c.hit - 1].elapsed_s)
+                for c, s in at
+                if s is not None
+            ]
             row["saved"] = float(np.median(saved)) if saved else None
             rows.append(row)
+
     return rows
 
 
@@ -175,14 +213,23 @@ def backtest(curves: Sequence[Curve], seed: int) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
     calibrating: set[tuple[str, str]] = set()
     for source in sorted({curve.source for curve in curves} - set(TESTED_ONLY)):
-        groups = sorted({(source, curve.group) for curve in curves if curve.source == source})
-        calibrating |= {groups[i] for i in rng.permutation(len(groups))[: len(groups) // 2]}
+        groups = sorted(
+            {(source, curve.group) for curve in curves if curve.source == source}
+        )
+        calibrating |= {
+            groups[i] for i in rng.permutation(len(groups))[: len(groups) // 2]
+        }
+
     own = looked(curves)
     fitted = [item for item in own if (item[0].source, item[0].group) in calibrating]
-    tested = [item for item in own if (item[0].source, item[0].group) not in calibrating]
+    tested = [
+        item for item in own if (item[0].source, item[0].group) not in calibrating
+    ]
     coefficients = {
         rule: {name: np.round(values, 4) for name, values in of_rule.items()}
-        for rule, of_rule in calibrated([cut for _, cuts in fitted for cut in cuts]).items()
+        for rule, of_rule in calibrated(
+            [cut for _, cuts in fitted for cut in cuts]
+        ).items()
     }
     rows = judged(tested, coefficients)
     return {
@@ -205,7 +252,8 @@ def never_rows(
     """Returns what was said of runs that never met the target while they were logged."""
     rows = []
     for source in dict.fromkeys(curve.source for curve, _ in tested):
-        looks, over = [], []
+        looks = []
+        over = []
         for curve, cuts in tested:
             if curve.hit or curve.source != source:
                 continue
@@ -215,12 +263,14 @@ def never_rows(
                 looks.append((curve, left is not None))
                 if left:
                     over.append((curve, cut.count + left["high"] < len(curve.points)))
+
         if looks:
             votes = Votes(looks)
             rows.append({
                 "source": source, "runs": votes.runs, "spoke": votes.mean,
                 "disproved": Votes(over).mean,
             })  # fmt: skip
+
     return rows
 
 
@@ -237,4 +287,5 @@ def left_out(own: Cuts, rng: np.random.Generator) -> list[dict[str, Any]]:
             continue
         rest = [item for item in own if item[0].source == source]
         rows += judged(rest, calibrated(others))
+
     return _by_source(rows, lambda own_rows: by_tenth(own_rows, rng))

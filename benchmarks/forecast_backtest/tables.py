@@ -33,7 +33,10 @@ def _table(columns: list[str], rows: list[list[str]]) -> str:
 
 
 def _tenths(found: list[dict[str, Any]]) -> str:
-    spoken = [[(cell["spoke"] or 0) >= FEWEST_SPOKEN for cell in row["tenths"]] for row in found]
+    spoken = [
+        [(cell["spoke"] or 0) >= FEWEST_SPOKEN for cell in row["tenths"]]
+        for row in found
+    ]
     first = min((flags.index(True) for flags in spoken if any(flags)), default=0)
     columns = ["source", "median of", *([f"0-{10 * first} %"] if first else [])]
     columns += [f"{10 * n}-{10 * n + 10} %" for n in range(first, 10)]
@@ -43,6 +46,7 @@ def _tenths(found: list[dict[str, Any]]) -> str:
         before = [f"({100 * max(early):.1f})" if max(early) else "-"] if first else []
         cells = [_held(cell) for cell in (*row["tenths"][first:], row["all"])]
         rows.append([row["source"], str(row["window"]), *before, *cells])
+
     return _table([*columns, "all"], rows)
 
 
@@ -76,7 +80,9 @@ def _held(cell: dict[str, Any]) -> str:
         return "-"
     if cell["spoke"] < FEWEST_SPOKEN:
         return f"({100 * cell['spoke']:.1f})"
-    return f"{_with_error(cell['held'], cell['held_error'])} ({_percent(cell['spoke'])})"
+    return (
+        f"{_with_error(cell['held'], cell['held_error'])} ({_percent(cell['spoke'])})"
+    )
 
 
 def _systems(found: list[dict[str, Any]]) -> str:
@@ -102,7 +108,12 @@ def _given_up(found: list[dict[str, Any]]) -> str:
 
 
 def _never(found: list[dict[str, Any]]) -> str:
-    columns = ["source", "runs", "looks with an interval, %", "of these over before the log, %"]
+    columns = [
+        "source",
+        "runs",
+        "looks with an interval, %",
+        "of these over before the log, %",
+    ]
     return _table(columns, [
         [row["source"], str(row["runs"]), _percent(row["spoke"]), _percent(row["disproved"])]
         for row in found

@@ -3,11 +3,11 @@
     benchmarks/gpu/run --out results --data packed --load BENCH --pieces machine steps
     benchmarks/gpu/run --out toys --toy                 # all of it at sizes for a processor
 
-Each piece writes ``NAME.json``: expectation, machine, driver, versions, date, and for each task its
-arguments, results, GPU utilisation and energy by NVML. ``table.md`` has a row for each task, as in
-docs/measured.md. A task is a process. If one fails or runs out of time, its results so far and the
-other tasks are kept. Started again with the same ``--out``, only unfinished tasks run. Pieces take
-41 minutes in total.
+Each piece writes ``NAME.json``: expectation, machine, driver, versions, date, and for
+each task its arguments, results, GPU utilisation and energy by NVML. ``table.md`` has a
+row for each task, as in docs/measured.md. A task is a process. If one fails or runs out
+of time, its results so far and the other tasks are kept. Started again with the same
+``--out``, only unfinished tasks run. Pieces take 41 minutes in total.
 """
 
 import argparse
@@ -44,11 +44,19 @@ _POINTS = 60
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True, help="for results; kept ones count")
-    parser.add_argument("--data", type=Path, default=Path("packed"), help="of python -m gpu.data")
-    parser.add_argument("--load", type=Path, default=Path("load"), help="has a decoder's load.npz")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="for results; kept ones count"
+    )
+    parser.add_argument(
+        "--data", type=Path, default=Path("packed"), help="of python -m gpu.data"
+    )
+    parser.add_argument(
+        "--load", type=Path, default=Path("load"), help="has a decoder's load.npz"
+    )
     parser.add_argument("--pieces", nargs="+", choices=PIECES, default=list(PIECES))
-    parser.add_argument("--budget_s", type=float, default=2700, help="seconds of all pieces")
+    parser.add_argument(
+        "--budget_s", type=float, default=2700, help="seconds of all pieces"
+    )
     parser.add_argument("--toy", action="store_true", help="sizes for a processor")
     flags = parser.parse_args()
     flags.out.mkdir(parents=True, exist_ok=True)
@@ -59,12 +67,18 @@ def main() -> None:
     for name in flags.pieces:
         tasks = PIECES[name]["toy" if flags.toy else "tasks"]
         run_piece(name, PIECES[name], tasks, flags.out, end, places)
+
     write_whole(flags.out / "table.md", table(flags.out))
     print(table(flags.out))
 
 
 def run_piece(
-    name: str, piece: dict, tasks: list[dict], out: Path, end: float, places: dict[str, str]
+    name: str,
+    piece: dict,
+    tasks: list[dict],
+    out: Path,
+    end: float,
+    places: dict[str, str],
 ) -> None:
     """Runs the unfinished tasks of a piece, as far as time allows, and writes each result.
 
@@ -73,14 +87,27 @@ def run_piece(
         places: this machine's folders, by their names in tasks.
     """
     path = out / f"{name}.json"
-    earlier = json.loads(path.read_text(encoding="utf-8"))["tasks"] if path.is_file() else {}
-    result = {"piece": name, **surroundings(), "expects": piece["expects"], "tasks": earlier}
+    if path.is_file():
+        earlier = json.loads(path.read_text(encoding="utf-8"))["tasks"]
+    else:
+        earlier = {}
+
+    result = {
+        "piece": name,
+        **surroundings(),
+        "expects": piece["expects"],
+        "tasks": earlier,
+    }
     end = min(end, time.monotonic() + piece["budget_s"])
     for task in tasks:
         key = task["key"]
         previous = earlier.get(key, {})
-        if previous.get("status") == "done" and previous["arguments"] == task["arguments"]:
+        if (
+            previous.get("status") == "done"
+            and previous["arguments"] == task["arguments"]
+        ):
             continue
+
         say(f"{name}: {key}")
         fresh = run_task(task, min(task["limit_s"], end - time.monotonic()), places)
         # Results of an earlier start are better than none at all.
@@ -97,13 +124,18 @@ def surroundings() -> dict[str, Any]:
     for package in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
+
     date = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-    command = shlex.join(["benchmarks/gpu/run", *(Path(w).name or w for w in sys.argv[1:])])
+    command = shlex.join(
+        ["benchmarks/gpu/run", *(Path(w).name or w for w in sys.argv[1:])]
+    )
     machine["packages"] |= versions
     return {"date": date, "command": command, "machine": machine}
 
 
-def run_task(task: dict[str, Any], limit_s: float, places: dict[str, str]) -> dict[str, Any]:
+def run_task(
+    task: dict[str, Any], limit_s: float, places: dict[str, str]
+) -> dict[str, Any]:
     """Returns a task's last output, and how it ended: done, failed, cut, skipped."""
     result: dict[str, Any] = {**task, "answer": None}
     if limit_s < LEAST_S:
@@ -112,7 +144,8 @@ def run_task(task: dict[str, Any], limit_s: float, places: dict[str, str]) -> di
     options = {n: places.get(v, v) if n == "folder" else v for n, v in options.items()}
     content = json.dumps({"kind": task["kind"], **options})
     variables = environment(on_gpu=True) | {"KERAS_BACKEND": task["backend"]}
-    if task["kind"] not in ("steps", "ceilings"):  # which set each precision on their own
+    # Which set each precision on their own.
+    if task["kind"] not in ("steps", "ceilings"):
         variables |= precision_environment(options.get("precision"), task["backend"])
     if task["kind"] == "trained":  # seed 1 compiles, the others find its programs
         variables["JAX_COMPILATION_CACHE_DIR"] = str(COMPILED)
@@ -122,7 +155,8 @@ def run_task(task: dict[str, Any], limit_s: float, places: dict[str, str]) -> di
             held.enter_context(UtilisationSampler(folder))
             held.enter_context(EnergySampler(folder, 0))
             answers, errors = (
-                held.enter_context((folder / stream).open("wb")) for stream in ("out", "err")
+                held.enter_context((folder / stream).open("wb"))
+                for stream in ("out", "err")
             )
             began = time.monotonic()
             process = subprocess.Popen(
@@ -140,13 +174,20 @@ def run_task(task: dict[str, Any], limit_s: float, places: dict[str, str]) -> di
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+
             result["wall_s"] = time.monotonic() - began
-        lines = (folder / "out").read_text(encoding="utf-8", errors="replace").splitlines(True)
+
+        lines = (
+            (folder / "out")
+            .read_text(encoding="utf-8", errors="replace")
+            .splitlines(True)
+        )
         complete = [line for line in lines if line.endswith("\n")]
         result["answer"] = json.loads(complete[-1]) if complete else None
         if status != "done":
             result["error"] = (folder / "err").read_text(errors="replace")[-1500:]
         result["use"] = use(folder)
+
     return {**result, "status": status}
 
 
@@ -157,21 +198,33 @@ def use(folder: Path) -> dict[str, Any]:
         samples: dict[str, list] = {}
         for sample in read_samples(folder / ENERGY_FILE):
             samples.setdefault(sample.counter, []).append(sample)
-        result["joules"] = {counter: used_joules(own) for counter, own in samples.items()}
+        result["joules"] = {
+            counter: used_joules(own) for counter, own in samples.items()
+        }
+
     if (folder / GPU_FILE).is_file():
         with (folder / GPU_FILE).open(encoding="utf-8", newline="") as file:
             rows = [row for row in csv.DictReader(file) if row["gpu"] == "0"]
-        numbers = [[float(cell or "nan") for cell in list(row.values())] for row in rows]
+        numbers = [
+            [float(cell or "nan") for cell in list(row.values())] for row in rows
+        ]
         if numbers:
-            began_ms, every = numbers[0][0], -(-len(numbers) // _POINTS)
+            began_ms = numbers[0][0]
+            every = -(-len(numbers) // _POINTS)
             groups = [numbers[i : i + every] for i in range(0, len(numbers), every)]
             result["gpu_percent"] = sum(row[2] for row in numbers) / len(numbers)
             result["most_memory_bytes"] = max(row[3] for row in numbers)
             result["over_time"] = [  # seconds, percent, watts: means
-                [round(sum(column) / len(group), 1) for column in zip(*picked, strict=True)]
+                [
+                    round(sum(column) / len(group), 1)
+                    for column in zip(*picked, strict=True)
+                ]
                 for group in groups
-                for picked in [[((row[0] - began_ms) / 1000, row[2], row[4]) for row in group]]
+                for picked in [
+                    [((row[0] - began_ms) / 1000, row[2], row[4]) for row in group]
+                ]
             ]
+
     return result
 
 
@@ -183,7 +236,8 @@ def table(out: Path) -> str:
         if not path.is_file():
             continue
         result = json.loads(path.read_text(encoding="utf-8"))
-        machine, packages = result["machine"], result["machine"]["packages"]
+        machine = result["machine"]
+        packages = result["machine"]["packages"]
         chips = ", ".join(machine["gpus"]) or machine["processor"]
         named = ", ".join(f"{n} {packages[n]}" for n in PACKAGES if n in packages)
         driver = next((gpu["driver"] for gpu in machine["gpu_details"]), "n/a")
@@ -192,7 +246,10 @@ def table(out: Path) -> str:
             ending = "" if task["status"] == "done" else f" ({task['status']})"
             figure = _figure(task).replace("|", "\\|").replace("\n", " ")
             when = f"{on}, {task['date'][:10]}"
-            lines.append(f"| {name}: {key}{ending} | {figure} | {when} | `{result['command']}` |")
+            lines.append(
+                f"| {name}: {key}{ending} | {figure} | {when} | `{result['command']}` |"
+            )
+
     return "\n".join(lines) + "\n"
 
 
@@ -202,7 +259,9 @@ def _figure(task: dict[str, Any]) -> str:
         return (task.get("error") or "nothing").strip().splitlines()[-1][:160]
     percent = (task.get("use") or {}).get("gpu_percent")
     busy = "" if percent is None else f"; GPU {percent:.0f} % busy"
-    joules = [j for name, j in task["use"]["joules"].items() if name.startswith("gpu") and j]
+    joules = [
+        j for name, j in task["use"]["joules"].items() if name.startswith("gpu") and j
+    ]
     busy += f", {sum(joules) / 1000:.2f} kJ" if joules else ""
     return _FIGURES[task["kind"]](answer) + busy
 
@@ -212,7 +271,9 @@ def _of_steps(answer: dict[str, Any]) -> str:
         named = f"{row['system']} {row['precision']}"
         if "failed" in row:
             return f"{named} failed"
-        low, high, rate = row["fastest_ms"], row["slowest_ms"], row["flops_per_s"] / 1e12
+        low = row["fastest_ms"]
+        high = row["slowest_ms"]
+        rate = row["flops_per_s"] / 1e12
         memory = row["peak_device_bytes"]
         taken = "" if memory is None else f", {memory / 2**30:.1f} GiB"
         return f"{named} {row['step_ms']:.1f} ms ({low:.1f} to {high:.1f}), {rate:.3g} T/s{taken}"
@@ -230,12 +291,16 @@ def _of_training(answer: dict[str, Any]) -> str:
     last = 100 * answer["curve"][-1][0]
     compile_s = answer["intervals_s"]["compile"]
     waits += f", {compile_s:.1f} s compiling" if compile_s else ""
-    return f"{', '.join(reached)}; {answer['epochs']} epochs, last CER {last:.1f} %{waits}"
+    return (
+        f"{', '.join(reached)}; {answer['epochs']} epochs, last CER {last:.1f} %{waits}"
+    )
 
 
 def _of_networks(answer: dict[str, Any]) -> str:
     rows = [row for row in answer["rows"] if row["training_ms"] is not None]
-    return ", ".join(f"{r['network']} x {r['frames']}: {r['training_ms']:.1f} ms" for r in rows)
+    return ", ".join(
+        f"{r['network']} x {r['frames']}: {r['training_ms']:.1f} ms" for r in rows
+    )
 
 
 def _of_bench(answer: dict[str, Any]) -> str:
@@ -244,8 +309,12 @@ def _of_bench(answer: dict[str, Any]) -> str:
     if results.get("runs") and "epoch_s" in results["runs"][-1]:
         run = results["runs"][-1]
         return f"batch {run['batch_size']}: {run['audio_s_per_s']:.0f} audio s/s"
+
     numbers = {k: v for k, v in results.items() if isinstance(v, int | float)}
-    return ", ".join(f"{name} {value:.4g}" for name, value in numbers.items()) or "see the JSON"
+    return (
+        ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
+        or "see the JSON"
+    )
 
 
 def _of_decoder(answer: dict[str, Any]) -> str:

@@ -16,13 +16,24 @@ import numpy as np
 
 Answer = dict[str, Any]
 
-SYSTEMS = (("tfasr", "jax"), ("stock_keras", "jax"), ("tfasr", "torch"), ("stock_keras", "torch"))
+SYSTEMS = (
+    ("tfasr", "jax"),
+    ("stock_keras", "jax"),
+    ("tfasr", "torch"),
+    ("stock_keras", "torch"),
+)
 TWIN = ("torch", None)
-DTYPES = {"float32": "float32", "tf32": "float32", "bfloat16": "bfloat16", "float16": "float16"}
+DTYPES = {
+    "float32": "float32",
+    "tf32": "float32",
+    "bfloat16": "bfloat16",
+    "float16": "float16",
+}
 
 
 def ceilings(size: int, copied_mib: int, seconds: float) -> Iterator[Answer]:
-    """Yields FLOP/s of square products by precision, and bytes per second of a copy, by PyTorch.
+    """Yields FLOP/s of square products by precision, and bytes per second of a copy, by
+    PyTorch.
 
     Args:
         size: rows and columns.
@@ -34,7 +45,8 @@ def ceilings(size: int, copied_mib: int, seconds: float) -> Iterator[Answer]:
     device = "cuda" if torch.cuda.is_available() else "cpu"
 
     def fastest_s(once: Callable[[], Any], in_a_row: int = 8) -> float:
-        best, end = float("inf"), None
+        best = float("inf")
+        end = None
         while end is None or time.perf_counter() < end:
             began = time.perf_counter()
             for _ in range(in_a_row):
@@ -45,30 +57,44 @@ def ceilings(size: int, copied_mib: int, seconds: float) -> Iterator[Answer]:
             if end is None:
                 end = now + seconds  # the first, which warms up, is left out
                 continue
+
             best = min(best, (now - began) / in_a_row)
+
         return best
 
-    result: Answer = {"device": torch.cuda.get_device_name() if device == "cuda" else "cpu"}
+    result: Answer = {
+        "device": torch.cuda.get_device_name() if device == "cuda" else "cpu"
+    }
     for precision, dtype in DTYPES.items():
         torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
         # Random: products of zeros are faster.
-        left, right = (torch.randn(size, size).to(device, getattr(torch, dtype)) for _ in "ab")
+        left, right = (
+            torch.randn(size, size).to(device, getattr(torch, dtype)) for _ in "ab"
+        )
         out = torch.empty_like(left)
         once = fastest_s(lambda a=left, b=right, out=out: torch.matmul(a, b, out=out))
         result[f"{precision}_flops_per_s"] = 2 * size**3 / once
         yield result
+
     source = torch.randn(copied_mib * 2**18).to(device)
     copy = torch.empty_like(source)
-    result["copy_bytes_per_s"] = 2 * copied_mib * 2**20 / fastest_s(lambda: copy.copy_(source))
+    result["copy_bytes_per_s"] = (
+        2 * copied_mib * 2**20 / fastest_s(lambda: copy.copy_(source))
+    )
     yield result
 
 
 def steps(
-    size: str, precisions: list[str], rounds: int, turn_s: float, systems: list | None = None
+    size: str,
+    precisions: list[str],
+    rounds: int,
+    turn_s: float,
+    systems: list | None = None,
 ) -> Iterator[Answer]:
     """Yields training steps of tfasr, stock Keras and the twin, in alternation.
 
-    Processes that fail together with others, for lack of memory say, are tried again alone.
+    Processes that fail together with others, for lack of memory say, are tried again
+    alone.
     """
     from twin.sizes import NUM_CLASSES, NUM_FEATURES, parse_size
     from twin.worker import Worker
@@ -78,9 +104,12 @@ def steps(
     of = parse_size(size)
     sizes = (NUM_FEATURES, NUM_CLASSES, of.batch, of.frames)
     flops = model_flops(of.model_config(), *sizes, training=True)
-    variants = [(*entry, p) for p in precisions for entry in systems or (*SYSTEMS, TWIN)]
+    variants = [
+        (*entry, p) for p in precisions for entry in systems or (*SYSTEMS, TWIN)
+    ]
     turns: dict[tuple, list[Answer]] = {variant: [] for variant in variants}
-    ready, failed = {}, {}
+    ready = {}
+    failed = {}
 
     def worker(variant: tuple) -> Worker | None:
         system, backend, precision = variant
@@ -90,6 +119,7 @@ def steps(
         except RuntimeError as error:
             failed[variant] = str(error)[-400:]
             return None
+
         ready[variant], _ = made.ready, failed.pop(variant, None)
         return made
 
@@ -99,7 +129,11 @@ def steps(
     def row(variant: tuple) -> Answer:
         times = [turn["step_s"] for turn in turns[variant]]
         *system, precision = variant
-        named = {"system": "/".join(filter(None, system)), "size": size, "precision": precision}
+        named = {
+            "system": "/".join(filter(None, system)),
+            "size": size,
+            "precision": precision,
+        }
         if not times:
             return {**named, "failed": failed.get(variant, "no turn yet")}
         step_s = statistics.median(times)
@@ -124,13 +158,16 @@ def steps(
             failed[variant] = str(error)[-400:]
 
     alone: list[tuple] = []
-    with ThreadPoolExecutor(len(variants)) as pool:  # JAX compiles for a quarter of a minute
+    # JAX compiles for a quarter of a minute
+    with ThreadPoolExecutor(len(variants)) as pool:
         workers = dict(zip(variants, pool.map(worker, variants), strict=True))
     for _ in range(rounds):
         for variant, made in workers.items():
             if made is not None and variant not in failed:
                 take(variant, made)
+
         yield rows()
+
     for made in filter(None, workers.values()):
         made.close()
     alone += failed
@@ -140,7 +177,9 @@ def steps(
             for _ in range(rounds):
                 if variant not in failed:
                     take(variant, made)
+
             made.close()
+
         yield rows()
 
 
@@ -179,13 +218,20 @@ def networks(lengths: list[int], batch: int, count: int, units: int) -> Answer:
         for part in ("inference", "training"):
             seconds = getattr(entry, f"{part}_median_s")
             rows[-1][f"{part}_ms"] = None if seconds is None else 1000 * seconds
+
     return {"batch": batch, "rows": rows}
 
 
 def decoder(
-    folder: str, size: str, beam_width: int, turn_s: float, threads: list[int], utterances: int
+    folder: str,
+    size: str,
+    beam_width: int,
+    turn_s: float,
+    threads: list[int],
+    utterances: int,
 ) -> Iterator[Answer]:
-    """Yields times of the twin's step and of a word beam search on the host, alone and together.
+    """Yields times of the twin's step and of a word beam search on the host, alone and
+    together.
 
     Args:
         folder: has ``load.npz`` of `decoder_load`.
@@ -212,15 +258,22 @@ def decoder(
             began = time.perf_counter()
             step()
             taken.append(time.perf_counter() - began)
+
         return 1000 * statistics.median(taken)
 
     def after(seconds: float) -> Callable[[], bool]:
         end = time.perf_counter() + seconds
         return lambda: time.perf_counter() >= end
 
-    result: Answer = {"utterances": len(load.lengths), "beam_width": beam_width, "rows": []}
+    result: Answer = {
+        "utterances": len(load.lengths),
+        "beam_width": beam_width,
+        "rows": [],
+    }
     for count in threads:
-        search = WordBeamSearch(Alphabet(load.chars), load.lexicon, beam_width, num_threads=count)
+        search = WordBeamSearch(
+            Alphabet(load.chars), load.lexicon, beam_width, num_threads=count
+        )
 
         def decoded_s(done: threading.Event, search=search) -> Iterator[float]:
             while not done.is_set():
@@ -231,8 +284,11 @@ def decoder(
         search.decode(load.log_probs, load.lengths)  # starts threads, fills caches
         row = {"threads": count, "step_alone_ms": median_step_ms(after(turn_s))}
         row["decode_alone_s"] = next(decoded_s(threading.Event()))
-        done, beside = threading.Event(), []
-        thread = threading.Thread(target=lambda d=done, b=beside: b.extend(decoded_s(d)))
+        done = threading.Event()
+        beside = []
+        thread = threading.Thread(
+            target=lambda d=done, b=beside: b.extend(decoded_s(d))
+        )
         thread.start()
         # Until at least one search has ended during the steps.
         enough = after(max(turn_s, 1.2 * row["decode_alone_s"]))

@@ -1,8 +1,9 @@
-"""A complete training run without TensorFlow: of tfasr's model on JAX or PyTorch, or of its twin.
+"""A complete training run without TensorFlow: of tfasr's model on JAX or PyTorch, or of
+its twin.
 
-The twin is the same network in plain PyTorch (`benchmarks/twin`). Both models train on the batches
-of `gpu.data`, are evaluated with a greedy decoder after each epoch, and are recorded by
-`tfasr.Recorder`. Neither saves checkpoints.
+The twin is the same network in plain PyTorch (`benchmarks/twin`). Both models train on
+the batches of `gpu.data`, are evaluated with a greedy decoder after each epoch, and are
+recorded by `tfasr.Recorder`. Neither saves checkpoints.
 """
 
 import tempfile
@@ -38,14 +39,18 @@ class _Intermediate(keras.Model):
         if training:
             inputs = features, feature_lengths
             return self.recogniser.call_with_intermediate(*inputs, training=True)
+
         return self.recogniser(features, feature_lengths, training=False)
 
 
 class KerasLearner:
-    """Trains tfasr's model on this process's Keras backend, with the steps of ``tfasr bench``."""
+    """Trains tfasr's model on this process's Keras backend, with the steps of ``tfasr
+    bench``.
+    """
 
     def __init__(self, packed: Packed, seed: int, precision: str):
-        recipe, self._packed = packed.recipe, packed
+        recipe = packed.recipe
+        self._packed = packed
         sizes = packed.config.num_features, packed.alphabet.num_classes
         model = build_recogniser(
             packed.model, *sizes, seed=seed, dtype=POLICIES.get(precision, "float32")
@@ -55,12 +60,15 @@ class KerasLearner:
         kernel = model.classifier.kernel
         if recipe["zero_output_layer"]:
             kernel.assign(np.zeros(kernel.shape, np.float32))
-        self.parameters, loss = model.count_params(), steppers.ctc_losses
+        self.parameters = model.count_params()
+        loss = steppers.ctc_losses
         if weight := recipe["intermediate_loss_weight"]:
             model = _Intermediate(model)
 
             def loss(logits, *targets):
-                last, middle = (steppers.ctc_losses(scores, *targets) for scores in logits)
+                last, middle = (
+                    steppers.ctc_losses(scores, *targets) for scores in logits
+                )
                 return (1 - weight) * last + weight * middle
 
         self._stepper = steppers.make_stepper(model, loss, _optimizer(recipe))
@@ -76,7 +84,9 @@ class KerasLearner:
         lengths = batch["feature_lengths"]
         frames = np.asarray(self._packed.model.output_lengths(lengths), np.int32)
         targets = (frames, batch["labels"], batch["label_lengths"])
-        return self._stepper.place(steppers.Batch((batch["features"], lengths), targets))
+        return self._stepper.place(
+            steppers.Batch((batch["features"], lengths), targets)
+        )
 
 
 class TwinLearner:
@@ -89,7 +99,8 @@ class TwinLearner:
         from twin.torch_optimizer import torch_optimizer
 
         torch.manual_seed(seed)
-        recipe, self._torch = packed.recipe, torch
+        recipe = packed.recipe
+        self._torch = torch
         self._device = "cuda" if torch.cuda.is_available() else "cpu"
         self._dtype = torch.bfloat16 if precision == "bfloat16" else None
         sizes = packed.alphabet.num_classes, packed.config.num_features
@@ -100,7 +111,8 @@ class TwinLearner:
             self._twin.zero_classifier()
         self._twin.to(self._device)
         self._trained = [p for p in self._twin.parameters() if p.requires_grad]
-        self._wanted, self._steps = serialised(_optimizer(recipe)), 0
+        self._wanted = serialised(_optimizer(recipe))
+        self._steps = 0
         self._optimizer, self._rate = torch_optimizer(self._wanted, self._trained)
         self.parameters = sum(parameter.numel() for parameter in self._trained)
 
@@ -123,7 +135,9 @@ class TwinLearner:
         """Returns the logits ``(batch, output frames, classes)``."""
         self._twin.eval()
         with self._torch.inference_mode():
-            return self._logits(self._placed(batch)).float().transpose(0, 1).cpu().numpy()
+            return (
+                self._logits(self._placed(batch)).float().transpose(0, 1).cpu().numpy()
+            )
 
     def _logits(self, tensors):
         dtype = self._dtype or self._torch.bfloat16
@@ -132,7 +146,8 @@ class TwinLearner:
 
     def _placed(self, batch: Batch) -> dict[str, Any]:
         return {
-            name: self._torch.from_numpy(value).to(self._device) for name, value in batch.items()
+            name: self._torch.from_numpy(value).to(self._device)
+            for name, value in batch.items()
         }
 
 
@@ -178,7 +193,9 @@ def train(
                     with run.step(utterances=shape[0]) as step:
                         step.loss = learner.step(batch)
                         step.compiled = compiles and shape not in shapes
+
                     shapes.add(shape)
+
                 with run.evaluation() as evaluation:
                     evaluation.score(*_recognised(packed, learner))
                 yield _summary(run, run_dir, loaded_s, learner.parameters)
@@ -195,11 +212,14 @@ def _recognised(packed: Packed, learner: Any) -> tuple[list[str], list[str]]:
         lengths = np.asarray(packed.model.output_lengths(batch["feature_lengths"]))
         texts = [hypothesis.text for hypothesis in decoder.decode(scores, lengths)]
         recognised.update(zip(batch["positions"].tolist(), texts, strict=True))
+
     references = [utterance.text for utterance in packed.splits["validation"]]
     return references, [recognised[number] for number in range(len(references))]
 
 
-def _summary(run: tfasr.Recorder, run_dir: str, loaded_s: float, parameters: int) -> dict[str, Any]:
+def _summary(
+    run: tfasr.Recorder, run_dir: str, loaded_s: float, parameters: int
+) -> dict[str, Any]:
     recorded = tfasr.load_run(run_dir)
     reached = {
         f"{metric}={value}": recorded.time_to_accuracy(**{metric: value}).seconds

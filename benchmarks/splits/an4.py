@@ -1,13 +1,15 @@
-"""Splits AN4's training speakers once: eight are held out and were never used to choose anything.
+"""Splits AN4's training speakers once: eight are held out and were never used to choose
+anything.
 
-The presets of gin/fast were chosen by the error rates of AN4's dev speakers. To report them on
-unused speakers, three women and five men, as many as in dev, were drawn from the 66 training
-speakers and are no longer trained on. The lists next to this file have the utterance ids of both
-parts; they don't change again.
+The presets of gin/fast were chosen by the error rates of AN4's dev speakers. To report
+them on unused speakers, three women and five men, as many as in dev, were drawn from
+the 66 training speakers and are no longer trained on. The lists next to this file have
+the utterance ids of both parts; they don't change again.
 
     python benchmarks/splits/an4.py --manifest an4/splits/train.tsv --out an4_splits
 
-writes an4_splits/train.tsv and an4_splits/untouched.tsv, rows of the manifest for `tfasr prepare`.
+writes an4_splits/train.tsv and an4_splits/untouched.tsv, rows of the manifest for
+`tfasr prepare`.
 """
 
 import argparse
@@ -26,10 +28,13 @@ def held_out_speakers(speakers):
     initials = [speaker.rstrip("0123456789") for speaker in speakers]
     # mdcs and mdcs2 may be the same person, so neither is held out.
     unambiguous = [
-        s for s, letters in zip(speakers, initials, strict=True) if initials.count(letters) == 1
+        s
+        for s, letters in zip(speakers, initials, strict=True)
+        if initials.count(letters) == 1
     ]
     drawn = sorted(
-        unambiguous, key=lambda speaker: hashlib.sha256(f"{SEED} {speaker}".encode()).digest()
+        unambiguous,
+        key=lambda speaker: hashlib.sha256(f"{SEED} {speaker}".encode()).digest(),
     )
     return sorted(
         speaker
@@ -59,9 +64,13 @@ def split(rows):
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--manifest", required=True, help="AN4's training utterances: columns path, speaker, text"
+        "--manifest",
+        required=True,
+        help="AN4's training utterances: columns path, speaker, text",
     )
-    parser.add_argument("--out", required=True, help="folder for train.tsv and untouched.tsv")
+    parser.add_argument(
+        "--out", required=True, help="folder for train.tsv and untouched.tsv"
+    )
     args = parser.parse_args(arguments)
     with pathlib.Path(args.manifest).open(encoding="utf-8", newline="") as manifest:
         rows = list(csv.DictReader(manifest, delimiter="\t", quoting=csv.QUOTE_NONE))
@@ -72,6 +81,7 @@ def main(arguments=None):
                 f"{args.manifest} has other utterances than an4_{name}.txt was made from: "
                 "it needs AN4's official training set without the dev speakers (845 utterances)."
             )
+
         out.mkdir(parents=True, exist_ok=True)
         with (out / f"{name}.tsv").open("w", encoding="utf-8", newline="") as manifest:
             writer = csv.DictWriter(
@@ -84,6 +94,7 @@ def main(arguments=None):
             )
             writer.writeheader()
             writer.writerows(part)
+
         seconds = sum(float(row["seconds"]) for row in part)
         speakers = sorted({row["speaker"] for row in part})
         print(

@@ -10,15 +10,17 @@ TOLERANCE = 1e-4
 def disagreements(config, peers: list[str]) -> dict[str, float]:
     """Returns how much peers differ from tfasr's model with the same weights, in float32.
 
-    Logits and losses of valid frames are compared in inference, and for PyTorch also with batch
-    statistics that leave out padded frames; without dropout, whose draws would differ.
+    Logits and losses of valid frames are compared in inference, and for PyTorch also
+    with batch statistics that leave out padded frames; without dropout, whose draws
+    would differ.
 
     Args:
         config: the model, a `tfasr.models.recurrent.AcousticModelConfig`.
         peers: "torch", "stock_keras" or both.
 
     Returns:
-        For each comparison, the largest difference of a logit, or of a loss as a share of it.
+        For each comparison, the largest difference of a logit, or of a loss as a share
+            of it.
     """
     import dataclasses
 
@@ -41,8 +43,10 @@ def disagreements(config, peers: list[str]) -> dict[str, float]:
                 theirs = _run_stock_keras(model, batch)
             else:
                 continue
+
             mode = "training" if training else "inference"
             result |= _differences(f"{peer} {mode}", ours, theirs, batch, config)
+
     return result
 
 
@@ -79,13 +83,16 @@ def _run_torch(model, batch, training: bool) -> tuple[np.ndarray, np.ndarray]:
     from twin.weights import copy_to_torch
 
     acoustic_model = model.recogniser
-    twin = TorchTwin(acoustic_model.config, NUM_CLASSES, NUM_FEATURES, mask_statistics=True)
+    twin = TorchTwin(
+        acoustic_model.config, NUM_CLASSES, NUM_FEATURES, mask_statistics=True
+    )
     copy_to_torch(acoustic_model, twin)
     twin.train(training)
     tensors = {name: torch.from_numpy(value) for name, value in batch.items()}
     with torch.no_grad():
         logits = twin(tensors["features"], tensors["feature_lengths"])
         losses = twin.losses(logits, tensors)
+
     return losses.numpy(), logits.transpose(0, 1).numpy()
 
 

@@ -1,9 +1,9 @@
 """tfasr's side of the PyTorch twin's run, in a process of its own: gin file, shards, batches.
 
-Some wheels of PyTorch and TensorFlow can't be loaded into one process: both register options of the
-same LLVM. So the twin's process (`twin.torch_training`) imports no TensorFlow and starts this one,
-which imports no PyTorch. `Feeder` is its end there. Batches travel as NumPy arrays through a pipe,
-and are read ahead while the twin trains.
+Some wheels of PyTorch and TensorFlow can't be loaded into one process: both register
+options of the same LLVM. So the twin's process (`twin.torch_training`) imports no
+TensorFlow and starts this one, which imports no PyTorch. `Feeder` is its end there.
+Batches travel as NumPy arrays through a pipe, and are read ahead while the twin trains.
 """
 
 import dataclasses
@@ -47,7 +47,11 @@ class Feeder:
         self._training, training = Pipe()
         self._validation, validation = Pipe()
         ends = [training.fileno(), validation.fileno()]
-        task = {"gin_file": gin_file, "gin_bindings": gin_bindings, "shard_dir": str(shard_dir)}
+        task = {
+            "gin_file": gin_file,
+            "gin_bindings": gin_bindings,
+            "shard_dir": str(shard_dir),
+        }
         self._process = subprocess.Popen(
             [sys.executable, "-m", "twin.feeder", json.dumps(task), *map(str, ends)],
             pass_fds=ends,
@@ -75,6 +79,7 @@ class Feeder:
             except BaseException as error:
                 ahead.put(error)
                 return
+
             ahead.put(batch)
             if batch is _END:
                 return
@@ -84,6 +89,7 @@ class Feeder:
         if not self._kept:
             self._validation.send(0)
             self._kept = list(_until_end(lambda: _answer(self._validation)))
+
         return iter(self._kept)
 
     def close(self) -> None:
@@ -96,7 +102,10 @@ def _answer(end: Connection) -> Any:
     try:
         answer = end.recv()
     except EOFError:
-        answer = RuntimeError("The process that reads the twin's batches has died; see above.")
+        answer = RuntimeError(
+            "The process that reads the twin's batches has died; see above."
+        )
+
     if isinstance(answer, Exception):
         raise answer
     return answer
@@ -119,7 +128,8 @@ class _Source:
         from tfasr.training.from_gin import load_config
 
         config = load_config(task["gin_file"], task["gin_bindings"])
-        self._config, self._experiment = config, config.experiment
+        self._config = config
+        self._experiment = config.experiment
         check_twin(self._experiment)
         names = ("train", "validation")
         self._splits = {name: open_split(task["shard_dir"], name) for name in names}
@@ -139,19 +149,30 @@ class _Source:
         self._validation = validation.evaluation()
 
     def plan(self) -> dict[str, Any]:
-        """Returns what the twin needs of the experiment, without types of TensorFlow's side."""
+        """Returns what the twin needs of the experiment, without types of TensorFlow's
+        side.
+        """
         import keras
 
         from tfasr.decoding.decoder import lexicon_from_transcripts
         from tfasr.training.build import moving_momentum
         from tfasr.training.train import comparability
 
-        experiment, training = self._experiment, self._experiment.training
-        train, validation = self._splits["train"], self._splits["validation"]
+        experiment = self._experiment
+        training = self._experiment.training
+        train = self._splits["train"]
+        validation = self._splits["validation"]
         lexicon = lexicon_from_transcripts(u.text for u in train.utterances)
         optimizer = training.optimizer()
         model = experiment.model
-        names = ("epochs", "seed", "precision", "targets", "target_window", "stop_at_targets")
+        names = (
+            "epochs",
+            "seed",
+            "precision",
+            "targets",
+            "target_window",
+            "stop_at_targets",
+        )
         names += ("zero_output_layer",)
         return {
             "training": {name: getattr(training, name) for name in names},
@@ -162,7 +183,9 @@ class _Source:
             "train_utterances": len(train.utterances),
             "references": {u.position: u.text for u in validation.utterances},
             "momentum": moving_momentum(experiment, len(train.utterances)),
-            "comparability": comparability(experiment, validation, self._alphabet, lexicon),
+            "comparability": comparability(
+                experiment, validation, self._alphabet, lexicon
+            ),
             "optimizer": serialised(optimizer),
             "optimizer_name": optimizer.name,
             "files": {
@@ -174,7 +197,10 @@ class _Source:
 
     def send_training(self, end: Connection) -> None:
         """Sends the epochs that are asked for, one after the other, until the twin is gone."""
-        self._serve(end, lambda epoch: self._train.training(self._experiment.training.seed, epoch))
+        self._serve(
+            end,
+            lambda epoch: self._train.training(self._experiment.training.seed, epoch),
+        )
 
     def send_validation(self, end: Connection) -> None:
         """Sends the validation split whenever it is asked for."""
@@ -205,6 +231,7 @@ def check_twin(experiment) -> None:
             "The PyTorch twin trains in float32 or mixed_bfloat16 on one device and decodes "
             f"greedily. Received: precision, num_replicas, decoder = {asked}."
         )
+
     for name in ("intermediate_loss_weight", "consistency_weight"):
         if weight := getattr(training, name):
             raise UsageError(
@@ -214,14 +241,21 @@ def check_twin(experiment) -> None:
 
 
 def serialised(optimizer) -> dict[str, Any]:
-    """Returns a Keras optimizer's class ("Adadelta", "AdamW", "Adam" or another) and settings."""
+    """Returns a Keras optimizer's class ("Adadelta", "AdamW", "Adam" or another) and
+    settings.
+    """
     import keras
 
     # tfasr's own versions are subclasses, and AdamW is an Adam in Keras.
     kinds = ("AdamW", "Adam", "Adadelta")
-    present = [kind for kind in kinds if isinstance(optimizer, getattr(keras.optimizers, kind))]
+    present = [
+        kind for kind in kinds if isinstance(optimizer, getattr(keras.optimizers, kind))
+    ]
     name = present[0] if present else type(optimizer).__name__
-    return {"class_name": name, "config": keras.optimizers.serialize(optimizer)["config"]}
+    return {
+        "class_name": name,
+        "config": keras.optimizers.serialize(optimizer)["config"],
+    }
 
 
 def main() -> None:
@@ -235,6 +269,7 @@ def main() -> None:
     except ValueError as error:
         validation.send(error)
         return
+
     threading.Thread(target=source.send_training, args=(training,), daemon=True).start()
     source.send_validation(validation)
 

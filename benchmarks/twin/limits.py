@@ -13,8 +13,8 @@ def _limits(layers: str, one_dnn: str, aten: str, mkl: str) -> dict[str, str]:
     }
 
 
-# Environment variables of a process by instruction set of tfasr's layers, the best one first.
-# TensorFlow's wheels need AVX, so nothing can be compared below it.
+# Environment variables of a process by instruction set of tfasr's layers, the best one
+# first. TensorFlow's wheels need AVX, so nothing can be compared below it.
 LIMITS = {
     "avx512": _limits("avx512", "AVX512_CORE", "avx512", "AVX512"),
     "avx2": _limits("avx2", "AVX2", "avx2", "AVX2"),

@@ -1,8 +1,8 @@
 """A benchmark's results as one JSON object, and its tables as text and Markdown.
 
-A result is ``{"benchmark", "date", "command", "machine", "notes", "tables"}``; a table is
-``{"title", "columns", "rows"}``. Rows are flat objects, possibly with hidden values; ``columns``
-are pairs of key and heading for those that are shown.
+A result is ``{"benchmark", "date", "command", "machine", "notes", "tables"}``; a table
+is ``{"title", "columns", "rows"}``. Rows are flat objects, possibly with hidden values;
+``columns`` are pairs of key and heading for those that are shown.
 """
 
 import datetime
@@ -19,7 +19,9 @@ Result = dict[str, Any]
 Table = dict[str, Any]
 
 
-def result(benchmark: str, tables: list[Table], notes: list[str], versions: dict) -> Result:
+def result(
+    benchmark: str, tables: list[Table], notes: list[str], versions: dict
+) -> Result:
     """Returns a result with today's date, this machine and this process's command."""
     machine = describe_system()
     del machine["host"]  # a name says nothing about speed
@@ -30,7 +32,9 @@ def result(benchmark: str, tables: list[Table], notes: list[str], versions: dict
     return {
         "benchmark": benchmark,
         "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
-        "command": shlex.join(["python", f"{script.parent.name}/{script.name}", *words]),
+        "command": shlex.join(
+            ["python", f"{script.parent.name}/{script.name}", *words]
+        ),
         "machine": machine,
         "notes": notes,
         "tables": tables,
@@ -50,6 +54,7 @@ def write(outcome: Result, out: Path) -> list[Path]:
     if out.is_dir() or not out.suffix:
         out.mkdir(parents=True, exist_ok=True)
         out = out / f"{outcome['date']}-{outcome['benchmark']}.json"
+
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(outcome, indent=1) + "\n", encoding="utf-8")
     table = out.with_suffix(".md")
@@ -60,9 +65,15 @@ def write(outcome: Result, out: Path) -> list[Path]:
 def to_markdown(outcome: Result) -> str:
     """Returns the entire result as Markdown."""
     machine = outcome["machine"]
-    packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
+    packages = ", ".join(
+        f"{name} {version}" for name, version in machine["packages"].items()
+    )
     memory = f"{machine['memory_bytes'] / 2**30:.0f} GiB"
-    hardware = [f"{machine['cores']} cores of {machine['processor']}", memory, *machine["gpus"]]
+    hardware = [
+        f"{machine['cores']} cores of {machine['processor']}",
+        memory,
+        *machine["gpus"],
+    ]
     lines = [
         f"# {outcome['benchmark']}, {outcome['date']}",
         "",
@@ -74,6 +85,7 @@ def to_markdown(outcome: Result) -> str:
         headings, *rows = cells(table)
         lines += ["", f"## {table['title']}", "", _row(headings)]
         lines += [_row(["---", *["---:"] * (len(headings) - 1)]), *map(_row, rows)]
+
     return "\n".join(lines) + "\n"
 
 
@@ -88,6 +100,7 @@ def to_text(outcome: Result) -> str:
             for line in lines
         ]
         blocks.append("\n".join([table["title"], *aligned]))
+
     return "\n\n".join([*blocks, "\n".join(outcome["notes"])]).rstrip() + "\n"
 
 

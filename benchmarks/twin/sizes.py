@@ -22,8 +22,8 @@ class Size:
     """A model and a batch.
 
     Attributes:
-        name: "paper", "an4", those with another batch, ``paper:BATCHxFRAMES``, or ``UNITSxBATCH``
-            and ``UNITSxBATCHxFRAMES``.
+        name: "paper", "an4", those with another batch, ``paper:BATCHxFRAMES``, or
+            ``UNITSxBATCH`` and ``UNITSxBATCHxFRAMES``.
         batch: utterances.
         frames: feature frames of the longest.
         units: of a model of the grid; None for a preset's model.
@@ -45,15 +45,23 @@ class Size:
 
         if self.units is not None:
             return AcousticModelConfig(
-                conv_filters=self.units, num_lstm_layers=3, lstm_units=self.units, dropout=0.2
+                conv_filters=self.units,
+                num_lstm_layers=3,
+                lstm_units=self.units,
+                dropout=0.2,
             )
-        return AcousticModelConfig(**_preset_values() if self.name.startswith("an4") else {})
+
+        return AcousticModelConfig(
+            **_preset_values() if self.name.startswith("an4") else {}
+        )
 
 
 def _preset_values() -> dict[str, Any]:
     """Returns the model's bindings in gin/an4.gin, read without importing TensorFlow."""
     bindings = read_gin(["an4.gin"]).bindings
-    return {b.parameter: b.value for b in bindings if b.selector == "AcousticModelConfig"}
+    return {
+        b.parameter: b.value for b in bindings if b.selector == "AcousticModelConfig"
+    }
 
 
 def parse_size(text: str) -> Size:
@@ -71,6 +79,7 @@ def parse_size(text: str) -> Size:
             "UNITSxBATCHxFRAMES, such as 128x8. "
             f"Received: {text!r}."
         )
+
     preset, *numbers = result.groups()
     first, second, third = (int(number or 300) for number in numbers)
     if preset:
@@ -81,14 +90,18 @@ def parse_size(text: str) -> Size:
 def made_batch(size: Size, seed: int = 0) -> dict[str, np.ndarray]:
     """Returns a batch of noise like those of `tfasr.data.batches.BatchSource`.
 
-    The longest utterance has all frames, the others 85 to 100 %, as in a batch made by buckets. No
-    label repeats its neighbour, so every utterance has a CTC path.
+    The longest utterance has all frames, the others 85 to 100 %, as in a batch made by
+    buckets. No label repeats its neighbour, so every utterance has a CTC path.
     """
     rng = np.random.default_rng(seed)
-    lengths = rng.integers(int(0.85 * size.frames), size.frames + 1, size.batch).astype("int32")
+    lengths = rng.integers(int(0.85 * size.frames), size.frames + 1, size.batch).astype(
+        "int32"
+    )
     lengths[0] = size.frames
     label_lengths = np.maximum(1, lengths * LABELS_PER_FRAME).astype("int32")
-    features = rng.normal(size=(size.batch, size.frames, NUM_FEATURES)).astype("float32")
+    features = rng.normal(size=(size.batch, size.frames, NUM_FEATURES)).astype(
+        "float32"
+    )
     features[np.arange(size.frames) >= lengths[:, None]] = 0
     steps = rng.integers(1, BLANK, (size.batch, label_lengths.max()))
     labels = (steps.cumsum(axis=1) % BLANK).astype("int32")

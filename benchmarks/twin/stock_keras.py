@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 def stock_network(config, num_classes: int, num_features: int) -> keras.Model:
     """Returns a functional model from features to logits, built of stock layers.
 
-    Layers are named as in `tfasr.models.recurrent.AcousticModel`. The batch statistics include
-    padded frames, because Keras's convolution doesn't pass a mask on.
+    Layers are named as in `tfasr.models.recurrent.AcousticModel`. The batch statistics
+    include padded frames, because Keras's convolution doesn't pass a mask on.
 
     Args:
         config: sizes, a `tfasr.models.recurrent.AcousticModelConfig`.
@@ -31,7 +31,9 @@ def stock_network(config, num_classes: int, num_features: int) -> keras.Model:
     )(inputs)
     for block in range(config.num_lstm_layers + 1):
         if config.batch_normalisation:
-            hidden = keras.layers.BatchNormalization(name=f"normalisation_{block}")(hidden)
+            hidden = keras.layers.BatchNormalization(name=f"normalisation_{block}")(
+                hidden
+            )
         hidden = keras.layers.Dropout(config.dropout)(hidden)
         if block < config.num_lstm_layers:
             hidden = keras.layers.LSTM(
@@ -40,6 +42,7 @@ def stock_network(config, num_classes: int, num_features: int) -> keras.Model:
                 recurrent_initializer=config.recurrent_initializer,
                 name=f"lstm_{block}",
             )(hidden)
+
     logits = keras.layers.Dense(num_classes, dtype="float32", name="classifier")(hidden)
     return keras.Model(inputs, logits)
 
@@ -79,13 +82,20 @@ class StockModel(keras.Model):
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(self.losses(batch, training=True))
         variables = self.trainable_variables
-        self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+        self.optimizer.apply_gradients(
+            zip(tape.gradient(loss, variables), variables, strict=True)
+        )
         return {"loss": loss}
 
 
 def copy_to_stock_keras(model: AcousticModel, network: keras.Model) -> None:
     """Copies a built model's weights to a network of `stock_network`."""
-    ours = [model.convolution, *model.recurrent, *model.normalisations, model.classifier]
+    ours = [
+        model.convolution,
+        *model.recurrent,
+        *model.normalisations,
+        model.classifier,
+    ]
     by_name = {layer.name: layer for layer in ours}
     for layer in network.layers:
         if layer.name in by_name:

@@ -10,7 +10,8 @@ Step = Callable[[], float]
 Batch = dict[str, np.ndarray]
 
 PRECISIONS = ("float32", "bfloat16")
-# Each system's 16-bit precisions: mixed precision, and for PyTorch also all weights in bfloat16.
+# Each system's 16-bit precisions: mixed precision, and for PyTorch also all weights in
+# bfloat16.
 VARIANTS = {
     "tfasr": {"float32": ["float32"], "bfloat16": ["bfloat16"]},
     "stock_keras": {"float32": ["float32"], "bfloat16": ["bfloat16"]},
@@ -19,28 +20,36 @@ VARIANTS = {
 SYSTEMS = tuple(VARIANTS)
 
 
-def make_step(system: str, size: Size, precision: str, backend: str | None = None) -> Step:
+def make_step(
+    system: str, size: Size, precision: str, backend: str | None = None
+) -> Step:
     """Returns a function that trains on one batch and returns the loss before the update.
 
     Args:
         system: one of `SYSTEMS`.
         size: model and batch.
-        precision: "float32"; "bfloat16": float32 weights, and 16 bits where the framework's own
-            mixed precision uses them; "bfloat16_weights": everything but the loss in bfloat16. On
-            a GPU also "tf32" and "float16", see `twin.worker.precision_environment`.
-        backend: another Keras backend than TensorFlow, for `keras_step`. None for the step that the
-            system itself would run, such as that of ``tfasr train`` or ``fit``.
+        precision: "float32"; "bfloat16": float32 weights, and 16 bits where the
+            framework's own mixed precision uses them; "bfloat16_weights": everything
+            but the loss in bfloat16. On a GPU also "tf32" and "float16", see
+            `twin.worker.precision_environment`.
+        backend: another Keras backend than TensorFlow, for `keras_step`. None for the
+            step that the system itself would run, such as that of ``tfasr train`` or
+            ``fit``.
     """
     if backend is not None:
         return keras_step(system, size, made_batch(size), precision)
-    make = {"tfasr": tfasr_step, "stock_keras": stock_keras_step, "torch": torch_step}[system]
+    make = {"tfasr": tfasr_step, "stock_keras": stock_keras_step, "torch": torch_step}[
+        system
+    ]
     return make(size, made_batch(size), precision)
 
 
 def keras_step(system: str, size: Size, batch: Batch, precision: str) -> Step:
-    """Returns a step on the Keras backend of this process, run by a stepper of ``tfasr bench``.
+    """Returns a step on the Keras backend of this process, run by a stepper of ``tfasr
+    bench``.
 
-    The model has tfasr's layers, or stock layers with Keras's CTC loss. float16 has no loss scale.
+    The model has tfasr's layers, or stock layers with Keras's CTC loss. float16 has no
+    loss scale.
     """
     import keras
 
@@ -49,21 +58,28 @@ def keras_step(system: str, size: Size, batch: Batch, precision: str) -> Step:
     from twin.stock_keras import stock_network
 
     config = size.model_config()
-    features, lengths = batch["features"], batch["feature_lengths"]
+    features = batch["features"]
+    lengths = batch["feature_lengths"]
     targets = (config.output_lengths(lengths), batch["labels"], batch["label_lengths"])
     if system == "tfasr":
         policy = _keras_policy(precision)
         model = build_recogniser(config, NUM_FEATURES, NUM_CLASSES, dtype=policy)
-        inputs, loss = (features, lengths), steppers.ctc_losses
+        inputs = (features, lengths)
+        loss = steppers.ctc_losses
     else:
         keras.config.set_dtype_policy(_keras_policy(precision))
-        model, inputs = stock_network(config, NUM_CLASSES, NUM_FEATURES), (features,)
+        model = stock_network(config, NUM_CLASSES, NUM_FEATURES)
+        inputs = (features,)
 
         def loss(logits, frames, labels, label_lengths):
             blank = NUM_CLASSES - 1
-            return keras.ops.ctc_loss(labels, logits, label_lengths, frames, mask_index=blank)
+            return keras.ops.ctc_loss(
+                labels, logits, label_lengths, frames, mask_index=blank
+            )
 
-    stepper = steppers.make_stepper(model, loss, keras.optimizers.Adadelta(learning_rate=1.0))
+    stepper = steppers.make_stepper(
+        model, loss, keras.optimizers.Adadelta(learning_rate=1.0)
+    )
     placed = stepper.place(steppers.Batch(inputs, targets))
     return lambda: stepper.update(placed)
 
@@ -114,10 +130,13 @@ def torch_step(size: Size, batch: Batch, precision: str) -> Step:
     twin = TorchTwin(config, NUM_CLASSES, NUM_FEATURES, mask_statistics=False)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     twin.to(device)
-    tensors = {name: torch.from_numpy(value).to(device) for name, value in batch.items()}
+    tensors = {
+        name: torch.from_numpy(value).to(device) for name, value in batch.items()
+    }
     if precision == "bfloat16_weights":
         twin.bfloat16()
         tensors["features"] = tensors["features"].bfloat16()
+
     trained = [parameter for parameter in twin.parameters() if parameter.requires_grad]
     optimizer = torch.optim.Adadelta(trained, lr=1.0, rho=0.95, eps=1e-7)
     dtype = {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(precision)
@@ -151,7 +170,9 @@ def repeated(batch: Batch):
     def opened(element):
         shapes = {"features": (None, None, NUM_FEATURES), "labels": (None, None)}
         return {
-            name: tf.compat.v1.placeholder_with_default(value, shapes.get(name, (None,)))
+            name: tf.compat.v1.placeholder_with_default(
+                value, shapes.get(name, (None,))
+            )
             for name, value in element.items()
         }
 

@@ -32,28 +32,38 @@ class TwinEvaluator:
         precision: "float32" or "mixed_bfloat16", as in training.
     """
 
-    def __init__(self, references: dict[int, str], alphabet: Alphabet, precision: str = "float32"):
+    def __init__(
+        self, references: dict[int, str], alphabet: Alphabet, precision: str = "float32"
+    ):
         self._precision = precision
         self._references = references
         self._decoder = GreedyDecoder(alphabet)
 
     @torch.inference_mode()
-    def evaluate(self, model: TorchTwin, batches: Iterable[Arrays], evaluation: Evaluation) -> None:
+    def evaluate(
+        self, model: TorchTwin, batches: Iterable[Arrays], evaluation: Evaluation
+    ) -> None:
         """Records error counts and loss of the split in a recorder's open evaluation."""
         model.eval()
         answers = [self._forward(model, batch) for batch in batches]
         with evaluation.decoding():
             recognised: dict[int, str] = {}
             for positions, log_probs, lengths, _ in answers:
-                texts = [hypothesis.text for hypothesis in self._decoder.decode(log_probs, lengths)]
+                texts = [
+                    hypothesis.text
+                    for hypothesis in self._decoder.decode(log_probs, lengths)
+                ]
                 recognised.update(zip(positions.tolist(), texts, strict=True))
+
             hypotheses = [recognised[position] for position in self._references]
             evaluation.score(list(self._references.values()), hypotheses)
             losses = np.concatenate([losses for *_, losses in answers])
             evaluation.measure(loss=losses.mean())
 
     def _forward(self, model: TorchTwin, arrays: Arrays) -> tuple[np.ndarray, ...]:
-        """Returns positions, log-probabilities ``(batch, frames, classes)``, lengths, losses."""
+        """Returns positions, log-probabilities ``(batch, frames, classes)``, lengths,
+        losses.
+        """
         batch = as_tensors(arrays)
         with mixed_precision(self._precision):
             logits = model(batch["features"], batch["feature_lengths"])

@@ -8,13 +8,15 @@ from torch.nn import functional
 class MaskedBatchNorm(nn.BatchNorm1d):
     """Batch normalisation of ``(frames, channels)`` with statistics of some frames only."""
 
-    def forward(self, frames: torch.Tensor, valid: torch.Tensor | None = None) -> torch.Tensor:
+    def forward(
+        self, frames: torch.Tensor, valid: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """Normalises.
 
         Args:
             frames: ``(frames, channels)``.
-            valid: booleans ``(frames,)``: those that count; None for all. In training, the others
-                become zeros.
+            valid: booleans ``(frames,)``: those that count; None for all. In training,
+                the others become zeros.
         """
         if valid is None or not self.training:
             return super().forward(frames)
@@ -24,10 +26,12 @@ class MaskedBatchNorm(nn.BatchNorm1d):
 
 
 class BothWays(nn.Module):
-    """A forward and a backward LSTM with concatenated outputs; the latter starts at the last frame.
+    """A forward and a backward LSTM with concatenated outputs; the latter starts at the
+    last frame.
 
-    `torch.nn.LSTM` supports this only for packed batches, which take three times as long on a CPU
-    (PyTorch 2.13, 80 frames, 8 utterances, 96 units); otherwise it starts in the padding.
+    `torch.nn.LSTM` supports this only for packed batches, which take three times as
+    long on a CPU (PyTorch 2.13, 80 frames, 8 utterances, 96 units); otherwise it starts
+    in the padding.
 
     Args:
         inputs: channels.
@@ -65,15 +69,15 @@ def one_way(layer: nn.LSTM | BothWays) -> list[nn.LSTM]:
 class TorchTwin(nn.Module):
     """Conv1d, then `torch.nn.LSTM` layers, then a linear layer to classes; time-major inside.
 
-    `torch.nn.LSTM` and the CTC loss put time before batch, so only the convolution's output is
-    transposed. An LSTM's second bias stays 0, as Keras has only one.
+    `torch.nn.LSTM` and the CTC loss put time before batch, so only the convolution's
+    output is transposed. An LSTM's second bias stays 0, as Keras has only one.
 
     Args:
         config: sizes, a `tfasr.models.recurrent.AcousticModelConfig`.
         num_classes: classes, the CTC blank last.
         num_features: features per frame.
-        mask_statistics: whether batch statistics leave out padded frames, as in tfasr, or include
-            them, as in `torch.nn.BatchNorm1d`, which is faster.
+        mask_statistics: whether batch statistics leave out padded frames, as in tfasr,
+            or include them, as in `torch.nn.BatchNorm1d`, which is faster.
         momentum: of the moving statistics, as in Keras; None for Keras's 0.99.
     """
 
@@ -116,11 +120,17 @@ class TorchTwin(nn.Module):
         nn.init.zeros_(self.classifier.weight)
 
     def reset_parameters(self) -> None:
-        """Draws weights by the scheme of tfasr's model: Glorot uniform, forget gates' biases 1."""
-        recurrent = {"orthogonal": nn.init.orthogonal_, "glorot_uniform": nn.init.xavier_uniform_}
+        """Draws weights by the scheme of tfasr's model: Glorot uniform, forget gates'
+        biases 1.
+        """
+        recurrent = {
+            "orthogonal": nn.init.orthogonal_,
+            "glorot_uniform": nn.init.xavier_uniform_,
+        }
         for layer in (self.convolution, self.classifier):
             nn.init.xavier_uniform_(layer.weight)
             nn.init.zeros_(layer.bias)
+
         for layer in self.lstms():
             nn.init.xavier_uniform_(layer.weight_ih_l0)
             recurrent[self.config.recurrent_initializer](layer.weight_hh_l0)
@@ -136,38 +146,52 @@ class TorchTwin(nn.Module):
 
     def output_lengths(self, feature_lengths: torch.Tensor) -> torch.Tensor:
         """Returns the output frames for a number of feature frames."""
-        return (feature_lengths - self.config.conv_kernel) // self.config.conv_stride + 1
+        return (
+            feature_lengths - self.config.conv_kernel
+        ) // self.config.conv_stride + 1
 
-    def forward(self, features: torch.Tensor, feature_lengths: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self, features: torch.Tensor, feature_lengths: torch.Tensor
+    ) -> torch.Tensor:
         """Returns logits ``(output frames, batch, classes)``.
 
         Args:
             features: ``(batch, frames, num_features)``, right-padded.
             feature_lengths: integers ``(batch,)``: valid frames.
         """
-        hidden = functional.relu(self.convolution(features.transpose(1, 2))).permute(2, 0, 1)
+        hidden = functional.relu(self.convolution(features.transpose(1, 2))).permute(
+            2, 0, 1
+        )
         valid = None
         lengths = self.output_lengths(feature_lengths)
         if self._mask_statistics:
             steps = torch.arange(hidden.shape[0], device=hidden.device)
             valid = (steps[:, None] < lengths[None, :]).reshape(-1)
+
         for block in range(len(self.recurrent) + 1):
             if self.normalisations:
                 frames = hidden.reshape(-1, hidden.shape[2])
                 hidden = self.normalisations[block](frames, valid).view(hidden.shape)
+
             hidden = self.dropout(hidden)
             if block < len(self.recurrent):
                 hidden = self._recurred(block, hidden, lengths)
+
         return self.classifier(hidden)
 
-    def _recurred(self, block: int, hidden: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    def _recurred(
+        self, block: int, hidden: torch.Tensor, lengths: torch.Tensor
+    ) -> torch.Tensor:
         layer = self.recurrent[block]
         if isinstance(layer, BothWays):
             return layer(hidden, lengths)
         return layer(hidden)[0]
 
     def losses(
-        self, logits: torch.Tensor, batch: dict[str, torch.Tensor], log_probs: bool = False
+        self,
+        logits: torch.Tensor,
+        batch: dict[str, torch.Tensor],
+        log_probs: bool = False,
     ) -> torch.Tensor:
         """Returns the CTC losses ``(batch,)``, computed in float32.
 

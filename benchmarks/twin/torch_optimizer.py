@@ -14,9 +14,9 @@ def torch_optimizer(
 ) -> tuple[torch.optim.Optimizer, Callable[[int], float]]:
     """Returns an optimizer with a Keras optimizer's settings, and its learning rate by step.
 
-    PyTorch adds Adam's and AdamW's epsilon after the bias correction, Keras before it; for the
-    epsilons in use, this makes no visible difference in the loss. The caller clips gradients, see
-    `clip_together`.
+    PyTorch adds Adam's and AdamW's epsilon after the bias correction, Keras before it;
+    for the epsilons in use, this makes no visible difference in the loss. The caller
+    clips gradients, see `clip_together`.
 
     Args:
         wanted: an Adadelta, Adam or AdamW of Keras, see `twin.feeder.serialised`.
@@ -28,7 +28,8 @@ def torch_optimizer(
     Raises:
         UsageError: if the experiment needs something that is not supported here.
     """
-    kind, config = wanted["class_name"], wanted["config"]
+    kind = wanted["class_name"]
+    config = wanted["config"]
     extras = {"clipnorm", "clipvalue", "use_ema", "amsgrad"}
     extras |= {"gradient_accumulation_steps", "loss_scale_factor"}
     if kind != "AdamW":
@@ -40,6 +41,7 @@ def torch_optimizer(
             f"{kind} with {asked}. Choose a preset with TrainingConfig.optimizer = "
             "@Adadelta, @Adam or @AdamW."
         )
+
     rate = learning_rate(config["learning_rate"])
     settings: dict[str, Any] = {"lr": rate(0), "eps": config["epsilon"]}
     if kind == "Adadelta":
@@ -79,7 +81,10 @@ def learning_rate(config: float | dict[str, Any]) -> Callable[[int], float]:
         raise UsageError(
             f"The PyTorch twin's learning rate is a number or a CosineDecay. Received: {config}."
         )
-    first, steps, alpha = (values[n] for n in ("initial_learning_rate", "decay_steps", "alpha"))
+
+    first, steps, alpha = (
+        values[n] for n in ("initial_learning_rate", "decay_steps", "alpha")
+    )
     warm_up = values.get("warmup_steps") or 0
     if values.get("warmup_target") is None:
         warm_up = 0  # as in Keras, which then ignores the steps

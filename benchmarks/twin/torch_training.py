@@ -1,9 +1,10 @@
 """Trains the PyTorch twin on tfasr's shards and records every second as tfasr does.
 
-Everything around the model is tfasr's own: the batches (`tfasr.data.batches.BatchSource`, with the
-same features, padding, augmentation and order for a seed, from another process: see `twin.feeder`),
-the greedy decoder, the error counts, and `tfasr.Recorder` for the ledger. The model, the loss, the
-update and the checkpoint are PyTorch's. Neither TensorFlow nor Keras is imported here.
+Everything around the model is tfasr's own: the batches
+(`tfasr.data.batches.BatchSource`, with the same features, padding, augmentation and
+order for a seed, from another process: see `twin.feeder`), the greedy decoder, the
+error counts, and `tfasr.Recorder` for the ledger. The model, the loss, the update and
+the checkpoint are PyTorch's. Neither TensorFlow nor Keras is imported here.
 """
 
 import argparse
@@ -37,8 +38,9 @@ def train_twin(
     """Trains the twin and records the run as `tfasr.training.train.train` does.
 
     Args:
-        gin_file: as for tfasr; float32 or mixed_bfloat16 (PyTorch's own mixed precision),
-            Adadelta, Adam or AdamW, only the last layer's loss and the greedy decoder.
+        gin_file: as for tfasr; float32 or mixed_bfloat16 (PyTorch's own mixed
+            precision), Adadelta, Adam or AdamW, only the last layer's loss and the
+            greedy decoder.
         gin_bindings: further bindings.
         shard_dir: has the prepared splits "train" and "validation".
         run_dir: for the run; it must not contain one.
@@ -68,7 +70,9 @@ def train_twin(
         )
         with recorder as run:
             if run.resumed_from_step is not None:
-                raise UsageError(f"The twin must have a new folder. {run_dir} holds a run.")
+                raise UsageError(
+                    f"The twin must have a new folder. {run_dir} holds a run."
+                )
             for name, text in plan["files"].items():
                 (run_dir / name).write_text(text, encoding="utf-8")
             return _TwinRun(feeder, run, training).train()
@@ -93,13 +97,17 @@ class _TwinRun:
             run.epoch()
             self._train_epoch()
             self._save_checkpoint()
-            if epoch < self._training.epochs:  # read during the evaluation, as tfasr's are
+            # Read during the evaluation, as tfasr's are.
+            if epoch < self._training.epochs:
                 self._batches = self._begin_epoch(epoch + 1)
             with run.evaluation() as evaluation:
-                self._evaluator.evaluate(self._model, self._feeder.evaluation(), evaluation)
+                self._evaluator.evaluate(
+                    self._model, self._feeder.evaluation(), evaluation
+                )
             log.info("epoch %d: CER %.2f %%", epoch, 100 * evaluation.scores["cer"])
             if self._training.stop_at_targets and run.targets_met:
                 break
+
         names = ("cer", "cer_reference", "wer", "loss")
         return [{metric: scores[metric] for metric in names} for scores in run.history]
 
@@ -116,7 +124,9 @@ class _TwinRun:
         if self._training.zero_output_layer:
             self._model.zero_classifier()
         self._parameters = [p for p in self._model.parameters() if p.requires_grad]
-        self._optimizer, self._rate = torch_optimizer(plan["optimizer"], self._parameters)
+        self._optimizer, self._rate = torch_optimizer(
+            plan["optimizer"], self._parameters
+        )
         self._evaluator = TwinEvaluator(
             plan["references"], plan["alphabet"], self._training.precision
         )
@@ -135,10 +145,13 @@ class _TwinRun:
             with self._run.step(**_amounts(arrays)) as step:
                 losses = self._train_step(arrays)
                 step.loss = losses.mean(dtype=np.float64)
+
             if not np.isfinite(losses).all():
                 ids = arrays["positions"][~np.isfinite(losses)].tolist()
                 done = self._run.steps_done
-                raise RunError(f"The loss must be finite. Step {done}: positions {ids}.")
+                raise RunError(
+                    f"The loss must be finite. Step {done}: positions {ids}."
+                )
 
     def _train_step(self, arrays: Arrays) -> np.ndarray:
         batch = as_tensors(arrays)
@@ -160,10 +173,14 @@ class _TwinRun:
         with self._run.saving():
             partial = path.with_suffix(".partial")
             with partial.open("wb") as file:
-                state = {"model": self._model.state_dict(), "step": self._run.steps_done}
+                state = {
+                    "model": self._model.state_dict(),
+                    "step": self._run.steps_done,
+                }
                 torch.save({**state, "optimizer": self._optimizer.state_dict()}, file)
                 file.flush()
                 os.fsync(file.fileno())
+
             partial.replace(path)
 
     def _count_parameters(self) -> int:
@@ -191,7 +208,12 @@ def main() -> None:
     parser.add_argument("--run_dir", required=True)
     flags = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    train_twin(flags.gin_file, flags.gin_binding, shard_dir=flags.shard_dir, run_dir=flags.run_dir)
+    train_twin(
+        flags.gin_file,
+        flags.gin_binding,
+        shard_dir=flags.shard_dir,
+        run_dir=flags.run_dir,
+    )
 
 
 if __name__ == "__main__":

@@ -33,10 +33,18 @@ _COLUMNS = [
     ("overhead_pct", "all else %"),
     ("ledger_pct", "of it ledger %"),
 ]
-_EVENT = {"loss": 1.0, "utterances": 16, "audio_s": 60.0, "frames": 6000, "padded_frames": 6500}
+_EVENT = {
+    "loss": 1.0,
+    "utterances": 16,
+    "audio_s": 60.0,
+    "frames": 6000,
+    "padded_frames": 6500,
+}
 
 
-def tta_tables(runs: dict[str, dict[int, Path]], target: tuple[str, float]) -> list[dict[str, Any]]:
+def tta_tables(
+    runs: dict[str, dict[int, Path]], target: tuple[str, float]
+) -> list[dict[str, Any]]:
     """Returns tables: the systems (medians over seeds), the runs, which is sooner, and why.
 
     Args:
@@ -60,10 +68,17 @@ def tta_tables(runs: dict[str, dict[int, Path]], target: tuple[str, float]) -> l
         },
         {
             "title": f"{title}, by run",
-            "columns": [("system", "system"), ("seed", "seed"), *_COLUMNS, ("last_pct", "last %")],
+            "columns": [
+                ("system", "system"),
+                ("seed", "seed"),
+                *_COLUMNS,
+                ("last_pct", "last %"),
+            ],
             "rows": rows,
         },
-        *_factor_tables(runs, target, {row["system"]: row["minutes"] for row in systems}),
+        *_factor_tables(
+            runs, target, {row["system"]: row["minutes"] for row in systems}
+        ),
     ]
 
 
@@ -76,14 +91,17 @@ def run_row(run: Run, target: tuple[str, float], event_s: float) -> dict[str, An
         event_s: seconds that an event of the ledger costs.
 
     Returns:
-        ``minutes`` and ``epoch`` are None if never; shares are percent of the time from the model's
-        creation to the target, except ``step_input_wait_pct``, of a steady step; ``last_pct`` is
+        ``minutes`` and ``epoch`` are None if never; shares are percent of the time from
+            the model's
+        creation to the target, except ``step_input_wait_pct``, of a steady step;
+            ``last_pct`` is
         the last evaluation.
     """
     metric, value = target
     result = run.time_to_accuracy(**{metric: value})
     end_s = run.elapsed_s[-1] if result.seconds is None else result.seconds
-    in_run, before = run.intervals_until(end_s), run.intervals_until(0.0)
+    in_run = run.intervals_until(end_s)
+    before = run.intervals_until(0.0)
     speed = run.throughput()
     wait = speed.input_wait_share
     events = sum(0 <= at <= end_s for at in run.elapsed_s)
@@ -112,6 +130,7 @@ def seconds_an_event(events: int = 2000) -> float:
             ledger.event("train_step", _EVENT, epoch_num=1, step=step)
         seconds = time.perf_counter() - start
         ledger.close()
+
     return seconds / events
 
 
@@ -126,7 +145,12 @@ def _system_row(system: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
         never = [float("inf")] * (len(of_system) - len(reached))
         for key in ("minutes", "epoch"):
             medians[key] = statistics.median([*(row[key] for row in reached), *never])
-    return {"system": system, "reached": f"{len(reached)} of {len(of_system)}", **medians}
+
+    return {
+        "system": system,
+        "reached": f"{len(reached)} of {len(of_system)}",
+        **medians,
+    }
 
 
 def _median(values: list[float | None]) -> float | None:
@@ -135,11 +159,14 @@ def _median(values: list[float | None]) -> float | None:
 
 
 def _factor_tables(
-    runs: dict[str, dict[int, Path]], target: tuple[str, float], medians: dict[str, float | None]
+    runs: dict[str, dict[int, Path]],
+    target: tuple[str, float],
+    medians: dict[str, float | None],
 ) -> list[dict[str, Any]]:
     """Returns each further system's times relative to the first's, and their factors.
 
-    Factors are geometric means over all pairs of runs that arrived; a title counts them.
+    Factors are geometric means over all pairs of runs that arrived; a title counts
+    them.
     """
     folders = [next(iter(by_seed.values())).parent for by_seed in runs.values()]
     text = report(folders, targets=[target], policy="paper", output_format="json")
@@ -155,11 +182,14 @@ def _factor_tables(
             for name, meaning in FACTORS.items()
         ]
         rows.append({"factor": "together", "times": group["factors"]["ratio"]})
-        arrived = [f"{item['reached']} of {item['n']} runs" for item in (group, groups[0])]
+        arrived = [
+            f"{item['reached']} of {item['n']} runs" for item in (group, groups[0])
+        ]
         title = f"{system} over {first}, geometric means over those that arrived: "
         title += f"{arrived[0]} of {system}, {arrived[1]} of {first}"
         columns = [("factor", "factor"), ("times", "times as long")]
         tables.append({"title": title, "columns": columns, "rows": rows})
+
     return tables
 
 
@@ -168,7 +198,9 @@ def _ratio_of_medians(first: float | None, other: float | None) -> float | None:
 
 
 def _ratio_table(
-    first: str, others: list[tuple[str, dict[str, Any]]], medians: dict[str, float | None]
+    first: str,
+    others: list[tuple[str, dict[str, Any]]],
+    medians: dict[str, float | None],
 ) -> dict[str, Any]:
     """Returns the ratios of times with intervals and verdicts, as in `tfasr report`.
 
@@ -192,6 +224,7 @@ def _ratio_table(
                 "verdict": result["verdict"],
             }
         )
+
     columns = [
         ("system", "system"),
         ("of_medians", f"median, times {first}'s"),

@@ -11,9 +11,10 @@ from twin.torch_model import TorchTwin
 def copy_to_torch(model: AcousticModel, twin: TorchTwin) -> None:
     """Copies weights and moving statistics of a built model to the twin.
 
-    Keras stores kernels as ``(inputs, outputs)``, PyTorch the other way round; a convolution's are
-    ``(width, inputs, outputs)`` and ``(outputs, inputs, width)``. The gates have the same order:
-    Keras's input, forget, candidate, output are PyTorch's i, f, g, o.
+    Keras stores kernels as ``(inputs, outputs)``, PyTorch the other way round; a
+    convolution's are ``(width, inputs, outputs)`` and ``(outputs, inputs, width)``. The
+    gates have the same order: Keras's input, forget, candidate, output are PyTorch's i,
+    f, g, o.
 
     Raises:
         ValueError: if the two differ in a shape.
@@ -32,6 +33,7 @@ def copy_to_torch(model: AcousticModel, twin: TorchTwin) -> None:
             (theirs.bias_ih_l0, layer.cell.bias),
         ]
         torch.nn.init.zeros_(theirs.bias_hh_l0)
+
     for theirs, ours in zip(twin.normalisations, model.normalisations, strict=True):
         pairs += [
             (theirs.weight, ours.gamma),
@@ -39,6 +41,7 @@ def copy_to_torch(model: AcousticModel, twin: TorchTwin) -> None:
             (theirs.running_mean, ours.moving_mean),
             (theirs.running_var, ours.moving_variance),
         ]
+
     for parameter, variable in pairs:
         _assign(parameter, np.array(variable.value.numpy()).T)
 
@@ -55,5 +58,6 @@ def _assign(parameter: torch.Tensor, value: np.ndarray) -> None:
             f"Twin and model must have the same sizes. Received: a weight of {value.shape} for one "
             f"of {tuple(parameter.shape)}."
         )
+
     with torch.no_grad():
         parameter.copy_(torch.from_numpy(np.ascontiguousarray(value)))

@@ -1,11 +1,11 @@
 """Training steps in separate processes, on request.
 
-Each system and precision has its own process, so that thread pools don't disturb each other;
-between turns a process sleeps while reading its pipe. Threads keep their frameworks' defaults, as
-for users: with OMP_WAIT_POLICY=passive none would spin after a step, but PyTorch's LSTM of 256
-units took 1.8 times as long (batch 16, 145 steps, forward and backward, 2 cores). Instead, the
-parent pauses before each turn until spinning ends, and measures that waiting processes use no
-processor time.
+Each system and precision has its own process, so that thread pools don't disturb each
+other; between turns a process sleeps while reading its pipe. Threads keep their
+frameworks' defaults, as for users: with OMP_WAIT_POLICY=passive none would spin after a
+step, but PyTorch's LSTM of 256 units took 1.8 times as long (batch 16, 145 steps,
+forward and backward, 2 cores). Instead, the parent pauses before each turn until
+spinning ends, and measures that waiting processes use no processor time.
 """
 
 import contextlib
@@ -33,15 +33,22 @@ _PAUSE_S = 0.1
 
 
 def environment(tree: Path | None = None, *, on_gpu: bool = False) -> dict[str, str]:
-    """Returns the environment of a peer's process: this folder on the path, and usually no GPU.
+    """Returns the environment of a peer's process: this folder on the path, and usually
+    no GPU.
 
     Args:
-        tree: a source tree of tfasr whose package and benchmarks the process imports; None for the
-            installed package and this file's benchmarks.
+        tree: a source tree of tfasr whose package and benchmarks the process imports;
+            None for the installed package and this file's benchmarks.
     """
-    folders = [str(BENCHMARKS)] if tree is None else [str(tree / "benchmarks"), str(tree)]
+    if tree is None:
+        folders = [str(BENCHMARKS)]
+    else:
+        folders = [str(tree / "benchmarks"), str(tree)]
+
     path = os.pathsep.join(filter(None, [*folders, os.environ.get("PYTHONPATH")]))
-    quiet = {"TF_CPP_MIN_LOG_LEVEL": "3"} | ({} if on_gpu else {"CUDA_VISIBLE_DEVICES": "-1"})
+    quiet = {"TF_CPP_MIN_LOG_LEVEL": "3"} | (
+        {} if on_gpu else {"CUDA_VISIBLE_DEVICES": "-1"}
+    )
     return {**os.environ, **quiet, "PYTHONPATH": path}
 
 
@@ -53,7 +60,11 @@ def precision_environment(precision: str | None, backend: str | None) -> dict[st
     tf32 = precision == "tf32"
     return {
         **({} if backend is None else {"KERAS_BACKEND": backend}),
-        **({"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1"} if tf32 else {"NVIDIA_TF32_OVERRIDE": "0"}),
+        **(
+            {"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1"}
+            if tf32
+            else {"NVIDIA_TF32_OVERRIDE": "0"}
+        ),
         "JAX_DEFAULT_MATMUL_PRECISION": "tensorfloat32" if tf32 else "float32",
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
     }
@@ -67,7 +78,8 @@ class Worker:
         tree: the source tree it imports, see `environment`.
 
     Raises:
-        RuntimeError: if the process ends without an answer; with the end of its messages.
+        RuntimeError: if the process ends without an answer; with the end of its
+            messages.
     """
 
     def __init__(self, task: dict[str, Any], tree: Path | None = None):
@@ -92,10 +104,13 @@ class Worker:
         return environment(tree, on_gpu=True) | backend | of_precision
 
     def turn(self, least_s: float) -> dict[str, Any]:
-        """Makes it train for at least so many seconds; returns its answer, see `_take_turn`."""
+        """Makes it train for at least so many seconds; returns its answer, see
+        `_take_turn`.
+        """
         with contextlib.suppress(BrokenPipeError):  # it has died: the answer says so
             self._process.stdin.write(f"{least_s}\n".encode())
             self._process.stdin.flush()
+
         return self._answer()
 
     def cpu_s(self) -> float:
@@ -129,16 +144,23 @@ class Worker:
         end = self._messages.read()[-2000:].decode(errors="replace")
         status = self._process.returncode
         self.close()
-        remedy = " Name fewer --systems or one --precision: memory ran out." if status == -9 else ""
+        if status == -9:
+            remedy = " Name fewer --systems or one --precision: memory ran out."
+        else:
+            remedy = ""
+
         raise RuntimeError(
             f"{self._task} must give an answer. It ended with status {status}.{remedy}\n{end}"
         )
 
 
-def take_turn(worker: Worker, others: list[Worker], turn_s: float) -> tuple[dict, float]:
+def take_turn(
+    worker: Worker, others: list[Worker], turn_s: float
+) -> tuple[dict, float]:
     """Returns a worker's answer, and the cores used by the others meanwhile."""
     time.sleep(_PAUSE_S)  # threads of the one before spin for some milliseconds
-    used_s, start = sum(other.cpu_s() for other in others), time.perf_counter()
+    used_s = sum(other.cpu_s() for other in others)
+    start = time.perf_counter()
     answer = worker.turn(turn_s)
     wall_s = time.perf_counter() - start
     return answer, (sum(other.cpu_s() for other in others) - used_s) / wall_s
@@ -205,12 +227,17 @@ def _serve(task: dict[str, Any], answers) -> None:
 
         answer(disagreements(size.model_config(), task["peers"]))
         return
+
     from twin.systems import make_step
 
     backend = task.get("backend")
     step = _Remembering(make_step(task["system"], size, task["precision"], backend))
     first_s, last_s = _warm_up(step)
-    packages = _PACKAGES.get(task["system"], ["torch"]) if backend is None else ["keras", backend]
+    if backend is None:
+        packages = _PACKAGES.get(task["system"], ["torch"])
+    else:
+        packages = ["keras", backend]
+
     versions = {name: metadata.version(name) for name in packages}
     answer({"first_step_s": first_s, "versions": versions})
     for line in sys.stdin:

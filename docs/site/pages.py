@@ -1,9 +1,9 @@
 """Adds pages to the `mkdocs` site from files outside docs/.
 
-Results of benchmarks, the worked examples, the executed notebooks, CONTRIBUTING and CHANGELOG
-become pages, and links from docs/ to these files lead to the pages. The results' JSON files are
-copied into the site as they are. Other links out of docs/ are not changed, so mkdocs reports them
-as broken.
+Results of benchmarks, the worked examples, the executed notebooks, CONTRIBUTING and
+CHANGELOG become pages, and links from docs/ to these files lead to the pages. The
+results' JSON files are copied into the site as they are. Other links out of docs/ are
+not changed, so mkdocs reports them as broken.
 """
 
 import posixpath
@@ -17,22 +17,29 @@ from mkdocs.structure.pages import Page
 from nbconvert import MarkdownExporter
 
 _ROOT = Path(__file__).resolve().parents[2]
-# File suffixes of the worked examples, with the language of the code block on their page.
+# File suffixes of the worked examples, with the language of the code block on their
+# page.
 _LANGUAGES = {".py": "python", ".cpp": "cpp"}
 _LINK = re.compile(r"(\]\()(\.\./[^)#\s]*)")
 
 
 def _sources() -> dict[str, str]:
-    """Returns the added pages' and files' paths in the site; keys are paths in the repository."""
+    """Returns the added pages' and files' paths in the site; keys are paths in the
+    repository.
+    """
     pages = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
     for path in sorted(_ROOT.glob("benchmarks/results/*.md")):
         name = "index.md" if path.name == "README.md" else path.name
         pages[f"benchmarks/results/{path.name}"] = f"results/{name}"
+
     for path in sorted(_ROOT.glob("benchmarks/results/*.json")):
         pages[f"benchmarks/results/{path.name}"] = f"results/{path.name}"
-    for path in sorted(p for p in _ROOT.glob("examples/**/*") if p.suffix in _LANGUAGES):
+    for path in sorted(
+        p for p in _ROOT.glob("examples/**/*") if p.suffix in _LANGUAGES
+    ):
         source = path.relative_to(_ROOT)
         pages[source.as_posix()] = source.with_suffix(".md").as_posix()
+
     for path in sorted(_ROOT.glob("notebooks/*.ipynb")):
         pages[f"notebooks/{path.name}"] = f"notebooks/{path.stem}.md"
     return pages
@@ -62,13 +69,16 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         if path.suffix == ".json":
             files.append(File.generated(config, page, abs_src_path=str(path)))
             continue
+
         if path.suffix == ".ipynb":
             text = _notebook(path, page, files, config)
         else:
             text = path.read_text(encoding="utf-8")
+
         if path.suffix in _LANGUAGES:
             text = f"# {path.stem}\n\n`{source}`\n\n```{_LANGUAGES[path.suffix]}\n{text}```\n"
         files.append(File.generated(config, page, content=_in_site(text, source, page)))
+
     return files
 
 
@@ -77,17 +87,22 @@ def _notebook(path: Path, page: str, files: Files, config: MkDocsConfig) -> str:
     notebook = nbformat.read(path, as_version=4)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     if any(cell.execution_count is None for cell in code):
-        raise ValueError(f"Notebooks must be executed. {path.name} is not: run `make notebooks`.")
+        raise ValueError(
+            f"Notebooks must be executed. {path.name} is not: run `make notebooks`."
+        )
     text, resources = MarkdownExporter().from_notebook_node(notebook)
     folder = page.removesuffix(".md")
     for name, content in resources["outputs"].items():
         text = text.replace(f"({name})", f"({posixpath.basename(folder)}/{name})")
         files.append(File.generated(config, f"{folder}/{name}", content=content))
+
     return text
 
 
 def _in_site(text: str, source: str, page: str) -> str:
-    """Returns an added page's text with its links to added pages and docs/ adapted to the site."""
+    """Returns an added page's text with its links to added pages and docs/ adapted to
+    the site.
+    """
     pages = _sources()
 
     def mended(match: re.Match) -> str:
@@ -100,7 +115,9 @@ def _in_site(text: str, source: str, page: str) -> str:
     return re.sub(r"(\]\()((?!https?:|#)[^)#\s]+)", mended, text)
 
 
-def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+def on_page_markdown(
+    markdown: str, page: Page, config: MkDocsConfig, files: Files
+) -> str:
     """Points links to files outside docs/ at the pages made from these files."""
     pages = _sources()
     here = posixpath.dirname(page.file.src_uri)
@@ -108,7 +125,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     def mended(match: re.Match) -> str:
         target = posixpath.normpath(posixpath.join("docs", here, match[2]))
         if (_ROOT / target).is_dir():  # link a folder to the first page from it
-            target = next((source for source in pages if source.startswith(f"{target}/")), target)
+            target = next(
+                (source for source in pages if source.startswith(f"{target}/")), target
+            )
         if target not in pages:
             return match[0]
         return match[1] + posixpath.relpath(pages[target], here or ".")

@@ -2,8 +2,8 @@
 
     python docs/site/run_notebooks.py
 
-They share a temporary folder, in which the first makes the corpus that the second trains on. The
-folder's name, times of execution and messages of libraries are left out.
+They share a temporary folder, in which the first makes the corpus that the second
+trains on. The folder's name, times of execution and messages of libraries are left out.
 """
 
 import tempfile
@@ -26,6 +26,7 @@ def main() -> None:
                 cell.metadata.pop("execution", None)  # when each cell ran
                 if "outputs" in cell:
                     cell.outputs = [o for o in cell.outputs if not _is_noise(o)]
+
             text = nbformat.writes(notebook).replace(folder, "FOLDER")
             path.write_text(text + "\n", encoding="utf-8")
             print(path)

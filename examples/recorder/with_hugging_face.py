@@ -27,7 +27,10 @@ class Halves(torch.nn.Module):
     def forward(self, inputs, labels):
         """Returns loss and logits."""
         logits = self.layers(inputs)
-        return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
+        return {
+            "loss": torch.nn.functional.cross_entropy(logits, labels),
+            "logits": logits,
+        }
 
 
 def examples(count: int, seed: int) -> list[dict[str, torch.Tensor]]:
@@ -39,8 +42,11 @@ def examples(count: int, seed: int) -> list[dict[str, torch.Tensor]]:
 
 def main(run_dir: str, epochs: int = 6, **arguments) -> None:
     """Trains, or continues."""
-    train, validation = examples(512, seed=1), examples(128, seed=2)
-    with tfasr.Recorder(run_dir, train_samples=len(train), targets=["accuracy=0.9"]) as run:
+    train = examples(512, seed=1)
+    validation = examples(128, seed=2)
+    with tfasr.Recorder(
+        run_dir, train_samples=len(train), targets=["accuracy=0.9"]
+    ) as run:
         trainer = Trainer(
             Halves(),
             TrainingArguments(

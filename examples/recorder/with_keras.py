@@ -2,7 +2,8 @@
 
 The model learns which half of a vector has the larger sum.
 
-Run ``python examples/recorder/with_keras.py runs/halves``, then ``tfasr report runs/halves``.
+Run ``python examples/recorder/with_keras.py runs/halves``, then ``tfasr report
+runs/halves``.
 """
 
 import sys
@@ -31,6 +32,7 @@ def main(run_dir: str, epochs: int = 6) -> None:
             model = keras.Sequential([keras.Input((16,)), *layers])
             loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
             model.compile(keras.optimizers.Adam(0.01), loss, metrics=["accuracy"])
+
         recorder = RecordFit(run, batch_size=16, checkpoint=True)
         model.fit(
             *examples(500, seed=1),

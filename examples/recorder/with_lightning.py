@@ -1,6 +1,7 @@
 """PyTorch Lightning's ``Trainer``, recorded by one callback: which half of a vector is larger.
 
-Run ``python examples/recorder/with_lightning.py runs/halves``, then ``tfasr report runs/halves``.
+Run ``python examples/recorder/with_lightning.py runs/halves``, then ``tfasr report
+runs/halves``.
 """
 
 import sys
@@ -29,7 +30,9 @@ class Halves(LightningModule):
 
     def validation_step(self, batch, batch_idx):
         """Logs the accuracy."""
-        self.log("val_acc", (self.layers(batch[0]).argmax(-1) == batch[1]).float().mean())
+        self.log(
+            "val_acc", (self.layers(batch[0]).argmax(-1) == batch[1]).float().mean()
+        )
 
     def configure_optimizers(self):
         """Returns the optimizer."""

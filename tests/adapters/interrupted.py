@@ -1,7 +1,8 @@
 """Runs an example of `examples/recorder`, fails in the midst of it, and runs it again.
 
-``python -m tests.adapters.interrupted EXAMPLE RUN_DIR STEPS``: fails instead of the step after
-STEPS, and writes what the callback said of a trainer and a recorder that differ.
+``python -m tests.adapters.interrupted EXAMPLE RUN_DIR STEPS``: fails instead of the
+step after STEPS, and writes what the callback said of a trainer and a recorder that
+differ.
 """
 
 import importlib.util
@@ -34,6 +35,7 @@ def main(name: str, run_dir: str, steps: int) -> None:
         example.main(run_dir)
     except PowerCut:
         print("interrupted", flush=True)
+
     tfasr.Recorder.step = step
     example.main(run_dir)
 

@@ -1,4 +1,6 @@
-"""The examples of recorded trainings, by the real libraries: interrupted, gone on, reported."""
+"""The examples of recorded trainings, by the real libraries: interrupted, gone on,
+reported.
+"""
 
 import importlib.util
 import subprocess
@@ -21,16 +23,29 @@ NEEDS = {
 
 @pytest.fixture(params=NEEDS, scope="module")
 def finished(request, tmp_path_factory):
-    """An example's name, its run's folder, the updates of an epoch, and those until it failed."""
+    """An example's name, its run's folder, the updates of an epoch, and those until it
+    failed.
+    """
     library, steps_an_epoch = NEEDS[request.param]
     for needed in (library, "torch") if library != "keras" else (library,):
         if importlib.util.find_spec(needed) is None:
             pytest.skip(f"needs {needed}: pip install tfasr[adapters]")
+
     run_dir = tmp_path_factory.mktemp(request.param) / "run"
     failed_at = 3 * steps_an_epoch + 5
-    command = [sys.executable, "-m", "tests.adapters.interrupted", request.param, str(run_dir)]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.adapters.interrupted",
+        request.param,
+        str(run_dir),
+    ]
     done = subprocess.run(
-        [*command, str(failed_at)], capture_output=True, text=True, check=False, timeout=300
+        [*command, str(failed_at)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert "interrupted" in done.stdout
@@ -44,7 +59,8 @@ def test_steps_go_on_at_the_checkpoint_and_what_came_after_it_is_lost(finished):
     starts = [e["value"] for e in run.events if e["key"] == "session_start"]
     assert starts[1]["resumed_from_step"] == 3 * steps_an_epoch
     assert (
-        len(run.timeline.of("train_step")) - len(run.timeline.steps) == failed_at % steps_an_epoch
+        len(run.timeline.of("train_step")) - len(run.timeline.steps)
+        == failed_at % steps_an_epoch
     )
     steps = step_numbers(run)
     assert steps == list(range(1, len(steps) + 1))
@@ -85,6 +101,7 @@ def noted(tmp_path, logs, names=None, score=None):
         run.epoch()
         with run.evaluation() as e:
             note(e, logs, "val_", names, score)
+
     return e.scores
 
 
@@ -121,8 +138,14 @@ def test_trainer_and_recorder_go_on_from_one_step(tmp_path):
 
 
 def test_a_batch_is_as_large_as_its_first_tensor():
-    inputs, labels = np.zeros((4, 7)), np.zeros(4)
-    for batch in (inputs, (inputs, labels), {"x": inputs, "y": labels}, [{"x": (inputs,)}]):
+    inputs = np.zeros((4, 7))
+    labels = np.zeros(4)
+    for batch in (
+        inputs,
+        (inputs, labels),
+        {"x": inputs, "y": labels},
+        [{"x": (inputs,)}],
+    ):
         assert batch_utterances(batch) == 4
 
 

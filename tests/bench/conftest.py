@@ -10,8 +10,12 @@ ALPHABET = Alphabet(" abc_")
 
 
 def spoken(texts: list[str], lexicon: tuple[str, ...] = ()) -> LogProbs:
-    """Log-probabilities that say each text clearly, two frames a label and a blank at the end."""
-    paths = [[*np.repeat(ALPHABET.encode(text), 2), ALPHABET.blank_id] for text in texts]
+    """Log-probabilities that say each text clearly, two frames a label and a blank at
+    the end.
+    """
+    paths = [
+        [*np.repeat(ALPHABET.encode(text), 2), ALPHABET.blank_id] for text in texts
+    ]
     labels = np.concatenate(paths).astype(int)
     probabilities = np.full((len(labels), ALPHABET.num_classes), 0.02)
     probabilities[np.arange(len(labels)), labels] = 0.9

@@ -53,7 +53,12 @@ def test_a_backend_that_is_not_installed_is_left_out_and_said_so(monkeypatch):
 
 def test_ratios_are_to_the_fastest_of_the_same_model_and_what_cannot_run_says_why():
     def row(name, layout, *processes, **reason):
-        return row_of([BackendTimes("m", layout, name, 4, *times, **reason) for times in processes])
+        return row_of(
+            [
+                BackendTimes("m", layout, name, 4, *times, **reason)
+                for times in processes
+            ]
+        )
 
     slower = ((1.0, [1.0], [8.0, 9.0, 30.0]), (3.0, [2.0], [7.0]))
     rows = [

@@ -51,7 +51,9 @@ def row(name: str, beam_width: int, **changes) -> dict:
 
 
 def test_errors_are_those_of_the_references(load):
-    measured = measure(load, WORD_BEAM, lambda: GreedyDecoder(load.alphabet), batch_size=3)
+    measured = measure(
+        load, WORD_BEAM, lambda: GreedyDecoder(load.alphabet), batch_size=3
+    )
     assert measured.counts == count_errors(load.references, load.references)
     measured = measure(load, WORD_BEAM, lambda: Slow(0.2), batch_size=3)
     assert measured.counts == count_errors(load.references, ["a"] * 4)
@@ -79,18 +81,24 @@ def test_short_passes_are_repeated(load):
 def test_a_process_of_its_own_finds_the_same(load, tmp_path):
     load.save(tmp_path / "load.npz")
     found = measure_apart(tmp_path / "load.npz", WORD_BEAM, num_threads=2)
-    here = measure(load, WORD_BEAM, lambda: WordBeamSearch(load.alphabet, load.lexicon, 8))
+    here = measure(
+        load, WORD_BEAM, lambda: WordBeamSearch(load.alphabet, load.lexicon, 8)
+    )
     assert found.counts == here.counts
     assert found.counts.wrong_utterances == 1  # "acc" is no word of the dictionary
     assert found.cpu_s > 0
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read from Linux's /proc")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="peak memory is read from Linux's /proc"
+)
 def test_memory_is_the_measuring_processs_own(load, tmp_path):
     load.save(tmp_path / "load.npz")
     ours = np.ones(40_000_000)  # 305 MiB that a child would inherit in getrusage's mark
     measured = measure_apart(tmp_path / "load.npz", WORD_BEAM, num_threads=1)
-    assert 0 < measured.memory_before_mib <= measured.peak_memory_mib < ours.nbytes / 2**20
+    assert (
+        0 < measured.memory_before_mib <= measured.peak_memory_mib < ours.nbytes / 2**20
+    )
 
 
 def test_a_decoder_that_cannot_be_made_is_wrong_use(load, tmp_path):
@@ -100,7 +108,9 @@ def test_a_decoder_that_cannot_be_made_is_wrong_use(load, tmp_path):
 
 
 def test_every_decoder_meets_every_beam_width_and_greedy_none():
-    configs = decoder_configs(["greedy", "word_beam", "greedy"], [16, 4, 16], recombine=True)
+    configs = decoder_configs(
+        ["greedy", "word_beam", "greedy"], [16, 4, 16], recombine=True
+    )
     found = [(config.name, config.beam_width, config.recombine) for config in configs]
     assert found == [
         ("greedy", 1, False),
@@ -112,7 +122,10 @@ def test_every_decoder_meets_every_beam_width_and_greedy_none():
 
 
 def test_the_table_says_what_could_not_be_told(load):
-    rows = [row("word_beam", 64, peak_memory_mib=98.4, memory_before_mib=50.0), row("greedy", 1)]
+    rows = [
+        row("word_beam", 64, peak_memory_mib=98.4, memory_before_mib=50.0),
+        row("greedy", 1),
+    ]
     table = decoder_table(rows, load, 1)
     assert table.rows == [
         ["word beam", "64", "4.00", "6.00", "12.50", "0.00", "98"],
@@ -125,7 +138,11 @@ def test_the_table_says_what_could_not_be_told(load):
 
 
 def test_the_figure_has_a_curve_a_decoder_and_a_line_where_there_is_no_beam():
-    rows = [row("word_beam", 1, cpu_s=1.0), row("word_beam", 64, cpu_s=20.0), row("greedy", 1)]
+    rows = [
+        row("word_beam", 1, cpu_s=1.0),
+        row("word_beam", 64, cpu_s=20.0),
+        row("greedy", 1),
+    ]
     cost, errors = decoder_chart(rows).panels
     assert cost.x.log
     assert cost.y.log
@@ -151,14 +168,20 @@ def utterances(load: LogProbs) -> list[np.ndarray]:
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.lists(st.text("abc ", min_size=1, max_size=6), min_size=1, max_size=9), st.integers(1, 5))
+@given(
+    st.lists(st.text("abc ", min_size=1, max_size=6), min_size=1, max_size=9),
+    st.integers(1, 5),
+)
 def test_batches_hold_every_frame_of_every_utterance_once(texts, size):
     load = spoken(texts)
     found = []
     for log_probs, lengths in load.batches(size):
         assert len(log_probs) == len(lengths) <= size
         assert log_probs.shape[1] == lengths.max()
-        found += [rows[:length] for rows, length in zip(log_probs, lengths, strict=True)]
+        found += [
+            rows[:length] for rows, length in zip(log_probs, lengths, strict=True)
+        ]
+
     for batched, own in zip(found, utterances(load), strict=True):
         np.testing.assert_array_equal(batched, own)
 

@@ -31,18 +31,26 @@ COUNTS = [3, 10, 11, 13, 14, 13, 9, 8, 5, 4, 3, 2, 2, 2, 1]
 
 
 def measured(scale=1, per_audio_s=0.01, skip=()):
-    """Batches of 4 that take ``per_audio_s`` for each second of audio, a quarter of it forward."""
+    """Batches of 4 that take ``per_audio_s`` for each second of audio, a quarter of it
+    forward.
+    """
     lengths = []
     for length_s, count in enumerate(COUNTS, start=1):
         count = 0 if length_s in skip else scale * count
-        audio_s, batches = length_s * count, -(-count // 4)
+        audio_s = length_s * count
+        batches = -(-count // 4)
         total_s = audio_s * per_audio_s
-        lengths.append(Passes(audio_s, count, batches, total_s / 4, total_s * 3 / 4, total_s))
+        lengths.append(
+            Passes(audio_s, count, batches, total_s / 4, total_s * 3 / 4, total_s)
+        )
+
     return DeepMarkMeasurement(4, 1, lengths)
 
 
 def tables(measurements, search=None, backend="tensorflow"):
-    return deepmark_tables(measurements, search, backend, 69_430_301, 15, visible_gpus=0)
+    return deepmark_tables(
+        measurements, search, backend, 69_430_301, 15, visible_gpus=0
+    )
 
 
 SEARCH = Search(
@@ -93,7 +101,9 @@ def test_tables_and_figure_show_lengths_without_utterances_as_unknown():
         ["4", "32", "99", "81", "180", "106", "632", "1204", "3.31"],
     ]
     assert any("15 warm-up" in note for note in summary.notes)
-    assert any("n/a for one device: 0 GPUs are visible" in note for note in summary.notes)
+    assert any(
+        "n/a for one device: 0 GPUs are visible" in note for note in summary.notes
+    )
     assert len(picture_spec(lengths_chart(one, "jax"))["concat"]) == 2
 
 
@@ -103,7 +113,9 @@ def test_the_fastest_batch_is_found_over_the_distribution_and_cliffs_are_marked(
     assert [row["cliff"] for row in SEARCH.sizes()] == [False, True, False, False]
     found, *_ = tables([measured()], SEARCH)
     assert [row[-1] for row in found.rows] == ["", "cliff", "fastest", "out of memory"]
-    assert SEARCH.to_json()["sizes"][2]["epoch_s"] == pytest.approx(128_000 * 0.006 * 5.94)
+    assert SEARCH.to_json()["sizes"][2]["epoch_s"] == pytest.approx(
+        128_000 * 0.006 * 5.94
+    )
     marks = search_chart(SEARCH, "tensorflow").panels[0].marks
     assert [list(mark.x) for mark in marks if "cliff" in mark.series] == [[9]]
 
@@ -119,7 +131,14 @@ def test_a_search_over_nothing_is_refused(wrong):
 
 @pytest.mark.long
 def test_the_command_writes_what_it_measured_on_two_devices(tmp_path):
-    command = [sys.executable, "-m", "tfasr.cli", "bench", "--gin_file", "bench/ds2_small.gin"]
+    command = [
+        sys.executable,
+        "-m",
+        "tfasr.cli",
+        "bench",
+        "--gin_file",
+        "bench/ds2_small.gin",
+    ]
     for binding in (
         "DeepSpeech2Config.units = 4",
         "DeepSpeech2Config.num_recurrent_layers = 1",
@@ -129,8 +148,17 @@ def test_the_command_writes_what_it_measured_on_two_devices(tmp_path):
         "DeepMarkConfig.search_lengths_s = (1,)",
     ):
         command += ["--gin_binding", binding]
-    # Two utterances, of 4 and 5 s, on devices of one utterance each: batches of fewer than devices.
-    command += ["--fraction", "0.000016", "--format", "json", "--out", str(tmp_path / "out")]
+
+    # Two utterances, of 4 and 5 s, on devices of one utterance each: batches of fewer
+    # than devices.
+    command += [
+        "--fraction",
+        "0.000016",
+        "--format",
+        "json",
+        "--out",
+        str(tmp_path / "out"),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -158,7 +186,9 @@ def test_the_whole_epoch_has_1280_times_the_counts():
 
 @settings(deadline=None)
 @given(fraction=st.floats(1e-6, 1.0), batch_size=st.integers(1, 300))
-def test_every_utterance_is_in_one_batch_and_every_batch_of_one_length(fraction, batch_size):
+def test_every_utterance_is_in_one_batch_and_every_batch_of_one_length(
+    fraction, batch_size
+):
     counts = utterance_counts(fraction)
     seen: Counter[int] = Counter()
     smaller: Counter[int] = Counter()
@@ -167,6 +197,7 @@ def test_every_utterance_is_in_one_batch_and_every_batch_of_one_length(fraction,
             assert 0 < size <= batch_size
             seen[length_s] += size
             smaller[length_s] += size < batch_size
+
     assert [seen[length_s] for length_s in range(1, 16)] == counts
     assert max(smaller.values()) <= 1
 
@@ -178,7 +209,9 @@ def test_a_fraction_keeps_the_distribution_to_within_one_utterance(fraction):
     total = max(1, round(Fraction(fraction) * 128_000))
     assert sum(counts) == total
     shares = [Fraction(count * total, 100) for count in COUNTS]
-    assert all(abs(count - share) < 1 for count, share in zip(counts, shares, strict=True))
+    assert all(
+        abs(count - share) < 1 for count, share in zip(counts, shares, strict=True)
+    )
 
 
 @settings(deadline=None)

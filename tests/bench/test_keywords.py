@@ -18,7 +18,9 @@ from tfasr.models.keyword_spotter import KeywordSpotterConfig
 from tfasr.tta.run import load_run
 
 SHARED = Path(__file__).parents[2] / ".." / "shared" / "data" / "speech_commands"
-SMALL = KeywordSpotterConfig(num_frames=40, num_bins=26, filters=(4, 4, 8, 8), num_words=4)
+SMALL = KeywordSpotterConfig(
+    num_frames=40, num_bins=26, filters=(4, 4, 8, 8), num_words=4
+)
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +36,11 @@ def training(**values):
 
 
 def test_synthetic_words_are_learnt_and_every_second_is_booked(tmp_path, monkeypatch):
-    for name, value in {"LEARNING_RATE": 0.01, "TARGET_ERROR": 0.5, "WINDOW": 1}.items():
+    for name, value in {
+        "LEARNING_RATE": 0.01,
+        "TARGET_ERROR": 0.5,
+        "WINDOW": 1,
+    }.items():
         monkeypatch.setattr(f"tfasr.bench.keywords.{name}", value)
     result = run(SMALL, training(), Context(out=tmp_path))
     found = result.values
@@ -49,7 +55,8 @@ def test_synthetic_words_are_learnt_and_every_second_is_booked(tmp_path, monkeyp
     assert len(errors) == 6
     assert finished.targets == [("top1_error", 0.5)]
     assert (
-        found["time_to_accuracy_s"] == finished.time_to_accuracy(window=1, top1_error=0.5).seconds
+        found["time_to_accuracy_s"]
+        == finished.time_to_accuracy(window=1, top1_error=0.5).seconds
     )
     assert finished.accuracy_curve("wer") == []
     assert len(result.figures["keyword_spotting"]().panels) == 2
@@ -77,7 +84,9 @@ def test_a_fraction_takes_its_share_of_each_split():
 def test_synthetic_data_is_the_same_for_the_same_seed():
     sizes = {"train": 3, "validation": 2}
     one, same, other = (synthetic_keywords(SMALL, sizes, seed) for seed in (1, 1, 2))
-    np.testing.assert_array_equal(one.splits["train"].features, same.splits["train"].features)
+    np.testing.assert_array_equal(
+        one.splits["train"].features, same.splits["train"].features
+    )
     assert (one.splits["train"].features != other.splits["train"].features).any()
     assert one.identity == same.identity != other.identity
 

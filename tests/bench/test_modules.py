@@ -37,8 +37,11 @@ def noise(batch=2, frames=40, labels=4):
 
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_modules_in_a_row_have_the_gradients_of_the_training_step(bidirectional):
-    config = AcousticModelConfig(num_lstm_layers=2, bidirectional=bidirectional, **SIZES)
-    model, batch = built(config), noise()
+    config = AcousticModelConfig(
+        num_lstm_layers=2, bidirectional=bidirectional, **SIZES
+    )
+    model = built(config)
+    batch = noise()
     modules = modules_of(model)
     names = ["front end", "recurrent 1", "recurrent 2", "head", "loss"]
     assert [module.name for module in modules] == names
@@ -53,7 +56,8 @@ def test_modules_in_a_row_have_the_gradients_of_the_training_step(bidirectional)
 
 
 def test_a_module_alone_also_has_the_gradient_of_its_inputs():
-    model, batch = built(), noise()
+    model = built()
+    batch = noise()
     recurrent = modules_of(model)[1]
     inputs = tf.random.normal((2, 15, recurrent.input_channels))
     *of_weights, of_inputs = step_through([recurrent], batch, inputs)
@@ -65,7 +69,9 @@ def test_every_module_is_timed_and_the_parts_make_the_whole():
     batch = noise()
     model = built()
     before = [weight.numpy().copy() for weight in model.trainable_variables]
-    found = module_times(model, batch, tf.distribute.get_strategy(), rounds=2, first_steps=3)
+    found = module_times(
+        model, batch, tf.distribute.get_strategy(), rounds=2, first_steps=3
+    )
     names = ["front end", "recurrent 1", "head", "loss", "update"]
     assert [row.module for row in found.modules] == names
     assert all(row.alone_s > 0 for row in found.modules)
@@ -85,16 +91,21 @@ def test_every_module_is_timed_and_the_parts_make_the_whole():
 
 def test_a_step_whose_clock_is_read_changes_weights_as_training_does():
     batch = noise()
-    read, trained = built(), built()
+    read = built()
+    trained = built()
     staged_step(read, batch, tf.distribute.get_strategy())()
     tf.function(trained.train_step)(batch)
-    for one, other in zip(read.trainable_variables, trained.trainable_variables, strict=True):
+    for one, other in zip(
+        read.trainable_variables, trained.trainable_variables, strict=True
+    ):
         np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-4, atol=1e-6)
 
 
 def test_calls_take_turns_and_the_first_are_left_out():
     calls: list[str] = []
-    found = time_in_turns({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, 3)
+    found = time_in_turns(
+        {"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, 3
+    )
     assert calls == ["a", "a", "b", "b", *["a", "b"] * 3]
     assert set(found) == {"a", "b"}
 
@@ -105,10 +116,8 @@ def test_a_straggler_is_the_slowest_over_the_median_device():
 
 
 def test_noise_has_a_path_for_ctc_and_is_read_as_in_training(tmp_path):
-    features, pipeline = (
-        FeatureConfig(),
-        PipelineConfig(padding="bucketed", global_batch_size=4, prefetch=1),
-    )
+    features = FeatureConfig()
+    pipeline = PipelineConfig(padding="bucketed", global_batch_size=4, prefetch=1)
     experiment = Experiment(model=CONFIG)
     split = write_noise_split(tmp_path, experiment, 70, 40, 9)
     assert len(split.files) == 2
@@ -123,6 +132,7 @@ def test_noise_has_a_path_for_ctc_and_is_read_as_in_training(tmp_path):
     for labels in (batch["labels"].numpy() for batch in [*batches, held]):
         assert (np.diff(labels) != 0).all()
         assert 0 <= labels.min() <= labels.max() < 29
+
     losses, _ = built().utterance_losses(batches[0], training=False)
     assert np.isfinite(losses).all()
     assert {utterance.frames for utterance in split.utterances} == {40}

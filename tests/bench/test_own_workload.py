@@ -57,13 +57,19 @@ def folder(tmp_path):
     for name in ("sorting", "sorting_here"):
         text = f"BenchConfig.workload = '{name}'\nSortingConfig.count = 7\n"
         (tmp_path / f"{name}.gin").write_text(text)
+
     return tmp_path
 
 
 def bench(folder, *arguments: str) -> subprocess.CompletedProcess:
     command = module_command("tfasr.cli", "bench", "--import", "sorting.py", *arguments)
     return subprocess.run(
-        command, capture_output=True, text=True, check=False, env=child_environment(), cwd=folder
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=child_environment(),
+        cwd=folder,
     )
 
 
@@ -92,7 +98,10 @@ def test_what_it_measured_before_it_failed_is_kept(folder):
 
 
 def test_a_backend_that_it_does_not_know_is_refused(folder):
-    for name, message in (("sorting", "must be one of tensorflow"), ("sorting_here", "left out")):
+    for name, message in (
+        ("sorting", "must be one of tensorflow"),
+        ("sorting_here", "left out"),
+    ):
         done = bench(folder, "--gin_file", f"{name}.gin", "--backend", "torch")
         assert done.returncode == 2
         assert message in done.stderr

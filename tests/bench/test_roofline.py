@@ -54,7 +54,10 @@ def ceiling(threads: int, device: str = "CPU") -> Ceilings:
             place: {"copy": rate * threads, "triad": 0.9 * rate * threads}
             for place, rate in (("memory", 10e9), ("L3", 30e9))
         },
-        [IntensityPoint("float32", "memory", n, n * 1e9 * threads, 8e9 * threads) for n in (1, 4)],
+        [
+            IntensityPoint("float32", "memory", n, n * 1e9 * threads, 8e9 * threads)
+            for n in (1, 4)
+        ],
     )
 
 
@@ -63,9 +66,15 @@ KERNELS = Kernels([Kernel(PROGRAM_NAME, 2, 0.05), Kernel("_MklMatMul", 2, 0.02),
 NONE = Kernels([], "no step was profiled")
 
 
-def measured(name: str, units: int, kernels=KERNELS, lstm="fused CPU", costs=None) -> ModelPoints:
-    config = AcousticModelConfig(conv_filters=units, num_lstm_layers=3, lstm_units=units)
-    costs = costs or model_costs(config, num_features=93, num_classes=30, labels=42, **SIZES)
+def measured(
+    name: str, units: int, kernels=KERNELS, lstm="fused CPU", costs=None
+) -> ModelPoints:
+    config = AcousticModelConfig(
+        conv_filters=units, num_lstm_layers=3, lstm_units=units
+    )
+    costs = costs or model_costs(
+        config, num_features=93, num_classes=30, labels=42, **SIZES
+    )
     modules = [ModuleSeconds(cost.name, 0.02, 0.004, 0.006, []) for cost in costs]
     return ModelPoints.of(name, costs, ModelMeasured(modules, kernels, [lstm]))
 
@@ -99,6 +108,7 @@ def test_points_are_operations_over_bytes_and_over_seconds():
     for point, cost in zip(model.modules, costs, strict=True):
         assert point.intensity == pytest.approx(cost.intensity)
         assert point.flops_per_s == pytest.approx(cost.total_flops / 0.02)
+
     assert model.step.seconds == pytest.approx(0.01 * len(costs))
     assert model.step.flops == pytest.approx(sum(cost.total_flops for cost in costs))
     convolution = sum(cost.flops.get("convolution", 0) for cost in costs)
@@ -109,16 +119,22 @@ def test_points_are_operations_over_bytes_and_over_seconds():
 
 def test_without_a_compiled_loop_its_matmuls_are_among_the_others():
     kernels = Kernels([Kernel("MatMul", 2, 0.1)])
-    own, compiled = (measured("model", 256, kernels, lstm) for lstm in ("fused", "fused CPU"))
+    own, compiled = (
+        measured("model", 256, kernels, lstm) for lstm in ("fused", "fused CPU")
+    )
     recurrence = own.most_used.flops - compiled.most_used.flops
     assert recurrence > 0.1 * compiled.most_used.flops
 
 
-def test_a_model_that_tells_no_costs_is_timed_and_stands_nowhere_in_the_figure(tmp_path):
+def test_a_model_that_tells_no_costs_is_timed_and_stands_nowhere_in_the_figure(
+    tmp_path,
+):
     known = measured("model", 256)
     names = [point.name for point in known.modules]
     unknown = measured("model", 256, costs=unknown_costs(names))
-    roof = RooflineAnalysis([ceiling(1), ceiling(2)], [unknown], RooflineConfig(**SIZES))
+    roof = RooflineAnalysis(
+        [ceiling(1), ceiling(2)], [unknown], RooflineConfig(**SIZES)
+    )
     table = roofline_tables(roof)[2]
     assert table.rows[0] == [names[0], *["n/a"] * 3, "20.0", *["n/a"] * 4]
     write_chart(roofline_chart(roof), tmp_path)
@@ -135,9 +151,14 @@ def test_tables_say_why_there_are_no_kernels():
     assert ceilings.rows[1][1:] == ["400", "700", "20", "18", "60", "54"]
     assert ceilings.rows[2][1:] == ["260.4", "n/a", "60", "60", "n/a", "n/a"]
     assert sweep.rows[1] == ["float32, memory", "2", "2", "8", "16"]
-    assert [row[0] for row in points.rows][-2:] == ["most used kernel", "average kernel"]
+    assert [row[0] for row in points.rows][-2:] == [
+        "most used kernel",
+        "average kernel",
+    ]
     assert points.rows[0][-1] == "arithmetic"
-    assert {row[-1] for row in points.rows if row[0] in ("loss", "update")} == {"memory"}
+    assert {row[-1] for row in points.rows if row[0] in ("loss", "update")} == {
+        "memory"
+    }
     assert kernels.rows[0] == [PROGRAM_NAME, "convolution", "2", "50.0", "50.0", "n/a"]
     assert kernels.rows[-1][0] == "average kernel"
     assert analysis().to_json()["ridge_flops_per_byte"] == pytest.approx(20)
@@ -148,6 +169,7 @@ def test_the_figure_shows_the_specified_line_beside_the_measured_ones():
         ceilings = {"float32: 400 GFLOP/s", "memory: 20 GB/s"}
         sheet = {"specified, float32: 260.4 GFLOP/s", "specified, memory: 60 GB/s"}
         assert ceilings | sheet <= set(chart.series())
+
     assert "float32 in memory, 1 to 4 per element" in chart.series()
     alone = RooflineAnalysis(
         [ceiling(8, "GPU")], [measured("model", 64, NONE)], RooflineConfig(**SIZES)
@@ -167,7 +189,9 @@ def test_the_k80_of_the_keyword_talk_is_a_row_and_a_line_of_both_figures():
         assert f"{name}, float64: 2910 GFLOP/s" in chart.series()
     # Its precision was not measured here, so its row has no place for the rate.
     assert roofline_tables(roof)[0].rows[-1] == [name, *["n/a"] * 6]
-    doubles = dataclasses.replace(ceiling(1), flops_per_s={"float32": 2e11, "float64": 1e11})
+    doubles = dataclasses.replace(
+        ceiling(1), flops_per_s={"float32": 2e11, "float64": 1e11}
+    )
     roof = RooflineAnalysis([doubles], [measured("model", 64)], reference)
     assert roofline_tables(roof)[0].rows[-1][:3] == [name, "n/a", "2910"]
 
@@ -186,19 +210,27 @@ def test_the_spotters_kernels_are_counted_and_stand_on_the_roofline():
     more = {"spotter": {"TensorFlow": kernels}}
     roof = RooflineAnalysis([ceiling(2)], [measured("model", 256)], config, **more)
     *points, average = roof.spotter_points()["keyword spotter, TensorFlow"]
-    assert [point.flops_per_s for point in points[:1]] == [pytest.approx(64 * 11_624_040 / 0.2)]
+    assert [point.flops_per_s for point in points[:1]] == [
+        pytest.approx(64 * 11_624_040 / 0.2)
+    ]
     assert points[0].intensity == pytest.approx(filters.flops / filters.moved_bytes)
     whole = step_cost(KeywordSpotterConfig(), 64)
     assert (average.flops, average.seconds) == (whole.total_flops, pytest.approx(0.5))
     table = roofline_tables(roof)[-1]
     assert [row[-1] for row in table.rows[:3]] == ["3.72", "5.573", "7.439"]
     chart = roofline_chart(roof)
-    marks = {mark.series: mark for mark in chart.panels[0].marks if getattr(mark, "series", "")}
+    marks = {
+        mark.series: mark
+        for mark in chart.panels[0].marks
+        if getattr(mark, "series", "")
+    }
     assert list(marks["keyword spotter, TensorFlow: kernels"].y) == [
         pytest.approx(point.flops_per_s / 1e9) for point in points
     ]
     assert points[0].flops_per_s / 1e9 in list(marks["most used kernel"].y)
-    words = {word for mark in chart.panels[0].marks for word in getattr(mark, "words", ())}
+    words = {
+        word for mark in chart.panels[0].marks for word in getattr(mark, "words", ())
+    }
     assert "Conv2DBackpropFilter (spotter, TensorFlow)" in words
     assert average.flops_per_s / 1e9 in list(marks["average kernel"].y)
 
@@ -207,7 +239,9 @@ def test_the_working_sets_are_swept_in_experiments_and_drawn(tmp_path):
     sizes = (2**12, 2**16)
     found = working_set_sweep(sizes, 2, experiments=3, seconds=0.01)
     assert [one.size_bytes for one in found] == list(sizes)
-    assert all(len(one.bytes_per_s) == 3 and min(one.bytes_per_s) > 1e6 for one in found)
+    assert all(
+        len(one.bytes_per_s) == 3 and min(one.bytes_per_s) > 1e6 for one in found
+    )
     sets = [WorkingSet(2**12, [8e9, 4e9]), WorkingSet(2**20, [2e9, 1e9])]
     swept = dataclasses.replace(ceiling(1), working_sets=sets)
     roof = RooflineAnalysis([swept], [measured("model", 64)], RooflineConfig(**SIZES))
@@ -220,22 +254,29 @@ def test_the_working_sets_are_swept_in_experiments_and_drawn(tmp_path):
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.lists(st.tuples(st.floats(1, 1e3), st.floats(1, 1e3)), min_size=1, max_size=12))
+@given(
+    st.lists(st.tuples(st.floats(1, 1e3), st.floats(1, 1e3)), min_size=1, max_size=12)
+)
 def test_no_label_lies_over_another_or_leaves_the_panel(places):
     named = [("", f"recurrent {n}", x, y) for n, (x, y) in enumerate(places, start=1)]
     found = place_labels(named, (1, 1e3), (1, 1e3), (600, 400), 10)
     boxes = []
     for label in found:
-        at = 600 * np.log10(label.x[0]) / 3, 400 - 400 * np.log10(label.y[0]) / 3 + label.dy
+        at = (
+            600 * np.log10(label.x[0]) / 3,
+            400 - 400 * np.log10(label.y[0]) / 3 + label.dy,
+        )
         width = 5.8 * len(label.words[0])
         begin = at[0] + 5 if label.align == "left" else at[0] - 5 - width
         boxes.append((begin, at[1] - 5, begin + width, at[1] + 5))
+
     for index, box in enumerate(boxes):
         assert box[0] >= 0
         assert box[2] <= 600
         for other in boxes[index + 1 :]:
             apart = box[2] <= other[0] or other[2] <= box[0]
             assert apart or box[3] <= other[1] or other[3] <= box[1]
+
     # Blocks in one place share a label.
     one = place_labels([("", f"recurrent {n}", 10, 10) for n in (1, 2, 3)], (1, 99), (1, 99),
                        (600, 400), 10)  # fmt: skip
@@ -254,9 +295,13 @@ cpu MHz: 2000.0
     ("vendor", "family", "a_cycle"),
     [("GenuineIntel", 6, 64), ("AuthenticAMD", 25, 32), ("AuthenticAMD", 26, 64)],
 )
-def test_a_processors_specification_is_reckoned_and_says_how(tmp_path, vendor, family, a_cycle):
+def test_a_processors_specification_is_reckoned_and_says_how(
+    tmp_path, vendor, family, a_cycle
+):
     (tmp_path / "proc").mkdir()
-    (tmp_path / "proc" / "cpuinfo").write_text(CPUINFO.format(vendor=vendor, family=family))
+    (tmp_path / "proc" / "cpuinfo").write_text(
+        CPUINFO.format(vendor=vendor, family=family)
+    )
     found = specified((), 0, on_gpu=False, root=tmp_path)
     cores = round(found.flops_per_s["float32"] / (2e9 * a_cycle))
     assert cores >= 1
@@ -292,25 +337,30 @@ def test_the_spotters_kernels_come_from_each_frameworks_profiler(framework):
     if framework not in installed_backends():
         pytest.skip(f"needs {framework}")
     apart = framework == "torch"
-    found = (
-        call(spotter_kernels, framework, 4, 2, backend=framework)
-        if apart
-        else spotter_kernels(framework, 4, 2)
-    )
+    if apart:
+        found = call(spotter_kernels, framework, 4, 2, backend=framework)
+    else:
+        found = spotter_kernels(framework, 4, 2)
+
     assert found.reason == ""
     told = [kernel for kernel in found.kernels if kernel.flops]
     assert any(kernel.kind == "convolution" for kernel in told)
     if not apart:
-        calls = {kernel.name.removeprefix("_MklNative"): kernel.calls for kernel in told}
+        calls = {
+            kernel.name.removeprefix("_MklNative"): kernel.calls for kernel in told
+        }
         assert (calls["Conv2D"], calls["Conv2DBackpropFilter"], calls["Conv2DBackpropInput"]) == (
             4, 4, 3,
         )  # fmt: skip
 
 
 def trace(lines: dict[str, list[tuple[str, int, int]]], plane_name: str = "/host:CPU"):
-    """A profiler's trace of lines with events of name, beginning and duration in picoseconds."""
+    """A profiler's trace of lines with events of name, beginning and duration in
+    picoseconds.
+    """
     xplane = pytest.importorskip(
-        "tensorflow.tsl.profiler.protobuf.xplane_pb2", reason="this TensorFlow has no trace format"
+        "tensorflow.tsl.profiler.protobuf.xplane_pb2",
+        reason="this TensorFlow has no trace format",
     )
     space = xplane.XSpace()
     plane = space.planes.add(name=plane_name)
@@ -321,6 +371,7 @@ def trace(lines: dict[str, list[tuple[str, int, int]]], plane_name: str = "/host
             number = numbers.setdefault(name, len(numbers) + 1)
             plane.event_metadata[number].name = name
             line.events.add(metadata_id=number, offset_ps=began, duration_ps=duration)
+
     return space
 
 
@@ -338,11 +389,15 @@ def test_kernels_are_summed_over_threads_without_what_ran_within_them():
                 ("b/lstm/TfasrRecurrence:TfasrRecurrence", 24 * second, 2 * second),
                 ("b/drop/TfasrNormalise:TfasrNormalise", 27 * second, second),
             ],
-            "tf_Compute/2": [("c/matmul:MatMul", 0, second), ("EagerExecute: f", 0, 9 * second)],
+            "tf_Compute/2": [
+                ("c/matmul:MatMul", 0, second),
+                ("EagerExecute: f", 0, 9 * second),
+            ],
         }
     )
     found = {
-        kernel.name: (kernel.calls, kernel.seconds, kernel.kind) for kernel in kernels_of(space)
+        kernel.name: (kernel.calls, kernel.seconds, kernel.kind)
+        for kernel in kernels_of(space)
     }
     assert found == {
         "PartitionedCall": (1, 5.0, "elementwise"),
@@ -355,7 +410,9 @@ def test_kernels_are_summed_over_threads_without_what_ran_within_them():
 
 
 def test_a_gpus_kernels_count_alone():
-    space = trace({"Stream #1": [("volta_sgemm", 0, 5), ("cudnn_lstm", 9, 7)]}, "/device:GPU:0")
+    space = trace(
+        {"Stream #1": [("volta_sgemm", 0, 5), ("cudnn_lstm", 9, 7)]}, "/device:GPU:0"
+    )
     space.MergeFrom(trace({"tf_Compute/1": [("a:MatMul", 0, 3)]}))
     assert [(one.name, one.kind) for one in kernels_of(space)] == [
         ("cudnn_lstm", "recurrence"),
@@ -368,6 +425,7 @@ def test_moving_memory_has_a_speed_whatever_the_threads():
         found = cpu_bandwidth(2**16, threads, seconds=0.01)
         assert set(found) == {"copy", "triad"}
         assert all(np.isfinite(rate) and rate > 1e6 for rate in found.values())
+
     assert all(size > 1000 for size in cache_bytes().values())
 
 

@@ -37,7 +37,9 @@ from tfasr.errors import UsageError
 from tfasr.kit.process import call
 from tfasr.models.recurrent import AcousticModelConfig
 
-MODEL = AcousticModelConfig(conv_filters=4, num_lstm_layers=1, lstm_units=4, lstm_kernel="generic")
+MODEL = AcousticModelConfig(
+    conv_filters=4, num_lstm_layers=1, lstm_units=4, lstm_kernel="generic"
+)
 CONFIG = ScalingConfig(device_counts=(1, 2, 4), weak_utterances=8, strong_utterances=16)
 
 
@@ -46,12 +48,17 @@ def of_load(name: str, batch: int, seconds: float, loader: str = "") -> LoadTime
     wait_s = [1.0, 0.0, 0.0, 0.0, *[0.1 * seconds] * 4]
     use = [DeviceUse(PROCESS, [0.0, 1.0], [90.0, 70.0])]
     return LoadTimes(
-        Load(name, batch, 8, loader), [9.0, 5.0, 5.0, 5.0, *[0.9 * seconds] * 4], wait_s, use
+        Load(name, batch, 8, loader),
+        [9.0, 5.0, 5.0, 5.0, *[0.9 * seconds] * 4],
+        wait_s,
+        use,
     )
 
 
 def answer(devices: int, kind: str = "GPU", **changes) -> ScalingAnswer:
-    """Steps of 0.1 s and 0.05 s an utterance, and an exchange of 0.2 s a device after the first."""
+    """Steps of 0.1 s and 0.05 s an utterance, and an exchange of 0.2 s a device after
+    the first.
+    """
 
     def step_s(batch: int) -> float:
         return 0.1 + 0.05 * batch + 0.2 * (devices - 1)
@@ -74,30 +81,46 @@ def answer(devices: int, kind: str = "GPU", **changes) -> ScalingAnswer:
 
 
 def modules(devices: int) -> ModuleTimes:
-    of = [ModuleSeconds(name, 0.2, 0.04, 0.06 * devices, [0.9, 0.3]) for name in ("a", "b")]
+    of = [
+        ModuleSeconds(name, 0.2, 0.04, 0.06 * devices, [0.9, 0.3])
+        for name in ("a", "b")
+    ]
     return ModuleTimes(of, [4.0, 0.1])
 
 
-def analysed(kind: str = "GPU", config: ScalingConfig = CONFIG, **changes) -> ScalingAnalysis:
+def analysed(
+    kind: str = "GPU", config: ScalingConfig = CONFIG, **changes
+) -> ScalingAnalysis:
     return ScalingAnalysis.of([answer(n, kind, **changes) for n in (1, 2, 4)], config)
 
 
 def rows_of(analysis: ScalingAnalysis, mode: str, loader: str = ""):
-    return [row for row in analysis.rows if (row["mode"], row["loader"]) == (mode, loader)]
+    return [
+        row for row in analysis.rows if (row["mode"], row["loader"]) == (mode, loader)
+    ]
 
 
 def test_efficiency_is_throughput_over_that_of_as_many_single_devices():
     analysis = analysed()
-    weak, strong = rows_of(analysis, "weak"), rows_of(analysis, "strong")
+    weak = rows_of(analysis, "weak")
+    strong = rows_of(analysis, "strong")
     assert [row["devices"] for row in weak] == [1, 2, 4]
     assert [row["step_s"] for row in weak] == pytest.approx([0.5, 0.7, 1.1])
-    assert [row["efficiency"] for row in weak] == pytest.approx([1, 0.5 / 0.7, 0.5 / 1.1])
-    assert [row["efficiency"] for row in strong] == pytest.approx([1, 0.9 / 1.4, 0.9 / 3.6])
-    assert [row["speedup"] for row in strong] == pytest.approx([1, 0.9 / 0.7, 0.9 / 0.9])
+    assert [row["efficiency"] for row in weak] == pytest.approx(
+        [1, 0.5 / 0.7, 0.5 / 1.1]
+    )
+    assert [row["efficiency"] for row in strong] == pytest.approx(
+        [1, 0.9 / 1.4, 0.9 / 3.6]
+    )
+    assert [row["speedup"] for row in strong] == pytest.approx(
+        [1, 0.9 / 0.7, 0.9 / 0.9]
+    )
     assert weak[1]["utterances_per_s"] == pytest.approx(16 / 0.7)
     for row in (*weak, *strong):
         alone = next(
-            r for r in analysis.rows if (r["mode"], r["loader"]) == (row["mode"], row["loader"])
+            r
+            for r in analysis.rows
+            if (r["mode"], r["loader"]) == (row["mode"], row["loader"])
         )
         ratio = row["utterances_per_s"] / alone["utterances_per_s"]
         assert row["efficiency"] == pytest.approx(ratio / row["devices"])
@@ -113,7 +136,9 @@ def test_the_first_steps_are_shown_and_count_nowhere():
 def test_a_loader_is_judged_by_the_mean_step_that_its_pauses_belong_to():
     pauses = of_load("weak", 8, 0.5, SORTING)
     pauses.input_wait_s[-1] += 4.0
-    one, two, *_ = rows_of(analysed(loads=[of_load("weak", 8, 0.5), pauses]), "weak", SORTING)
+    one, two, *_ = rows_of(
+        analysed(loads=[of_load("weak", 8, 0.5), pauses]), "weak", SORTING
+    )
     assert one["step_s"] == pytest.approx(0.5)
     assert one["mean_step_s"] == pytest.approx(0.5 + 4.0 / 4)
     assert one["utterances_per_s"] == pytest.approx(8 / 1.5)
@@ -128,7 +153,9 @@ def test_tables_hold_every_row_and_say_that_slices_share_cores():
     assert scaling.rows[1][:5] == ["weak", "2", "8", "8", "700.0"]
     assert scaling.rows[1][7] == "80"
     assert any("share its cores" in note for note in scaling.notes)
-    assert not any("share its cores" in note for note in scaling_tables(analysed())[0].notes)
+    assert not any(
+        "share its cores" in note for note in scaling_tables(analysed())[0].notes
+    )
     assert first.rows[0] == ["weak", "1", "10000", "5000", "5000", "5000", "500.0"]
     assert first_of_each.rows[0] == ["a", "1", "900.0", "300.0", "100.0"]
     assert first_of_each.rows[2] == ["tracing, host", "1", "4000", "100.0", "n/a"]
@@ -139,13 +166,17 @@ def test_tables_hold_every_row_and_say_that_slices_share_cores():
 
 
 def test_devices_show_what_the_first_has_more_than_the_others():
-    use = [DeviceUse(f"GPU {n}", [1.0], [u]) for n, u in enumerate((90.0, 80.0, 70.0, 60.0))]
+    use = [
+        DeviceUse(f"GPU {n}", [1.0], [u])
+        for n, u in enumerate((90.0, 80.0, 70.0, 60.0))
+    ]
     load = dataclasses.replace(of_load("weak", 8, 0.5), use=[DeviceUse(PROCESS), *use])
     memory = [3 * 2**30, 2**30, 2**30, 2**30]
     analysis = analysed(loads=[load], peak_device_bytes=memory)
     row = scaling_tables(analysis)[-1].rows[2]
     assert row == ["4", "n/a", "90", "70", "3.00", "1.00", "3.00", "n/a"]
-    assert scaling_tables(analysis)[0].rows[0][7] == "75"  # of the GPUs, not of the processor
+    # Of the GPUs, not of the processor.
+    assert scaling_tables(analysis)[0].rows[0][7] == "75"
 
 
 def test_the_figures_show_ideal_measurement_use_and_modules():
@@ -162,7 +193,9 @@ def test_the_figures_show_ideal_measurement_use_and_modules():
     within, alone = charts["scaling_modules"].panels
     assert list(within.marks[0].y) == pytest.approx([100, 160, 280])
     assert list(alone.marks[0].y) == [200] * 3
-    assert [panel.title for panel in charts["scaling_first_steps"].panels][0] == "1 device"
+    assert [panel.title for panel in charts["scaling_first_steps"].panels][
+        0
+    ] == "1 device"
 
 
 @pytest.mark.parametrize(
@@ -189,7 +222,9 @@ def test_full_and_small_presets_are_there_and_other_backends_are_refused(name):
 def test_weak_scaling_takes_more_steps_on_more_devices_and_says_so():
     config = ScalingConfig(strong_utterances=16, device_counts=(1, 4))
     tasks = [task_of(config, MODEL, FeatureConfig(), n, 1.0) for n in (1, 4)]
-    weak = [[load.steps for load in task.loads if load.name == "weak"] for task in tasks]
+    weak = [
+        [load.steps for load in task.loads if load.name == "weak"] for task in tasks
+    ]
     assert weak == [[180] * 3, [720] * 3]
     assert all(task.config.weak_utterances == 150 for task in tasks)
     (note, *_) = scaling_tables(analysed())[0].notes
@@ -217,6 +252,7 @@ def test_two_slices_of_a_processor_train_together():
         assert len(times.step_s) == len(times.input_wait_s) == 5
         assert min(times.step_s) > 0
         assert times.use[0].device == PROCESS
+
     assert found.peak_device_bytes == [None, None]
     assert [len(seconds) for seconds in found.replica_s] == [2] * 10
     names = [row.module for row in found.modules.modules]
@@ -227,5 +263,7 @@ def test_two_slices_of_a_processor_train_together():
 def test_a_sorting_loader_hands_out_each_window_from_short_to_long():
     lengths = tf.constant([5, 3, 9, 1, 8, 2, 7, 4])
     batches = tf.data.Dataset.from_tensor_slices({"feature_lengths": lengths}).batch(2)
-    found = [b["feature_lengths"].numpy().tolist() for b in sorted_by_length(batches, 4, 2)]
+    found = [
+        b["feature_lengths"].numpy().tolist() for b in sorted_by_length(batches, 4, 2)
+    ]
     assert found == [[1, 3], [5, 9], [2, 4], [7, 8]]

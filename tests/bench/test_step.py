@@ -72,7 +72,9 @@ def test_the_table_says_what_could_not_be_told():
 
 
 def test_a_step_in_parts_is_measured_in_this_process():
-    experiment = Experiment(model=MODEL, training=TrainingConfig(gradient_accumulation_steps=2))
+    experiment = Experiment(
+        model=MODEL, training=TrainingConfig(gradient_accumulation_steps=2)
+    )
     config = StepConfig(rounds=2, length_spread=0.5)
     measured = measure_step(experiment, config, 4, 60, "float32", ceiling_s=0.01)
     assert (measured.batch, measured.frames, measured.labels) == (4, 60, 8)
@@ -102,8 +104,20 @@ def test_the_command_answers_with_json_and_a_folder(tmp_path):
         "AcousticModelConfig.conv_filters = 16\nAcousticModelConfig.num_lstm_layers = 1\n"
     )
     command = [sys.executable, "-m", "tfasr.cli", "bench", "step", "--rounds", "1"]
-    command += ["--gin_file", str(tmp_path / "mine.gin"), "--batch", "2", "--frames", "60"]
-    command += ["--gin_binding", "AcousticModelConfig.lstm_units = 8", "--precision", "float32"]
+    command += [
+        "--gin_file",
+        str(tmp_path / "mine.gin"),
+        "--batch",
+        "2",
+        "--frames",
+        "60",
+    ]
+    command += [
+        "--gin_binding",
+        "AcousticModelConfig.lstm_units = 8",
+        "--precision",
+        "float32",
+    ]
     command += ["--format", "json", "--out", str(tmp_path / "out")]
     finished = subprocess.run(command, capture_output=True, text=True, check=True)
     answer = json.loads(finished.stdout)

@@ -34,7 +34,9 @@ from tfasr.models.model import MODELS
 from tfasr.models.recurrent import AcousticModel, AcousticModelConfig
 from tfasr.models.separable_conv import SeparableConvConfig
 
-TINY = AcousticModelConfig(conv_filters=32, num_lstm_layers=1, lstm_units=32, lstm_kernel="generic")
+TINY = AcousticModelConfig(
+    conv_filters=32, num_lstm_layers=1, lstm_units=32, lstm_kernel="generic"
+)
 
 
 def row(mode: str, precision: str, batch: int, p50_s: float | None, **more) -> SweepRow:
@@ -80,16 +82,24 @@ TIMES = st.lists(st.floats(1e-4, 10), min_size=1, max_size=8)
 def test_without_growth_per_utterance_there_is_no_cliff(seconds, tolerance):
     batches = range(1, len(seconds) + 1)
     falling = sorted(seconds, reverse=True)
-    rows = [row("training", "float32", n, n * s) for n, s in zip(batches, falling, strict=True)]
+    rows = [
+        row("training", "float32", n, n * s)
+        for n, s in zip(batches, falling, strict=True)
+    ]
     assert not any(cliffs(rows, tolerance + 1e-9))
-    rows = [row("training", "float32", n, n * s) for n, s in zip(batches, seconds, strict=True)]
+    rows = [
+        row("training", "float32", n, n * s)
+        for n, s in zip(batches, seconds, strict=True)
+    ]
     flagged = sweep_rows(rows, 3.0, tolerance)
     assert not flagged[0]["cliff"]
     best = min(one["utterance_s"] for one in flagged)
     assert not any(one["cliff"] for one in flagged if one["utterance_s"] == best)
     # Neither other modes nor the order of the rows matter.
     reordered = sweep_rows([*ROWS[:5], *reversed(rows)], 3.0, tolerance)[5:]
-    assert [one["cliff"] for one in reordered] == [one["cliff"] for one in flagged[::-1]]
+    assert [one["cliff"] for one in reordered] == [
+        one["cliff"] for one in flagged[::-1]
+    ]
 
 
 @settings(deadline=None, max_examples=40)
@@ -98,7 +108,9 @@ def test_quantiles_are_those_of_the_calls(seconds):
     made = SweepRow.of("inference", "int8", 2, seconds)
     assert made.calls == len(seconds)
     assert min(seconds) <= made.p50_s <= made.p90_s <= made.p99_s <= max(seconds)
-    assert sum(one <= made.p90_s * (1 + 1e-9) for one in seconds) >= 0.9 * (len(seconds) - 1)
+    assert sum(one <= made.p90_s * (1 + 1e-9) for one in seconds) >= 0.9 * (
+        len(seconds) - 1
+    )
     assert sweep_rows([made], 3.0, 0.0)[0]["utterance_s"] == made.p50_s / 2
 
 
@@ -121,7 +133,18 @@ def test_tables_call_a_logit_error_by_its_name_and_never_word_errors():
     assert "relative\nlogit error" in inference.columns
     assert not any("WER" in column for column in inference.columns)
     assert any("word errors" in note for note in inference.notes)
-    cells = ["LiteRT int8", "2", "9.00", "9.00", "9.00", "4.50", "666.7", "1.78", "0.012", "n/a"]
+    cells = [
+        "LiteRT int8",
+        "2",
+        "9.00",
+        "9.00",
+        "9.00",
+        "4.50",
+        "666.7",
+        "1.78",
+        "0.012",
+        "n/a",
+    ]
     assert inference.rows[4] == [*cells, "cliff"]
     assert training.rows[0][-2:] == ["300", ""]
     assert training.rows[1][2:4] == ["n/a", "n/a"]
@@ -130,7 +153,10 @@ def test_tables_call_a_logit_error_by_its_name_and_never_word_errors():
 
 def test_with_a_run_each_precision_shows_its_word_errors():
     rates = {"float32": 0.2, "int8": 0.21}
-    counts = {name: {"wer": wer, "cer": wer / 2, "utterances": 9} for name, wer in rates.items()}
+    counts = {
+        name: {"wer": wer, "cer": wer / 2, "utterances": 9}
+        for name, wer in rates.items()
+    }
     inference, _, errors = sweep_tables(values(counts), calls=5, warmup=2)
     assert inference.rows[3][inference.columns.index("WER\n%")] == "21.00"
     assert errors.rows[1] == ["LiteRT int8", "21.00", "10.50", "+1.00", "9"]
@@ -139,7 +165,10 @@ def test_with_a_run_each_precision_shows_its_word_errors():
 def test_the_figure_has_a_curve_a_precision_and_rings_around_cliffs():
     latency, training = sweep_chart(values()).panels
     curves = [mark for mark in latency.marks if isinstance(mark, Line)]
-    assert [curve.series for curve in curves] == ["float32", "LiteRT int8: logits ±1.2 %"]
+    assert [curve.series for curve in curves] == [
+        "float32",
+        "LiteRT int8: logits ±1.2 %",
+    ]
     assert list(curves[0].y) == [10, 16, 30]
     rings = [mark for mark in latency.marks if "cliff" in mark.series]
     assert list(rings[0].y) == [30, 9]
@@ -153,9 +182,13 @@ SEPARABLE = SeparableConvConfig(filters=(8,), kernels=(5,), repeats=1, last_kern
 @pytest.mark.slow
 @pytest.mark.parametrize("runtime", ["tensorflow", "tensorflow_xla", "jax", "torch"])
 def test_every_kind_of_network_is_measured_at_every_length(runtime):
-    networks, frames = {"recurrent": TINY, "convolutional": SEPARABLE.smaller(8)}, (40, 60)
-    if runtime == "tensorflow_xla":  # which compiles every network at every length, for seconds
-        networks, frames = {"recurrent": TINY}, (40,)
+    networks = {"recurrent": TINY, "convolutional": SEPARABLE.smaller(8)}
+    frames = (40, 60)
+    # Which compiles every network at every length, for seconds.
+    if runtime == "tensorflow_xla":
+        networks = {"recurrent": TINY}
+        frames = (40,)
+
     task = AxesTask(networks, 20, frames, 2, 2, 1, runtime)
     if runtime in ("jax", "torch"):
         if runtime not in installed_backends():
@@ -163,6 +196,7 @@ def test_every_kind_of_network_is_measured_at_every_length(runtime):
         found = call(measure_axes, task, backend=runtime)
     else:
         found = measure_axes(task)
+
     expected = [(name, length) for name in networks for length in frames]
     assert [(times.network, times.frames) for times in found] == expected
     assert [times.reason for times in found] == [""] * len(found)
@@ -175,8 +209,12 @@ def test_the_kinds_of_the_preset_have_small_versions():
 
     config = load_bench("bench/hardware_sweep_small.gin").configs[0]
     small = [smaller(name, config) for name in config.networks]
-    assert [type(one) for one in small] == [type(MODELS[name]()) for name in config.networks]
-    assert all(one != MODELS[name]() for name, one in zip(config.networks, small, strict=True))
+    assert [type(one) for one in small] == [
+        type(MODELS[name]()) for name in config.networks
+    ]
+    assert all(
+        one != MODELS[name]() for name, one in zip(config.networks, small, strict=True)
+    )
     with pytest.raises(UsageError, match="deep_speech_2"):
         smaller("deep_speech_2", config)
 
@@ -204,7 +242,9 @@ def test_each_number_of_threads_has_its_own_process_and_environment(monkeypatch)
     def measured(function, task, *, backend, environment, **_):
         assert function is measure_axes
         names = ("OMP", "MKL", "TF_NUM_INTRAOP", "TF_NUM_INTEROP")
-        threads = [environment[f"{name}{'_NUM' * (len(name) == 3)}_THREADS"] for name in names]
+        threads = [
+            environment[f"{name}{'_NUM' * (len(name) == 3)}_THREADS"] for name in names
+        ]
         started.append((backend, *map(int, threads), task.threads[2]))
         seconds = 0.4 / int(threads[2])
         named = (task.runtime, task.batch, task.threads, *task.networks, *task.frames)
@@ -221,7 +261,15 @@ def test_each_number_of_threads_has_its_own_process_and_environment(monkeypatch)
         for openmp, intra, inter in chosen
     ]
     table = threads_table(rows)
-    assert table.rows[2] == ["TensorFlow graph", "1", "2", "4", "100.0", "200.0", "2.00"]
+    assert table.rows[2] == [
+        "TensorFlow graph",
+        "1",
+        "2",
+        "4",
+        "100.0",
+        "200.0",
+        "2.00",
+    ]
     assert table.rows[3][0] == "PyTorch eager"
     assert sweep.thread_rows(SweepConfig(), FeatureConfig(), 1.0) == []
     with pytest.raises(ValueError, match="threads"):
@@ -240,7 +288,9 @@ def test_litert_answers_as_keras_does_and_8_bits_nearly():
     features = np.random.default_rng(1).standard_normal((2, 40, 93), dtype=np.float32)
     lengths = np.array([40, 30], np.int32)
     wanted = model(features, lengths).numpy()
-    exact, quantised = (convert(model, 2, 40, 93, quantised=choice) for choice in (False, True))
+    exact, quantised = (
+        convert(model, 2, 40, 93, quantised=choice) for choice in (False, True)
+    )
     np.testing.assert_allclose(runner(exact, 1)(features, lengths), wanted, atol=1e-5)
     difference = np.abs(runner(quantised, 1)(features, lengths) - wanted).max()
     assert 1e-5 < difference < 0.2 * np.abs(wanted).max()
@@ -275,18 +325,29 @@ def test_a_runs_errors_are_counted_in_every_precision(shard_dir, tmp_path):
     from tfasr.training.experiment import Experiment
     from tfasr.training.run_folder import record_sources
 
-    experiment, split = Experiment(model=TINY), open_split(shard_dir, "test")
+    experiment = Experiment(model=TINY)
+    split = open_split(shard_dir, "test")
     alphabet = Alphabet(**split.index["alphabet"])
     experiment.save(tmp_path, alphabet)
     record_sources(tmp_path, shard_dir, split.feature_statistics())
     save_checkpoint(
-        tmp_path, build_model(experiment, alphabet, compiled=True), TrainingState(), keep=1
+        tmp_path,
+        build_model(experiment, alphabet, compiled=True),
+        TrainingState(),
+        keep=1,
     )
     found = {
-        precision: measure_errors(tmp_path, "test", precision, checkpoint="last").to_json()
+        precision: measure_errors(
+            tmp_path, "test", precision, checkpoint="last"
+        ).to_json()
         for precision in ("float32", "litert_float32", "int8")
     }
-    # The same weights by another runtime, at batch 1: the same texts, so the same errors.
+    # The same weights by another runtime, at batch 1: the same texts, so the same
+    # errors.
     assert found["litert_float32"] == found["float32"]
-    assert found["int8"]["utterances"] == found["float32"]["utterances"] == len(split.utterances)
+    assert (
+        found["int8"]["utterances"]
+        == found["float32"]["utterances"]
+        == len(split.utterances)
+    )
     assert found["float32"]["wer"] > 0.5  # nobody trained it

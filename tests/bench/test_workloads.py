@@ -23,7 +23,9 @@ PRESETS = sorted(path.name for path in FOLDER.glob("*.gin"))
 def test_every_preset_can_be_read_and_its_workload_imported(name):
     loaded = load_bench(f"bench/{name}")
     workload = WORKLOADS[loaded.bench.workload]
-    wanted = (AcousticModelConfig if t is ModelConfig else t for t in workload.config_types)
+    wanted = (
+        AcousticModelConfig if t is ModelConfig else t for t in workload.config_types
+    )
     assert [type(config) for config in loaded.configs] == list(wanted)
 
 
@@ -46,16 +48,24 @@ def test_every_workload_has_a_preset_and_a_small_one_beside(workload):
 def test_the_full_preset_is_the_specification_and_the_small_one_differs_in_size_alone():
     full, small = (load_bench(f"bench/{name}.gin") for name in ("ds2", "ds2_small"))
     network = full.configs[0]
-    assert (network.num_recurrent_layers, network.units, network.num_classes) == (7, 1760, 29)
+    assert (network.num_recurrent_layers, network.units, network.num_classes) == (
+        7,
+        1760,
+        29,
+    )
     assert full.bench.fraction == 1.0
     assert full.configs[1].search_batches[-1] == 128
     assert small.configs[0].num_recurrent_layers == 7
 
 
-@pytest.mark.parametrize("name", [name for name in PRESETS if name.endswith("_small.gin")])
+@pytest.mark.parametrize(
+    "name", [name for name in PRESETS if name.endswith("_small.gin")]
+)
 def test_a_small_preset_binds_only_what_differs_from_the_full_one(name):
     bound = set(re.findall(r"^(\w+\.\w+) =", (FOLDER / name).read_text(), re.MULTILINE))
-    small, full = (load_bench(f"bench/{file}") for file in (name, name.replace("_small", "")))
+    small, full = (
+        load_bench(f"bench/{file}") for file in (name, name.replace("_small", ""))
+    )
     pairs = zip([small.bench, *small.configs], [full.bench, *full.configs], strict=True)
     differing = {
         f"{type(one).__name__}.{field.name}"
@@ -79,7 +89,11 @@ def test_every_workload_says_what_it_measures():
 
 @pytest.mark.parametrize(
     ("workload", "message"),
-    [("run", "Workload"), (Workload(None, ()), "Workload"), (Workload(print, (), ("x",)), "'x'")],
+    [
+        ("run", "Workload"),
+        (Workload(None, ()), "Workload"),
+        (Workload(print, (), ("x",)), "'x'"),
+    ],
 )
 def test_what_is_no_workload_is_refused_where_it_is_registered(workload, message):
     with pytest.raises(UsageError, match=f"test_workloads.py.*{message}"):
@@ -99,14 +113,26 @@ def test_reading_a_preset_leaves_no_trace():
         ("", r"BenchConfig\.workload must be one of"),
         ("BenchConfig.workload = 'dance'\n", r"'dance'"),
         ("BenchConfig.workload = 'step'\n", r"tfasr bench step --help"),
-        ("BenchConfig.workload = 'ds2'\nDeepMarkConfig.batchsize = 3\n", r"mine\.gin:2.*batchsize"),
-        ("BenchConfig.workload = 'ds2'\nAdam.learning_rate = 1.0\n", r"mine\.gin:2.*nothing uses"),
-        ("BenchConfig.workload = 'ds2'\nNoSuchConfig.x = 1\n", r"mine\.gin:2.*NoSuchConfig"),
+        (
+            "BenchConfig.workload = 'ds2'\nDeepMarkConfig.batchsize = 3\n",
+            r"mine\.gin:2.*batchsize",
+        ),
+        (
+            "BenchConfig.workload = 'ds2'\nAdam.learning_rate = 1.0\n",
+            r"mine\.gin:2.*nothing uses",
+        ),
+        (
+            "BenchConfig.workload = 'ds2'\nNoSuchConfig.x = 1\n",
+            r"mine\.gin:2.*NoSuchConfig",
+        ),
         (
             "BenchConfig.workload = 'ds2'\nDeepMarkConfig.num_devices = 'x'\n",
             r"mine\.gin:2.*must be int",
         ),
-        ("BenchConfig.workload = 'ds2'\nBenchConfig.fraction = 0.0\n", r"mine\.gin:2.*above 0"),
+        (
+            "BenchConfig.workload = 'ds2'\nBenchConfig.fraction = 0.0\n",
+            r"mine\.gin:2.*above 0",
+        ),
     ],
 )
 def test_bad_presets_are_refused_by_file_and_line(tmp_path, content, message):

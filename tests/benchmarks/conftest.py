@@ -7,8 +7,9 @@ import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
-# Tests compare PyTorch with TensorFlow in one process. PyTorch's optimizers load triton where it is
-# installed, and its LLVM aborts next to TensorFlow's; on a CPU nothing needs it.
+# Tests compare PyTorch with TensorFlow in one process. PyTorch's optimizers load triton
+# where it is installed, and its LLVM aborts next to TensorFlow's; on a CPU nothing
+# needs it.
 sys.modules.setdefault("triton", None)
 
 

@@ -1,4 +1,6 @@
-"""The backtest of forecasts and the simulation of histories: that they run, and can be believed."""
+"""The backtest of forecasts and the simulation of histories: that they run, and can be
+believed.
+"""
 
 import json
 import runpy
@@ -32,7 +34,9 @@ def test_intervals_hold_on_the_half_that_did_not_calibrate(found, tmp_path):
     calibrating = {name.split("/")[0] for name in found["calibrated_on"]}
     assert len(found["calibrated_on"]) == 18
     assert "two falls" not in calibrating  # a shape that only tests
-    total = {row["source"]: row["all"] for row in found["coverage"] if row["window"] == 1}
+    total = {
+        row["source"]: row["all"] for row in found["coverage"] if row["window"] == 1
+    }
     assert {*calibrating, "two falls"} <= set(total)
     # So few systems say little about one shape, but something about all of them.
     assert 0.55 < np.mean([row["held"] for row in total.values()]) < 0.95
@@ -57,21 +61,28 @@ def test_hardly_a_run_is_given_up_wrongly(found):
 def test_every_run_has_one_vote():
     points = [AccuracyPoint(1, 60.0, 0.5)]
     one, other, third = (
-        make_curve("mlperf", group, run, points, 0.1, 1) for group, run in ("aa", "ab", "ba")
+        make_curve("mlperf", group, run, points, 0.1, 1)
+        for group, run in ("aa", "ab", "ba")
     )
     votes = Votes([(one, 1)] * 98 + [(other, 0), (third, 0), (third, 1)])
     assert votes.runs == 3
     assert votes.mean == pytest.approx((1 + 0 + 0.5) / 3)
     # Two systems that differ are two, however many looks and runs they have.
     many = [
-        make_curve("mlperf", group, str(run), points, 0.1, 1) for group in "ab" for run in range(50)
+        make_curve("mlperf", group, str(run), points, 0.1, 1)
+        for group in "ab"
+        for run in range(50)
     ]
     votes = Votes([(curve, curve.group == "a") for curve in many])
     assert votes.mean == 0.5
-    assert votes.error(np.random.default_rng(1)) == pytest.approx(0.5 / 2**0.5, abs=0.04)
+    assert votes.error(np.random.default_rng(1)) == pytest.approx(
+        0.5 / 2**0.5, abs=0.04
+    )
 
 
-@pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the published logs are not beside the project")
+@pytest.mark.skipif(
+    not PUBLISHED.is_dir(), reason="the published logs are not beside the project"
+)
 def test_published_logs_are_read_with_their_own_targets(tmp_path):
     source = PUBLISHED / "algoperf_v0.5_deepspeech_baseline_8xV100"
     folder = tmp_path / "algoperf"
@@ -86,12 +97,14 @@ def test_published_logs_are_read_with_their_own_targets(tmp_path):
 
 def test_histories_have_few_false_alarms_and_find_what_is_slower():
     rows = [
-        history.row_of(noise, 4, seed=1) for noise in ("each epoch's own, 3 %", "the run's, 5 %")
+        history.row_of(noise, 4, seed=1)
+        for noise in ("each epoch's own, 3 %", "the run's, 5 %")
     ]
     for row in rows:
         # Of 28 and 12 histories.
         assert row["any_change"] <= 15
         assert row["speed_up_exit_3"] <= 17
+
     assert rows[0]["found_10_in_8"] == 100
     assert rows[0]["repaired_by_4_exit_3"] == 100
     assert history.markdown(rows).count("\n") == 9
@@ -119,11 +132,15 @@ def test_factor_tables_say_of_how_many_runs_they_are(tmp_path):
             cers = [0.5, 0.1, 0.1] if pace else [0.5, 0.5, 0.5]
             path = tmp_path / system / f"seed-{seed}"
             runs[system][seed] = ledger_of(cers, train_s=pace or 1.0).write(path)
+
     *_, factors = tta_tables(runs, ("cer", 0.1))
     assert "3 of 3 runs of tfasr" in factors["title"]
     assert "2 of 3 runs of torch" in factors["title"]
     assert "median" not in factors["title"]
-    # Each run takes 2 s to begin and six steps, so that the medians' ratio would be another.
+    # Each run takes 2 s to begin and six steps, so that the medians' ratio would be
+    # another.
     times = {name: [2 + 6 * pace for pace in of if pace] for name, of in paces.items()}
     means = {name: np.exp(np.mean(np.log(of))) for name, of in times.items()}
-    assert factors["rows"][-1]["times"] == pytest.approx(means["torch"] / means["tfasr"])
+    assert factors["rows"][-1]["times"] == pytest.approx(
+        means["torch"] / means["tfasr"]
+    )

@@ -11,7 +11,9 @@ def test_looks_err_rarely_on_any_host_and_save_seeds():
         if row["ratio"] == 1:
             # 300 draws: 5 % is known up to some 3.
             assert row["later"] + row["sooner"] < 9
+
         assert row["covers"] > 91
+
     even = [row for row in rows if (row["host"], row["ratio"]) == ("even", 1.2)]
     assert min(row["later"] for row in even) > 70
     assert min(row["runs"] for row in even) < 9

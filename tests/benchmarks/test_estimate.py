@@ -10,7 +10,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "estimate.md"
 
 
 def test_the_pages_table_of_machines_is_generated():
-    printed = to_markdown([estimate.table_of_machines(estimate.machine_rows(estimate.kept_runs()))])
+    printed = to_markdown(
+        [estimate.table_of_machines(estimate.machine_rows(estimate.kept_runs()))]
+    )
 
     rows = [line for line in printed.splitlines() if line.startswith("|")]
     assert len(rows) > 8
@@ -18,10 +20,14 @@ def test_the_pages_table_of_machines_is_generated():
 
 
 def test_a_row_has_each_machines_own_twin():
-    rows = {(row.recipe, row.machine): row for row in estimate.machine_rows(estimate.kept_runs())}
+    rows = {
+        (row.recipe, row.machine): row
+        for row in estimate.machine_rows(estimate.kept_runs())
+    }
 
     gpu = rows["fast/an4.gin", "NVIDIA H200 (JAX)"]
-    assert (len(gpu.seconds), len(gpu.twin_seconds)) == (2, 3)  # each without its first run
+    # Each without its first run.
+    assert (len(gpu.seconds), len(gpu.twin_seconds)) == (2, 3)
     assert max(gpu.twin_seconds) < min(gpu.seconds)
     assert rows["an4.gin", "AMD EPYC (Zen 3)"].twin_seconds == []
     assert all(row.seconds for row in rows.values())

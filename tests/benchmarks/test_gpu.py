@@ -17,7 +17,8 @@ def packed(tmp_path_factory):
     """Nine recordings of noise, packed with a recipe that changes all that can be changed."""
     from gpu.data import Packed, pack
 
-    folder, random = tmp_path_factory.mktemp("corpus"), np.random.default_rng(1)
+    folder = tmp_path_factory.mktemp("corpus")
+    random = np.random.default_rng(1)
     (folder / "splits").mkdir()
     for split, count in (("train", 6), ("dev", 3)):
         rows = ["path\tseconds\ttext"]
@@ -25,7 +26,9 @@ def packed(tmp_path_factory):
             samples = 0.1 * random.standard_normal(8000 + 1600 * number)
             soundfile.write(folder / f"{split}{number}.flac", samples, 16000)
             rows.append(f"{split}{number}.flac\t1\tA BEE")
+
         (folder / "splits" / f"{split}.tsv").write_text("\n".join(rows) + "\n")
+
     bindings = (
         "PipelineConfig.global_batch_size = 2",
         "PipelineConfig.num_buckets = 2",
@@ -34,7 +37,14 @@ def packed(tmp_path_factory):
         "AugmentationConfig.from_epoch = 2",
     )
     out = folder / "packed"
-    pack(folder, "fast/mini_librispeech.gin", out, "noise", part_mib=0.05, bindings=bindings)
+    pack(
+        folder,
+        "fast/mini_librispeech.gin",
+        out,
+        "noise",
+        part_mib=0.05,
+        bindings=bindings,
+    )
     assert len(list(out.glob("noise-*.zip"))) > 1
     return Packed(out, "noise")
 
@@ -63,9 +73,14 @@ def test_batches_hold_every_utterance_once_as_the_features_say(packed):
 
     for batches, count in ((packed.training(1, 1), 6), (packed.evaluation(), 3)):
         batches = list(batches)
-        positions = sorted(np.concatenate([batch["positions"] for batch in batches]).tolist())
+        positions = sorted(
+            np.concatenate([batch["positions"] for batch in batches]).tolist()
+        )
         assert positions == list(range(count))
-    batch, row = next((b, list(b["positions"]).index(2)) for b in batches if 2 in b["positions"])
+
+    batch, row = next(
+        (b, list(b["positions"]).index(2)) for b in batches if 2 in b["positions"]
+    )
     frames = batch["feature_lengths"][row]
     raw = packed.splits["validation"][2].features.astype(np.float32)
     wanted = normalise_frames(raw, packed.config)
@@ -100,7 +115,9 @@ def test_other_vocal_tracts_are_those_of_the_training_data(packed):
 
     features = packed.splits["train"][0].features.astype(np.float32)
     for factor in (0.85, 1.0, 1.1):
-        wanted = VocalTract(0.15, packed.config).scaled(features, np.float32(factor)).numpy()
+        wanted = (
+            VocalTract(0.15, packed.config).scaled(features, np.float32(factor)).numpy()
+        )
         found = _other_vocal_tract(features, factor, packed.config)
         np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-3)
 
@@ -113,11 +130,19 @@ def test_a_missing_part_is_named(packed, tmp_path):
         Packed(tmp_path, "noise")
 
 
-def test_a_task_that_fails_leaves_the_others_and_what_is_done_stays(tmp_path, monkeypatch):
+def test_a_task_that_fails_leaves_the_others_and_what_is_done_stays(
+    tmp_path, monkeypatch
+):
     from gpu import run
 
     def task(key, **arguments):
-        return {"key": key, "kind": "fake", "backend": "torch", "limit_s": 60, **arguments}
+        return {
+            "key": key,
+            "kind": "fake",
+            "backend": "torch",
+            "limit_s": 60,
+            **arguments,
+        }
 
     started = []
 
@@ -149,7 +174,12 @@ def test_a_task_gives_what_it_knew_when_its_time_was_over():
     from gpu.run import run_task
 
     arguments = {"size": 64, "copied_mib": 1, "seconds": 8.0}
-    task = {"key": "ceilings", "kind": "ceilings", "backend": "torch", "arguments": arguments}
+    task = {
+        "key": "ceilings",
+        "kind": "ceilings",
+        "backend": "torch",
+        "arguments": arguments,
+    }
     found = run_task(task, 25.0, {})
     assert found["status"] == "cut"
     assert found["answer"]["float32_flops_per_s"] > 0
@@ -161,7 +191,12 @@ def test_steps_take_turns_on_pytorchs_backend():
     from gpu.run import run_task
 
     systems = [["torch", None], ["tfasr", "torch"], ["stock_keras", "torch"]]
-    arguments = {"size": "8x2x60", "precisions": ["float32"], "rounds": 1, "turn_s": 0.0}
+    arguments = {
+        "size": "8x2x60",
+        "precisions": ["float32"],
+        "rounds": 1,
+        "turn_s": 0.0,
+    }
     arguments["systems"] = systems
     task = {"key": "steps", "kind": "steps", "backend": "torch", "arguments": arguments}
     found = run_task(task, 300.0, {})

@@ -38,10 +38,11 @@ def test_intervals_cover_and_equal_groups_get_few_verdicts(found):
         # 400 draws: 95 % is known up to some 3.
         assert row["coverage"] > 91
         assert row["false"] < 9
+
     # Finer grids make narrower intervals.
-    assert max(r["width"] for r in rows if r["evaluations"] == 160 and not r["slow"]) < min(
-        r["width"] for r in rows if r["evaluations"] == 10
-    )
+    assert max(
+        r["width"] for r in rows if r["evaluations"] == 160 and not r["slow"]
+    ) < min(r["width"] for r in rows if r["evaluations"] == 10)
 
 
 def test_slow_runs_of_one_group_leave_the_ratio_covered(found):
@@ -67,6 +68,7 @@ def test_the_whole_report_has_few_false_verdicts_and_giving_up_wins_nothing(foun
     for row in found[0]["familywise"]:
         assert row["any_false_holm"] < 9
         assert row["any_false_unadjusted"] > 15
+
     rows = found[0]["stopping"]
     ran_on = {(r["quick"], r["n"]): r for r in rows if r["stop"] == "never"}
     for row in rows:
@@ -78,7 +80,9 @@ def test_the_whole_report_has_few_false_verdicts_and_giving_up_wins_nothing(foun
 def test_the_tables_have_every_row(found):
     text = found[1]
     assert text.count("### ") == text.count("Monte Carlo error") == 9
-    rows = sum(len(of_part) for of_part in found[0].values() if isinstance(of_part, list))
+    rows = sum(
+        len(of_part) for of_part in found[0].values() if isinstance(of_part, list)
+    )
     assert text.count("\n|") == rows + 2 * 9
 
 
@@ -95,7 +99,11 @@ def test_what_is_simulated_is_the_rule(window, noise):
     paces = 1 + 0.003 * rng.standard_normal(times.shape)
     crossings = times / paces
     last = int(crossings.max() + 8 * noise) + window + 1
-    noises = noise * rng.standard_normal((*times.shape, last)) if noise else np.zeros((40, 2, last))
+    if noise:
+        noises = noise * rng.standard_normal((*times.shape, last))
+    else:
+        noises = np.zeros((40, 2, last))
+
     for run in np.ndindex(times.shape):
         errors = crossings[run] - np.arange(1, last + 1) + noises[run]
         points = [

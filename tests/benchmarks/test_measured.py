@@ -19,10 +19,14 @@ def test_the_page_marks_what_is_stale():
 
 def test_changed_code_makes_its_figures_stale_and_prose_does_not(tmp_path, monkeypatch):
     monkeypatch.setattr(measured, "ROOT", tmp_path)
-    figure = measured.Figure("a figure", (), lambda printed, work: "", ("module.py",), 1)
+    figure = measured.Figure(
+        "a figure", (), lambda printed, work: "", ("module.py",), 1
+    )
     monkeypatch.setitem(measured.FIGURES, "made", figure)
     module = tmp_path / "module.py"
-    module.write_text('"""Adds."""\n\ndef add(a, b):\n    """Returns a sum."""\n    return a + b\n')
+    module.write_text(
+        '"""Adds."""\n\ndef add(a, b):\n    """Returns a sum."""\n    return a + b\n'
+    )
     row = {"name": "made", "code": measured.code_hash(figure.code)}
     module.write_text('def add(\n    a, b\n):  # a "sum"\n    """Ä."""\n    return a + b\n'.replace(
         "(\n    a, b\n)", "(a,\n b)"))  # fmt: skip
@@ -31,7 +35,9 @@ def test_changed_code_makes_its_figures_stale_and_prose_does_not(tmp_path, monke
     assert measured.is_stale(row)
 
 
-@pytest.mark.parametrize(("suffix", "mark"), [("cpp", "//"), ("inc", "//"), ("gin", "#")])
+@pytest.mark.parametrize(
+    ("suffix", "mark"), [("cpp", "//"), ("inc", "//"), ("gin", "#")]
+)
 def test_comments_of_other_languages_are_prose_too(tmp_path, monkeypatch, suffix, mark):
     monkeypatch.setattr(measured, "ROOT", tmp_path)
     path = tmp_path / f"code.{suffix}"
@@ -44,18 +50,30 @@ def test_comments_of_other_languages_are_prose_too(tmp_path, monkeypatch, suffix
 
 
 def test_a_figure_is_measured_once(tmp_path, monkeypatch, capsys):
-    results, page = tmp_path / "measured.json", tmp_path / "measured.md"
+    results = tmp_path / "measured.json"
+    page = tmp_path / "measured.md"
     monkeypatch.setattr(measured, "RESULTS", results)
     monkeypatch.setattr(measured, "PAGE", page)
     command = "{python} -c \"print('41 of 42')\""
-    figure = measured.Figure("made up", (command,), lambda out, work: out.strip(), ("Makefile",), 1)
+    figure = measured.Figure(
+        "made up", (command,), lambda out, work: out.strip(), ("Makefile",), 1
+    )
     monkeypatch.setattr(measured, "FIGURES", {"made": figure})
-    arguments = ["measured.py", "--corpora", str(tmp_path), "--work", str(tmp_path / "work")]
+    arguments = [
+        "measured.py",
+        "--corpora",
+        str(tmp_path),
+        "--work",
+        str(tmp_path / "work"),
+    ]
     monkeypatch.setattr(sys, "argv", arguments)
     measured.main()
     (row,) = json.loads(results.read_text())
     assert row["figure"] == "41 of 42" and re.fullmatch("[0-9a-f]{7,}", row["commit"])
-    assert "made up" in page.read_text() and "stale" not in page.read_text().partition("## ")[2]
+    assert (
+        "made up" in page.read_text()
+        and "stale" not in page.read_text().partition("## ")[2]
+    )
     measured.main()
     assert "skipped" in capsys.readouterr().out
 
@@ -68,7 +86,9 @@ def test_a_failing_command_keeps_the_figures_before(tmp_path, monkeypatch):
         measured.measure("broken", tmp_path, tmp_path)
 
 
-def test_an_interrupted_row_goes_on_and_a_repeated_one_begins_anew(tmp_path, monkeypatch):
+def test_an_interrupted_row_goes_on_and_a_repeated_one_begins_anew(
+    tmp_path, monkeypatch
+):
     trainer = tmp_path / "trainer.py"
     trainer.write_text(
         "import pathlib, sys\n"
@@ -78,20 +98,34 @@ def test_an_interrupted_row_goes_on_and_a_repeated_one_begins_anew(tmp_path, mon
         "print('resumed' if '--resume' in sys.argv else 'begun')\n"
     )
     command = f"{{python}} {trainer} train --run_dir {{work}}/run"
-    figure = measured.Figure("a figure", (command,), lambda printed, work: printed, (), 1)
+    figure = measured.Figure(
+        "a figure", (command,), lambda printed, work: printed, (), 1
+    )
     monkeypatch.setitem(measured.FIGURES, "made", figure)
-    rows = [measured.measure("made", tmp_path, tmp_path, again=again) for again in (0, 0, 1)]
+    rows = [
+        measured.measure("made", tmp_path, tmp_path, again=again) for again in (0, 0, 1)
+    ]
     assert [row["figure"].strip() for row in rows] == ["begun", "resumed", "begun"]
 
 
 @pytest.mark.parametrize(
     ("parts", "measured_at", "mark"),
-    [([0.05], 1, ""), ([0.4, 0.02], 2, ""), ([0.4, 0.3], 2, "*disturbed: the machine took 30 %*")],
+    [
+        ([0.05], 1, ""),
+        ([0.4, 0.02], 2, ""),
+        ([0.4, 0.3], 2, "*disturbed: the machine took 30 %*"),
+    ],
 )
 def test_a_disturbed_figure_is_measured_once_more_and_then_marked(
     monkeypatch, tmp_path, parts, measured_at, mark
 ):
-    about = {"name": "made", "figure": "1 s", "processor": "one", "date": "today", "commit": "abc"}
+    about = {
+        "name": "made",
+        "figure": "1 s",
+        "processor": "one",
+        "date": "today",
+        "commit": "abc",
+    }
     coming = iter(parts)
     calls = []
 

@@ -23,7 +23,8 @@ def test_the_lists_are_the_ones_that_were_fixed():
         hashlib.sha256(text.encode()).hexdigest()
         == "67c7d5ca95529358ec4f8e0d8fadf519551307798ec876cee675c6807a0c5433"
     )
-    train, untouched = set(an4.committed_ids("train")), set(an4.committed_ids("untouched"))
+    train = set(an4.committed_ids("train"))
+    untouched = set(an4.committed_ids("untouched"))
     assert (len(train), len(untouched), len(train & untouched)) == (746, 99, 0)
 
 
@@ -35,11 +36,14 @@ def test_the_script_draws_the_same_speakers(tmp_path):
         with (tmp_path / f"{name}.tsv").open(newline="") as file:
             rows = list(csv.DictReader(file, delimiter="\t"))
         speakers[name] = {row["speaker"] for row in rows}
+
     assert (len(speakers["train"]), len(speakers["untouched"])) == (58, 8)
     assert not speakers["train"] & speakers["untouched"]
 
 
-KEPT = json.loads((BENCHMARKS / "results" / "2026-11-24-an4_untouched.json").read_text())
+KEPT = json.loads(
+    (BENCHMARKS / "results" / "2026-11-24-an4_untouched.json").read_text()
+)
 BY_RUN, MEANS, EPOCHS = (table["rows"] for table in KEPT["tables"])
 
 
@@ -48,7 +52,9 @@ def test_the_kept_means_are_those_of_the_kept_runs():
         values = [run[f"{row['split']}_{row['decoder']}"] for run in BY_RUN]
         half_width = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)
         assert row["seeds"] == len(values)
-        assert (row["mean"], row["half_width"]) == pytest.approx((np.mean(values), half_width))
+        assert (row["mean"], row["half_width"]) == pytest.approx(
+            (np.mean(values), half_width)
+        )
 
 
 def test_the_page_quotes_the_kept_results():
@@ -57,6 +63,7 @@ def test_the_page_quotes_the_kept_results():
     for run in BY_RUN:
         rates = " | ".join(f"{run[column]:.1f} %" for column in columns)
         assert f"| {run['run'].removeprefix('seed-')} | {rates} |" in page
+
     for row in MEANS:
         assert f"{row['mean']:.1f} +- {row['half_width']:.1f} %" in page
     for split in ("validation", "untouched"):

@@ -1,4 +1,6 @@
-"""The benchmark of the whole job beside the PyTorch twin, with a model that learns in seconds."""
+"""The benchmark of the whole job beside the PyTorch twin, with a model that learns in
+seconds.
+"""
 
 import importlib.util
 import json
@@ -10,7 +12,8 @@ import pytest
 from tfasr.ledger.events import read_events
 from tfasr.tta.run import load_run
 
-# Not imported here: PyTorch reads the number of its threads when it is loaded, see conftest.py.
+# Not imported here: PyTorch reads the number of its threads when it is loaded, see
+# conftest.py.
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None,
     reason="needs PyTorch: see benchmarks/training_step.py",
@@ -27,7 +30,14 @@ BINDINGS = (
 def run_benchmark(monkeypatch, capsys, *arguments: str) -> dict:
     import time_to_accuracy
 
-    command = ["time_to_accuracy.py", "--gin_file", "demo.gin", "--format", "json", *arguments]
+    command = [
+        "time_to_accuracy.py",
+        "--gin_file",
+        "demo.gin",
+        "--format",
+        "json",
+        *arguments,
+    ]
     for binding in BINDINGS:
         command += ["--gin_binding", binding]
     monkeypatch.setattr(sys, "argv", command)
@@ -44,7 +54,11 @@ def test_both_train_on_the_same_batches_and_finished_runs_are_kept(
     options = ["--shard_dir", str(shard_dir), "--run_dir", str(runs)]
     options += ["--seeds", "1", "--epochs", "1", "--target", "cer=0.9"]
     options += ["--baseline_gin_file", "demo.gin"]
-    for binding in (*BINDINGS, "TrainingConfig.epochs = 1", "AcousticModelConfig.dropout = 0.3"):
+    for binding in (
+        *BINDINGS,
+        "TrainingConfig.epochs = 1",
+        "AcousticModelConfig.dropout = 0.3",
+    ):
         options += ["--baseline_gin_binding", binding]
     left = runs / "torch" / "seed-1"
     left.mkdir(parents=True)
@@ -54,20 +68,38 @@ def test_both_train_on_the_same_batches_and_finished_runs_are_kept(
 
     ours, theirs = (load_run(runs / system / "seed-1") for system in ("tfasr", "torch"))
     assert steps(ours) == steps(theirs)
-    for fact in ("comparability", "parameters", "targets", "opt_base_learning_rate", "opt_name"):
+    for fact in (
+        "comparability",
+        "parameters",
+        "targets",
+        "opt_base_learning_rate",
+        "opt_name",
+    ):
         assert ours.fact(fact) == theirs.fact(fact)
-    assert load_run(runs / "baseline" / "seed-1").fact("opt_name") == ours.fact("opt_name")
+    assert load_run(runs / "baseline" / "seed-1").fact("opt_name") == ours.fact(
+        "opt_name"
+    )
     systems, by_run, ratios = found["tables"]
     assert [row["reached"] for row in systems["rows"]] == ["0 of 1"] * 3
     assert [row["system"] for row in ratios["rows"]] == ["torch", "baseline"]
     assert all(row["ratio"] is None for row in ratios["rows"])
     assert all(row["minutes"] is None for row in by_run["rows"])
     for row in by_run["rows"]:
-        shares = ("startup", "train", "input_wait", "evaluation", "checkpoint", "overhead")
+        shares = (
+            "startup",
+            "train",
+            "input_wait",
+            "evaluation",
+            "checkpoint",
+            "overhead",
+        )
         assert sum(row[f"{name}_pct"] for name in shares) == pytest.approx(100, abs=0.1)
         assert 0 < row["ledger_pct"] < 100
 
-    assert run_benchmark(monkeypatch, capsys, *options)["tables"][1]["rows"][0]["seed"] == 1
+    assert (
+        run_benchmark(monkeypatch, capsys, *options)["tables"][1]["rows"][0]["seed"]
+        == 1
+    )
     assert len(read_events(runs / "torch" / "seed-1")) == len(theirs.events)
     with pytest.raises(SystemExit, match="same settings"):
         run_benchmark(monkeypatch, capsys, *options, "--epochs", "2")
@@ -75,11 +107,15 @@ def test_both_train_on_the_same_batches_and_finished_runs_are_kept(
 
 def steps(run) -> list[tuple]:
     values = [event["value"] for event in run.events if event["key"] == "train_step"]
-    return [(v["utterances"], v["audio_s"], v["frames"], v["padded_frames"]) for v in values]
+    return [
+        (v["utterances"], v["audio_s"], v["frames"], v["padded_frames"]) for v in values
+    ]
 
 
 @pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
-def test_the_twin_learns_and_stops_when_its_targets_are_met(shard_dir, tmp_path, precision):
+def test_the_twin_learns_and_stops_when_its_targets_are_met(
+    shard_dir, tmp_path, precision
+):
     from twin.tta_tables import tta_tables
     from twin.worker import environment
 
@@ -105,7 +141,10 @@ print(json.dumps(history))
 assert "tensorflow" not in sys.modules
 """
         done = subprocess.run(
-            [sys.executable, "-c", code], env=environment(), stdout=subprocess.PIPE, check=True
+            [sys.executable, "-c", code],
+            env=environment(),
+            stdout=subprocess.PIPE,
+            check=True,
         )
         return json.loads(done.stdout.splitlines()[-1])
 

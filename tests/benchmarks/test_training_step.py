@@ -15,7 +15,8 @@ from tfasr.data.shards import open_split
 from tfasr.layers import fused_call
 from tfasr.models.recurrent import AcousticModelConfig
 
-# How steps that processes timed are put together; the processes themselves are the benchmark's.
+# How steps that processes timed are put together; the processes themselves are the
+# benchmark's.
 
 
 def row(step_s, ready_s, processor_s=0.0):
@@ -42,13 +43,23 @@ def test_a_step_is_as_long_as_its_longest_process():
     assert taken.processor_s("workers") == pytest.approx(0.6 + 0.25)
 
 
-# The benchmark of the recorder says what it measured; how fast that is, is measured elsewhere.
+# The benchmark of the recorder says what it measured; how fast that is, is measured
+# elsewhere.
 
 
 def test_it_tells_the_difference_and_its_share_of_a_step(tmp_path, monkeypatch, capsys):
     import recorder
 
-    flags = ["--rounds", "3", "--steps", "2", "--empty_steps", "20", "--out", str(tmp_path)]
+    flags = [
+        "--rounds",
+        "3",
+        "--steps",
+        "2",
+        "--empty_steps",
+        "20",
+        "--out",
+        str(tmp_path),
+    ]
     monkeypatch.setattr(sys, "argv", ["recorder.py", *flags, "--format", "json"])
     recorder.main()
     (table,) = json.loads(capsys.readouterr().out)["tables"]
@@ -56,6 +67,7 @@ def test_it_tells_the_difference_and_its_share_of_a_step(tmp_path, monkeypatch, 
     for row in table["rows"]:
         assert row["recorded_us"] > 0
         assert row["share_pct"] == pytest.approx(row["recorder_us"] / 500)
+
     (markdown,) = tmp_path.glob("*-recorder.md")
     assert "of a step of 50 ms, %" in markdown.read_text()
 
@@ -101,12 +113,17 @@ def test_layers_that_are_set_to_a_precision_compute_as_those_made_in_it(
     )
     batches = list(source.training(seed=1, epoch=1).take(2))
     config = AcousticModelConfig(
-        conv_filters=8, lstm_units=8, num_lstm_layers=2, dropout=0.0, bidirectional=bidirectional
+        conv_filters=8,
+        lstm_units=8,
+        num_lstm_layers=2,
+        dropout=0.0,
+        bidirectional=bidirectional,
     )
     models = {}
     for precision in ("float32", "mixed_bfloat16"):
         models[precision] = config.make(93, 40, seed=3, dtype=precision)
         models[precision].build((None, None, 93))
+
     exact = gradients(models["float32"], batches)
     layers = models["float32"].layers[:-1]
     set_precision(layers, "mixed_bfloat16")
@@ -143,7 +160,9 @@ def test_the_benchmark_compares_systems_that_it_found_to_agree(tmp_path):
     assert any("agree to" in note for note in found["notes"])
     assert "tfasr's compiled layers used portable." in found["notes"]
     written = sorted(path.name for path in tmp_path.iterdir())
-    assert written == [f"{found['date']}-training_step{end}" for end in (".json", ".md")]
+    assert written == [
+        f"{found['date']}-training_step{end}" for end in (".json", ".md")
+    ]
 
 
 def test_ratios_pair_the_rounds_and_take_the_best_of_pytorch():
@@ -184,7 +203,8 @@ def test_made_batches_have_a_ctc_path_and_are_padded_with_nothing(name):
 
     size = parse_size(name)
     batch = made_batch(size)
-    frames, lengths = batch["feature_lengths"], batch["label_lengths"]
+    frames = batch["feature_lengths"]
+    lengths = batch["label_lengths"]
     assert batch["features"].shape == (size.batch, size.frames, 93)
     assert frames.max() == size.frames
     for row, labels in enumerate(batch["labels"]):
@@ -194,6 +214,7 @@ def test_made_batches_have_a_ctc_path_and_are_padded_with_nothing(name):
         assert len(spoken) <= (frames[row] - 11) // 2 + 1
         assert not labels[lengths[row] :].any()
         assert not batch["features"][row, frames[row] :].any()
+
     assert size.audio_s == pytest.approx(frames.sum() / 100, rel=1e-5)
 
 
@@ -218,7 +239,9 @@ def test_results_show_what_is_missing_and_escape_what_would_break_a_table(tmp_pa
 
     columns = [("name", "name"), ("value", "a value")]
     rows = [{"name": "a|b", "value": 0.01234}, {"name": "c", "value": None, "more": 1}]
-    found = result("made_up", [{"title": "T", "columns": columns, "rows": rows}], ["a note"], {})
+    found = result(
+        "made_up", [{"title": "T", "columns": columns, "rows": rows}], ["a note"], {}
+    )
     assert "host" not in found["machine"]
     markdown = to_markdown(found)
     assert "| a\\|b | 0.0123 |" in markdown

@@ -14,9 +14,12 @@ from tfasr.models.recurrent import AcousticModelConfig
 from tfasr.training.build import build_model
 from tfasr.training.experiment import Experiment, TrainingConfig
 
-SMALL = AcousticModelConfig(conv_filters=12, num_lstm_layers=2, lstm_units=10, dropout=0.3)
+SMALL = AcousticModelConfig(
+    conv_filters=12, num_lstm_layers=2, lstm_units=10, dropout=0.3
+)
 NEEDS_TORCH = "needs PyTorch: see benchmarks/training_step.py"
-# The CUDA build of PyTorch looks for a GPU during a backward pass and warns if there is none.
+# The CUDA build of PyTorch looks for a GPU during a backward pass and warns if there is
+# none.
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization")
 
 
@@ -55,7 +58,9 @@ def test_torch_agrees(bidirectional):
     pytest.importorskip("torch", reason=NEEDS_TORCH)
     from twin.agreement import TOLERANCE, disagreements
 
-    found = disagreements(dataclasses.replace(SMALL, bidirectional=bidirectional), ["torch"])
+    found = disagreements(
+        dataclasses.replace(SMALL, bidirectional=bidirectional), ["torch"]
+    )
     assert len(found) == 4
     assert max(found.values()) < TOLERANCE
 
@@ -93,15 +98,20 @@ OPTIMIZERS = {
     "Adadelta": lambda rate: keras.optimizers.Adadelta(rate(1.0)),
     "Adam": lambda rate: keras.optimizers.Adam(rate(0.01), beta_1=0.8, beta_2=0.98),
     "AdamW": lambda rate: keras.optimizers.AdamW(rate(0.01), weight_decay=0.1),
-    "clipped Adam": lambda rate: keras.optimizers.Adam(rate(0.01), global_clipnorm=20.0),
+    "clipped Adam": lambda rate: keras.optimizers.Adam(
+        rate(0.01), global_clipnorm=20.0
+    ),
 }
 
 
 @pytest.mark.parametrize(
-    ("name", "bidirectional"), [*((name, False) for name in OPTIMIZERS), ("clipped Adam", True)]
+    ("name", "bidirectional"),
+    [*((name, False) for name in OPTIMIZERS), ("clipped Adam", True)],
 )
 def test_both_learn_the_same_from_equal_weights(name, bidirectional):
-    """Gradients, an optimizer's settings, the learning rate's decay and the statistics, in one."""
+    """Gradients, an optimizer's settings, the learning rate's decay and the statistics,
+    in one.
+    """
     torch = pytest.importorskip("torch", reason=NEEDS_TORCH)
     from twin.feeder import serialised
     from twin.sizes import NUM_CLASSES, NUM_FEATURES, parse_size
@@ -121,7 +131,8 @@ def test_both_learn_the_same_from_equal_weights(name, bidirectional):
     copy_to_torch(model.recogniser, other)
     parameters = [p for p in other.parameters() if p.requires_grad]
     optimizer, rate = torch_optimizer(serialised(wanted()), parameters)
-    ours, theirs = [], []
+    ours = []
+    theirs = []
     step, batch = _tfasr_step(model, parse_size("10x4x70"))
     tensors = {name: torch.from_numpy(value) for name, value in batch.items()}
     for number in range(6):
@@ -135,6 +146,7 @@ def test_both_learn_the_same_from_equal_weights(name, bidirectional):
         clip_together(serialised(wanted()), parameters)
         optimizer.step()
         theirs.append(loss.item())
+
     assert ours[-1] < ours[0]
     np.testing.assert_allclose(theirs, ours, rtol=1e-4)
 
@@ -178,8 +190,11 @@ def test_the_initial_weights_follow_tfasrs_scheme(bidirectional):
         recurrent = way.weight_hh_l0.detach().T
         np.testing.assert_allclose(recurrent @ recurrent.T, np.eye(24), atol=1e-5)
         pairs.append((way.weight_ih_l0, ours.kernel))
+
     for theirs, kernel in pairs:  # one uniform range
-        assert theirs.abs().max().item() == pytest.approx(abs(kernel.numpy()).max(), rel=0.02)
+        assert theirs.abs().max().item() == pytest.approx(
+            abs(kernel.numpy()).max(), rel=0.02
+        )
     other.zero_classifier()
     assert not other.classifier.weight.any()
 
@@ -195,6 +210,7 @@ def test_the_learning_rate_is_that_of_keras():
         rate = learning_rate(keras.optimizers.schedules.serialize(schedule))
         for step in (0, 1, 9, 10, 11, 25, 49, 50, 59, 60, 80):
             assert rate(step) == pytest.approx(float(schedule(step)), rel=1e-5)
+
     assert learning_rate(0.5)(7) == 0.5
 
 
@@ -204,9 +220,13 @@ def test_what_the_twin_cannot_do_is_refused(tmp_path):
     from twin.torch_optimizer import learning_rate, torch_optimizer
     from twin.torch_training import train_twin
 
-    for optimizer in (keras.optimizers.SGD(0.1), keras.optimizers.Adadelta(1.0, clipnorm=1.0)):
+    for optimizer in (
+        keras.optimizers.SGD(0.1),
+        keras.optimizers.Adadelta(1.0, clipnorm=1.0),
+    ):
         with pytest.raises(UsageError, match="Adadelta, Adam or AdamW without extras"):
             torch_optimizer(serialised(optimizer), [])
+
     falling = keras.optimizers.schedules.ExponentialDecay(0.1, 9, 0.5)
     with pytest.raises(UsageError, match="or a CosineDecay"):
         learning_rate(keras.optimizers.schedules.serialize(falling))

@@ -11,8 +11,16 @@ pytest.importorskip("espeakng_loader", reason="needs pip install 'tfasr[demo]'")
 
 
 def test_words_that_were_heard_right_are_compared():
-    said = [TrueWord("in", 0.1, None), TrueWord("the", None, 0.5), TrueWord("hall", 0.5, 0.9)]
-    heard = [Word("in", 0.15, 0.2, 1.0), Word("a", 0.3, 0.4, 1.0), Word("hall", 0.48, 1.0, 1.0)]
+    said = [
+        TrueWord("in", 0.1, None),
+        TrueWord("the", None, 0.5),
+        TrueWord("hall", 0.5, 0.9),
+    ]
+    heard = [
+        Word("in", 0.15, 0.2, 1.0),
+        Word("a", 0.3, 0.4, 1.0),
+        Word("hall", 0.48, 1.0, 1.0),
+    ]
     starts, ends = errors_ms(said, heard)
     np.testing.assert_allclose(starts, [50, -20])
     np.testing.assert_allclose(ends, [100])

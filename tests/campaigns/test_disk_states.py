@@ -12,7 +12,8 @@ from campaigns.disk_states import MODELS, Disk, read_state, relative
 from campaigns.operations import Operation
 
 pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or sys.version_info < (3, 11), reason="needs Linux, Python 3.11"
+    sys.platform != "linux" or sys.version_info < (3, 11),
+    reason="needs Linux, Python 3.11",
 )
 
 # Uses files in the ways that tfasr does; argv: an observer, and the folder.
@@ -73,14 +74,20 @@ def test_what_was_recorded_played_back_is_what_lies_there(recorded):
 def test_no_state_tears_what_was_written_whole(recorded):
     chance = random.Random(1)
     wanted = read_state(recorded[0])
-    disk, seen = Disk({}), set()
+    disk = Disk({})
+    seen = set()
     for operation in recorded[1]:
         disk.do(operation)
         for model in MODELS * 10:
             state = disk.crash(chance, model)
             seen.add(state.get("run/run.json"))
-            for name in ("run/checkpoints/0.npz", "run/checkpoints/2.npz", "run/best.npz"):
+            for name in (
+                "run/checkpoints/0.npz",
+                "run/checkpoints/2.npz",
+                "run/best.npz",
+            ):
                 assert state.get(name, wanted[name]) == wanted[name]
+
     assert seen == {None, b"old", b"new"}
 
 
@@ -100,10 +107,16 @@ def states_of(*operations):
 
 
 def test_a_rename_without_a_sync_can_leave_an_empty_file():
-    write = [Operation("create", "f.partial"), Operation("write", "f.partial", data=b"content")]
-    rename, names = Operation("rename", "f.partial", "f"), Operation("sync", "")
+    write = [
+        Operation("create", "f.partial"),
+        Operation("write", "f.partial", data=b"content"),
+    ]
+    rename = Operation("rename", "f.partial", "f")
+    names = Operation("sync", "")
     for model in MODELS:
-        assert {None, b"", b"cont", b"content", bytes(7)} <= states_of(*write, rename)[model]
+        assert {None, b"", b"cont", b"content", bytes(7)} <= states_of(*write, rename)[
+            model
+        ]
         synced = [*write, Operation("sync", "f.partial"), rename]
         assert states_of(*synced)[model] == {None, b"content"}
         assert states_of(*synced, names)[model] == {b"content"}

@@ -5,7 +5,14 @@ import signal
 
 import pytest
 
-from campaigns.forgeries import UNNOTICED, WRONG, Case, chosen_cases, judged, signal_limits
+from campaigns.forgeries import (
+    UNNOTICED,
+    WRONG,
+    Case,
+    chosen_cases,
+    judged,
+    signal_limits,
+)
 from tests.studies.forging import Forger
 from tests.studies.races import RECORDS, unpack
 from tfasr.studies.verify import verify_study
@@ -63,11 +70,20 @@ def no_mark(forger, run):
 
 # Each was accepted until `tfasr.studies.form` looked for it.
 FORMS = {
-    "the end of a run that finished": (lambda *a: drop("run_stop", *a), "does not end with succ"),
+    "the end of a run that finished": (
+        lambda *a: drop("run_stop", *a),
+        "does not end with succ",
+    ),
     "another end than the process's": (other_status, "does not end with success"),
     "another exit code": (other_exit, "ledger ends with success"),
-    "the start of an evaluation": (lambda *a: drop("eval_start", *a), "not within its evaluation"),
-    "a whole forward pass": (lambda *a: pair("eval_forward", *a), "before its forward pass"),
+    "the start of an evaluation": (
+        lambda *a: drop("eval_start", *a),
+        "not within its evaluation",
+    ),
+    "a whole forward pass": (
+        lambda *a: pair("eval_forward", *a),
+        "before its forward pass",
+    ),
     "a whole decoding": (lambda *a: pair("decode", *a), "before its decoding ended"),
     "an accuracy": (lambda *a: drop("eval_accuracy", *a), "its eval_accuracy"),
     "levels of looks": (other_level, "looks have other levels"),
@@ -78,8 +94,11 @@ FORMS = {
 
 
 @pytest.mark.parametrize("what", FORMS)
-def test_what_clocks_and_verdicts_rest_on_can_not_be_left_out(tmp_path, monkeypatch, what):
-    # The archive's trainings take seconds, in which a study need not note that they have begun.
+def test_what_clocks_and_verdicts_rest_on_can_not_be_left_out(
+    tmp_path, monkeypatch, what
+):
+    # The archive's trainings take seconds, in which a study need not note that they
+    # have begun.
     monkeypatch.setattr("tfasr.studies.verify._NOTED_S", 0.5)
     forge, reason = FORMS[what]
     study = unpack(RECORDS / "studies" / "plain.tar.xz", tmp_path / "study")

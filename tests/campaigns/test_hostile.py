@@ -24,7 +24,15 @@ def test_some_hostile_cases_end_well(tmp_path):
     for package in ("onnxruntime", "tf2onnx", "aiohttp"):
         pytest.importorskip(package)
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    command = [sys.executable, "-m", "campaigns.hostile", "--every", "90", "--out", str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "campaigns.hostile",
+        "--every",
+        "90",
+        "--out",
+        str(tmp_path),
+    ]
     ended = subprocess.run(
         command,
         capture_output=True,

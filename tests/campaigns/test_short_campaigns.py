@@ -10,7 +10,8 @@ import pytest
 
 
 @pytest.mark.skipif(
-    sys.platform != "linux" or sys.version_info < (3, 11), reason="needs Linux, Python 3.11"
+    sys.platform != "linux" or sys.version_info < (3, 11),
+    reason="needs Linux, Python 3.11",
 )
 def test_kills_power_losses_and_full_disks_lose_nothing(tmp_path):
     root = Path(__file__).parents[2]
@@ -24,5 +25,7 @@ def test_kills_power_losses_and_full_disks_lose_nothing(tmp_path):
         env={**os.environ, "PYTHONPATH": path},
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    told = re.search(r"'training': 1, 'preparing': [12]} kills, (\d+) states", ended.stdout)
+    told = re.search(
+        r"'training': 1, 'preparing': [12]} kills, (\d+) states", ended.stdout
+    )
     assert told and int(told[1]) >= 200, ended.stdout

@@ -1,8 +1,8 @@
 """Trains in forked processes, so that several workers pay for TensorFlow's import once.
 
-``python -m tests.cluster.forked SCENARIOS.json`` runs them one after the other: each a list of the
-arguments of `work`, one for each worker. What a worker prints goes to ``<log>``. Nothing of
-TensorFlow but its import happens before the fork.
+``python -m tests.cluster.forked SCENARIOS.json`` runs them one after the other: each a
+list of the arguments of `work`, one for each worker. What a worker prints goes to
+``<log>``. Nothing of TensorFlow but its import happens before the fork.
 """
 
 import dataclasses
@@ -35,13 +35,14 @@ def work(request: dict) -> int:
     """Trains as one worker, or alone, and returns its exit code.
 
     Args:
-        request: ``run_dir``; ``addresses`` and ``rank``, or none of them for one process; changes
-            of the ``training``, ``pipeline`` and ``model`` configs; ``resume``; ``devices``,
-            logical processors to make; ``die``, a step and the signal that this process sends
-            itself after it; ``die_in_round``, likewise, before that step of its own where it trains
-            in rounds; ``again``, changes with which it is then started anew; ``await_all_at``, a
-            step at which the chief waits until all workers are there; ``start_s``, how long
-            they wait for a chief that is gone.
+        request: ``run_dir``; ``addresses`` and ``rank``, or none of them for one
+            process; changes of the ``training``, ``pipeline`` and ``model`` configs;
+            ``resume``; ``devices``, logical processors to make; ``die``, a step and the
+            signal that this process sends itself after it; ``die_in_round``, likewise,
+            before that step of its own where it trains in rounds; ``again``, changes
+            with which it is then started anew; ``await_all_at``, a step at which the
+            chief waits until all workers are there; ``start_s``, how long they wait for
+            a chief that is gone.
     """
     if request.get("devices", 1) > 1:
         import tensorflow as tf
@@ -49,6 +50,7 @@ def work(request: dict) -> int:
         processor = tf.config.list_physical_devices("CPU")[0]
         logical = [tf.config.LogicalDeviceConfiguration()] * request["devices"]
         tf.config.set_logical_device_configuration(processor, logical)
+
     cluster = None
     if "addresses" in request:
         cluster = Cluster(tuple(request["addresses"]), request["rank"])
@@ -58,14 +60,20 @@ def work(request: dict) -> int:
     if "await_all_at" in request:
         _await_all_at(request["await_all_at"], cluster.size)
     if "die" in request:
-        _die_after(RecordSteps if request["rank"] == 0 else WorkerSteps, *request["die"])
+        _die_after(
+            RecordSteps if request["rank"] == 0 else WorkerSteps, *request["die"]
+        )
     try:
         in_rounds = TrainingConfig(**request.get("training", {})).in_rounds
         with joined(cluster, in_rounds=in_rounds) as team:
             optimizer = functools.partial(adam, global_clipnorm=CLIPNORM)
-            experiment = tones_experiment(optimizer=optimizer, **request.get("training", {}))
+            experiment = tones_experiment(
+                optimizer=optimizer, **request.get("training", {})
+            )
             changed = {
-                name: dataclasses.replace(getattr(experiment, name), **request.get(name, {}))
+                name: dataclasses.replace(
+                    getattr(experiment, name), **request.get(name, {})
+                )
                 for name in ("pipeline", "model")
             }
             train(
@@ -82,6 +90,7 @@ def work(request: dict) -> int:
     except RunError as error:
         logging.getLogger("tfasr").error("%s", error)
         return error.exit_code
+
     return 0
 
 
@@ -97,7 +106,8 @@ def _die_after(hook: type, step: int, number: int) -> None:
 
 
 def _die_in_round(step: int, number: int) -> None:
-    take, left = ShareTrainer.step, [step]
+    take = ShareTrainer.step
+    left = [step]
 
     def taken(self):
         left[0] -= 1
@@ -114,7 +124,11 @@ def _await_all_at(step: int, size: int) -> None:
     def on_step(self, run, result):
         recording(self, run, result)
         ends_s = time.monotonic() + 60
-        while run.state.step == step and run.team.hub.size < size and time.monotonic() < ends_s:
+        while (
+            run.state.step == step
+            and run.team.hub.size < size
+            and time.monotonic() < ends_s
+        ):
             time.sleep(0.05)
 
     RecordSteps.on_step = on_step
@@ -143,7 +157,9 @@ def fork(request: dict) -> int:
 
 def main() -> None:
     """Runs the scenarios and prints each worker's exit code, negative for a signal."""
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True)
+    logging.basicConfig(
+        level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True
+    )
     scenarios = json.loads(Path(sys.argv[1]).read_text())
     codes = {}
     for name, requests in scenarios.items():
@@ -156,7 +172,9 @@ def main() -> None:
             if "again" in requests[rank]:
                 requests[rank] |= requests[rank].pop("again")
                 running[fork(requests[rank])] = rank
+
         codes[name] = [ended[rank][-1] for rank in sorted(ended)]
+
     print(json.dumps(codes))
 
 

@@ -1,6 +1,7 @@
 """A worker that trains nothing: it adds 1 to every weight in each block.
 
-``python -m tests.cluster.peer ADDRESSES RANK SECRET`` joins a hub and prints a line for each block.
+``python -m tests.cluster.peer ADDRESSES RANK SECRET`` joins a hub and prints a line for
+each block.
 """
 
 import sys
@@ -17,7 +18,12 @@ SUMS = ("audio_s", "frames", "padded_frames", "input_wait_s", "compile_s", "trai
 def result_of(message: dict, arrays: list[np.ndarray]) -> tuple[dict, list[np.ndarray]]:
     """Returns a worker's result on a block of one utterance a step."""
     steps = message["block"]["steps"]
-    result = {"steps": steps, "utterances": steps, "of_utterances": 2 * steps, "ends": False}
+    result = {
+        "steps": steps,
+        "utterances": steps,
+        "of_utterances": 2 * steps,
+        "ends": False,
+    }
     result |= {**dict.fromkeys(SUMS, 0.01), "busy_s": 0.0}
     changes = [np.ones_like(array) for array in arrays[: message["weights"]]]
     return result, [*changes, np.zeros(steps, np.float32), np.arange(steps)]

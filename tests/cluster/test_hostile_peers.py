@@ -1,4 +1,6 @@
-"""Strangers at the chief's port, and workers that are stopped, killed or lie: training goes on."""
+"""Strangers at the chief's port, and workers that are stopped, killed or lie: training
+goes on.
+"""
 
 import contextlib
 import logging
@@ -47,11 +49,20 @@ def stranger(cluster: Cluster, content: bytes = b"") -> socket.socket:
     return connection
 
 
-def call(cluster: Cluster, rank: int, sent, version: str = __version__, through: str | None = None):
+def call(
+    cluster: Cluster,
+    rank: int,
+    sent,
+    version: str = __version__,
+    through: str | None = None,
+):
     """Opens a stream of any messages as a worker that knows the secret."""
     key, certificate, authority = identity(SECRET_BYTES, of_rank(cluster, rank))
     credentials = grpc.ssl_channel_credentials(authority, key, certificate)
-    options = [("grpc.ssl_target_name_override", "tfasr"), ("grpc.use_local_subchannel_pool", 1)]
+    options = [
+        ("grpc.ssl_target_name_override", "tfasr"),
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
     channel = grpc.secure_channel(through or cluster.addresses[0], credentials, options)
     hello = [("rank", str(rank)), ("tfasr", version)]
     return channel, channel.stream_stream("/tfasr.Chief/Train")(sent, metadata=hello)
@@ -62,6 +73,7 @@ def is_closed(connection: socket.socket) -> bool:
     with contextlib.suppress(ConnectionError):
         while connection.recv(4096):
             pass
+
     return True
 
 
@@ -95,11 +107,16 @@ def test_garbage_is_cut_off_at_once_and_training_goes_on(content):
     with hub_of(cluster) as (hub, notes):
         Worker(cluster, 1)
         hub.await_all(fits, 0, FEW)
-        with contextlib.suppress(ConnectionError), closing(stranger(cluster, content)) as garbage:
+        with (
+            contextlib.suppress(ConnectionError),
+            closing(stranger(cluster, content)) as garbage,
+        ):
             began = time.monotonic()
             assert is_closed(garbage)
             assert time.monotonic() - began < 1
+
         assert trains(hub, 0)
+
     assert not notes
 
 
@@ -111,7 +128,9 @@ def test_strangers_are_counted_and_the_log_names_only_the_first(caplog):
         for _ in range(60):
             with closing(stranger(cluster, b"GET / HTTP/1.1\r\n\r\n")) as garbage:
                 is_closed(garbage)
+
         assert trains(hub, 0)
+
     named = [line for line in caplog.messages if "refused connection" in line]
     assert len(named) == 10
     assert "did not prove that it knows the secret" in named[0]
@@ -133,11 +152,13 @@ def test_silent_and_slow_strangers_are_sent_away(caplog):
                 time.sleep(0.1)
                 if time.monotonic() - began > CLOSED_S:
                     break
+
         assert is_closed(slow)
         assert is_closed(half)
         assert is_closed(silent)
         assert time.monotonic() - began < CLOSED_S + 1
         assert trains(hub, 0)
+
     assert not notes
 
 
@@ -166,9 +187,11 @@ def test_strangers_do_not_keep_a_worker_out():
             with contextlib.suppress(OSError):
                 while True:
                     opened.enter_context(closing(stranger(cluster)))
+
             time.sleep(0.5)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
         worker = ChiefStream(of_rank(cluster, 1), SECRET_BYTES, 3 * FEW)
         with closing(worker):
             worker.send({"kind": "join", "offer": {}})
@@ -178,11 +201,17 @@ def test_strangers_do_not_keep_a_worker_out():
 def test_a_recorded_worker_can_not_be_replayed():
     cluster = cluster_of(2)
     recorded = bytearray()
-    with hub_of(cluster) as (hub, notes), socket.create_server(("127.0.0.1", 0)) as between:
+    with (
+        hub_of(cluster) as (hub, notes),
+        socket.create_server(("127.0.0.1", 0)) as between,
+    ):
 
         def pass_on() -> None:
             worker, _ = between.accept()
-            with closing(worker), closing(socket.create_connection(place(cluster))) as chief:
+            with (
+                closing(worker),
+                closing(socket.create_connection(place(cluster))) as chief,
+            ):
 
                 def back() -> None:
                     with contextlib.suppress(OSError):
@@ -200,22 +229,32 @@ def test_a_recorded_worker_can_not_be_replayed():
         channel, stream = call(cluster, 1, iter([]), version="0.0.0", through=through)
         with channel:
             stream.initial_metadata()
-            assert stream.code() is grpc.StatusCode.FAILED_PRECONDITION  # so it knew the secret
+            # So it knew the secret.
+            assert stream.code() is grpc.StatusCode.FAILED_PRECONDITION
+
         assert len(recorded) > 500
 
         Worker(cluster, 1)
         hub.await_all(fits, 0, FEW)
-        with contextlib.suppress(ConnectionError), closing(stranger(cluster, recorded)) as again:
+        with (
+            contextlib.suppress(ConnectionError),
+            closing(stranger(cluster, recorded)) as again,
+        ):
             assert is_closed(again)
         assert trains(hub, 0)
+
     assert not notes
 
 
 NO_WORKERS = {
     "nothing of ours": [b"hello"],
-    "arrays before it may": [b'{"message": {"kind": "join"}, "arrays": [["<f4", [1000000000]]]}'],
+    "arrays before it may": [
+        b'{"message": {"kind": "join"}, "arrays": [["<f4", [1000000000]]]}'
+    ],
     "a header of many megabytes": [b'{"message": {}, "arrays": []}' + b" " * 5_000_000],
-    "an offer that is none": [b'{"message": {"kind": "join", "offer": 7}, "arrays": []}'],
+    "an offer that is none": [
+        b'{"message": {"kind": "join", "offer": 7}, "arrays": []}'
+    ],
     "nothing": [],
 }
 
@@ -232,7 +271,9 @@ def test_who_knows_the_secret_and_speaks_nonsense_is_sent_away(sent):
             with contextlib.suppress(grpc.RpcError):
                 list(stream)
             assert not stream.is_active()
+
         assert trains(hub, 0)
+
     assert not notes
 
 
@@ -243,10 +284,15 @@ def test_no_more_streams_are_served_than_workers_need():
         opened.callback(waits.set)
         calls = []
         for _ in range(30):
-            channel, stream = call(cluster, 1, (b"" for _ in [0] if waits.wait() and False))
+            channel, stream = call(
+                cluster, 1, (b"" for _ in [0] if waits.wait() and False)
+            )
             opened.enter_context(channel)
             calls.append(stream)
-        served = [stream for stream in calls if ACCEPTED[0] in stream.initial_metadata()]
+
+        served = [
+            stream for stream in calls if ACCEPTED[0] in stream.initial_metadata()
+        ]
         assert 2 <= len(served) <= 16
         refused = {stream.code() for stream in calls if stream not in served}
         assert refused == {grpc.StatusCode.RESOURCE_EXHAUSTED}
@@ -261,8 +307,16 @@ def test_no_more_streams_are_served_than_workers_need():
 
 @contextlib.contextmanager
 def process(cluster: Cluster, rank: int = 1, secret: bytes = SECRET_BYTES):
-    command = [sys.executable, "-m", "tests.cluster.peer", ",".join(cluster.addresses), str(rank)]
-    peer = subprocess.Popen([*command, secret.decode()], stderr=subprocess.PIPE, text=True)
+    command = [
+        sys.executable,
+        "-m",
+        "tests.cluster.peer",
+        ",".join(cluster.addresses),
+        str(rank),
+    ]
+    peer = subprocess.Popen(
+        [*command, secret.decode()], stderr=subprocess.PIPE, text=True
+    )
     try:
         yield peer
     finally:
@@ -294,6 +348,7 @@ def test_a_killed_process_is_noticed_at_once():
         peer.kill()
         assert noticed(notes, FEW) < 2
         _, delivered = round_of(hub, 1, 2)
+
     assert [one.rank for one in delivered] == [0]
 
 
@@ -328,7 +383,11 @@ def test_a_worker_that_lies_is_told_so_and_may_come_back(caplog):
             message, arrays = chief.receive()
             assert message["block"]["steps"] == block.steps
             chief.send({"steps": 10**300}, [np.full_like(arrays[0], np.nan)])
-            with pytest.raises(ConnectionError, match=r"result is wrong: steps is 1000.* 0 to 1$"):
+            with pytest.raises(
+                ConnectionError, match=r"result is wrong: steps is 1000.* 0 to 1$"
+            ):
                 chief.receive()
+
         noticed(notes, FEW)
+
     assert any("left out: its result is wrong" in line for line in caplog.messages)

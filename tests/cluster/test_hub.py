@@ -31,7 +31,9 @@ def of_rank(cluster: Cluster, rank: int) -> Cluster:
 class Worker(threading.Thread):
     """Joins a hub and adds 1 to every weight in each block, once it may."""
 
-    def __init__(self, cluster: Cluster, rank: int, *, held: bool = False, altered=None):
+    def __init__(
+        self, cluster: Cluster, rank: int, *, held: bool = False, altered=None
+    ):
         super().__init__(daemon=True)
         self.altered = altered or (lambda result, arrays: (result, arrays))
         self.link = ChiefStream(of_rank(cluster, rank), SECRET_BYTES, FEW)
@@ -53,6 +55,7 @@ class Worker(threading.Thread):
                 if message["kind"] == "end":
                     self.end = message
                     return
+
                 self.blocks.append(message)
                 self.got_block.set()
                 self.may_answer.wait(FEW)
@@ -67,8 +70,12 @@ class Worker(threading.Thread):
 def hub_of(cluster: Cluster, secret: bytes = SECRET_BYTES, **attributes):
     hub = Hub(cluster, secret)
     notes: list[tuple[str, dict]] = []
-    hub.note = lambda event: notes.append((schema.KEYS[type(event)], schema.to_json(event)))
-    hub.weights, hub.timeout_s, hub.utterances = [np.zeros(3, np.float32)], FEW, UTTERANCES
+    hub.note = lambda event: notes.append(
+        (schema.KEYS[type(event)], schema.to_json(event))
+    )
+    hub.weights = [np.zeros(3, np.float32)]
+    hub.timeout_s = FEW
+    hub.utterances = UTTERANCES
     for name, value in attributes.items():
         setattr(hub, name, value)
     try:
@@ -108,6 +115,7 @@ def test_workers_join_train_a_round_and_are_ended(host):
         workers = [Worker(cluster, rank) for rank in (1, 2)]
         assert hub.await_all(fits, 7, FEW) == []
         _, delivered = round_of(hub, 0, 4)
+
     assert sorted(one.rank for one in delivered) == [0, 1, 2]
     assert all((one.changes[0] == 1).all() for one in delivered)
     assert not notes
@@ -115,7 +123,10 @@ def test_workers_join_train_a_round_and_are_ended(host):
         worker.join(FEW)
         assert worker.welcome == {"kind": "welcome", "session": 7, "fresh": True}
         assert worker.end == {"kind": "end", "reason": "", "exit_code": 0}
-    shares = sorted(tuple(worker.blocks[0]["block"]["share"].values()) for worker in workers)
+
+    shares = sorted(
+        tuple(worker.blocks[0]["block"]["share"].values()) for worker in workers
+    )
     assert shares == [(1, 3), (2, 3)]
 
 
@@ -139,6 +150,7 @@ def test_a_dead_worker_is_left_out_at_once_and_another_takes_its_rank():
         _, delivered = round_of(hub, 1, 2)
         assert sorted(one.rank for one in delivered) == [0, 1]
         assert not again.welcome["fresh"]
+
     assert notes[-1] == ("worker_joined", {"rank": 1})
 
 
@@ -174,7 +186,10 @@ WRONG_RESULTS = {
     "nothing counted": lambda m, a: ({"kind": "result"}, a),
     "a sum that is NaN": lambda m, a: ({**m, "train_s": np.nan}, a),
     "sums left out": lambda m, a: ({n: v for n, v in m.items() if n != "frames"}, a),
-    "a shape that would be broadcast": lambda m, a: (m, [np.ones(1, np.float32), *a[1:]]),
+    "a shape that would be broadcast": lambda m, a: (
+        m,
+        [np.ones(1, np.float32), *a[1:]],
+    ),
     "other numbers": lambda m, a: (m, [a[0].astype(np.float64), *a[1:]]),
     "weights that are NaN": lambda m, a: (m, [a[0] * np.float32(np.nan), *a[1:]]),
     "a place too few": lambda m, a: (m, [*a[:-1], a[-1][:-1]]),
@@ -186,7 +201,10 @@ WRONG_RESULTS = {
     "a century of audio": lambda m, a: ({**m, "audio_s": 3e9}, a),
     "an hour in a second": lambda m, a: ({**m, "train_s": 3600.0}, a),
     "no time that it was busy": lambda m, a: ({**m, "busy_s": "long"}, a),
-    "losses that are infinite": lambda m, a: (m, [*a[:-2], a[-2] + np.float32(np.inf), a[-1]]),
+    "losses that are infinite": lambda m, a: (
+        m,
+        [*a[:-2], a[-2] + np.float32(np.inf), a[-1]],
+    ),
     "places beyond the split": lambda m, a: (m, [*a[:-1], a[-1] + UTTERANCES]),
     "places before the split": lambda m, a: (m, [*a[:-1], a[-1] - 1]),
     "an array too many": lambda m, a: (m, [*a, a[0]]),
@@ -200,6 +218,7 @@ def test_a_worker_whose_result_is_impossible_is_named_and_left_out(wrong, caplog
         Worker(cluster, 1, altered=WRONG_RESULTS[wrong])
         assert hub.await_all(fits, 0, FEW) == []
         _, delivered = round_of(hub, 0, 2)
+
     assert [one.rank for one in delivered] == [0]
     ((key, why),) = [note for note in notes if note[0] == "worker_left"]
     assert why["rank"] == 1
@@ -218,16 +237,21 @@ def test_nobody_is_further_ahead_than_stated_and_staleness_is_bounded(most_ahead
         while len(worker.blocks) <= most_ahead and time.monotonic() < deadline_s:
             time.sleep(0.01)
         time.sleep(0.2)  # it would go on if it could
-        assert [b["block"]["step"] for b in worker.blocks] == list(range(most_ahead + 1))
+        assert [b["block"]["step"] for b in worker.blocks] == list(
+            range(most_ahead + 1)
+        )
         hub.deliver(block, of_chief(block))
         while hub.settle() == -1:
             block, _ = hub.take()
             hub.deliver(block, of_chief(block))
+
         delivered = hub.collect()
         assert len(delivered) == 20
-        assert not any(one.changes for one in delivered)  # added, and not kept until the end
+        # added, and not kept until the end
+        assert not any(one.changes for one in delivered)
         assert 0 < max(one.staleness for one in delivered) <= 2 * most_ahead + 1
-        # Each change is added once, with the part of the batches that it was trained on.
+        # Each change is added once, with the part of the batches that it was trained
+        # on.
         np.testing.assert_allclose(hub.weights[0], 20 * 0.5)
 
 
@@ -269,7 +293,9 @@ def test_a_worker_whose_configuration_differs_is_refused_and_named():
         link = ChiefStream(of_rank(cluster, 1), SECRET_BYTES, FEW)
         link.send({"kind": "join", "offer": {"seed": 2}})
         with pytest.raises(RunError, match="worker 1 .* has seed 2"):
-            hub.await_all(lambda offer, name: f"{name} has seed {offer['seed']}", 0, FEW)
+            hub.await_all(
+                lambda offer, name: f"{name} has seed {offer['seed']}", 0, FEW
+            )
         message, _ = link.receive()
         assert (message["kind"], message["exit_code"]) == ("end", 2)
         link.close()

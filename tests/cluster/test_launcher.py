@@ -1,4 +1,6 @@
-"""Local workers: what they are told, how their output is shown, and that all end when one does."""
+"""Local workers: what they are told, how their output is shown, and that all end when
+one does.
+"""
 
 import json
 import os
@@ -14,11 +16,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfasr.cluster import launcher
-from tfasr.cluster.description import Cluster, expand_nodes, named_cluster, tasks_per_node
+from tfasr.cluster.description import (
+    Cluster,
+    expand_nodes,
+    named_cluster,
+    tasks_per_node,
+)
 from tfasr.cluster.launcher import thread_variables
 from tfasr.errors import UsageError
 
-# What --cluster and --rank name, from lists of addresses, TF_CONFIG and SLURM's variables.
+# What --cluster and --rank name, from lists of addresses, TF_CONFIG and SLURM's
+# variables.
 
 ADDRESSES = ("node1:12345", "node2:12345", "node2:12346")
 STEP = {
@@ -62,7 +70,11 @@ def test_a_wrong_description_is_refused_in_one_line(name, rank, said):
 
 
 def config(cluster, kind="worker", index=0):
-    return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})}
+    return {
+        "TF_CONFIG": json.dumps(
+            {"cluster": cluster, "task": {"type": kind, "index": index}}
+        )
+    }
 
 
 def test_tf_config_puts_a_chief_before_the_workers():
@@ -106,19 +118,30 @@ def test_a_tf_config_that_describes_no_workers_is_refused(environment):
 def test_slurm_fills_one_node_after_the_other():
     cluster = named_cluster("slurm", None, STEP)
     hosts = [address.split(":")[0] for address in cluster.addresses]
-    assert (hosts, cluster.rank, cluster.local_rank) == (["node1", "node2", "node2"], 2, 1)
+    assert (hosts, cluster.rank, cluster.local_rank) == (
+        ["node1", "node2", "node2"],
+        2,
+        1,
+    )
     assert len(set(cluster.addresses)) == 3
     # All tasks of a step must come to the same addresses.
-    first = named_cluster("slurm", None, {**STEP, "SLURM_PROCID": "0", "SLURM_NODEID": "0"})
+    first = named_cluster(
+        "slurm", None, {**STEP, "SLURM_PROCID": "0", "SLURM_NODEID": "0"}
+    )
     assert first.addresses == cluster.addresses
     other = named_cluster("slurm", None, {**STEP, "SLURM_JOB_ID": "78"})
     assert not set(other.addresses) & set(cluster.addresses)
 
 
 def test_slurm_takes_the_ports_that_srun_reserved_and_older_names():
-    reserved = named_cluster("slurm", None, {**STEP, "SLURM_STEP_RESV_PORTS": "12001-12003"})
+    reserved = named_cluster(
+        "slurm", None, {**STEP, "SLURM_STEP_RESV_PORTS": "12001-12003"}
+    )
     assert reserved.addresses == ("node1:12001", "node2:12001", "node2:12002")
-    older = {n.replace("_STEP_TASKS", "_TASKS").replace("STEP", "JOB"): v for n, v in STEP.items()}
+    older = {
+        n.replace("_STEP_TASKS", "_TASKS").replace("STEP", "JOB"): v
+        for n, v in STEP.items()
+    }
     assert named_cluster("slurm", None, older) == named_cluster("slurm", None, STEP)
 
 
@@ -131,16 +154,28 @@ def test_slurm_takes_the_ports_that_srun_reserved_and_older_names():
         ({"SLURM_STEP_NODELIST": None}, "SLURM_STEP_NODELIST must be set"),
         ({"SLURM_STEP_NODELIST": "node[1-"}, "SLURM_STEP_NODELIST must be a list"),
         ({"SLURM_STEP_TASKS_PER_NODE": "3"}, "the tasks of each node"),
-        ({"SLURM_STEP_TASKS_PER_NODE": "2(x"}, "SLURM_STEP_TASKS_PER_NODE must be counts"),
+        (
+            {"SLURM_STEP_TASKS_PER_NODE": "2(x"},
+            "SLURM_STEP_TASKS_PER_NODE must be counts",
+        ),
         ({"SLURM_NODEID": "0"}, "--distribution=block"),
         ({"SLURM_STEP_RESV_PORTS": "12001"}, "must have 2 ports"),
         ({"SLURM_JOB_ID": None}, "SLURM_JOB_ID must be set"),
         ({"SLURM_STEP_TASKS_PER_NODE": "1000000000"}, "SLURM_STEP_TASKS_PER_NODE"),
         ({"SLURM_STEP_TASKS_PER_NODE": "9" * 5000}, "SLURM_STEP_TASKS_PER_NODE"),
         ({"SLURM_STEP_TASKS_PER_NODE": "999999,1"}, "SLURM_STEP_TASKS_PER_NODE"),
-        ({"SLURM_STEP_TASKS_PER_NODE": ",".join(["1(x99999)"] * 9999)}, "must be counts"),
-        ({"SLURM_STEP_NODELIST": ",".join(["a[1-99999]"] * 9999)}, "SLURM_STEP_NODELIST"),
-        ({"SLURM_STEP_NODELIST": f"a[{','.join(['1-99999'] * 9999)}]"}, "SLURM_STEP_NODELIST"),
+        (
+            {"SLURM_STEP_TASKS_PER_NODE": ",".join(["1(x99999)"] * 9999)},
+            "must be counts",
+        ),
+        (
+            {"SLURM_STEP_NODELIST": ",".join(["a[1-99999]"] * 9999)},
+            "SLURM_STEP_NODELIST",
+        ),
+        (
+            {"SLURM_STEP_NODELIST": f"a[{','.join(['1-99999'] * 9999)}]"},
+            "SLURM_STEP_NODELIST",
+        ),
         ({"SLURM_STEP_NODELIST": f"a[{'9' * 5000}]"}, "SLURM_STEP_NODELIST"),
         ({"SLURM_STEP_RESV_PORTS": f"1-{'9' * 5000}"}, "must have 2 ports"),
     ],
@@ -152,7 +187,10 @@ def test_slurm_variables_that_do_not_fit_together_are_refused(changed, said):
 
 
 def test_the_largest_step_is_read_at_once():
-    largest = {"SLURM_STEP_NODELIST": "n[1-99999]", "SLURM_STEP_TASKS_PER_NODE": "1(x99999)"}
+    largest = {
+        "SLURM_STEP_NODELIST": "n[1-99999]",
+        "SLURM_STEP_TASKS_PER_NODE": "1(x99999)",
+    }
     last = {"SLURM_PROCID": "99998", "SLURM_NODEID": "99998"}
     assert named_cluster("slurm", None, {**STEP, **largest, **last}).size == 99999
 
@@ -165,13 +203,30 @@ def test_lists_of_nodes_as_slurm_writes_them():
         "node7",
         "gpu1",
     ]
-    assert expand_nodes("r[1-2]n[09-10]-ib") == ["r1n09-ib", "r1n10-ib", "r2n09-ib", "r2n10-ib"]
+    assert expand_nodes("r[1-2]n[09-10]-ib") == [
+        "r1n09-ib",
+        "r1n10-ib",
+        "r2n09-ib",
+        "r2n10-ib",
+    ]
     assert expand_nodes("a,b-c") == ["a", "b-c"]
     assert tasks_per_node("2(x3),1") == [2, 2, 2, 1]
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a,", "a[", "a]", "a[]", "a[2-1]", "a[1-x]", "a[[1]]", "a[1-999999999]", "a[1,]"]
+    "text",
+    [
+        "",
+        "a,",
+        "a[",
+        "a]",
+        "a[]",
+        "a[2-1]",
+        "a[1-x]",
+        "a[[1]]",
+        "a[1-999999999]",
+        "a[1,]",
+    ],
 )
 def test_what_is_no_list_of_nodes_is_refused(text):
     with pytest.raises(UsageError, match="must be a list such as"):
@@ -181,19 +236,27 @@ def test_what_is_no_list_of_nodes_is_refused(text):
 @st.composite
 def node_lists(draw):
     """A list in SLURM's notation and the names that it stands for, written out by hand."""
-    parts, names = [], []
+    parts = []
+    names = []
     for _ in range(draw(st.integers(1, 4))):
         prefix = draw(st.from_regex(r"[a-z][a-z-]{0,4}", fullmatch=True))
-        ranges, numbers = [], []
+        ranges = []
+        numbers = []
         for _ in range(draw(st.integers(0, 3))):
-            first, more = draw(st.integers(0, 120)), draw(st.integers(0, 12))
+            first = draw(st.integers(0, 120))
+            more = draw(st.integers(0, 12))
             width = draw(st.integers(1, 5))
-            ranges.append(f"{first:0{width}}" + (f"-{first + more:0{width}}" if more else ""))
+            ranges.append(
+                f"{first:0{width}}" + (f"-{first + more:0{width}}" if more else "")
+            )
             numbers += [
-                f"{n:0{max(width, len(str(first)))}}" for n in range(first, first + more + 1)
+                f"{n:0{max(width, len(str(first)))}}"
+                for n in range(first, first + more + 1)
             ]
+
         parts.append(prefix + (f"[{','.join(ranges)}]" if ranges else ""))
         names += [prefix + number for number in numbers] if ranges else [prefix]
+
     return ",".join(parts), names
 
 
@@ -203,10 +266,16 @@ def test_a_list_of_nodes_stands_for_its_names_in_order(case):
     assert expand_nodes(text) == names
 
 
-@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 5)), min_size=1, max_size=5))
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.integers(1, 5)), min_size=1, max_size=5)
+)
 def test_counts_of_tasks_are_repeated(pairs):
-    text = ",".join(f"{tasks}(x{nodes})" if nodes > 1 else f"{tasks}" for tasks, nodes in pairs)
-    assert tasks_per_node(text) == [tasks for tasks, nodes in pairs for _ in range(nodes)]
+    text = ",".join(
+        f"{tasks}(x{nodes})" if nodes > 1 else f"{tasks}" for tasks, nodes in pairs
+    )
+    assert tasks_per_node(text) == [
+        tasks for tasks, nodes in pairs for _ in range(nodes)
+    ]
 
 
 @given(st.text(alphabet="ab1-,[]() x", max_size=20))
@@ -215,11 +284,13 @@ def test_any_text_is_a_list_of_nodes_or_refused(text):
         names = expand_nodes(text)
     except UsageError:
         return
+
     assert names
     assert not any(sign in name for name in names for sign in "[],")
 
 
-# Stands for a training: a plug-in runs while the command line is parsed, before TensorFlow loads.
+# Stands for a training: a plug-in runs while the command line is parsed, before
+# TensorFlow loads.
 WORKER = """
 import json, os, signal, sys, time
 from pathlib import Path
@@ -247,12 +318,23 @@ def start(tmp_path):
     begun = []
 
     def launching(
-        what: str, notice_s: float = 1.0, end_s: float = 1.0, restarts: int | None = None
+        what: str,
+        notice_s: float = 1.0,
+        end_s: float = 1.0,
+        restarts: int | None = None,
     ) -> subprocess.Popen:
         plugin = tmp_path / "worker.py"
         plugin.write_text(WORKER.format(what=what))
         script = LAUNCH.format(notice_s=notice_s, end_s=end_s, restarts=restarts)
-        command = [sys.executable, "-c", script, "watch", "--import", str(plugin), str(tmp_path)]
+        command = [
+            sys.executable,
+            "-c",
+            script,
+            "watch",
+            "--import",
+            str(plugin),
+            str(tmp_path),
+        ]
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -270,7 +352,9 @@ def test_workers_share_the_processors_unless_the_user_says_how(monkeypatch):
     monkeypatch.setattr(launcher, "usable_cores", lambda: 8)
     both = ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS")
     assert thread_variables(3, {}) == dict.fromkeys(both, "2")
-    assert thread_variables(9, {"OMP_NUM_THREADS": "4"}) == {"TF_NUM_INTRAOP_THREADS": "1"}
+    assert thread_variables(9, {"OMP_NUM_THREADS": "4"}) == {
+        "TF_NUM_INTRAOP_THREADS": "1"
+    }
 
 
 RETRIES = """
@@ -389,6 +473,7 @@ def seen(folder, names: str, count: int) -> list:
     while len(paths := list(folder.glob(names))) < count:
         assert time.monotonic() < deadline, paths
         time.sleep(0.02)
+
     return paths
 
 
@@ -401,7 +486,9 @@ def test_workers_save_and_end_when_the_launcher_is_killed(start, tmp_path, numbe
     seen(tmp_path, "saved-?", 3)
 
 
-def test_a_worker_that_finds_no_descriptors_ends_those_that_were_started(start, tmp_path):
+def test_a_worker_that_finds_no_descriptors_ends_those_that_were_started(
+    start, tmp_path
+):
     plugin = tmp_path / "worker.py"
     plugin.write_text(WORKER.format(what=SAVES.format(folder=str(tmp_path))))
     script = """
@@ -416,14 +503,19 @@ cli.main()
     words = ["launch", "-n", "9", "--", "train", "--import", str(plugin)]
     words += ["--shard_dir", str(tmp_path), "--run_dir", str(tmp_path / "run")]
     done = subprocess.run(
-        [sys.executable, "-c", script, *words], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", script, *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.returncode == 1, done.stderr
     last = done.stderr.splitlines()[-1]
     assert "ulimit -n" in last
     assert re.search(r"Worker [1-8]\b", last)
     assert "Traceback" not in done.stderr
-    assert not [p for p in tmp_path.glob("ready-?") if Path(f"/proc/{p.read_text()}").exists()]
+    assert not [
+        p for p in tmp_path.glob("ready-?") if Path(f"/proc/{p.read_text()}").exists()
+    ]
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,9 @@ ARRAYS = st.lists(
     ),
     max_size=3,
 )
-JSON = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=9) | st.none())
+JSON = st.dictionaries(
+    st.text(max_size=5), st.integers() | st.text(max_size=9) | st.none()
+)
 
 
 @settings(deadline=None, max_examples=60)
@@ -53,14 +55,21 @@ def test_a_long_array_is_sent_in_pieces_and_arrives_whole():
 
 
 def test_messages_follow_each_other():
-    stream = iter([*pieces({"a": 1}, [np.ones(3)]), *pieces({"b": 2}), *pieces({}, [np.ones(0)])])
+    stream = iter(
+        [*pieces({"a": 1}, [np.ones(3)]), *pieces({"b": 2}), *pieces({}, [np.ones(0)])]
+    )
     assert [assembled(stream)[0] for _ in range(3)] == [{"a": 1}, {"b": 2}, {}]
     with pytest.raises(ConnectionError, match="ended"):
         assembled(stream)
 
 
 @settings(deadline=None, max_examples=200)
-@given(st.lists(st.binary(max_size=100) | JSON.map(lambda value: str(value).encode()), max_size=3))
+@given(
+    st.lists(
+        st.binary(max_size=100) | JSON.map(lambda value: str(value).encode()),
+        max_size=3,
+    )
+)
 def test_bytes_that_are_no_message_are_refused(content):
     with pytest.raises(ConnectionError):
         assembled(iter(content))
@@ -96,7 +105,9 @@ def test_too_many_bytes_for_an_array_and_too_few_are_refused():
 
 def test_no_memory_is_taken_for_arrays_that_are_not_expected():
     header = b'{"message": {}, "arrays": [["<f4", [9000000000000000]]]}'
-    with pytest.raises(ConnectionError, match=r"sent the arrays .*9000000000000000.* instead of"):
+    with pytest.raises(
+        ConnectionError, match=r"sent the arrays .*9000000000000000.* instead of"
+    ):
         assembled(iter([header]), expected=lambda message: [("<f4", (3,))])
 
 
@@ -130,19 +141,27 @@ def test_a_worker_with_a_rank_that_does_not_exist_is_refused():
     cluster = cluster_of(2)
     of_three = Cluster((*cluster.addresses, "127.0.0.1:9"), 2)
     object.__setattr__(of_three, "addresses", cluster.addresses)
-    with hub_of(cluster), pytest.raises(UsageError, match="rank must be 1 to 1. Received: '2'"):
+    with (
+        hub_of(cluster),
+        pytest.raises(UsageError, match="rank must be 1 to 1. Received: '2'"),
+    ):
         ChiefStream(of_three, SECRET_BYTES, FEW)
 
 
 def test_workers_on_several_hosts_need_a_secret_and_those_on_one_do_not():
     apart = Cluster(("node1:1", "node2:1"), 0)
-    with pytest.raises(UsageError, match=f"{SECRET} must hold a random secret .* 0 characters"):
+    with pytest.raises(
+        UsageError, match=f"{SECRET} must hold a random secret .* 0 characters"
+    ):
         shared_secret(apart, {}, needed=True)
     assert shared_secret(apart, {}, needed=False) == b""
     assert shared_secret(cluster_of(2), {}, needed=True) == b""
     for secret in (HEX, BASE64):
         assert shared_secret(apart, {SECRET: secret}, needed=True) == secret.encode()
-        assert shared_secret(apart, {SECRET: f" {secret}\n"}, needed=True) == secret.encode()
+        assert (
+            shared_secret(apart, {SECRET: f" {secret}\n"}, needed=True)
+            == secret.encode()
+        )
 
 
 @pytest.mark.parametrize(
@@ -150,15 +169,20 @@ def test_workers_on_several_hosts_need_a_secret_and_those_on_one_do_not():
 )
 def test_a_secret_that_can_be_found_by_trying_is_refused(weak):
     for cluster in (Cluster(("node1:1", "node2:1"), 0), cluster_of(2)):
-        with pytest.raises(UsageError, match=f"at least 128 bits.* {len(weak)} .*openssl rand"):
+        with pytest.raises(
+            UsageError, match=f"at least 128 bits.* {len(weak)} .*openssl rand"
+        ):
             shared_secret(cluster, {SECRET: weak}, needed=False)
 
 
 def test_ports_without_a_password_between_hosts_must_be_allowed():
     apart = Cluster(("node1:1", "node2:1"), 0)
     for environment in ({}, {TRUSTED: "0"}, {SECRET: HEX}):
-        with pytest.raises(UsageError, match=f"2 workers without {TRUSTED}=1.*'local' .*{SECRET}"):
+        with pytest.raises(
+            UsageError, match=f"2 workers without {TRUSTED}=1.*'local' .*{SECRET}"
+        ):
             check_trusted(apart, environment)
+
     check_trusted(apart, {TRUSTED: "1"})
     check_trusted(Cluster(("node1:1", "node1:2"), 0), {})
     check_trusted(cluster_of(2), {})
@@ -171,7 +195,10 @@ def test_synchronous_training_on_several_hosts_is_refused_before_a_port_opens(tm
     for split in ("train", "validation"):
         (tmp_path / split).mkdir()
         (tmp_path / split / "index.json").write_text("{}")
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=60
+    )
     assert done.returncode == 2
     assert f"{TRUSTED}=1" in done.stderr.splitlines()[-1]
 

@@ -53,7 +53,9 @@ from tfasr.tta.run import load_run
     ],
 )
 def test_what_needs_one_process_is_refused(training):
-    with pytest.raises(UsageError, match=f"In a cluster TrainingConfig.{next(iter(training))}"):
+    with pytest.raises(
+        UsageError, match=f"In a cluster TrainingConfig.{next(iter(training))}"
+    ):
         check_clustered(tones_experiment(**training), [])
     check_clustered(tones_experiment(gradient_accumulation_steps=2), [])
     with pytest.raises(UsageError, match="In a cluster callbacks must be 0"):
@@ -71,8 +73,12 @@ def test_the_command_refuses_a_wrong_cluster_in_one_line(capsys, tmp_path, shard
 
 
 def test_only_tfasrs_own_batch_normalisation_can_be_synchronised():
-    model = keras.Sequential([BatchNormalization(), keras.layers.BatchNormalization(name="theirs")])
-    with pytest.raises(UsageError, match=r"Received: 'theirs' of keras.*BatchNormalization"):
+    model = keras.Sequential(
+        [BatchNormalization(), keras.layers.BatchNormalization(name="theirs")]
+    )
+    with pytest.raises(
+        UsageError, match=r"Received: 'theirs' of keras.*BatchNormalization"
+    ):
         synchronise(model)
     own = keras.Sequential([BatchNormalization()])
     synchronise(own)
@@ -91,7 +97,8 @@ def answering(answer):
 
 
 @pytest.mark.parametrize(
-    "answer", [None, lambda line: b"", lambda line: line, lambda line: b"\0" * 9999 + b"\n"]
+    "answer",
+    [None, lambda line: b"", lambda line: line, lambda line: b"\0" * 9999 + b"\n"],
 )
 def test_a_worker_that_does_not_come_is_named_whoever_listens_at_its_port(answer):
     here, there = free_ports(2)
@@ -100,17 +107,23 @@ def test_a_worker_that_does_not_come_is_named_whoever_listens_at_its_port(answer
         if answer is not None:
             place = ("127.0.0.1", there)
             server = stack.enter_context(
-                socketserver.ThreadingTCPServer(place, answering(answer), bind_and_activate=True)
+                socketserver.ThreadingTCPServer(
+                    place, answering(answer), bind_and_activate=True
+                )
             )
-            server.daemon_threads, server.block_on_close = True, False
+            server.daemon_threads = True
+            server.block_on_close = False
             threading.Thread(target=server.serve_forever, args=(0.05,)).start()
             stack.callback(server.shutdown)
+
         with pytest.raises(RunError, match=rf"Missing: worker 1 \(127.0.0.1:{there}\)"):
             await_peers(cluster, timeout_s=0)
 
 
 def meet(ports, ranks, timeout_s=60, version=None):
-    """Lets workers of a cluster meet in processes of their own, and returns what each printed."""
+    """Lets workers of a cluster meet in processes of their own, and returns what each
+    printed.
+    """
     addresses = [f"127.0.0.1:{port}" for port in ports]
     script = """
 import sys
@@ -152,6 +165,7 @@ def test_workers_of_another_plan_do_not_meet():
         one = threads.submit(meet, (here, there), (0,), 3)
         two = threads.submit(meet, (other, there), (1,), 3)
         (first,), (second,) = one.result(), two.result()
+
     assert first.startswith("RunError")
     assert f"worker 1 (127.0.0.1:{there})" in first
     assert second.startswith("RunError")
@@ -162,7 +176,9 @@ def test_a_port_that_is_taken_is_refused():
     cluster = Cluster((f"127.0.0.1:{here}", f"127.0.0.1:{there}"), 0)
     with (
         socket.create_server(("0.0.0.0", here)),
-        pytest.raises(UsageError, match=rf"port must be free .* 127.0.0.1:{here} of worker 0"),
+        pytest.raises(
+            UsageError, match=rf"port must be free .* 127.0.0.1:{here} of worker 0"
+        ),
     ):
         await_peers(cluster, timeout_s=0)
 
@@ -174,10 +190,14 @@ def test_who_was_gone_first_is_remembered():
     seen = []
     with socket.create_server(("127.0.0.1", ports[1])) as first:
         with socket.create_server(("127.0.0.1", ports[2])):
-            watch = PeerWatch(cluster, lambda lost: (seen.append(lost), told.set()), every_s=0.05)
+            watch = PeerWatch(
+                cluster, lambda lost: (seen.append(lost), told.set()), every_s=0.05
+            )
             assert not told.wait(0.3)
+
         assert told.wait(60)
         first.close()
+
     assert seen == [[2]]
     assert watch.look() == [2]
     watch.stop()
@@ -198,6 +218,7 @@ def test_workers_may_leave_once_the_watch_has_ended():
         cluster = Cluster((f"127.0.0.1:{here}", f"127.0.0.1:{there}"), 0)
         watch = PeerWatch(cluster, seen.append, every_s=0.05)
         watch.stop()
+
     assert seen == []
 
 
@@ -261,7 +282,9 @@ def averages(workers, *, synchronised=False, asked=0, every=4):
         distribute_strategy=tf.distribute.get_strategy(),
     )
     run.interruption, run.take_step = AgreedInterruption(Interruption()), BareStep(6)
-    run.batches = SimpleNamespace(iterator=lambda state: [], prefetch=lambda epoch: None)
+    run.batches = SimpleNamespace(
+        iterator=lambda state: [], prefetch=lambda epoch: None
+    )
     seen = []
 
     class Look(Hook):
@@ -297,21 +320,32 @@ def test_who_fails_before_the_gate_tells_the_others():
 
 def test_at_the_gate_all_hear_who_failed():
     barrier = StartBarrier(WithOneMore(offer={"failed": "no shards"}))
-    with pytest.raises(RunError, match="worker 1 could not begin: no shards"), barrier.telling():
+    with (
+        pytest.raises(RunError, match="worker 1 could not begin: no shards"),
+        barrier.telling(),
+    ):
         barrier.passed({"shards": 1})
     assert StartBarrier(Workers()).passed({"shards": 1}) == [{"shards": 1}]
 
 
-# 24 utterances in buckets of 8 and 16: batches of 6, 2 and 6, 6, 4. Two workers can share each of
-# them equally, as replicas must; three cannot, and of two utterances one worker gets none.
+# 24 utterances in buckets of 8 and 16: batches of 6, 2 and 6, 6, 4. Two workers can
+# share each of them equally, as replicas must; three cannot, and of two utterances one
+# worker gets none.
 SIZES = [2, 4, 6, 6, 6]
-STEPS, EPOCHS = len(SIZES), 12
+STEPS = len(SIZES)
+EPOCHS = 12
 SETTINGS = {
-    "training": {"epochs": EPOCHS, "checkpoint_every_steps": 3, "batch_norm_synchronised": True},
+    "training": {
+        "epochs": EPOCHS,
+        "checkpoint_every_steps": 3,
+        "batch_norm_synchronised": True,
+    },
     "pipeline": {"global_batch_size": 6, "num_buckets": 2},
     "model": {"dropout": 0.0},
 }
-STOPPED, KILLED, CHIEF_KILLED = 43, 53, 54
+STOPPED = 43
+KILLED = 53
+CHIEF_KILLED = 54
 
 
 @dataclass(frozen=True)
@@ -329,8 +363,14 @@ def together(count: int, folder: Path, *, run: str = "run", **more) -> list[dict
     addresses = [f"127.0.0.1:{port}" for port in free_ports(count)]
     requests = []
     for rank in range(count):
-        request = {"addresses": addresses, "rank": rank, "run_dir": str(folder / run), **more}
+        request = {
+            "addresses": addresses,
+            "rank": rank,
+            "run_dir": str(folder / run),
+            **more,
+        }
         requests.append({**request, **own.get(rank, {})})
+
     return requests
 
 
@@ -353,7 +393,12 @@ def scenarios(tmp: Path) -> dict[str, list[dict]]:
         "warm_mirrored": [{"run_dir": str(tmp / "warm_mirrored"), **warm_mirrored}],
         "warm_two": together(2, tmp, run="warm_two", **warm),
         "mirrored": [
-            {"run_dir": str(tmp / "mirrored"), "devices": 2, **SETTINGS, "training": mirrored}
+            {
+                "run_dir": str(tmp / "mirrored"),
+                "devices": 2,
+                **SETTINGS,
+                "training": mirrored,
+            }
         ],
         "two": together(2, tmp, **run, own=stopped),
         "three": together(3, tmp, **run, resume=True, own=killed),
@@ -374,9 +419,17 @@ def ended(tmp_path_factory) -> dict[str, Ended]:
     for name, workers in requests.items():
         for rank, request in enumerate(workers):
             request["log"] = str(tmp / f"{name}-{rank}.log")
+
     (tmp / "scenarios.json").write_text(json.dumps(requests))
-    command = [sys.executable, "-m", "tests.cluster.forked", str(tmp / "scenarios.json")]
-    finished = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "tests.cluster.forked",
+        str(tmp / "scenarios.json"),
+    ]
+    finished = subprocess.run(
+        command, capture_output=True, text=True, timeout=500, check=False
+    )
     assert finished.returncode == 0, finished.stderr
     codes = json.loads(finished.stdout.splitlines()[-1])
     return {
@@ -393,7 +446,9 @@ def values(run_dir: Path, key: str, file: str = "events.jsonl") -> list:
     return [e["value"] for e in read_events(run_dir / file) if e["key"] == key]
 
 
-def of_session(run_dir: Path, key: str, session: int, file: str = "events.jsonl") -> dict:
+def of_session(
+    run_dir: Path, key: str, session: int, file: str = "events.jsonl"
+) -> dict:
     """The values of a session's events of that key, by their step."""
     return {
         event["metadata"]["step"]: event["value"]
@@ -416,6 +471,7 @@ def test_two_workers_train_as_one_process_does(ended, reference):
         assert value["loss"] == pytest.approx(other[step]["loss"], rel=1e-5), step
         for fact in ("utterances", "audio_s", "frames", "padded_frames"):
             assert value[fact] == other[step][fact]
+
     assert sum(v["loss"] for v in two.values()) < 0.5 * len(two) * two[1]["loss"]
 
 
@@ -433,7 +489,10 @@ def test_replicas_start_from_trained_weights_as_one_process_does(ended, together
 def test_gradients_in_bfloat16_are_half_the_bytes_and_nearly_the_same_losses(ended):
     whole = of_session(well(ended["one"]), "train_step", 0)
     rounded = of_session(well(ended["rounded"]), "train_step", 0)
-    off = [abs(rounded[step]["loss"] / whole[step]["loss"] - 1) for step in range(1, STEPS + 1)]
+    off = [
+        abs(rounded[step]["loss"] / whole[step]["loss"] - 1)
+        for step in range(1, STEPS + 1)
+    ]
     assert off[0] < 1e-5  # before the first update
     assert 1e-6 < max(off) < 0.02
     (fact,), (exact, *_) = (
@@ -441,7 +500,11 @@ def test_gradients_in_bfloat16_are_half_the_bytes_and_nearly_the_same_losses(end
         values(ended["two"].run_dir, "cluster"),
     )
     assert fact["gradient_exchange"] == "bfloat16"
-    assert 2 * fact["gradient_bytes"] == exact["gradient_bytes"] == fact["link"]["large_bytes"] * 2
+    assert (
+        2 * fact["gradient_bytes"]
+        == exact["gradient_bytes"]
+        == fact["link"]["large_bytes"] * 2
+    )
     (rules,) = values(ended["rounded"].run_dir, "comparability")
     assert rules["gradient_exchange"] == "bfloat16"
 
@@ -453,6 +516,7 @@ def test_error_rates_are_those_of_one_process(ended):
     for own, other in zip(mine, theirs, strict=False):
         assert own["cer"] == other["cer"]
         assert own["loss"] == pytest.approx(other["loss"], rel=1e-4)
+
     assert (ended["two"].run_dir / "hypotheses/validation-epoch-0008.jsonl").is_file()
 
 
@@ -480,8 +544,11 @@ def test_the_ledger_says_who_trained(ended):
         assert fact["gradient_exchange"] == "float32"
         assert 0 < fact["link"]["small_s"] < fact["link"]["took_s"]
         assert fact["link"]["bytes_per_s"] > 0
+
     assert len(values(run_dir, "link_start")) == len(values(run_dir, "link_stop")) == 3
-    facts = values(run_dir, "comparability") + values(ended["one"].run_dir, "comparability")
+    facts = values(run_dir, "comparability") + values(
+        ended["one"].run_dir, "comparability"
+    )
     assert all(one == facts[0] for one in facts)
     assert "synchronised over replicas" in facts[0]["batch_statistics"]
 
@@ -493,9 +560,13 @@ def test_every_worker_notes_its_own_part(ended):
         assert set(noted) >= set(range(1, STOPPED + 1))
         assert all(0 <= one["ready_s"] <= one["step_s"] for one in noted.values())
         assert (
-            sum(noted[step]["utterances"] for step in range(1, STEPS + 1)) == TRAIN_UTTERANCES / 2
+            sum(noted[step]["utterances"] for step in range(1, STEPS + 1))
+            == TRAIN_UTTERANCES / 2
         )
-    assert [part.rank for part in times_of_workers(read_worker_files(ended["two"].run_dir))] == [
+
+    assert [
+        part.rank for part in times_of_workers(read_worker_files(ended["two"].run_dir))
+    ] == [
         0,
         1,
         2,
@@ -524,7 +595,8 @@ def test_a_killed_chief_ends_all_and_is_named(ended):
 
 
 def test_other_numbers_of_workers_go_on_with_the_losses_of_one_process(ended):
-    run_dir, whole = ended["two"].run_dir, of_session(well(ended["one"]), "train_step", 0)
+    run_dir = ended["two"].run_dir
+    whole = of_session(well(ended["one"]), "train_step", 0)
     sessions = values(run_dir, "session_start")
     # Checkpoints: at the signal, every third step, and at the end of an epoch.
     assert [s["resumed_from_step"] for s in sessions] == [None, STOPPED + 1, 51]
@@ -534,6 +606,7 @@ def test_other_numbers_of_workers_go_on_with_the_losses_of_one_process(ended):
         assert list(found)[: last - first] == list(range(first, last))
         for step, value in found.items():
             assert value["loss"] == pytest.approx(whole[step]["loss"], rel=1e-5), step
+
     assert load_run(run_dir).intervals["lost_work"] > 0
 
 
@@ -553,5 +626,7 @@ def test_workers_of_another_configuration_are_refused_by_all(ended):
     unlike = ended["unlike"]
     assert unlike.codes == [2, 2]
     for log in unlike.logs:
-        assert re.search(r"same configuration. worker 1 .* has training.seed 2, the chief 1", log)
+        assert re.search(
+            r"same configuration. worker 1 .* has training.seed 2, the chief 1", log
+        )
     assert not unlike.run_dir.exists()

@@ -28,7 +28,10 @@ def bench_decoder(capsys, **options) -> str:
     """What the command prints, asked in this process."""
     words = ["tfasr", "bench", "decoder"]
     for name, value in options.items():
-        words += [f"--{name}", ",".join(map(str, value)) if isinstance(value, list) else str(value)]
+        words += [
+            f"--{name}",
+            ",".join(map(str, value)) if isinstance(value, list) else str(value),
+        ]
     arguments = parse(words)
     arguments.run(arguments)
     return capsys.readouterr().out
@@ -40,7 +43,15 @@ def rows_of(text: str) -> dict[tuple[str, int | None, bool], dict]:
 
 
 def test_a_file_gives_json_on_stdout_and_a_folder_of_results(file, tmp_path):
-    command = [sys.executable, "-m", "tfasr.cli", "bench", "decoder", "--log_probs", str(file)]
+    command = [
+        sys.executable,
+        "-m",
+        "tfasr.cli",
+        "bench",
+        "decoder",
+        "--log_probs",
+        str(file),
+    ]
     command += ["--beam_widths", "4,1", "--recombine", "--format", "json"]
     command += ["--out", str(tmp_path / "out")]
     finished = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -64,7 +75,10 @@ def test_a_dictionary_of_ones_own_takes_the_files_place(file, tmp_path, capsys):
     own = rows_of(bench_decoder(capsys, log_probs=file, lexicon=words, **options))
     assert own["word_beam", 4, False]["wer"] > 0
     assert (
-        rows_of(bench_decoder(capsys, log_probs=file, **options))["word_beam", 4, False]["wer"] == 0
+        rows_of(bench_decoder(capsys, log_probs=file, **options))[
+            "word_beam", 4, False
+        ]["wer"]
+        == 0
     )
 
 
@@ -90,7 +104,10 @@ def test_a_run_is_scored_as_evaluate_scores_it(shard_dir, tmp_path, capsys):
         expected = evaluate(
             run_dir=tmp_path / "run", split="test", decoder=name, beam_width=beam_width
         )
-        assert {key: row[key] for key in expected.counts.to_json()} == expected.counts.to_json()
+        assert {
+            key: row[key] for key in expected.counts.to_json()
+        } == expected.counts.to_json()
+
     again = rows_of(bench_decoder(capsys, log_probs=saved, **options))
     key = ("word_beam", 16, False)
     assert again[key]["wer"] == rows[key]["wer"]
@@ -108,6 +125,7 @@ def test_what_was_measured_before_a_failure_is_kept(file, tmp_path, capsys):
             beam_widths=[4],
             out=tmp_path / "out",
         )
+
     kept = rows_of((tmp_path / "out" / "results.json").read_text())
     assert list(kept) == [("greedy", None, False)]
 
@@ -143,7 +161,9 @@ def test_a_dictionary_that_is_missing_is_named(tmp_path, capsys):
     with pytest.raises(UsageError, match="--lexicon"):
         bench_decoder(capsys, log_probs=tmp_path / "without.npz")
     with pytest.raises(UsageError, match="nowhere"):
-        bench_decoder(capsys, log_probs=tmp_path / "without.npz", lexicon="/nowhere.txt")
+        bench_decoder(
+            capsys, log_probs=tmp_path / "without.npz", lexicon="/nowhere.txt"
+        )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""The demo on busy machines: its trainings wait, are repeated, or end early with the reason."""
+"""The demo on busy machines: its trainings wait, are repeated, or end early with the
+reason.
+"""
 
 import pytest
 
@@ -20,7 +22,9 @@ class Machine:
         monkeypatch.setattr(commands, "_tfasr", self.train)
         monkeypatch.setattr(commands.time, "monotonic", lambda: self.now_s)
         monkeypatch.setattr(commands.time, "sleep", self.sleep)
-        monkeypatch.setattr(quiet, "taken_now", lambda seconds: self.sleep(seconds) or now)
+        monkeypatch.setattr(
+            quiet, "taken_now", lambda seconds: self.sleep(seconds) or now
+        )
 
     def sleep(self, seconds):
         self.now_s += seconds
@@ -56,7 +60,10 @@ def test_a_disturbed_run_is_trained_again_if_there_is_time(monkeypatch, groups, 
     assert machine.trained[:5] == ["pape 1", "fast 1", "pape 2", "pape 2", "fast 2"]
     assert len(runs) == 8
     assert (groups[0].parents[1] / "disturbed" / "papers_recipe-seed_2").is_dir()
-    assert "The machine took 50 % of the run: it is trained again." in capsys.readouterr().out
+    assert (
+        "The machine took 50 % of the run: it is trained again."
+        in capsys.readouterr().out
+    )
 
 
 def test_on_a_busy_machine_it_ends_in_time_and_says_why(monkeypatch, groups, capsys):

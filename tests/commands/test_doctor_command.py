@@ -22,7 +22,8 @@ from tfasr.training.memory import BufferNeed
 from tfasr.training.train import train
 from tfasr.tta.costs import load_hardware
 
-# What `tfasr demo` asks of the other commands; the commands themselves are tested elsewhere.
+# What `tfasr demo` asks of the other commands; the commands themselves are tested
+# elsewhere.
 
 
 @pytest.fixture
@@ -38,7 +39,9 @@ def asked(monkeypatch):
         return types.SimpleNamespace(returncode=1 if "fail" in str(words) else 0)
 
     monkeypatch.setattr(module, "run_module", run_module)
-    monkeypatch.setattr("tfasr.corpora.synthetic.make_synthetic_corpus", lambda folder: None)
+    monkeypatch.setattr(
+        "tfasr.corpora.synthetic.make_synthetic_corpus", lambda folder: None
+    )
     # The runs are empty folders, and the machine that makes them may be busy.
     monkeypatch.setattr("tfasr.studies.quiet.taken_of", lambda run_dir: 0.0)
     monkeypatch.setattr("tfasr.studies.quiet.Patience.wait", lambda patience: None)
@@ -86,7 +89,9 @@ def test_seeds_make_groups_whose_runs_take_turns(asked, tmp_path):
         )
     ]
     assert len(of(asked, "evaluate")) == 6
-    groups = [str(tmp_path / "runs" / name) for name in ("papers_recipe", "fast_recipe")]
+    groups = [
+        str(tmp_path / "runs" / name) for name in ("papers_recipe", "fast_recipe")
+    ]
     assert of(asked, "report")[0][1:3] == groups
 
 
@@ -100,14 +105,19 @@ def test_it_ends_with_the_answer_and_the_newest_run(monkeypatch, tmp_path, capsy
         for seed in range(1, 6):
             ledger = ledger_of(curve, train_s=1 + seed / 100)
             ledger.write(tmp_path / "runs" / f"{name}-2" / f"seed_{seed}")
+
     (tmp_path / "corpus" / "test").mkdir(parents=True)
     (tmp_path / "corpus" / "test" / "0.wav").touch()
-    monkeypatch.setattr(module, "demo", lambda **arguments: tmp_path / "report" / "report.html")
+    monkeypatch.setattr(
+        module, "demo", lambda **arguments: tmp_path / "report" / "report.html"
+    )
     module.run_demo(argparse.Namespace(demo_dir=str(tmp_path), seed=1, seeds=5))
     printed = " ".join(capsys.readouterr().out.split())
     assert re.search(r"CER 10 %: fast_recipe-2 is faster: .* p = ", printed)
     assert "report.html" in printed.partition("p = ")[2]
-    assert printed.endswith(f"0.wav --run_dir {tmp_path / 'runs' / 'fast_recipe-2' / 'seed_1'}")
+    assert printed.endswith(
+        f"0.wav --run_dir {tmp_path / 'runs' / 'fast_recipe-2' / 'seed_1'}"
+    )
 
 
 def test_wrong_use_and_failure(asked, tmp_path):
@@ -127,7 +137,11 @@ def doctor(tmp_path):
     )
 
     def run(*arguments):
-        paths = [str(tmp_path / "broken"), str(Path.cwd()), os.environ.get("PYTHONPATH", "")]
+        paths = [
+            str(tmp_path / "broken"),
+            str(Path.cwd()),
+            os.environ.get("PYTHONPATH", ""),
+        ]
         return subprocess.run(
             [sys.executable, "-m", "tfasr.cli", "doctor", *arguments],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
@@ -142,7 +156,14 @@ def doctor(tmp_path):
 def test_it_answers_without_tensorflow(doctor):
     finished = doctor()
     assert finished.returncode == 0, finished.stderr
-    for name in ("processor", "memory", "limits", "energy, processors", "Python", "tensorflow"):
+    for name in (
+        "processor",
+        "memory",
+        "limits",
+        "energy, processors",
+        "Python",
+        "tensorflow",
+    ):
         assert any(line.startswith(name) for line in finished.stdout.splitlines()), name
     assert "broken" not in finished.stdout
 
@@ -150,7 +171,10 @@ def test_it_answers_without_tensorflow(doctor):
 def test_a_tensorflow_that_does_not_load_is_told_when_asked(doctor):
     finished = doctor("--tensorflow")
     assert finished.returncode == 0, finished.stderr
-    assert "TensorFlow does not load: RuntimeError: this TensorFlow is broken" in finished.stdout
+    assert (
+        "TensorFlow does not load: RuntimeError: this TensorFlow is broken"
+        in finished.stdout
+    )
 
 
 def test_the_papers_machines_stand_below_this_one(doctor):
@@ -205,12 +229,18 @@ def test_it_says_whether_a_presets_buffer_fits(monkeypatch, capsys):
     )  # fmt: skip
     monkeypatch.setattr(doctor_command, "available_bytes", lambda: 64 * 2**30)
     assert doctor_command.run(arguments) == 0
-    (line,) = [text for text in capsys.readouterr().out.splitlines() if text.startswith("buffer")]
+    (line,) = [
+        text
+        for text in capsys.readouterr().out.splitlines()
+        if text.startswith("buffer")
+    ]
     assert "100 batches held ready" in line
     assert "17.70 GiB" in line
     assert "64.00 GiB are available" in line
     monkeypatch.setattr(doctor_command, "available_bytes", lambda: 8 * 2**30)
-    with pytest.raises(RunError, match=r"must fit into 8.00 GiB.*PipelineConfig.prefetch = 34"):
+    with pytest.raises(
+        RunError, match=r"must fit into 8.00 GiB.*PipelineConfig.prefetch = 34"
+    ):
         doctor_command.run(arguments)
     assert "17.70 GiB" in capsys.readouterr().out
     assert asked == 2 * [("buffer_of_preset", ["paper_sys10.gin"], [])]
@@ -220,7 +250,9 @@ def test_it_says_whether_a_presets_buffer_fits(monkeypatch, capsys):
 
 
 def evaluate(*words: object) -> int:
-    return run(parse(["tfasr", "evaluate", "--shard_dir", str(SHARDS), *map(str, words)]))
+    return run(
+        parse(["tfasr", "evaluate", "--shard_dir", str(SHARDS), *map(str, words)])
+    )
 
 
 @pytest.fixture(scope="module")
@@ -246,7 +278,9 @@ def test_runs_are_rows_and_splits_are_columns(runs, tmp_path, capsys):
     ]  # fmt: skip
     assert {(row["decoder"], row["beam_width"]) for row in rows} == {("word_beam", 4)}
     assert rows[0]["wer"] == rows[2]["wer"] != rows[1]["wer"]
-    records = list(csv.DictReader((tmp_path / "out" / "scores.csv").read_text().splitlines()))
+    records = list(
+        csv.DictReader((tmp_path / "out" / "scores.csv").read_text().splitlines())
+    )
     assert [float(one["wer"]) for one in records] == [row["wer"] for row in rows]
     assert f"{100 * rows[0]['wer']:.2f}" in (tmp_path / "out" / "scores.md").read_text()
 
@@ -267,10 +301,15 @@ def test_hypotheses_are_those_of_one_run_and_split(runs, tmp_path, capsys):
     assert "1 runs, 2 splits" in capsys.readouterr().err
 
 
-def test_a_language_model_of_the_training_transcripts_scores_words_too(runs, tmp_path, capsys):
+def test_a_language_model_of_the_training_transcripts_scores_words_too(
+    runs, tmp_path, capsys
+):
     pytest.importorskip("kenlm", reason="kenlm, an optional extra, is not installed")
     arpa = tmp_path / "train.arpa"
-    assert run(parse(["tfasr", "ngram", "--shard_dir", str(SHARDS), "--out", str(arpa)])) == 0
+    assert (
+        run(parse(["tfasr", "ngram", "--shard_dir", str(SHARDS), "--out", str(arpa)]))
+        == 0
+    )
     words = ["--run_dir", runs[0], "--split", "validation", "--beam_width", 64]
     plain = ["--decoder", "word_beam", "--format", "json", "--out", tmp_path / "none"]
     assert evaluate(*words, *plain) == 0
@@ -278,23 +317,32 @@ def test_a_language_model_of_the_training_transcripts_scores_words_too(runs, tmp
     words += ["--language_model", arpa, "--out", tmp_path / "with"]
     # Every word costs so much that nothing has two.
     assert evaluate(*words, "--word_bonus", -100) == 0
-    found = {n: json.loads((tmp_path / n / "scores.json").read_text()) for n in ("none", "with")}
-    without, rows = found["none"]["rows"][0], found["with"]["rows"][0]
+    found = {
+        n: json.loads((tmp_path / n / "scores.json").read_text())
+        for n in ("none", "with")
+    }
+    without = found["none"]["rows"][0]
+    rows = found["with"]["rows"][0]
     assert without["insertions"] > rows["insertions"] == 0
     told = (rows["language_model"], rows["lm_weight"], rows["word_bonus"])
     assert told == (str(arpa), 1.0, -100)  # a default is told too
     assert "language model train.arpa" in (tmp_path / "with" / "scores.md").read_text()
 
 
-def test_probabilities_are_divided_by_priors_where_asked(runs, tmp_path, capsys, monkeypatch):
+def test_probabilities_are_divided_by_priors_where_asked(
+    runs, tmp_path, capsys, monkeypatch
+):
     words = ["--run_dir", runs[0], "--split", "validation", "--decoder", "word_beam"]
     rows = {}
     only_validation = tmp_path / "elsewhere"
     shutil.copytree(SHARDS / "validation", only_validation / "validation")
     without_training = ["--prior_weight", 0.5, "--shard_dir", only_validation]
-    assert evaluate(*words, *without_training) == 2  # nor does the run's own folder exist
+    # Nor does the run's own folder exist.
+    assert evaluate(*words, *without_training) == 2
     assert "must hold the prepared split 'train'" in capsys.readouterr().err
-    monkeypatch.setattr("tfasr.training.trained.recorded_shard_dir", lambda run_dir: SHARDS)
+    monkeypatch.setattr(
+        "tfasr.training.trained.recorded_shard_dir", lambda run_dir: SHARDS
+    )
     for name, more in {
         "without": [],
         "with": ["--prior_weight", 0.5],
@@ -303,17 +351,27 @@ def test_probabilities_are_divided_by_priors_where_asked(runs, tmp_path, capsys,
         out = ["--format", "json", "--out", tmp_path / name]
         texts = ["--hypotheses", tmp_path / f"{name}.jsonl"]
         assert evaluate(*words, *more, *out, *texts) == 0
-        rows[name] = json.loads((tmp_path / name / "scores.json").read_text())["rows"][0]
-    assert rows["with"]["loss"] == rows["without"]["loss"]  # the model's, before the division
-    assert (tmp_path / "with.jsonl").read_text() != (tmp_path / "without.jsonl").read_text()
-    assert (tmp_path / "with.jsonl").read_text() == (tmp_path / "elsewhere.jsonl").read_text()
+        rows[name] = json.loads((tmp_path / name / "scores.json").read_text())["rows"][
+            0
+        ]
+
+    # The model's, before the division.
+    assert rows["with"]["loss"] == rows["without"]["loss"]
+    assert (tmp_path / "with.jsonl").read_text() != (
+        tmp_path / "without.jsonl"
+    ).read_text()
+    assert (tmp_path / "with.jsonl").read_text() == (
+        tmp_path / "elsewhere.jsonl"
+    ).read_text()
     assert rows["with"]["prior_weight"] == 0.5 and "prior_weight" not in rows["without"]
     assert "priors to the power 0.5" in (tmp_path / "with" / "scores.md").read_text()
     assert evaluate(*words, "--prior_weight", 1.5) == 2
     assert "must lie in 0..1. Received: 1.5" in capsys.readouterr().err
 
 
-def test_a_run_without_an_intermediate_loss_has_no_middle_layer_to_rescore_with(runs, capsys):
+def test_a_run_without_an_intermediate_loss_has_no_middle_layer_to_rescore_with(
+    runs, capsys
+):
     words = ["--run_dir", runs[0], "--split", "validation", "--decoder", "word_beam"]
     assert evaluate(*words, "--middle_weight", 1) == 2
     assert (
@@ -329,7 +387,10 @@ def test_a_language_model_is_refused_where_it_would_do_nothing(runs, tmp_path, c
     assert evaluate(*words, "--language_model", tmp_path / "none.arpa") == 2
     assert "none.arpa" in capsys.readouterr().err
     arpa = tmp_path / "train.arpa"
-    assert run(parse(["tfasr", "ngram", "--shard_dir", str(SHARDS), "--out", str(arpa)])) == 0
+    assert (
+        run(parse(["tfasr", "ngram", "--shard_dir", str(SHARDS), "--out", str(arpa)]))
+        == 0
+    )
     assert "n-grams of 1 to 3 words" in capsys.readouterr().out
     assert evaluate(*words, "--language_model", arpa, "--decoder", "greedy") == 2
     message = capsys.readouterr().err
@@ -338,7 +399,14 @@ def test_a_language_model_is_refused_where_it_would_do_nothing(runs, tmp_path, c
 
 @pytest.mark.parametrize("wrong", ["--order=0", "--order=7", "--out=.", "--split=none"])
 def test_an_n_gram_that_cannot_be_made_is_refused(wrong, tmp_path, capsys):
-    words = ["ngram", "--shard_dir", str(SHARDS), "--out", str(tmp_path / "a.arpa"), wrong]
+    words = [
+        "ngram",
+        "--shard_dir",
+        str(SHARDS),
+        "--out",
+        str(tmp_path / "a.arpa"),
+        wrong,
+    ]
     assert run(parse(["tfasr", *words])) == 2
     assert "must" in capsys.readouterr().err
     assert not (tmp_path / "a.arpa").exists()

@@ -1,4 +1,6 @@
-"""What newcomers mistype is answered before TensorFlow is loaded, with what to do at the end."""
+"""What newcomers mistype is answered before TensorFlow is loaded, with what to do at
+the end.
+"""
 
 import subprocess
 import sys
@@ -17,7 +19,10 @@ MISTAKES = [
     ("help trian", "Did you mean train instead of trian?"),
     ("train", "tfasr help train lists them."),
     ("train --shard_dir shards", "tfasr help train lists them."),
-    ("train --shard-dir shards --run-dir new", "Did you mean --shard_dir instead of --shard-dir?"),
+    (
+        "train --shard-dir shards --run-dir new",
+        "Did you mean --shard_dir instead of --shard-dir?",
+    ),
     (TRAIN + "--batchsize 5", "Did you mean --batch_size instead of --batchsize?"),
     (TRAIN + "--learning_rate 0.1", "tfasr help train lists them."),
     (TRAIN + "--epochs ten", "invalid whole_number value: 'ten'"),
@@ -38,27 +43,51 @@ MISTAKES = [
     (BIND + "TrainingConfig.optimizer=Adam", "TrainingConfig.optimizer = @Adam."),
     (BIND + "Adam.learning_rat=0.1", "Did you mean Adam.learning_rate?"),
     (BIND + "CosineDecay.decay_step=9", "Did you mean CosineDecay.decay_steps?"),
-    (BIND + "TrainingConfig.epochs='ten'", "TrainingConfig.epochs must be int. Received: 'ten'."),
+    (
+        BIND + "TrainingConfig.epochs='ten'",
+        "TrainingConfig.epochs must be int. Received: 'ten'.",
+    ),
     (BIND + "TrainingConfig.epochs=%many", "there is no setting %many"),
     (BIND + "TrainingConfig.epochs", "A binding looks like TrainingConfig.epochs = 5"),
     (BIND + "Nothing.alike=1", "tfasr settings lists what can be bound"),
     ("train --shard_dir shard --run_dir new", "Did you mean shards?"),
     ("train --shard_dir nowhere --run_dir new", "Run tfasr prepare for 'train'"),
-    ("train --shard_dir shards --run_dir recorded", "--resume, or choose another folder."),
-    ("prepare --corpus librispeach", "Did you mean librispeech instead of librispeach?"),
+    (
+        "train --shard_dir shards --run_dir recorded",
+        "--resume, or choose another folder.",
+    ),
+    (
+        "prepare --corpus librispeach",
+        "Did you mean librispeech instead of librispeach?",
+    ),
     ("prepare --corpus librispeech --corpus_dir corpsu --shard_dir s", "corpus?"),
-    ("prepare --corpus tsv --corpus_dir corpus --shard_dir s --split train", "--manifest"),
+    (
+        "prepare --corpus tsv --corpus_dir corpus --shard_dir s --split train",
+        "--manifest",
+    ),
     ("evaluate --run_dir runs --split test", "Name a run in it: a."),
     ("evaluate --run_dir runz --split test", "Did you mean runs?"),
     ("evaluate --run_dir runs/a --split test --checkpoint bst", "Did you mean best?"),
-    ("evaluate --run_dir runs/a --split tran --shard_dir shards", "Did you mean train?"),
-    ("evaluate --run_dir runs/a --split test --decoder gredy", "Did you mean greedy instead"),
-    ("evaluate --run_dir runs/a --split test --language_model lm.arpa", "Correct the path."),
+    (
+        "evaluate --run_dir runs/a --split tran --shard_dir shards",
+        "Did you mean train?",
+    ),
+    (
+        "evaluate --run_dir runs/a --split test --decoder gredy",
+        "Did you mean greedy instead",
+    ),
+    (
+        "evaluate --run_dir runs/a --split test --language_model lm.arpa",
+        "Correct the path.",
+    ),
     ("ngram --shard_dir shards --split trian --out x.arpa", "Did you mean train?"),
     ("transcribe b.wav --run_dir runs/a", "Did you mean a.wav?"),
     ("transcribe a.wav", "tfasr help transcribe lists them."),
     ("export --run_dir runs/a --to onxx --out e", "Did you mean onnx instead of onxx?"),
-    ("export --run_dir runs/a --to keras --int8 --out e", "Leave --int8 out, or choose another"),
+    (
+        "export --run_dir runs/a --to keras --int8 --out e",
+        "Leave --int8 out, or choose another",
+    ),
     ("serve --run_dir runs/aa", "Correct the path."),
     ("bench decodr", "Did you mean decoder instead of decodr?"),
     ("bench --gin_file bench/ds3", "Did you mean bench/ds2?"),
@@ -76,22 +105,30 @@ def folder(tmp_path_factory):
     for split in ("train", "validation"):
         (place / "shards" / split).mkdir(parents=True)
         (place / "shards" / split / "index.json").write_text("{}")
+
     (place / "corpus").mkdir()
     (place / "runs" / "a").mkdir(parents=True)
     (place / "runs" / "a" / "experiment.json").write_text("{}")
     for name in ("a.wav", "word.txt"):
         (place / name).write_text("")
-    (place / "own.gin").write_text("TrainingConfig.epochs = 5\nTrainingConfg.seed = 1\n")
+    (place / "own.gin").write_text(
+        "TrainingConfig.epochs = 5\nTrainingConfg.seed = 1\n"
+    )
     ledger_of([0.5]).write(place / "recorded")
     return place
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=[mistake[0] for mistake in MISTAKES])
-def test_a_mistake_is_answered_with_the_remedy_at_the_end(folder, mistake, monkeypatch, capsys):
+def test_a_mistake_is_answered_with_the_remedy_at_the_end(
+    folder, mistake, monkeypatch, capsys
+):
     typed, *facts = mistake
     monkeypatch.chdir(folder)
-    # What gets past the check of flags and paths would load TensorFlow, or begin its work.
-    monkeypatch.setattr("tfasr.kit.process.load_tensorflow", lambda: pytest.fail("too late"))
+    # What gets past the check of flags and paths would load TensorFlow, or begin its
+    # work.
+    monkeypatch.setattr(
+        "tfasr.kit.process.load_tensorflow", lambda: pytest.fail("too late")
+    )
     monkeypatch.setattr(sys, "argv", ["tfasr", *typed.split()])
     with pytest.raises(SystemExit) as ended:
         cli.main()
@@ -111,7 +148,9 @@ def test_a_flag_like_no_other_gets_no_suggestion(capsys):
 
 def run(script, **options):
     command = [sys.executable, "-c", script]
-    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, **options
+    )
 
 
 def test_a_mistake_is_found_before_tensorflow_is_loaded(folder):
@@ -148,7 +187,9 @@ def test_what_a_process_writes_before_it_dies_is_shown(tmp_path):
     assert "oneDNN" not in done.stderr
 
 
-def test_a_presets_settings_leave_out_the_optimizer_that_a_later_line_replaced(capsys, monkeypatch):
+def test_a_presets_settings_leave_out_the_optimizer_that_a_later_line_replaced(
+    capsys, monkeypatch
+):
     def shown(preset):
         monkeypatch.setattr(sys, "argv", ["tfasr", "settings", preset])
         with pytest.raises(SystemExit) as ended:

@@ -31,7 +31,11 @@ def start(*arguments):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
     command = [sys.executable, "-m", "tfasr.cli", "prepare", *map(str, arguments)]
     return subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
@@ -39,7 +43,9 @@ def mtimes(folder):
     return {p.name: p.stat().st_mtime_ns for p in folder.glob("*.tfrecord")}
 
 
-def test_killed_in_the_middle_it_keeps_finished_shards_and_ends_with_the_same_bytes(tmp_path):
+def test_killed_in_the_middle_it_keeps_finished_shards_and_ends_with_the_same_bytes(
+    tmp_path,
+):
     utterances = make_utterances(tmp_path / "audio", 150, text="a b")
     write_tsv(tmp_path / "audio", utterances)
     shards = ShardConfig(utterances_per_shard=1)
@@ -65,9 +71,12 @@ def test_killed_in_the_middle_it_keeps_finished_shards_and_ends_with_the_same_by
     finally:
         process.kill()
         process.communicate()
+
     assert process.returncode == -signal.SIGKILL
     finished = {p.stem for p in folder.glob("train-*.json")}
-    kept = {name: t for name, t in mtimes(folder).items() if Path(name).stem in finished}
+    kept = {
+        name: t for name, t in mtimes(folder).items() if Path(name).stem in finished
+    }
     assert 3 <= len(kept) < 150
     assert not (folder / "index.json").exists()
     with pytest.raises(UsageError, match="resumes"):
@@ -80,6 +89,7 @@ def test_killed_in_the_middle_it_keeps_finished_shards_and_ends_with_the_same_by
             split="train",
             shards=shards,
         )
+
     after = mtimes(folder)
     assert {name: after[name] for name in kept} == kept
     assert len(after) == 150
@@ -132,7 +142,10 @@ def break_in_every_way(folder):
     for number, text in ((2, "naïve"), (3, "")):
         lines[f"again/u{number}.flac"] = text
         (folder / "again").mkdir(exist_ok=True)
-        (folder / "again" / f"u{number}.flac").write_bytes(good[number].audio_path.read_bytes())
+        (folder / "again" / f"u{number}.flac").write_bytes(
+            good[number].audio_path.read_bytes()
+        )
+
     listed = write_tsv(folder, good)
     with listed.open("a", encoding="utf-8") as file:
         for path, text in lines.items():
@@ -175,8 +188,14 @@ def test_librispeech_audio_without_transcript_and_the_other_way_round(tmp_path):
     chapter = tmp_path / "LibriSpeech" / "dev-clean" / "84" / "121123"
     chapter.mkdir(parents=True)
     for number in (0, 1, 2):
-        soundfile.write(chapter / f"84-121123-{number:04d}.flac", noise(1.0, number), 16000)
-    lines = ["84-121123-0000 GO ON\n", "84-121123-0001 HALLO\n", "84-121123-0007 NOT THERE\n"]
+        soundfile.write(
+            chapter / f"84-121123-{number:04d}.flac", noise(1.0, number), 16000
+        )
+    lines = [
+        "84-121123-0000 GO ON\n",
+        "84-121123-0001 HALLO\n",
+        "84-121123-0007 NOT THERE\n",
+    ]
     (chapter / "84-121123.trans.txt").write_text("".join(lines))
     index = prepare(
         corpus="librispeech",
@@ -187,7 +206,9 @@ def test_librispeech_audio_without_transcript_and_the_other_way_round(tmp_path):
         max_bad_fraction=0.5,
     )["validation"]
     assert (index["utterances"], index["bad"]) == (2, 2)
-    dropped = json.loads((tmp_path / "shards" / "validation" / "dropped.json").read_text())
+    dropped = json.loads(
+        (tmp_path / "shards" / "validation" / "dropped.json").read_text()
+    )
     assert {(u["id"], u["reason"]) for u in dropped["utterances"]} == {
         ("84-121123-0002", "audio without transcript"),
         ("84-121123-0007", "transcript without audio"),
@@ -196,10 +217,16 @@ def test_librispeech_audio_without_transcript_and_the_other_way_round(tmp_path):
 
 def test_all_splits_that_have_a_list_are_prepared(tmp_path):
     utterances = make_utterances(tmp_path / "audio", 4, text="a b")
-    for name, part in (("train.tsv", utterances[:3]), ("validation.tsv", utterances[3:])):
+    for name, part in (
+        ("train.tsv", utterances[:3]),
+        ("validation.tsv", utterances[3:]),
+    ):
         write_tsv(tmp_path / "audio", part, name)
     indexes = prepare(
-        corpus="tsv", corpus_dir=tmp_path / "audio", shard_dir=tmp_path / "shards", progress=True
+        corpus="tsv",
+        corpus_dir=tmp_path / "audio",
+        shard_dir=tmp_path / "shards",
+        progress=True,
     )
     assert {name: index["utterances"] for name, index in indexes.items()} == {
         "train": 3,
@@ -209,7 +236,11 @@ def test_all_splits_that_have_a_list_are_prepared(tmp_path):
 
 def test_the_models_convolution_decides_what_is_too_short(tmp_path):
     write_tsv(tmp_path / "audio", make_utterances(tmp_path / "audio", 3, text="a b"))
-    arguments = {"corpus": "tsv", "corpus_dir": tmp_path / "audio", "shard_dir": tmp_path / "s"}
+    arguments = {
+        "corpus": "tsv",
+        "corpus_dir": tmp_path / "audio",
+        "shard_dir": tmp_path / "s",
+    }
     prepare(**arguments, features=FeatureConfig(num_mfcc=0))
     with pytest.raises(RunError, match="too short for the model's convolution"):
         prepare(**arguments, model=AcousticModelConfig(conv_kernel=500))
@@ -235,7 +266,9 @@ def test_the_models_convolution_decides_what_is_too_short(tmp_path):
         ({"corpus": "json", "split": None}, "must hold a list named after a split"),
     ],
 )
-def test_wrong_use_is_refused_before_anything_is_written(tmp_path, monkeypatch, wrong, told):
+def test_wrong_use_is_refused_before_anything_is_written(
+    tmp_path, monkeypatch, wrong, told
+):
     write_tsv(tmp_path / "audio", make_utterances(tmp_path / "audio", 1))
     monkeypatch.chdir(tmp_path)
     arguments = {"corpus": "tsv", "corpus_dir": "audio", "split": "train", **wrong}
@@ -256,7 +289,10 @@ def test_the_flag_names_the_corpora_that_there_are():
 
 @pytest.mark.parametrize(
     ("corpus", "message"),
-    [(print, "must be a tfasr.corpora.corpus.Corpus"), (Corpus(print), "splits.*list_suffix")],
+    [
+        (print, "must be a tfasr.corpora.corpus.Corpus"),
+        (Corpus(print), "splits.*list_suffix"),
+    ],
 )
 def test_what_is_no_corpus_is_refused_where_it_is_registered(corpus, message):
     with pytest.raises(UsageError, match=rf"test_prepare_command\.py:\d+: .*{message}"):
@@ -266,7 +302,11 @@ def test_what_is_no_corpus_is_refused_where_it_is_registered(corpus, message):
 def test_real_recordings(tmp_path):
     if not AN4.is_dir():
         pytest.skip(f"needs the recordings in {AN4}")
-    listed = (AN4 / "splits" / "dev.tsv").read_text(encoding="utf-8").splitlines(keepends=True)
+    listed = (
+        (AN4 / "splits" / "dev.tsv")
+        .read_text(encoding="utf-8")
+        .splitlines(keepends=True)
+    )
     (tmp_path / "few.tsv").write_text("".join(listed[:11]), encoding="utf-8")
     index = prepare(
         corpus="tsv",

@@ -21,7 +21,9 @@ def tfasr(*words: str | Path) -> subprocess.CompletedProcess:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def prepare(corpus: str, folder: Path, shards: Path, *more: str) -> subprocess.CompletedProcess:
+def prepare(
+    corpus: str, folder: Path, shards: Path, *more: str
+) -> subprocess.CompletedProcess:
     done = tfasr(
         "prepare",
         "--gin_file",
@@ -42,7 +44,9 @@ def train_and_evaluate(shards: Path, run: Path) -> None:
     arguments = ["--shard_dir", shards, "--run_dir", run, "--no_memory_probe"]
     done = tfasr("train", "--gin_file", TONES_GIN, "--epochs", "1", *arguments)
     assert done.returncode == 0, done.stderr
-    done = tfasr("evaluate", "--run_dir", run, "--split", "validation", "--format", "json")
+    done = tfasr(
+        "evaluate", "--run_dir", run, "--split", "validation", "--format", "json"
+    )
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["utterances"] == read_index(shards / "validation")["utterances"]
@@ -55,6 +59,7 @@ def corpus(tmp_path_factory) -> Path:
     for split, name in SPLITS.items():
         audio = folder / {"train": "train", "validation": "dev"}[split] / "sph"
         write_lists(folder, made_talks(audio, name), split)
+
     return folder
 
 
@@ -77,11 +82,14 @@ def test_segments_of_talks_are_prepared_trained_and_evaluated(
         index = read_index(tmp_path / "shards" / split)
         assert index["utterances"] == NUM_TALKS * PER_TALK
         assert index["content_hash"] == content_hashes[split]
+
     train_and_evaluate(tmp_path / "shards", tmp_path / "run")
 
 
 def write_call(folder: Path) -> None:
-    """Writes two calls with a speaker on each channel, and their segments as an STM and a tsv."""
+    """Writes two calls with a speaker on each channel, and their segments as an STM and
+    a tsv.
+    """
     folder.mkdir()
     for split, seed in (("train", 1), ("validation", 2)):
         rng = np.random.default_rng(seed)
@@ -96,10 +104,14 @@ def write_call(folder: Path) -> None:
                 said = np.concatenate([tone(letter, rng) for letter in text])
                 end_s = round(at_s + len(said) / RATE_HZ, 3)
                 lines.append(f"{split} {'AB'[number]} s{number} {at_s} {end_s} {text}")
-                rows.append(f"{split}.wav\t{at_s}\t{end_s}\t{number}\ts{number}\t{text}")
+                rows.append(
+                    f"{split}.wav\t{at_s}\t{end_s}\t{number}\ts{number}\t{text}"
+                )
                 pieces += [said, np.zeros(int(0.25 * RATE_HZ))]
                 at_s = round(end_s + 0.25, 3)
+
             channels.append(np.concatenate(pieces))
+
         soundfile.write(folder / f"{split}.wav", np.stack(channels, axis=1), RATE_HZ)
         put(folder / f"{split}.stm", *lines)
         put(folder / f"{split}.tsv", "path\tbegin\tend\tchannel\tspeaker\ttext", *rows)
@@ -120,6 +132,7 @@ def test_calls_of_two_channels_are_prepared_trained_and_evaluated(tmp_path):
         )
         assert len(of_stm) == 16
         assert of_stm == of_tsv
+
     train_and_evaluate(tmp_path / "stm", tmp_path / "run")
 
 
@@ -133,11 +146,16 @@ def test_pipes_of_a_kaldi_folder_are_refused_by_name(corpus, tmp_path):
         f"piped sph2pipe -f wav -p -c 1 {audio / 'talk1.sph'} |",
         f"unpacked flac -c -d -s {audio / 'talk2.flac'} |",
     )
-    put(data / "segments", *(f"{name}-1 {name} 0.2 1.2" for name in ("plain", "piped", "unpacked")))
+    put(
+        data / "segments",
+        *(f"{name}-1 {name} 0.2 1.2" for name in ("plain", "piped", "unpacked")),
+    )
     put(data / "text", *(f"{name}-1 abcd" for name in ("plain", "piped", "unpacked")))
     more = ["--split", "train", "--max_bad_fraction", "0.9"]
     done = prepare("kaldi", tmp_path / "data", tmp_path / "shards", *more)
     assert "kept 1 of 3" in done.stdout
-    dropped = (tmp_path / "shards" / "train" / "dropped.json").read_text(encoding="utf-8")
+    dropped = (tmp_path / "shards" / "train" / "dropped.json").read_text(
+        encoding="utf-8"
+    )
     assert "sph2pipe" in dropped
     assert "flac -c -d -s" in dropped

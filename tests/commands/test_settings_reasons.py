@@ -78,7 +78,9 @@ def settings() -> set[str]:
 
 def test_every_setting_is_bound_in_a_preset_or_has_a_stated_reason():
     texts = [path.read_text() for path in presets_folder().rglob("*.gin")]
-    bound = {name for text in texts for name in re.findall(r"\b(\w+Config\.\w+)\b", text)}
+    bound = {
+        name for text in texts for name in re.findall(r"\b(\w+Config\.\w+)\b", text)
+    }
     listed = settings()
     assert sorted(listed - bound - REASONS.keys()) == []
     # A reason stays only as long as it is needed.

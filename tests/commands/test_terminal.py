@@ -1,4 +1,6 @@
-"""What a terminal gets to see: names whose escapes would colour, clear or rename it do not pass."""
+"""What a terminal gets to see: names whose escapes would colour, clear or rename it do
+not pass.
+"""
 
 import os
 import pty
@@ -17,7 +19,9 @@ SHOWN = b"r\\x1b]0;t\\x07"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder of runs with such names; one of them is damaged, another's target has one too."""
+    """A folder of runs with such names; one of them is damaged, another's target has
+    one too.
+    """
     path = tmp_path_factory.mktemp("runs")
     ledger_of([0.5, 0.1, 0.1]).write(path / HOSTILE)
     bad = ledger_of([0.5, 0.1, 0.1]).write(path / f"bad{HOSTILE}")

@@ -43,6 +43,7 @@ def audio(tmp_path_factory):
     for number, (name, text) in enumerate(TEXTS.items()):
         where = folder / "below" if name == "three" else folder
         write_wav(where / f"{name}.wav", spoken(text, seed=number))
+
     (folder / "notes.txt").write_text("not audio")
     return folder
 
@@ -61,14 +62,18 @@ def test_a_file_becomes_text_and_several_are_named(transcribe, audio, capsys):
     assert lines == [f"{audio / name}.wav\t{TEXTS[name]}" for name in ("one", "two")]
 
 
-def test_files_of_a_folder_that_are_passed_over_are_counted_and_named(transcribe, audio, capsys):
+def test_files_of_a_folder_that_are_passed_over_are_counted_and_named(
+    transcribe, audio, capsys
+):
     assert transcribe(audio) == 0
     said = capsys.readouterr().err
     assert "notes.txt" in said
     assert "1 of 4 files" in said
 
 
-def test_a_dictionary_of_ones_own_and_a_language_model(transcribe, audio, tmp_path, capsys):
+def test_a_dictionary_of_ones_own_and_a_language_model(
+    transcribe, audio, tmp_path, capsys
+):
     (tmp_path / "words").write_text("abd\nab\n")
     words = ["--decoder", "word_beam", "--lexicon", tmp_path / "words"]
     out = tmp_path / "out"
@@ -83,10 +88,17 @@ def test_a_dictionary_of_ones_own_and_a_language_model(transcribe, audio, tmp_pa
 
 
 def test_a_language_model_decides_between_words(transcribe, audio, tmp_path, capsys):
-    pytest.importorskip("kenlm", reason="needs the kenlm extra: pip install 'tfasr[kenlm]'")
+    pytest.importorskip(
+        "kenlm", reason="needs the kenlm extra: pip install 'tfasr[kenlm]'"
+    )
     (tmp_path / "words").write_text("abc\nabd\nab\n")
     NgramModel(["abd ab"] * 9 + ["abc ab"], 2).write(tmp_path / "model.arpa")
-    words = ["--lexicon", tmp_path / "words", "--language_model", tmp_path / "model.arpa"]
+    words = [
+        "--lexicon",
+        tmp_path / "words",
+        "--language_model",
+        tmp_path / "model.arpa",
+    ]
     # The run's decoder is greedy; a language model implies word beam search.
     for weight, text in ((0, "abc ab"), (10, "abd ab")):
         options = ["--lm_weight", weight]
@@ -123,9 +135,16 @@ def test_subtitles_keep_the_limits_of_the_flags(transcribe, audio, tmp_path, cap
     assert "\nabc\n\n2\n" in said
     assert transcribe(audio / "one.wav", *narrow, "--subtitle_longest_s", 0.5) == 2
     assert "--subtitle_longest_s must be at least" in capsys.readouterr().err
-    assert transcribe(audio / "one.wav", "--format", "vtt", "--out", tmp_path / "out") == 0
+    assert (
+        transcribe(audio / "one.wav", "--format", "vtt", "--out", tmp_path / "out") == 0
+    )
     limits = ["--subtitle_lines", 1]  # results of other limits are never mixed
-    assert transcribe(audio / "two.wav", "--format", "vtt", "--out", tmp_path / "out", *limits) == 2
+    assert (
+        transcribe(
+            audio / "two.wav", "--format", "vtt", "--out", tmp_path / "out", *limits
+        )
+        == 2
+    )
     assert "subtitles differ" in capsys.readouterr().err
 
 
@@ -143,10 +162,12 @@ def test_every_format(transcribe, audio, tmp_path, capsys):
     for name in ("json", "srt", "vtt", "ctm", "tsv"):
         assert transcribe(audio / "one.wav", "--format", name) == 0
         outputs[name] = capsys.readouterr().out
+
     content = json.loads(outputs["json"])
     assert content["text"] == TEXTS["one"]
     assert [word["word"] for word in content["result"]] == TEXTS["one"].split()
-    first, last = content["result"][0], content["result"][-1]
+    first = content["result"][0]
+    last = content["result"][-1]
     assert first["start"] < first["end"] < last["end"] < content["duration_s"]
     assert outputs["srt"].splitlines()[0] == "1"
     assert outputs["srt"].splitlines()[2] == TEXTS["one"]
@@ -159,8 +180,11 @@ def test_every_format(transcribe, audio, tmp_path, capsys):
     assert float(cells["start_s"]) == first["start"]
 
 
-def test_a_folder_is_resumed_and_a_bad_file_is_skipped(transcribe, audio, tmp_path, capsys):
-    folder, out = tmp_path / "audio", tmp_path / "out"
+def test_a_folder_is_resumed_and_a_bad_file_is_skipped(
+    transcribe, audio, tmp_path, capsys
+):
+    folder = tmp_path / "audio"
+    out = tmp_path / "out"
     shutil.copytree(audio, folder)
     (folder / "bad.wav").write_text("no audio at all")
     assert transcribe(folder, "--out", out) == 1
@@ -196,6 +220,7 @@ def test_texts_of_the_users_own_are_neither_results_nor_overwritten(
         path.write_text("what I heard myself")
         if not newer:
             os.utime(path, (1, 1))
+
     before = sorted(out.rglob("*"))
     assert transcribe(audio, "--out", out) == 2
     assert "below/three.txt, one.txt" in capsys.readouterr().err
@@ -206,7 +231,8 @@ def test_texts_of_the_users_own_are_neither_results_nor_overwritten(
 def test_a_corrected_result_is_kept_and_an_emptied_one_made_again(
     transcribe, audio, tmp_path, capsys
 ):
-    out, folder = tmp_path / "out", tmp_path / "audio"
+    out = tmp_path / "out"
+    folder = tmp_path / "audio"
     shutil.copytree(audio, folder)
     assert transcribe(folder, "--out", out) == 0
     (out / "one.txt").write_text("corrected")
@@ -223,8 +249,11 @@ def test_a_corrected_result_is_kept_and_an_emptied_one_made_again(
     assert (out / "one.txt").read_text() == "corrected"
 
 
-def test_a_recording_that_an_older_one_replaced_is_transcribed_again(transcribe, audio, tmp_path):
-    out, folder = tmp_path / "out", tmp_path / "audio"
+def test_a_recording_that_an_older_one_replaced_is_transcribed_again(
+    transcribe, audio, tmp_path
+):
+    out = tmp_path / "out"
+    folder = tmp_path / "audio"
     shutil.copytree(audio, folder)
     assert transcribe(folder, "--out", out) == 0
     shutil.copy(audio / "one.wav", folder / "two.wav")
@@ -233,14 +262,21 @@ def test_a_recording_that_an_older_one_replaced_is_transcribed_again(transcribe,
     assert (out / "two.txt").read_text() == TEXTS["one"] + "\n"
 
 
-def test_the_settings_are_no_result_and_no_other_files(transcribe, audio, tmp_path, capsys):
-    folder, out = tmp_path / "audio", tmp_path / "out"
+def test_the_settings_are_no_result_and_no_other_files(
+    transcribe, audio, tmp_path, capsys
+):
+    folder = tmp_path / "audio"
+    out = tmp_path / "out"
     folder.mkdir()
     shutil.copy(audio / "one.wav", folder / "transcribe.wav")
     for already in ("", "1 of 1 are in --out already"):
         assert transcribe(folder, "--out", out, "--format", "json") == 0
         assert already in capsys.readouterr().err
-        assert json.loads((out / "transcribe.wav.json").read_text())["text"] == TEXTS["one"]
+        assert (
+            json.loads((out / "transcribe.wav.json").read_text())["text"]
+            == TEXTS["one"]
+        )
+
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "transcribe.json").write_text('{"format": "mine"}')
     assert transcribe(folder, "--out", tmp_path / "mine") == 2
@@ -249,7 +285,8 @@ def test_the_settings_are_no_result_and_no_other_files(transcribe, audio, tmp_pa
 
 
 def test_raw_samples_come_from_standard_input(transcribe, monkeypatch, capsys):
-    raw = (spoken(TEXTS["one"]) * 32767).astype("<i2").tobytes() + b"\x00"  # half a sample more
+    # Half a sample more.
+    raw = (spoken(TEXTS["one"]) * 32767).astype("<i2").tobytes() + b"\x00"
 
     def stdin():
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(raw)))
@@ -266,7 +303,10 @@ def test_raw_samples_come_from_standard_input(transcribe, monkeypatch, capsys):
 
 
 def test_a_file_can_be_streamed(transcribe, audio, capsys):
-    assert transcribe(audio / "one.wav", "--stream", "--format", "text", "--no_endpoints") == 0
+    assert (
+        transcribe(audio / "one.wav", "--stream", "--format", "text", "--no_endpoints")
+        == 0
+    )
     assert capsys.readouterr().out == TEXTS["one"] + "\n"
 
 
@@ -275,8 +315,11 @@ def write_loud(path, loudest):
     return path
 
 
-def test_audio_whose_features_are_no_numbers_is_no_text(transcribe, audio, tmp_path, capsys):
-    folder, out = shutil.copytree(audio, tmp_path / "audio"), tmp_path / "out"
+def test_audio_whose_features_are_no_numbers_is_no_text(
+    transcribe, audio, tmp_path, capsys
+):
+    folder = shutil.copytree(audio, tmp_path / "audio")
+    out = tmp_path / "out"
     write_loud(folder / "loud.wav", 1e30)
     assert transcribe(folder, "--out", out) == 1
     captured = capsys.readouterr()
@@ -289,19 +332,23 @@ def test_audio_whose_features_are_no_numbers_is_no_text(transcribe, audio, tmp_p
         captured = capsys.readouterr()
         assert captured.out == ""
         assert "1e+30" in captured.err
+
     # Integers that nobody scaled, written as floating-point numbers.
     assert transcribe(write_loud(folder / "loud.wav", 30000.0)) == 1
     assert "samples up to 3e+04" in capsys.readouterr().err
 
 
 def test_a_rate_beyond_all_recorders_is_refused(transcribe, tmp_path, capsys):
-    soundfile.write(tmp_path / "fast.wav", np.zeros(1000), 100_000_000, subtype="PCM_16")
+    soundfile.write(
+        tmp_path / "fast.wav", np.zeros(1000), 100_000_000, subtype="PCM_16"
+    )
     assert transcribe(tmp_path / "fast.wav") == 1
     assert "100000000 Hz" in capsys.readouterr().err
 
 
 def test_names_of_any_kind_are_transcribed(transcribe, audio, tmp_path, capsys):
-    folder, out = tmp_path / "audio", tmp_path / "out"
+    folder = tmp_path / "audio"
+    out = tmp_path / "out"
     folder.mkdir()
     odd = "a\tb\nc.wav"
     too_long = "x" * 251 + ".wav"  # of which no result can be written
@@ -313,11 +360,14 @@ def test_names_of_any_kind_are_transcribed(transcribe, audio, tmp_path, capsys):
     for words in ([], ["--format", "tsv"]):
         assert transcribe(folder / odd, audio / "two.wav", *words) == 0
         out = capsys.readouterr().out
-        assert out.count("\n") == (4 if words else 2)  # with the heading, a line for each word
+        # With the heading, a line for each word.
+        assert out.count("\n") == (4 if words else 2)
         assert f"{folder}/a\\tb\\nc.wav\t" in out
 
 
-def test_names_that_differ_in_their_suffixes_have_a_result_each(transcribe, tmp_path, capsys):
+def test_names_that_differ_in_their_suffixes_have_a_result_each(
+    transcribe, tmp_path, capsys
+):
     said = spoken("ab")
     for name in ("a.wav", "a.flac", "a.wav.flac"):
         soundfile.write(tmp_path / name, said, 16000)
@@ -367,6 +417,7 @@ def test_what_cannot_be_found_is_told(transcribe, tmp_path, capsys):
     for path in twice:
         path.parent.mkdir()
         write_wav(path, np.zeros(1600, np.float32))
+
     assert transcribe(*twice, "--out", tmp_path / "out") == 2
     assert "Name the folder" in capsys.readouterr().err
 

@@ -1,4 +1,6 @@
-"""Turkish's four letters i from a corpus of speech to transcripts, through the command line."""
+"""Turkish's four letters i from a corpus of speech to transcripts, through the command
+line.
+"""
 
 import json
 import subprocess
@@ -25,9 +27,16 @@ def tfasr(*words: str | Path) -> str:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Path:
     """A folder with Turkish speech by espeak-ng, its shards and a short training."""
-    pytest.importorskip("espeakng_loader", reason="needs the demo extra: pip install 'tfasr[demo]'")
+    pytest.importorskip(
+        "espeakng_loader", reason="needs the demo extra: pip install 'tfasr[demo]'"
+    )
     folder = tmp_path_factory.mktemp("turkish")
-    recipe = ["--gin_file", "fast/demo.gin", "--gin_binding", "AlphabetConfig.source = 'auto'"]
+    recipe = [
+        "--gin_file",
+        "fast/demo.gin",
+        "--gin_binding",
+        "AlphabetConfig.source = 'auto'",
+    ]
 
     tfasr(
         "prepare",
@@ -46,7 +55,8 @@ def trained(tmp_path_factory) -> Path:
 
 def test_prepared_transcripts_have_the_small_letters_of_turkish(trained):
     spoken = (trained / "corpus" / "train.tsv").read_text(encoding="utf-8")
-    assert all(capital in spoken for capital in CAPITALS)  # or the test would show nothing
+    # Or the test would show nothing.
+    assert all(capital in spoken for capital in CAPITALS)
 
     shards = trained / "shards" / "train"
     texts = [utterance.text for utterance in read_manifest(shards, read_index(shards))]
@@ -68,7 +78,9 @@ def test_a_recogniser_learns_both_letters_and_writes_them(trained):
             *("--format", "json", "--hypotheses", hypotheses),
         )
     )
-    rows = [json.loads(line) for line in hypotheses.read_text(encoding="utf-8").splitlines()]
+    rows = [
+        json.loads(line) for line in hypotheses.read_text(encoding="utf-8").splitlines()
+    ]
 
     assert score["utterances"] == len(rows) == UTTERANCES["test"]
     assert score["cer"] < 0.1
@@ -81,7 +93,9 @@ def test_a_recogniser_learns_both_letters_and_writes_them(trained):
 def test_recordings_become_texts_with_both_letters(trained):
     corpus = trained / "corpus"
     rows = (corpus / "test.tsv").read_text(encoding="utf-8").splitlines()[1:]
-    recordings = [corpus / row.split("\t")[0] for row in rows if "Işığı" in row or "ışığı" in row]
+    recordings = [
+        corpus / row.split("\t")[0] for row in rows if "Işığı" in row or "ışığı" in row
+    ]
 
     said = tfasr("transcribe", "--run_dir", trained / "run", *recordings[:10])
 

@@ -51,8 +51,11 @@ def slower(tmp_path):
     """Two runs a commit; from the seventh commit on steps take 15 % longer."""
     rng = np.random.default_rng(3)
     for number in range(20):
-        step_s = (1.15 if number >= 12 else 1.0) * float(np.exp(0.01 * rng.standard_normal()))
+        step_s = (1.15 if number >= 12 else 1.0) * float(
+            np.exp(0.01 * rng.standard_normal())
+        )
         write(tmp_path / "runs", number, step_s=step_s, commit=f"{number // 2:x}" * 40)
+
     return tmp_path / "runs"
 
 
@@ -60,7 +63,9 @@ def test_a_slower_step_is_named_as_the_cause_and_exits_with_3(slower, tmp_path, 
     pytest.importorskip("vl_convert")
     assert history(slower, "--out", tmp_path / "out") == 3
     text = " ".join(capsys.readouterr().out.split())
-    assert re.search(r"SLOWER: step time per utterance \+1[3-7]\.\d % from 666666666666 on", text)
+    assert re.search(
+        r"SLOWER: step time per utterance \+1[3-7]\.\d % from 666666666666 on", text
+    )
     assert "SLOWER: time to the target" in text
     assert "utterances to the target +" not in text
     assert (tmp_path / "out" / "history.png").stat().st_size > 10_000
@@ -80,6 +85,7 @@ def test_runs_that_their_machine_slowed_down_are_no_slowdown(tmp_path, capsys):
         for _ in range(100):
             waited_s = 1.0 if busy else 0.0
             machine.second(ran_s=2.0 - waited_s, busy_s=2.0, waited_s=waited_s)
+
         machine.write(run_dir)
 
     assert history(tmp_path, "--format", "json") == 0
@@ -113,13 +119,18 @@ def test_an_accepted_slowdown_is_left_behind(slower, capsys):
     assert "--since must name a commit or a date" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("after", [{"step_s": 0.7}, {"step_s": 0.9, "wait_s": 0.1}, {"epochs": 4}])
+@pytest.mark.parametrize(
+    "after", [{"step_s": 0.7}, {"step_s": 0.9, "wait_s": 0.1}, {"epochs": 4}]
+)
 def test_a_speed_up_alone_is_never_slower(after, tmp_path, capsys):
     rng = np.random.default_rng(1)
     for number in range(24):
-        about = {"step_s": 1.0, "eval_s": 2.0, "init_s": 6} | (after if number >= 12 else {})
+        about = {"step_s": 1.0, "eval_s": 2.0, "init_s": 6} | (
+            after if number >= 12 else {}
+        )
         about["step_s"] *= float(np.exp(0.01 * rng.standard_normal()))
         write(tmp_path, number, **about)
+
     assert history(tmp_path, "--format", "json") == 0
     found = json.loads(capsys.readouterr().out)
     assert not found["slower"]
@@ -130,39 +141,57 @@ def test_a_speed_up_alone_is_never_slower(after, tmp_path, capsys):
 def test_slower_evaluations_are_named_in_seconds_per_epoch(tmp_path, capsys):
     rng = np.random.default_rng(1)
     for number in range(24):
-        eval_s = (5.0 if number >= 12 else 2.0) * float(np.exp(0.02 * rng.standard_normal()))
+        eval_s = (5.0 if number >= 12 else 2.0) * float(
+            np.exp(0.02 * rng.standard_normal())
+        )
         write(tmp_path, number, eval_s=eval_s, init_s=5)
+
     assert history(tmp_path, "--format", "json") == 3
-    slower = {one["series"]: one for one in json.loads(capsys.readouterr().out)["slower"]}
+    slower = {
+        one["series"]: one for one in json.loads(capsys.readouterr().out)["slower"]
+    }
     assert set(slower) == {"rest_s", "time_s"}
     assert slower["rest_s"]["from_run"] == "run012"
     assert slower["rest_s"]["before"] == pytest.approx(2 + 5 / 5, rel=0.05)
     assert slower["rest_s"]["after"] == pytest.approx(5 + 5 / 5, rel=0.05)
 
 
-@pytest.mark.parametrize(("repaired", "code"), [(1.3, 3), (1.25, 3), (1.17, 3), (1.0, 0)])
+@pytest.mark.parametrize(
+    ("repaired", "code"), [(1.3, 3), (1.25, 3), (1.17, 3), (1.0, 0)]
+)
 def test_a_slowdown_stands_until_it_is_made_good(repaired, code, tmp_path, capsys):
     rng = np.random.default_rng(2)
     for number in range(45):
         level = 1.0 if number < 15 else 1.3 if number < 30 else repaired
-        write(tmp_path, number, step_s=level * float(np.exp(0.02 * rng.standard_normal())))
+        write(
+            tmp_path, number, step_s=level * float(np.exp(0.02 * rng.standard_normal()))
+        )
+
     assert history(tmp_path, "--format", "json") == code
     found = json.loads(capsys.readouterr().out)
     steps = [one for one in found["slower"] if one["series"] == "step_s"]
     assert len(steps) == (code == 3)
     for one in steps:  # against the best level, from the commit that lost it
         assert one["from_run"] == "run015"
-        assert one["ratio"] == pytest.approx(repaired, rel=0.04 if repaired < 1.2 else 0.06)
+        assert one["ratio"] == pytest.approx(
+            repaired, rel=0.04 if repaired < 1.2 else 0.06
+        )
+
     # Accepted is the level at the commit that is named.
     assert history(tmp_path, "--since", found["runs"][16]["mark"]) == 0
 
 
-def test_more_utterances_are_another_cause_and_dates_stand_for_commits(tmp_path, capsys):
+def test_more_utterances_are_another_cause_and_dates_stand_for_commits(
+    tmp_path, capsys
+):
     for number in range(18):
         write(tmp_path, number, epochs=5 if number < 10 else 8)
     assert history(tmp_path, "--format", "markdown") == 3
     text = capsys.readouterr().out
-    assert "SLOWER: utterances to the target +60.0 % from 2023-11-24 on (120 to 192; " in text
+    assert (
+        "SLOWER: utterances to the target +60.0 % from 2023-11-24 on (120 to 192; "
+        in text
+    )
     assert "step time per utterance +" not in text
     assert "2023-11-14" in text
 
@@ -188,13 +217,17 @@ def test_unlike_runs_broken_ones_and_unfinished_ones(tmp_path, capsys):
     (growing / "events.jsonl").write_text(text[: len(text) // 2])
     assert history(tmp_path) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "run010 is left out: it is not comparable with the newest run, run012" in said
+    assert (
+        "run010 is left out: it is not comparable with the newest run, run012" in said
+    )
     assert "beam_width" in said
     assert "run011 is left out: its configuration" in said
     assert "broken is left out." in said
     assert "Not known yet: 5 of the 12 runs" in said
     assert len(load_history(tmp_path, force=True).entries) == 7
-    (unreached,) = [e for e in load_history(tmp_path).entries if e.values["time_s"] is None]
+    (unreached,) = [
+        e for e in load_history(tmp_path).entries if e.values["time_s"] is None
+    ]
     assert unreached.name == "run012"
     assert unreached.values["step_s"] is not None
 
@@ -206,6 +239,7 @@ def test_clocks_and_files_that_nobody_vouches_for(tmp_path, capsys):
             ledger.epoch(epoch, 0.1)
         run_dir = ledger.end().write(tmp_path / f"run{number}")
         (run_dir / "run.json").write_text("[" * 100_000)
+
     assert history(tmp_path) == 0
     text = capsys.readouterr().out
     assert "1938-04-24" in text
@@ -218,7 +252,10 @@ def test_clocks_and_files_that_nobody_vouches_for(tmp_path, capsys):
         (["/nowhere"], "Received: /nowhere"),
         (["{empty}"], "each with events.jsonl"),
         (["{runs}"], "such as --target cer=0.10"),
-        (["{runs}", "--target", "cer=0.1", "--target", "cer=0.2"], "['cer=0.1', 'cer=0.2']"),
+        (
+            ["{runs}", "--target", "cer=0.1", "--target", "cer=0.2"],
+            "['cer=0.1', 'cer=0.2']",
+        ),
     ],
 )
 def test_wrong_use_of_history(argv, message, tmp_path, capsys):
@@ -268,9 +305,13 @@ def running(tmp_path):
 def test_running_ended_and_coming_runs_side_by_side(tmp_path, running, capsys):
     ended = growing(FALLING[:40]).end().write(tmp_path / "ended")
     never = growing(FALLING[:8]).end().write(tmp_path / "never")
-    assert watch(running, ended, never, tmp_path / "coming", "--once", "--window", 1) == 0
+    assert (
+        watch(running, ended, never, tmp_path / "coming", "--once", "--window", 1) == 0
+    )
     first, second, third, fourth = capsys.readouterr().out.splitlines()
-    assert first.startswith("running: training; epoch 17 of 18, 17 min; CER 16.4 %; WER 32.9 %")
+    assert first.startswith(
+        "running: training; epoch 17 of 18, 17 min; CER 16.4 %; WER 32.9 %"
+    )
     assert re.search(r"CER 15 % in \d+-\d+ min \(80 %\)", first)
     assert "its last epoch" in first
     assert second.startswith("ended: finished; epoch 40, 40 min")
@@ -326,15 +367,20 @@ def test_a_run_that_is_silent_and_clocks_that_were_put_forward_or_back(running):
 
 
 def test_five_hundred_runs_are_looked_at_and_read_once(tmp_path, monkeypatch):
-    text = (growing(FALLING[:6]).end().write(tmp_path / "one") / "events.jsonl").read_bytes()
+    text = (
+        growing(FALLING[:6]).end().write(tmp_path / "one") / "events.jsonl"
+    ).read_bytes()
     paths = []
     for number in range(500):
         paths.append(tmp_path / "many" / f"run{number}")
         paths[-1].mkdir(parents=True)
         (paths[-1] / "events.jsonl").write_bytes(text)
+
     looking = Watch(paths, window=1)
     assert len(looking.look()) == 500
-    monkeypatch.setattr("tfasr.reports.watching.load_log", lambda path: pytest.fail("read again"))
+    monkeypatch.setattr(
+        "tfasr.reports.watching.load_log", lambda path: pytest.fail("read again")
+    )
     runs = looking.look()
     from rich.console import Console
 
@@ -348,7 +394,15 @@ def test_five_hundred_runs_are_looked_at_and_read_once(tmp_path, monkeypatch):
 def test_the_command_ends_with_the_run(tmp_path):
     ledger = growing(FALLING[:5])
     run_dir = ledger.write(tmp_path / "run")
-    command = [sys.executable, "-m", "tfasr.cli", "watch", str(run_dir), "--every_s", "0.1"]
+    command = [
+        sys.executable,
+        "-m",
+        "tfasr.cli",
+        "watch",
+        str(run_dir),
+        "--every_s",
+        "0.1",
+    ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert "not known yet (5 of the 6 evaluations" in process.stdout.readline()
     ledger.epoch(6, 0.3, train_s=30.0).end().write(run_dir)
@@ -360,7 +414,10 @@ def test_the_command_ends_with_the_run(tmp_path):
 def test_no_target_is_said_and_one_may_be_named(tmp_path, capsys):
     run_dir = growing(FALLING[:17], targets=None).write(tmp_path / "run")
     watch(run_dir, "--once")
-    assert "it has no target: name one, such as --target wer=0.2" in capsys.readouterr().out
+    assert (
+        "it has no target: name one, such as --target wer=0.2"
+        in capsys.readouterr().out
+    )
     watch(run_dir, "--once", "--target", "wer=0.3", "--window", 1, "--policy", "mlperf")
     assert "WER 30 % in" in capsys.readouterr().out
 
@@ -380,4 +437,13 @@ def test_wrong_use(argv, message, running, capsys):
 
 def test_times_are_written_as_people_say_them():
     said = [duration(s) for s in (7, 99, 100, 599, 1441, 5900, 6000, 90000)]
-    assert said == ["7 s", "99 s", "1.7 min", "10 min", "24 min", "98 min", "1.7 h", "25.0 h"]
+    assert said == [
+        "7 s",
+        "99 s",
+        "1.7 min",
+        "10 min",
+        "24 min",
+        "98 min",
+        "1.7 h",
+        "25.0 h",
+    ]

@@ -18,7 +18,9 @@ from tfasr.data.audio import audio_blocks, read_audio
 
 RATE_HZ = 16000
 SECONDS = 3
-NOISE = np.random.default_rng(0).uniform(-0.3, 0.3, SECONDS * RATE_HZ).astype(np.float32)
+NOISE = (
+    np.random.default_rng(0).uniform(-0.3, 0.3, SECONDS * RATE_HZ).astype(np.float32)
+)
 
 
 def written(samples=NOISE, rate_hz: int = RATE_HZ, **options) -> bytes:
@@ -44,7 +46,8 @@ def remark_of(path: Path) -> str:
     return " ".join(remarks)
 
 
-# How each container states the size of its samples: where, as what, and how much is added to it.
+# How each container states the size of its samples: where, as what, and how much is
+# added to it.
 CHUNKS = {
     "WAV": (b"data", 4, "<I", 0),
     "AIFF": (b"SSND", 4, ">I", 8),
@@ -68,7 +71,9 @@ def with_stated(form: str, stated: int, subtype: str = "PCM_16") -> tuple[bytes,
 @pytest.mark.parametrize("form", sorted(CHUNKS))
 @given(stated=st.integers(1, SECONDS * RATE_HZ - 20).map(lambda count: 2 * count))
 @settings(deadline=None, max_examples=15)
-def test_a_size_that_is_too_small_is_corrected_and_reported(tmp_path_factory, form, stated):
+def test_a_size_that_is_too_small_is_corrected_and_reported(
+    tmp_path_factory, form, stated
+):
     content, _ = with_stated(form, stated)
     path = put(tmp_path_factory.getbasetemp(), f"small.{form.lower()}", content)
     assert measured(path) == pytest.approx([SECONDS, SECONDS], abs=0.001)
@@ -98,7 +103,9 @@ def test_a_size_that_is_too_large_is_an_error_with_both_numbers(tmp_path, form):
 @pytest.mark.parametrize("subtype", ["ULAW", "PCM_24", "FLOAT", "IMA_ADPCM", "GSM610"])
 def test_codecs_within_wav_are_read_to_their_end_too(tmp_path, subtype):
     whole = put(
-        tmp_path, "whole.wav", written(NOISE[:RATE_HZ], 8000, format="WAV", subtype=subtype)
+        tmp_path,
+        "whole.wav",
+        written(NOISE[:RATE_HZ], 8000, format="WAV", subtype=subtype),
     )
     content = bytearray(whole.read_bytes())
     place = content.index(b"data") + 4
@@ -111,7 +118,9 @@ def test_codecs_within_wav_are_read_to_their_end_too(tmp_path, subtype):
 def test_chunks_after_the_samples_are_no_samples(tmp_path):
     whole = written(NOISE[:501], format="WAV", subtype="PCM_16")
     chunk = b"LIST" + struct.pack("<I", 10) + b"INFO123456"
-    for number, more in enumerate((chunk, chunk * 3, chunk[:-3], b"xtra\2\0\0\0ab", b"\0")):
+    for number, more in enumerate(
+        (chunk, chunk * 3, chunk[:-3], b"xtra\2\0\0\0ab", b"\0")
+    ):
         path = put(tmp_path, f"{number}.wav", whole + more)
         assert measured(path) == [501 / RATE_HZ] * 2
         assert remark_of(path) == ""
@@ -149,7 +158,9 @@ def test_joined_files_are_read_to_the_end_of_the_last(tmp_path, form, lengths):
 
 
 @pytest.mark.parametrize("subtype", ["VORBIS", "OPUS"])
-@pytest.mark.parametrize("lengths", [(48000, 16000), (16000, 16000), (9000, 48000, 16000)])
+@pytest.mark.parametrize(
+    "lengths", [(48000, 16000), (16000, 16000), (9000, 48000, 16000)]
+)
 def test_all_streams_of_an_ogg_chain_are_read(tmp_path, subtype, lengths):
     options = {"format": "OGG", "subtype": subtype}
     parts = [written(NOISE[:count], **options) for count in lengths]
@@ -170,18 +181,22 @@ def test_files_of_different_rates_that_were_joined_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("stated", [0, 1, 47999])
-def test_a_flac_whose_header_states_too_few_samples_is_read_to_its_end(tmp_path, stated):
+def test_a_flac_whose_header_states_too_few_samples_is_read_to_its_end(
+    tmp_path, stated
+):
     content = bytearray(written(format="FLAC"))
     content[21] &= 0xF0
     struct.pack_into(">I", content, 22, stated)
     path = put(tmp_path, "few.flac", bytes(content))
     np.testing.assert_array_equal(
-        read_audio(path), soundfile.read(io.BytesIO(written(format="FLAC")), dtype="float32")[0]
+        read_audio(path),
+        soundfile.read(io.BytesIO(written(format="FLAC")), dtype="float32")[0],
     )
     if stated:
         assert f"states {stated} samples, but 48000 are there" in remark_of(path)
     else:
         assert audio_duration_s(path) == SECONDS  # by its last frame
+
     cut = put(tmp_path, "cut.flac", bytes(content[:-200]))
     with pytest.raises(ValueError, match=r"cut.flac: (truncated|.*lost sync)"):
         read_audio(cut)
@@ -192,8 +207,16 @@ MP3S = {
     "stereo at 44.1 kHz": (np.stack([NOISE, NOISE[::-1]], 1), 44100, {}),
     "8 kHz": (NOISE, 8000, {}),
     "variable": (NOISE, 48000, {"bitrate_mode": "VARIABLE"}),
-    "quiet start": (np.concatenate([0 * NOISE, NOISE]), 22050, {"bitrate_mode": "VARIABLE"}),
-    "loud start": (np.concatenate([NOISE, 0 * NOISE]), 24000, {"bitrate_mode": "VARIABLE"}),
+    "quiet start": (
+        np.concatenate([0 * NOISE, NOISE]),
+        22050,
+        {"bitrate_mode": "VARIABLE"},
+    ),
+    "loud start": (
+        np.concatenate([NOISE, 0 * NOISE]),
+        24000,
+        {"bitrate_mode": "VARIABLE"},
+    ),
 }
 DELAY_S = 0.2  # at 8 kHz: what an encoder adds at both ends, if no header states it
 
@@ -251,11 +274,14 @@ def test_an_mp3_whose_header_states_other_frames_but_the_right_bytes_is_counted(
         with pytest.raises(ValueError, match=r"truncated: \d+ of \d+ samples"):
             read_audio(path)
         return
+
     assert measured(path) == pytest.approx([seconds] * 2, abs=DELAY_S)
     assert "its header states" in remark_of(path)
 
 
-@pytest.mark.parametrize("content", [bytes(5000), b"\xff\xfb\x90\0" + b"\1" * 900, b"not found"])
+@pytest.mark.parametrize(
+    "content", [bytes(5000), b"\xff\xfb\x90\0" + b"\1" * 900, b"not found"]
+)
 def test_a_file_of_no_known_format_is_named_as_such(tmp_path, content):
     for name in ("a.mp3", "a.wav", "a.ogg"):
         with pytest.raises(ValueError, match=rf"{name}: .*") as raised:

@@ -19,12 +19,19 @@ def reasons(split) -> dict[str, str]:
 @pytest.fixture
 def tree(tmp_path, write_audio, write_lines):
     root = tmp_path / "LibriSpeech"
-    for subset, speaker in (("train-clean-5", "19"), ("train-other-500", "20"), ("dev-clean", "7")):
+    for subset, speaker in (
+        ("train-clean-5", "19"),
+        ("train-other-500", "20"),
+        ("dev-clean", "7"),
+    ):
         chapter = root / subset / speaker / "198"
         names = [f"{speaker}-198-{number:04}" for number in (1, 0)]
         for name in names:
             write_audio(chapter / f"{name}.flac", 0.25)
-        write_lines(chapter / f"{speaker}-198.trans.txt", *(f"{name} SAY  IT" for name in names))
+        write_lines(
+            chapter / f"{speaker}-198.trans.txt", *(f"{name} SAY  IT" for name in names)
+        )
+
     (root / "README.TXT").write_text("about")
     return root
 
@@ -39,24 +46,28 @@ def test_train_is_every_training_subset(tree):
     ]
     first = split.utterances[0]
     assert (first.text, first.speaker, first.duration_s) == ("say it", "19", 0.25)
-    assert first.audio_path == tree / "train-clean-5" / "19" / "198" / "19-198-0000.flac"
+    assert (
+        first.audio_path == tree / "train-clean-5" / "19" / "198" / "19-198-0000.flac"
+    )
     assert split.rejections == []
 
 
 def test_validation_is_dev_clean_and_named_subsets_override(tree):
-    assert [u.speaker for u in read_split("librispeech", tree, "validation").utterances] == [
-        "7"
-    ] * 2
+    assert [
+        u.speaker for u in read_split("librispeech", tree, "validation").utterances
+    ] == ["7"] * 2
     split = read_split("librispeech", tree, "validation", subsets=["train-other-500"])
     assert {u.speaker for u in split.utterances} == {"20"}
     assert available_splits("librispeech", tree) == ["train", "validation"]
 
 
 def test_every_subset_is_a_split_of_its_name(tree):
-    assert {u.speaker for u in read_split("librispeech", tree, "train-other-500").utterances} == {
-        "20"
-    }
-    with pytest.raises(UsageError, match="test-other.*Found there: dev-clean, train-clean-5"):
+    assert {
+        u.speaker for u in read_split("librispeech", tree, "train-other-500").utterances
+    } == {"20"}
+    with pytest.raises(
+        UsageError, match="test-other.*Found there: dev-clean, train-clean-5"
+    ):
         read_split("librispeech", tree, "test-other")
 
 
@@ -77,7 +88,11 @@ def test_everything_unusable_is_listed(tree, write_audio, write_lines):
     )
     transcript.write_bytes(transcript.read_bytes() + b"8-300-0005 \xff\n")
     split = read_split("librispeech", tree, "validation")
-    assert [u.id for u in split.utterances] == ["7-198-0000", "7-198-0001", "8-300-0004"]
+    assert [u.id for u in split.utterances] == [
+        "7-198-0000",
+        "7-198-0001",
+        "8-300-0004",
+    ]
     assert split.utterances[0].text == "say it"
     assert reasons(split) == {
         "8-300-0000": "audio without transcript",
@@ -100,9 +115,13 @@ def test_the_folder_above_and_a_subset_are_answered_with_the_right_folder(tree):
 
 
 def test_what_is_not_there_is_named_with_what_is(tree):
-    with pytest.raises(UsageError, match="test-clean.*Found there: dev-clean, train-clean-5"):
+    with pytest.raises(
+        UsageError, match="test-clean.*Found there: dev-clean, train-clean-5"
+    ):
         read_split("librispeech", tree, "test")
-    with pytest.raises(UsageError, match="Missing: dev-other.*Found there: README.TXT, dev-clean/"):
+    with pytest.raises(
+        UsageError, match="Missing: dev-other.*Found there: README.TXT, dev-clean/"
+    ):
         read_split("librispeech", tree, "test", subsets=["dev-clean", "dev-other"])
     with pytest.raises(UsageError, match="nowhere, which does not exist"):
         read_split("librispeech", tree / "nowhere", "train")
@@ -119,8 +138,12 @@ def test_the_real_tree_matches_its_lists(shared_data):
     listed = read_split("tsv", root, "test")
     native = read_split("librispeech", root / "LibriSpeech", "test")
     assert [u.text for u in native.utterances] == [u.text for u in listed.utterances]
-    assert [u.audio_path for u in native.utterances] == [u.audio_path for u in listed.utterances]
-    assert [u.speaker for u in native.utterances] == [u.speaker for u in listed.utterances]
+    assert [u.audio_path for u in native.utterances] == [
+        u.audio_path for u in listed.utterances
+    ]
+    assert [u.speaker for u in native.utterances] == [
+        u.speaker for u in listed.utterances
+    ]
     assert native.rejections == listed.rejections == []
     hours = sum(u.duration_s for u in native.utterances) / 3600
     assert (len(native.utterances), round(hours, 3)) == (60, 0.157)
@@ -141,7 +164,8 @@ def written(path, form, subtype, samples, rate_hz=8000):
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("headers")
-    mono, stereo = np.zeros(12345), np.zeros((777, 2))
+    mono = np.zeros(12345)
+    stereo = np.zeros((777, 2))
     return [
         written(folder / "a.flac", "FLAC", "PCM_16", mono),
         written(folder / "b.flac", "FLAC", "PCM_24", stereo, 44100),
@@ -176,6 +200,7 @@ def test_nothing_is_said_of_what_is_missing_cut_or_endless(files, tmp_path):
         # Two, because the last one may be padding.
         cut.write_bytes(content[:41] if path.suffix == ".flac" else content[:-2])
         assert stated_duration_s(cut) is None
+
     endless = bytearray(files[2].read_bytes())
     endless[40:44] = b"\xff\xff\xff\xff"
     (tmp_path / "endless").write_bytes(endless)

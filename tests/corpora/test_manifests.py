@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 
 from tfasr.alphabet import Alphabet, normalise
 from tfasr.corpora.corpus import available_splits, read_split
-from tfasr.corpora.manifests import TOO_LONG, ctc_frames_needed, fault, read_json_manifest, read_tsv
+from tfasr.corpora.manifests import (
+    TOO_LONG,
+    ctc_frames_needed,
+    fault,
+    read_json_manifest,
+    read_tsv,
+)
 from tfasr.corpora.utterance import Utterance
 from tfasr.errors import UsageError
 
@@ -22,7 +28,9 @@ HEADER = "path\tspeaker\tseconds\ttext"
 FIELD = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\t\n\r"))
 JSON_VALUE = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3)
+    ),
     max_leaves=5,
 )
 
@@ -46,8 +54,13 @@ def test_real_lists_are_read_whole(shared_data, name, count, hours, speakers):
     assert [u.id for u in split.utterances] == sorted(u.id for u in split.utterances)
     if hours is not None:
         assert round(sum(u.duration_s for u in split.utterances) / 3600, 3) == hours
-    rows = [line.split("\t") for line in (shared_data / name).read_text().splitlines()[1:]]
-    stated = {path.rpartition(".")[0]: (float(seconds), text) for path, _, seconds, text in rows}
+    rows = [
+        line.split("\t") for line in (shared_data / name).read_text().splitlines()[1:]
+    ]
+    stated = {
+        path.rpartition(".")[0]: (float(seconds), text)
+        for path, _, seconds, text in rows
+    }
     for utterance in split.utterances:
         seconds, text = stated[utterance.id]
         assert math.isclose(utterance.duration_s, seconds, abs_tol=0.001)
@@ -108,6 +121,7 @@ def test_every_line_of_a_tsv_is_used_or_listed(tmp_path_factory, rows):
         with pytest.raises(UsageError, match="at least one utterance"):
             read_tsv(manifest, folder)
         return
+
     split = read_tsv(manifest, folder)
     assert split.utterances == []
     assert len(split.rejections) == expected
@@ -157,7 +171,9 @@ def test_a_tsv_whose_header_lacks_a_column_is_an_error(tmp_path, header, receive
     optional=st.sets(st.sampled_from(["speaker", "votes"])),
 )
 @settings(deadline=None, max_examples=20)
-def test_a_tsv_may_have_its_columns_in_any_order_and_others(tmp_path_factory, order, optional):
+def test_a_tsv_may_have_its_columns_in_any_order_and_others(
+    tmp_path_factory, order, optional
+):
     folder = tmp_path_factory.mktemp("tsv")
     (folder / "a.wav").write_bytes(WAV)
     row = {"path": "a.wav", "text": "hello", "speaker": "joe", "votes": "3"}
@@ -171,12 +187,17 @@ def test_a_tsv_may_have_its_columns_in_any_order_and_others(tmp_path_factory, or
 
 def test_a_byte_order_mark_is_no_part_of_the_header(tmp_path):
     (tmp_path / "a.wav").write_bytes(WAV)
-    (tmp_path / "list.tsv").write_text(f"{HEADER}\na.wav\t\t1\thi\n", encoding="utf-8-sig")
+    (tmp_path / "list.tsv").write_text(
+        f"{HEADER}\na.wav\t\t1\thi\n", encoding="utf-8-sig"
+    )
     assert [u.id for u in read_tsv(tmp_path / "list.tsv", tmp_path).utterances] == ["a"]
 
 
-def test_json_paths_are_absolute_or_relative_to_either_folder(tmp_path, write_audio, write_lines):
-    corpus, lists = tmp_path / "corpus", tmp_path / "lists"
+def test_json_paths_are_absolute_or_relative_to_either_folder(
+    tmp_path, write_audio, write_lines
+):
+    corpus = tmp_path / "corpus"
+    lists = tmp_path / "lists"
     write_audio(corpus / "x" / "a.wav", 0.25)
     write_audio(lists / "b.flac", 0.5)
     elsewhere = write_audio(tmp_path / "elsewhere" / "c.wav", 0.25)
@@ -185,7 +206,10 @@ def test_json_paths_are_absolute_or_relative_to_either_folder(tmp_path, write_au
         {"audio_filepath": "x/a.wav", "duration": 99, "text": "Alpha", "speaker": 7},
         {"audio_filepath": "b.flac", "duration": 0.5, "text": "BETA", "offset": 0.0},
         {"audio_filepath": str(elsewhere), "text": "Gamma", "id": "own"},
-        {"audio_filepath": str(corpus / "x" / "a.wav"), "text": "the same as the first"},
+        {
+            "audio_filepath": str(corpus / "x" / "a.wav"),
+            "text": "the same as the first",
+        },
     )
     split = read_json_manifest(manifest, corpus)
     assert [(u.id, u.text, u.speaker, u.duration_s) for u in split.utterances] == [
@@ -195,7 +219,9 @@ def test_json_paths_are_absolute_or_relative_to_either_folder(tmp_path, write_au
     ]
     assert [(r.id, r.reason) for r in split.rejections] == [("x/a", "duplicate id")]
     alone = read_json_manifest(manifest)
-    assert Counter(r.reason for r in alone.rejections) == {"transcript without audio": 1}
+    assert Counter(r.reason for r in alone.rejections) == {
+        "transcript without audio": 1
+    }
 
 
 @pytest.mark.parametrize(
@@ -209,16 +235,46 @@ def test_json_paths_are_absolute_or_relative_to_either_folder(tmp_path, write_au
         ({"audio_filepath": "a.wav"}, "text must be of type str"),
         ({"audio_filepath": "a.wav", "text": "a", "duration": "1"}, "duration must be"),
         ({"audio_filepath": "a.wav", "text": "a", "duration": -1}, "duration must not"),
-        ({"audio_filepath": "a.wav", "text": "a", "duration": math.nan}, "duration must not"),
-        ({"audio_filepath": "a.wav", "text": "a", "offset": -1.5}, "begin at 0 s or later"),
-        ({"audio_filepath": "a.wav", "text": "a", "offset": math.inf}, "begin at 0 s or later"),
-        ({"audio_filepath": "a.wav", "text": "a", "channel": "left"}, "channel must be a number"),
-        ({"audio_filepath": "a.wav", "text": "a", "speed": 1.1}, "speed would change the audio"),
-        ({"audio_filepath": "a.wav", "text": "a", "rir_filepath": "x"}, "rir_filepath would"),
-        ({"audio_filepath": "a.wav", "text": "a", "start": 1}, "start would change the audio"),
-        ({"audio_filepath": "a.wav", "text": "a", "audio_offset": 0.5}, "audio_offset would"),
-        ({"audio_filepath": "a.wav", "text": "a", "augment": True}, "augment would change"),
-        ({"audio_filepath": "a.wav", "text": "a", "pitch_shift": 1}, "pitch_shift would change"),
+        (
+            {"audio_filepath": "a.wav", "text": "a", "duration": math.nan},
+            "duration must not",
+        ),
+        (
+            {"audio_filepath": "a.wav", "text": "a", "offset": -1.5},
+            "begin at 0 s or later",
+        ),
+        (
+            {"audio_filepath": "a.wav", "text": "a", "offset": math.inf},
+            "begin at 0 s or later",
+        ),
+        (
+            {"audio_filepath": "a.wav", "text": "a", "channel": "left"},
+            "channel must be a number",
+        ),
+        (
+            {"audio_filepath": "a.wav", "text": "a", "speed": 1.1},
+            "speed would change the audio",
+        ),
+        (
+            {"audio_filepath": "a.wav", "text": "a", "rir_filepath": "x"},
+            "rir_filepath would",
+        ),
+        (
+            {"audio_filepath": "a.wav", "text": "a", "start": 1},
+            "start would change the audio",
+        ),
+        (
+            {"audio_filepath": "a.wav", "text": "a", "audio_offset": 0.5},
+            "audio_offset would",
+        ),
+        (
+            {"audio_filepath": "a.wav", "text": "a", "augment": True},
+            "augment would change",
+        ),
+        (
+            {"audio_filepath": "a.wav", "text": "a", "pitch_shift": 1},
+            "pitch_shift would change",
+        ),
         ({"audio_filepath": "a.wav", "text": "\ud800"}, "not JSON"),
         ({"audio_filepath": "a\0.wav", "text": "a"}, "must name a file"),
     ],
@@ -228,7 +284,9 @@ def test_a_bad_json_line_is_listed(tmp_path, write_lines, line, complaint):
     good = {"audio_filepath": "a.wav", "text": "a", "id": "good"}
     split = read_json_manifest(write_lines(tmp_path / "list.json", good, line))
     assert [u.id for u in split.utterances] == ["good"]
-    assert [(r.id, r.reason) for r in split.rejections] == [("list.json:2", "malformed line")]
+    assert [(r.id, r.reason) for r in split.rejections] == [
+        ("list.json:2", "malformed line")
+    ]
     assert complaint in split.rejections[0].detail
 
 
@@ -276,7 +334,8 @@ def test_every_line_of_a_json_manifest_is_used_or_listed(tmp_path_factory, value
 
 
 def test_lists_are_found_by_the_split_or_named(tmp_path, write_lines, monkeypatch):
-    corpus, here = tmp_path / "corpus", tmp_path / "here"
+    corpus = tmp_path / "corpus"
+    here = tmp_path / "here"
     for path in ("train.tsv", "splits/test.tsv", "splits/mine.tsv"):
         write_lines(corpus / path, HEADER, f"a.wav\t{path}\t1\tword")
     (corpus / "a.wav").write_bytes(WAV)
@@ -292,9 +351,13 @@ def test_lists_are_found_by_the_split_or_named(tmp_path, write_lines, monkeypatc
     assert speaker("validation", "splits/mine.tsv") == "splits/mine.tsv"
     assert speaker("validation", "other.tsv") == "here"
     assert speaker("validation", here / "other.tsv") == "here"
-    with pytest.raises(UsageError, match="--manifest, or be validation.tsv.*Found there: a.wav"):
+    with pytest.raises(
+        UsageError, match="--manifest, or be validation.tsv.*Found there: a.wav"
+    ):
         speaker("validation")
-    with pytest.raises(UsageError, match=f"{corpus / 'none.tsv'} and {here / 'none.tsv'}"):
+    with pytest.raises(
+        UsageError, match=f"{corpus / 'none.tsv'} and {here / 'none.tsv'}"
+    ):
         speaker("train", "none.tsv")
 
 
@@ -336,7 +399,9 @@ def test_frames_needed_are_the_fewest_that_have_a_path(labels):
     fewest = next(
         frames
         for frames in itertools.count()
-        if any(collapsed(p) == labels for p in itertools.product(range(3), repeat=frames))
+        if any(
+            collapsed(p) == labels for p in itertools.product(range(3), repeat=frames)
+        )
     )
     assert ctc_frames_needed(labels) == fewest
 
@@ -368,7 +433,8 @@ def test_just_enough_frames_are_kept():
 
 
 def test_the_cut_at_a_duration_is_told_apart():
-    exact, longer = utterance("exact", duration_s=2.0), utterance("longer", duration_s=2.001)
+    exact = utterance("exact", duration_s=2.0)
+    longer = utterance("longer", duration_s=2.001)
     assert fault_of(exact, max_duration_s=2.0) is None
     assert fault_of(longer, max_duration_s=2.0).reason == TOO_LONG
     assert fault_of(longer, max_duration_s=math.inf) is None

@@ -1,5 +1,6 @@
-"""Common Voice, FLEURS, Multilingual LibriSpeech, datasets and lhotse, in small folders of their
-layout."""
+"""Common Voice, FLEURS, Multilingual LibriSpeech, datasets and lhotse, in small folders
+of their layout.
+"""
 
 import gzip
 import io
@@ -29,11 +30,19 @@ def put(path: Path, content: bytes | str) -> None:
     path.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
-def rows(corpus: str, folder: Path, split: str, **options) -> list[tuple[str, str, str]]:
+def rows(
+    corpus: str, folder: Path, split: str, **options
+) -> list[tuple[str, str, str]]:
     found = read_split(corpus, folder, split, **options)
     assert not found.rejections
-    assert all(utterance.duration_s == pytest.approx(0.5, 0.1) for utterance in found.utterances)
-    return [(utterance.id, utterance.text, utterance.speaker) for utterance in found.utterances]
+    assert all(
+        utterance.duration_s == pytest.approx(0.5, 0.1)
+        for utterance in found.utterances
+    )
+    return [
+        (utterance.id, utterance.text, utterance.speaker)
+        for utterance in found.utterances
+    ]
 
 
 @pytest.fixture
@@ -43,15 +52,21 @@ def common_voice(tmp_path) -> Path:
     head += "gender\taccents\tvariant\tlocale\tsegment\n"
     for split, number in (("train", 1), ("dev", 2), ("validated", 3)):
         line = (
-            f'ab{number}\tcommon_voice_de_{number}.mp3\t9f\tEr sagte: "Grüß"\t\t2\t0\t\t\t\t\tde\t'
+            f"ab{number}\tcommon_voice_de_{number}.mp3\t9f\t"
+            'Er sagte: "Grüß"\t\t2\t0\t\t\t\t\tde\t'
         )
         put(folder / f"{split}.tsv", head + line + "\n")
         put(folder / "clips" / f"common_voice_de_{number}.mp3", sound(form="MP3"))
+
     return folder
 
 
 def test_common_voice(common_voice):
-    assert available_splits("common_voice", common_voice) == ["train", "validation", "validated"]
+    assert available_splits("common_voice", common_voice) == [
+        "train",
+        "validation",
+        "validated",
+    ]
     expected = [("common_voice_de_2", 'er sagte: "grüß"', "ab2")]
     assert rows("common_voice", common_voice, "validation") == expected
     assert rows("common_voice", common_voice, "validated")[0][0] == "common_voice_de_3"
@@ -63,8 +78,12 @@ def test_common_voice(common_voice):
 
 def test_a_damaged_list_of_common_voice_is_reported_by_line(common_voice):
     path = common_voice / "train.tsv"
-    path.write_bytes(path.read_bytes() + b"short\tline\n" + "Gr\xfc\xdfe\t\n".encode("latin-1"))
-    reasons = [r.detail for r in read_split("common_voice", common_voice, "train").rejections]
+    path.write_bytes(
+        path.read_bytes() + b"short\tline\n" + "Gr\xfc\xdfe\t\n".encode("latin-1")
+    )
+    reasons = [
+        r.detail for r in read_split("common_voice", common_voice, "train").rejections
+    ]
     assert "line 3: it must have 13 columns, not 2" in reasons[0]
     assert "line 4: it is not UTF-8" in reasons[1]
     put(path, "client_id\tpath\nab\tx.mp3\n")
@@ -84,7 +103,10 @@ def test_fleurs(tmp_path, place):
 @pytest.mark.parametrize("suffix", ["flac", "opus"])
 def test_multilingual_librispeech(tmp_path, suffix):
     put(tmp_path / "train" / "transcripts.txt", "252_1_000000\tguten tag\n")
-    put(tmp_path / "train" / "segments.txt", "252_1_000000\thttps://example.org\t0\t0.5\n")
+    put(
+        tmp_path / "train" / "segments.txt",
+        "252_1_000000\thttps://example.org\t0\t0.5\n",
+    )
     content = sound(form="FLAC") if suffix == "flac" else opus()
     put(tmp_path / "train" / "audio" / "252" / "1" / f"252_1_000000.{suffix}", content)
     assert available_splits("mls", tmp_path) == ["train"]
@@ -104,7 +126,9 @@ def audio_column(names: list[str]) -> list[dict]:
 def test_parquet_with_audio_bytes(tmp_path):
     pa = pytest.importorskip("pyarrow", reason="needs pip install 'tfasr[parquet]'")
     parquet = pytest.importorskip("pyarrow.parquet")
-    table = pa.table({"audio": audio_column(["a.wav", "b.wav"]), "sentence": ["Ja", "Nein"]})
+    table = pa.table(
+        {"audio": audio_column(["a.wav", "b.wav"]), "sentence": ["Ja", "Nein"]}
+    )
     (tmp_path / "de").mkdir()
     parquet.write_table(table, tmp_path / "de" / "train-00000-of-00001.parquet")
     assert available_splits("dataset", tmp_path) == ["train"]
@@ -126,11 +150,16 @@ def test_a_dataset_saved_to_disk(tmp_path):
     table = pa.table(columns)
     for split in ("train", "test"):
         put(tmp_path / split / "state.json", "{}")
-        with pa.ipc.new_stream(tmp_path / split / "data-00000-of-00001.arrow", table.schema) as out:
+        with pa.ipc.new_stream(
+            tmp_path / split / "data-00000-of-00001.arrow", table.schema
+        ) as out:
             out.write_table(table)
+
     assert available_splits("dataset", tmp_path) == ["train", "test"]
     assert rows("dataset", tmp_path, "test") == [("x", "ja", "7")]
-    with pytest.raises(UsageError, match="'validation'.*Found there: dataset_dict.json"):
+    with pytest.raises(
+        UsageError, match="'validation'.*Found there: dataset_dict.json"
+    ):
         read_split("dataset", tmp_path, "validation")
 
 
@@ -172,7 +201,9 @@ def test_lhotse_cuts_and_supervisions(tmp_path):
     ]
     put(tmp_path / "mini_supervisions_train.jsonl.gz", lines(SUPERVISION))
     name = "mini_supervisions_train.jsonl.gz"
-    with pytest.raises(UsageError, match="mini_recordings_train.jsonl.gz, which does not exist"):
+    with pytest.raises(
+        UsageError, match="mini_recordings_train.jsonl.gz, which does not exist"
+    ):
         read_split("lhotse", tmp_path, "train", manifest=name)
     put(tmp_path / "mini_recordings_train.jsonl.gz", lines(RECORDING))
     assert rows("lhotse", tmp_path, "train", manifest=name) == [("s1", "ja", "anna")]
@@ -180,7 +211,12 @@ def test_lhotse_cuts_and_supervisions(tmp_path):
 
 def test_cuts_of_parts_are_segments_and_damaged_lines_are_rejected(tmp_path):
     put(tmp_path / "wav" / "r1.wav", sound())
-    content = [cut(), cut(id="c2", start=0.3, duration=0.2), cut(supervisions=[]), {"id": 1}]
+    content = [
+        cut(),
+        cut(id="c2", start=0.3, duration=0.2),
+        cut(supervisions=[]),
+        {"id": 1},
+    ]
     put(tmp_path / "train.jsonl", gzip.decompress(lines(*content)) + b"[1]\n{\n")
     found = read_split("lhotse", tmp_path, "train")
     utterances = {utterance.id: utterance for utterance in found.utterances}

@@ -50,9 +50,16 @@ def prepared(folder, **options) -> dict:
 def test_odd_recordings_are_counted_and_reported(tmp_path, caplog):
     put(tmp_path / "good.wav")
     put(tmp_path / "silent.wav", 0 * NOISE)
-    put(tmp_path / "dithered.flac", np.random.default_rng(1).integers(-1, 2, RATE_HZ) / 2**15)
+    put(
+        tmp_path / "dithered.flac",
+        np.random.default_rng(1).integers(-1, 2, RATE_HZ) / 2**15,
+    )
     put(tmp_path / "inverted.wav", np.stack([NOISE, -NOISE], 1))
-    put(tmp_path / "three.flac", np.stack([NOISE, -NOISE / 2, -NOISE / 2], 1), subtype="PCM_24")
+    put(
+        tmp_path / "three.flac",
+        np.stack([NOISE, -NOISE / 2, -NOISE / 2], 1),
+        subtype="PCM_24",
+    )
     put(tmp_path / "half.wav", np.stack([NOISE, 0 * NOISE], 1))
     lying = put(tmp_path / "lying.wav").read_bytes()
     (tmp_path / "lying.wav").write_bytes(lying[:40] + b"\0\1\0\0" + lying[44:])
@@ -70,13 +77,18 @@ def test_odd_recordings_are_counted_and_reported(tmp_path, caplog):
     ):
         (message,) = (r.getMessage() for r in caplog.records if kind in r.getMessage())
         assert all(id_ in message for id_ in ids)
-    details = json.loads((tmp_path / "shards" / "train" / "train-00000.json").read_text())
+
+    details = json.loads(
+        (tmp_path / "shards" / "train" / "train-00000.json").read_text()
+    )
     assert len(details["remarks"]) == 5
 
 
 @pytest.mark.parametrize("scale", [128, 32768, 2**23])
 @pytest.mark.parametrize("form", ["wav", "aiff", "caf"])
-def test_samples_on_another_scale_are_an_error_and_loud_ones_are_not(tmp_path, scale, form):
+def test_samples_on_another_scale_are_an_error_and_loud_ones_are_not(
+    tmp_path, scale, form
+):
     loud = put(tmp_path / f"loud.{form}", NOISE * 5, subtype="FLOAT")
     assert np.abs(read_audio(loud)).max() > 1.4
     path = put(tmp_path / f"scaled.{form}", NOISE * scale, subtype="FLOAT")
@@ -95,12 +107,17 @@ def test_a_recording_that_lasts_longer_than_its_header_says_is_still_too_long(tm
     assert prepared(tmp_path, max_bad_fraction=0.5)["utterances"] == 1
     dropped = json.loads((tmp_path / "shards" / "train" / "dropped.json").read_text())
     assert dropped["reasons"] == {"longer than max_duration_s": 1}
-    assert "states 16000 samples, but 288000 are there" in dropped["utterances"][0]["detail"]
+    assert (
+        "states 16000 samples, but 288000 are there"
+        in dropped["utterances"][0]["detail"]
+    )
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
-def test_every_list_may_have_a_mark_and_separators_within_a_text(tmp_path, end, encoding):
+def test_every_list_may_have_a_mark_and_separators_within_a_text(
+    tmp_path, end, encoding
+):
     put(tmp_path / "a.wav")
     put(tmp_path / "wav" / "1_2_3.flac")
     put(tmp_path / "clips" / "c.wav")
@@ -122,15 +139,18 @@ def test_every_list_may_have_a_mark_and_separators_within_a_text(tmp_path, end, 
         ],
         ("lhotse", "list.jsonl"): [json.dumps(cut, ensure_ascii=False)],
         ("stm", "list.stm"): [f"a 1 anna 0 1 {text}"],
-        ("common_voice", "train.tsv"): ["client_id\tpath\tsentence", f"anna\tc.wav\t{text}"],
+        ("common_voice", "train.tsv"): [
+            "client_id\tpath\tsentence",
+            f"anna\tc.wav\t{text}",
+        ],
     }
     for (corpus, name), lines in lists.items():
         (tmp_path / name).write_bytes((end.join(lines) + end).encode(encoding))
         options = {} if corpus == "common_voice" else {"manifest": name}
         split = read_split(corpus, tmp_path, "train", **options)
-        assert [u.text.split() for u in split.utterances] == [["one", "two", "three", "four"]], (
-            corpus
-        )
+        assert [u.text.split() for u in split.utterances] == [
+            ["one", "two", "three", "four"]
+        ], corpus
         assert split.rejections == []
 
 
@@ -141,10 +161,12 @@ def commands(tmp_path):
     for number in range(2000):
         name = f"{number:08x}"
         speakers.setdefault(official_split(f"{name}_nohash_0.wav"), []).append(name)
+
     for split in speakers:
         for speaker in speakers[split][:4]:
             for word in ("up", "down"):
                 put(tmp_path / word / f"{speaker}_nohash_0.wav", NOISE[:1600])
+
     return tmp_path, {split: names[:4] for split, names in speakers.items()}
 
 
@@ -163,10 +185,17 @@ BAD_LINES = {
 @pytest.mark.parametrize("by_rule", [True, False])
 def test_a_bad_line_never_puts_a_test_recording_into_training(commands, kind, by_rule):
     folder, speakers = commands
-    split = "test" if by_rule else "train"  # a list that follows the official rule, or another
-    listed = [f"{word}/{s}_nohash_0.wav" for word in ("down", "up") for s in speakers[split][:3]]
+    # A list that follows the official rule, or another.
+    split = "test" if by_rule else "train"
+    listed = [
+        f"{word}/{s}_nohash_0.wav"
+        for word in ("down", "up")
+        for s in speakers[split][:3]
+    ]
     if by_rule:
-        listed += [f"{word}/{speakers[split][3]}_nohash_0.wav" for word in ("down", "up")]
+        listed += [
+            f"{word}/{speakers[split][3]}_nohash_0.wav" for word in ("down", "up")
+        ]
     lines = [line.encode() for line in listed]
     bad = lines.index(f"up/{speakers[split][1]}_nohash_0.wav".encode())
     lines[bad] = BAD_LINES[kind](listed[bad])
@@ -174,12 +203,15 @@ def test_a_bad_line_never_puts_a_test_recording_into_training(commands, kind, by
         if not by_rule:
             pytest.skip("nothing tells that a line of a list of one's own is missing")
         lines.append(b"a malformed line")
+
     (folder / "testing_list.txt").write_bytes(b"\n".join(lines) + b"\n")
     (folder / "validation_list.txt").write_bytes(b"")
     training = {u.id for u in read_split("speech_commands", folder, "train").utterances}
     test = read_split("speech_commands", folder, "test")
     assert not training & {line.removesuffix(".wav") for line in listed}
-    assert {line.removesuffix(".wav") for line in listed} <= {u.id for u in test.utterances}
+    assert {line.removesuffix(".wav") for line in listed} <= {
+        u.id for u in test.utterances
+    }
     assert len(test.rejections) == 1
 
 
@@ -220,10 +252,16 @@ def test_speech_is_not_taken_for_a_file():
     rng = np.random.default_rng(5)
     for scale in (1, 100, 3000, 30000):
         for _ in range(2000):
-            samples = rng.normal(scale=scale, size=2048).clip(-32768, 32767).astype("<i2")
+            samples = (
+                rng.normal(scale=scale, size=2048).clip(-32768, 32767).astype("<i2")
+            )
             assert format_of(samples.tobytes()) is None
+
     content = samples.tobytes()
-    assert b"".join(c.tobytes() for c in pcm_chunks(io.BytesIO(content), RATE_HZ)) == content
+    assert (
+        b"".join(c.tobytes() for c in pcm_chunks(io.BytesIO(content), RATE_HZ))
+        == content
+    )
 
 
 def test_datasets_take_ids_and_folders_and_lose_only_bad_rows(tmp_path):
@@ -234,7 +272,9 @@ def test_datasets_take_ids_and_folders_and_lose_only_bad_rows(tmp_path):
 
     def read(**columns):
         (tmp_path / "data").mkdir(exist_ok=True)
-        parquet.write_table(pyarrow.table(columns), tmp_path / "data" / "train-0.parquet")
+        parquet.write_table(
+            pyarrow.table(columns), tmp_path / "data" / "train-0.parquet"
+        )
         split = read_split("dataset", tmp_path, "train")
         rejected = [(r.id, r.reason) for r in split.rejections]
         return [(u.id, u.text) for u in split.utterances], rejected
@@ -242,7 +282,9 @@ def test_datasets_take_ids_and_folders_and_lose_only_bad_rows(tmp_path):
     def audio(*paths):
         return [None if p is None else {"bytes": content, "path": p} for p in paths]
 
-    assert read(audio=audio("a/x.flac", "b/x.flac", "../x.flac"), text=["one", "two", "three"]) == (
+    assert read(
+        audio=audio("a/x.flac", "b/x.flac", "../x.flac"), text=["one", "two", "three"]
+    ) == (
         [("a/x", "one"), ("b/x", "two"), ("x", "three")],
         [],
     )
@@ -267,12 +309,15 @@ def test_names_that_are_not_utf_8_are_read(tmp_path):
         "transcript without audio",
     }
     word = tmp_path / "words" / "up"
-    put(word / "a_nohash_0.wav").rename(os.fsdecode(os.fsencode(word) + b"/\xe9_nohash_0.wav"))
+    put(word / "a_nohash_0.wav").rename(
+        os.fsdecode(os.fsencode(word) + b"/\xe9_nohash_0.wav")
+    )
     put(tmp_path / "words" / "up" / "b_nohash_0.wav")
     ids = []
     for part in available_splits("speech_commands", tmp_path / "words"):
         split = read_split("speech_commands", tmp_path / "words", part)
         ids += [utterance.id for utterance in split.utterances]
+
     assert sorted(ids) == ["up/\\udce9_nohash_0", "up/b_nohash_0"]
 
 
@@ -281,7 +326,11 @@ def test_sphere_files_are_found_in_folders_and_read_by_name(tmp_path):
 
     for name in ("a.sph", "b.SPH", "c.nist"):
         put(tmp_path / name, format="NIST", subtype="PCM_16")
-    assert [s.name for s in find_sources([str(tmp_path)])] == ["a.sph", "b.SPH", "c.nist"]
+    assert [s.name for s in find_sources([str(tmp_path)])] == [
+        "a.sph",
+        "b.SPH",
+        "c.nist",
+    ]
     assert len(read_audio(tmp_path / "b.SPH")) == RATE_HZ
 
 

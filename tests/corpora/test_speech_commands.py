@@ -19,6 +19,7 @@ def tree(tmp_path, write_audio):
     for word in ("up", "down"):
         for speaker in speakers.values():
             write_audio(tmp_path / word / f"{name(speaker)}.wav", 0.1)
+
     write_audio(tmp_path / "_background_noise_" / "tap.wav", 0.1)
     (tmp_path / "up" / "notes.txt").write_text("no audio")
     return tmp_path
@@ -39,6 +40,7 @@ def test_the_official_rule_agrees_with_the_real_lists(shared_data):
     for split in ("train", "validation", "test"):
         utterances = read_split("speech_commands", root, split).utterances
         by_rule[split] = [official_split(u.audio_path.name) for u in utterances]
+
     assert [len(by_rule[s]) for s in ("train", "validation", "test")] == [322, 62, 77]
     assert set(by_rule["train"]) == {"train"}
     assert set(by_rule["validation"]) == {"validation"}
@@ -60,14 +62,19 @@ def test_without_lists_the_rule_splits(tree):
     assert available_splits("speech_commands", tree) == ["train", "validation", "test"]
     for split, speaker in speakers.items():
         found = read_split("speech_commands", tree, split)
-        assert [u.id for u in found.utterances] == [f"down/{name(speaker)}", f"up/{name(speaker)}"]
+        assert [u.id for u in found.utterances] == [
+            f"down/{name(speaker)}",
+            f"up/{name(speaker)}",
+        ]
         assert [u.text for u in found.utterances] == ["down", "up"]
         assert [u.speaker for u in found.utterances] == [speaker] * 2
         assert found.rejections == []
 
 
 def test_lists_override_the_rule(tree, write_lines):
-    train, validation, test = (speakers_by_split()[s] for s in ("train", "validation", "test"))
+    train, validation, test = (
+        speakers_by_split()[s] for s in ("train", "validation", "test")
+    )
     write_lines(tree / "validation_list.txt", f"up/{name(train)}.wav")
     write_lines(tree / "testing_list.txt", f"up/{name(validation)}.wav")
     assert ids(tree, "validation") == [f"up/{name(train)}"]
@@ -77,7 +84,9 @@ def test_lists_override_the_rule(tree, write_lines):
 
 
 def test_a_missing_list_is_derived_for_what_the_other_does_not_name(tree, write_lines):
-    train, validation, test = (speakers_by_split()[s] for s in ("train", "validation", "test"))
+    train, validation, test = (
+        speakers_by_split()[s] for s in ("train", "validation", "test")
+    )
     write_lines(tree / "validation_list.txt", f"up/{name(test)}.wav")
     assert ids(tree, "validation") == [f"up/{name(test)}"]
     assert ids(tree, "test") == [f"down/{name(test)}"]
@@ -110,7 +119,9 @@ def test_one_recording_in_both_lists_is_an_error(tree, write_lines):
     line = f"up/{name('0' * 8)}.wav"
     write_lines(tree / "validation_list.txt", line)
     write_lines(tree / "testing_list.txt", line)
-    with pytest.raises(UsageError, match="in only one of validation_list.txt and testing_list.txt"):
+    with pytest.raises(
+        UsageError, match="in only one of validation_list.txt and testing_list.txt"
+    ):
         read_split("speech_commands", tree, "train")
 
 

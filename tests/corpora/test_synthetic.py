@@ -39,7 +39,9 @@ def corpus(tmp_path_factory, synthesiser) -> Path:
 
 def content(folder: Path) -> dict[str, str]:
     return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        path.relative_to(folder).as_posix(): hashlib.sha256(
+            path.read_bytes()
+        ).hexdigest()
         for path in folder.rglob("*")
         if path.is_file()
     }
@@ -64,8 +66,13 @@ def test_the_corpus_is_complete_and_speakable(corpus):
             assert Alphabet().foreign_characters(utterance.text) == []
             assert 0.2 < utterance.duration_s < 8
             info = soundfile.info(utterance.audio_path)
-            assert (info.samplerate, info.subtype, info.channels) == (22050, "PCM_16", 1)
+            assert (info.samplerate, info.subtype, info.channels) == (
+                22050,
+                "PCM_16",
+                1,
+            )
             assert np.abs(read_audio(utterance.audio_path)).max() > 0.02
+
     assert len(voices["validation"] | voices["test"]) >= 4
     assert not voices["train"] & voices["validation"]
     assert not voices["train"] & voices["test"]
@@ -73,8 +80,11 @@ def test_the_corpus_is_complete_and_speakable(corpus):
 
 
 def test_another_process_at_another_time_writes_the_same_bytes(corpus, tmp_path):
-    time.sleep(1.1)  # the library by itself seeds its noise with the seconds of the clock
-    subprocess.run(making(tmp_path / "again", seed=3, **SMALL), cwd=REPOSITORY, check=True)
+    # The library by itself seeds its noise with the seconds of the clock.
+    time.sleep(1.1)
+    subprocess.run(
+        making(tmp_path / "again", seed=3, **SMALL), cwd=REPOSITORY, check=True
+    )
     assert content(tmp_path / "again") == content(corpus)
 
 
@@ -84,11 +94,15 @@ def test_another_seed_speaks_otherwise(corpus, tmp_path):
     assert same == set()
 
 
-def test_a_second_call_does_nothing_and_other_arguments_are_refused(corpus, monkeypatch):
+def test_a_second_call_does_nothing_and_other_arguments_are_refused(
+    corpus, monkeypatch
+):
     before = {path: path.stat().st_mtime_ns for path in corpus.rglob("*")}
     monkeypatch.setitem(sys.modules, "espeakng_loader", None)
     make_synthetic_corpus(corpus, seed=3, **SMALL)
-    with pytest.raises(UsageError, match="'seed': 3.*Received: .*'seed': 5.*delete this one"):
+    with pytest.raises(
+        UsageError, match="'seed': 3.*Received: .*'seed': 5.*delete this one"
+    ):
         make_synthetic_corpus(corpus, seed=5, **SMALL)
     assert {path: path.stat().st_mtime_ns for path in corpus.rglob("*")} == before
 
@@ -99,7 +113,9 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path):
         make_synthetic_corpus(tmp_path, **SMALL)
     with pytest.raises(UsageError, match="must have a folder"):
         make_synthetic_corpus(tmp_path / "thesis.txt", **SMALL)
-    with pytest.raises(UsageError, match="make_synthetic_corpus.*Found there: thesis.txt"):
+    with pytest.raises(
+        UsageError, match="make_synthetic_corpus.*Found there: thesis.txt"
+    ):
         read_split("synthetic", tmp_path, "train")
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
@@ -110,6 +126,7 @@ def test_a_killed_making_is_not_read_and_is_made_anew(corpus, tmp_path):
     while not (folder / "train" / "00010.wav").exists():
         assert process.poll() is None
         time.sleep(0.01)
+
     with pytest.raises(UsageError, match="being made by another"):
         make_synthetic_corpus(folder, seed=3, **SMALL)
     process.kill()
@@ -121,11 +138,15 @@ def test_a_killed_making_is_not_read_and_is_made_anew(corpus, tmp_path):
 
 
 def test_a_full_disk_is_an_error_and_the_rest_can_be_made_later(corpus, tmp_path):
-    # Files of at most 40 kB stand for a disk that is full: the system refuses the write.
+    # Files of at most 40 kB stand for a disk that is full: the system refuses the
+    # write.
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (40000, 40000))"
     folder = tmp_path / "corpus"
     failed = subprocess.run(
-        making(folder, limit, seed=3, **SMALL), cwd=REPOSITORY, capture_output=True, text=True
+        making(folder, limit, seed=3, **SMALL),
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
     )
     assert failed.returncode == 1
     assert "RunError: The synthetic corpus in" in failed.stderr
@@ -134,7 +155,8 @@ def test_a_full_disk_is_an_error_and_the_rest_can_be_made_later(corpus, tmp_path
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"num_train": 0}, {"num_voices": 2}, {"num_voices": 1000}, {"seed": -1}]
+    "arguments",
+    [{"num_train": 0}, {"num_voices": 2}, {"num_voices": 1000}, {"seed": -1}],
 )
 def test_arguments_out_of_range_are_errors(tmp_path, arguments):
     with pytest.raises(UsageError, match="must .*Received: "):
@@ -195,7 +217,9 @@ def test_the_voices_sound_different():
     voices = grammar_of("en").voices
 
     with Espeak() as synthesiser:
-        spoken = {synthesiser.speak("turn the light off", voice).tobytes() for voice in voices}
+        spoken = {
+            synthesiser.speak("turn the light off", voice).tobytes() for voice in voices
+        }
     assert len(spoken) == len(voices)
     assert espeak.SAMPLE_RATE_HZ == 22050
 

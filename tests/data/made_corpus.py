@@ -30,18 +30,28 @@ def make_utterances(folder: Path, count: int, text: str = "yes no") -> list[Utte
         seconds = 0.3 + 0.1 * (number * 7 % 10)
         path = folder / f"u{number:03d}.flac"
         soundfile.write(path, noise(seconds, number), 16000)
-        utterances.append(Utterance(path.stem, path, seconds, text, f"speaker {number % 3}"))
+        utterances.append(
+            Utterance(path.stem, path, seconds, text, f"speaker {number % 3}")
+        )
+
     return utterances
 
 
-def write_tsv(folder: Path, utterances: list[Utterance], name: str = "train.tsv") -> Path:
-    lines = [f"{u.audio_path.name}\t{u.speaker}\t{u.duration_s}\t{u.text}\n" for u in utterances]
+def write_tsv(
+    folder: Path, utterances: list[Utterance], name: str = "train.tsv"
+) -> Path:
+    lines = [
+        f"{u.audio_path.name}\t{u.speaker}\t{u.duration_s}\t{u.text}\n"
+        for u in utterances
+    ]
     path = folder / name
     path.write_text(HEADER + "".join(lines), encoding="utf-8")
     return path
 
 
-def packing(per_shard: int = 4, features: FeatureConfig = TINY_FEATURES, **shards) -> Packing:
+def packing(
+    per_shard: int = 4, features: FeatureConfig = TINY_FEATURES, **shards
+) -> Packing:
     return Packing(
         alphabet=Alphabet(),
         features=features,
@@ -61,10 +71,21 @@ def prepare_split(
 ) -> dict:
     corpus = CorpusSplit(utterances, list(rejections))
     return pack_split(
-        corpus, split, shard_dir, how or packing(), max_duration_s=max_duration_s, **options
+        corpus,
+        split,
+        shard_dir,
+        how or packing(),
+        max_duration_s=max_duration_s,
+        **options,
     )
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Returns the bytes of a prepared split, its resume key aside: that knows times of files."""
-    return {p.name: p.read_bytes() for p in sorted(folder.iterdir()) if p.name != "plan.json"}
+    """Returns the bytes of a prepared split, its resume key aside: that knows times of
+    files.
+    """
+    return {
+        p.name: p.read_bytes()
+        for p in sorted(folder.iterdir())
+        if p.name != "plan.json"
+    }

@@ -1,4 +1,6 @@
-"""Long recordings of words of tones, and lists of their segments as many toolkits write them."""
+"""Long recordings of words of tones, and lists of their segments as many toolkits write
+them.
+"""
 
 import json
 from dataclasses import dataclass
@@ -36,7 +38,8 @@ def made_talks(folder: Path, name: str = "talk", form: str = "sph") -> list[Spok
     rng = np.random.default_rng(len(name))
     spoken = []
     for number in range(NUM_TALKS):
-        pieces, at = [], 0
+        pieces = []
+        at = 0
         for word in range(PER_TALK):
             text = "".join(rng.choice(list(LETTERS), 3 + word % 3))
             pause = 0.01 * rng.normal(size=round((PAUSE_S + 0.1 * word) * RATE_HZ))
@@ -44,11 +47,15 @@ def made_talks(folder: Path, name: str = "talk", form: str = "sph") -> list[Spok
             at += len(pause)
             begin_s = round(at / RATE_HZ, 3)
             at += len(samples)
-            spoken.append(Spoken(f"{name}{number}", begin_s, round(at / RATE_HZ, 3), text))
+            spoken.append(
+                Spoken(f"{name}{number}", begin_s, round(at / RATE_HZ, 3), text)
+            )
             pieces += [pause, samples]
+
         options = {"format": "NIST", "subtype": "PCM_16"} if form == "sph" else {}
         path = folder / f"{name}{number}.{form}"
         soundfile.write(path, np.concatenate(pieces), RATE_HZ, **options)
+
     return spoken
 
 
@@ -68,9 +75,13 @@ def write_lists(folder: Path, spoken: list[Spoken], split: str) -> None:
         put(
             folder / names[split] / "stm" / f"{talk}.stm",
             ";; a comment",
-            *(f"{s.talk} 1 {talk} {s.begin_s} {s.end_s} <o,f0,male> {s.text}" for s in of_talk),
+            *(
+                f"{s.talk} 1 {talk} {s.begin_s} {s.end_s} <o,f0,male> {s.text}"
+                for s in of_talk
+            ),
             f"{talk} 1 inter_segment_gap 0 0.2 <o,,> ignore_time_segment_in_scoring",
         )
+
     kaldi = folder / "kaldi" / names[split]
     put(kaldi / "wav.scp", *(f"{talk} {audio / talk}.sph" for talk in talks))
     put(kaldi / "segments", *(f"{s.id} {s.talk} {s.begin_s} {s.end_s}" for s in spoken))
@@ -92,8 +103,18 @@ def write_lists(folder: Path, spoken: list[Spoken], split: str) -> None:
     for s in spoken:
         whole_s = soundfile.info(audio / f"{s.talk}.sph").duration
         source = {"type": "file", "channels": [0], "source": f"{audio / s.talk}.sph"}
-        recording = {"id": s.talk, "sources": [source], "duration": whole_s, "channel_ids": [0]}
-        supervision = {"id": f"sup-{s.id}", "start": 0, "duration": s.duration_s, "text": s.text}
+        recording = {
+            "id": s.talk,
+            "sources": [source],
+            "duration": whole_s,
+            "channel_ids": [0],
+        }
+        supervision = {
+            "id": f"sup-{s.id}",
+            "start": 0,
+            "duration": s.duration_s,
+            "text": s.text,
+        }
         cuts.append(
             {
                 "id": s.id,
@@ -105,9 +126,13 @@ def write_lists(folder: Path, spoken: list[Spoken], split: str) -> None:
                 "recording": recording,
             }
         )
+
     put(folder / f"{split}.jsonl", *cuts)
     put(
         folder / f"{split}.tsv",
         "path\tspeaker\tbegin\tend\tchannel\ttext",
-        *(f"{audio / s.talk}.sph\t{s.talk}\t{s.begin_s}\t{s.end_s}\t0\t{s.text}" for s in spoken),
+        *(
+            f"{audio / s.talk}.sph\t{s.talk}\t{s.begin_s}\t{s.end_s}\t0\t{s.text}"
+            for s in spoken
+        ),
     )

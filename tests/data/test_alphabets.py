@@ -13,7 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tones import SHARDS, TONES_GIN
-from tfasr.alphabet import ENGLISH, Alphabet, clusters, is_punctuation, join_words, words
+from tfasr.alphabet import (
+    ENGLISH,
+    Alphabet,
+    clusters,
+    is_punctuation,
+    join_words,
+    words,
+)
 from tfasr.cli import parse
 from tfasr.cli import run as run_command
 from tfasr.data.alphabets import AlphabetConfig, make_alphabet
@@ -22,7 +29,12 @@ from tfasr.data.shards import RECORD, ShardConfig, open_split
 from tfasr.errors import UsageError
 from tfasr.training.from_gin import load_config
 
-GERMAN = ["Grüß Gott, Welt!", "Über-Mut tut selten gut.", "Die Straße", "geht's dir gut?"] * 8
+GERMAN = [
+    "Grüß Gott, Welt!",
+    "Über-Mut tut selten gut.",
+    "Die Straße",
+    "geht's dir gut?",
+] * 8
 
 
 def made(texts: list[str], **config) -> Alphabet:
@@ -44,9 +56,13 @@ def test_kept_english_shards_are_those_that_would_be_packed_today():
     split = open_split(SHARDS, "train")
     experiment = load_config(str(TONES_GIN)).experiment
     shards = ShardConfig(**split.index["packing"])
-    content = Packing(Alphabet(), experiment.features, shards, experiment.model).content()
+    content = Packing(
+        Alphabet(), experiment.features, shards, experiment.model
+    ).content()
     assert content == {name: split.index[name] for name in content}
-    records = tf.data.TFRecordDataset(split.files, split.index["packing"]["compression"])
+    records = tf.data.TFRecordDataset(
+        split.files, split.index["packing"]["compression"]
+    )
     texts = {u.position: u.text for u in split.utterances}
     for record in records:
         fields = tf.io.parse_single_example(record, RECORD)
@@ -65,7 +81,10 @@ def test_letters_of_the_text_are_kept_and_marks_dropped():
     )
     assert alphabet.normalise(GERMAN[0]) == "grüß gott welt"
     assert alphabet.normalise(GERMAN[1]) == "über mut tut selten gut"
-    assert alphabet.normalise("geht\u2019s \u2018dir\u2019 \u00bbgut\u00ab…") == "geht's dir gut"
+    assert (
+        alphabet.normalise("geht\u2019s \u2018dir\u2019 \u00bbgut\u00ab…")
+        == "geht's dir gut"
+    )
     assert alphabet.foreign_characters(alphabet.normalise("jô")) == ["j", "ô"]
 
 
@@ -80,6 +99,7 @@ def test_case_and_punctuation_can_be_kept():
     for text in GERMAN:
         assert alphabet.normalise(text) == text
         assert alphabet.decode(alphabet.encode(text)) == text
+
     assert alphabet.normalise("Gut;") == "Gut"
 
 
@@ -112,6 +132,7 @@ def test_scripts(texts, expected):
         written = alphabet.normalise(text)
         assert alphabet.decode(alphabet.encode(written)) == written
         assert (" " in written) == (" " in expected)
+
     assert Alphabet.from_json(json.loads(json.dumps(alphabet.to_json()))) == alphabet
 
 
@@ -119,7 +140,12 @@ def test_words_and_characters_of_scripts():
     assert words("打开厨房 ok") == ["打", "开", "厨", "房", "ok"]
     assert words("नमस्ते दुनिया") == ["नमस्ते", "दुनिया"]
     assert words("ที่นี่") == ["ที่", "นี่"]
-    assert clusters("नमस्ते") == ["न", "म", "स्ते"] or clusters("नमस्ते") == ["न", "म", "स्", "ते"]
+    assert clusters("नमस्ते") == ["न", "म", "स्ते"] or clusters("नमस्ते") == [
+        "न",
+        "म",
+        "स्",
+        "ते",
+    ]
     assert join_words(words("打开厨房")) == "打开厨房"
     assert join_words(["a", "b"]) == "a b"
 
@@ -127,7 +153,10 @@ def test_words_and_characters_of_scripts():
 def test_an_alphabets_file(tmp_path):
     path = listed(tmp_path, "\ufeffa\r\nb\n\u0065\u0301\nं\n".replace("ं\n", "कि\n"))
     assert set(made(["ab"], source=path).characters) == set(" abéकि")
-    assert made(["AB"], source=listed(tmp_path, "A\na\n"), keep_case=True).characters == " Aa"
+    assert (
+        made(["AB"], source=listed(tmp_path, "A\na\n"), keep_case=True).characters
+        == " Aa"
+    )
 
 
 @pytest.mark.parametrize(
@@ -182,7 +211,9 @@ def test_settings_that_contradict_each_other_are_refused():
 
 def test_gin_binds_an_alphabet_and_flags_override_it():
     bindings = ["AlphabetConfig.source = 'auto'", "AlphabetConfig.keep_case = True"]
-    assert load_config(None, bindings).alphabet == AlphabetConfig(source="auto", keep_case=True)
+    assert load_config(None, bindings).alphabet == AlphabetConfig(
+        source="auto", keep_case=True
+    )
     assert "AlphabetConfig" not in load_config(None).operative
     with pytest.raises(UsageError, match="units must be a number of units"):
         load_config(None, ["AlphabetConfig.units = -4"])
@@ -190,8 +221,15 @@ def test_gin_binds_an_alphabet_and_flags_override_it():
 
 def test_what_makes_texts_comparable_is_described():
     assert Alphabet().text_rule == "NFC, lower case, single spaces"
-    hindi = Alphabet("कि ", None, keep_case=True, punctuation="dropped", mapping=(("a", "b"),))
-    for part in ("case kept", "punctuation dropped", "mapping", "characters with their marks"):
+    hindi = Alphabet(
+        "कि ", None, keep_case=True, punctuation="dropped", mapping=(("a", "b"),)
+    )
+    for part in (
+        "case kept",
+        "punctuation dropped",
+        "mapping",
+        "characters with their marks",
+    ):
         assert part in hindi.text_rule
     assert "each character without spaces a word" in Alphabet("打开", None).text_rule
     units = Alphabet("ab", None, (("a", -1.0), ("b", -1.0)))
@@ -201,7 +239,9 @@ def test_what_makes_texts_comparable_is_described():
 
 @pytest.fixture(scope="module")
 def sentencepiece():
-    return pytest.importorskip("sentencepiece", reason="needs pip install 'tfasr[units]'")
+    return pytest.importorskip(
+        "sentencepiece", reason="needs pip install 'tfasr[units]'"
+    )
 
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
@@ -215,14 +255,20 @@ def test_units_spell_every_text(sentencepiece, kind, source):
     for text in [*texts, "tttt", "zebra's"]:
         if not alphabet.foreign_characters(text):
             assert alphabet.decode(alphabet.encode(text)) == text
+
     assert len(alphabet.encode(texts[0])) < len(texts[0])
     again = made(texts, source=source, units=40, units_kind=kind)
-    assert again == alphabet == Alphabet.from_json(json.loads(json.dumps(alphabet.to_json())))
+    assert (
+        again
+        == alphabet
+        == Alphabet.from_json(json.loads(json.dumps(alphabet.to_json())))
+    )
 
 
 def test_frequent_words_are_units_and_others_are_spelled():
     texts = ["b five five", "five b oh", "oh two b b"]
-    alphabet = made(texts, source="auto", units=13, units_kind="word")  # ten are characters
+    # Ten are characters.
+    alphabet = made(texts, source="auto", units=13, units_kind="word")
     assert [alphabet.symbols[i] for i in alphabet.encode("b five oh two")] == [
         *("▁b", "▁five", "▁oh", "▁", "t", "w", "o"),
     ]
@@ -250,7 +296,9 @@ def test_words_are_cut_as_sentencepiece_cuts_them(sentencepiece, tmp_path, kind)
     alphabet = made(texts, source="auto", units_model=model)
     theirs = sentencepiece.SentencePieceProcessor(model_file=model)
     for text in [*texts[:3], "dir tut die welt gut", "tutu"]:
-        assert [alphabet.symbols[i] for i in alphabet.encode(text)] == theirs.encode_as_pieces(text)
+        assert [
+            alphabet.symbols[i] for i in alphabet.encode(text)
+        ] == theirs.encode_as_pieces(text)
     with pytest.raises(UsageError, match="units.model doesn't fit.*ß"):
         made(["hello"], units_model=model)
     with pytest.raises(UsageError, match=r"doesn't fit.*missing characters: \['q'\]"):
@@ -273,7 +321,9 @@ SCRIPTS = "aäßéœñşğőżđабвеёαςάאبشیकि्नमखที
 
 
 @given(
-    st.lists(st.text(SCRIPTS, max_size=12), min_size=1, max_size=6), st.booleans(), st.booleans()
+    st.lists(st.text(SCRIPTS, max_size=12), min_size=1, max_size=6),
+    st.booleans(),
+    st.booleans(),
 )
 def test_any_text_goes_through_its_own_alphabet_without_loss(texts, case, marks):
     if not any(unicodedata.category(c)[0] in "LNM" for c in "".join(texts)):
@@ -285,33 +335,51 @@ def test_any_text_goes_through_its_own_alphabet_without_loss(texts, case, marks)
         assert alphabet.decode(alphabet.encode(written)) == written
         assert alphabet.normalise(written) == written
         lost = (
-            set(unicodedata.normalize("NFC", text.lower())) - set(written) - {" ", "\t", "\u3000"}
+            set(unicodedata.normalize("NFC", text.lower()))
+            - set(written)
+            - {" ", "\t", "\u3000"}
         )
-        assert all(is_punctuation(c) or c in "'’" for c in lost if not c.isspace()) or case
+        assert (
+            all(is_punctuation(c) or c in "'’" for c in lost if not c.isspace()) or case
+        )
 
 
 def fuzzed(generator: random.Random) -> str:
-    """Words of one script, or of any code points, with marks, spaces and joiners among them."""
+    """Words of one script, or of any code points, with marks, spaces and joiners among
+    them.
+    """
     first, last = generator.choice(
         [(0x61, 0x24F), (0x370, 0x3FF), (0x400, 0x4FF), (0x5D0, 0x5EA), (0x620, 0x6FF)]
-        + [(0x900, 0x97F), (0xE01, 0xE5B), (0x3041, 0x30FF), (0x4E00, 0x4EFF), (0xAC00, 0xAD00)]
+        + [
+            (0x900, 0x97F),
+            (0xE01, 0xE5B),
+            (0x3041, 0x30FF),
+            (0x4E00, 0x4EFF),
+            (0xAC00, 0xAD00),
+        ]
         + [(0x1100, 0x11FF), (0x20, 0xD7FF), (0x1F300, 0x1F6FF), (0x20, 0x10FFFF)]
     )
-    signs = [chr(generator.randint(first, last)) for _ in range(generator.randint(1, 12))]
-    signs += generator.choices(" \u0301\u200d'’-.1\u0660\u3000", k=generator.randint(0, 4))
+    signs = [
+        chr(generator.randint(first, last)) for _ in range(generator.randint(1, 12))
+    ]
+    signs += generator.choices(
+        " \u0301\u200d'’-.1\u0660\u3000", k=generator.randint(0, 4)
+    )
     generator.shuffle(signs)
     return "".join(c for c in signs if not 0xD800 <= ord(c) <= 0xDFFF)
 
 
 @pytest.mark.parametrize(
-    ("alphabets", "strings"), [(4, 150), pytest.param(200, 5000, marks=pytest.mark.long)]
+    ("alphabets", "strings"),
+    [(4, 150), pytest.param(200, 5000, marks=pytest.mark.long)],
 )
 def test_fuzzed_strings_go_through_alphabet_and_units_without_loss(
     sentencepiece, alphabets, strings
 ):
     generator = random.Random(alphabets)
     for number in range(alphabets):
-        pool = [fuzzed(generator) for _ in range(40)]  # words that occur often, as units need
+        # Words that occur often, as units need.
+        pool = [fuzzed(generator) for _ in range(40)]
         texts = [" ".join(generator.choices(pool, k=3)) for _ in range(strings // 2)]
         texts += [fuzzed(generator) for _ in range(strings // 2)]
         keep = {"keep_case": number % 2 == 0, "keep_punctuation": number % 4 < 2}
@@ -333,29 +401,47 @@ def corpus(folder: Path, texts: dict[str, list[str]]) -> Path:
         rows = ["path\ttext"]
         for number, text in enumerate(lines):
             name = f"{split}{number}.wav"
-            soundfile.write(folder / name, [0.01 * (n % 7) for n in range(32000)], 16000)
+            soundfile.write(
+                folder / name, [0.01 * (n % 7) for n in range(32000)], 16000
+            )
             rows.append(f"{name}\t{text}")
+
         (folder / f"{split}.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+
     return folder
 
 
 def prepare(folder: Path, *flags: str) -> int:
-    words = ["prepare", "--corpus", "tsv", "--corpus_dir", str(folder / "corpus"), "--shard_dir"]
+    words = [
+        "prepare",
+        "--corpus",
+        "tsv",
+        "--corpus_dir",
+        str(folder / "corpus"),
+        "--shard_dir",
+    ]
     return run_command(parse(["tfasr", *words, str(folder / "shards"), "-q", *flags]))
 
 
 def test_other_splits_take_the_training_splits_alphabet(tmp_path, capsys):
-    corpus(tmp_path / "corpus", {"train": ["Öl, bitte", "zwei Äpfel"], "validation": ["ÖL!"]})
+    corpus(
+        tmp_path / "corpus",
+        {"train": ["Öl, bitte", "zwei Äpfel"], "validation": ["ÖL!"]},
+    )
     assert prepare(tmp_path, "--split", "validation", "--alphabet", "auto") == 2
     assert "prepare for 'train' first" in capsys.readouterr().err
     assert prepare(tmp_path, "--split", "train", "--alphabet", "auto") == 0
     assert prepare(tmp_path, "--split", "validation") == 0
-    train, validation = (open_split(tmp_path / "shards", s) for s in ("train", "validation"))
+    train, validation = (
+        open_split(tmp_path / "shards", s) for s in ("train", "validation")
+    )
     assert train.index["alphabet"] == validation.index["alphabet"]
     assert list(validation.transcripts()) == ["öl"]
 
 
-def test_many_foreign_characters_are_refused_before_anything_is_packed(tmp_path, capsys):
+def test_many_foreign_characters_are_refused_before_anything_is_packed(
+    tmp_path, capsys
+):
     texts = ["hello"] * 3 + ["grüß dich", "schön"]
     corpus(tmp_path / "corpus", {"train": texts})
     assert prepare(tmp_path, "--split", "train") == 1
@@ -363,5 +449,7 @@ def test_many_foreign_characters_are_refused_before_anything_is_packed(tmp_path,
     for part in ("2 of 5", "'ü' in 1", "--alphabet auto", "--mapping"):
         assert part in message
     assert not list((tmp_path / "shards").rglob("*.tfrecord*"))
-    assert prepare(tmp_path, "--split", "train", "--alphabet", "auto", "--keep_case") == 0
+    assert (
+        prepare(tmp_path, "--split", "train", "--alphabet", "auto", "--keep_case") == 0
+    )
     assert open_split(tmp_path / "shards", "train").index["alphabet"]["keep_case"]

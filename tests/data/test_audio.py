@@ -13,7 +13,12 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfasr.data.audio import audio_blocks, audio_duration_s, check_audio_reader, read_audio
+from tfasr.data.audio import (
+    audio_blocks,
+    audio_duration_s,
+    check_audio_reader,
+    read_audio,
+)
 from tfasr.errors import UsageError
 
 REPOSITORY = Path(__file__).parents[2]
@@ -32,7 +37,9 @@ def tone(rate_hz: int, seconds: float = 1.0, frequency_hz: float = 440.0) -> np.
     return (0.5 * np.sin(2 * np.pi * frequency_hz * times)).astype(np.float32)
 
 
-def write(folder: Path, name: str, samples: np.ndarray, rate_hz: int = 16000, **options) -> Path:
+def write(
+    folder: Path, name: str, samples: np.ndarray, rate_hz: int = 16000, **options
+) -> Path:
     path = folder / name
     soundfile.write(path, samples, rate_hz, **options)
     return path
@@ -50,27 +57,39 @@ def write(folder: Path, name: str, samples: np.ndarray, rate_hz: int = 16000, **
         ("tone.mp3", {}, 0.05),
     ],
 )
-def test_every_format_gives_the_samples_that_were_written(tmp_path, name, options, tolerance):
+def test_every_format_gives_the_samples_that_were_written(
+    tmp_path, name, options, tolerance
+):
     expected = tone(16000)
     samples = read_audio(write(tmp_path, name, expected, **options))
     assert samples.dtype == np.float32
     assert samples.shape == expected.shape
     inside = slice(2000, -2000)  # lossy coders smear the ends of a tone
-    np.testing.assert_allclose(samples[inside], expected[inside], atol=tolerance, rtol=0)
+    np.testing.assert_allclose(
+        samples[inside], expected[inside], atol=tolerance, rtol=0
+    )
 
 
 def test_channels_are_averaged(tmp_path):
-    left, right = tone(16000), tone(16000, frequency_hz=700)
-    path = write(tmp_path, "stereo.wav", np.stack([left, right], axis=1), subtype="FLOAT")
+    left = tone(16000)
+    right = tone(16000, frequency_hz=700)
+    path = write(
+        tmp_path, "stereo.wav", np.stack([left, right], axis=1), subtype="FLOAT"
+    )
     np.testing.assert_allclose(read_audio(path), (left + right) / 2, atol=1e-7)
 
 
 @pytest.mark.parametrize("rate_hz", [8000, 11025, 22050, 44100, 48000])
 def test_a_tone_of_another_rate_is_the_same_tone(tmp_path, rate_hz):
-    path = write(tmp_path, "tone.wav", tone(rate_hz, 1.0, 1000), rate_hz, subtype="FLOAT")
-    samples, expected = read_audio(path), tone(16000, 1.0, 1000)
+    path = write(
+        tmp_path, "tone.wav", tone(rate_hz, 1.0, 1000), rate_hz, subtype="FLOAT"
+    )
+    samples = read_audio(path)
+    expected = tone(16000, 1.0, 1000)
     assert abs(len(samples) - len(expected)) <= 1
-    np.testing.assert_allclose(samples[800:15200], expected[800:15200], atol=2e-4, rtol=0)
+    np.testing.assert_allclose(
+        samples[800:15200], expected[800:15200], atol=2e-4, rtol=0
+    )
 
 
 def test_what_lies_above_the_new_band_does_not_fold_into_it(tmp_path):
@@ -81,16 +100,22 @@ def test_what_lies_above_the_new_band_does_not_fold_into_it(tmp_path):
 
 def test_another_target_rate(tmp_path):
     path = write(tmp_path, "tone.wav", tone(16000), subtype="FLOAT")
-    np.testing.assert_allclose(read_audio(path, 8000)[400:-400], tone(8000)[400:-400], atol=2e-4)
+    np.testing.assert_allclose(
+        read_audio(path, 8000)[400:-400], tone(8000)[400:-400], atol=2e-4
+    )
 
 
 def test_recordings_at_the_target_rate_are_unchanged():
     path = sorted(shared("librispeech/LibriSpeech/train-clean-5").rglob("*.flac"))[0]
-    np.testing.assert_array_equal(read_audio(path), soundfile.read(path, dtype="float32")[0])
+    np.testing.assert_array_equal(
+        read_audio(path), soundfile.read(path, dtype="float32")[0]
+    )
     assert audio_duration_s(path) == len(read_audio(path)) / 16000
 
 
-@pytest.mark.parametrize("name", ["fsdd/recordings/3_jackson_7.flac", "yesno/waves_yesno"])
+@pytest.mark.parametrize(
+    "name", ["fsdd/recordings/3_jackson_7.flac", "yesno/waves_yesno"]
+)
 def test_recordings_at_8_khz_match_an_independent_resampler(name):
     path = shared(name)
     path = sorted(path.glob("*.flac"))[0] if path.is_dir() else path
@@ -98,7 +123,9 @@ def test_recordings_at_8_khz_match_an_independent_resampler(name):
     assert rate_hz == 8000
     common = gcd(rate_hz, 16000)
     window = ("kaiser", 12.0)
-    other = scipy.signal.resample_poly(original, 16000 // common, rate_hz // common, window=window)
+    other = scipy.signal.resample_poly(
+        original, 16000 // common, rate_hz // common, window=window
+    )
     samples = read_audio(path)
     assert len(samples) == 2 * len(original)
     assert audio_duration_s(path) == len(original) / 8000
@@ -171,7 +198,9 @@ def test_a_flac_that_does_not_state_its_length_is_read_to_its_end(tmp_path):
         ("samples.raw", bytes(1000), "samplerate"),
     ],
 )
-def test_what_is_no_audio_is_an_error_with_path_and_cause(tmp_path, name, content, cause):
+def test_what_is_no_audio_is_an_error_with_path_and_cause(
+    tmp_path, name, content, cause
+):
     (tmp_path / name).write_bytes(content)
     for read in (read_audio, audio_duration_s):
         with pytest.raises(ValueError, match=f"{name}.*{cause}"):
@@ -221,7 +250,11 @@ def test_the_default_reader_works_and_tensorflow_is_not_imported():
         "print([name for name in sys.modules if name.startswith('tensorflow')])"
     )
     answer = subprocess.run(
-        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert answer.stdout.strip() == "[]"
 
@@ -295,7 +328,9 @@ def test_without_ffmpeg_one_sentence_names_it(tmp_path, monkeypatch):
 
 def test_only_the_formats_of_the_list_are_given_to_ffmpeg(tmp_path):
     """It would follow a playlist to whatever files that names."""
-    (tmp_path / "secret.wav").write_bytes(write(tmp_path, "a.wav", tone(16000)).read_bytes())
+    (tmp_path / "secret.wav").write_bytes(
+        write(tmp_path, "a.wav", tone(16000)).read_bytes()
+    )
     path = tmp_path / "list.m4a"
     path.write_text("#EXTM3U\n#EXTINF:1,\nsecret.wav\n#EXT-X-ENDLIST\n")
     with pytest.raises(ValueError, match="Format not recognised"):
@@ -316,7 +351,8 @@ def test_blocks_refuse_what_read_audio_refuses(tmp_path):
         assert str(refused_too.value) == str(refused.value)
 
 
-# The optional reader: the same samples where it loads, a clear refusal where it does not.
+# The optional reader: the same samples where it loads, a clear refusal where it does
+# not.
 
 
 def refusal() -> str:
@@ -324,13 +360,21 @@ def refusal() -> str:
         check_audio_reader("tfio")
     except UsageError as error:
         return str(error)
+
     return ""
 
 
 def run_python(code: str, first_on_path: Path) -> str:
-    environment = {"PYTHONPATH": f"{first_on_path}:{REPOSITORY}", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    environment = {
+        "PYTHONPATH": f"{first_on_path}:{REPOSITORY}",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
     answer = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return answer.stdout
 

@@ -18,7 +18,8 @@ from tfasr.data.features import FeatureConfig, compute_features
 
 
 def masked(config, seed, frames=60, bins=20, mfcc=0):
-    features, seed = tf.ones([frames, bins + mfcc]), tf.constant(seed, tf.int64)
+    features = tf.ones([frames, bins + mfcc])
+    seed = tf.constant(seed, tf.int64)
     return augment(features, config, seed, bins).numpy() == 0
 
 
@@ -37,7 +38,9 @@ def test_nothing_is_masked_by_default():
 @settings(deadline=None, max_examples=40)
 @given(st.integers(0, 2**31 - 1), st.integers(0, 1000), st.integers(1, 70))
 def test_a_mask_covers_whole_frames_no_longer_than_allowed(order, position, frames):
-    config = AugmentationConfig(time_masks=1, time_mask_frames=9, time_mask_fraction=0.25)
+    config = AugmentationConfig(
+        time_masks=1, time_mask_frames=9, time_mask_fraction=0.25
+    )
     flags = masked(config, [order, position], frames)
     assert (flags.all(axis=1) == flags.any(axis=1)).all(), "whole frames"
     lengths = runs(flags.any(axis=1))
@@ -64,7 +67,9 @@ def test_bands_leave_mfcc_alone_which_are_no_frequencies():
 
 
 def test_all_widths_and_places_occur():
-    config = AugmentationConfig(time_masks=1, time_mask_frames=3, time_mask_fraction=1.0)
+    config = AugmentationConfig(
+        time_masks=1, time_mask_frames=3, time_mask_fraction=1.0
+    )
     seen = [masked(config, [5, n], frames=6, bins=1)[:, 0] for n in range(200)]
     assert {sum(flags) for flags in seen} == {0, 1, 2, 3}
     assert all(np.any(seen, axis=0))
@@ -112,7 +117,9 @@ def tempo():
 def test_labels_keep_the_output_frames_that_they_need(tempo, labels, spare, seed):
     needed = ctc_frames_needed(labels)
     frames = min(3 * (needed - 1) + 5 + spare, LONGEST)
-    drawn = int(tempo.frames(tf.constant(frames), tf.constant(labels), tf.constant([seed, 1])))
+    drawn = int(
+        tempo.frames(tf.constant(frames), tf.constant(labels), tf.constant([seed, 1]))
+    )
     if outputs(frames) >= needed:
         assert outputs(drawn) >= needed
     assert drawn <= most_frames(frames, 0.3)
@@ -121,7 +128,10 @@ def test_labels_keep_the_output_frames_that_they_need(tempo, labels, spare, seed
 
 def test_all_lengths_between_the_bounds_occur_about_evenly(tempo):
     labels = tf.constant([1])
-    seen = [int(tempo.frames(tf.constant(10), labels, tf.constant([7, n]))) for n in range(200)]
+    seen = [
+        int(tempo.frames(tf.constant(10), labels, tf.constant([7, n])))
+        for n in range(200)
+    ]
     assert set(seen) == set(range(7, 14))
     assert np.mean(seen) == pytest.approx(10, abs=0.4)
     assert int(tempo.frames(tf.constant(10), labels, tf.constant([7, 3]))) == seen[3]
@@ -147,11 +157,17 @@ CONFIG = FeatureConfig()
 def tone(hz, config=CONFIG):
     """The features of a second of a sine."""
     seconds = np.arange(config.sample_rate_hz) / config.sample_rate_hz
-    return compute_features(tf.constant(0.3 * np.sin(2 * np.pi * hz * seconds), tf.float32), config)
+    return compute_features(
+        tf.constant(0.3 * np.sin(2 * np.pi * hz * seconds), tf.float32), config
+    )
 
 
 def scaled(features, factor, config=CONFIG):
-    return VocalTract(0.2, config).scaled(features, tf.constant(factor, tf.float32)).numpy()
+    return (
+        VocalTract(0.2, config)
+        .scaled(features, tf.constant(factor, tf.float32))
+        .numpy()
+    )
 
 
 def loudest(features):
@@ -162,7 +178,8 @@ def loudest(features):
 @pytest.mark.parametrize("factor", [0.8, 0.9, 1.1, 1.2])
 @pytest.mark.parametrize("hz", [700, 1500, 3000])
 def test_a_tone_is_heard_where_the_scaled_frequency_lies(hz, factor):
-    found, expected = loudest(scaled(tone(hz), factor)), loudest(tone(hz * factor))
+    found = loudest(scaled(tone(hz), factor))
+    expected = loudest(tone(hz * factor))
     assert np.abs(found - expected).max() <= 1
 
 
@@ -173,17 +190,21 @@ def test_half_the_sample_rate_stays_where_it_is(factor):
 
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 12), st.floats(0.7, 1.4), st.integers(0, 2**31 - 1))
-def test_cepstra_are_those_of_the_scaled_energies_which_stay_within_bounds(frames, factor, seed):
+def test_cepstra_are_those_of_the_scaled_energies_which_stay_within_bounds(
+    frames, factor, seed
+):
     generator = np.random.default_rng(seed)
     features = generator.normal(size=(frames, CONFIG.num_features)).astype(np.float32)
     found = scaled(tf.constant(features), factor)
     assert found.shape == features.shape
-    energies, cepstra = found[:, : CONFIG.num_mel_bins], found[:, CONFIG.num_mel_bins :]
+    energies = found[:, : CONFIG.num_mel_bins]
+    cepstra = found[:, CONFIG.num_mel_bins :]
     bins = np.arange(CONFIG.num_mel_bins) + 0.5
     for order in range(CONFIG.num_mfcc):
         wave = np.cos(np.pi * order * bins / CONFIG.num_mel_bins)
         expected = np.sqrt(2 / CONFIG.num_mel_bins) * energies @ wave
         np.testing.assert_allclose(cepstra[:, order], expected, atol=1e-3)
+
     for frame, own in zip(energies, features[:, : CONFIG.num_mel_bins], strict=True):
         assert own.min() - 1e-4 <= frame.min() <= frame.max() <= own.max() + 1e-4
 
@@ -194,17 +215,25 @@ def test_a_factor_of_1_changes_rounding_alone():
 
 def test_features_without_cepstra_and_of_another_band_are_scaled_too():
     config = FeatureConfig(
-        sample_rate_hz=8000, num_mel_bins=40, num_mfcc=0, lower_edge_hz=100, upper_edge_hz=3800
+        sample_rate_hz=8000,
+        num_mel_bins=40,
+        num_mfcc=0,
+        lower_edge_hz=100,
+        upper_edge_hz=3800,
     )
-    found, expected = scaled(tone(800, config), 1.15, config), tone(920, config)
+    found = scaled(tone(800, config), 1.15, config)
+    expected = tone(920, config)
     assert found.shape == expected.shape
     assert np.abs(found.argmax(axis=1) - expected.numpy().argmax(axis=1)).max() <= 1
 
 
 def test_a_seed_draws_one_vocal_tract_and_other_seeds_others():
-    tract, speech = VocalTract(0.1, CONFIG), tone(1000)
+    tract = VocalTract(0.1, CONFIG)
+    speech = tone(1000)
     drawn = [tract.drawn(speech, tf.constant([3, n])).numpy() for n in range(12)]
-    np.testing.assert_array_equal(drawn[4], tract.drawn(speech, tf.constant([3, 4])).numpy())
+    np.testing.assert_array_equal(
+        drawn[4], tract.drawn(speech, tf.constant([3, 4])).numpy()
+    )
     assert len({features.tobytes() for features in drawn}) == 12
     places = [loudest(features)[0] for features in drawn]
     assert loudest(tone(880))[0] <= min(places) < loudest(speech)[0] < max(places)

@@ -8,7 +8,12 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.data.made_corpus import TINY_FEATURES, make_utterances, packing, prepare_split
+from tests.data.made_corpus import (
+    TINY_FEATURES,
+    make_utterances,
+    packing,
+    prepare_split,
+)
 from tfasr.alphabet import Alphabet
 from tfasr.data.augmentation import AugmentationConfig, VocalTract
 from tfasr.data.batches import BatchSource, PipelineConfig, Share, bucket_boundaries
@@ -72,7 +77,9 @@ NAMES = {
     "duration_s",
 }
 FIXED = {"padding": "fixed", "max_frames": 130}
-PADDINGS = pytest.mark.parametrize("padding", [{"num_buckets": 3}, FIXED], ids=["buckets", "fixed"])
+PADDINGS = pytest.mark.parametrize(
+    "padding", [{"num_buckets": 3}, FIXED], ids=["buckets", "fixed"]
+)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +95,9 @@ def half(frames):
     return frames // 2
 
 
-def make_source(split, features=TINY_FEATURES, augmentation=None, statistics=None, **pipeline):
+def make_source(
+    split, features=TINY_FEATURES, augmentation=None, statistics=None, **pipeline
+):
     config = {
         "padding": "bucketed",
         "global_batch_size": 4,
@@ -118,9 +127,13 @@ def assert_same(received, expected):
 
 @PADDINGS
 @pytest.mark.parametrize("kind", ["evaluation", "training"])
-def test_every_utterance_stands_once_in_an_epoch_whole_and_padded_with_zeros(split, padding, kind):
+def test_every_utterance_stands_once_in_an_epoch_whole_and_padded_with_zeros(
+    split, padding, kind
+):
     source = make_source(split, **padding)
-    batches = arrays(source.evaluation() if kind == "evaluation" else source.training(1, 1))
+    batches = arrays(
+        source.evaluation() if kind == "evaluation" else source.training(1, 1)
+    )
     assert sorted(sum(positions(batches), [])) == list(range(UTTERANCES))
     largest = max(len(batch["positions"]) for batch in batches)
     assert largest == (8 if kind == "evaluation" else 4)
@@ -130,7 +143,8 @@ def test_every_utterance_stands_once_in_an_epoch_whole_and_padded_with_zeros(spl
         assert batch["features"].shape[1] in source.boundaries
         for row, position in enumerate(batch["positions"]):
             listed = by_position[position]
-            frames, labels = batch["feature_lengths"][row], batch["label_lengths"][row]
+            frames = batch["feature_lengths"][row]
+            labels = batch["label_lengths"][row]
             assert frames == listed.frames
             assert batch["duration_s"][row] == pytest.approx(listed.duration_s)
             text = Alphabet().decode(batch["labels"][row, :labels])
@@ -147,12 +161,16 @@ def test_an_utterance_belongs_to_the_shortest_bucket_that_holds_it(split):
     for batch in arrays(source.training(3, 1)):
         padded = batch["features"].shape[1]
         shorter = [b for b in source.boundaries if b < padded]
-        assert all(length > max(shorter, default=0) for length in batch["feature_lengths"])
+        assert all(
+            length > max(shorter, default=0) for length in batch["feature_lengths"]
+        )
 
 
 def test_fixed_batches_have_the_papers_shape_and_differ_in_their_last_alone(split):
     batches = arrays(make_source(split, **FIXED).training(1, 1))
-    assert [b["features"].shape for b in batches[:-1]] == [(4, 130, 10)] * (UTTERANCES // 4)
+    assert [b["features"].shape for b in batches[:-1]] == [(4, 130, 10)] * (
+        UTTERANCES // 4
+    )
     assert batches[-1]["features"].shape == (UTTERANCES % 4, 130, 10)
 
 
@@ -206,24 +224,35 @@ def test_a_schedule_changes_the_size_of_batches_and_nothing_else(split, padding)
         assert_same(batches, arrays(usual.training(1, epoch)))
         assert max(len(batch["positions"]) for batch in batches) == size
         assert_same(arrays(growing.training(1, epoch, skip=2)), batches[2:])
+
     shares = [arrays(growing.training(1, 4, share=Share(rank, 2))) for rank in (0, 1)]
-    # A worker whose share of a small batch is empty holds another's row, which does not count.
-    assert set(sum(positions(shares[0]) + positions(shares[1]), [])) == set(range(UTTERANCES))
+    # A worker whose share of a small batch is empty holds another's row, which does not
+    # count.
+    assert set(sum(positions(shares[0]) + positions(shares[1]), [])) == set(
+        range(UTTERANCES)
+    )
 
 
-@given(st.lists(st.tuples(st.integers(-1, 9), st.integers(-1, 9)), max_size=4), st.integers(1, 9))
+@given(
+    st.lists(st.tuples(st.integers(-1, 9), st.integers(-1, 9)), max_size=4),
+    st.integers(1, 9),
+)
 def test_a_schedule_is_in_order_and_says_each_epochs_batch_size(schedule, size):
     epochs = [1, *(epoch for epoch, _ in schedule)]
     if epochs != sorted(set(epochs)) or any(later <= 0 for _, later in schedule):
-        with pytest.raises(ValueError, match="batch_size_schedule must be pairs of an epoch"):
+        with pytest.raises(
+            ValueError, match="batch_size_schedule must be pairs of an epoch"
+        ):
             PipelineConfig(global_batch_size=size, batch_size_schedule=schedule)
         return
+
     pipeline = PipelineConfig(global_batch_size=size, batch_size_schedule=schedule)
     told = [pipeline.batch_size(epoch) for epoch in range(1, 11)]
     expected = size
     for epoch in range(1, 11):
         expected = dict(schedule).get(epoch, expected)
         assert told[epoch - 1] == expected
+
     assert set(told) <= set(pipeline.batch_sizes)
 
 
@@ -240,6 +269,7 @@ def test_replicas_get_equal_consecutive_cuts_of_each_global_batch(split, padding
                 for name in NAMES:
                     expected = batch[name][part * each : (part + 1) * each]
                     np.testing.assert_array_equal(cut[name], expected)
+
         assert next(cuts, None) is None
 
 
@@ -274,6 +304,7 @@ def test_augmentation_masks_in_training_alone_the_same_for_the_same_seed(split):
         np.testing.assert_array_equal(evaluated[position], features)
         kept = trained[position] != 0
         np.testing.assert_array_equal(trained[position][kept], features[kept])
+
     masked = [not (trained[p] != 0).all() for p in plain]
     assert np.mean(masked) > 0.8
     assert any(not np.array_equal(trained[p], next_epoch[p]) for p in plain)
@@ -283,7 +314,8 @@ def test_augmentation_masks_in_training_alone_the_same_for_the_same_seed(split):
 def test_masks_from_a_later_epoch_leave_the_epochs_before_as_they_are(split):
     masks = {"time_masks": 2, "time_mask_fraction": 0.5, "frequency_masks": 1}
     late = make_source(split, augmentation=AugmentationConfig(**masks, from_epoch=3))
-    plain, always = make_source(split), make_source(split, augmentation=AugmentationConfig(**masks))
+    plain = make_source(split)
+    always = make_source(split, augmentation=AugmentationConfig(**masks))
     assert_same(arrays(late.training(1, 3)), arrays(always.training(1, 3)))
     assert_same(arrays(late.training(1, 2, skip=3)), arrays(plain.training(1, 2))[3:])
     assert late.training(1, 1).element_spec == late.training(1, 3).element_spec
@@ -293,12 +325,17 @@ def test_a_changed_tempo_resamples_each_utterance_anew_in_each_epoch(split):
     source = make_source(split, augmentation=AugmentationConfig(tempo_change=0.2))
     assert source.boundaries[-1] >= 1.2 * max(u.frames for u in split.utterances)
     plain = by_position(arrays(source.evaluation()))
-    assert {p: len(f) for p, f in plain.items()} == {u.position: u.frames for u in split.utterances}
+    assert {p: len(f) for p, f in plain.items()} == {
+        u.position: u.frames for u in split.utterances
+    }
     epochs = [arrays(source.training(1, epoch)) for epoch in (1, 2)]
     for batch in epochs[0]:
         padded = batch["features"].shape[1]
         shorter = [b for b in source.boundaries if b < padded]
-        assert all(max(shorter, default=0) < n <= padded for n in batch["feature_lengths"])
+        assert all(
+            max(shorter, default=0) < n <= padded for n in batch["feature_lengths"]
+        )
+
     first, second = map(by_position, epochs)
     bounds = zip(split.utterances, *source.frame_ranges, strict=True)
     assert all(least <= len(first[u.position]) <= most for u, least, most in bounds)
@@ -309,6 +346,7 @@ def test_a_changed_tempo_resamples_each_utterance_anew_in_each_epoch(split):
         places = np.linspace(0, len(features) - 1, len(first[position]))
         expected = [np.interp(places, np.arange(len(f)), f) for f in features.T]
         np.testing.assert_allclose(first[position], np.transpose(expected), atol=1e-3)
+
     assert_same(arrays(source.training(1, 1, skip=2)), epochs[0][2:])
     with pytest.raises(UsageError, match="at the slowest tempo"):
         longest = max(u.frames for u in split.utterances)
@@ -319,7 +357,9 @@ def test_a_changed_tempo_resamples_each_utterance_anew_in_each_epoch(split):
         )
 
 
-def test_a_changed_vocal_tract_is_drawn_anew_in_each_epoch_and_never_in_evaluation(split):
+def test_a_changed_vocal_tract_is_drawn_anew_in_each_epoch_and_never_in_evaluation(
+    split,
+):
     source = make_source(split, augmentation=AugmentationConfig(vocal_tract_change=0.2))
     plain = by_position(arrays(source.evaluation()))
     same = by_position(arrays(make_source(split).evaluation()))
@@ -332,6 +372,7 @@ def test_a_changed_vocal_tract_is_drawn_anew_in_each_epoch_and_never_in_evaluati
         assert not np.allclose(first[position], second[position], atol=1e-2)
         # Normalised after it, as all that the model sees.
         np.testing.assert_allclose(first[position].mean(axis=0), 0, atol=1e-3)
+
     assert_same(arrays(source.training(1, 1, skip=2)), epochs[0][2:])
 
 
@@ -347,9 +388,13 @@ def test_corpus_normalisation_makes_the_split_as_a_whole_normal(split):
     with pytest.raises(UsageError, match="statistics"):
         make_source(split, corpus)
     mean, deviation = statistics = split.feature_statistics()
-    features = by_position(arrays(make_source(split, corpus, statistics=statistics).evaluation()))
+    features = by_position(
+        arrays(make_source(split, corpus, statistics=statistics).evaluation())
+    )
     for position, plain in stored(split):
-        np.testing.assert_allclose(features[position], (plain - mean) / deviation, atol=1e-4)
+        np.testing.assert_allclose(
+            features[position], (plain - mean) / deviation, atol=1e-4
+        )
     frames = np.concatenate(list(features.values()))
     np.testing.assert_allclose(frames.mean(axis=0), 0, atol=1e-3)
     np.testing.assert_allclose(frames.std(axis=0), 1, atol=1e-3)
@@ -359,21 +404,33 @@ SPEAKERS = dataclasses.replace(TINY_FEATURES, normalisation="speaker")
 
 
 def of_speakers(split, known=lambda utterance: True):
-    """Each position's features, and the statistics of all that its speaker says in ``split``."""
-    plain, said = dict(stored(split)), {}
+    """Each position's features, and the statistics of all that its speaker says in
+    ``split``.
+    """
+    plain = dict(stored(split))
+    said = {}
     for one in split.utterances:
         said.setdefault(one.speaker if known(one) else one.id, []).append(one.position)
     for positions in said.values():
-        frames = np.concatenate([plain[position] for position in positions]).astype(np.float64)
+        frames = np.concatenate([plain[position] for position in positions]).astype(
+            np.float64
+        )
         own = frames.mean(axis=0), frames.std(axis=0)
         for position in positions:
-            yield position, plain[position], pooled(len(frames), own, split.feature_statistics())
+            yield (
+                position,
+                plain[position],
+                pooled(len(frames), own, split.feature_statistics()),
+            )
 
 
-def test_speakers_are_normalised_over_all_that_they_say_in_the_split(split, tmp_path, monkeypatch):
+def test_speakers_are_normalised_over_all_that_they_say_in_the_split(
+    split, tmp_path, monkeypatch
+):
     with pytest.raises(UsageError, match="Normalisation 'speaker' must be given"):
         make_source(split, SPEAKERS)
-    statistics, expected = split.feature_statistics(), {}
+    statistics = split.feature_statistics()
+    expected = {}
     for position, plain, (mean, deviation) in of_speakers(split):
         expected[position] = (plain - mean) / deviation
     monkeypatch.setattr("tfasr.data.manifest.MOST_HELD", 3)
@@ -387,6 +444,7 @@ def test_speakers_are_normalised_over_all_that_they_say_in_the_split(split, tmp_
         assert features.keys() == {one.position for one in some.utterances}
         for position, found in features.items():
             np.testing.assert_allclose(found, expected[position], atol=1e-3)
+
     first = source.first(3)  # of the shards, not of the part
     for row, position in enumerate(first["positions"].numpy()):
         found = first["features"][row, : first["feature_lengths"][row]]
@@ -394,7 +452,11 @@ def test_speakers_are_normalised_over_all_that_they_say_in_the_split(split, tmp_
 
 
 def test_a_damaged_shard_is_told_where_speakers_statistics_are_taken(tmp_path):
-    prepare_split(make_utterances(tmp_path / "audio", 7), tmp_path / "shards", packing(per_shard=5))
+    prepare_split(
+        make_utterances(tmp_path / "audio", 7),
+        tmp_path / "shards",
+        packing(per_shard=5),
+    )
     split = open_split(tmp_path / "shards", "train")
     damaged = bytearray(Path(split.files[0]).read_bytes())
     damaged[len(damaged) // 2] ^= 255
@@ -410,13 +472,19 @@ def test_an_utterance_of_an_unknown_speaker_is_normalised_by_itself(tmp_path):
     split = open_split(tmp_path / "shards", "train")
     source = make_source(split, SPEAKERS, statistics=split.feature_statistics())
     features = by_position(arrays(source.evaluation()))
-    for position, plain, (mean, deviation) in of_speakers(split, lambda one: one.speaker):
-        np.testing.assert_allclose(features[position], (plain - mean) / deviation, atol=1e-3)
+    for position, plain, (mean, deviation) in of_speakers(
+        split, lambda one: one.speaker
+    ):
+        np.testing.assert_allclose(
+            features[position], (plain - mean) / deviation, atol=1e-3
+        )
 
 
 def test_a_vocal_tract_changes_the_speakers_mean_too(split, monkeypatch):
     # A linear change of known outcome in place of the random one.
-    monkeypatch.setattr(VocalTract, "drawn", lambda self, features, seed: features[:, ::-1])
+    monkeypatch.setattr(
+        VocalTract, "drawn", lambda self, features, seed: features[:, ::-1]
+    )
     changed = AugmentationConfig(vocal_tract_change=0.1)
     options = {"statistics": split.feature_statistics()}
     source = make_source(split, SPEAKERS, changed, **options)
@@ -448,7 +516,9 @@ def test_other_features_and_too_short_fixed_batches_are_refused(split):
     make_source(split, padding="fixed", max_frames=longest)
 
 
-@pytest.mark.parametrize("field", ["global_batch_size", "num_readers", "num_buckets", "max_frames"])
+@pytest.mark.parametrize(
+    "field", ["global_batch_size", "num_readers", "num_buckets", "max_frames"]
+)
 def test_sizes_that_make_no_batch_are_refused(field):
     with pytest.raises(ValueError, match=f"PipelineConfig.{field} must be positive"):
         PipelineConfig(**{field: 0})

@@ -8,7 +8,13 @@ import socket
 
 import pytest
 
-from tests.data.made_corpus import contents, make_utterances, packing, prepare_split, write_tsv
+from tests.data.made_corpus import (
+    contents,
+    make_utterances,
+    packing,
+    prepare_split,
+    write_tsv,
+)
 from tfasr import cli
 from tfasr.data import packing as elsewhere
 from tfasr.data.packing import cluster_executor, completed
@@ -27,6 +33,7 @@ class Inline(concurrent.futures.Executor):
             future.set_result(function(*arguments))
         except BaseException as error:
             future.set_exception(error)
+
         return future
 
 
@@ -43,6 +50,7 @@ class Failing(concurrent.futures.Executor):
             future.set_running_or_notify_cancel()
         else:
             future.set_exception(self.error)
+
         return future
 
 
@@ -72,12 +80,15 @@ def test_an_executor_gives_the_bytes_of_this_process_and_nothing_else_stays(tmp_
         f"train-00001{PARTIAL_SUFFIX}-mine",
     ):
         (folder / name).write_bytes(b"half")
+
     prepare_split(utterances, tmp_path / "there", executor=Inline())
     (folder / f"train-00001{PARTIAL_SUFFIX}-mine").unlink()
     assert contents(folder) == contents(tmp_path / "here" / "train")
 
 
-@pytest.mark.parametrize("error", [None, concurrent.futures.BrokenExecutor("a worker died")])
+@pytest.mark.parametrize(
+    "error", [None, concurrent.futures.BrokenExecutor("a worker died")]
+)
 def test_an_executor_that_gives_up_is_a_failed_run(tmp_path, error):
     utterances = make_utterances(tmp_path / "audio", 2)
     with pytest.raises(RunError, match="run tfasr prepare again; it resumes"):
@@ -111,12 +122,23 @@ def test_a_worker_that_does_not_see_the_files_or_runs_other_software_is_refused(
         elsewhere.finish_shard_elsewhere(plan, 0, utterances)
 
 
-def test_a_scheduler_that_cannot_be_reached_is_refused_in_one_line(tmp_path, capsys, monkeypatch):
-    pytest.importorskip("distributed", reason="needs Dask: pip install 'tfasr[cluster]'")
+def test_a_scheduler_that_cannot_be_reached_is_refused_in_one_line(
+    tmp_path, capsys, monkeypatch
+):
+    pytest.importorskip(
+        "distributed", reason="needs Dask: pip install 'tfasr[cluster]'"
+    )
     monkeypatch.setattr(scheduler, "_CONNECT_WITHIN_S", 0.3)
     monkeypatch.setattr(logging, "basicConfig", lambda **options: None)
     write_tsv(tmp_path / "audio", make_utterances(tmp_path / "audio", 1))
-    command = ["tfasr", "prepare", "--corpus", "tsv", "--corpus_dir", str(tmp_path / "audio")]
+    command = [
+        "tfasr",
+        "prepare",
+        "--corpus",
+        "tsv",
+        "--corpus_dir",
+        str(tmp_path / "audio"),
+    ]
     command += ["--shard_dir", str(tmp_path / "shards")]
     silent = socket.create_server(("127.0.0.1", 0))
     silence = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
@@ -127,6 +149,7 @@ def test_a_scheduler_that_cannot_be_reached_is_refused_in_one_line(tmp_path, cap
         (line,) = errors.strip().splitlines()
         assert "--scheduler must be the address" in line
         assert f"Received: {address}" in line
+
     silent.close()
     several = [*command, "--scheduler", "tcp://127.0.0.1:1", "--num_workers", "2"]
     assert cli.run(cli.parse(several)) == 2
@@ -153,7 +176,10 @@ def test_dask_with_a_worker_killed_half_way_makes_the_same_shards(tmp_path):
     prepare_split(utterances, tmp_path / "here", how, num_workers=2)
     killed = []
     with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=logging.CRITICAL
+        n_workers=2,
+        threads_per_worker=1,
+        dashboard_address=None,
+        silence_logs=logging.CRITICAL,
     ) as cluster:
         workers = {name: worker.pid for name, worker in cluster.workers.items()}
 
@@ -164,7 +190,14 @@ def test_dask_with_a_worker_killed_half_way_makes_the_same_shards(tmp_path):
 
         with cluster_executor(cluster.scheduler_address, Tls()) as executor:
             prepare_split(
-                utterances, tmp_path / "there", how, executor=executor, on_progress=kill_one
+                utterances,
+                tmp_path / "there",
+                how,
+                executor=executor,
+                on_progress=kill_one,
             )
+
     assert killed == [workers[0]]
-    assert contents(tmp_path / "there" / "train") == contents(tmp_path / "here" / "train")
+    assert contents(tmp_path / "there" / "train") == contents(
+        tmp_path / "here" / "train"
+    )

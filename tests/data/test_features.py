@@ -48,7 +48,9 @@ def independent_features(samples, config):
     """The definition, in NumPy and SciPy and float64."""
     window = scipy.signal.get_window("hann", config.window_samples)
     starts = range(0, len(samples) - config.window_samples + 1, config.step_samples)
-    frames = np.stack([samples[s : s + config.window_samples] for s in starts]).astype(np.float64)
+    frames = np.stack([samples[s : s + config.window_samples] for s in starts]).astype(
+        np.float64
+    )
     energies = np.abs(scipy.fft.rfft(frames * window, axis=1))
     energies = energies if config.spectrum == "magnitude" else energies**2
     frequencies = scipy.fft.rfftfreq(config.window_samples, 1 / config.sample_rate_hz)
@@ -56,12 +58,17 @@ def independent_features(samples, config):
         mel(config.lower_edge_hz), mel(config.upper_edge_hz), config.num_mel_bins + 2
     )
     triangles = np.stack(
-        [np.interp(mel(frequencies), edges[b : b + 3], [0, 1, 0]) for b in range(len(edges) - 2)]
+        [
+            np.interp(mel(frequencies), edges[b : b + 3], [0, 1, 0])
+            for b in range(len(edges) - 2)
+        ]
     )
     triangles[:, 0] = 0  # the constant part belongs to no filter
     log_mel = np.log(energies @ triangles.T + 1e-6)
     # SciPy's type II is twice the plain sum.
-    cepstra = scipy.fft.dct(log_mel, type=2, axis=1) / 2 * np.sqrt(2 / config.num_mel_bins)
+    cepstra = (
+        scipy.fft.dct(log_mel, type=2, axis=1) / 2 * np.sqrt(2 / config.num_mel_bins)
+    )
     return np.concatenate([log_mel, cepstra[:, : config.num_mfcc]], axis=1)
 
 
@@ -72,13 +79,18 @@ def independent_features(samples, config):
 def test_features_agree_with_an_independent_computation(config, samples):
     computed = compute_features(samples, config).numpy()
     assert computed.dtype == np.float32
-    np.testing.assert_allclose(computed, independent_features(samples, config), atol=1e-3)
+    np.testing.assert_allclose(
+        computed, independent_features(samples, config), atol=1e-3
+    )
 
 
 def test_cepstra_are_scaled_equally_the_zeroth_included():
     features = compute_features(chirp(), FeatureConfig()).numpy()
-    log_mel, cepstra = features[:, :80], features[:, 80:]
-    np.testing.assert_allclose(cepstra[:, 0], log_mel.sum(axis=1) * np.sqrt(2 / 80), rtol=1e-4)
+    log_mel = features[:, :80]
+    cepstra = features[:, 80:]
+    np.testing.assert_allclose(
+        cepstra[:, 0], log_mel.sum(axis=1) * np.sqrt(2 / 80), rtol=1e-4
+    )
     orthonormal = scipy.fft.dct(log_mel, type=2, norm="ortho")[:, 1:13]
     np.testing.assert_allclose(cepstra[:, 1:], orthonormal, atol=1e-3)
 
@@ -105,26 +117,33 @@ def test_offline_and_in_graph_are_one():
     config = FeatureConfig()
     samples = chirp(0.5)
     offline = compute_features(samples, config)
-    dataset = tf.data.Dataset.from_tensors(samples).map(lambda s: compute_features(s, config))
+    dataset = tf.data.Dataset.from_tensors(samples).map(
+        lambda s: compute_features(s, config)
+    )
     np.testing.assert_allclose(next(iter(dataset)), offline, atol=1e-3)
 
 
 def test_silence_is_finite_and_normalised_to_zero():
     features = compute_features(np.zeros(4000, np.float32), FeatureConfig())
     np.testing.assert_allclose(features[:, :80], np.log(1e-6), rtol=1e-5)
-    np.testing.assert_allclose(normalise_features(features, FeatureConfig()), 0, atol=0.05)
+    np.testing.assert_allclose(
+        normalise_features(features, FeatureConfig()), 0, atol=0.05
+    )
 
 
 def test_an_utterance_is_normalised_by_itself():
     features = compute_features(chirp(), FeatureConfig())
-    normalised = normalise_features(features, FeatureConfig()).numpy().astype(np.float64)
+    normalised = (
+        normalise_features(features, FeatureConfig()).numpy().astype(np.float64)
+    )
     np.testing.assert_allclose(normalised.mean(axis=0), 0, atol=1e-4)
     np.testing.assert_allclose(normalised.std(axis=0), 1, atol=1e-3)
 
 
 def test_corpus_statistics_and_none():
     features = tf.constant([[1.0, 10.0], [3.0, 30.0]])
-    mean, deviation = tf.constant([1.0, 20.0]), tf.constant([2.0, 5.0])
+    mean = tf.constant([1.0, 20.0])
+    deviation = tf.constant([2.0, 5.0])
     corpus = FeatureConfig(normalisation="corpus")
     normalised = normalise_features(features, corpus, mean, deviation)
     np.testing.assert_allclose(normalised, [[0, -2], [1, 2]])
@@ -181,15 +200,25 @@ def test_either_transform_gives_the_same(monkeypatch):
 @given(st.integers(0, 1000), st.integers(1, 400))
 def test_a_speakers_statistics_are_those_of_more_frames_of_the_corpus(seed, count):
     rng = np.random.default_rng(seed)
-    features, mean, deviation = rng.normal(2, 3, (count, 3)), rng.normal(size=3), rng.random(3)
+    features, mean, deviation = (
+        rng.normal(2, 3, (count, 3)),
+        rng.normal(size=3),
+        rng.random(3),
+    )
     half = np.ones((PRIOR_FRAMES // 2, 3))
-    everything = np.concatenate([features, mean + deviation * half, mean - deviation * half])
+    everything = np.concatenate(
+        [features, mean + deviation * half, mean - deviation * half]
+    )
     own = features.mean(axis=0), features.std(axis=0)
     expected = everything.mean(axis=0), everything.std(axis=0)
-    np.testing.assert_allclose(pooled(count, own, (mean, deviation)), expected, rtol=1e-9)
+    np.testing.assert_allclose(
+        pooled(count, own, (mean, deviation)), expected, rtol=1e-9
+    )
     config = FeatureConfig(num_mel_bins=3, num_mfcc=0, normalisation="speaker")
     found = normalise_frames(features, config, mean, deviation)
-    np.testing.assert_allclose(found, (features - expected[0]) / expected[1], rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(
+        found, (features - expected[0]) / expected[1], rtol=1e-6, atol=1e-6
+    )
     assert normalise_frames(features[:0], config, mean, deviation).shape == (0, 3)
 
 
@@ -213,11 +242,14 @@ def test_normalisation_is_that_of_tensorflow(normalisation):
 @given(cuts=st.lists(st.integers(0, 8000), max_size=4))
 def test_parts_that_begin_at_a_step_have_the_frames_of_the_whole(cuts):
     config, samples = CONFIGS[1], chirp(0.5)
-    whole, frames, held = numpy_features(samples, config), [], samples[:0]
+    whole = numpy_features(samples, config)
+    frames = []
+    held = samples[:0]
     for part in np.split(samples, sorted(cuts)):
         held = np.concatenate([held, part])
         frames.append(numpy_features(held, config))
         held = held[len(frames[-1]) * config.step_samples :]
+
     np.testing.assert_allclose(np.concatenate(frames), whole, atol=1e-5)
 
 
@@ -228,6 +260,8 @@ def test_normalising_in_a_graph_makes_tensorflow_warn_about_nothing(monkeypatch)
     )
     frames = np.random.default_rng(1).normal(2, 3, (50, 3)).astype(np.float32)
     data = tf.data.Dataset.from_tensors(frames)
-    (normalised,) = data.map(lambda features: normalise_features(features, FeatureConfig()))
+    (normalised,) = data.map(
+        lambda features: normalise_features(features, FeatureConfig())
+    )
     np.testing.assert_allclose(tf.reduce_mean(normalised, axis=0), 0, atol=1e-5)
     assert not warned

@@ -1,4 +1,6 @@
-"""Copies with noise, rooms and other speeds: what is mixed, what is recorded, what is refused."""
+"""Copies with noise, rooms and other speeds: what is mixed, what is recorded, what is
+refused.
+"""
 
 import dataclasses
 import json
@@ -11,7 +13,13 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.data.made_corpus import TINY_FEATURES, contents, make_utterances, noise, write_tsv
+from tests.data.made_corpus import (
+    TINY_FEATURES,
+    contents,
+    make_utterances,
+    noise,
+    write_tsv,
+)
 from tfasr import cli
 from tfasr.alphabet import Alphabet
 from tfasr.data.audio import read_audio
@@ -46,7 +54,11 @@ def noises(tmp_path):
 @pytest.fixture
 def rooms(tmp_path):
     (tmp_path / "rooms").mkdir()
-    decay = np.exp(-np.arange(4000) / 800) * np.random.default_rng(3).normal(size=4000) * 0.2
+    decay = (
+        np.exp(-np.arange(4000) / 800)
+        * np.random.default_rng(3).normal(size=4000)
+        * 0.2
+    )
     decay[40] = 1.0
     soundfile.write(tmp_path / "rooms" / "room.wav", decay, RATE_HZ)
     return tmp_path / "rooms"
@@ -72,7 +84,9 @@ def power(samples):
 
 
 finite = st.floats(-1, 1, width=32)
-signals = st.lists(finite, min_size=8, max_size=64).map(lambda v: np.array(v, np.float32))
+signals = st.lists(finite, min_size=8, max_size=64).map(
+    lambda v: np.array(v, np.float32)
+)
 
 
 @settings(max_examples=100, deadline=None)
@@ -84,7 +98,9 @@ def test_the_ratio_of_powers_is_the_one_asked_for(samples, seed, snr_db):
     added = np.random.default_rng(seed).normal(size=len(samples)).astype(np.float32)
     result = mixed(samples, added, snr_db).astype(np.float64) - samples
     expected = power(samples) / 10 ** (snr_db / 10)
-    assert power(result) == pytest.approx(expected, rel=0.02, abs=1e-12 * power(samples) + 1e-13)
+    assert power(result) == pytest.approx(
+        expected, rel=0.02, abs=1e-12 * power(samples) + 1e-13
+    )
 
 
 def test_a_room_keeps_length_loudness_and_the_time_of_the_direct_sound():
@@ -110,6 +126,7 @@ def test_speed_changes_length_and_pitch():
         assert len(changed) == pytest.approx(RATE_HZ / speed, abs=2)
         spectrum = np.abs(np.fft.rfft(changed[2000:10000]))
         assert spectrum.argmax() * RATE_HZ / 8000 == pytest.approx(1000 * speed, abs=2)
+
     assert copies.changed(tone, "u", RATE_HZ) is tone
 
 
@@ -117,7 +134,9 @@ def test_copies_are_drawn_from_their_ids_and_the_seed(noises, rooms):
     speech = noise(1.0, 2).astype(np.float32)
 
     def made(id_, **config):
-        copies = copies_of(NoiseConfig(snr_db=(10.0, 10.0), **config), noises, rooms)["train"]
+        copies = copies_of(NoiseConfig(snr_db=(10.0, 10.0), **config), noises, rooms)[
+            "train"
+        ]
         return copies.changed(speech, id_, RATE_HZ)
 
     one = made("u~noise1")
@@ -125,13 +144,16 @@ def test_copies_are_drawn_from_their_ids_and_the_seed(noises, rooms):
     for other in (made("u~noise2"), made("v~noise1"), made("u~noise1", seed=2)):
         assert len(other) == len(one)
         assert not np.array_equal(one, other)
+
     # Silence has no level that noise could be set against.
     silence = np.zeros(1000, np.float32)
     copies = copies_of(None, noises, None)["train"]
     assert copies.changed(silence, "u~noise1", RATE_HZ) is silence
 
 
-def test_a_split_gets_its_copies_and_the_recordings_stay_bit_for_bit(corpus, noises, tmp_path):
+def test_a_split_gets_its_copies_and_the_recordings_stay_bit_for_bit(
+    corpus, noises, tmp_path
+):
     plain = prepared(corpus, tmp_path / "plain")
     before = contents(plain.folder)
     config = NoiseConfig(copies=2, speeds=(0.9, 1.1))
@@ -145,29 +167,39 @@ def test_a_split_gets_its_copies_and_the_recordings_stay_bit_for_bit(corpus, noi
             copy = by_id[id_ + ending]
             assert (copy.text, copy.speaker) == (original.text, original.speaker)
             assert copy.content == original.content  # it is the same recording
+
         assert by_id[f"{id_}~noise1"].frames == original.frames
         assert by_id[f"{id_}~speed1.1"].duration_s == pytest.approx(
             original.duration_s / 1.1, abs=1e-3
         )
+
     # A slow copy that is too long is left out, without being counted as bad.
     slow = {id_ for id_ in by_id if id_.endswith("~speed0.9")}
-    short = {f"{id_}~speed0.9" for id_, u in originals.items() if u.duration_s / 0.9 <= 1.15}
+    short = {
+        f"{id_}~speed0.9" for id_, u in originals.items() if u.duration_s / 0.9 <= 1.15
+    }
     assert slow == short
     assert len(slow) < len(originals)
     assert split.index["bad"] == plain.index["bad"]
     assert split.index["noise"]["copies"] == 2
     assert "noise" not in plain.index
     # The same again, and in several processes' order, is the same bit for bit.
-    again = prepared(corpus, tmp_path / "again", noise=config, noise_dir=noises, num_workers=1)
+    again = prepared(
+        corpus, tmp_path / "again", noise=config, noise_dir=noises, num_workers=1
+    )
     assert contents(again.folder) == contents(split.folder)
     assert contents(prepared(corpus, tmp_path / "plain").folder) == before
 
 
-def test_other_noise_makes_other_shards_and_a_change_is_not_resumed_into(corpus, noises, tmp_path):
+def test_other_noise_makes_other_shards_and_a_change_is_not_resumed_into(
+    corpus, noises, tmp_path
+):
     config = NoiseConfig(keep_clean=False)
     first = prepared(corpus, tmp_path / "shards", noise=config, noise_dir=noises)
     assert all(utterance.id.endswith("~noise1") for utterance in first.utterances)
-    soundfile.write(noises / "inner" / "short.wav", np.cos(np.arange(1600) / 9), RATE_HZ)
+    soundfile.write(
+        noises / "inner" / "short.wav", np.cos(np.arange(1600) / 9), RATE_HZ
+    )
     other = prepared(corpus, tmp_path / "shards", noise=config, noise_dir=noises)
     assert first.index["content_hash"] != other.index["content_hash"]
     assert first.index["noise"]["files"] != other.index["noise"]["files"]
@@ -177,13 +209,18 @@ def test_leaks_between_splits_are_seen_through_noise(corpus, noises, tmp_path, c
     both = NoiseConfig(keep_clean=False, splits=("train", "validation"))
     train = prepared(corpus, tmp_path / "shards", noise=both, noise_dir=noises)
     with caplog.at_level(logging.WARNING):
-        held_out = prepared(corpus, tmp_path / "shards", "validation", noise=both, noise_dir=noises)
+        held_out = prepared(
+            corpus, tmp_path / "shards", "validation", noise=both, noise_dir=noises
+        )
     assert "its noise and rooms are those of training" in caplog.text
     count = len(held_out.utterances)
     assert len(overlap(train.utterances, held_out.utterances).utterances) == count
     clean = prepared(corpus, tmp_path / "clean", "validation")
     assert len(overlap(train.utterances, clean.utterances).utterances) == count
-    facts = [comparability(Experiment(), split, Alphabet(), []) for split in (clean, held_out)]
+    facts = [
+        comparability(Experiment(), split, Alphabet(), [])
+        for split in (clean, held_out)
+    ]
     assert facts[1]["validation_noise"] == held_out.index["noise"]
     assert "validation_noise" not in facts[0]
     assert facts[0]["hash"] != facts[1]["hash"]
@@ -194,8 +231,17 @@ def test_the_command_makes_noisy_copies(corpus, noises, rooms, tmp_path, capsys)
     gin_file.write_text("NoiseConfig.snr_db = (0.0, 5.0)\nNoiseConfig.copies = 3\n")
     words = ["--corpus", "tsv", "--corpus_dir", str(corpus), "--manifest", "train.tsv"]
     words += ["--split", "train", "--shard_dir", str(tmp_path / "shards"), "--quiet"]
-    words += ["--gin_file", str(gin_file), "--noise_dir", str(noises), "--impulse_dir", str(rooms)]
-    assert cli.run(cli.parse(["tfasr", "prepare", *words])) == 0, capsys.readouterr().err
+    words += [
+        "--gin_file",
+        str(gin_file),
+        "--noise_dir",
+        str(noises),
+        "--impulse_dir",
+        str(rooms),
+    ]
+    assert cli.run(cli.parse(["tfasr", "prepare", *words])) == 0, (
+        capsys.readouterr().err
+    )
     index = json.loads((tmp_path / "shards" / "train" / "index.json").read_text())
     assert index["utterances"] == 40
     assert index["noise"]["snr_db"] == [0.0, 5.0]
@@ -221,7 +267,10 @@ def write_silent_room(folder):
         (lambda f: {"impulse_dir": f}, r"--impulse_dir .*which holds none"),
         (write_broken, r"--noise_dir .*broken.wav.*Remove the file"),
         (write_silent_room, r"--impulse_dir .*silent.wav is silent.*Remove the file"),
-        (lambda f: {"noise": NoiseConfig(copies=3)}, "needs --noise_dir.*makes no copies"),
+        (
+            lambda f: {"noise": NoiseConfig(copies=3)},
+            "needs --noise_dir.*makes no copies",
+        ),
         (
             lambda f: {"noise": NoiseConfig(speeds=(0.9,), splits=("test",))},
             r"NoiseConfig.splits .*'test'.*while train is prepared",
@@ -236,13 +285,17 @@ def test_what_cannot_be_mixed_is_refused_in_one_line(corpus, tmp_path, make, mes
     assert not (tmp_path / "shards").exists()
 
 
-def test_noise_with_no_copy_and_ids_like_those_of_copies_are_refused(corpus, noises, tmp_path):
+def test_noise_with_no_copy_and_ids_like_those_of_copies_are_refused(
+    corpus, noises, tmp_path
+):
     with pytest.raises(UsageError, match="copies must be at least 1"):
         prepared(corpus, tmp_path / "s", noise=NoiseConfig(copies=0), noise_dir=noises)
     (corpus / "u000.flac").rename(corpus / "u000~noise1.flac")
     table = (corpus / "train.tsv").read_text().replace("u000.", "u000~noise1.")
     (corpus / "train.tsv").write_text(table)
-    with pytest.raises(UsageError, match=r"must not end like that of a copy.*u000~noise1"):
+    with pytest.raises(
+        UsageError, match=r"must not end like that of a copy.*u000~noise1"
+    ):
         prepared(corpus, tmp_path / "s", noise_dir=noises)
     assert len(prepared(corpus, tmp_path / "plain").utterances)
 

@@ -10,7 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from tests.data.made_corpus import contents, make_utterances, noise, packing, prepare_split
+from tests.data.made_corpus import (
+    contents,
+    make_utterances,
+    noise,
+    packing,
+    prepare_split,
+)
 from tfasr.corpora.manifests import TOO_LONG
 from tfasr.corpora.utterance import Rejection, Utterance
 from tfasr.data.manifest import HeldUtterances, ShardedUtterance
@@ -24,20 +30,28 @@ from tfasr.errors import RunError
 # The list of what was left out, written a row at a time.
 
 
-@pytest.mark.parametrize("unfit", [[], [["é", "no CTC path", "a\nb"], ["f", "no CTC path", "y"]]])
+@pytest.mark.parametrize(
+    "unfit", [[], [["é", "no CTC path", "a\nb"], ["f", "no CTC path", "y"]]]
+)
 def test_it_is_what_json_makes_of_the_whole(tmp_path, unfit):
     too_long = [["l", TOO_LONG, "20 s"]] * (len(unfit) // 2)
     unusable = [["u\udcff", "unreadable audio", "x"]] * (len(unfit) // 2)
-    groups = [Rows(tmp_path).extend(rows) for rows in ([["k"]], too_long, unusable, unfit)]
+    groups = [
+        Rows(tmp_path).extend(rows) for rows in ([["k"]], too_long, unusable, unfit)
+    ]
     dropped = Dropped(Selection(*groups), Rows(tmp_path))
     dropped.write(tmp_path / "dropped.json")
     fields = ("id", "reason", "detail")
-    rows = [dict(zip(fields, row, strict=True)) for row in [*too_long, *unusable, *unfit]]
+    rows = [
+        dict(zip(fields, row, strict=True)) for row in [*too_long, *unusable, *unfit]
+    ]
     reasons = {"no CTC path": 2, TOO_LONG: 1, "unreadable audio": 1} if unfit else {}
     content = {"too_long": len(too_long), "bad": len(unusable) + len(unfit)}
     content |= {"reasons": reasons, "utterances": rows}
     expected = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-    assert (tmp_path / "dropped.json").read_bytes() == expected.encode(errors="backslashreplace")
+    assert (tmp_path / "dropped.json").read_bytes() == expected.encode(
+        errors="backslashreplace"
+    )
 
 
 # What counts as the same utterance in two splits.
@@ -52,7 +66,9 @@ def utterance(name, content, speaker="", text="yes"):
 
 
 def test_equal_features_are_one_utterance_whatever_they_are_called():
-    found = overlap([utterance("a", "1f")], [utterance("b", "1f"), utterance("c", "2e")])
+    found = overlap(
+        [utterance("a", "1f")], [utterance("b", "1f"), utterance("c", "2e")]
+    )
     assert (found.utterances, found.of_utterances) == (["b"], 2)
 
 
@@ -86,7 +102,9 @@ def test_sums_tell_whether_all_features_are_finite(value):
 
 def test_shards_are_compressed_by_how_often_bytes_occur(tmp_path):
     """As well as with a search for matches, which finds none among features."""
-    features = np.random.default_rng(0).normal(-3, 2, (600, 93)).astype(np.float16).tobytes()
+    features = (
+        np.random.default_rng(0).normal(-3, 2, (600, 93)).astype(np.float16).tobytes()
+    )
     sizes = []
     for name, options in (
         ("ours", None),
@@ -98,8 +116,12 @@ def test_shards_are_compressed_by_how_often_bytes_occur(tmp_path):
         else:
             with tf.io.TFRecordWriter(str(path), options) as writer:
                 writer.write(features)
-        assert next(iter(tf.data.TFRecordDataset(str(path), "GZIP"))).numpy() == features
+
+        assert (
+            next(iter(tf.data.TFRecordDataset(str(path), "GZIP"))).numpy() == features
+        )
         sizes.append(path.stat().st_size)
+
     assert sizes[0] < 1.02 * sizes[1] < len(features)
 
 
@@ -116,7 +138,9 @@ def test_index_and_manifest_tell_what_was_packed(tmp_path):
     split = open_split(tmp_path / "shards", "train")
     assert split.index == index
     assert sorted(u.id for u in split.utterances) == [u.id for u in utterances]
-    assert [u.id for u in split.utterances] != [u.id for u in utterances], "must be mixed"
+    assert [u.id for u in split.utterances] != [u.id for u in utterances], (
+        "must be mixed"
+    )
     assert [u.position for u in split.utterances] == list(range(10))
     by_id = {u.id: u for u in utterances}
     for packed in split.utterances:
@@ -133,16 +157,20 @@ def test_same_bytes_in_two_folders_and_with_one_and_two_workers(tmp_path):
         utterances = make_utterances(tmp_path / place / "audio", 13)
         prepare_split(utterances, tmp_path / place / "shards", num_workers=workers)
         results.append(contents(tmp_path / place / "shards" / "train"))
+
     assert results[0] == results[1]
     assert len(results[0]) == 4 + 4 + 3  # shards, sidecars, index, manifest, dropped
 
 
-def test_order_of_the_corpus_is_mixed_the_same_for_a_split_and_otherwise_for_another(tmp_path):
+def test_order_of_the_corpus_is_mixed_the_same_for_a_split_and_otherwise_for_another(
+    tmp_path,
+):
     utterances = make_utterances(tmp_path / "audio", 12)
     orders = []
     for folder, split in (("a", "train"), ("b", "train"), ("a", "test")):
         prepare_split(utterances, tmp_path / folder, split=split)
         orders.append([u.id for u in open_split(tmp_path / folder, split).utterances])
+
     assert orders[0] == orders[1]
     assert orders[0] != orders[2]
 
@@ -151,7 +179,8 @@ def test_finished_shards_are_kept_and_lost_ones_made_anew(tmp_path):
     utterances = make_utterances(tmp_path / "audio", 10)
     prepare_split(utterances, tmp_path / "shards")
     folder = tmp_path / "shards" / "train"
-    whole, before = contents(folder), mtimes(folder)
+    whole = contents(folder)
+    before = mtimes(folder)
     (folder / "train-00001.tfrecord").unlink()
     truncated = folder / "train-00002.tfrecord"
     truncated.write_bytes(truncated.read_bytes()[:-3])
@@ -169,7 +198,9 @@ def test_other_settings_make_all_shards_anew_and_leave_nothing_of_the_old(tmp_pa
     new = prepare_split(utterances, tmp_path / "shards", packing(per_shard=8))
     assert old["content_hash"] != new["content_hash"]
     names = {p.name for p in (tmp_path / "shards" / "train").glob("train-*")}
-    assert names == {f"train-0000{n}.{suffix}" for n in (0, 1) for suffix in ("json", "tfrecord")}
+    assert names == {
+        f"train-0000{n}.{suffix}" for n in (0, 1) for suffix in ("json", "tfrecord")
+    }
 
 
 def test_audio_mended_in_place_is_read_again_though_its_size_is_the_same(tmp_path):
@@ -177,7 +208,8 @@ def test_audio_mended_in_place_is_read_again_though_its_size_is_the_same(tmp_pat
     soundfile.write(path, noise(0.5, seed=1), 16000)
     utterances = [Utterance("a", path, 0.5, "yes")]
     prepare_split(utterances, tmp_path / "shards")
-    before, size = contents(tmp_path / "shards" / "train"), path.stat().st_size
+    before = contents(tmp_path / "shards" / "train")
+    size = path.stat().st_size
     soundfile.write(path, noise(0.5, seed=2), 16000)
     assert path.stat().st_size == size
     prepare_split(utterances, tmp_path / "shards")
@@ -189,13 +221,17 @@ def break_flac(path):
     path.write_bytes(content[: len(content) // 2])
 
 
-def test_bad_utterances_are_listed_and_a_larger_fraction_keeps_the_finished_shards(tmp_path):
+def test_bad_utterances_are_listed_and_a_larger_fraction_keeps_the_finished_shards(
+    tmp_path,
+):
     utterances = make_utterances(tmp_path / "audio", 10)
     break_flac(utterances[3].audio_path)
     utterances[5].audio_path.write_bytes(b"no audio at all")
     stray = Rejection("stray", "audio without transcript", "stray.flac")
     with pytest.raises(RunError) as error:
-        prepare_split(utterances, tmp_path / "shards", rejections=(stray,), max_bad_fraction=0.2)
+        prepare_split(
+            utterances, tmp_path / "shards", rejections=(stray,), max_bad_fraction=0.2
+        )
     message = str(error.value)
     folder = tmp_path / "shards" / "train"
     for part in (
@@ -208,6 +244,7 @@ def test_bad_utterances_are_listed_and_a_larger_fraction_keeps_the_finished_shar
         "dropped.json",
     ):
         assert part in message
+
     dropped = json.loads((folder / "dropped.json").read_text())
     assert dropped["reasons"] == {"unreadable audio": 2, "audio without transcript": 1}
     assert {u["id"] for u in dropped["utterances"]} == {"u003", "u005", "stray"}
@@ -222,7 +259,9 @@ def test_bad_utterances_are_listed_and_a_larger_fraction_keeps_the_finished_shar
     assert len(open_split(tmp_path / "shards", "train").utterances) == 8
 
 
-@pytest.mark.parametrize(("bad", "total"), [(29, 100), (7, 100), (1, 3), (2, 7), (57, 100)])
+@pytest.mark.parametrize(
+    ("bad", "total"), [(29, 100), (7, 100), (1, 3), (2, 7), (57, 100)]
+)
 def test_the_fraction_that_the_error_recommends_is_enough(tmp_path, bad, total):
     # One file under many names: only the numbers matter.
     path = make_utterances(tmp_path, 1)[0].audio_path
@@ -245,9 +284,13 @@ def test_a_split_of_bad_utterances_alone_is_never_accepted(tmp_path):
 
 def test_too_long_utterances_are_no_faults_but_cannot_be_all(tmp_path):
     utterances = make_utterances(tmp_path / "audio", 10)  # 0.3 .. 1.2 s
-    index = prepare_split(utterances, tmp_path / "s", max_duration_s=0.95, max_bad_fraction=0.0)
+    index = prepare_split(
+        utterances, tmp_path / "s", max_duration_s=0.95, max_bad_fraction=0.0
+    )
     assert (index["utterances"], index["too_long"], index["bad"]) == (7, 3, 0)
-    assert json.loads((tmp_path / "s/train/index.json").read_text())["kept_share"] == 0.7
+    assert (
+        json.loads((tmp_path / "s/train/index.json").read_text())["kept_share"] == 0.7
+    )
     with pytest.raises(RunError, match="would be empty"):
         prepare_split(utterances, tmp_path / "s", max_duration_s=0.1)
 
@@ -258,7 +301,10 @@ def test_audio_shorter_than_its_header_says_is_judged_by_its_samples(tmp_path):
     soundfile.write(short, noise(0.04), 16000)
     few = tmp_path / "few.wav"
     soundfile.write(few, noise(0.2), 16000)
-    lying = [Utterance("short", short, 5.0, "a"), Utterance("few", few, 5.0, "one two three")]
+    lying = [
+        Utterance("short", short, 5.0, "a"),
+        Utterance("few", few, 5.0, "one two three"),
+    ]
     prepare_split(utterances + lying, tmp_path / "shards", max_bad_fraction=0.5)
     dropped = json.loads((tmp_path / "shards" / "train" / "dropped.json").read_text())
     assert {u["id"]: u["reason"] for u in dropped["utterances"]} == {
@@ -273,6 +319,7 @@ def test_a_shard_of_bad_utterances_alone_harms_nothing(tmp_path):
     for utterance in utterances:
         if utterance.id in order[2:4]:  # the second shard
             utterance.audio_path.write_bytes(b"nothing")
+
     index = prepare_split(
         utterances, tmp_path / "shards", packing(per_shard=2), max_bad_fraction=0.5
     )
@@ -309,13 +356,16 @@ def small_disk(tmp_path):
         mounted = subprocess.run(mount, capture_output=True, text=True)
     except FileNotFoundError:
         pytest.skip("needs the command mount")
+
     if mounted.returncode:
         pytest.skip(f"needs the right to mount a tmpfs: {mounted.stderr.strip()}")
     yield folder
     subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_a_full_disk_says_so_and_the_work_resumes_where_there_is_room(tmp_path, small_disk):
+def test_a_full_disk_says_so_and_the_work_resumes_where_there_is_room(
+    tmp_path, small_disk
+):
     utterances = make_utterances(tmp_path / "audio", 12)
     how = packing(per_shard=4, dtype="float32", compression="")
     ballast = small_disk / "ballast"
@@ -357,6 +407,7 @@ def test_a_file_that_cannot_grow_leaves_neither_an_index_nor_a_part(tmp_path):
             prepare_split(utterances, tmp_path / "shards", num_workers=1)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
     names = {p.name for p in (tmp_path / "shards" / "train").iterdir()}
     # The second shard is small enough.
     assert names <= {"plan.json", "train-00001.tfrecord", "train-00001.json"}

@@ -24,7 +24,9 @@ from tfasr.data.prepare_corpus import prepare
 from tfasr.data.shards import ShardConfig
 
 
-def prepared(corpus: str, corpus_dir: Path, shard_dir: Path, split: str | None = None) -> dict:
+def prepared(
+    corpus: str, corpus_dir: Path, shard_dir: Path, split: str | None = None
+) -> dict:
     return prepare(
         corpus=corpus,
         corpus_dir=corpus_dir,
@@ -43,6 +45,7 @@ def corpus(tmp_path_factory) -> Path:
     for split, name in (("train", "talk"), ("dev", "other")):
         spoken = made_talks(folder / split / "sph", name)
         write_lists(folder, spoken, "train" if split == "train" else "validation")
+
     return folder
 
 
@@ -54,7 +57,10 @@ def test_all_lists_of_the_same_segments_make_equal_shards(corpus, tmp_path):
         assert sorted(index) == ["train", "validation"]
         assert index["train"]["utterances"] == NUM_TALKS * PER_TALK
         assert index["train"]["bad"] == 0
-        hashes[name] = [index[split]["content_hash"] for split in ("train", "validation")]
+        hashes[name] = [
+            index[split]["content_hash"] for split in ("train", "validation")
+        ]
+
     assert len({tuple(pair) for pair in hashes.values()}) == 1
     by_tsv = prepared("tsv", corpus, tmp_path / "tsv")
     assert by_tsv["train"]["duration_s"] == index["train"]["duration_s"]
@@ -71,10 +77,13 @@ def test_a_segment_is_what_a_file_of_it_would_be(corpus):
     for utterance in read_split("kaldi", corpus / "kaldi", "train").utterances:
         if utterance.audio_path == talk:
             begin, end = (
-                round(t * RATE_HZ) for t in (utterance.segment.begin_s, utterance.segment.end_s)
+                round(t * RATE_HZ)
+                for t in (utterance.segment.begin_s, utterance.segment.end_s)
             )
             expected = soundfile.read(talk, dtype="float32")[0][begin:end]
-            np.testing.assert_array_equal(read_audio(talk, segment=utterance.segment), expected)
+            np.testing.assert_array_equal(
+                read_audio(talk, segment=utterance.segment), expected
+            )
 
 
 @given(samples=st.lists(st.floats(-3, 3, width=32), max_size=50))
@@ -91,7 +100,9 @@ def test_shards_of_segments_train_and_are_evaluated(corpus, tmp_path):
     from tfasr.training.train import train
 
     prepared("tedlium", corpus, tmp_path / "shards")
-    history = train(tones_experiment(), shard_dir=tmp_path / "shards", run_dir=tmp_path / "run")
+    history = train(
+        tones_experiment(), shard_dir=tmp_path / "shards", run_dir=tmp_path / "run"
+    )
     assert len(history) == 2
     assert np.isfinite(history[-1]["cer"])
 
@@ -129,19 +140,25 @@ def test_a_long_recording_is_opened_once_for_each_shard(tmp_path, monkeypatch, f
 @pytest.mark.parametrize("form", ["wav", "flac", "mp3", "ogg"])
 @given(data=st.data())
 @settings(deadline=None, max_examples=10)
-def test_segments_in_any_order_are_parts_of_the_whole(tmp_path_factory, form, rate_hz, data):
+def test_segments_in_any_order_are_parts_of_the_whole(
+    tmp_path_factory, form, rate_hz, data
+):
     path = tmp_path_factory.getbasetemp() / f"{form}-{rate_hz}.{form}"
     if not path.exists():
         noise = np.random.default_rng(1).uniform(-0.3, 0.3, (3 * rate_hz, 2))
         soundfile.write(path, noise, rate_hz)
+
     channels = [0, 1, None]
     whole = {
-        channel: read_audio(path, rate_hz, segment=Segment(channel=channel)) for channel in channels
+        channel: read_audio(path, rate_hz, segment=Segment(channel=channel))
+        for channel in channels
     }
     times = st.integers(0, 299).flatmap(
         lambda begin: st.tuples(st.just(begin), st.none() | st.integers(begin + 1, 300))
     )
-    drawn = data.draw(st.lists(st.tuples(times, st.sampled_from(channels)), min_size=1, max_size=6))
+    drawn = data.draw(
+        st.lists(st.tuples(times, st.sampled_from(channels)), min_size=1, max_size=6)
+    )
     segments = [
         Segment(begin / 100, None if end is None else end / 100, channel)
         for (begin, end), channel in drawn
@@ -167,11 +184,18 @@ def test_a_call_of_two_channels_has_a_transcript_for_each(tmp_path, caplog):
     )
     put(tmp_path / "validation.tsv", "path\tchannel\ttext", "call.wav\t1\tdcba")
     split = read_split("stm", tmp_path, "train")
-    assert [(u.speaker, u.segment.channel) for u in split.utterances] == [("anna", 0), ("ben", 1)]
+    assert [(u.speaker, u.segment.channel) for u in split.utterances] == [
+        ("anna", 0),
+        ("ben", 1),
+    ]
     for utterance, channel in zip(split.utterances, (left, right), strict=True):
         samples = read_audio(utterance.audio_path, RATE_HZ, segment=utterance.segment)
         np.testing.assert_array_equal(samples, channel.astype(np.float32))
-    assert prepared("stm", tmp_path, tmp_path / "shards", "train")["train"]["utterances"] == 2
+
+    assert (
+        prepared("stm", tmp_path, tmp_path / "shards", "train")["train"]["utterances"]
+        == 2
+    )
     with caplog.at_level(logging.WARNING, logger="tfasr"):
         prepared("tsv", tmp_path, tmp_path / "shards", "validation")
     assert "1 of 1 recordings have segments in the training split too" in caplog.text
@@ -199,7 +223,16 @@ def test_what_a_kaldi_folder_cannot_give_is_rejected_by_name(tmp_path):
         "of-none missing 0 1",
         "untold talk0 0.5 0.9",
     )
-    ids = ["good", "rest", "second", "backwards", "beyond", "of-pipe", "of-archive", "of-none"]
+    ids = [
+        "good",
+        "rest",
+        "second",
+        "backwards",
+        "beyond",
+        "of-pipe",
+        "of-archive",
+        "of-none",
+    ]
     put(data / "text", *(f"{id_} abc" for id_ in ids), "unsegmented abc")
     split = read_split("kaldi", tmp_path / "data", "train")
     assert [u.id for u in split.utterances] == ["good", "rest", "second"]
@@ -271,10 +304,14 @@ def test_lhotse_channels_parts_and_transforms(tmp_path):
     recording = cut()["recording"]
 
     def changed(*names: str) -> dict:
-        return {**recording, "transforms": [{"name": name, "kwargs": {}} for name in names]}
+        return {
+            **recording,
+            "transforms": [{"name": name, "kwargs": {}} for name in names],
+        }
 
     two = [
-        {"id": f"s{n}", "start": n, "duration": 1.0, "text": "abc", "channel": n} for n in (0, 1)
+        {"id": f"s{n}", "start": n, "duration": 1.0, "text": "abc", "channel": n}
+        for n in (0, 1)
     ]
     put(
         tmp_path / "train.jsonl",
@@ -311,6 +348,7 @@ def test_a_segment_has_a_begin_and_a_later_end(begin, length):
     if 0 <= begin < end:
         assert Segment(begin, end).end_s == pytest.approx(end, abs=1e-6)
         return
+
     with pytest.raises(ValueError, match="begin at 0 s or later"):
         Segment(begin, end)
 

@@ -55,8 +55,12 @@ def both(tmp_path, monkeypatch) -> tuple[ShardedSplit, ShardedSplit]:
     prepare_split(utterances[:4], tmp_path / "held", packing(per_shard=2), split="test")
     monkeypatch.setattr(shard_index, "MOST_HELD", 3)
     prepare_split(utterances, tmp_path / "large", packing(per_shard=2))
-    prepare_split(utterances[:4], tmp_path / "large", packing(per_shard=2), split="test")
-    return open_split(tmp_path / "large", "train"), open_split(tmp_path / "held", "train")
+    prepare_split(
+        utterances[:4], tmp_path / "large", packing(per_shard=2), split="test"
+    )
+    return open_split(tmp_path / "large", "train"), open_split(
+        tmp_path / "held", "train"
+    )
 
 
 def test_the_same_utterances_are_read_from_the_file(both):
@@ -81,7 +85,9 @@ def test_utterances_are_found_by_position_where_some_are_missing(tmp_path, monke
     utterances = make_utterances(tmp_path / "audio", 9)
     for bad in (utterances[0], utterances[4]):
         bad.audio_path.write_bytes(b"no audio")
-    prepare_split(utterances, tmp_path / "shards", packing(per_shard=2), max_bad_fraction=0.5)
+    prepare_split(
+        utterances, tmp_path / "shards", packing(per_shard=2), max_bad_fraction=0.5
+    )
     split = open_split(tmp_path / "shards", "train")
     assert isinstance(split.utterances, PackedUtterances)
     there = [utterance.position for utterance in split.utterances]
@@ -94,19 +100,24 @@ def test_utterances_are_found_by_position_where_some_are_missing(tmp_path, monke
 
 def test_what_training_asks_before_its_first_step_is_the_same(both):
     sources = [
-        BatchSource(split, TINY_FEATURES, PipelineConfig(padding="bucketed", num_buckets=3))
+        BatchSource(
+            split, TINY_FEATURES, PipelineConfig(padding="bucketed", num_buckets=3)
+        )
         for split in both
     ]
     longest = [longest_batch(source, 4, Alphabet()) for source in sources]
     assert longest[0] == longest[1]
     experiment = Experiment(model=AcousticModelConfig(), features=TINY_FEATURES)
-    too_short = Experiment(model=AcousticModelConfig(conv_stride=16), features=TINY_FEATURES)
+    too_short = Experiment(
+        model=AcousticModelConfig(conv_stride=16), features=TINY_FEATURES
+    )
     refusals = []
     for split in both:
         check_splits({"train": split}, experiment)
         with pytest.raises(UsageError, match="must have a CTC path") as refusal:
             check_splits({"train": split}, too_short)
         refusals.append(str(refusal.value).replace(str(split.folder), ""))
+
     assert refusals[0] == refusals[1]
 
 
@@ -115,7 +126,8 @@ def test_batches_and_overlaps_are_the_same(both, tmp_path):
     pipeline = PipelineConfig(padding="bucketed", global_batch_size=2, num_buckets=3)
     sources = [BatchSource(split, TINY_FEATURES, pipeline) for split in both]
     assert sources[0].boundaries == sources[1].boundaries
-    few, few_held = open_split(tmp_path / "large", "test"), open_split(tmp_path / "held", "test")
+    few = open_split(tmp_path / "large", "test")
+    few_held = open_split(tmp_path / "held", "test")
     expected = overlap(held.utterances, few_held.utterances)
     assert (len(expected.utterances), expected.of_utterances) == (4, 4)
     assert expected.speakers == ["speaker 0", "speaker 1", "speaker 2"]
@@ -131,20 +143,27 @@ def test_damaged_columns_are_refused_and_made_anew(both, tmp_path, damage):
         path.unlink()
     else:
         path.write_bytes(content[:-1] + (b"\x01" if damage == "changed" else b""))
+
     with pytest.raises(UsageError, match=r"columns\.npy must be"):
         open_split(tmp_path / "large", "train")
     prepare_split(make_utterances(tmp_path / "audio", 9), tmp_path / "large")
     assert len(open_split(tmp_path / "large", "train").utterances) == 9
 
 
-# What prepare keeps outside memory: in order, sorted, put into places; and what it notes.
+# What prepare keeps outside memory: in order, sorted, put into places; and what it
+# notes.
 
 TEXT = st.text(st.characters(exclude_categories=()), max_size=5)
 
 
-@given(st.lists(st.tuples(TEXT, st.integers(-(2**40), 2**40)), max_size=12), st.integers(1, 5))
+@given(
+    st.lists(st.tuples(TEXT, st.integers(-(2**40), 2**40)), max_size=12),
+    st.integers(1, 5),
+)
 @settings(deadline=None)
-def test_rows_come_back_sorted_and_placed_however_few_are_held(tmp_path_factory, rows, at_once):
+def test_rows_come_back_sorted_and_placed_however_few_are_held(
+    tmp_path_factory, rows, at_once
+):
     folder = tmp_path_factory.getbasetemp()
     kept = Rows(folder, 20).extend(rows)
     assert (len(kept), list(kept)) == (len(rows), [list(row) for row in rows])
@@ -171,7 +190,9 @@ def test_a_name_that_is_no_utf_8_survives():
 def test_the_order_of_a_split_is_that_of_older_versions(tmp_path, monkeypatch):
     """Shuffled as a list in memory was, whatever goes to files meanwhile."""
     monkeypatch.setattr(rows_module, "IN_MEMORY_BYTES", 100)
-    rows = Rows(tmp_path, 100).extend([f"u{n}", "", 1.0, "", "", None, 0, 0] for n in range(50))
+    rows = Rows(tmp_path, 100).extend(
+        [f"u{n}", "", 1.0, "", "", None, 0, 0] for n in range(50)
+    )
     expected = [f"u{n}" for n in range(50)]
     random.Random("train").shuffle(expected)
     order = packing_order(rows, "train", packing(), tmp_path)
@@ -179,7 +200,9 @@ def test_the_order_of_a_split_is_that_of_older_versions(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("least_computed", [0.0, 1e9], ids=["here", "threads"])
-def test_headers_are_read_once_unless_a_file_changes(tmp_path, monkeypatch, least_computed):
+def test_headers_are_read_once_unless_a_file_changes(
+    tmp_path, monkeypatch, least_computed
+):
     monkeypatch.setattr(preparing, "_LEAST_COMPUTED", least_computed)
     monkeypatch.setattr(preparing, "_CHUNK", 1)
     monkeypatch.setattr(preparing, "_AHEAD", 3)
@@ -218,8 +241,12 @@ def test_headers_are_read_once_unless_a_file_changes(tmp_path, monkeypatch, leas
     good = [u for u in utterances if u.id != "u002"]
     order = [json.loads(line)["id"] for line in open_manifest(tmp_path / "shards")]
     prepare_split(good, tmp_path / "again")
-    assert order == [json.loads(line)["id"] for line in open_manifest(tmp_path / "again")]
-    assert contents(tmp_path / "again" / "train").keys() == contents(notes.parent).keys()
+    assert order == [
+        json.loads(line)["id"] for line in open_manifest(tmp_path / "again")
+    ]
+    assert (
+        contents(tmp_path / "again" / "train").keys() == contents(notes.parent).keys()
+    )
 
 
 def open_manifest(shard_dir):
@@ -244,7 +271,11 @@ def test_records_hold_what_was_heard_and_spelled(tmp_path, dtype, compression):
         stored = np.frombuffer(record["features"].numpy(), dtype).reshape(-1, 10)
         path = by_id[listed.id].audio_path
         computed = compute_features(read_audio(path), TINY_FEATURES).numpy()
-        tolerance = {"rtol": 1e-3, "atol": 1e-3} if dtype == "float16" else {"atol": 1e-5}
+        if dtype == "float16":
+            tolerance = {"rtol": 1e-3, "atol": 1e-3}
+        else:
+            tolerance = {"atol": 1e-5}
+
         np.testing.assert_allclose(stored, computed, **tolerance)
         assert record["labels"].values.numpy().tolist() == Alphabet().encode("all")
         assert record["position"] == listed.position
@@ -255,7 +286,10 @@ def test_statistics_are_those_of_all_frames(tmp_path):
     prepare_split(make_utterances(tmp_path / "audio", 7), tmp_path / "shards")
     split = open_split(tmp_path / "shards", "train")
     frames = np.concatenate(
-        [np.frombuffer(r["features"].numpy(), "float16").reshape(-1, 10) for r in records(split)]
+        [
+            np.frombuffer(r["features"].numpy(), "float16").reshape(-1, 10)
+            for r in records(split)
+        ]
     ).astype(np.float64)
     mean, deviation = split.feature_statistics()
     np.testing.assert_allclose(mean, frames.mean(axis=0), rtol=1e-5)
@@ -273,6 +307,7 @@ def test_sums_merge_as_if_added_at_once():
         sums.add(part)
         separate.append(json.loads(json.dumps(sums.to_json())))
         whole.add(part)
+
     merged = FeatureSums.merged([*separate, FeatureSums().to_json()])
     assert merged.frames == whole.frames == 13
     np.testing.assert_allclose(merged.total, whole.total)
@@ -306,7 +341,9 @@ def test_a_truncated_shard_is_named_with_its_sizes(prepared):
 def test_a_split_that_was_never_prepared_names_those_that_were(prepared):
     with pytest.raises(UsageError, match=r"'validation'.*\['train'\]"):
         open_split(prepared, "validation")
-    with pytest.raises(UsageError, match="nowhere, which does not exist. Run tfasr prepare"):
+    with pytest.raises(
+        UsageError, match="nowhere, which does not exist. Run tfasr prepare"
+    ):
         open_split(prepared / "nowhere", "train")
 
 
@@ -325,7 +362,11 @@ def test_other_features_than_the_models_are_named(prepared):
     split = open_split(prepared, "train")
     check_features(split, TINY_FEATURES)
     other = FeatureConfig(
-        num_mel_bins=8, num_mfcc=3, step_samples=200, normalisation="none", spectrum="power"
+        num_mel_bins=8,
+        num_mfcc=3,
+        step_samples=200,
+        normalisation="none",
+        spectrum="power",
     )
     with pytest.raises(UsageError) as error:
         check_features(split, other)
@@ -333,7 +374,9 @@ def test_other_features_than_the_models_are_named(prepared):
     assert "step_samples 160 in the shards, 200 wanted" in str(error.value)
     assert "normalisation" not in str(error.value)
     magnitude = FeatureConfig(num_mel_bins=8, num_mfcc=2, spectrum="magnitude")
-    with pytest.raises(UsageError, match="spectrum power in the shards, magnitude wanted"):
+    with pytest.raises(
+        UsageError, match="spectrum power in the shards, magnitude wanted"
+    ):
         check_features(split, magnitude)
 
 
@@ -345,18 +388,31 @@ def test_the_hash_knows_what_changes_the_bytes_and_nothing_else(tmp_path):
     def planned(how, utterances):
         rows = Rows(tmp_path)
         for u in utterances:
-            rows.append(kept_row(u, u.audio_path.stat().st_size, u.audio_path.stat().st_mtime_ns))
+            rows.append(
+                kept_row(
+                    u, u.audio_path.stat().st_size, u.audio_path.stat().st_mtime_ns
+                )
+            )
+
         return packing_order(rows, "train", how, tmp_path)
 
     one, two = (make_utterances(tmp_path / name, 3) for name in ("one", "two"))
     base = planned(packing(), one)
     same = planned(packing(), two)
-    assert same.content_hash == base.content_hash, "the place of the files does not count"
+    assert same.content_hash == base.content_hash, (
+        "the place of the files does not count"
+    )
     assert same.resume_key != base.resume_key, "nor do times, but to resume"
-    whole = FeatureConfig(num_mel_bins=8, num_mfcc=2, upper_edge_hz=8000, spectrum="power")
+    whole = FeatureConfig(
+        num_mel_bins=8, num_mfcc=2, upper_edge_hz=8000, spectrum="power"
+    )
     assert planned(packing(features=whole), one).content_hash == base.content_hash
-    unnormalised = FeatureConfig(num_mel_bins=8, num_mfcc=2, normalisation="none", spectrum="power")
-    assert planned(packing(features=unnormalised), one).content_hash == base.content_hash
+    unnormalised = FeatureConfig(
+        num_mel_bins=8, num_mfcc=2, normalisation="none", spectrum="power"
+    )
+    assert (
+        planned(packing(features=unnormalised), one).content_hash == base.content_hash
+    )
     different = [
         planned(packing(), one[:2]),
         planned(packing(), one[::-1]),
@@ -364,8 +420,13 @@ def test_the_hash_knows_what_changes_the_bytes_and_nothing_else(tmp_path):
         planned(packing(per_shard=5), one),
         planned(packing(dtype="float32"), one),
         planned(packing(compression=""), one),
-        planned(packing(features=dataclasses.replace(TINY_FEATURES, num_mel_bins=9)), one),
-        planned(packing(features=dataclasses.replace(TINY_FEATURES, spectrum="magnitude")), one),
+        planned(
+            packing(features=dataclasses.replace(TINY_FEATURES, num_mel_bins=9)), one
+        ),
+        planned(
+            packing(features=dataclasses.replace(TINY_FEATURES, spectrum="magnitude")),
+            one,
+        ),
     ]
     assert len({base.content_hash, *(order.content_hash for order in different)}) == 9
 

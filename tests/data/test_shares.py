@@ -22,13 +22,17 @@ def split(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("count", "epoch", "more"), [(3, 2, FIXED), (5, 2, {})])
-def test_the_shares_together_are_each_batch_in_the_same_order(split, count, epoch, more):
-    # Of 22 utterances by fours there are rests, and five workers always have one without a row.
+def test_the_shares_together_are_each_batch_in_the_same_order(
+    split, count, epoch, more
+):
+    # Of 22 utterances by fours there are rests, and five workers always have one
+    # without a row.
     changed = AugmentationConfig(time_masks=1, tempo_change=0.1)
     source = make_source(split, augmentation=changed, **more)
     whole = arrays(source.training(3, epoch, skip=1))
     shares = [
-        arrays(source.training(3, epoch, skip=1, share=Share(k, count))) for k in range(count)
+        arrays(source.training(3, epoch, skip=1, share=Share(k, count)))
+        for k in range(count)
     ]
     sizes = []
     for number, batch in enumerate(whole):
@@ -37,7 +41,10 @@ def test_the_shares_together_are_each_batch_in_the_same_order(split, count, epoc
         for name in OWN:
             together = np.concatenate([part[name] for part in counted])
             np.testing.assert_array_equal(together, batch[name])
-        labels = [list(row[:n]) for p in parts for row, n in _labelled(p) if p["counted"]]
+
+        labels = [
+            list(row[:n]) for p in parts for row, n in _labelled(p) if p["counted"]
+        ]
         assert labels == [list(row[:n]) for row, n in _labelled(batch)]
         for part in parts:
             np.testing.assert_array_equal(part["all_positions"], batch["positions"])
@@ -45,18 +52,25 @@ def test_the_shares_together_are_each_batch_in_the_same_order(split, count, epoc
             np.testing.assert_array_equal(part["all_duration_s"], batch["duration_s"])
             assert part["positions"][0] == batch["positions"][part["first_row"]]
             assert len(part["positions"]) >= 1
+
         sizes.append({len(part["positions"]) * bool(part["counted"]) for part in parts})
+
     assert all(len(share) == len(whole) for share in shares)
     assert max(max(size) - min(size) for size in sizes) == 1
 
 
 def test_shares_of_an_epoch_before_the_masks_have_none(split):
     masks = AugmentationConfig(time_masks=1, time_mask_fraction=0.5, from_epoch=2)
-    source, plain = make_source(split, augmentation=masks), make_source(split)
+    source = make_source(split, augmentation=masks)
+    plain = make_source(split)
     for epoch, equal in ((1, True), (2, False)):
-        of_shares = [arrays(one.training(3, epoch, share=Share(1, 2))) for one in (source, plain)]
+        of_shares = [
+            arrays(one.training(3, epoch, share=Share(1, 2))) for one in (source, plain)
+        ]
         pairs = list(zip(*of_shares, strict=True))
-        assert equal == all(np.array_equal(a["features"], b["features"]) for a, b in pairs)
+        assert equal == all(
+            np.array_equal(a["features"], b["features"]) for a, b in pairs
+        )
 
 
 def _labelled(batch):
@@ -64,8 +78,11 @@ def _labelled(batch):
 
 
 def test_an_evaluation_is_shared_out_and_each_utterance_is_scored_once(split):
-    source, count = make_source(split), 6
+    source = make_source(split)
+    count = 6
     shares = [arrays(source.evaluation(Share(rank, count))) for rank in range(count)]
-    positions = [p for share in shares for batch in share for p in batch["positions"].tolist()]
+    positions = [
+        p for share in shares for batch in share for p in batch["positions"].tolist()
+    ]
     assert sorted(positions) == sorted(u.position for u in split.utterances)
     assert not shares[-1], "there are five shards: a sixth worker has none"

@@ -33,7 +33,9 @@ TINY = Alphabet("ab_", "_")
 
 def log_probs_of(seed, *shape):
     logits = np.random.default_rng(seed).normal(scale=2, size=shape)
-    return (logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True)).astype(np.float32)
+    return (logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True)).astype(
+        np.float32
+    )
 
 
 def one_path(path, classes=4):
@@ -70,17 +72,25 @@ def test_priors_are_divided_out_to_a_power(seed, weight):
         def decode_n_best(self, log_probs, lengths, n_best):
             return [log_probs, lengths, n_best]
 
-    kept, log_probs, log_priors = Kept(), log_probs_of(seed, 1, 7, 4), log_probs_of(seed + 1, 4)
-    given_, lengths = log_probs.copy(), np.array([7])
+    kept = Kept()
+    log_probs = log_probs_of(seed, 1, 7, 4)
+    log_priors = log_probs_of(seed + 1, 4)
+    given_ = log_probs.copy()
+    lengths = np.array([7])
     PriorDivision(kept, log_priors, weight).decode(log_probs, lengths)
-    wanted = np.exp(log_probs.astype(float)) / np.exp(log_priors.astype(float)) ** weight
+    wanted = (
+        np.exp(log_probs.astype(float)) / np.exp(log_priors.astype(float)) ** weight
+    )
     wanted /= wanted.sum(axis=-1, keepdims=True)
     np.testing.assert_allclose(np.exp(kept.received), wanted, rtol=1e-4)
     assert kept.received.dtype == np.float32 and kept.received.max() <= 0
-    several = PriorDivision(kept, log_priors, weight).decode_n_best(log_probs, lengths, 9)
+    several = PriorDivision(kept, log_priors, weight).decode_n_best(
+        log_probs, lengths, 9
+    )
     np.testing.assert_array_equal(several[0], kept.received)
     assert several[1:] == [lengths, 9]
-    np.testing.assert_array_equal(log_probs, given_)  # another decoder may read them too
+    # Another decoder may read them too.
+    np.testing.assert_array_equal(log_probs, given_)
 
 
 @settings(deadline=None, max_examples=50)
@@ -92,7 +102,9 @@ def test_it_is_the_best_path_of_the_valid_frames(seed, lengths):
         path = row[:length].argmax(axis=1)
         labels = [label for label, _ in itertools.groupby(path) if label != 3]
         assert hypothesis.text == "".join("ab_"[n] for n in labels).replace("_", "")
-        assert hypothesis.score == pytest.approx(row[:length].max(axis=1).sum(), abs=1e-5)
+        assert hypothesis.score == pytest.approx(
+            row[:length].max(axis=1).sum(), abs=1e-5
+        )
 
 
 @pytest.mark.parametrize("make", [GreedyDecoder, BeamSearchDecoder])
@@ -125,7 +137,9 @@ def test_a_config_names_the_decoder():
     )
     with pytest.raises(ValueError, match="beam_width must be 1..65536"):
         DecoderConfig(beam_width=0)
-    with pytest.raises(ValueError, match="name must be a known decoder: greedy, beam, word_beam"):
+    with pytest.raises(
+        ValueError, match="name must be a known decoder: greedy, beam, word_beam"
+    ):
         DecoderConfig(name="best")
 
 
@@ -137,6 +151,7 @@ def by_all_paths(log_probs):
         labels = tuple(n for n, _ in itertools.groupby(path) if n != classes - 1)
         score = log_probs[range(frames), path].astype(np.float64).sum()
         totals[labels] = np.logaddexp(totals[labels], score)
+
     return totals
 
 
@@ -149,9 +164,13 @@ def best_by_all_paths(log_probs):
 def test_probabilities_of_labels_are_the_sums_of_their_paths(seed, frames):
     log_probs = log_probs_of(seed, frames, 4)
     totals = by_all_paths(log_probs)
-    labels = [labels for n in range(4) for labels in itertools.product(range(3), repeat=n)]
+    labels = [
+        labels for n in range(4) for labels in itertools.product(range(3), repeat=n)
+    ]
     found = ctc_log_probs(log_probs, labels)
-    np.testing.assert_allclose(found, [totals[one] for one in labels], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        found, [totals[one] for one in labels], rtol=1e-5, atol=1e-5
+    )
 
 
 @settings(deadline=None, max_examples=40)
@@ -162,23 +181,31 @@ def test_the_middle_layer_scores_the_best_hypotheses_again(seed, weight, divided
     search = WordBeamSearch(alphabet, ["a", "ab", "bb"], beam_width=64)
     if divided:
         search = PriorDivision(search, log_probs_of(seed + 1, 4), 0.5)
-    lengths, swapped = np.array([5, 3]), [[1], [0, 2], [2]]
+    lengths = np.array([5, 3])
+    swapped = [[1], [0, 2], [2]]
     rescoring = MiddleRescoring(search, alphabet, swapped, weight)
     found = rescoring.decode(np.concatenate([last, middle], axis=-1), lengths)
-    rows = zip(search.decode_n_best(last, lengths, 64), middle, lengths, found, strict=True)
+    rows = zip(
+        search.decode_n_best(last, lengths, 64), middle, lengths, found, strict=True
+    )
     for hypotheses, log_probs, length, best in rows:
         totals = by_all_paths(log_probs[:length])
 
         def score(hypothesis, totals=totals):
-            labels = [m for label in alphabet.encode(hypothesis.text) for m in swapped[label]]
+            labels = [
+                m for label in alphabet.encode(hypothesis.text) for m in swapped[label]
+            ]
             return hypothesis.score + weight * totals[tuple(labels)]
 
         wanted = max(hypotheses, key=score)
         if np.isneginf(score(hypotheses[0])):
             assert best == hypotheses[0]
             continue
+
         assert best.score == pytest.approx(score(wanted), abs=1e-4)
-        assert best.text in {h.text for h in hypotheses if score(h) > score(wanted) - 1e-4}
+        assert best.text in {
+            h.text for h in hypotheses if score(h) > score(wanted) - 1e-4
+        }
 
 
 def test_a_text_too_long_for_the_middle_layers_frames_stays_the_best():
@@ -187,7 +214,8 @@ def test_a_text_too_long_for_the_middle_layers_frames_stays_the_best():
     last[0, 0, :3] = np.log([0.85, 0.05, 0.05])  # "a "
     search = WordBeamSearch(alphabet, ["a"], beam_width=64, collapse_spaces=False)
     (alone,) = search.decode(last, np.array([2]))
-    rescoring = MiddleRescoring(search, alphabet, [[0, 0], [1], [2]], 1e-6)  # "aa" needs a blank
+    # "aa" needs a blank
+    rescoring = MiddleRescoring(search, alphabet, [[0, 0], [1], [2]], 1e-6)
     (best,) = rescoring.decode(np.concatenate([last, last], axis=-1), np.array([2]))
     assert best == alone and alone.text.startswith("a")
 
@@ -260,6 +288,7 @@ def test_a_beam_that_memory_does_not_hold_is_told_half_of_what_it_holds():
         UsageError, match=r"into 2\.5 GiB.*needs about 2\.5 GiB.*--beam_width 500 or"
     ):
         check_beam(beam, 30, 400, 1001 * 2_640_000 - 1)
+
     with pytest.raises(UsageError, match="--beam_width 1 or less"):
         check_beam(beam, 30, 400, 1000)
     check_beam(DecoderConfig(name="word_beam", beam_width=1001), 30, 400, 1000)
@@ -268,7 +297,9 @@ def test_a_beam_that_memory_does_not_hold_is_told_half_of_what_it_holds():
 def test_a_decoder_of_ones_own_needs_no_lexicon_and_has_a_beam_unless_it_says_otherwise():
     own = DecoderKind(lambda *_: None)
     assert (own.needs_lexicon, own.has_beam, own.label) == (False, True, "")
-    assert [name for name in DECODERS if needs_lexicon(DecoderConfig(name=name))] == ["word_beam"]
+    assert [name for name in DECODERS if needs_lexicon(DecoderConfig(name=name))] == [
+        "word_beam"
+    ]
     assert not DECODERS["greedy"].has_beam
 
 
@@ -317,15 +348,27 @@ def test_word_beam_search_takes_the_ends_of_its_ranges(options):
         ({"beam_width": 65537}, r"beam_width must be an integer in 1\.\.65536"),
         ({"beam_width": True}, "beam_width=True"),
         ({"num_threads": 1025}, r"num_threads must be an integer in 1\.\.1024"),
-        ({"mode": "ngrams", "language_model": COUNTS, "smoothing": 1.1e9}, r"smoothing must lie"),
-        ({"mode": "ngrams", "language_model": COUNTS, "smoothing": -1e-9}, r"smoothing must lie"),
-        ({"mode": "ngrams", "language_model": COUNTS, "smoothing": "1"}, r"smoothing must lie"),
+        (
+            {"mode": "ngrams", "language_model": COUNTS, "smoothing": 1.1e9},
+            r"smoothing must lie",
+        ),
+        (
+            {"mode": "ngrams", "language_model": COUNTS, "smoothing": -1e-9},
+            r"smoothing must lie",
+        ),
+        (
+            {"mode": "ngrams", "language_model": COUNTS, "smoothing": "1"},
+            r"smoothing must lie",
+        ),
         (
             {"mode": "ngrams", "language_model": COUNTS, "seed": 2**64},
             "seed must be an integer in 0",
         ),
         ({"mode": "ngrams"}, "needs language_model=BigramCounts"),
-        ({"mode": "kenlm", "language_model": COUNTS}, "needs language_model=KenlmModel"),
+        (
+            {"mode": "kenlm", "language_model": COUNTS},
+            "needs language_model=KenlmModel",
+        ),
         ({"mode": "words", "language_model": COUNTS}, "takes no language model"),
         ({"mode": "none"}, "mode must be one of"),
         ({"word_characters": "ac"}, r"with \['c'\]"),
@@ -366,7 +409,9 @@ def test_where_nobody_counts_the_cores_there_is_one(monkeypatch):
 
 
 def test_what_is_not_said_is_word_beam_search_with_256_beams():
-    assert DecoderConfig() == DecoderConfig(name="word_beam", beam_width=256, recombine=False)
+    assert DecoderConfig() == DecoderConfig(
+        name="word_beam", beam_width=256, recombine=False
+    )
     assert not DecoderConfig().recombine
     assert WordBeamSearch(ALPHABET, ["a"]).beam_width == 256
 

@@ -20,7 +20,8 @@ WIDE = 5000  # keeps every beam of these small problems
 
 
 def texts_with_scores(probabilities, hot_words, allowed=None):
-    """Returns each text's log score: the best of its class sequences, each summed over its paths.
+    """Returns each text's log score: the best of its class sequences, each summed over
+    its paths.
 
     ``allowed``: the words of a dictionary, or None for any.
     """
@@ -29,6 +30,7 @@ def texts_with_scores(probabilities, hot_words, allowed=None):
         labels = tuple(label for label, _ in itertools.groupby(path) if label != 3)
         probability = math.prod(probabilities[t][label] for t, label in enumerate(path))
         sequences[labels] = sequences.get(labels, 0.0) + probability
+
     scores = {}
     for labels, probability in sequences.items():
         words = "".join(ALPHABET.characters[label] for label in labels).split()
@@ -38,16 +40,22 @@ def texts_with_scores(probabilities, hot_words, allowed=None):
         score = math.log(probability) + sum(added)
         text = " ".join(words)
         scores[text] = max(score, scores.get(text, -math.inf))
+
     return scores
 
 
 FRAMES = st.lists(
-    st.lists(st.floats(0.01, 1), min_size=4, max_size=4).map(lambda row: np.array(row) / sum(row)),
+    st.lists(st.floats(0.01, 1), min_size=4, max_size=4).map(
+        lambda row: np.array(row) / sum(row)
+    ),
     min_size=1,
     max_size=5,
 )
 WEIGHTS = st.dictionaries(
-    st.sampled_from(["a", "b", "ab", "ba", "aa", "abb"]), st.floats(-6, 100), min_size=1, max_size=4
+    st.sampled_from(["a", "b", "ab", "ba", "aa", "abb"]),
+    st.floats(-6, 100),
+    min_size=1,
+    max_size=4,
 )
 
 
@@ -71,7 +79,9 @@ def test_any_words_are_found_with_each_hot_words_weight_added(frames, hot_words)
 
 @settings(deadline=None, max_examples=60)
 @given(frames=FRAMES, hot_words=WEIGHTS, recombine=st.booleans())
-def test_a_dictionarys_words_are_found_with_the_weights_added(frames, hot_words, recombine):
+def test_a_dictionarys_words_are_found_with_the_weights_added(
+    frames, hot_words, recombine
+):
     lexicon = ["a", "bb", "ab"]
     expected = texts_with_scores(frames, hot_words, {*lexicon, *hot_words})
     search = WordBeamSearch(
@@ -79,10 +89,13 @@ def test_a_dictionarys_words_are_found_with_the_weights_added(frames, hot_words,
     )
     log_probs = np.log(np.array(frames, np.float32))[None]
     (found,) = search.decode(log_probs, np.array([len(frames)]))
-    # A last word that only one word can complete is completed, which `expected` doesn't know.
+    # A last word that only one word can complete is completed, which `expected` doesn't
+    # know.
     if found.text in expected and not recombine:
         assert found.score >= max(expected.values()) - 1e-4
-    assert set(found.text.split()) <= {*lexicon, *hot_words} or found.text not in expected
+    assert (
+        set(found.text.split()) <= {*lexicon, *hot_words} or found.text not in expected
+    )
 
 
 @settings(deadline=None, max_examples=60)
@@ -101,6 +114,7 @@ def test_no_weight_writes_a_word_into_a_pause(said, pauses, hot_words, is_open):
         rows += [3] * (pause + 1)
         if number < len(said):
             rows.append(0)
+
     frames = np.full((1, len(rows), 4), unlikely, np.float32)
     frames[0, np.arange(len(rows)), rows] = 1 - 3 * unlikely
     lexicon = None if is_open else [*filter(None, [said]), "a"]
@@ -134,6 +148,7 @@ def confident(text, chance=0.9):
     for number, character in enumerate(text):
         frames[0, 2 * number, ALPHABET.characters.index(character)] = chance
         frames[0, 2 * number + 1, 3] = chance
+
     return np.log(frames), np.array([2 * len(text)])
 
 
@@ -156,7 +171,9 @@ def test_greedy_decoding_gives_way_and_other_decoders_refuse():
         name="beam", beam_width=7
     )
     assert with_hot_words(DecoderConfig(name="word_beam")).name == "word_beam"
-    with pytest.raises(UsageError, match="beam, word_beam. Received: the decoder greedy"):
+    with pytest.raises(
+        UsageError, match="beam, word_beam. Received: the decoder greedy"
+    ):
         make_decoder(DecoderConfig(name="greedy"), ALPHABET, hot_words={"a": 1.0})
     with pytest.raises(ValueError, match="None in mode='words' with hot words"):
         WordBeamSearch(ALPHABET, None)
@@ -169,7 +186,11 @@ TURKISH = Alphabet(" abeiklmnrstuzı", separator=None, language="tr")
 
 @pytest.mark.parametrize(
     "encode",
-    [str.encode, lambda text: text.encode("utf-8-sig"), lambda text: gzip.compress(text.encode())],
+    [
+        str.encode,
+        lambda text: text.encode("utf-8-sig"),
+        lambda text: gzip.compress(text.encode()),
+    ],
 )
 def test_a_file_has_a_word_a_line_and_weights_after_tabs(tmp_path, encode):
     path = tmp_path / "names"
@@ -182,7 +203,10 @@ def test_a_file_has_a_word_a_line_and_weights_after_tabs(tmp_path, encode):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("izmir\nLODZ\n", r"Line 2 of .* is 'LODZ', which has the characters \['d', 'o'\]"),
+        (
+            "izmir\nLODZ\n",
+            r"Line 2 of .* is 'LODZ', which has the characters \['d', 'o'\]",
+        ),
         ("izmir\tmuch\n", "Line 1 of .* has the weight 'much'"),
         ("izmir\t101\n", "weight '101'"),
         ("izmir\tnan\n", "weight 'nan'"),

@@ -1,4 +1,6 @@
-"""N-gram models: probabilities that are probabilities, by the published rule, as ARPA files."""
+"""N-gram models: probabilities that are probabilities, by the published rule, as ARPA
+files.
+"""
 
 import math
 import sys
@@ -8,10 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfasr.decoding.language_models import BEGIN, END, MAX_ORDER, UNKNOWN, KenlmModel, NgramModel
+from tfasr.decoding.language_models import (
+    BEGIN,
+    END,
+    MAX_ORDER,
+    UNKNOWN,
+    KenlmModel,
+    NgramModel,
+)
 from tfasr.errors import UsageError
 
-# What `KenlmModel` sees to itself: files, numbers and states. kenlm itself is played here.
+# What `KenlmModel` sees to itself: files, numbers and states. kenlm itself is played
+# here.
 
 HEAD = "\\data\\\nngram 1=2\nngram 2=1\n\n"
 
@@ -51,7 +61,8 @@ def kenlm(monkeypatch):
     played = types.ModuleType("kenlm")
     played.Config = types.SimpleNamespace
     played.ARPALoadComplain = types.SimpleNamespace(NONE=0)
-    played.State, played.Model = State, Model
+    played.State = State
+    played.Model = Model
     monkeypatch.setitem(sys.modules, "kenlm", played)
 
 
@@ -74,7 +85,9 @@ def test_words_have_natural_logarithms_and_states_are_numbered_once(kenlm, arpa)
     assert (plain.weight, plain.word_bonus) == (1.0, 0.0)
 
 
-def test_words_that_the_model_lacks_are_counted_and_scored_or_dropped(kenlm, arpa, caplog):
+def test_words_that_the_model_lacks_are_counted_and_scored_or_dropped(
+    kenlm, arpa, caplog
+):
     lexicon = ["a", "c", "bb", "déjà"]
     assert KenlmModel(arpa).known_words(lexicon) == lexicon
     assert "2 of the lexicon's 4 words" in caplog.text
@@ -117,8 +130,14 @@ def test_numbers_out_of_range_are_named(kenlm, arpa, numbers, name):
         ("hello", r"begins with \\data\\"),
         ("\n\n\\data\\\n\n\\1-grams:\n", r"begins with \\data\\"),
         ("\\data\\\nngram 1=9999\n\\1-grams:\n", r"counts \[9999\]"),
-        ("\\data\\\nngram 1=" + "9" * 30 + "\n\\1-grams:\n", r"counts \[999999999999999999\]"),
-        ("\\data\\\nngram 1=8\nngram 2=4\n\nngram 3=1\n", r"38 bytes, which counts \[8, 4, 1\]"),
+        (
+            "\\data\\\nngram 1=" + "9" * 30 + "\n\\1-grams:\n",
+            r"counts \[999999999999999999\]",
+        ),
+        (
+            "\\data\\\nngram 1=8\nngram 2=4\n\nngram 3=1\n",
+            r"38 bytes, which counts \[8, 4, 1\]",
+        ),
     ],
 )
 def test_what_is_no_arpa_file_is_refused(kenlm, tmp_path, content, message):
@@ -147,7 +166,9 @@ def test_without_the_package_its_install_is_named(arpa, monkeypatch):
 
 
 SENTENCES = st.lists(
-    st.lists(st.sampled_from(["one", "two", "three", "four"]), max_size=6).map(" ".join),
+    st.lists(st.sampled_from(["one", "two", "three", "four"]), max_size=6).map(
+        " ".join
+    ),
     min_size=1,
     max_size=8,
 ).filter(lambda texts: any(texts))
@@ -156,7 +177,10 @@ CONTEXTS = st.lists(st.sampled_from([BEGIN, "one", "two", "four", "never"]), max
 
 def read_arpa(path):
     """Returns the logarithms (base 10) of probabilities and of backing off, by n-gram."""
-    probabilities, back_offs, counted, held = {}, {}, [], []
+    probabilities = {}
+    back_offs = {}
+    counted = []
+    held = []
     for line in path.read_text(encoding="utf-8").splitlines():
         if line.startswith("ngram "):
             counted.append(int(line.split("=")[1]))
@@ -169,6 +193,7 @@ def read_arpa(path):
             assert len(key) == len(held)
             probabilities[key] = float(probability)
             back_offs[key] = float(back_off[0]) if back_off else 0.0
+
     assert counted == held
     return probabilities, back_offs
 
@@ -197,7 +222,9 @@ def test_the_file_says_what_the_model_says(tmp_path_factory, sentences, order, c
     known = tuple(w if (w,) in tables[0] else UNKNOWN for w in context)
     for word in model.vocabulary:
         told = by_arpa((*known, word)[-order:], *tables)
-        assert told == pytest.approx(math.log10(model.probability((*context, word))), abs=1e-5)
+        assert told == pytest.approx(
+            math.log10(model.probability((*context, word))), abs=1e-5
+        )
 
 
 def test_a_case_worked_out_by_hand():
@@ -205,7 +232,13 @@ def test_a_case_worked_out_by_hand():
     model = NgramModel(["a b", "a b", "a c"], order=2)
     # <s> a: 3, a b: 2, a c: 1, b </s>: 2, c </s>: 1; two stand once and two twice.
     discount = 2 / (2 + 2 * 2)
-    assert model.orders[0].probabilities.keys() == {("a",), ("b",), ("c",), (END,), (UNKNOWN,)}
+    assert model.orders[0].probabilities.keys() == {
+        ("a",),
+        ("b",),
+        ("c",),
+        (END,),
+        (UNKNOWN,),
+    }
     before = {"a": 1, "b": 1, "c": 1, END: 2}
     once = 3 / (3 + 2 * 1)  # three have one word before them, one has two
     left = once * 4 / 5
@@ -226,8 +259,13 @@ def test_it_foretells_its_own_text_better_than_counts_of_single_words():
         total = 0.0
         for text in texts:
             words = (BEGIN, *text.split(), END)
-            total += sum(math.log(model.probability(words[: i + 1])) for i in range(1, len(words)))
+            total += sum(
+                math.log(model.probability(words[: i + 1]))
+                for i in range(1, len(words))
+            )
+
         likelihoods.append(total)
+
     assert likelihoods[1] > 0.5 * likelihoods[0]
 
 
@@ -245,11 +283,17 @@ def test_texts_without_words_or_with_marks_are_refused():
 
 
 def test_kenlm_reads_it_alike(tmp_path):
-    kenlm = pytest.importorskip("kenlm", reason="kenlm, an optional extra, is not installed")
+    kenlm = pytest.importorskip(
+        "kenlm", reason="kenlm, an optional extra, is not installed"
+    )
     model = NgramModel(["a b", "a b", "a c", "c b a"], order=3)
     model.write(tmp_path / "a.arpa")
     loaded = kenlm.Model(str(tmp_path / "a.arpa"))
-    scores = [score for score, _, _ in loaded.full_scores("c b never a", bos=True, eos=True)]
+    scores = [
+        score for score, _, _ in loaded.full_scores("c b never a", bos=True, eos=True)
+    ]
     words = (BEGIN, "c", "b", "never", "a", END)
-    expected = [math.log10(model.probability(words[: i + 1])) for i in range(1, len(words))]
+    expected = [
+        math.log10(model.probability(words[: i + 1])) for i in range(1, len(words))
+    ]
     assert scores == pytest.approx(expected, abs=1e-5)

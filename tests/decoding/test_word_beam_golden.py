@@ -19,7 +19,8 @@ MODES = {
 }
 
 pytestmark = pytest.mark.skipif(
-    not DATA.is_dir(), reason="the golden cases (shared/data/decoding) are not on this machine"
+    not DATA.is_dir(),
+    reason="the golden cases (shared/data/decoding) are not on this machine",
 )
 
 
@@ -51,20 +52,25 @@ def test_every_golden_case_is_answered_as_the_published_code_does():
 
 
 def test_the_reference_answers_every_golden_case_too():
-    assert all(problem.reference()[0][0] == labels for problem, labels in golden_problems())
+    assert all(
+        problem.reference()[0][0] == labels for problem, labels in golden_problems()
+    )
 
 
 @pytest.fixture(scope="module")
 def load():
     with np.load(DATA / "load.npz") as stored:
-        logits, offsets = stored["logits"], stored["offsets"]
+        logits = stored["logits"]
+        offsets = stored["offsets"]
         lexicon = [str(word) for word in stored["lexicon"]]
+
     lengths = np.diff(offsets)
     log_probs = np.zeros((len(lengths), lengths.max(), logits.shape[1]), np.float32)
     for row, begin, length in zip(log_probs, offsets, lengths, strict=False):
         part = logits[begin : begin + length].astype(np.float64)
         part -= part.max(axis=1, keepdims=True)
         row[:length] = part - np.log(np.exp(part).sum(axis=1, keepdims=True))
+
     expected = json.loads((DATA / "load_hypotheses.json").read_text(encoding="utf-8"))
     return log_probs, lengths, lexicon, expected
 

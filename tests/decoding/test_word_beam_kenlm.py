@@ -13,7 +13,9 @@ from tfasr import Alphabet
 from tfasr.decoding.language_models import KenlmModel, NgramModel
 from tfasr.decoding.word_beam_search import WordBeamSearch
 
-kenlm = pytest.importorskip("kenlm", reason="kenlm, an optional extra, is not installed")
+kenlm = pytest.importorskip(
+    "kenlm", reason="kenlm, an optional extra, is not installed"
+)
 
 
 ARPA = """\\data\\
@@ -48,18 +50,22 @@ def arpa(tmp_path):
 
 
 def all_texts(y, score):
-    """Per class sequence: whether its last word is whole, and probability times model's factor."""
+    """Per class sequence: whether its last word is whole, and probability times model's
+    factor.
+    """
     sequences = {}
     for path in itertools.product(range(4), repeat=len(y)):
         labels = tuple(label for label, _ in itertools.groupby(path) if label != 3)
         probability = math.prod(y[t][label] for t, label in enumerate(path))
         sequences[labels] = sequences.get(labels, 0.0) + probability
+
     found = {}
     for labels, probability in sequences.items():
         words = "".join(ALPHABET.characters[label] for label in labels).split(" ")
         if all(word in WORDS for word in words if word):
             text = " ".join(word for word in words if word)
             found[labels] = (text, math.log(probability) + score(text))
+
     return max(found.values(), key=lambda item: item[1])
 
 
@@ -99,7 +105,8 @@ def test_a_beam_that_holds_everything_finds_the_best_sentence(
 def test_words_that_the_model_lacks_are_unknown_or_dropped(arpa):
     words = ["a", "ba"]
     scored = KenlmModel(arpa).scorer(words)
-    assert scored.score(-1, 1)[1] == pytest.approx(math.log(10) * (-1.5 - 0.3))  # as <unk>
+    # as <unk>
+    assert scored.score(-1, 1)[1] == pytest.approx(math.log(10) * (-1.5 - 0.3))
     sure = np.full((1, 2, 4), 1e-5, np.float32)
     sure[0, [0, 1], [1, 0]] = 1 - 3e-5  # b, then a
     texts = {}
@@ -107,15 +114,18 @@ def test_words_that_the_model_lacks_are_unknown_or_dropped(arpa):
         model = KenlmModel(arpa, unknown=rule)
         search = WordBeamSearch(ALPHABET, words, 5, "kenlm", language_model=model)
         texts[rule] = search.decode(np.log(sure), np.array([2]))[0].text
+
     assert texts == {"score": "ba", "drop": "a"}
 
 
 def log10_of(path, *words):
     scorer = KenlmModel(path).scorer(list(words))
-    state, total = -1, 0.0
+    state = -1
+    total = 0.0
     for index in range(len(words)):
         state, factor = scorer.score(state, index)
         total += factor
+
     return (total + scorer.end(state)) / math.log(10)
 
 
@@ -139,15 +149,20 @@ def test_a_model_is_loaded_however_its_file_was_written(tmp_path, arpa, written,
 
 
 @pytest.mark.parametrize("order", [1, 2, 3])
-@pytest.mark.parametrize("texts", [["one"], ["one two", "two", "one two one"], ["ç ñ", "ñ ñ"]])
-def test_what_ngram_writes_is_loaded_with_the_probabilities_it_estimated(tmp_path, order, texts):
+@pytest.mark.parametrize(
+    "texts", [["one"], ["one two", "two", "one two one"], ["ç ñ", "ñ ñ"]]
+)
+def test_what_ngram_writes_is_loaded_with_the_probabilities_it_estimated(
+    tmp_path, order, texts
+):
     model = NgramModel(texts, order)
     path = tmp_path / "own.arpa"
     model.write(path)
     words = sorted({word for text in texts for word in text.split()})
     sentence = (*words, "</s>")
     expected = sum(
-        math.log10(model.probability(("<s>", *sentence[: n + 1]))) for n in range(len(sentence))
+        math.log10(model.probability(("<s>", *sentence[: n + 1])))
+        for n in range(len(sentence))
     )
     assert log10_of(path, *words) == pytest.approx(expected, abs=1e-5)
 
@@ -165,10 +180,14 @@ def test_a_model_of_single_words_from_another_program_is_loaded(tmp_path, compre
     assert log10_of(path, "a", "never", "ab") == pytest.approx(-0.6 - 1.0 - 0.5 - 0.7)
 
 
-def test_a_binary_file_of_another_version_names_the_command_that_makes_it_again(tmp_path):
+def test_a_binary_file_of_another_version_names_the_command_that_makes_it_again(
+    tmp_path,
+):
     path = tmp_path / "model.bin"
     for rest in (b"\0" * 200, b""):
-        path.write_bytes(b"mmap lm http://kheafield.com/code format version 4\n\0" + rest)
+        path.write_bytes(
+            b"mmap lm http://kheafield.com/code format version 4\n\0" + rest
+        )
         with pytest.raises(ValueError, match=r"build_binary MODEL\.arpa MODEL\.bin"):
             KenlmModel(path)
 
@@ -196,7 +215,9 @@ def test_a_missing_arpa_file_is_named(tmp_path):
         KenlmModel(tmp_path / "none.arpa")
 
 
-@pytest.mark.parametrize("numbers", [{"weight": -1}, {"weight": math.nan}, {"word_bonus": 1e9}])
+@pytest.mark.parametrize(
+    "numbers", [{"weight": -1}, {"weight": math.nan}, {"word_bonus": 1e9}]
+)
 def test_a_number_out_of_range_is_named(arpa, numbers):
     with pytest.raises(ValueError, match=next(iter(numbers))):
         KenlmModel(arpa, **numbers)

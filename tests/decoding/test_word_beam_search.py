@@ -28,9 +28,15 @@ def decoders():
     return {
         "greedy": GreedyDecoder(SMALL_ALPHABET),
         "words": WordBeamSearch(SMALL_ALPHABET, SMALL_WORDS, beam_width=6),
-        "recombined": WordBeamSearch(SMALL_ALPHABET, SMALL_WORDS, beam_width=3, recombine=True),
+        "recombined": WordBeamSearch(
+            SMALL_ALPHABET, SMALL_WORDS, beam_width=3, recombine=True
+        ),
         "bigrams": WordBeamSearch(
-            SMALL_ALPHABET, SMALL_WORDS, beam_width=6, mode="ngrams_forecast", language_model=counts
+            SMALL_ALPHABET,
+            SMALL_WORDS,
+            beam_width=6,
+            mode="ngrams_forecast",
+            language_model=counts,
         ),
     }
 
@@ -47,10 +53,13 @@ DECODERS = decoders()
 )
 def test_the_result_is_that_of_all_frames_at_once(name, seed, frames, cuts):
     decoder = DECODERS[name]
-    scores = np.random.default_rng(seed).normal(0, 3, (frames, SMALL_ALPHABET.num_classes))
+    scores = np.random.default_rng(seed).normal(
+        0, 3, (frames, SMALL_ALPHABET.num_classes)
+    )
     log_probs = scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
     log_probs = log_probs.astype(np.float32)
-    utterance, begun = decoder.begin(), 0
+    utterance = decoder.begin()
+    begun = 0
     for end in [*sorted(min(cut, frames) for cut in cuts), frames]:
         utterance.hear(log_probs[begun:end])
         begun = end
@@ -58,7 +67,9 @@ def test_the_result_is_that_of_all_frames_at_once(name, seed, frames, cuts):
         found = utterance.best()
         assert found.text == expected.text == utterance.best().text
         # Greedy scores are added up in another order.
-        assert found.score == pytest.approx(expected.score, rel=0 if name != "greedy" else 1e-5)
+        assert found.score == pytest.approx(
+            expected.score, rel=0 if name != "greedy" else 1e-5
+        )
 
 
 def test_utterances_do_not_disturb_each_other():
@@ -67,12 +78,18 @@ def test_utterances_do_not_disturb_each_other():
     said = {}
     for word in ("ab", "a"):
         said[word] = clear.copy()
-        path = [*SMALL_ALPHABET.encode(word), *[SMALL_ALPHABET.blank_id] * (4 - len(word))]
+        path = [
+            *SMALL_ALPHABET.encode(word),
+            *[SMALL_ALPHABET.blank_id] * (4 - len(word)),
+        ]
         said[word][np.arange(4), path] = np.log(0.9)
-    first, second = decoder.begin(), decoder.begin()
+
+    first = decoder.begin()
+    second = decoder.begin()
     for frame in range(4):
         first.hear(said["ab"][frame : frame + 1])
         second.hear(said["a"][frame : frame + 1])
+
     assert (first.best().text, second.best().text) == ("ab", "a")
     with pytest.raises(ValueError, match="at most 0, not NaN"):
         first.hear(np.full((1, SMALL_ALPHABET.num_classes), np.nan, np.float32))
@@ -90,15 +107,21 @@ MODES = ("words", "ngrams", "ngrams_forecast", "ngrams_forecast_sample")
 
 def posteriors(seed: int, frames: int, classes: int, sharpness: float) -> np.ndarray:
     logits = np.random.default_rng(seed).normal(size=(frames, classes)) * sharpness
-    return (logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))).astype(np.float32)
+    return (logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))).astype(
+        np.float32
+    )
 
 
 def agree(found, expected):
     assert [labels for labels, _ in found] == [labels for labels, _ in expected]
-    assert [score for _, score in found] == pytest.approx([s for _, s in expected], rel=1e-9)
+    assert [score for _, score in found] == pytest.approx(
+        [s for _, s in expected], rel=1e-9
+    )
 
 
-CORPORA = st.lists(st.text("abc", min_size=1, max_size=4), min_size=1, max_size=8).map(" ".join)
+CORPORA = st.lists(st.text("abc", min_size=1, max_size=4), min_size=1, max_size=8).map(
+    " ".join
+)
 
 
 @st.composite
@@ -137,7 +160,8 @@ def test_recombination_is_that_of_the_reference(problem):
 @given(
     corpus=CORPORA,
     grid=st.lists(
-        st.lists(st.sampled_from([0.0, 0.125, 0.25]), min_size=5, max_size=5), max_size=8
+        st.lists(st.sampled_from([0.0, 0.125, 0.25]), min_size=5, max_size=5),
+        max_size=8,
     ),
     beam_width=st.integers(1, 12),
     recombine=st.booleans(),
@@ -145,7 +169,9 @@ def test_recombination_is_that_of_the_reference(problem):
 @example(corpus="a", grid=[[0.0] * 5], beam_width=1, recombine=False)
 @example(corpus="a ab abc", grid=[[0.25] * 5] * 8, beam_width=7, recombine=False)
 @example(corpus="a ab abc", grid=[[0.25] * 5] * 8, beam_width=7, recombine=True)
-def test_ties_and_impossible_frames_are_those_of_the_reference(corpus, grid, beam_width, recombine):
+def test_ties_and_impossible_frames_are_those_of_the_reference(
+    corpus, grid, beam_width, recombine
+):
     with np.errstate(divide="ignore"):
         log_probs = np.log(np.array(grid, np.float32).reshape(-1, 5))
     problem = Problem("abc ", "abc", corpus, log_probs, beam_width, recombine=recombine)
@@ -166,13 +192,17 @@ def all_texts(problem):
         if prefix and all(word in words or not word for word in complete):
             probability = math.prod(y[t, label] for t, label in enumerate(path))
             found[labels] = found.get(labels, 0.0) + probability
+
     return found
 
 
 def completed(problem, labels):
     last = "".join(problem.chars[label] for label in labels).split(" ")[-1]
     words = {word for word in problem.corpus.split() if last and word.startswith(last)}
-    return labels + problem.ids(next(iter(words))[len(last) :]) if len(words) == 1 else labels
+    if len(words) == 1:
+        return labels + problem.ids(next(iter(words))[len(last) :])
+
+    return labels
 
 
 @settings(deadline=None, max_examples=60)
@@ -180,15 +210,20 @@ def completed(problem, labels):
 def test_a_beam_that_holds_everything_finds_what_all_paths_say(corpus, seed, frames):
     problem = Problem("bc a", "abc", corpus, posteriors(seed, frames, 5, 1.0), 1 << 16)
     found: dict[tuple[int, ...], float] = {}
-    for labels, probability in sorted(all_texts(problem).items(), key=lambda item: -item[1]):
+    for labels, probability in sorted(
+        all_texts(problem).items(), key=lambda item: -item[1]
+    ):
         found.setdefault(completed(problem, labels), math.log(probability))
+
     expected = list(found.items())
     agree(problem.reference(), expected)
     agree(problem.decoded(), expected)
 
 
 PIECES = ("\u2581", "a", "b", "c", "\u2581a", "\u2581b", "bc")
-UNITS = Alphabet(" abc", None, tuple((piece, -1.0 - len(piece) / 9) for piece in PIECES))
+UNITS = Alphabet(
+    " abc", None, tuple((piece, -1.0 - len(piece) / 9) for piece in PIECES)
+)
 HAN = Alphabet("甲乙丙丁", None)
 
 
@@ -206,11 +241,20 @@ def test_words_without_gaps_are_those_of_the_reference(
     alphabet, corpus, seed, frames, beam_width, mode, recombine
 ):
     if alphabet is HAN:
-        corpus = " ".join(corpus.translate(str.maketrans("abc", "甲乙丙")).replace(" ", ""))
+        corpus = " ".join(
+            corpus.translate(str.maketrans("abc", "甲乙丙")).replace(" ", "")
+        )
+
     log_probs = posteriors(seed, frames, alphabet.num_classes, 2.0)
     words = [tuple(alphabet.encode(word)) for word in corpus.split()]
     reference = Reference(
-        *(set(words), set(range(alphabet.blank_id)), alphabet.blank_id, beam_width, mode),
+        *(
+            set(words),
+            set(range(alphabet.blank_id)),
+            alphabet.blank_id,
+            beam_width,
+            mode,
+        ),
         *(Bigrams(words, 0.1), recombine),
         starts={n for n in range(alphabet.blank_id) if alphabet.word_starts[n]},
     )
@@ -252,18 +296,29 @@ def test_alphabets_wider_than_a_machine_word(seed, beam_width):
     letters = "".join(chr(0x4E00 + i) for i in range(140))
     chars = letters[:70] + " ." + letters[70:]
     random = np.random.default_rng(seed)
-    words = ["".join(random.choice(list(letters), random.integers(1, 4))) for _ in range(60)]
+    words = [
+        "".join(random.choice(list(letters), random.integers(1, 4))) for _ in range(60)
+    ]
     problem = Problem(
-        chars, letters, " ".join(words), posteriors(seed, 8, len(chars) + 1, 3.0), beam_width
+        chars,
+        letters,
+        " ".join(words),
+        posteriors(seed, 8, len(chars) + 1, 3.0),
+        beam_width,
     )
     agree(problem.decoded(), problem.reference())
 
 
 def test_flat_posteriors_of_a_long_utterance_do_not_underflow():
     problem = Problem(
-        "abc ", "abc", "a ab cab b", np.full((1670, 5), -math.log(5), np.float32), beam_width=8
+        "abc ",
+        "abc",
+        "a ab cab b",
+        np.full((1670, 5), -math.log(5), np.float32),
+        beam_width=8,
     )
-    found, expected = problem.decoded(), problem.reference()
+    found = problem.decoded()
+    expected = problem.reference()
     agree(found, expected)
     assert math.isfinite(found[0][1]) and found[0][0]
 
@@ -271,7 +326,13 @@ def test_flat_posteriors_of_a_long_utterance_do_not_underflow():
 def test_a_sampled_forecast_depends_on_nothing_but_the_seed():
     corpus = " ".join("".join(word) for word in itertools.product("abc", repeat=4))
     base = Problem(
-        "abc ", "abc", corpus, posteriors(1, 20, 5, 2.0), 20, "ngrams_forecast_sample", k=0.1
+        "abc ",
+        "abc",
+        corpus,
+        posteriors(1, 20, 5, 2.0),
+        20,
+        "ngrams_forecast_sample",
+        k=0.1,
     )
     assert base.decoded() == base.decoded()
     exact = Problem("abc ", "abc", corpus, base.log_probs, 20, "ngrams_forecast", k=0.1)
@@ -286,30 +347,42 @@ def spoken(
     *classes: str, confidence: float = 0.95, alphabet: tfasr_Alphabet = ALPHABET
 ) -> np.ndarray:
     """Log-probabilities (time, classes) of one frame per character; "-" is the blank."""
-    rows = np.full((len(classes), alphabet.num_classes), (1 - confidence) / alphabet.blank_id)
+    rows = np.full(
+        (len(classes), alphabet.num_classes), (1 - confidence) / alphabet.blank_id
+    )
     for row, character in zip(rows, classes, strict=False):
-        row[alphabet.blank_id if character == "-" else alphabet.characters.index(character)] = (
-            confidence
-        )
+        row[
+            alphabet.blank_id
+            if character == "-"
+            else alphabet.characters.index(character)
+        ] = confidence
+
     return np.log(rows).astype(np.float32)
 
 
 def decode(decoder: WordBeamSearch, *utterances: np.ndarray) -> list[Hypothesis]:
     lengths = np.array([len(u) for u in utterances])
-    batch = np.full((len(utterances), lengths.max(), utterances[0].shape[1]), np.nan, np.float32)
+    batch = np.full(
+        (len(utterances), lengths.max(), utterances[0].shape[1]), np.nan, np.float32
+    )
     for row, utterance in zip(batch, utterances, strict=False):
         row[: len(utterance)] = utterance
     return decoder.decode(batch, lengths)
 
 
 def test_doubled_letters_are_spelled_with_the_separator_and_written_without():
-    found = decode(WordBeamSearch(ALPHABET, WORDS, 20), spoken(*"co_ol ab"), spoken(*"-a-"))
+    found = decode(
+        WordBeamSearch(ALPHABET, WORDS, 20), spoken(*"co_ol ab"), spoken(*"-a-")
+    )
     assert [hypothesis.text for hypothesis in found] == ["cool ab", "a"]
     assert found[0].score == pytest.approx(8 * math.log(0.95), abs=0.05)
 
 
 def test_what_is_no_word_becomes_one():
-    assert decode(WordBeamSearch(ALPHABET, ["cool"], 20), spoken(*"cb_ol"))[0].text == "cool"
+    assert (
+        decode(WordBeamSearch(ALPHABET, ["cool"], 20), spoken(*"cb_ol"))[0].text
+        == "cool"
+    )
 
 
 def test_spaces_are_collapsed_unless_asked_for():
@@ -335,7 +408,9 @@ def test_where_every_path_is_impossible_the_text_is_empty_and_the_score_minus_in
 
 def test_n_best_are_different_texts_best_first():
     decoder = WordBeamSearch(ALPHABET, WORDS, 50)
-    (found,) = decoder.decode_n_best(spoken(*"col", confidence=0.5)[None], np.array([3]), 8)
+    (found,) = decoder.decode_n_best(
+        spoken(*"col", confidence=0.5)[None], np.array([3]), 8
+    )
     assert found[0].text == "col"
     assert len({hypothesis.text for hypothesis in found}) == len(found) == 8
     scores = [hypothesis.score for hypothesis in found]
@@ -350,11 +425,13 @@ def test_threads_change_nothing(seed, recombine):
     log_probs = np.minimum(logits - logits.max(axis=2, keepdims=True), 0)
     lengths = random.integers(0, 16, 9)
     one, three = (
-        WordBeamSearch(ALPHABET, WORDS, 8, recombine=recombine, num_threads=n) for n in (1, 3)
+        WordBeamSearch(ALPHABET, WORDS, 8, recombine=recombine, num_threads=n)
+        for n in (1, 3)
     )
     assert one.decode(log_probs, lengths) == three.decode(log_probs, lengths)
     alone = [
-        one.decode(u[None, :n], np.array([n]))[0] for u, n in zip(log_probs, lengths, strict=True)
+        one.decode(u[None, :n], np.array([n]))[0]
+        for u, n in zip(log_probs, lengths, strict=True)
     ]
     assert alone == three.decode(log_probs, lengths)
 
@@ -365,7 +442,12 @@ def test_bigrams_decide_between_words_that_sound_alike():
     for word in ("ab", "co"):
         counts = BigramCounts.from_transcripts([f"a {word}"] * 9 + ["a", "ab", "co"])
         decoder = WordBeamSearch(
-            ALPHABET, lexicon, 50, "ngrams_forecast", language_model=counts, smoothing=0.1
+            ALPHABET,
+            lexicon,
+            50,
+            "ngrams_forecast",
+            language_model=counts,
+            smoothing=0.1,
         )
         assert decode(decoder, said)[0].text == f"a {word}"
 
@@ -401,8 +483,14 @@ WRONG_ARGUMENTS = [
     ({"mode": "ngrams"}, "BigramCounts"),
     ({"mode": "kenlm"}, "KenlmModel"),
     ({"language_model": COUNTS}, "no language model"),
-    ({"mode": "ngrams", "language_model": COUNTS, "smoothing": -1.0}, r"smoothing=-1\.0"),
-    ({"mode": "ngrams", "language_model": COUNTS, "smoothing": math.nan}, "smoothing=nan"),
+    (
+        {"mode": "ngrams", "language_model": COUNTS, "smoothing": -1.0},
+        r"smoothing=-1\.0",
+    ),
+    (
+        {"mode": "ngrams", "language_model": COUNTS, "smoothing": math.nan},
+        "smoothing=nan",
+    ),
     ({"mode": "ngrams", "language_model": BigramCounts({"zz": 1}, {})}, "'zz'"),
     ({"mode": "ngrams", "language_model": COUNTS, "seed": -1}, "seed=-1"),
     ({"word_characters": "ax"}, "'x'"),
@@ -473,7 +561,9 @@ FLOATS = st.floats(width=32, allow_subnormal=True)
 @settings(deadline=None, max_examples=150)
 @given(
     log_probs=arrays.arrays(
-        np.float32, st.tuples(*[st.integers(0, 4)] * 2, st.integers(7, 9)), elements=FLOATS
+        np.float32,
+        st.tuples(*[st.integers(0, 4)] * 2, st.integers(7, 9)),
+        elements=FLOATS,
     ),
     lengths=st.lists(st.integers(-1, 5), max_size=4),
     words=st.lists(st.text(" abcol_é", max_size=5), max_size=5),
@@ -489,6 +579,7 @@ def test_any_input_gives_hypotheses_or_a_value_error(
         found = decoder.decode(log_probs, np.array(lengths, np.int64))
     except ValueError:
         return
+
     assert len(found) == len(log_probs)
     assert not any(math.isnan(hypothesis.score) for hypothesis in found)
     for hypothesis in found:

@@ -1,7 +1,8 @@
 """Word beam search written for clarity: the semantics that the compiled decoder must have.
 
-Linear probabilities in float64, beams as tuples of classes in a dictionary, nothing pruned early.
-Source: Scheidl, Fiel, Sablatnig, "Word beam search: a CTC decoding algorithm", 2018.
+Linear probabilities in float64, beams as tuples of classes in a dictionary, nothing
+pruned early. Source: Scheidl, Fiel, Sablatnig, "Word beam search: a CTC decoding
+algorithm", 2018.
 """
 
 import math
@@ -47,14 +48,18 @@ class Bigrams:
         return min(
             1.0,
             sum(
-                self.prob(word, previous) for word in self.unigrams if word[: len(prefix)] == prefix
+                self.prob(word, previous)
+                for word in self.unigrams
+                if word[: len(prefix)] == prefix
             ),
         )
 
 
 @dataclass
 class Beam:
-    """One class sequence: its probabilities and what its text means to dictionary and model."""
+    """One class sequence: its probabilities and what its text means to dictionary and
+    model.
+    """
 
     prefix: tuple[int, ...] = ()
     last_word: tuple[int, ...] | None = None
@@ -79,7 +84,8 @@ class Reference:
 
     Args:
         dictionary: words as tuples of classes.
-        word_classes: classes that words are made of; the others but the blank separate words.
+        word_classes: classes that words are made of; the others but the blank separate
+            words.
         blank: the class of the blank.
         bigrams: the language model of every mode but ``words``.
         starts: word classes that begin a word, without a gap before it.
@@ -95,7 +101,9 @@ class Reference:
     starts: set[int] = field(default_factory=set)
 
     def __post_init__(self):
-        self.prefixes = {word[:n] for word in self.dictionary for n in range(len(word) + 1)}
+        self.prefixes = {
+            word[:n] for word in self.dictionary for n in range(len(word) + 1)
+        }
 
     def allowed(self, prefix) -> list[int]:
         between_words = not prefix or prefix in self.dictionary
@@ -109,7 +117,9 @@ class Reference:
 
     def grow(self, beam: Beam, c: int) -> Beam:
         """Returns ``beam`` with class ``c`` written, still without probability."""
-        state = Beam(beam.prefix, beam.last_word, beam.num_words, beam.log_product, beam.lm)
+        state = Beam(
+            beam.prefix, beam.last_word, beam.num_words, beam.log_product, beam.lm
+        )
         if c in self.starts and beam.prefix:
             return self.grow(self.grow(beam, -1), c)  # as after a gap
         if c in self.word_classes:
@@ -117,17 +127,24 @@ class Reference:
             if self.mode in FORECAST_MODES:
                 ahead = self.bigrams.prefix_prob(state.prefix, beam.last_word)
                 log_ahead = math.log(ahead) if ahead > 0 else -math.inf
-                state.lm = math.exp((beam.log_product + log_ahead) / (beam.num_words + 1))
+                state.lm = math.exp(
+                    (beam.log_product + log_ahead) / (beam.num_words + 1)
+                )
+
             return state
+
         if beam.prefix and self.mode != "words":
             state.log_product += self.bigrams.log_prob(beam.prefix, beam.last_word)
             state.last_word = beam.prefix
             state.num_words += 1
             state.lm = math.exp(state.log_product / state.num_words)
+
         state.prefix = ()
         return state
 
-    def step(self, beams: dict[tuple[int, ...], Beam], y) -> dict[tuple[int, ...], Beam]:
+    def step(
+        self, beams: dict[tuple[int, ...], Beam], y
+    ) -> dict[tuple[int, ...], Beam]:
         following: dict[tuple[int, ...], Beam] = {}
         for sequence, beam in beams.items():
             stay = following.setdefault(
@@ -140,6 +157,7 @@ class Reference:
                 grown = following.setdefault((*sequence, c), self.grow(beam, c))
                 repeated = bool(sequence) and c == sequence[-1]
                 grown.p_non_blank += y[c] * (beam.p_blank if repeated else beam.total)
+
         return following
 
     def recombined(self, following, present):
@@ -154,22 +172,29 @@ class Reference:
                 for sequence, beam in following.items()
                 if sequence in present or beam.score >= least
             }
+
         groups = {}
         for sequence, beam in following.items():
             key = (beam.prefix, sequence[-1:], beam.last_word, beam.num_words)
             groups.setdefault(key, []).append((sequence, beam))
+
         kept = {}
         for members in groups.values():
             best = min(members, key=lambda member: (-member[1].score, member[0]))[1]
             for sequence, beam in members:
                 if beam is best or not dominates(best, beam):
                     kept[sequence] = beam
+
         return kept
 
     def best(self, beams):
-        """The beams of positive score, best first; equal scores in the order of their classes."""
+        """The beams of positive score, best first; equal scores in the order of their
+        classes.
+        """
         kept = [(sequence, beam) for sequence, beam in beams.items() if beam.score > 0]
-        return sorted(kept, key=lambda item: (-item[1].score, item[0]))[: self.beam_width]
+        return sorted(kept, key=lambda item: (-item[1].score, item[0]))[
+            : self.beam_width
+        ]
 
     def complete(self, sequence, prefix):
         words = [word for word in self.dictionary if word[: len(prefix)] == prefix]
@@ -178,7 +203,9 @@ class Reference:
         return sequence
 
     def decode(self, log_probs) -> list[tuple[tuple[int, ...], float]]:
-        """Returns the final beams, best first, as (classes, natural logarithm of the score)."""
+        """Returns the final beams, best first, as (classes, natural logarithm of the
+        score).
+        """
         beams = {(): Beam(p_blank=1.0)}
         scale = 0
         for frame in np.asarray(log_probs, np.float32):
@@ -188,19 +215,28 @@ class Reference:
                 following = self.recombined(following, beams)
             beams = dict(self.best(following))
             scale += self.rescale(beams)
+
         found = [
-            (self.complete(sequence, beam.prefix), math.log(beam.score) + scale * math.log(2))
+            (
+                self.complete(sequence, beam.prefix),
+                math.log(beam.score) + scale * math.log(2),
+            )
             for sequence, beam in self.best(beams)
         ]
         return found or [((), -math.inf)]
 
     @staticmethod
     def rescale(beams) -> int:
-        """Multiplies by a power of two, which rounds nothing; returns the exponent taken out."""
-        exponent = math.frexp(max((beam.total for beam in beams.values()), default=1.0))[1]
+        """Multiplies by a power of two, which rounds nothing; returns the exponent
+        taken out.
+        """
+        exponent = math.frexp(
+            max((beam.total for beam in beams.values()), default=1.0)
+        )[1]
         for beam in beams.values():
             beam.p_blank = math.ldexp(beam.p_blank, -exponent)
             beam.p_non_blank = math.ldexp(beam.p_non_blank, -exponent)
+
         return exponent
 
 
@@ -267,4 +303,6 @@ class Problem:
         found = self.decoder().decode_n_best(
             self.log_probs[None], np.array([len(self.log_probs)]), n_best
         )
-        return [(self.ids(hypothesis.text), hypothesis.score) for hypothesis in found[0]]
+        return [
+            (self.ids(hypothesis.text), hypothesis.score) for hypothesis in found[0]
+        ]

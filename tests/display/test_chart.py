@@ -33,7 +33,9 @@ from tfasr.display.vega import (
 
 BOX = {"x0": [0, 1], "x1": [1, 2], "y0": [0, 0], "y1": [1, 2]}
 MARKS = [
-    Line(x=[0, 1, 2], y=[1.0, np.nan, 2.0], series="a", colour="#2f7fd0", dash="dashed"),
+    Line(
+        x=[0, 1, 2], y=[1.0, np.nan, 2.0], series="a", colour="#2f7fd0", dash="dashed"
+    ),
     Area(x=[0, 1], low=[0, 1], high=[1, 2], series="a", colour="#2f7fd0"),
     Points(x=[1], y=[1], series="b", colour="#d9660d", symbol="star", texts=["said"]),
     Rects(**BOX, series="c", colour="#1f9e6e", outline=1),
@@ -49,14 +51,23 @@ def test_every_mark_is_drawn_as_a_file(mark, tmp_path):
     assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "one.svg").read_text(encoding="utf-8") == svg
     root = ElementTree.fromstring(svg)
-    colours = {one.attrib.get(kind) for one in root.iter() for kind in ("fill", "stroke")}
+    colours = {
+        one.attrib.get(kind) for one in root.iter() for kind in ("fill", "stroke")
+    }
     assert mark.colour in colours
 
 
 def test_a_picture_has_its_panels_titles_axes_and_legend():
-    below = Panel([MARKS[3]], Axis("seconds", log=False), rows_axis(["up", "up"]), title="below")
-    chart = Chart("two", "", [Panel(MARKS, y=Axis("y", limits=(0, 3))), below], columns=2)
-    texts = {"".join(one.itertext()) for one in ElementTree.fromstring(svg_text(chart)).iter()}
+    below = Panel(
+        [MARKS[3]], Axis("seconds", log=False), rows_axis(["up", "up"]), title="below"
+    )
+    chart = Chart(
+        "two", "", [Panel(MARKS, y=Axis("y", limits=(0, 3))), below], columns=2
+    )
+    texts = {
+        "".join(one.itertext())
+        for one in ElementTree.fromstring(svg_text(chart)).iter()
+    }
     assert {"a", "b", "c", "target", "seconds", "up", "below", "<word> & $x$"} <= texts
 
 
@@ -97,7 +108,11 @@ def test_pictures_and_page_have_the_same_layers():
     chart = Chart("one", "", [Panel(MARKS, **narrow)])
     (drawn,) = picture_spec(chart)["concat"]
     (panel,) = page_panels(chart.panels)
-    of_page = [own["layer"] for own in panel["layers"] if own["layer"]["mark"].get("opacity") != 0]
+    of_page = [
+        own["layer"]
+        for own in panel["layers"]
+        if own["layer"]["mark"].get("opacity") != 0
+    ]
     assert [one for one in drawn["layer"] if one in of_page] == of_page
 
 

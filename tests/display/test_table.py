@@ -27,7 +27,12 @@ def test_readers_and_programs_get_their_columns():
     assert table.columns == ["Run", "time\nmin", "epochs"]
     assert table.rows == [["small", "1.50", "3"], ["large", "NA", "0"]]
     assert table_to_csv(table) == "run,seed,time_s,note\nsmall,1,90.0,\nlarge,1,,\n"
-    assert values_of(COLUMNS, ROWS[0]) == {"run": "small", "seed": 1, "time_s": 90.0, "note": None}
+    assert values_of(COLUMNS, ROWS[0]) == {
+        "run": "small",
+        "seed": 1,
+        "time_s": 90.0,
+        "note": None,
+    }
     assert "| small | 1.50 | 3 |" in to_markdown([table])
 
 
@@ -43,7 +48,9 @@ def test_what_is_missing_may_depend_on_the_row():
 
 
 def test_a_text_of_several_values_stands_for_the_first_of_them():
-    column = Column("span", "low", lambda row: row[2], shown=lambda row: f"{row[2]} to {row[1]}")
+    column = Column(
+        "span", "low", lambda row: row[2], shown=lambda row: f"{row[2]} to {row[1]}"
+    )
     table = table_of("Spans", [column], ROWS)
     assert table.rows == [["3 to 90.0"], ["0 to None"]]
     assert table.records.rows == [[3], [0]]

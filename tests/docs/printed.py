@@ -47,7 +47,8 @@ PAPER = {
     """,
 }
 
-# The DeepMark thread: seconds, percent of the utterances, characters; and the published steps.
+# The DeepMark thread: seconds, percent of the utterances, characters; and the published
+# steps.
 LENGTHS = """
     1   3.0   7
     2   10.0  17
@@ -73,4 +74,7 @@ STEPS = """
 
 def rows(table: str) -> list[list[str]]:
     """Returns a table's cells."""
-    return [[cell.replace("_", " ") for cell in line.split()] for line in table.strip().split("\n")]
+    return [
+        [cell.replace("_", " ") for cell in line.split()]
+        for line in table.strip().split("\n")
+    ]

@@ -39,7 +39,9 @@ def text_of(value, form):
 def times_as_printed(table):
     """The rows of Table 4 or 6, rebuilt from the published results."""
     systems = list(dict.fromkeys(row["system"] for row in table))
-    of_system = {name: [row for row in table if row["system"] == name] for name in systems}
+    of_system = {
+        name: [row for row in table if row["system"] == name] for name in systems
+    }
     first, *others = of_system.values()
     columns = [(row["metric"], row["target"]) for row in first]
     assert [metric for metric, _ in columns] == ["cer"] * 3 + ["wer"] * 3
@@ -48,7 +50,10 @@ def times_as_printed(table):
         assert [(row["metric"], row["target"]) for row in cells] == columns
         minutes = [row["seconds"] and row["seconds"] / 60 for row in cells]
         printed.append([name, *(text_of(value, ".0f") for value in minutes)])
-        printed.append([name, *(text_of(row["printed_relative"], ".0%") for row in cells)])
+        printed.append(
+            [name, *(text_of(row["printed_relative"], ".0%") for row in cells)]
+        )
+
     return printed
 
 
@@ -56,7 +61,10 @@ def test_published_tables_have_each_number_where_the_paper_prints_it():
     tables = {name: table.rows for name, table in published("paper").tables.items()}
     rebuilt = {name: times_as_printed(tables[name]) for name in ("Table 4", "Table 6")}
     rebuilt["Table 1"] = [
-        [row["system"], *(f"{row[name]:.2f}" for name in ("total_usd", "gpus_usd", "cpus_usd"))]
+        [
+            row["system"],
+            *(f"{row[name]:.2f}" for name in ("total_usd", "gpus_usd", "cpus_usd")),
+        ]
         for row in tables["Table 1"]
     ]
     rebuilt["Table 3"] = [
@@ -76,12 +84,15 @@ def test_published_tables_have_each_number_where_the_paper_prints_it():
         (system,) = {row["system"] for row in cells}
         rates = [row["wer"] and 100 * row["wer"] for row in cells]
         rebuilt["Table 5"].append([system, *(text_of(rate, ".2f") for rate in rates)])
+
     assert rebuilt == {name: rows(table) for name, table in PAPER.items()}
     # Printed in a figure and in sentences.
     batches = [(row["global_batch_size"], row["per_replica_batch_size"], row["readers"],
                 row["buffer_batches"]) for row in tables["Table 2"]]  # fmt: skip
     assert batches == [(96, 24, 8, 40), (240, 60, 16, 100), (300, 150, 16, 100)]
-    shares = {row["global_batch_size"]: row["gpu_share"] for row in tables["Section 5.3"]}
+    shares = {
+        row["global_batch_size"]: row["gpu_share"] for row in tables["Section 5.3"]
+    }
     assert shares == {None: 0.76, 96: 0.67}
 
 
@@ -90,8 +101,14 @@ def test_published_steps_have_each_number_where_the_thread_prints_it():
     rebuilt = [
         [
             f"{row['num_devices']}x Titans",
-            *(f"{1000 * row[name]:.0f}" for name in ("total_s", "forward_s", "backward_s")),
-            *(f"{row[name]:.0f}" for name in ("samples", "utterances_per_s", "audio_s_per_s")),
+            *(
+                f"{1000 * row[name]:.0f}"
+                for name in ("total_s", "forward_s", "backward_s")
+            ),
+            *(
+                f"{row[name]:.0f}"
+                for name in ("samples", "utterances_per_s", "audio_s_per_s")
+            ),
             f"{row['epoch_s']:.0f}",
         ]
         for row in table.rows
@@ -106,7 +123,9 @@ def test_what_these_tests_call_printed_stands_so_in_the_paper(number):
         shares = ("76%", "67%")
         assert "going from {} utilization to {} on average".format(*shares) in text
         return
-    # The scan has lost some systems' names, and it leaves some of the cells with NA empty.
+
+    # The scan has lost some systems' names, and it leaves some of the cells with NA
+    # empty.
     numbers = re.findall(r"(?<![\w.])\d[\d.]*%?", text)
     place = 0
     for row in rows(PAPER[f"Table {number}"]):
@@ -128,15 +147,21 @@ def test_what_these_tests_call_printed_stands_so_in_the_thread():
 
 
 def test_figures_have_the_papers_smoothing_window_and_sampling():
-    assert SIGMA == 10  # section 5.1: standard deviation of the Gaussian filter of Figure 7a
+    # Section 5.1: standard deviation of the Gaussian filter of Figure 7a.
+    assert SIGMA == 10
     assert WINDOW_S == 25  # Figure 8
     assert CPU_INTERVAL_S == 0.03  # section 4.1.4
 
 
 def test_the_default_and_the_papers_presets_search_for_words_in_a_model_that_is_swapped_in():
-    experiments = [load_config(f"paper_{system}.gin").experiment for system in PAPERS_SYSTEMS]
+    experiments = [
+        load_config(f"paper_{system}.gin").experiment for system in PAPERS_SYSTEMS
+    ]
     for experiment in (Experiment(), *experiments):
-        assert (experiment.decoder.name, experiment.decoder.beam_width) == ("word_beam", 256)
+        assert (experiment.decoder.name, experiment.decoder.beam_width) == (
+            "word_beam",
+            256,
+        )
         assert experiment.training.evaluation_placement == "swapped"
         assert experiment.training.evaluations_per_epoch == 1
 
@@ -149,7 +174,12 @@ def test_deepmarks_network_and_data_are_those_of_the_thread():
     assert tuple(int(float(share)) for share in percents) == ds2.COUNTS
     assert tuple(map(int, labels)) == ds2.LABEL_LENGTHS
     network, measured = load_bench("bench/ds2.gin").configs[:2]
-    sizes = (network.num_bins, network.conv_filters, network.num_recurrent_layers, network.units)
+    sizes = (
+        network.num_bins,
+        network.conv_filters,
+        network.num_recurrent_layers,
+        network.units,
+    )
     assert (*sizes, network.clip, network.num_classes) == (161, 32, 7, 1760, 20.0, 29)
     assert {8, 9, 64, 96} < set(measured.search_batches)  # the thread's cliffs
     assert max(measured.search_batches) == 128
@@ -158,7 +188,8 @@ def test_deepmarks_network_and_data_are_those_of_the_thread():
 def test_the_hardware_sweep_has_the_talks_batches_and_precisions():
     sweep = load_bench("bench/hardware_sweep.gin").configs[0]
     assert INFERENCE_BATCHES == (1, 2, 3, 4)
-    # The paper: per GPU in Table 2, and of 160 on Sys1$'s four GPUs, where 96 were faster (4.4.1).
+    # The paper: per GPU in Table 2, and of 160 on Sys1$'s four GPUs, where 96 were
+    # faster (4.4.1).
     assert {24, 60, 150, 160 // 4} <= set(sweep.training_batches)
     assert {"float32", "mixed_float16", "int8"} <= set(sweep.precisions)
     assert {"tensorflow", "tensorflow_xla", "jax", "torch"} <= set(RUNTIMES)
@@ -184,7 +215,9 @@ def test_erts_data_sheet_is_bound():
 def test_the_designs_packages_are_required():
     options = configparser.ConfigParser()
     options.read(ROOT / "setup.cfg")
-    required = re.findall(r"^[\w-]+", options["options"]["install_requires"], re.MULTILINE)
+    required = re.findall(
+        r"^[\w-]+", options["options"]["install_requires"], re.MULTILINE
+    )
     assert {"tensorflow", "numpy", "jiwer", "absl-py", "gin-config"} <= set(required)
     assert options["options.extras_require"]["tfio"].strip() == "tensorflow-io==0.37.1"
 

@@ -38,9 +38,12 @@ CHECKS = {
 }
 BY_LETTER = {
     letter: block.replace("\\\n", " ")
-    for letter, block in re.findall(r"^### ([A-Z])\b.*?```sh\n(.*?)```", PAGE, re.DOTALL | re.M)
+    for letter, block in re.findall(
+        r"^### ([A-Z])\b.*?```sh\n(.*?)```", PAGE, re.DOTALL | re.M
+    )
 }
-# Rows that say little without an option or a preset of their own: what a command of theirs has.
+# Rows that say little without an option or a preset of their own: what a command of
+# theirs has.
 NEEDED = {
     "a language model trained on text": "tfasr ngram",
     "dictionary of another source": "--lexicon",
@@ -59,7 +62,9 @@ PATIENCE_S = 1500
 def is_quick(command: str) -> bool:
     """Whether a command needs no TensorFlow and nothing but runs' ledgers."""
     words = shlex.split(command)
-    return words[1] == "report" or "study --gin_file" in command and "--dry_run" in words
+    return (
+        words[1] == "report" or "study --gin_file" in command and "--dry_run" in words
+    )
 
 
 def run(command: str, folder: Path) -> str:
@@ -68,7 +73,9 @@ def run(command: str, folder: Path) -> str:
         [sys.executable, "-m", "tfasr.cli", *words],
         cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+    assert done.returncode == 0, (
+        f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+    )
     return done.stdout
 
 
@@ -105,7 +112,11 @@ def test_every_deviation_has_a_reason_and_every_reason_a_row():
 
 def test_every_check_exists_and_is_used():
     for code, (path, test) in CHECKS.items():
-        assert re.search(rf"^def {test}\(", path.read_text(), re.MULTILINE), (code, path, test)
+        assert re.search(rf"^def {test}\(", path.read_text(), re.MULTILINE), (
+            code,
+            path,
+            test,
+        )
     used = {code for row in ROWS for code in row[3].split(", ")}
     assert used - {"—"} == CHECKS.keys()
 
@@ -113,8 +124,12 @@ def test_every_check_exists_and_is_used():
 def may_be_skipped(path, test):
     """Whether a test is left out of `make test`, or skips for lack of a package or of data."""
     text = path.read_text(encoding="utf-8")
-    (function,) = (node for node in ast.parse(text).body if getattr(node, "name", "") == test)
-    first = min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)])
+    (function,) = (
+        node for node in ast.parse(text).body if getattr(node, "name", "") == test
+    )
+    first = min(
+        [function.lineno, *(decorator.lineno for decorator in function.decorator_list)]
+    )
     itself = "\n".join(text.splitlines()[first - 1 : function.end_lineno])
     if "import tensorflow_io" in text or "pytestmark = pytest.mark.skipif" in text:
         return True
@@ -129,7 +144,9 @@ def test_checks_that_may_be_skipped_are_named_with_what_they_need():
 
 def test_pictures_and_pages_that_are_named_exist():
     linked = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", PAGE)
-    missing = [one for one in linked if "://" not in one and not (ROOT / "docs" / one).exists()]
+    missing = [
+        one for one in linked if "://" not in one and not (ROOT / "docs" / one).exists()
+    ]
     assert missing == []
 
 
@@ -138,8 +155,11 @@ def stand_in(tmp_path_factory):
     """A folder whose study ``small`` has ledgers written by hand."""
     folder = tmp_path_factory.mktemp("page")
     for number, name in enumerate(("sys1", "sys2", "sys10"), start=1):
-        ledger = ledger_of([0.5, 0.1, 0.07 * number, 0.06, 0.06, 0.05], comparability=COMPARABLE)
+        ledger = ledger_of(
+            [0.5, 0.1, 0.07 * number, 0.06, 0.06, 0.05], comparability=COMPARABLE
+        )
         ledger.write(folder / "small" / "runs" / name)
+
     return folder
 
 
@@ -149,10 +169,13 @@ def test_commands_that_need_no_training_run(command, stand_in):
 
 
 @pytest.mark.parametrize(
-    ("source", "row"), [("paper", "Sys2$ (published)"), ("deepmark", "1 x Titan (published)")]
+    ("source", "row"),
+    [("paper", "Sys2$ (published)"), ("deepmark", "1 x Titan (published)")],
 )
 def test_a_command_shows_what_each_source_published(source, row, stand_in):
-    (command,) = (one for one in COMMANDS if one.endswith(f"--beside {source}") and is_quick(one))
+    (command,) = (
+        one for one in COMMANDS if one.endswith(f"--beside {source}") and is_quick(one)
+    )
     assert row in run(command, stand_in)
 
 
@@ -165,6 +188,7 @@ def shown(tmp_path_factory):
         print(f"$ {command}", flush=True)
         texts[command] = run(command, folder)
         assert texts[command].strip(), command
+
     return folder, texts
 
 
@@ -181,7 +205,11 @@ def table(folder, number):
 def test_every_command_shows_what_its_rows_say(shown):
     folder, texts = shown
     systems, _ = table(folder, 1)
-    assert [float(row["total_usd"]) for row in systems[:3]] == [2605.29, 5699.95, 25999.00]
+    assert [float(row["total_usd"]) for row in systems[:3]] == [
+        2605.29,
+        5699.95,
+        25999.00,
+    ]
     widths = {int(row["beam_width"]) for row in table(folder, 3)[0]}
     assert widths >= {64, 128, 256, 512, 1024, 2048, 4096}
     for number, rates in ((4, (22, 20.2, 19.2)), (6, (22, 20, 19))):
@@ -189,13 +217,19 @@ def test_every_command_shows_what_its_rows_say(shown):
         assert len(own) == len(published) == 3
         names = [f"cer_{rate / 100:g}_s" for rate in (10, 8, 7)]
         assert {*names, *(f"wer_{rate / 100:g}_s" for rate in rates)} <= own[0].keys()
+
     own, _ = table(folder, 5)
-    assert all(float(row[f"clean {split}"]) < 1 for row in own for split in ("validation", "test"))
+    assert all(
+        float(row[f"clean {split}"]) < 1
+        for row in own
+        for split in ("validation", "test")
+    )
     for figure in ("7a", "7b", "7c", "8", "9", "10"):
         assert (
             f"As Figure {figure} of the paper"
             in (folder / "small" / "report" / "report.html").read_text()
         )
+
     log = (folder / "small" / "logs" / "sys1.log").read_text()
     assert "target met: CER 10 %" in log
     ledger = (folder / "small" / "runs" / "sys1" / "events.jsonl").read_text()

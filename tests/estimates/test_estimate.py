@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from tests.tones import SHARDS, TONES_GIN, TRAIN_UTTERANCES, tones_experiment, write_tone_corpus
+from tests.tones import (
+    SHARDS,
+    TONES_GIN,
+    TRAIN_UTTERANCES,
+    tones_experiment,
+    write_tone_corpus,
+)
 from tfasr import cli, load_run, train
 from tfasr.data.batches import PipelineConfig
 from tfasr.errors import RunError, UsageError
@@ -33,7 +39,13 @@ def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "tones"
     for seed in (1, 2):
         experiment = tones_experiment(epochs=4, seed=seed)
-        train(experiment, shard_dir=SHARDS, run_dir=folder / f"seed_{seed}", memory_probe=False)
+        train(
+            experiment,
+            shard_dir=SHARDS,
+            run_dir=folder / f"seed_{seed}",
+            memory_probe=False,
+        )
+
     return folder
 
 
@@ -56,7 +68,12 @@ def ask(monkeypatch, trial, catalogue):
     monkeypatch.setattr(module, "try_out", lambda *args, **options: trial)
 
     def asked(experiment=None, **options) -> Estimate:
-        options = {"shard_dir": SHARDS, "target": TARGET, "catalogue": [catalogue], **options}
+        options = {
+            "shard_dir": SHARDS,
+            "target": TARGET,
+            "catalogue": [catalogue],
+            **options,
+        }
         return estimate(experiment or tones_experiment(), **options)
 
     return asked
@@ -77,7 +94,8 @@ def test_the_trials_parts_add_up_to_a_real_runs_time(trial, runs):
     seen = float(epochs * TRAIN_UTTERANCES)
     policy = module.PAPER
     parts_s = trial.seconds(policy, seen, epochs, epochs)
-    # Other programs may slow either down, but parts left out or counted twice would show.
+    # Other programs may slow either down, but parts left out or counted twice would
+    # show.
     assert run.accuracy_curve("cer")[-1].elapsed_s / 4 < parts_s
     assert parts_s < 4 * run.accuracy_curve("cer")[-1].elapsed_s
 
@@ -90,7 +108,10 @@ def test_the_answer_has_five_lines_and_its_interval_has_the_runs(ask, runs):
     assert "(80 %)" in lines[0]
     assert "rests on: 2 finished runs" in lines[2]
     assert answer.cost.usd == pytest.approx(answer.seconds["paper"].middle, rel=1e-6)
-    met = [load_run(p).time_to_accuracy(cer=0.99, policy="utterances") for p in runs.iterdir()]
+    met = [
+        load_run(p).time_to_accuracy(cer=0.99, policy="utterances")
+        for p in runs.iterdir()
+    ]
     assert answer.utterances.low <= met[0].seconds <= answer.utterances.high
     assert answer.seconds["mlperf"].middle < answer.seconds["paper"].middle
     assert answer.plot().chart.name == "estimate"
@@ -99,7 +120,10 @@ def test_the_answer_has_five_lines_and_its_interval_has_the_runs(ask, runs):
 
 def test_a_target_that_no_run_reached_is_not_known_and_an_hour_is_told(ask):
     answer = ask(target="cer=0.00001", hardware=HardwareConfig(price_usd_per_hour=2.0))
-    assert "not known (no run of tones reached this target; the best CER is" in answer.lines()[0]
+    assert (
+        "not known (no run of tones reached this target; the best CER is"
+        in answer.lines()[0]
+    )
     assert "an hour trains" in answer.lines()[1]
     assert "an hour costs 2 USD" in str(answer)
     with pytest.raises(UsageError, match="no time to draw"):
@@ -113,7 +137,9 @@ def test_a_changed_recipe_is_named_and_its_entry_not_used(ask):
     assert "zero_output_layer" in answer.unknown
 
 
-@pytest.mark.parametrize("free", [{"seed": 9}, {"epochs": 7}, {"checkpoint_every_steps": 3}])
+@pytest.mark.parametrize(
+    "free", [{"seed": 9}, {"epochs": 7}, {"checkpoint_every_steps": 3}]
+)
 def test_settings_that_decide_nothing_keep_the_entry(ask, free):
     assert not ask(tones_experiment(**free)).unknown
 
@@ -125,7 +151,9 @@ def test_another_batch_is_not_taken_for_the_same_recipe(ask):
     assert "global_batch_size" in answer.unknown
 
 
-def test_a_batch_between_two_that_were_trained_is_interpolated(ask, catalogue, tmp_path):
+def test_a_batch_between_two_that_were_trained_is_interpolated(
+    ask, catalogue, tmp_path
+):
     (path,) = catalogue.glob("*.json")
     content = json.loads(path.read_text())
     content["batch"] = content["experiment"]["pipeline"]["global_batch_size"] = 16
@@ -136,14 +164,20 @@ def test_a_batch_between_two_that_were_trained_is_interpolated(ask, catalogue, t
     pipeline = dataclasses.replace(experiment.pipeline, global_batch_size=8)
     middle = dataclasses.replace(experiment, pipeline=pipeline)
     answer = ask(middle, catalogue=[catalogue, tmp_path])
-    assert answer.match.factor == pytest.approx(2.0 if answer.match.entry.batch == 4 else 0.5)
+    assert answer.match.factor == pytest.approx(
+        2.0 if answer.match.entry.batch == 4 else 0.5
+    )
     assert "interpolated between the batches 4, 16" in str(answer)
     pipeline = dataclasses.replace(pipeline, global_batch_size=24)
-    outside = ask(dataclasses.replace(experiment, pipeline=pipeline), catalogue=[tmp_path])
+    outside = ask(
+        dataclasses.replace(experiment, pipeline=pipeline), catalogue=[tmp_path]
+    )
     assert outside.unknown
 
 
-def test_other_recordings_of_the_same_number_are_another_corpus(ask, tmp_path, catalogue):
+def test_other_recordings_of_the_same_number_are_another_corpus(
+    ask, tmp_path, catalogue
+):
     content = json.loads(next(catalogue.glob("*.json")).read_text())
     content["training_audio"] = "0" * 16
     (tmp_path / "other.json").write_text(json.dumps(content))
@@ -158,7 +192,8 @@ def test_a_busy_machine_is_named_and_widens_the_interval(ask, trial, monkeypatch
         monkeypatch.setattr(module, "try_out", lambda *args, **options: tried)
         return ask()
 
-    quiet, busy = with_host(0.0), with_host(10.0)
+    quiet = with_host(0.0)
+    busy = with_host(10.0)
     assert not any(line.startswith("busy") for line in quiet.lines())
     assert "busy: steps got 50%" in str(busy)
     assert "other programs" in str(busy)
@@ -177,7 +212,9 @@ def test_workers_are_estimated_with_their_link(ask):
 
 def test_a_ring_of_workers_sends_all_gradients_twice():
     # 2 workers send half of the gradients twice: 1e9 bytes at 0.85 of 8 Gbit/s.
-    assert step_of_workers(2, 1.0, 0.0, 1e9, 8.0) == pytest.approx(0.5 + 1e9 / 0.85e9, rel=1e-3)
+    assert step_of_workers(2, 1.0, 0.0, 1e9, 8.0) == pytest.approx(
+        0.5 + 1e9 / 0.85e9, rel=1e-3
+    )
     assert step_of_workers(4, 1.0, 0.4, 0.0, 8.0) == pytest.approx(0.4 + 0.15, rel=1e-2)
 
 
@@ -269,7 +306,13 @@ def test_before_preparing_a_manifest_gives_the_lengths(tmp_path, monkeypatch, tr
 
 @pytest.mark.parametrize(
     "text",
-    ["", "path\ttext\na.wav\thello\n", '{"text": "a"}\n', '{"duration": -1, "text": "a"}\n', "{\n"],
+    [
+        "",
+        "path\ttext\na.wav\thello\n",
+        '{"text": "a"}\n',
+        '{"duration": -1, "text": "a"}\n',
+        "{\n",
+    ],
 )
 def test_a_manifest_without_lengths_is_refused_by_its_line(tmp_path, text, trial):
     path = tmp_path / "list"
@@ -357,7 +400,9 @@ def test_a_folder_without_runs_makes_no_catalogue(tmp_path, capsys):
 def test_every_shipped_entry_says_where_its_figures_come_from():
     entries = read_catalogue()
     assert len(entries) == len(list(SHIPPED.glob("*.json")))
-    assert {"an4.gin", "fast/an4.gin", "paper_demo.gin"} <= {entry.recipe for entry in entries}
+    assert {"an4.gin", "fast/an4.gin", "paper_demo.gin"} <= {
+        entry.recipe for entry in entries
+    }
     for entry in entries:
         assert entry.source
         assert entry.runs
@@ -397,16 +442,33 @@ def test_a_dry_run_checks_and_points_to_the_estimate():
 def test_the_command_prints_its_answer_alone(catalogue, capsys, monkeypatch, trial):
     monkeypatch.setattr(module, "try_out", lambda *args, **options: trial)
     preset = SHARDS.parent / "tones.gin"
-    words = ["estimate", "--gin_file", preset, "--shard_dir", SHARDS, "--target", TARGET]
+    words = [
+        "estimate",
+        "--gin_file",
+        preset,
+        "--shard_dir",
+        SHARDS,
+        "--target",
+        TARGET,
+    ]
     assert cli.run(cli.parse(["tfasr", *map(str, words), "--format", "json"])) == 0
     assert json.loads(capsys.readouterr().out)["metric"] == "cer"
 
 
 def test_a_recipe_with_a_plug_in_is_tried_and_not_taken_for_a_known_one(catalogue):
-    """The loss of an example decides the result, so the catalogue's runs say nothing about it."""
+    """The loss of an example decides the result, so the catalogue's runs say nothing
+    about it.
+    """
     words = [
         *("estimate", "--import", "examples/own_loss.py", "--gin_file", str(TONES_GIN)),
-        *("--shard_dir", str(SHARDS), "--target", TARGET, "--catalogue", str(catalogue)),
+        *(
+            "--shard_dir",
+            str(SHARDS),
+            "--target",
+            TARGET,
+            "--catalogue",
+            str(catalogue),
+        ),
     ]
     smoothed = ["--gin_binding", "TrainingConfig.loss = 'smoothed_ctc'"]
 
@@ -423,7 +485,8 @@ def test_a_recipe_with_a_plug_in_is_tried_and_not_taken_for_a_known_one(catalogu
     assert "not known" in first
     assert "training.loss" in first
     assert second.startswith("an hour trains ")
-    assert "cuInit" not in done.stderr  # TensorFlow's talk about devices stays away with plug-ins
+    # TensorFlow's talk about devices stays away with plug-ins
+    assert "cuInit" not in done.stderr
 
 
 def test_a_padding_that_is_fixed_needs_no_spread_of_lengths(trial):

@@ -25,8 +25,11 @@ def test_about_eight_new_runs_in_ten_lie_in_the_interval(spread, runs, epochs, s
     for _ in range(250):
         true = epochs * np.exp(spread * rng.standard_normal(runs + 1))
         met = np.ceil(true) * EPOCH  # a target is met at an evaluation
-        seen = range_of(drawn_utterances(met[:-1], step=EPOCH, rng=np.random.default_rng(0)))
+        seen = range_of(
+            drawn_utterances(met[:-1], step=EPOCH, rng=np.random.default_rng(0))
+        )
         inside.append(seen.low <= met[-1] <= seen.high)
+
     assert np.mean(inside) >= 0.7
     # With few runs the assumed spread counts, and theirs may be smaller.
     assert np.mean(inside) <= 0.95 or runs < 8
@@ -34,7 +37,9 @@ def test_about_eight_new_runs_in_ten_lie_in_the_interval(spread, runs, epochs, s
 
 def test_one_run_is_enough_for_a_wide_interval_and_many_make_it_narrow():
     one, many = (
-        range_of(drawn_utterances([10_000] * count, step=1, rng=np.random.default_rng(0)))
+        range_of(
+            drawn_utterances([10_000] * count, step=1, rng=np.random.default_rng(0))
+        )
         for count in (1, 30)
     )
     assert one.high / one.low > 1.3
@@ -49,5 +54,7 @@ def test_utterances_are_those_of_whole_evaluations_and_at_least_one():
 
 
 def test_a_step_that_is_less_certain_widens_the_interval():
-    sure, unsure = (range_of(drawn_speeds(e, np.random.default_rng(0))) for e in (0.0, 0.3))
+    sure, unsure = (
+        range_of(drawn_speeds(e, np.random.default_rng(0))) for e in (0.0, 0.3)
+    )
     assert math.log(unsure.high / unsure.low) > 2 * math.log(sure.high / sure.low)

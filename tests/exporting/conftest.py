@@ -25,6 +25,7 @@ def work(tmp_path_factory) -> Path:
         samples = spoken(text, seed=number)
         write_wav(folder / f"{number}.wav", samples)
         lines.append(f"{number}.wav\ts{number}\t{len(samples) / RATE_HZ:.3f}\t{text}")
+
     (folder / "validation.tsv").write_text("\n".join(lines) + "\n")
     prepare(
         corpus="tsv", corpus_dir=folder, manifest="validation.tsv", split="validation",

@@ -11,7 +11,13 @@ import pytest
 import tensorflow as tf
 
 import tfasr
-from tests.exporting.test_onnx_graph import CLASSES, CONFIGS, log_softmax, made, num_features
+from tests.exporting.test_onnx_graph import (
+    CLASSES,
+    CONFIGS,
+    log_softmax,
+    made,
+    num_features,
+)
 from tests.recognising.spoken_tones import RUN, sentence, spoken
 from tfasr.cli import parse, run
 from tfasr.errors import RunError
@@ -24,7 +30,9 @@ from tfasr.models.model import MODELS, portable
 from tfasr.recognising.runtimes import LitertUtterances, OnnxAcoustics
 from tfasr.recognising.spec import check_sums
 
-onnx = pytest.importorskip("onnx", reason="needs the export extra: pip install 'tfasr[export]'")
+onnx = pytest.importorskip(
+    "onnx", reason="needs the export extra: pip install 'tfasr[export]'"
+)
 pytest.importorskip("onnxruntime")
 pytest.importorskip("tf2onnx")
 
@@ -50,7 +58,9 @@ def example():
         def call(self, features, lengths, training=False):
             scores = super().call(features, lengths, training=training)
             longest = tf.cast(tf.reduce_max(lengths), tf.float32)
-            return tf.linalg.matmul(scores, tf.linalg.inv(longest * tf.eye(scores.shape[-1])))
+            return tf.linalg.matmul(
+                scores, tf.linalg.inv(longest * tf.eye(scores.shape[-1]))
+            )
 
     @MODELS.register("inverted")
     @config_class
@@ -62,20 +72,25 @@ def example():
     for name in ("conv_gru", "inverted"):
         del MODELS._entries[name]
         MODELS._things.pop(name, None)
+
     del sys.modules[spec.name]
 
 
 def whole_of(config, model):
     def whole(features, lengths):
         log_probs = tf.nn.log_softmax(model(features, lengths, training=False))
-        return {"log_probs": log_probs, "output_lengths": config.output_lengths(lengths)}
+        return {
+            "log_probs": log_probs,
+            "output_lengths": config.output_lengths(lengths),
+        }
 
     return whole
 
 
 def check_converted(config) -> None:
     """Both graphs compute what the model computes, of a padded batch of odd lengths."""
-    trained, count = made(config), num_features(config)
+    trained = made(config)
+    count = num_features(config)
     model = build_recogniser(portable(config), count, CLASSES, dtype="float32")
     model.set_weights(trained.get_weights())
     features = np.random.default_rng(3).normal(size=(4, 97, count)).astype(np.float32)
@@ -146,26 +161,42 @@ def run_of(folder: Path, config) -> Path:
 
 
 def export(work: Path, run_dir: Path, to: str, out: Path, *words: str) -> int:
-    given = ["--to", to, "--run_dir", run_dir, "--shard_dir", work / "shards", "--out", out, *words]
+    given = [
+        "--to",
+        to,
+        "--run_dir",
+        run_dir,
+        "--shard_dir",
+        work / "shards",
+        "--out",
+        out,
+        *words,
+    ]
     return run(parse(["tfasr", "export", *map(str, given)]))
 
 
 @pytest.fixture(scope="module")
 def own_run(example, tmp_path_factory) -> Path:
-    return run_of(tmp_path_factory.mktemp("own") / "run", example[0].ConvGruConfig(units=24))
+    return run_of(
+        tmp_path_factory.mktemp("own") / "run", example[0].ConvGruConfig(units=24)
+    )
 
 
 @pytest.mark.parametrize("to", ["onnx", "litert"])
-def test_a_model_of_your_own_writes_what_it_writes_on_keras(to, own_run, work, tmp_path, capsys):
+def test_a_model_of_your_own_writes_what_it_writes_on_keras(
+    to, own_run, work, tmp_path, capsys
+):
     assert export(work, own_run, to, tmp_path / "out") == 0
     assert "6 of 6 utterances" in capsys.readouterr().out
     check_sums(tmp_path / "out")
     assert "It cannot stream." in (tmp_path / "out" / "README.md").read_text()
-    recogniser, exported = tfasr.load_recogniser(own_run), tfasr.load_recogniser(tmp_path / "out")
+    recogniser = tfasr.load_recogniser(own_run)
+    exported = tfasr.load_recogniser(tmp_path / "out")
     rng = np.random.default_rng(12)
     recordings = [spoken(sentence(rng, 1 + seed % 5), seed=seed) for seed in range(6)]
     expected = recogniser.transcribe_many(recordings)
-    assert len({transcript.text for transcript in expected}) > 4  # it writes more than nothing
+    # It writes more than nothing.
+    assert len({transcript.text for transcript in expected}) > 4
     transcripts = exported.transcribe_many(recordings)
     assert [one.text for one in transcripts] == [one.text for one in expected]
     starts = [[word.start_s for word in one.words] for one in transcripts]
@@ -180,7 +211,9 @@ def test_int8_takes_it_too(own_run, work, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("to", ["onnx", "litert"])
-def test_what_cannot_be_converted_is_told_in_a_line(to, example, work, tmp_path, capsys):
+def test_what_cannot_be_converted_is_told_in_a_line(
+    to, example, work, tmp_path, capsys
+):
     run_dir = run_of(tmp_path / "run", example[1](units=8))
     assert export(work, run_dir, to, tmp_path / "out") == 1
     message = capsys.readouterr().err
@@ -191,7 +224,9 @@ def test_what_cannot_be_converted_is_told_in_a_line(to, example, work, tmp_path,
     assert not (tmp_path / "out").exists()
 
 
-def test_a_missing_converter_is_named_before_any_work(own_run, work, tmp_path, capsys, monkeypatch):
+def test_a_missing_converter_is_named_before_any_work(
+    own_run, work, tmp_path, capsys, monkeypatch
+):
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(
         "tfasr.exporting.export.find_spec",

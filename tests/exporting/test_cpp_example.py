@@ -10,7 +10,9 @@ import pytest
 
 from tests.recognising.spoken_tones import spoken
 
-onnx = pytest.importorskip("onnx", reason="needs the export extra: pip install 'tfasr[export]'")
+onnx = pytest.importorskip(
+    "onnx", reason="needs the export extra: pip install 'tfasr[export]'"
+)
 
 SOURCE = Path(__file__).parents[2] / "examples" / "cpp"
 ENVIRONMENT = ("ORT_INCLUDE", "ORT_LIBRARY")
@@ -40,7 +42,9 @@ def exported(exported_tones, recogniser, tmp_path_factory) -> Path:
     from tfasr.exporting.onnx import feature_graph, metadata
 
     spec = recogniser.spec
-    folder = shutil.copytree(exported_tones, tmp_path_factory.mktemp("cpp") / "exported")
+    folder = shutil.copytree(
+        exported_tones, tmp_path_factory.mktemp("cpp") / "exported"
+    )
     graph = feature_graph(spec.features, spec.statistics, metadata(spec))
     (folder / "features.onnx").write_bytes(graph)
     return folder
@@ -71,6 +75,7 @@ def test_what_it_cannot_hear_is_told(normalisation, program, exported, tmp_path)
     for pair in graph.metadata_props:
         if pair.key == "normalisation":
             pair.value = normalisation
+
     shutil.copy(exported / "model.onnx", tmp_path)
     onnx.save(graph, tmp_path / "features.onnx")
     done = heard(program, tmp_path, np.zeros(100))

@@ -10,7 +10,9 @@ from tests.recognising.spoken_tones import RUN, spoken, write_wav
 from tfasr.cli import parse, run
 from tfasr.recognising.spec import SPEC_FILE, SUMS_FILE, write_sums
 
-pytest.importorskip("onnxruntime", reason="needs the export extra: pip install 'tfasr[export]'")
+pytest.importorskip(
+    "onnxruntime", reason="needs the export extra: pip install 'tfasr[export]'"
+)
 
 FEATURES = len(json.loads((RUN / "run.json").read_text())["feature_statistics"]["mean"])
 HUGE = 10**400
@@ -49,7 +51,9 @@ EDITS = {
     "mean of 400 digits": statistics(mean=[HUGE] * FEATURES),
     "mean of words": statistics(mean=["a"] * FEATURES),
     "no statistics": changed("statistics", value=None),
-    "statistics without a mean": changed("statistics", value={"deviation": [1.0] * FEATURES}),
+    "statistics without a mean": changed(
+        "statistics", value={"deviation": [1.0] * FEATURES}
+    ),
     "statistics a list": changed("statistics", value=[1, 2]),
     "geometry 0": changed("geometry", value=[0, 0]),
     "geometry -1": changed("geometry", value=[-1, -1]),
@@ -70,11 +74,17 @@ EDITS = {
     "a beam of 400 digits": changed("decoder", "beam_width", value=HUGE),
     "runtime a list": changed("runtime", value=["onnx"]),
     "nested deeply": written(SPEC_FILE, "[" * 100_000),
-    "other alphabet": written("alphabet.json", '{"characters": " abcdef_", "separator": "_"}'),
-    "alphabet a list": written("alphabet.json", '{"characters": ["a"], "separator": null}'),
+    "other alphabet": written(
+        "alphabet.json", '{"characters": " abcdef_", "separator": "_"}'
+    ),
+    "alphabet a list": written(
+        "alphabet.json", '{"characters": ["a"], "separator": null}'
+    ),
     "a huge alphabet": written(
         "alphabet.json",
-        json.dumps({"characters": "".join(map(chr, range(256, 50_000))), "separator": None}),
+        json.dumps(
+            {"characters": "".join(map(chr, range(256, 50_000))), "separator": None}
+        ),
     ),
     "a word of a megabyte": written("lexicon.txt", "ab\n" + "a" * 2**20 + "\n"),
     "no graph": written("model.onnx", "no graph"),
@@ -93,7 +103,9 @@ def transcribed(folder, audio, capsys):
 
 
 @pytest.mark.parametrize("name", EDITS)
-def test_an_edited_export_is_refused_in_one_line(exported_tones, audio, tmp_path, name, capsys):
+def test_an_edited_export_is_refused_in_one_line(
+    exported_tones, audio, tmp_path, name, capsys
+):
     folder = shutil.copytree(exported_tones, tmp_path / "edited")
     EDITS[name](folder)
     write_sums(folder)
@@ -104,11 +116,17 @@ def test_an_edited_export_is_refused_in_one_line(exported_tones, audio, tmp_path
     assert str(folder) in err
 
 
-@pytest.mark.parametrize("left_out", ["model.onnx", SPEC_FILE, "alphabet.json", "lexicon.txt"])
-def test_sums_must_list_every_file_that_is_read(exported_tones, audio, tmp_path, left_out, capsys):
+@pytest.mark.parametrize(
+    "left_out", ["model.onnx", SPEC_FILE, "alphabet.json", "lexicon.txt"]
+)
+def test_sums_must_list_every_file_that_is_read(
+    exported_tones, audio, tmp_path, left_out, capsys
+):
     folder = shutil.copytree(exported_tones, tmp_path / "edited")
     lines = (folder / SUMS_FILE).read_text().splitlines(keepends=True)
-    (folder / SUMS_FILE).write_text("".join(line for line in lines if left_out not in line))
+    (folder / SUMS_FILE).write_text(
+        "".join(line for line in lines if left_out not in line)
+    )
     (folder / "notes.txt").write_text("a file of the user's is no matter")
     status, out, err = transcribed(folder, audio, capsys)
     assert (status, out) == (2, "")
@@ -116,14 +134,21 @@ def test_sums_must_list_every_file_that_is_read(exported_tones, audio, tmp_path,
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"mean": [0.0]}, {"mean": [float("nan")] * FEATURES}, {"deviation": [0] * FEATURES}]
+    "wrong",
+    [
+        {"mean": [0.0]},
+        {"mean": [float("nan")] * FEATURES},
+        {"deviation": [0] * FEATURES},
+    ],
 )
 def test_wrong_statistics_of_a_run_are_refused(audio, tmp_path, wrong, capsys):
     folder = shutil.copytree(RUN, tmp_path / "run")
     content = json.loads((folder / "run.json").read_text())
     content["feature_statistics"] |= wrong
     (folder / "run.json").write_text(json.dumps(content))
-    assert run(parse(["tfasr", "transcribe", str(audio), "--run_dir", str(folder)])) == 2
+    assert (
+        run(parse(["tfasr", "transcribe", str(audio), "--run_dir", str(folder)])) == 2
+    )
     captured = capsys.readouterr()
     assert captured.out == ""
     assert str(folder / "run.json") in captured.err

@@ -15,11 +15,13 @@ from tfasr.cli import parse, run
 from tfasr.errors import UsageError
 from tfasr.recognising.spec import SUMS_FILE, check_sums
 
-pytest.importorskip("onnx", reason="needs the export extra: pip install 'tfasr[export]'")
+pytest.importorskip(
+    "onnx", reason="needs the export extra: pip install 'tfasr[export]'"
+)
 pytest.importorskip("onnxruntime")
 
-# What a user of an exported folder does. TensorFlow and Keras must not even be looked for, nor what
-# takes long to load and is of no use for a recording of seconds.
+# What a user of an exported folder does. TensorFlow and Keras must not even be looked
+# for, nor what takes long to load and is of no use for a recording of seconds.
 WITHOUT_TENSORFLOW = """
 import sys
 
@@ -52,7 +54,13 @@ def exported(work) -> Path:
 def test_an_export_is_whole_and_says_what_it_is(exported):
     names = {path.name for path in exported.iterdir()}
     assert names == {
-        *("model.onnx", "features.onnx", "recogniser.json", "alphabet.json", "lexicon.txt"),
+        *(
+            "model.onnx",
+            "features.onnx",
+            "recogniser.json",
+            "alphabet.json",
+            "lexicon.txt",
+        ),
         *("README.md", SUMS_FILE),
     }
     check_sums(exported)
@@ -69,7 +77,8 @@ def test_it_hears_what_the_run_hears(exported, recogniser):
     rng = np.random.default_rng(12)
     for seed in range(4):
         samples = spoken(sentence(rng, 4), seed=seed)
-        expected, found = recogniser.transcribe(samples), other.transcribe(samples)
+        expected = recogniser.transcribe(samples)
+        found = other.transcribe(samples)
         assert found.text == expected.text
         assert [w.start_s for w in found.words] == [w.start_s for w in expected.words]
         chunks = np.split(samples, sorted(rng.integers(0, len(samples), 6)))
@@ -116,7 +125,9 @@ def test_a_changed_or_missing_file_is_refused(exported, tmp_path, name):
             tfasr.load_recogniser(folder)
 
 
-def test_what_cannot_be_exported_is_told_before_any_work(work, exported, tmp_path, capsys):
+def test_what_cannot_be_exported_is_told_before_any_work(
+    work, exported, tmp_path, capsys
+):
     assert export(work, "--out", exported) == 2
     assert "must be a new or empty folder" in capsys.readouterr().err
     assert export(work, "--out", tmp_path / "new", "--split", "test") == 2

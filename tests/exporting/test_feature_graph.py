@@ -8,7 +8,9 @@ from tfasr.data.features import FeatureConfig, normalise_frames, numpy_features
 from tfasr.exporting.onnx import feature_graph
 from tfasr.recognising.runtimes import onnx_session
 
-pytest.importorskip("onnx", reason="needs the export extra: pip install 'tfasr[export]'")
+pytest.importorskip(
+    "onnx", reason="needs the export extra: pip install 'tfasr[export]'"
+)
 pytest.importorskip("onnxruntime")
 
 
@@ -27,16 +29,24 @@ def test_it_computes_the_features(config, normalisation):
     if normalisation in ("corpus", "speaker"):
         count = config.num_features
         deviation = np.append(rng.uniform(1, 2, count - 1), 0)  # the last never moves
-        statistics = (rng.normal(-5, 3, count).astype(np.float32), deviation.astype(np.float32))
+        statistics = (
+            rng.normal(-5, 3, count).astype(np.float32),
+            deviation.astype(np.float32),
+        )
+
     running = onnx_session(feature_graph(config, statistics, {"key": "value"}))
     assert running.get_modelmeta().custom_metadata_map == {"key": "value"}
     samples = chirp()
     samples[len(samples) // 2 :] *= 1e-3  # near the floor
     for count in (config.window_samples, 6000, len(samples)):
         expected = normalise_frames(
-            numpy_features(samples[:count], config), config, *(statistics or (None, None))
+            numpy_features(samples[:count], config),
+            config,
+            *(statistics or (None, None)),
         )
-        (found,) = running.run(None, {"samples": np.stack([samples[:count], samples[-count:]])})
+        (found,) = running.run(
+            None, {"samples": np.stack([samples[:count], samples[-count:]])}
+        )
         assert found.shape == (2, *expected.shape)
         # The last deviation is the least that is divided by: a thousandth.
         scale = np.ones(config.num_features)

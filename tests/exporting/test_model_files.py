@@ -13,7 +13,9 @@ from tfasr.cli import parse, run
 from tfasr.recognising.spec import MODEL_FILES, check_sums
 
 # TensorFlow 2.21 under numpy 2.4, wherever Keras turns a variable into an array.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:__array__ implementation:DeprecationWarning"
+)
 
 SAMPLES = spoken("abc dad")
 # What a server does that has TensorFlow and nothing of this package.
@@ -58,7 +60,17 @@ assert cli.run(cli.parse(["tfasr", "transcribe", sys.argv[1], "--run_dir", sys.a
 
 def exported(work, to: str, *words: str):
     out = work / f"{to}{''.join(words)}"
-    given = ["--to", to, "--run_dir", RUN, "--shard_dir", work / "shards", "--out", out, *words]
+    given = [
+        "--to",
+        to,
+        "--run_dir",
+        RUN,
+        "--shard_dir",
+        work / "shards",
+        "--out",
+        out,
+        *words,
+    ]
     assert run(parse(["tfasr", "export", *map(str, given)])) == 0
     return out
 
@@ -66,17 +78,22 @@ def exported(work, to: str, *words: str):
 def check_use(folder, recogniser):
     """An exported recogniser says what the run's says, of a recording and of a stream."""
     other = tfasr.load_recogniser(folder)
-    expected, found = recogniser.transcribe(SAMPLES), other.transcribe(SAMPLES)
+    expected = recogniser.transcribe(SAMPLES)
+    found = other.transcribe(SAMPLES)
     assert (found.text, [w.start_s for w in found.words]) == (
         "abc dad",
         [w.start_s for w in expected.words],
     )
-    assert list(other.stream(np.split(SAMPLES, [700, 5000, 14001])))[-1].text == "abc dad"
+    assert (
+        list(other.stream(np.split(SAMPLES, [700, 5000, 14001])))[-1].text == "abc dad"
+    )
     return other
 
 
 @pytest.mark.parametrize("to", ["keras", "saved_model", "litert"])
-def test_an_export_is_whole_loads_back_and_is_used(to, work, recogniser, tmp_path, capsys):
+def test_an_export_is_whole_loads_back_and_is_used(
+    to, work, recogniser, tmp_path, capsys
+):
     folder = exported(work, to)
     assert "6 of 6 utterances" in capsys.readouterr().out
     names = {path.name for path in folder.iterdir()}
@@ -92,7 +109,8 @@ def test_an_export_is_whole_loads_back_and_is_used(to, work, recogniser, tmp_pat
     if to == "litert" and importlib.util.find_spec("ai_edge_litert") is not None:
         check_without_tensorflow(folder, work)
     changed = max(
-        (one for one in folder.rglob("*") if one.is_file()), key=lambda p: p.stat().st_size
+        (one for one in folder.rglob("*") if one.is_file()),
+        key=lambda p: p.stat().st_size,
     )
     changed.write_bytes(changed.read_bytes()[:-1])
     with pytest.raises(tfasr.UsageError, match=f"{changed.name} has changed"):
@@ -101,7 +119,9 @@ def test_an_export_is_whole_loads_back_and_is_used(to, work, recogniser, tmp_pat
 
 def check_without_tfasr(folder, recogniser, tmp_path):
     rng = np.random.default_rng(1)
-    features = rng.normal(size=(2, 60, recogniser.spec.features.num_features)).astype(np.float32)
+    features = rng.normal(size=(2, 60, recogniser.spec.features.num_features)).astype(
+        np.float32
+    )
     lengths = np.array([60, 31], np.int32)
     features[1, 31:] = 0
     np.savez(

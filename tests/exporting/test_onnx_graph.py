@@ -14,11 +14,14 @@ from tfasr.models.recurrent import AcousticModelConfig, GruModelConfig
 from tfasr.models.separable_conv import SeparableConvConfig
 from tfasr.recognising.runtimes import OnnxAcoustics
 
-onnx = pytest.importorskip("onnx", reason="needs the export extra: pip install 'tfasr[export]'")
+onnx = pytest.importorskip(
+    "onnx", reason="needs the export extra: pip install 'tfasr[export]'"
+)
 pytest.importorskip("onnxruntime")
 
 
-FEATURES, CLASSES = 3, 6
+FEATURES = 3
+CLASSES = 6
 BINS = 21  # of Deep Speech 2, which convolves over them
 CONFIGS = {
     "lstm": AcousticModelConfig(conv_filters=5, num_lstm_layers=2, lstm_units=4, conv_kernel=4),
@@ -60,7 +63,10 @@ def made(config) -> keras.Model:
     for variable in model.variables:
         if "float" in str(variable.dtype):
             values = rng.normal(0.1, 0.5, variable.shape)
-            variable.assign(np.abs(values) + 0.1 if "variance" in variable.path else values)
+            variable.assign(
+                np.abs(values) + 0.1 if "variance" in variable.path else values
+            )
+
     return model
 
 
@@ -81,13 +87,17 @@ def test_a_graph_says_what_the_model_says(name):
     graph = graph_of(config, model, {"key": "value"})
     acoustics = OnnxAcoustics(graph)
     features = (
-        np.random.default_rng(3).normal(size=(3, 41, num_features(config))).astype(np.float32)
+        np.random.default_rng(3)
+        .normal(size=(3, 41, num_features(config)))
+        .astype(np.float32)
     )
     lengths = np.array([41, 20, 33], np.int32)
     expected = log_softmax(model(features, lengths, training=False))
     found = acoustics.log_probs(features, lengths)
     assert found.shape == expected.shape
-    for row, other, frames in zip(found, expected, config.output_lengths(lengths), strict=True):
+    for row, other, frames in zip(
+        found, expected, config.output_lengths(lengths), strict=True
+    ):
         np.testing.assert_allclose(row[:frames], other[:frames], atol=1e-5)
     operators = {node.op_type for node in onnx.load_from_string(graph).graph.node}
     assert not operators & {"Loop", "Scan", "If", "BatchNormalization"}
@@ -101,10 +111,13 @@ def test_a_graph_continues_where_it_stopped(name):
     acoustics = OnnxAcoustics(graph_of(config, model, {}))
     features = np.random.default_rng(4).normal(size=(40, FEATURES)).astype(np.float32)
     whole = acoustics.log_probs(features[None], np.array([40], np.int32))[0]
-    state, start, parts = acoustics.initial_state(), 0, []
+    state = acoustics.initial_state()
+    start = 0
+    parts = []
     for frames in (1, 3, 4):
         last = start + config.conv_kernel + (frames - 1) * config.conv_stride
         log_probs, state = acoustics.continued(features[start:last], state)
         parts.append(log_probs)
         start += frames * config.conv_stride
+
     np.testing.assert_allclose(np.concatenate(parts), whole[:8], atol=1e-5)

@@ -18,6 +18,7 @@ def keras_file(path, weights, compression=zipfile.ZIP_STORED, config="{}"):
         archive.writestr("metadata.json", "{}")
         archive.writestr("config.json", config)
         archive.writestr("model.weights.h5", weights)
+
     return path
 
 
@@ -31,17 +32,28 @@ def hdf5(change) -> bytes:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda f: f.create_dataset("a", (1 << 33,), "f4"), "its weights would take up"),
+        (
+            lambda f: f.create_dataset("a", (1 << 33,), "f4"),
+            "its weights would take up",
+        ),
         (
             lambda f: f.create_dataset("a", data=np.zeros(1 << 22), compression="gzip"),
             "its weights would take up",
         ),
         (
-            lambda f: f.create_dataset("a", (4,), "f4", external=[("/etc/passwd", 0, 16)]),
+            lambda f: f.create_dataset(
+                "a", (4,), "f4", external=[("/etc/passwd", 0, 16)]
+            ),
             "weights of the kind",
         ),
-        (lambda f: f.create_dataset("a", data=np.zeros(4, complex)), "weights of the kind"),
-        (lambda f: f.__setitem__("a", h5py.ExternalLink("/etc/passwd", "/")), "has the link 'a'"),
+        (
+            lambda f: f.create_dataset("a", data=np.zeros(4, complex)),
+            "weights of the kind",
+        ),
+        (
+            lambda f: f.__setitem__("a", h5py.ExternalLink("/etc/passwd", "/")),
+            "has the link 'a'",
+        ),
         (lambda f: f.__setitem__("a", h5py.SoftLink("/a")), "has the link 'a'"),
     ],
 )
@@ -63,7 +75,9 @@ def test_compressed_parts_are_refused(tmp_path):
 def test_files_of_other_kinds_are_named(tmp_path, content):
     path = tmp_path / "model.keras"
     path.write_bytes(content)
-    with pytest.raises(UsageError, match=r"model\.keras must be an exported Keras model"):
+    with pytest.raises(
+        UsageError, match=r"model\.keras must be an exported Keras model"
+    ):
         load_keras_file(path)
 
 
@@ -76,8 +90,14 @@ def test_a_pipe_is_refused_at_once(tmp_path):
 def test_code_in_a_model_is_not_run_and_other_models_are_named(tmp_path):
     layer = keras.layers.Lambda(lambda x: x + 1)
     for model, reason in (
-        (keras.Sequential([keras.Input((2,)), layer]), "must be an exported Keras model"),
-        (keras.Sequential([keras.Input((2,)), keras.layers.ReLU()]), "must hold a recogniser"),
+        (
+            keras.Sequential([keras.Input((2,)), layer]),
+            "must be an exported Keras model",
+        ),
+        (
+            keras.Sequential([keras.Input((2,)), keras.layers.ReLU()]),
+            "must hold a recogniser",
+        ),
     ):
         model.save(tmp_path / "model.keras")
         with pytest.raises(UsageError, match=reason):

@@ -32,10 +32,20 @@ def folder(tmp_path_factory) -> Path:
             text = sentence(rng, 3)
             write_wav(folder / f"{split}{number}.wav", spoken(text, seed=number))
             lines.append(f"{split}{number}.wav\t{text.upper()}")
+
         (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+
     whole = "FeatureConfig.normalisation = 'corpus'"  # as streams need
     tfasr(
-        *("prepare", "--corpus", "tsv", "--corpus_dir", folder, "--shard_dir", folder / "shards"),
+        *(
+            "prepare",
+            "--corpus",
+            "tsv",
+            "--corpus_dir",
+            folder,
+            "--shard_dir",
+            folder / "shards",
+        ),
         *("--gin_file", TONES_GIN, "--gin_binding", whole),
         *("--alphabet", "auto", "--units", 12, "-q"),
     )
@@ -69,7 +79,9 @@ def test_the_run_states_its_units_and_is_compared_by_its_text(folder):
 def test_decoders_write_text_whose_words_have_times(folder, capsys, decoder):
     words = ["--decoder", decoder] + ["--beam_width", "8"] * (decoder != "greedy")
     text = transcribed(folder, folder / "run", capsys, *words)
-    lines = transcribed(folder, folder / "run", capsys, *words, "--format", "json").splitlines()
+    lines = transcribed(
+        folder, folder / "run", capsys, *words, "--format", "json"
+    ).splitlines()
     for line in map(json.loads, lines):
         assert line["text"] in text
         assert " ".join(word["word"] for word in line["result"]) == line["text"]
@@ -77,14 +89,19 @@ def test_decoders_write_text_whose_words_have_times(folder, capsys, decoder):
 
 
 def test_the_middle_layer_rescores_by_characters(folder):
-    trained, weight = open_trained(folder / "run"), 1e9
+    trained = open_trained(folder / "run")
+    weight = 1e9
     decoder = trained.decoder(name="word_beam", beam_width=16)
     result = trained.evaluate("validation", decoder, middle_weight=weight)
     hypotheses = {
         utterance.position: hypothesis
-        for utterance, hypothesis in zip(result.utterances, result.hypotheses, strict=True)
+        for utterance, hypothesis in zip(
+            result.utterances, result.hypotheses, strict=True
+        )
     }
-    model, source, alphabet = trained.model(), trained.source("validation"), trained.alphabet
+    model = trained.model()
+    source = trained.source("validation")
+    alphabet = trained.alphabet
     for batch in source.evaluation():
         _, _, logits = model.utterance_losses(batch, training=False, middle=True)
         log_probs = tf.nn.log_softmax(logits).numpy()
@@ -100,6 +117,7 @@ def test_the_middle_layer_rescores_by_characters(folder):
             ]
             (of_text,) = ctc_log_probs(frames[:length], [spelled])
             assert hypothesis.score / weight == pytest.approx(of_text, abs=1e-3)
+
     assert not hypotheses
 
 
@@ -110,9 +128,17 @@ def test_an_export_writes_the_same_text(folder, capsys):
           "--out", out, "-q")  # fmt: skip
     text = transcribed(folder, folder / "run", capsys)
     assert transcribed(folder, out, capsys) == text
-    stream = (folder / "validation0.wav", "--stream", "--no_endpoints", "--format", "text", "-q")
+    stream = (
+        folder / "validation0.wav",
+        "--stream",
+        "--no_endpoints",
+        "--format",
+        "text",
+        "-q",
+    )
     texts = []
     for run_dir in (folder / "run", out):
         tfasr("transcribe", *stream, "--run_dir", run_dir)
         texts.append(capsys.readouterr().out)
+
     assert texts[0] == texts[1]

@@ -26,9 +26,13 @@ def optimizer_of(config) -> str:
     return type(config.experiment.training.optimizer()).__name__
 
 
-def test_another_optimizer_on_top_of_a_preset_drops_what_only_the_presets_own_used(caplog):
+def test_another_optimizer_on_top_of_a_preset_drops_what_only_the_presets_own_used(
+    caplog,
+):
     caplog.set_level(logging.INFO, "tfasr")
-    config = load_config("an4.gin", ["TrainingConfig.optimizer = @Adam", "Adam.beta_1 = 0.8"])
+    config = load_config(
+        "an4.gin", ["TrainingConfig.optimizer = @Adam", "Adam.beta_1 = 0.8"]
+    )
     assert optimizer_of(config) == "Adam"
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith("Dropped, since later bindings leave them unused: ")
@@ -42,13 +46,19 @@ def test_another_optimizer_on_top_of_a_preset_drops_what_only_the_presets_own_us
 def test_many_dropped_bindings_are_counted_not_listed(caplog):
     caplog.set_level(logging.INFO, "tfasr")
     load_plan("study/an4_levers.gin", ["StudyConfig.experiments = ('fast', 'muon')"])
-    (line,) = [r.getMessage() for r in caplog.records if r.getMessage().startswith("Dropped")]
+    (line,) = [
+        r.getMessage() for r in caplog.records if r.getMessage().startswith("Dropped")
+    ]
     assert line.count("an4_levers.gin:") == 6
     assert re.search(r", and \d\d more$", line)
 
 
 def test_the_text_that_is_kept_reads_to_the_same_configs(tmp_path, caplog):
-    bindings = ["TrainingConfig.optimizer = @Adam", "Adam.beta_1 = 0.8", "TrainingConfig.seed = 7"]
+    bindings = [
+        "TrainingConfig.optimizer = @Adam",
+        "Adam.beta_1 = 0.8",
+        "TrainingConfig.seed = 7",
+    ]
     config = load_config("an4.gin", bindings)
     caplog.clear()
     caplog.set_level(logging.INFO, "tfasr")
@@ -61,7 +71,9 @@ def test_the_text_that_is_kept_reads_to_the_same_configs(tmp_path, caplog):
 
 def test_what_an_included_or_an_earlier_file_binds_is_dropped_too(tmp_path):
     own = tmp_path / "own.gin"
-    own.write_text("include 'train/paper_states.gin'\nTrainingConfig.optimizer = @SGD\n")
+    own.write_text(
+        "include 'train/paper_states.gin'\nTrainingConfig.optimizer = @SGD\n"
+    )
     assert optimizer_of(load_config(str(own))) == "SGD"
     (tmp_path / "later.gin").write_text("TrainingConfig.optimizer = @Adam\n")
     config = load_config([str(own), str(tmp_path / "later.gin")])
@@ -69,7 +81,10 @@ def test_what_an_included_or_an_earlier_file_binds_is_dropped_too(tmp_path):
     # What only the sum of a file and its include uses.
     (tmp_path / "rate.gin").write_text("AdamW.learning_rate = 0.5\n")
     own.write_text("include 'rate.gin'\nTrainingConfig.optimizer = @AdamW\n")
-    assert optimizer_of(load_config(str(own), ["TrainingConfig.optimizer = @SGD"])) == "SGD"
+    assert (
+        optimizer_of(load_config(str(own), ["TrainingConfig.optimizer = @SGD"]))
+        == "SGD"
+    )
 
 
 def test_a_block_is_dropped_whole_or_in_part(tmp_path):
@@ -89,12 +104,24 @@ def test_a_block_is_dropped_whole_or_in_part(tmp_path):
             ["Adam.learning_rate = 1.0"],
             "--gin_binding:1: Adam.learning_rate is bound but",
         ),
-        (["TrainingConfig.optimizer = @SGD", "Adadelta.rho = 0.5"], r"--gin_binding:2: Adadelta"),
+        (
+            ["TrainingConfig.optimizer = @SGD", "Adadelta.rho = 0.5"],
+            r"--gin_binding:2: Adadelta",
+        ),
         (["TrainingConfig.optimizer = @SDG"], "--gin_binding:1: .*SDG"),
-        (["TrainingConfig.epochs = 3", "TrainingConfig.epochz = 3"], "--gin_binding:2: .*epochz"),
+        (
+            ["TrainingConfig.epochs = 3", "TrainingConfig.epochz = 3"],
+            "--gin_binding:2: .*epochz",
+        ),
         (["TrainingConfig.epochs = [1,"], "--gin_binding:1: a bracket"),
-        (["TrainingConfig.seed = 100000000000000000000"], r"--gin_binding:1: .*seed.*64 bits"),
-        (["import no_such_module_anywhere"], "--gin_binding:1: .*no_such_module_anywhere"),
+        (
+            ["TrainingConfig.seed = 100000000000000000000"],
+            r"--gin_binding:1: .*seed.*64 bits",
+        ),
+        (
+            ["import no_such_module_anywhere"],
+            "--gin_binding:1: .*no_such_module_anywhere",
+        ),
     ],
 )
 def test_ones_own_mistakes_are_still_refused(bindings, message):
@@ -111,9 +138,18 @@ def test_a_presets_own_typo_is_not_taken_for_an_idle_binding(tmp_path):
 
 
 NO_GIN = [
-    (b"TrainingConfig.epochs = [1,\n", ":1: a bracket or a quotation mark is not closed"),
-    ("# ok\n# caf\u00e9\n".encode("latin-1"), ":2: a gin file must be text in UTF-8.*0xe9.*UTF-8"),
-    (b"\x7fELF\x02\x01\x01\x00\x00\x00\n", ":1: a gin file must be text.*control character"),
+    (
+        b"TrainingConfig.epochs = [1,\n",
+        ":1: a bracket or a quotation mark is not closed",
+    ),
+    (
+        "# ok\n# caf\u00e9\n".encode("latin-1"),
+        ":2: a gin file must be text in UTF-8.*0xe9.*UTF-8",
+    ),
+    (
+        b"\x7fELF\x02\x01\x01\x00\x00\x00\n",
+        ":1: a gin file must be text.*control character",
+    ),
     (b"\x89PNG\r\n\x1a\n", ":1: a gin file must be text in UTF-8.*0x89"),
     (b"\n\nimport no_such_module_anywhere\n", ":3"),
 ]
@@ -121,22 +157,30 @@ NO_GIN = [
 
 @pytest.mark.parametrize(("content", "message"), NO_GIN)
 @pytest.mark.parametrize("read", [load_config, load_hardware])
-def test_what_is_no_gin_file_is_refused_by_file_and_line(tmp_path, content, message, read):
+def test_what_is_no_gin_file_is_refused_by_file_and_line(
+    tmp_path, content, message, read
+):
     (tmp_path / "bad.gin").write_bytes(content)
     with pytest.raises(UsageError, match=rf"bad\.gin{message}"):
         read(str(tmp_path / "bad.gin"))
 
 
 def test_a_byte_order_mark_and_windows_line_ends_are_no_matter(tmp_path):
-    (tmp_path / "own.gin").write_bytes(b"\xef\xbb\xbfTrainingConfig.epochs = 3\r\n# end\r\n")
+    (tmp_path / "own.gin").write_bytes(
+        b"\xef\xbb\xbfTrainingConfig.epochs = 3\r\n# end\r\n"
+    )
     assert load_config(str(tmp_path / "own.gin")).experiment.training.epochs == 3
 
 
 def test_a_machines_description_runs_no_code(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "evil.py").write_text("open('ran', 'w').close()\n")
-    (tmp_path / "machine.gin").write_text("import evil\nHardwareConfig.price_usd_per_hour = 3\n")
-    with pytest.raises(UsageError, match=r"machine\.gin:1: .*must only describe a machine"):
+    (tmp_path / "machine.gin").write_text(
+        "import evil\nHardwareConfig.price_usd_per_hour = 3\n"
+    )
+    with pytest.raises(
+        UsageError, match=r"machine\.gin:1: .*must only describe a machine"
+    ):
         load_hardware("machine.gin")
     assert not (tmp_path / "ran").exists()
 
@@ -149,7 +193,9 @@ def test_the_command_line_says_it_in_a_line_and_exits_with_2(tmp_path):
         ("bench", "--gin_file", "bad.gin"),
     ):
         command = [sys.executable, "-m", "tfasr.cli", *arguments]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, check=False
+        )
         assert done.returncode == 2
         assert "bad.gin:1: a bracket" in done.stderr
         assert "Traceback" not in done.stderr
@@ -177,7 +223,9 @@ Delta.five = %lr
 
 
 def lines(text: str) -> list[GinLine]:
-    return [GinLine("a.gin", n, line) for n, line in enumerate(text.split("\n"), start=1)]
+    return [
+        GinLine("a.gin", n, line) for n, line in enumerate(text.split("\n"), start=1)
+    ]
 
 
 def test_every_statement_knows_its_lines():
@@ -199,12 +247,18 @@ def test_every_statement_knows_its_lines():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("A.b = 1\n\n# c\nA.b = [1,\n", r"a\.gin:4: a bracket or a quotation mark is not closed"),
+        (
+            "A.b = 1\n\n# c\nA.b = [1,\n",
+            r"a\.gin:4: a bracket or a quotation mark is not closed",
+        ),
         ("A.b = (1,\nA.c = 2\n", r"a\.gin:2: "),
         ("A.b = 'x\n", r"a\.gin:1: "),
         ("A.b = '''x\n\n\n", r"a\.gin:1: a bracket or a quotation mark is not closed"),
         ("A.b = \n", r"a\.gin:1: Unable to parse value"),
-        ("A.b = 1\nA.b = lr\n", r"a\.gin:2: a value must be a number, a text in quot.*@name"),
+        (
+            "A.b = 1\nA.b = lr\n",
+            r"a\.gin:2: a value must be a number, a text in quot.*@name",
+        ),
         ("A.b = {[1]: 2}\n", r"a\.gin:1: unhashable"),
         ("A.b = " + "[" * 3000, r"a\.gin:1: "),
         ("A:\nA.b = 3\n", r"a\.gin:2: Expected indentation"),
@@ -312,7 +366,9 @@ def test_right_types_are_taken():
 
 
 def test_values_that_make_no_sense_are_refused():
-    with pytest.raises(ValueError, match=r"ExampleConfig\.count must be positive. Received: 0\."):
+    with pytest.raises(
+        ValueError, match=r"ExampleConfig\.count must be positive. Received: 0\."
+    ):
         ExampleConfig(count=0)
 
 

@@ -49,7 +49,9 @@ class Sizes:
     pairs: tuple[tuple[str, float], ...] = ()
 
 
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+SCALARS = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+)
 VALUES = st.recursive(
     SCALARS | st.text("ab", min_size=1).map(Path),
     lambda inner: (
@@ -77,9 +79,15 @@ def test_configs_functions_and_classes_come_back():
 
 
 def test_numbers_of_numpy_become_pythons():
-    again = pickle.loads(pickled([np.int64(3), {"x": np.float32(0.5)}, (np.float64(0.1),)]))
+    again = pickle.loads(
+        pickled([np.int64(3), {"x": np.float32(0.5)}, (np.float64(0.1),)])
+    )
     assert again == [3, {"x": 0.5}, (0.1,)]
-    assert [type(again[0]), type(again[1]["x"]), type(again[2][0])] == [int, float, float]
+    assert [type(again[0]), type(again[1]["x"]), type(again[2][0])] == [
+        int,
+        float,
+        float,
+    ]
 
 
 @pytest.mark.parametrize("value", [lambda: 1, threading.Lock(), (n for n in ())])
@@ -124,6 +132,7 @@ def test_what_was_yielded_before_a_death_is_kept():
     with pytest.raises(ChildError, match="signal 9"):
         for number in stream(count_and_die, 3):
             found.append(number)
+
     assert found == [0, 1, 2]
 
 
@@ -142,7 +151,9 @@ def test_backend_environment_and_plugins_are_the_childs(tmp_path, monkeypatch):
 
 def test_nothing_comes_from_the_working_directory(tmp_path, monkeypatch):
     for name in ("json", "random", "keras", "logging"):
-        (tmp_path / f"{name}.py").write_text("raise SystemExit('the working directory ran')\n")
+        (tmp_path / f"{name}.py").write_text(
+            "raise SystemExit('the working directory ran')\n"
+        )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["", str(ROOT), ""]))
     found = call(where_from)
@@ -163,7 +174,10 @@ def test_the_folder_of_a_function_is_the_last_to_be_searched(tmp_path):
     script = "import json, sys; sys.path.append(sys.argv[1]); import mine, tfasr.kit.process; "
     script += "print(tfasr.kit.process.call(mine.answer))"
     done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", script, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode, done.stdout) == (0, "[1]\n"), done.stderr
 
@@ -178,6 +192,7 @@ def test_a_correspondence_answers_one_by_one_until_it_is_closed():
         assert [other.next_answer(60) for _ in range(2)] == [("x", 2), ("x", 4)]
     finally:
         other.close()
+
     assert not Path(f"/proc/{other.pid}").exists()
 
 
@@ -192,6 +207,7 @@ def test_the_end_of_a_correspondence_is_told_with_its_cause():
     for _ in range(2):  # as often as it is asked
         with pytest.raises(ChildError, match="(?s)exit code.*KeyError") as caught:
             other.next_answer(60)
+
     assert caught.value.exit_code == 1
     other.send("too late")
     other.close()
@@ -216,7 +232,11 @@ pid = next(answers)
 def test_a_process_ends_with_the_one_that_began_it(begins):
     script = f"{begins}\nimport os\nprint(pid, flush=True)\nos.kill(os.getpid(), 9)\n"
     done = subprocess.run(
-        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, check=False, cwd=ROOT
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+        cwd=ROOT,
     )
     pid = int(done.stdout)
     deadline = time.monotonic() + 60
@@ -242,7 +262,10 @@ def test_a_process_that_wrote_nothing_is_not_said_to_have_left_messages():
         ("0::/\n", {"sys/fs/cgroup/cpu.max": "max 100000\n"}, math.inf),
         (
             "0::/a\n",
-            {"sys/fs/cgroup/a/cpu.max": "max 100000", "sys/fs/cgroup/cpu.max": "200000 100000"},
+            {
+                "sys/fs/cgroup/a/cpu.max": "max 100000",
+                "sys/fs/cgroup/cpu.max": "200000 100000",
+            },
             2,
         ),
         (
@@ -268,6 +291,7 @@ def test_a_quota_is_the_least_of_the_groups_around(tmp_path, groups, files, expe
     for name, text in {"proc/self/cgroup": groups, **files}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
+
     assert cores.quota(tmp_path) == expected
 
 
@@ -276,8 +300,12 @@ def test_without_control_groups_there_is_no_quota(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="affinity is Linux's")
-@pytest.mark.parametrize(("granted", "expected"), [(math.inf, 3), (2.9, 2), (0.4, 1), (8, 3)])
-def test_cores_are_those_of_the_affinity_within_the_quota(monkeypatch, granted, expected):
+@pytest.mark.parametrize(
+    ("granted", "expected"), [(math.inf, 3), (2.9, 2), (0.4, 1), (8, 3)]
+)
+def test_cores_are_those_of_the_affinity_within_the_quota(
+    monkeypatch, granted, expected
+):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 5})
     monkeypatch.setattr(cores, "quota", lambda: granted)
     assert cores.usable_cores() == expected

@@ -9,9 +9,16 @@ import pytest
 
 import tfasr.kit.registry
 from tfasr.errors import UsageError
-from tfasr.kit.registry import Registry, load_plugin, plugins, record_plugins, require_plugins
+from tfasr.kit.registry import (
+    Registry,
+    load_plugin,
+    plugins,
+    record_plugins,
+    require_plugins,
+)
 
-# Plug-ins: modules and files that are imported once, and errors that name file and line.
+# Plug-ins: modules and files that are imported once, and errors that name file and
+# line.
 
 TOOLS: Registry
 
@@ -56,10 +63,19 @@ def test_a_file_gets_a_name_that_no_installed_module_has(tmp_path):
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("x = 1\nx = y\n", r"bad_\w+\.py:2: a plug-in must be importable.*NameError: name 'y'"),
+        (
+            "x = 1\nx = y\n",
+            r"bad_\w+\.py:2: a plug-in must be importable.*NameError: name 'y'",
+        ),
         ("x = (\n", r"bad_\w+\.py:1: a plug-in must be importable.*SyntaxError"),
-        ("raise GeneratorExit('x')\n", r"bad_\w+\.py:1: a plug-in must be importable.*GeneratorE"),
-        ("import no_such_module\n", r"bad_\w+\.py:1: .*ModuleNotFoundError.*no_such_module"),
+        (
+            "raise GeneratorExit('x')\n",
+            r"bad_\w+\.py:1: a plug-in must be importable.*GeneratorE",
+        ),
+        (
+            "import no_such_module\n",
+            r"bad_\w+\.py:1: .*ModuleNotFoundError.*no_such_module",
+        ),
         ("import sys\n\nsys.exit(3)\n", r"bad_\w+\.py:3: .*SystemExit: 3"),
         ("import json\njson.loads('{')\n", r"bad_\w+\.py:2: .*JSONDecodeError"),
         (
@@ -70,7 +86,9 @@ def test_a_file_gets_a_name_that_no_installed_module_has(tmp_path):
     ],
 )
 @pytest.mark.parametrize("as_file", [True, False])
-def test_a_plug_in_that_cannot_be_imported_names_file_and_line(tmp_path, source, message, as_file):
+def test_a_plug_in_that_cannot_be_imported_names_file_and_line(
+    tmp_path, source, message, as_file
+):
     name = f"bad_{'file' if as_file else 'module'}"
     (tmp_path / f"{name}.py").write_text(source)
     with pytest.raises(UsageError, match=message) as error:
@@ -81,7 +99,9 @@ def test_a_plug_in_that_cannot_be_imported_names_file_and_line(tmp_path, source,
 SAW = "from tests.kit.test_registry import TOOLS\nTOOLS.register('saw', print)\n"
 
 
-def test_a_run_notes_its_plug_ins_and_refuses_to_go_on_without_them(tmp_path, caplog, monkeypatch):
+def test_a_run_notes_its_plug_ins_and_refuses_to_go_on_without_them(
+    tmp_path, caplog, monkeypatch
+):
     (tmp_path / "saw.py").write_text(SAW)
     (tmp_path / "no_name.py").write_text("")
     run = tmp_path / "run"
@@ -131,7 +151,10 @@ def test_every_command_imports_and_says_what_it_cannot(tmp_path, command):
     done = command_line(*command, "--import", "fine.py", "--import", "bad.py")
     assert done.returncode == 2
     assert done.stdout == "imported\n"
-    assert "bad.py:2: a plug-in must be importable. Received: ValueError: no" in done.stderr
+    assert (
+        "bad.py:2: a plug-in must be importable. Received: ValueError: no"
+        in done.stderr
+    )
     assert "Traceback" not in done.stderr
     assert "--import" in command_line(*command, "--help").stdout
 
@@ -142,9 +165,13 @@ def test_an_interrupt_while_modules_are_imported_is_no_traceback(tmp_path):
     assert (done.returncode, done.stderr) == (1, "tfasr: interrupted\n")
 
 
-@pytest.mark.parametrize("name", ["nowhere", "nowhere.at.all", "nowhere.py", "tests.nowhere", ""])
+@pytest.mark.parametrize(
+    "name", ["nowhere", "nowhere.at.all", "nowhere.py", "tests.nowhere", ""]
+)
 def test_a_plug_in_that_is_missing_is_named(name):
-    with pytest.raises(UsageError, match=f"--import: a plug-in must be .*{name!r}|{name}"):
+    with pytest.raises(
+        UsageError, match=f"--import: a plug-in must be .*{name!r}|{name}"
+    ):
         load_plugin(name)
 
 
@@ -176,12 +203,17 @@ def test_an_entry_says_where_it_was_registered():
 
     entry = tools.entry("saw")
     assert (entry.name, entry.module, entry.file) == ("saw", __name__, __file__)
-    assert '@tools.register("saw")' in Path(__file__).read_text().splitlines()[entry.line - 1]
+    assert (
+        '@tools.register("saw")'
+        in Path(__file__).read_text().splitlines()[entry.line - 1]
+    )
 
 
 def test_an_unknown_name_lists_the_known():
     tools = Registry("tool", {"saw": "no_such_module:Saw", "axe": "no_such_module:Axe"})
-    with pytest.raises(UsageError, match="no tool 'plane'.*Known tools: saw, axe.*--import"):
+    with pytest.raises(
+        UsageError, match="no tool 'plane'.*Known tools: saw, axe.*--import"
+    ):
         tools["plane"]
 
 
@@ -193,6 +225,7 @@ def test_a_name_is_registered_once_and_both_places_are_named(tmp_path):
         scope = {}
         exec(compile(source, str(tmp_path / name), "exec"), scope)
         functions.append(scope["add"])
+
     tools = Registry("tool")
     functions[0](tools)
     functions[0](tools)  # the same line again: its module was imported again
@@ -228,7 +261,9 @@ def test_what_a_kind_must_have_is_checked_where_it_is_registered_and_when_it_is_
             raise TypeError("it must be callable")
 
     tools = Registry("tool", {"path": "os:sep"}, check=check)
-    with pytest.raises(UsageError, match=r"test_registry\.py:\d+: the tool 'saw' .*callable"):
+    with pytest.raises(
+        UsageError, match=r"test_registry\.py:\d+: the tool 'saw' .*callable"
+    ):
         tools.register("saw", 3)
     assert "saw" not in tools
     with pytest.raises(UsageError, match=r"the tool 'path' .*callable"):

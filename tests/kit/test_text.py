@@ -13,7 +13,9 @@ from tfasr.kit.text import encoded_lines, text_lines
 
 # Everything that `str.splitlines` takes for the end of a line, and "\n" doesn't.
 BREAKS = "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
-LINES = st.lists(st.text(st.sampled_from("aé\u0130 \t\0" + BREAKS), max_size=6), max_size=6)
+LINES = st.lists(
+    st.text(st.sampled_from("aé\u0130 \t\0" + BREAKS), max_size=6), max_size=6
+)
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
@@ -45,7 +47,9 @@ def test_a_line_that_is_not_utf_8_is_named_or_left_to_the_caller(tmp_path):
     path = tmp_path / "latin.txt"
     path.write_bytes("eins\ncafé\n".encode("latin-1"))
     assert list(encoded_lines(path)) == [b"eins", b"caf\xe9"]
-    with pytest.raises(UsageError, match=r"latin.txt, whose line 2 .* at byte 3.*Save it"):
+    with pytest.raises(
+        UsageError, match=r"latin.txt, whose line 2 .* at byte 3.*Save it"
+    ):
         list(text_lines(path, "Save it as UTF-8."))
 
 
@@ -57,7 +61,9 @@ def test_a_line_that_is_not_utf_8_is_named_or_left_to_the_caller(tmp_path):
         ("\ufeffa".encode("utf-16-le") + b"\x00", "truncated"),
     ],
 )
-def test_a_damaged_file_is_an_error_with_its_name_and_the_remedy(tmp_path, content, cause):
+def test_a_damaged_file_is_an_error_with_its_name_and_the_remedy(
+    tmp_path, content, cause
+):
     path = tmp_path / "damaged"
     path.write_bytes(content)
     for read in (text_lines, encoded_lines):
@@ -91,5 +97,7 @@ def test_a_line_of_megabytes_is_refused_before_it_is_read(tmp_path, encoding):
     path.write_text("short\n" + "a" * (2 << 20), encoding=encoding)
     lines = text_lines(path)
     assert next(lines) == "short"
-    with pytest.raises(UsageError, match=r"list\.tsv, which .*lines has more than 1048576 bytes"):
+    with pytest.raises(
+        UsageError, match=r"list\.tsv, which .*lines has more than 1048576 bytes"
+    ):
         next(lines)

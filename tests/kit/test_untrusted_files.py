@@ -1,4 +1,6 @@
-"""Files that anyone may have made: pipes, devices, links and bombs end in one sentence, soon."""
+"""Files that anyone may have made: pipes, devices, links and bombs end in one sentence,
+soon.
+"""
 
 import io
 import json
@@ -79,7 +81,9 @@ def test_nested_objects_end_in_a_sentence(tmp_path_factory, depth, opening):
 def test_a_larger_object_than_its_reader_needs_is_refused(tmp_path):
     path = tmp_path / "submission.json"
     path.write_text(json.dumps({"a": "b" * 1000}))
-    with pytest.raises(UsageError, match="has 10.. bytes. At most 100 can be read here"):
+    with pytest.raises(
+        UsageError, match="has 10.. bytes. At most 100 can be read here"
+    ):
         files.read_object(path, "Restore it.", most_bytes=100)
 
 
@@ -104,7 +108,9 @@ def test_a_strangers_file_that_is_nearly_all_holes_is_refused_at_once(tmp_path):
     (tmp_path / "small.txt").write_text("a")
     assert files.check_plain(tmp_path) == 1
     huge(tmp_path / "huge.npz")
-    with pytest.raises(UsageError, match=r"huge\.npz has 2199023255552 bytes, of which"):
+    with pytest.raises(
+        UsageError, match=r"huge\.npz has 2199023255552 bytes, of which"
+    ):
         files.check_plain(tmp_path)
 
 
@@ -146,11 +152,14 @@ def _fails(path: Path) -> None:
 # Archives.
 
 
-def packed(path: Path, *members: tuple[tarfile.TarInfo, bytes], form=tarfile.USTAR_FORMAT) -> Path:
+def packed(
+    path: Path, *members: tuple[tarfile.TarInfo, bytes], form=tarfile.USTAR_FORMAT
+) -> Path:
     with tarfile.open(path, "w:xz", format=form, preset=0) as archive:
         for member, content in members:
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
+
     return path
 
 
@@ -165,15 +174,23 @@ def test_a_plain_archive_is_unpacked(tmp_path):
     members = (named("runs/a/events.jsonl"), b"x" * 600), (named("study.json"), b"{}")
     path = packed(tmp_path / "study.tar.xz", *members)
     assert unpacked_study(path, tmp_path / "place") == 602
-    assert (tmp_path / "place" / "runs" / "a" / "events.jsonl").read_bytes() == b"x" * 600
+    assert (
+        tmp_path / "place" / "runs" / "a" / "events.jsonl"
+    ).read_bytes() == b"x" * 600
     assert (tmp_path / "place" / "study.json").read_bytes() == b"{}"
 
 
 @pytest.mark.parametrize(
     ("member", "form"),
     [
-        (named("link", type=tarfile.SYMTYPE, linkname="/etc/passwd"), tarfile.USTAR_FORMAT),
-        (named("hard", type=tarfile.LNKTYPE, linkname="study.json"), tarfile.USTAR_FORMAT),
+        (
+            named("link", type=tarfile.SYMTYPE, linkname="/etc/passwd"),
+            tarfile.USTAR_FORMAT,
+        ),
+        (
+            named("hard", type=tarfile.LNKTYPE, linkname="study.json"),
+            tarfile.USTAR_FORMAT,
+        ),
         (named("pipe", type=tarfile.FIFOTYPE), tarfile.USTAR_FORMAT),
         (named("zero", type=tarfile.CHRTYPE), tarfile.USTAR_FORMAT),
         (named("../outside"), tarfile.USTAR_FORMAT),

@@ -29,7 +29,9 @@ def test_they_keep_to_the_cores_and_to_what_tensorflow_was_told(
     monkeypatch, cores, told, environment, replicas, expected
 ):
     monkeypatch.setattr(compiled, "usable_cores", lambda: cores)
-    monkeypatch.setattr(tf.config.threading, "get_intra_op_parallelism_threads", lambda: told)
+    monkeypatch.setattr(
+        tf.config.threading, "get_intra_op_parallelism_threads", lambda: told
+    )
     monkeypatch.delenv("TF_NUM_INTRAOP_THREADS", raising=False)
     if environment is not None:
         monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", environment)
@@ -52,6 +54,7 @@ def test_values_are_dropped_or_scaled_and_so_are_their_gradients(rate, shape, dt
     with tf.GradientTape() as tape:
         tape.watch(inputs)
         outputs = layer(inputs, training=True)
+
     gradient = tape.gradient(outputs, inputs)
     assert outputs.dtype == gradient.dtype == inputs.dtype
     outputs = outputs.numpy().astype("float32")
@@ -64,7 +67,9 @@ def test_values_are_dropped_or_scaled_and_so_are_their_gradients(rate, shape, dt
 
 @pytest.mark.parametrize("rate", [0.05, 0.2, 0.7])
 def test_the_rate_and_the_expectation_are_kept(rate):
-    outputs = np.asarray(Dropout(rate, seed=7)(np.ones((1001, 999), "float32"), training=True))
+    outputs = np.asarray(
+        Dropout(rate, seed=7)(np.ones((1001, 999), "float32"), training=True)
+    )
     deviation = np.sqrt(rate * (1 - rate) / outputs.size)
     assert abs((outputs == 0).mean() - rate) < 5 * deviation + 1 / (1 << 17)
     assert abs(outputs.mean() - 1) < 5 * deviation / (1 - rate)
@@ -86,15 +91,19 @@ def test_calls_and_seeds_differ_and_repeat():
     np.testing.assert_array_equal([first, second], masks(1))
 
 
-@pytest.mark.parametrize("options", [{"rate": 0.0}, {"rate": 0.5, "noise_shape": (None, 1)}])
+@pytest.mark.parametrize(
+    "options", [{"rate": 0.0}, {"rate": 0.5, "noise_shape": (None, 1)}]
+)
 def test_elsewhere_it_is_keras_layer(options):
     inputs = np.ones((6, 4), "float32")
-    ours, theirs = Dropout(seed=1, **options), keras.layers.Dropout(seed=1, **options)
+    ours = Dropout(seed=1, **options)
+    theirs = keras.layers.Dropout(seed=1, **options)
     for training in (False, True):
         np.testing.assert_array_equal(
             np.asarray(ours(inputs, training=training)),
             np.asarray(theirs(inputs, training=training)),
         )
+
     np.testing.assert_array_equal(np.asarray(Dropout(0.9)(inputs)), inputs)
 
 
@@ -109,6 +118,10 @@ def test_it_is_saved_and_loaded(tmp_path):
 # Sizes that layers make of their inputs.
 
 
-@pytest.mark.parametrize(("frames", "left"), [(10, 0), (11, 1), (12, 1), (13, 2), (1670, 830)])
+@pytest.mark.parametrize(
+    ("frames", "left"), [(10, 0), (11, 1), (12, 1), (13, 2), (1670, 830)]
+)
 def test_a_valid_convolution_leaves_whole_windows(frames, left):
-    assert conv_output_frames(frames, 11, 2) == left == len(range(0, frames - 11 + 1, 2))
+    assert (
+        conv_output_frames(frames, 11, 2) == left == len(range(0, frames - 11 + 1, 2))
+    )

@@ -1,4 +1,6 @@
-"""The compiled CTC loss: every instruction set, beside brute force, TensorFlow's and PyTorch's."""
+"""The compiled CTC loss: every instruction set, beside brute force, TensorFlow's and
+PyTorch's.
+"""
 
 import contextlib
 import itertools
@@ -13,13 +15,19 @@ from tests.training.ctc_reference import by_all_paths, by_logarithms
 from tfasr.layers import operations
 from tfasr.training import ctc
 
-core = pytest.importorskip("tfasr.layers._recurrent_core", reason="built without a compiler")
+core = pytest.importorskip(
+    "tfasr.layers._recurrent_core", reason="built without a compiler"
+)
 if not hasattr(core, "ctc"):
-    pytest.skip("the core is of an older source: install tfasr again", allow_module_level=True)
+    pytest.skip(
+        "the core is of an older source: install tfasr again", allow_module_level=True
+    )
 
 
 def drawn(rng, batch, frames, classes, most_labels, scale):
-    """Random arguments of `core.ctc`; some utterances may have no path, for equal neighbours."""
+    """Random arguments of `core.ctc`; some utterances may have no path, for equal
+    neighbours.
+    """
     label_lengths = rng.integers(1, min(most_labels, frames) + 1, batch).astype("int32")
     lengths = rng.integers(label_lengths, frames + 1).astype("int32")
     labels = rng.integers(0, classes - 1, (batch, most_labels)).astype("int32")
@@ -28,9 +36,12 @@ def drawn(rng, batch, frames, classes, most_labels, scale):
 
 
 def expected_of(logits, lengths, labels, label_lengths):
-    losses, gradients = np.zeros(len(logits)), np.zeros(logits.shape)
+    losses = np.zeros(len(logits))
+    gradients = np.zeros(logits.shape)
     for u, (frames, count) in enumerate(zip(lengths, label_lengths, strict=True)):
-        losses[u], gradients[u, :frames] = by_logarithms(logits[u, :frames], labels[u, :count])
+        losses[u], gradients[u, :frames] = by_logarithms(
+            logits[u, :frames], labels[u, :count]
+        )
     return losses, gradients
 
 
@@ -46,6 +57,7 @@ def test_it_is_the_sum_over_all_paths(data):
         expected = np.inf, np.zeros((frames, 3))
     else:
         expected = by_all_paths(logits, labels)
+
     given_lengths = np.array([frames], "int32"), np.array([labels], "int32")
     for name in core.instruction_sets():
         (loss,), (gradient,) = core.ctc(
@@ -53,7 +65,10 @@ def test_it_is_the_sum_over_all_paths(data):
         )
         np.testing.assert_allclose(loss, expected[0], rtol=2e-6, atol=2e-6)
         np.testing.assert_allclose(gradient, expected[1], atol=2e-6)
-    np.testing.assert_allclose(by_logarithms(logits, labels)[1], expected[1], atol=1e-12)
+
+    np.testing.assert_allclose(
+        by_logarithms(logits, labels)[1], expected[1], atol=1e-12
+    )
 
 
 @settings(deadline=None, max_examples=40)
@@ -75,13 +90,16 @@ def test_every_instruction_set_is_as_exact_as_float64(
     for name in core.instruction_sets():
         losses, gradient = core.ctc(*arguments, threads=threads, instruction_set=name)
         np.testing.assert_allclose(losses, expected[0], rtol=1e-5, atol=1e-4)
-        # A logit of 1000 has an error of 6e-5 in float32, and so have logarithms of probabilities.
+        # A logit of 1000 has an error of 6e-5 in float32, and so have logarithms of
+        # probabilities.
         np.testing.assert_allclose(gradient, expected[1], atol=1e-5 + 1e-6 * scale)
 
 
 @pytest.mark.parametrize("gap", [0.0, 1.0, 80.0, 1000.0, 1e5, 1e8, 1e30])
 @pytest.mark.parametrize("labels", [[0, 0], [1, 1, 0], [0, 1, 1, 1], [1] * 20])
-def test_labels_without_a_path_cost_infinity_however_certain_the_frames_are(labels, gap):
+def test_labels_without_a_path_cost_infinity_however_certain_the_frames_are(
+    labels, gap
+):
     needed = len(labels) + sum(a == b for a, b in itertools.pairwise(labels))
     arrays = np.array([labels], "int32"), np.array([len(labels)], "int32")
     for frames in range(len(labels), needed + 1):
@@ -91,7 +109,11 @@ def test_labels_without_a_path_cost_infinity_however_certain_the_frames_are(labe
             logits[0, t, labels[t] if t < len(labels) else 2] = gap
         for name in core.instruction_sets():
             (loss,), gradient = core.ctc(
-                logits, np.array([frames], "int32"), *arrays, threads=1, instruction_set=name
+                logits,
+                np.array([frames], "int32"),
+                *arrays,
+                threads=1,
+                instruction_set=name,
             )
             if frames < needed:
                 assert loss == np.inf
@@ -118,7 +140,9 @@ def compare_with_peers(rng, batches):
     with contextlib.suppress(ImportError):
         import torch
     for _ in range(batches):
-        sizes = (int(rng.integers(low, high)) for low, high in ((1, 30), (2, 20), (1, 12)))
+        sizes = (
+            int(rng.integers(low, high)) for low, high in ((1, 30), (2, 20), (1, 12))
+        )
         arguments = drawn(rng, 4, *sizes, rng.choice([0.3, 3.0]))
         logits, lengths, labels, label_lengths = arguments
         losses, gradient = core.ctc(*arguments, threads=2)
@@ -128,7 +152,9 @@ def compare_with_peers(rng, batches):
         has_path = np.isfinite(losses)
         their_losses, their_gradient = tensorflows(*arguments)
         np.testing.assert_allclose(losses, their_losses, rtol=1e-5, atol=1e-5)
-        np.testing.assert_allclose(gradient[has_path], their_gradient[has_path], atol=1e-3)
+        np.testing.assert_allclose(
+            gradient[has_path], their_gradient[has_path], atol=1e-3
+        )
         if torch:
             inputs = torch.tensor(logits, requires_grad=True)
             theirs = torch.nn.functional.ctc_loss(
@@ -149,6 +175,7 @@ def tensorflows(logits, lengths, labels, label_lengths):
         inputs = tf.constant(logits)
         tape.watch(inputs)
         losses = ctc.ctc_loss(inputs, lengths, labels, label_lengths)
+
     return losses.numpy(), tape.gradient(losses, inputs).numpy()
 
 
@@ -171,6 +198,7 @@ def test_it_is_an_operation_of_graphs_and_refuses_second_derivatives(monkeypatch
             tape.watch(logits)
             losses = ctc.ctc_loss(logits, *arguments[1:])
             total = tf.reduce_sum(losses * tf.constant([1.0, 2, 0, -1, 5]))
+
         return losses, tape.gradient(total, logits)
 
     spec = tf.TensorSpec((None, None, 10), tf.float32)
@@ -185,6 +213,7 @@ def test_it_is_an_operation_of_graphs_and_refuses_second_derivatives(monkeypatch
         received = run(tf.constant(arguments[0]))
         np.testing.assert_array_equal(received[0], losses)
         np.testing.assert_array_equal(received[1], slopes)
+
     logits = tf.constant(arguments[0])
     with tf.GradientTape() as outer, pytest.raises(NotImplementedError, match="CTC"):
         outer.watch(logits)
@@ -201,6 +230,7 @@ def test_nan_and_infinite_logits_give_a_loss_of_nan():
         assert np.isnan(losses[:3]).all()
         assert all(np.isnan(gradient[u, : arguments[1][u]]).all() for u in range(3))
         np.testing.assert_allclose(losses[3], expected[0][3], rtol=1e-6)
+
     # A class that is impossible in a frame only makes the paths through it impossible.
     arguments = drawn(np.random.default_rng(3), 1, 20, 5, 3, 1.0)
     arguments[0][0, 0, arguments[2][0, 0]] = -np.inf
@@ -215,7 +245,10 @@ def test_nan_and_infinite_logits_give_a_loss_of_nan():
     [
         ({0: np.zeros((2, 3), "float32")}, "logits must be"),
         ({1: np.array([3], "int32")}, "logit_lengths has a wrong shape"),
-        ({1: np.array([3, 9], "int32")}, "There are 5 frames, but logit_lengths has 9.*: 1,"),
+        (
+            {1: np.array([3, 9], "int32")},
+            "There are 5 frames, but logit_lengths has 9.*: 1,",
+        ),
         ({1: np.array([-1, 3], "int32")}, "logit_lengths has -1"),
         ({2: np.array([[0, 1], [1, 3]], "int32")}, r"in 0\.\.2\. Received: 3\..*: 1,"),
         ({2: np.array([[-1, 1], [1, 2]], "int32")}, r"Received: -1\."),

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-core = pytest.importorskip("tfasr.layers._recurrent_core", reason="built without a compiler")
+core = pytest.importorskip(
+    "tfasr.layers._recurrent_core", reason="built without a compiler"
+)
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,9 +12,17 @@ from tfasr.layers import compiled
 from tfasr.layers.lstm import LSTM
 
 # TensorFlow 2.21 under numpy 2.4, wherever Keras turns a variable into an array.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:__array__ implementation:DeprecationWarning"
+)
 
-OPTIONS = ("return_sequences", "return_state", "go_backwards", "zero_output_for_mask", "use_bias")
+OPTIONS = (
+    "return_sequences",
+    "return_state",
+    "go_backwards",
+    "zero_output_for_mask",
+    "use_bias",
+)
 
 
 def twins(input_shape, units, **options):
@@ -34,11 +42,19 @@ def outputs_and_gradients(layer, inputs, mask=None, states=None, **call):
     sources = [inputs, *(states or [])]
     with tf.GradientTape() as tape:
         tape.watch(sources)
-        outputs = keras.tree.flatten(layer(inputs, mask=mask, initial_state=states, **call))
-        loss = tf.add_n(
-            [tf.reduce_sum(tf.sin(k + tf.cast(o, "float32"))) for k, o in enumerate(outputs)]
+        outputs = keras.tree.flatten(
+            layer(inputs, mask=mask, initial_state=states, **call)
         )
-    gradients = tape.gradient(loss, sources + [v.value for v in layer.trainable_variables])
+        loss = tf.add_n(
+            [
+                tf.reduce_sum(tf.sin(k + tf.cast(o, "float32")))
+                for k, o in enumerate(outputs)
+            ]
+        )
+
+    gradients = tape.gradient(
+        loss, sources + [v.value for v in layer.trainable_variables]
+    )
     return [x.numpy() for x in outputs + gradients]
 
 
@@ -59,7 +75,8 @@ def unbuilt_core():
 
 @settings(deadline=None, max_examples=40)
 @given(
-    # Batches around the rows that are multiplied at once, units around the lanes of a vector.
+    # Batches around the rows that are multiplied at once, units around the lanes of a
+    # vector.
     shape=st.tuples(st.integers(1, 14), st.integers(1, 9), st.integers(1, 5)),
     units=st.integers(1, 40),
     native=st.booleans(),
@@ -67,7 +84,9 @@ def unbuilt_core():
     with_states=st.booleans(),
     data=st.data(),
 )
-def test_outputs_and_all_gradients_are_keras_own(shape, units, native, options, with_states, data):
+def test_outputs_and_all_gradients_are_keras_own(
+    shape, units, native, options, with_states, data
+):
     batch, time, _ = shape
     keras_own, ours = twins(shape, units, **options)
     density = data.draw(st.none() | st.sampled_from([0.1, 0.5, 0.9]))
@@ -95,7 +114,9 @@ def test_gradients_are_finite_differences():
         with scope:
             return layer(inputs, initial_state=[h, c], mask=mask)
 
-    analytic, numeric = tf.test.compute_gradient(call, [inputs, h, c, *weights], delta=1e-6)
+    analytic, numeric = tf.test.compute_gradient(
+        call, [inputs, h, c, *weights], delta=1e-6
+    )
     assert len(analytic) == 6
     for ours, difference in zip(analytic, numeric, strict=True):
         np.testing.assert_allclose(ours, difference, atol=1e-8)
@@ -103,9 +124,12 @@ def test_gradients_are_finite_differences():
 
 
 def test_configs_are_keras_own():
-    keras_own, ours = keras.layers.LSTM(4, name="x", seed=1), LSTM(4, name="x", seed=1)
+    keras_own = keras.layers.LSTM(4, name="x", seed=1)
+    ours = LSTM(4, name="x", seed=1)
     assert ours.get_config() == keras_own.get_config()
-    assert LSTM(4, use_cudnn=True, name="x", seed=1).get_config() == keras_own.get_config()
+    assert (
+        LSTM(4, use_cudnn=True, name="x", seed=1).get_config() == keras_own.get_config()
+    )
     assert keras.layers.LSTM.from_config(ours.get_config()).units == 4
 
 
@@ -114,6 +138,7 @@ def test_stateful_layers_go_on_where_they_stopped():
     for seed in range(3):
         inputs = normal(seed, 2, 4, 3)
         np.testing.assert_allclose(ours(inputs), keras_own(inputs), atol=1e-6)
+
     for layer in (keras_own, ours):
         layer.reset_state()
     np.testing.assert_allclose(ours(inputs), keras_own(inputs), atol=1e-6)
@@ -131,7 +156,9 @@ def test_bidirectional(return_sequences):
     layers[1].set_weights(layers[0].get_weights())
     mask = tf.sequence_mask([6, 3])
     inputs = normal(0, 2, 6, 3)
-    expected, received = (outputs_and_gradients(layer, inputs, mask) for layer in layers)
+    expected, received = (
+        outputs_and_gradients(layer, inputs, mask) for layer in layers
+    )
     assert_equal(received, expected)
     assert layers[1].backward_layer.last_kernel.startswith("fused CPU")
 
@@ -139,19 +166,30 @@ def test_bidirectional(return_sequences):
 def test_one_trace_serves_all_lengths():
     keras_own, ours = twins((None, None, 3), 5, return_sequences=True)
 
-    @tf.function(input_signature=[tf.TensorSpec((None, None, 3)), tf.TensorSpec((None,), tf.int32)])
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec((None, None, 3)),
+            tf.TensorSpec((None,), tf.int32),
+        ]
+    )
     def step(inputs, lengths):
         mask = tf.sequence_mask(lengths, tf.shape(inputs)[1])
         with tf.GradientTape() as tape:
             outputs = ours(inputs, mask=mask)
             loss = tf.reduce_sum(tf.sin(outputs))
-        return outputs, *tape.gradient(loss, [v.value for v in ours.trainable_variables])
+
+        return outputs, *tape.gradient(
+            loss, [v.value for v in ours.trainable_variables]
+        )
 
     for time, lengths in ((4, [4, 2]), (1, [1]), (9, [3, 9, 0])):
         inputs = normal(time, len(lengths), time, 3)
-        expected = outputs_and_gradients(keras_own, inputs, tf.sequence_mask(lengths, time))
+        expected = outputs_and_gradients(
+            keras_own, inputs, tf.sequence_mask(lengths, time)
+        )
         received = step(inputs, tf.constant(lengths))
         assert_equal(received, [expected[0], *expected[2:]])
+
     assert step.experimental_get_tracing_count() == 1
 
 
@@ -190,7 +228,9 @@ def test_the_generic_loop_can_be_demanded():
     assert layer.last_kernel == "generic loop"
 
 
-@pytest.mark.skipif(bool(tf.config.list_physical_devices("GPU")), reason="this machine has a GPU")
+@pytest.mark.skipif(
+    bool(tf.config.list_physical_devices("GPU")), reason="this machine has a GPU"
+)
 @pytest.mark.parametrize("options", [{"kernel": "cudnn"}, {"use_cudnn": True}])
 def test_cudnn_without_a_gpu_fails_loudly(options):
     with pytest.raises(ValueError, match="cuDNN is not supported"):
@@ -199,13 +239,16 @@ def test_cudnn_without_a_gpu_fails_loudly(options):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_second_derivatives_are_refused(dtype):
-    layer, inputs = LSTM(3, dtype=dtype), normal(0, 2, 4, 3, dtype=dtype)
+    layer = LSTM(3, dtype=dtype)
+    inputs = normal(0, 2, 4, 3, dtype=dtype)
     with tf.GradientTape() as outer:
         outer.watch(inputs)
         with tf.GradientTape() as inner:
             inner.watch(inputs)
             loss = tf.reduce_sum(layer(inputs) ** 2)
+
         gradient = inner.gradient(loss, inputs)
+
     with pytest.raises(NotImplementedError, match="first derivatives only"):
         outer.gradient(gradient, inputs)
 
@@ -215,19 +258,28 @@ def test_an_empty_batch():
 
 
 def test_an_unknown_kernel_is_refused():
-    with pytest.raises(ValueError, match="kernel must be one of .* Received: kernel='fast'"):
+    with pytest.raises(
+        ValueError, match="kernel must be one of .* Received: kernel='fast'"
+    ):
         LSTM(3, kernel="fast")
 
 
 def test_bfloat16_keeps_its_states_in_float32():
     """Forty steps with rounded states drift; ours must stay nearer to float32 than Keras's."""
     inputs = normal(0, 4, 40, 8)
-    exact = outputs_and_gradients(twins((4, 40, 8), 16, return_sequences=True)[1], inputs)
+    exact = outputs_and_gradients(
+        twins((4, 40, 8), 16, return_sequences=True)[1], inputs
+    )
     options = {"return_sequences": True, "dtype": "mixed_bfloat16"}
     keras_own, ours = twins((4, 40, 8), 16, **options)
     errors = [
-        [np.abs(x.astype("float32") - e).mean() for x, e in zip(result, exact, strict=True)]
-        for result in (outputs_and_gradients(layer, inputs) for layer in (keras_own, ours))
+        [
+            np.abs(x.astype("float32") - e).mean()
+            for x, e in zip(result, exact, strict=True)
+        ]
+        for result in (
+            outputs_and_gradients(layer, inputs) for layer in (keras_own, ours)
+        )
     ]
     assert ours(inputs).dtype == tf.bfloat16
     assert ours.last_kernel.startswith("fused CPU")

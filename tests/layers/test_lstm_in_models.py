@@ -15,7 +15,9 @@ import tensorflow as tf
 from tfasr.layers.lstm import LSTM
 
 # TensorFlow 2.21 under numpy 2.4, wherever Keras turns a variable into an array.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:__array__ implementation:DeprecationWarning"
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,7 +27,11 @@ def normal(seed, *shape, dtype="float32"):
 
 
 def run_python(program, folder=ROOT, **environment):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"} | environment
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    } | environment
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program)],
         cwd=folder,
@@ -55,7 +61,8 @@ def model_of(lstm_class, **options):
 )
 @pytest.mark.parametrize("suffix", [".keras", ".weights.h5"])
 def test_weights_travel_between_ours_and_keras_own(tmp_path, saver, loader, suffix):
-    saved, loaded = model_of(saver), model_of(loader)
+    saved = model_of(saver)
+    loaded = model_of(loader)
     path = tmp_path / f"model{suffix}"
     saved.save(path) if suffix == ".keras" else saved.save_weights(path)
     loaded.load_weights(path)
@@ -96,7 +103,8 @@ def test_a_saved_model_loads_where_tfasr_is_not_installed(tmp_path):
 
 
 def test_fit_compiled_as_a_whole():
-    losses, kernels = [], []
+    losses = []
+    kernels = []
     for jit_compile in (False, True):
         keras.utils.set_random_seed(0)
         layers = [keras.layers.Masking(), LSTM(3), keras.layers.Dense(1)]
@@ -105,6 +113,7 @@ def test_fit_compiled_as_a_whole():
         history = model.fit(normal(0, 4, 66, 3), normal(1, 4, 1), epochs=2, verbose=0)
         losses.append(history.history["loss"])
         kernels.append(layers[1].last_kernel)
+
     assert kernels == ["fused CPU", "fused TensorFlow loop"]
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
 

@@ -12,7 +12,9 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-core = pytest.importorskip("tfasr.layers._recurrent_core", reason="built without a compiler")
+core = pytest.importorskip(
+    "tfasr.layers._recurrent_core", reason="built without a compiler"
+)
 
 EPSILON = 1e-3
 
@@ -20,7 +22,8 @@ EPSILON = 1e-3
 def problem(rows, channels, density, dtype):
     rng = np.random.default_rng(rows * 1000 + channels)
     inputs, d_outputs = (
-        rng.normal(2, 3, (rows, channels)).astype(dtype).astype("float64") for _ in range(2)
+        rng.normal(2, 3, (rows, channels)).astype(dtype).astype("float64")
+        for _ in range(2)
     )
     gamma, beta = rng.uniform(0.5, 2, (2, channels)).astype("float32")
     return inputs, d_outputs, gamma, beta, rng.random(rows) < density
@@ -36,6 +39,7 @@ def reference(inputs, d_outputs, gamma, beta, mask, scales):
         variance = tf.reduce_sum(weights * (inputs - mean) ** 2, axis=0)
         outputs = (inputs - mean) / tf.sqrt(variance + EPSILON) * gamma + beta
         loss = tf.reduce_sum(outputs * scales * d_outputs)
+
     gradients = tape.gradient(loss, [inputs, gamma, beta])
     return [x.numpy() for x in (outputs * scales, mean, variance, *gradients)]
 
@@ -57,14 +61,26 @@ def compiled(inputs, d_outputs, gamma, beta, mask, dtype, levels, seed, **option
     if dtype != "float32":
         stored = [x.view("uint16") for x in stored]
     name = "float32" if dtype == "float32" else "bfloat16"
-    given = {"epsilon": EPSILON, "seed": np.array(seed, "int32"), "dropped_levels": levels}
+    given = {
+        "epsilon": EPSILON,
+        "seed": np.array(seed, "int32"),
+        "dropped_levels": levels,
+    }
     given |= {"scale": 65536 / (65536 - levels)} | options
     x, dy = stored
-    outputs, mean, variance = getattr(core, f"normalise_{name}")(x, gamma, beta, mask, **given)
+    outputs, mean, variance = getattr(core, f"normalise_{name}")(
+        x, gamma, beta, mask, **given
+    )
     run = getattr(core, f"normalise_back_{name}")
-    results = [outputs, mean, variance, *run(x, gamma, mean, variance, dy, mask, **given)]
+    results = [
+        outputs,
+        mean,
+        variance,
+        *run(x, gamma, mean, variance, dy, mask, **given),
+    ]
     return [
-        x.view(ml_dtypes.bfloat16).astype("float32") if x.dtype == "uint16" else x for x in results
+        x.view(ml_dtypes.bfloat16).astype("float32") if x.dtype == "uint16" else x
+        for x in results
     ]
 
 
@@ -93,7 +109,10 @@ def test_it_computes_the_definition_and_draws_what_tensorflow_draws(
         for ours, exact in zip(received, expected, strict=True):
             # Sums of numbers of both signs: what is lost counts by their size.
             largest = max(1, np.abs(exact).max(initial=0))
-            np.testing.assert_allclose(ours, exact, rtol=tolerance, atol=tolerance * largest)
+            np.testing.assert_allclose(
+                ours, exact, rtol=tolerance, atol=tolerance * largest
+            )
+
         for ours, other in zip(
             received, compiled(*arrays, dtype, threads=1, **options), strict=True
         ):
@@ -106,19 +125,29 @@ def test_padding_that_is_no_number_reaches_nothing_that_counts():
     options = {"dtype": "float32", "levels": 0, "seed": (0, 0), "threads": 2}
     expected = compiled(inputs, d_outputs, gamma, beta, mask, **options)
     inputs[~mask] = np.inf
-    outputs, mean, variance, *_ = compiled(inputs, d_outputs, gamma, beta, mask, **options)
+    outputs, mean, variance, *_ = compiled(
+        inputs, d_outputs, gamma, beta, mask, **options
+    )
     np.testing.assert_array_equal(outputs[mask], expected[0][mask])
     np.testing.assert_array_equal([mean, variance], expected[1:3])
 
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"dropped_levels": 65536}, {"dropped_levels": -1}, {"threads": 0}, {"seed": np.zeros(3, "i")}],
+    [
+        {"dropped_levels": 65536},
+        {"dropped_levels": -1},
+        {"threads": 0},
+        {"seed": np.zeros(3, "i")},
+    ],
 )
 def test_senseless_arguments_are_refused(wrong):
     given = {"seed": np.zeros(2, "i"), "dropped_levels": 0, "threads": 1} | wrong
-    ones, mask = np.ones(4, "f"), np.ones(3, bool)
-    with pytest.raises(ValueError, match="dropped_levels in 0|seed has a wrong|threads must"):
+    ones = np.ones(4, "f")
+    mask = np.ones(3, bool)
+    with pytest.raises(
+        ValueError, match="dropped_levels in 0|seed has a wrong|threads must"
+    ):
         core.normalise_float32(
             np.ones((3, 4), "f"), ones, ones, mask, epsilon=EPSILON, scale=1.0, **given
         )
@@ -147,6 +176,9 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 def test_a_forked_process_makes_threads_of_its_own():
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", FORKED], env=environment, timeout=60, check=False
+        [sys.executable, "-W", "ignore", "-c", FORKED],
+        env=environment,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 0

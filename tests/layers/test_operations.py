@@ -18,11 +18,17 @@ from tfasr.layers.batch_normalization import BatchNormalization
 from tfasr.layers.clipped_rnn import ClippedReLU, SimpleRNN
 from tfasr.layers.lstm import LSTM
 
-core = pytest.importorskip("tfasr.layers._recurrent_core", reason="built without a compiler")
+core = pytest.importorskip(
+    "tfasr.layers._recurrent_core", reason="built without a compiler"
+)
 if not hasattr(core, "register_operations"):
-    pytest.skip("the core is of an older source: install tfasr again", allow_module_level=True)
+    pytest.skip(
+        "the core is of an older source: install tfasr again", allow_module_level=True
+    )
 # TensorFlow 2.21 under numpy 2.4, wherever Keras turns a variable into an array.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:__array__ implementation:DeprecationWarning"
+)
 
 ROOT = Path(__file__).parents[2]
 NATIVE = {
@@ -42,12 +48,17 @@ def layer_of(kind, policy):
     if kind == "lstm":
         return LSTM(5, return_sequences=True, dtype=policy)
     if kind == "vanilla":
-        return SimpleRNN(5, activation=ClippedReLU(0.5), return_sequences=True, dtype=policy)
+        return SimpleRNN(
+            5, activation=ClippedReLU(0.5), return_sequences=True, dtype=policy
+        )
+
     return BatchNormalization(dtype=policy)
 
 
 def traced(layer, masked):
-    """A function from inputs and mask to outputs and all gradients, and the types in its graph."""
+    """A function from inputs and mask to outputs and all gradients, and the types in
+    its graph.
+    """
 
     @tf.function(autograph=False)
     def step(inputs, mask):
@@ -58,6 +69,7 @@ def traced(layer, masked):
                 options = {"training": True, **({"valid": mask} if masked else {})}
             outputs = layer(inputs, **options)
             loss = tf.reduce_sum(tf.square(tf.cast(outputs, tf.float32)))
+
         return outputs, tape.gradient(loss, [inputs, *layer.trainable_variables])
 
     specs = tf.TensorSpec((None, None, 3)), tf.TensorSpec((None, None), tf.bool)
@@ -79,11 +91,14 @@ def traced(layer, masked):
 def test_they_compute_what_the_callbacks_do(monkeypatch, kind, policy, masked):
     layer = layer_of(kind, policy)
     layer.build((None, None, 3))
-    inputs, mask = normal(0, 7, 9, 3), tf.sequence_mask([9, 8, 7, 1, 2, 9, 4], 9)
+    inputs = normal(0, 7, 9, 3)
+    mask = tf.sequence_mask([9, 8, 7, 1, 2, 9, 4], 9)
     native, types = traced(layer, masked)
     monkeypatch.setattr(operations, "registered", lambda: False)
     called, callback_types = traced(layer, masked)
-    expected, received = (tf.nest.flatten(run(inputs, mask)) for run in (called, native))
+    expected, received = (
+        tf.nest.flatten(run(inputs, mask)) for run in (called, native)
+    )
     for ours, theirs in zip(received, expected, strict=True):
         np.testing.assert_array_equal(ours, theirs)
     assert native.structured_outputs[0].shape == called.structured_outputs[0].shape
@@ -112,7 +127,9 @@ def test_second_derivatives_are_refused():
             with tf.GradientTape() as inner:
                 inner.watch(inputs)
                 loss = tf.reduce_sum(layer(inputs) ** 2)
+
             gradient = inner.gradient(loss, inputs)
+
         return outer.gradient(gradient, inputs)
 
     with pytest.raises(NotImplementedError, match="first derivatives only"):
@@ -171,7 +188,11 @@ print(json.dumps(told))
 
 @pytest.fixture(scope="module")
 def exported():
-    layers = [keras.layers.Masking(), LSTM(4, return_sequences=True), keras.layers.Dense(2)]
+    layers = [
+        keras.layers.Masking(),
+        LSTM(4, return_sequences=True),
+        keras.layers.Dense(2),
+    ]
     return keras.Sequential([keras.Input((None, 3)), *layers]), normal(0, 16, 6, 3)
 
 
@@ -209,19 +230,27 @@ def steps(projected, units):
 
 def test_wrong_shapes_are_an_error_of_tensorflow():
     count = tf.TensorSpec((), tf.int32)
-    run = tf.function(steps, autograph=False).get_concrete_function(tf.TensorSpec(None), count)
+    run = tf.function(steps, autograph=False).get_concrete_function(
+        tf.TensorSpec(None), count
+    )
     assert run(tf.zeros((1, 3, 8)), 2)[2].shape == (1, 3, 2)
     with pytest.raises(tf.errors.InvalidArgumentError, match="h has a wrong shape"):
         run(tf.zeros((1, 3, 8)), 3)
     with pytest.raises(tf.errors.InvalidArgumentError, match="projected must be"):
         run(tf.zeros((3, 8)), 2)
     with pytest.raises(ValueError, match="must be rank 3"):
-        tf.function(steps, autograph=False).get_concrete_function(tf.TensorSpec((3, 8)), count)
+        tf.function(steps, autograph=False).get_concrete_function(
+            tf.TensorSpec((3, 8)), count
+        )
 
 
 def test_they_keep_to_the_limit_of_threads(monkeypatch):
     monkeypatch.setattr(operations, "quota", lambda: 2.5)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count()
+
     try:
         for told, limit in ((0, 2), (1, 1), (7, 2)):
             operations.limit_threads(told)

@@ -10,14 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 resource = pytest.importorskip("resource", reason="limits of processes are of Unix")
-core = pytest.importorskip("tfasr.layers._recurrent_core", reason="built without a compiler")
+core = pytest.importorskip(
+    "tfasr.layers._recurrent_core", reason="built without a compiler"
+)
 
 
 def problem(batch, time, units, gates, density, dtype):
     rng = np.random.default_rng(batch * 1000 + units)
     projected, kernel = (
         rng.normal(scale=scale, size=shape).astype(dtype)
-        for scale, shape in ((1, (batch, time, gates * units)), (0.2, (units, gates * units)))
+        for scale, shape in (
+            (1, (batch, time, gates * units)),
+            (0.2, (units, gates * units)),
+        )
     )
     bias, h, c, d_h, d_c, d_outputs = (
         rng.normal(size=shape).astype("float32")
@@ -25,18 +30,25 @@ def problem(batch, time, units, gates, density, dtype):
     )
     mask = None if density is None else rng.random((batch, time)) < density
     if dtype != "float32":
-        projected, kernel = projected.view("uint16"), kernel.view("uint16")
+        projected = projected.view("uint16")
+        kernel = kernel.view("uint16")
+
     return projected, bias, kernel, h, c, mask, (d_outputs, d_h, d_c)
 
 
 def run(projected, bias, kernel, h, c, mask, upstream, name, **options):
-    forward, backward = (getattr(core, f"{way}_{name}") for way in ("forward", "backward"))
+    forward, backward = (
+        getattr(core, f"{way}_{name}") for way in ("forward", "backward")
+    )
     saved = forward(projected, bias, kernel, h, c, mask, **options)
     return *saved, *backward(*saved, kernel, h, c, mask, *upstream, **options)
 
 
 def as_float(array):
-    return array.view(ml_dtypes.bfloat16).astype("float32") if array.dtype == "uint16" else array
+    if array.dtype == "uint16":
+        return array.view(ml_dtypes.bfloat16).astype("float32")
+
+    return array
 
 
 @settings(deadline=None, max_examples=30)
@@ -56,16 +68,22 @@ def test_all_agree(sizes, gates, density, dtype, threads):
     for name in core.instruction_sets():
         received = run(*arrays, threads=threads, instruction_set=name, **options)
         for ours, theirs in zip(received, expected, strict=True):
-            ours, theirs = as_float(ours), as_float(theirs)
+            ours = as_float(ours)
+            theirs = as_float(theirs)
             # One value that is rounded to bfloat16 the other way moves all that follow.
-            atol = 1e-4 if dtype == "float32" else 0.05 * max(1, np.abs(theirs).max(initial=0))
+            if dtype == "float32":
+                atol = 1e-4
+            else:
+                atol = 0.05 * max(1, np.abs(theirs).max(initial=0))
+
             np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=atol)
 
 
 def test_extreme_sums_saturate_and_nan_stays_nan():
     rows = np.array([[[-1e30] * 4], [[1e30] * 4], [[np.nan] * 4]], "float32")
     zeros = np.zeros((3, 1), "float32")
-    kernel, bias = np.zeros((1, 4), "float32"), np.zeros(4, "float32")
+    kernel = np.zeros((1, 4), "float32")
+    bias = np.zeros(4, "float32")
     for name in core.instruction_sets():
         _, c, h = core.forward_float32(
             rows, bias, kernel, zeros, zeros, None, threads=1, instruction_set=name
@@ -78,11 +96,24 @@ def test_wrong_shapes_are_refused():
     f = np.zeros
     with pytest.raises(ValueError, match="projected has a wrong shape"):
         core.forward_float32(
-            f((1, 2, 8), "f"), f(8, "f"), f((2, 9), "f"), f((1, 2), "f"), f((1, 2), "f"), None, 1
+            f((1, 2, 8), "f"),
+            f(8, "f"),
+            f((2, 9), "f"),
+            f((1, 2), "f"),
+            f((1, 2), "f"),
+            None,
+            1,
         )
+
     with pytest.raises(ValueError, match="instruction_set must be one of"):
         core.forward_float32(
-            *(f((1, 2, 8), "f"), f(8, "f"), f((2, 8), "f"), f((1, 2), "f"), f((1, 2), "f")),
+            *(
+                f((1, 2, 8), "f"),
+                f(8, "f"),
+                f((2, 8), "f"),
+                f((1, 2), "f"),
+                f((1, 2), "f"),
+            ),
             *(None, 1, "abacus"),
         )
 
@@ -117,7 +148,9 @@ idle.set()
 """
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits memory as Linux does")
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="limits memory as Linux does"
+)
 def test_fewer_threads_do_the_work_where_the_system_refuses_some():
     def large_stacks():
         resource.setrlimit(resource.RLIMIT_STACK, (STACK_BYTES, resource.RLIM_INFINITY))
@@ -129,4 +162,6 @@ def test_fewer_threads_do_the_work_where_the_system_refuses_some():
         text=True,
         check=False,
     )
-    assert done.stdout.split("\n") == ["the system refused threads", "equal", ""], done.stderr
+    assert done.stdout.split("\n") == ["the system refused threads", "equal", ""], (
+        done.stderr
+    )

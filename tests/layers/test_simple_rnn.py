@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from tfasr.layers.clipped_rnn import ClippedReLU, SimpleRNN
 
 # TensorFlow 2.21 under numpy 2.4, wherever Keras turns a variable into an array.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:__array__ implementation:DeprecationWarning"
+)
 
 
 def twins(features, units, **options):
@@ -28,10 +30,17 @@ def outputs_and_gradients(layer, inputs, mask, state):
     with tf.GradientTape() as tape:
         tape.watch(sources)
         outputs = keras.tree.flatten(layer(inputs, mask=mask, initial_state=[state]))
-        # Without a ceiling outputs grow, and the sine of thousands shows their last bits alone.
-        scaled = [o / tf.stop_gradient(tf.maximum(1.0, tf.reduce_max(tf.abs(o)))) for o in outputs]
+        # Without a ceiling outputs grow, and the sine of thousands shows their last
+        # bits alone.
+        scaled = [
+            o / tf.stop_gradient(tf.maximum(1.0, tf.reduce_max(tf.abs(o))))
+            for o in outputs
+        ]
         loss = tf.add_n([tf.reduce_sum(tf.sin(k + o)) for k, o in enumerate(scaled)])
-    gradients = tape.gradient(loss, sources + [v.value for v in layer.trainable_variables])
+
+    gradients = tape.gradient(
+        loss, sources + [v.value for v in layer.trainable_variables]
+    )
     return [x.numpy() for x in outputs + gradients]
 
 
@@ -41,11 +50,16 @@ def outputs_and_gradients(layer, inputs, mask, state):
     units=st.integers(1, 40),
     ceiling=st.none() | st.sampled_from([0.5, 20.0]),
     options=st.fixed_dictionaries(
-        {n: st.booleans() for n in ("return_sequences", "return_state", "go_backwards", "use_bias")}
+        {
+            n: st.booleans()
+            for n in ("return_sequences", "return_state", "go_backwards", "use_bias")
+        }
     ),
     masked=st.booleans(),
 )
-def test_outputs_and_all_gradients_are_keras_own(shape, units, ceiling, options, masked):
+def test_outputs_and_all_gradients_are_keras_own(
+    shape, units, ceiling, options, masked
+):
     batch, time, features = shape
     activation = "relu" if ceiling is None else ClippedReLU(ceiling)
     keras_own, ours = twins(features, units, activation=activation, **options)
@@ -78,5 +92,7 @@ def test_a_saved_model_comes_back(tmp_path):
 
 
 def test_a_ceiling_must_be_positive():
-    with pytest.raises(ValueError, match="ceiling must be positive. Received: ceiling=0"):
+    with pytest.raises(
+        ValueError, match="ceiling must be positive. Received: ceiling=0"
+    ):
         ClippedReLU(0)

@@ -1,4 +1,6 @@
-"""A study's sealed plan and its list of starts, written and compared with the runs' ledgers."""
+"""A study's sealed plan and its list of starts, written and compared with the runs'
+ledgers.
+"""
 
 import contextlib
 import json
@@ -36,7 +38,9 @@ def begun(tmp_path, monkeypatch):
     def train(seed, steps=2, *, seeds=(1, 2), watched=True, ended=True):
         run_dir = tmp_path / "runs" / "a" / f"seed_{seed}"
         with contextlib.closing(Starts(tmp_path, lambda: plan(*seeds))) as starts:
-            for name, value in starts.start("a", seed, Seen(ledger_mark(run_dir))).items():
+            for name, value in starts.start(
+                "a", seed, Seen(ledger_mark(run_dir))
+            ).items():
                 monkeypatch.setenv(name, value)
             run_dir.mkdir(parents=True, exist_ok=True)
             past = read_events(run_dir) if (run_dir / EVENTS_FILE).exists() else []
@@ -48,8 +52,10 @@ def begun(tmp_path, monkeypatch):
                     ledger.event("train_step", {"loss": 1.0}, step=step)
                 if watched:
                     starts.begun("a", seed, Seen(ledger_mark(run_dir)))
+
             if ended:
                 starts.end("a", seed, Seen(ledger_mark(run_dir)), 0)
+
         return run_dir
 
     return train
@@ -78,7 +84,9 @@ def test_a_process_that_no_study_started_declares_nothing(monkeypatch):
 
 
 @pytest.mark.parametrize(("watched", "ended"), [(True, False), (False, True)])
-def test_a_run_that_was_thrown_away_and_begun_again_is_seen(tmp_path, begun, watched, ended):
+def test_a_run_that_was_thrown_away_and_begun_again_is_seen(
+    tmp_path, begun, watched, ended
+):
     shutil.rmtree(begun(1, watched=watched, ended=ended))
     assert "a seed 1 is missing" in check_study(tmp_path).sentence
     begun(1)

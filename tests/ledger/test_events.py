@@ -48,7 +48,9 @@ while True:
 
 @pytest.fixture
 def killed_run(tmp_path):
-    """A run whose process was killed by SIGKILL while it wrote, and the last step it reported."""
+    """A run whose process was killed by SIGKILL while it wrote, and the last step it
+    reported.
+    """
     repository = str(Path(__file__).parents[1])
     path = os.pathsep.join([repository, os.environ.get("PYTHONPATH", "")])
     with subprocess.Popen(
@@ -65,6 +67,7 @@ def killed_run(tmp_path):
         process.send_signal(signal.SIGKILL)
         *_, last = [reported, *map(int, process.stdout.read().split())]
         assert process.wait() == -signal.SIGKILL
+
     return tmp_path, last
 
 
@@ -112,7 +115,14 @@ def test_an_event_is_one_line_with_mllogs_keys_and_our_two(tmp_path):
         pass
     ledger.close()
     point, start, stop = read_events(tmp_path / EVENTS_FILE)
-    assert set(point) == {"namespace", "time_ms", "event_type", "key", "value", "metadata"}
+    assert set(point) == {
+        "namespace",
+        "time_ms",
+        "event_type",
+        "key",
+        "value",
+        "metadata",
+    }
     assert (point["key"], point["value"], point["event_type"]) == (
         "eval_accuracy",
         0.25,
@@ -142,7 +152,9 @@ def test_an_open_ledger_proves_that_it_is_alive(tmp_path):
 
 
 def test_a_broken_line_in_the_middle_is_named(tmp_path):
-    (tmp_path / EVENTS_FILE).write_text('{"key": "a", "time_ms": 1}\n[]\n{"key": "b"}\n\n')
+    (tmp_path / EVENTS_FILE).write_text(
+        '{"key": "a", "time_ms": 1}\n[]\n{"key": "b"}\n\n'
+    )
     with pytest.raises(ValueError, match="Line 2 "):
         read_events(tmp_path)
 
@@ -169,14 +181,20 @@ def test_the_last_value_of_a_key_is_not_that_of_a_text_which_names_it(tmp_path):
     ledger.event("targets", [["cer", 0.1]])
     ledger.event("comparability", {"targets": 3})
     ledger.close()
-    assert [event["metadata"]["session"] for event in read_events(tmp_path)] == [0, 0, 0]
+    assert [event["metadata"]["session"] for event in read_events(tmp_path)] == [
+        0,
+        0,
+        0,
+    ]
     assert last_value(tmp_path, "targets") == [["cer", 0.1]]
     with (tmp_path / EVENTS_FILE).open("a") as file:
         file.write('{"key": "targets", "time_ms": 1, "value": 4')
     assert last_value(tmp_path, "targets") == [["cer", 0.1]]
     assert last_value(tmp_path, "seed") is None
     assert last_value(tmp_path / "nowhere", "seed") is None
-    (tmp_path / EVENTS_FILE).write_text('\n{"key": "seed", "time_ms": 1, "value": 7}\n["seed"]\n')
+    (tmp_path / EVENTS_FILE).write_text(
+        '\n{"key": "seed", "time_ms": 1, "value": 7}\n["seed"]\n'
+    )
     assert last_value(tmp_path, "seed") == 7
 
 
@@ -192,18 +210,23 @@ def test_a_process_without_an_event_gives_no_sign_of_life(tmp_path):
 
 def chained(lines):
     """Returns lines with the hashes that the ledger's documentation describes."""
-    head, result = hashlib.blake2b(b"", digest_size=16).hexdigest(), []
+    head = hashlib.blake2b(b"", digest_size=16).hexdigest()
+    result = []
     for line in lines:
         text = line.rpartition(b',"chain":')[0] or line[:-1]
         head = hashlib.blake2b(head.encode() + text, digest_size=16).hexdigest()
         result.append(text + f',"chain":"{head}"}}'.encode())
+
     return b"\n".join(result) + b"\n"
 
 
-def test_a_ledger_of_a_newer_format_is_refused_and_one_without_a_format_is_read(tmp_path):
+def test_a_ledger_of_a_newer_format_is_refused_and_one_without_a_format_is_read(
+    tmp_path,
+):
     with contextlib.closing(Ledger(tmp_path)) as ledger:
         ledger.begin_session(None)
         ledger.event("seed", 3)
+
     path = tmp_path / EVENTS_FILE
     content = path.read_bytes()
     written = f'"ledger_format": {LEDGER_FORMAT}'.encode()
@@ -211,9 +234,14 @@ def test_a_ledger_of_a_newer_format_is_refused_and_one_without_a_format_is_read(
     for changed in (content, content.replace(b", " + written, b"")):
         path.write_bytes(chained(changed.splitlines()))
         assert last_value(tmp_path, "seed") == read_events(tmp_path)[-1]["value"] == 3
-    path.write_bytes(content.replace(written, f'"ledger_format": {LEDGER_FORMAT + 1}'.encode()))
+
+    path.write_bytes(
+        content.replace(written, f'"ledger_format": {LEDGER_FORMAT + 1}'.encode())
+    )
     for read in (read_events, lambda folder: last_value(folder, "seed")):
-        with pytest.raises(UsageError, match=rf"version {LEDGER_FORMAT + 1} .* Update it"):
+        with pytest.raises(
+            UsageError, match=rf"version {LEDGER_FORMAT + 1} .* Update it"
+        ):
             read(tmp_path)
 
 
@@ -228,6 +256,7 @@ def written(tmp_path):
         for step in range(1, 7):
             ledger.event("train_step", {"loss": 1.5}, step=step)
         ledger.event("tracked_stats", {"cer": 0.15, "loss": math.nan}, epoch_num=1)
+
     return tmp_path, (tmp_path / EVENTS_FILE).read_bytes()
 
 
@@ -250,15 +279,25 @@ def test_every_single_byte_is_looked_at(written):
             try:
                 ledger = read_ledger(run_dir)
             except UsageError as error:
-                # A first line whose hash is gone passes for one of a ledger of format 1.
-                named = [f"Line {line} ", *(["Line 2 ", "version 3"] if line == 1 else [])]
+                # A first line whose hash is gone passes for one of a ledger of format
+                # 1.
+                named = [
+                    f"Line {line} ",
+                    *(["Line 2 ", "version 3"] if line == 1 else []),
+                ]
                 assert any(text in str(error) for text in named)  # noqa: PT017
                 continue
+
             if (place + 1) % 512 == 0 and content[place - 1 : place] == b"\n":
-                continue  # a disk may lose such a line's first sector: the file is cut there
+                # A disk may lose such a line's first sector: the file is cut there.
+                continue
+
             # What a crash may leave: the last line has no end, or ends in zeros.
             assert line == 8
-            assert (ledger.cut, [event["key"] for event in ledger.events]) == (True, keys[:-1])
+            assert (ledger.cut, [event["key"] for event in ledger.events]) == (
+                True,
+                keys[:-1],
+            )
             assert byte == 0 or place == len(content) - 1
 
 
@@ -270,7 +309,9 @@ def test_every_length_is_a_ledger_that_a_crash_cut(written):
         whole = content[:length].count(b"\n")
         ledger = read_ledger(run_dir)
         assert ledger.events == events[:whole]
-        assert ledger.cut == (content[:length] != b"" and content[length - 1 : length] != b"\n")
+        assert ledger.cut == (
+            content[:length] != b"" and content[length - 1 : length] != b"\n"
+        )
 
 
 @pytest.mark.parametrize(
@@ -280,13 +321,27 @@ def test_every_length_is_a_ledger_that_a_crash_cut(written):
         ("the first removed", lambda lines: lines[1:], 1),
         ("doubled", lambda lines: lines[:4] + lines[3:], 5),
         ("swapped", lambda lines: [*lines[:3], lines[4], lines[3], *lines[5:]], 4),
-        ("a line of another ledger", lambda lines: [*lines[:5], chained(lines[5:6])[:-1]], 6),
+        (
+            "a line of another ledger",
+            lambda lines: [*lines[:5], chained(lines[5:6])[:-1]],
+            6,
+        ),
         ("an empty line", lambda lines: [*lines[:5], b"", *lines[5:]], 6),
-        ("a score improved", lambda lines: [*lines[:-1], lines[-1].replace(b"0.15", b"0.05")], 8),
-        ("without hashes", lambda lines: [re.sub(rb',"chain".*', b"}", one) for one in lines], 1),
+        (
+            "a score improved",
+            lambda lines: [*lines[:-1], lines[-1].replace(b"0.15", b"0.05")],
+            8,
+        ),
+        (
+            "without hashes",
+            lambda lines: [re.sub(rb',"chain".*', b"}", one) for one in lines],
+            1,
+        ),
     ],
 )
-def test_lines_that_are_not_as_they_were_are_named_and_never_cut(written, name, change, line):
+def test_lines_that_are_not_as_they_were_are_named_and_never_cut(
+    written, name, change, line
+):
     run_dir, content = written
     path = run_dir / EVENTS_FILE
     changed = b"\n".join(change(content.splitlines())) + b"\n"
@@ -294,6 +349,7 @@ def test_lines_that_are_not_as_they_were_are_named_and_never_cut(written, name, 
     for read in (read_events, load_run, lambda folder: Ledger(folder, session=1)):
         with pytest.raises(UsageError, match=rf"Line {line} .*{EVENTS_FILE}"):
             read(run_dir)
+
     assert path.read_bytes() == changed
 
 
@@ -305,8 +361,13 @@ def test_a_ledger_of_an_older_format_goes_on_with_hashes(tmp_path):
     for session in (1, 2):
         with contextlib.closing(Ledger(tmp_path, session=session)) as ledger:
             ledger.begin_session(0)
+
     events = read_events(tmp_path)
-    assert [event["key"] for event in events] == ["session_start", "seed", *["session_start"] * 2]
+    assert [event["key"] for event in events] == [
+        "session_start",
+        "seed",
+        *["session_start"] * 2,
+    ]
     path.write_bytes(path.read_bytes().replace(b'"value": 1', b'"value": 2'))
     with pytest.raises(UsageError, match="Line 3 "):
         read_events(tmp_path)
@@ -330,8 +391,10 @@ def test_a_line_that_found_no_room_is_taken_back(tmp_path):
             for _ in range(2):
                 with pytest.raises(OSError, match=EVENTS_FILE):
                     ledger.event("seed", 2)
+
         assert read_ledger(tmp_path).cut
         ledger.event("seed", 3)
+
     assert [event["value"] for event in read_events(tmp_path)] == [1, 3]
 
 
@@ -370,8 +433,10 @@ def test_a_fork_writes_nothing(tmp_path):
             ledger.sync()
             ledger.close()
             os._exit(0)
+
         assert os.waitpid(child, 0)[1] == 0
         ledger.event("seed", 3)
+
     assert [event["value"] for event in read_events(tmp_path)] == [1, 3]
 
 
@@ -384,11 +449,14 @@ def test_a_ledger_that_is_taken_away_is_missed(tmp_path, replaced):
         if replaced:
             (tmp_path / EVENTS_FILE).touch()
         ledger.event("seed", 2)
-        with pytest.raises(RunError, match=rf"{EVENTS_FILE} .*removed, replaced or cut"):
+        with pytest.raises(
+            RunError, match=rf"{EVENTS_FILE} .*removed, replaced or cut"
+        ):
             ledger.sync()
 
 
-# Ledgers that nobody vouches for: a clear error that names file and line, never a traceback.
+# Ledgers that nobody vouches for: a clear error that names file and line, never a
+# traceback.
 
 
 def forged(run_dir, key, /, **changes):
@@ -416,7 +484,9 @@ def forged(run_dir, key, /, **changes):
 )
 def test_a_value_of_a_wrong_kind_is_refused_by_file_and_line(tmp_path, key, changes):
     line = forged(tmp_path / "bad", key, **changes)
-    with pytest.raises(UsageError, match=rf"In line {line} of .*bad/events\.jsonl .* must be"):
+    with pytest.raises(
+        UsageError, match=rf"In line {line} of .*bad/events\.jsonl .* must be"
+    ):
         load_run(tmp_path / "bad")
     with pytest.raises(UsageError, match="must be"):
         report([tmp_path / "bad"])
@@ -428,14 +498,21 @@ def test_a_value_of_a_wrong_kind_is_refused_by_file_and_line(tmp_path, key, chan
 
 def test_lines_nested_too_deeply_are_refused(tmp_path):
     ledger_of([0.5, 0.1, 0.1]).write(tmp_path)
-    deep = '{"key": "targets", "time_ms": 1, "value": ' + "[" * 100_000 + "]" * 100_000 + "}\n"
+    deep = (
+        '{"key": "targets", "time_ms": 1, "value": '
+        + "[" * 100_000
+        + "]" * 100_000
+        + "}\n"
+    )
     path = tmp_path / "events.jsonl"
     path.write_text(deep + path.read_text())
     with pytest.raises(UsageError, match=r"events\.jsonl is not an event"):
         report([tmp_path])
 
 
-@pytest.mark.parametrize("text", ['{"system": ', "[]", "\x00", '{"system": {"packages": "x"}}'])
+@pytest.mark.parametrize(
+    "text", ['{"system": ', "[]", "\x00", '{"system": {"packages": "x"}}']
+)
 def test_a_damaged_run_json_is_named(tmp_path, text):
     ledger_of([0.5, 0.1, 0.1]).write(tmp_path)
     (tmp_path / "run.json").write_text(text)
@@ -443,16 +520,24 @@ def test_a_damaged_run_json_is_named(tmp_path, text):
         report([tmp_path])
 
 
-@pytest.mark.parametrize("target", [{"cer": 10}, {"cer": -0.1}, {"foo": 0.1}, {"cer": "low"}])
-def test_a_target_that_cannot_be_reached_is_refused_as_on_the_command_line(tmp_path, target):
+@pytest.mark.parametrize(
+    "target", [{"cer": 10}, {"cer": -0.1}, {"foo": 0.1}, {"cer": "low"}]
+)
+def test_a_target_that_cannot_be_reached_is_refused_as_on_the_command_line(
+    tmp_path, target
+):
     run = load_run(ledger_of([0.5, 0.1, 0.1]).write(tmp_path))
-    with pytest.raises(UsageError, match="fraction between 0 and 1|metric must be one of"):
+    with pytest.raises(
+        UsageError, match="fraction between 0 and 1|metric must be one of"
+    ):
         run.time_to_accuracy(**target)
 
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner)
+    ),
     max_leaves=5,
 )
 
@@ -464,10 +549,13 @@ def test_no_forged_ledger_ends_in_a_traceback(tmp_path_factory, data):
     ledger.events = copy.deepcopy(ledger.events)
     for _ in range(data.draw(st.integers(1, 3))):
         event = data.draw(st.sampled_from(ledger.events))
-        inner = [one for one in (event["value"], event["metadata"]) if isinstance(one, dict)]
+        inner = [
+            one for one in (event["value"], event["metadata"]) if isinstance(one, dict)
+        ]
         place = data.draw(st.sampled_from([event, *inner]))
         if place:
             place[data.draw(st.sampled_from(sorted(place)))] = data.draw(values)
+
     folder = tmp_path_factory.mktemp("forged")
     lines = "".join(json.dumps(event) + "\n" for event in ledger.events)
     (folder / "events.jsonl").write_text(lines)
@@ -512,8 +600,11 @@ def test_a_long_value_is_shown_in_part_and_a_time_is_a_number(tmp_path):
     good = copy.deepcopy(ledger.events)
     for text, shown in (("x" * 58, f"'{'x' * 58}'"), ("x" * 59, f"'{'x' * 58}…")):
         ledger.events[0]["metadata"]["session"] = text
-        with pytest.raises(UsageError, match=rf"In line 1 .*whole number, not {shown}\. Leave"):
+        with pytest.raises(
+            UsageError, match=rf"In line 1 .*whole number, not {shown}\. Leave"
+        ):
             load_run(ledger.write(tmp_path))
+
     ledger.events = copy.deepcopy(good)
     for time_ms in ([1], "1", True, None, 10**16, -(10**16)):
         ledger.events[2]["time_ms"] = time_ms
@@ -521,35 +612,47 @@ def test_a_long_value_is_shown_in_part_and_a_time_is_a_number(tmp_path):
             UsageError, match="In line 3 .* time_ms must be a finite number up to 1e.15"
         ):
             load_run(ledger.write(tmp_path))
+
     for time_ms in (10**15, -(10**15), 1.5):
         ledger.events[2]["time_ms"] = time_ms
         assert load_run(ledger.write(tmp_path)).wall_s == 8.0
+
     ledger.events = copy.deepcopy(good)
     ledger.events[3]["metadata"]["mono_s"] = "soon"
-    with pytest.raises(UsageError, match=rf"{tmp_path}/events\.jsonl: mono_s must be a finite"):
+    with pytest.raises(
+        UsageError, match=rf"{tmp_path}/events\.jsonl: mono_s must be a finite"
+    ):
         load_run(ledger.write(tmp_path))
 
 
 @pytest.mark.parametrize(
     ("key", "changes"),
     [
-        ("epoch_start", {"metadata": {"epoch_num": 10**400, "session": 0, "mono_s": 52.0}}),
+        (
+            "epoch_start",
+            {"metadata": {"epoch_num": 10**400, "session": 0, "mono_s": 52.0}},
+        ),
         ("tracked_stats", {"value": {"cer": 1e308}}),
         ("session_start", {"value": {"resumed_from_step": 10**400}}),
     ],
 )
 def test_numbers_that_no_run_has_are_refused_by_file_and_line(tmp_path, key, changes):
     line = forged(tmp_path / "bad", key, **changes)
-    with pytest.raises(UsageError, match=rf"In line {line} of .*bad/events\.jsonl .* must be"):
+    with pytest.raises(
+        UsageError, match=rf"In line {line} of .*bad/events\.jsonl .* must be"
+    ):
         report([tmp_path / "bad"])
 
 
-@pytest.mark.parametrize("name", ["utterances", "audio_s", "frames", "padded_frames", "train_s"])
+@pytest.mark.parametrize(
+    "name", ["utterances", "audio_s", "frames", "padded_frames", "train_s"]
+)
 def test_amounts_that_no_step_has_count_as_unknown(tmp_path, name):
     ledger = ledger_of([0.5, 0.1, 0.1])
     for event in ledger.events:
         if event["key"] == "train_step":
             event["value"][name] = 1e308
+
     assert report([ledger.write(tmp_path / "run")], policy="paper")
 
 
@@ -581,13 +684,18 @@ def test_the_evidence_of_two_writers_names_the_session():
     twice = [*LedgerBuilder().begin().events, *LedgerBuilder().begin().events]
     assert "session 0" in second_writer(twice)
     events = resumed().events
-    assert "of session 0 follows one of session 2" in second_writer([*events, events[1]])
+    assert "of session 0 follows one of session 2" in second_writer(
+        [*events, events[1]]
+    )
 
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.booleans(), min_size=12, max_size=40))
 def test_any_interleaving_of_two_runs_is_noticed(takes):
-    one, other = resumed().events, LedgerBuilder().begin().epoch(1, 0.3, steps=9).end().events
+    one, other = (
+        resumed().events,
+        LedgerBuilder().begin().epoch(1, 0.3, steps=9).end().events,
+    )
     left = [list(one), list(other)]
     mixed = [left[take].pop(0) for take in takes if left[take]]
     mixed += left[0] + left[1]
@@ -613,6 +721,7 @@ def long_ledger(tmp_path_factory):
         for step in range(1, 1000):
             ledger.event("train_step", {"loss": 1.5, "train_s": 0.05}, step=step)
         mark = ledger.mark()
+
     return folder, (folder / EVENTS_FILE).read_bytes(), mark
 
 
@@ -623,7 +732,9 @@ def noticed(folder, content, mark, changed):
         ledger = read_ledger(folder)
     except UsageError:
         return True
-    # The legal torn tail: a part of the events, and no longer the lines that a mark covers.
+
+    # The legal torn tail: a part of the events, and no longer the lines that a mark
+    # covers.
     whole = changed[: changed.rfind(b"\n") + 1]
     shorter = content.startswith(whole) and len(ledger.events) < 1000
     return shorter and not ledger_covers(folder, mark)
@@ -632,7 +743,9 @@ def noticed(folder, content, mark, changed):
 def test_a_zero_within_the_last_line_is_no_torn_tail(long_ledger):
     folder, content, mark = long_ledger
     for place in range(content[:-1].rfind(b"\n") + 1, len(content) - 1):
-        assert noticed(folder, content, mark, content[:place] + b"\0" + content[place + 1 :]), place
+        assert noticed(
+            folder, content, mark, content[:place] + b"\0" + content[place + 1 :]
+        ), place
 
 
 @pytest.mark.parametrize("every", [97, pytest.param(1, marks=pytest.mark.long)])
@@ -646,10 +759,13 @@ def test_no_change_of_a_thousand_lines_passes(long_ledger, every):
         assert noticed(folder, content, mark, changed), f"byte {place}"
         assert noticed(folder, content, mark, content[:place] + content[place + 1 :])
         assert noticed(folder, content, mark, content[:place])
+
     for n in range(0, 999, every // 10 or 1):
-        without, doubled = [*lines[:n], *lines[n + 1 :]], [*lines[: n + 1], *lines[n:]]
+        without = [*lines[:n], *lines[n + 1 :]]
+        doubled = [*lines[: n + 1], *lines[n:]]
         swapped = [*lines[:n], lines[n + 1], lines[n], *lines[n + 2 :]]
         for changed in (without, doubled, swapped):
             assert noticed(folder, content, mark, b"".join(changed)), f"line {n + 1}"
+
     (folder / EVENTS_FILE).write_bytes(content)
     assert ledger_covers(folder, mark)

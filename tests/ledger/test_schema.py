@@ -58,7 +58,9 @@ def test_what_is_written_is_read_back(tmp_path):
 
 def test_a_value_of_another_type_is_not_written(tmp_path):
     ledger = Ledger(tmp_path)
-    with pytest.raises(TypeError, match="the value of seed must be a whole number, not 'one'"):
+    with pytest.raises(
+        TypeError, match="the value of seed must be a whole number, not 'one'"
+    ):
         ledger.event("seed", "one")
     ledger.close()
 
@@ -67,9 +69,17 @@ def test_a_value_of_another_type_is_not_written(tmp_path):
     ("key", "value", "problem"),
     [
         ("train_step", 3, "must be an object, not 3"),
-        ("train_step", {"loss": 1.0, "train_s": "x"}, "train_s must be a number or null, not 'x'"),
+        (
+            "train_step",
+            {"loss": 1.0, "train_s": "x"},
+            "train_s must be a number or null, not 'x'",
+        ),
         ("given_up", {"budget_s": 3}, "metric must be text, not 'missing'"),
-        ("extended", {"after_epoch": 1.5, "schedule": ""}, "after_epoch must be a whole number"),
+        (
+            "extended",
+            {"after_epoch": 1.5, "schedule": ""},
+            "after_epoch must be a whole number",
+        ),
         ("shards", {"train": 1}, "train must be text, not 1"),
         ("missing_compiled_parts", "all", "must be a list of text, not 'all'"),
         (
@@ -85,21 +95,29 @@ def test_a_value_of_another_type_is_not_written(tmp_path):
     ],
 )
 def test_a_damaged_value_is_named_by_line_and_place(tmp_path, key, value, problem):
-    run_dir = LedgerBuilder().begin().event(key, value).epoch(1, 0.5).end().write(tmp_path)
-    with pytest.raises(UsageError, match="In line 6 of .*events.jsonl the value of") as error:
+    run_dir = (
+        LedgerBuilder().begin().event(key, value).epoch(1, 0.5).end().write(tmp_path)
+    )
+    with pytest.raises(
+        UsageError, match="In line 6 of .*events.jsonl the value of"
+    ) as error:
         load_run(run_dir)
     assert problem in str(error.value)
 
 
 def test_a_recorders_fact_must_fit_the_schema_of_its_name(tmp_path):
-    with pytest.raises(UsageError, match="the value of cluster must be an object, not 'mine'"):
+    with pytest.raises(
+        UsageError, match="the value of cluster must be an object, not 'mine'"
+    ):
         Recorder(tmp_path, facts={"cluster": "mine"})
     Recorder(tmp_path, facts={"my_cluster": "mine"})
 
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner)
+    ),
     max_leaves=6,
 )
 
@@ -111,6 +129,7 @@ def test_a_value_is_refused_in_one_sentence_or_can_be_made(key, value):
         assert "must be" in problem
         assert "\n" not in problem
         return
+
     made = schema.value_of(key, value)
     if made is not None and dataclasses.is_dataclass(made):
         assert schema.wrong(key, schema.to_json(made)) is None

@@ -44,7 +44,8 @@ def test_every_kind_of_interval_has_its_seconds():
 
 def test_a_step_takes_its_time_only_from_what_passed_since_the_last_one():
     ledger = LedgerBuilder().begin().step(2).checkpoint(3).step(1)
-    # The step claims more than the second since the checkpoint: a checkpoint stays a checkpoint.
+    # The step claims more than the second since the checkpoint: a checkpoint stays a
+    # checkpoint.
     ledger.events[-1]["value"]["train_s"] = 100.0
     assert seconds(ledger) == {"train": 3, "checkpoint": 3}
 
@@ -74,7 +75,14 @@ def test_a_stop_without_its_start_is_ignored():
 
 
 def test_work_after_the_checkpoint_that_was_resumed_from_is_lost():
-    ledger = LedgerBuilder().begin(init_s=1).step(2).checkpoint(4).step(8).event("decode_start")
+    ledger = (
+        LedgerBuilder()
+        .begin(init_s=1)
+        .step(2)
+        .checkpoint(4)
+        .step(8)
+        .event("decode_start")
+    )
     ledger.resume(down_s=1000, alive_s=16, from_step=1, init_s=32).step(64).end()
     assert seconds(ledger) == {
         "init": 33, "train": 66, "checkpoint": 4, "lost_work": 24,
@@ -84,18 +92,30 @@ def test_work_after_the_checkpoint_that_was_resumed_from_is_lost():
 def test_the_last_checkpoint_of_a_step_is_the_one_resumed_from():
     ledger = LedgerBuilder().begin().step(1).checkpoint(1).evaluate(1, 0.5, forward_s=2)
     ledger.checkpoint(1).step(4).resume(down_s=1, from_step=1).end()
-    assert seconds(ledger) == {"train": 1, "checkpoint": 2, "eval_forward": 2, "lost_work": 4}
+    assert seconds(ledger) == {
+        "train": 1,
+        "checkpoint": 2,
+        "eval_forward": 2,
+        "lost_work": 4,
+    }
 
 
 @pytest.mark.parametrize("nothing", [None, 0])
-def test_a_session_that_resumed_from_nothing_leaves_only_the_first_initialisation(nothing):
+def test_a_session_that_resumed_from_nothing_leaves_only_the_first_initialisation(
+    nothing,
+):
     ledger = LedgerBuilder().begin(init_s=1).step(2).checkpoint(4)
     ledger.resume(down_s=9, from_step=nothing, init_s=8).step(16).end()
     assert seconds(ledger) == {"init": 9, "train": 16, "lost_work": 6}
 
 
 def test_an_initialisation_that_was_killed_is_lost():
-    ledger = LedgerBuilder().event("session_start", {"session": 0}).event("init_start").wait(3)
+    ledger = (
+        LedgerBuilder()
+        .event("session_start", {"session": 0})
+        .event("init_start")
+        .wait(3)
+    )
     ledger.resume(down_s=9, from_step=None, init_s=8).end()
     assert seconds(ledger) == {"init": 8, "lost_work": 3}
 
@@ -107,10 +127,14 @@ def test_sessions_that_resume_twice_from_one_checkpoint_lose_the_one_between():
     assert seconds(ledger) == {"init": 33, "train": 66, "lost_work": 28}
 
 
-@pytest.mark.parametrize(("left", "lost"), [("checkpoint_start", 3 + 8), ("train_step", 1 + 3 + 8)])
+@pytest.mark.parametrize(
+    ("left", "lost"), [("checkpoint_start", 3 + 8), ("train_step", 1 + 3 + 8)]
+)
 def test_a_checkpoint_whose_stop_was_never_written_still_counts(left, lost):
     ledger = LedgerBuilder().begin().step(2).wait(1).checkpoint(3).step(8)
-    written = ["checkpoint_stop", "checkpoint_start"][: 1 if left == "checkpoint_start" else 2]
+    written = ["checkpoint_stop", "checkpoint_start"][
+        : 1 if left == "checkpoint_start" else 2
+    ]
     ledger.events = [event for event in ledger.events if event["key"] not in written]
     ledger.resume(down_s=9, from_step=1).end()
     assert seconds(ledger)["lost_work"] == lost
@@ -119,12 +143,21 @@ def test_a_checkpoint_whose_stop_was_never_written_still_counts(left, lost):
 def test_a_lost_evaluation_is_superseded():
     ledger = LedgerBuilder().begin().epoch(1, 0.9).checkpoint().epoch(2, 0.8)
     ledger.resume(down_s=1, from_step=2).epoch(2, 0.7).end()
-    stats = [e["value"]["cer"] for e in useful_events(ledger.events) if e["key"] == "tracked_stats"]
+    stats = [
+        e["value"]["cer"]
+        for e in useful_events(ledger.events)
+        if e["key"] == "tracked_stats"
+    ]
     assert stats == [0.9, 0.7]
 
 
 def test_intervals_up_to_a_time_since_the_creation_of_the_model():
-    ledger = LedgerBuilder().event("session_start", {"session": 0}).wait(1).event("init_start")
+    ledger = (
+        LedgerBuilder()
+        .event("session_start", {"session": 0})
+        .wait(1)
+        .event("init_start")
+    )
     ledger.wait(2).event("model_creation").wait(4).event("init_stop").step(8).end()
     assert seconds(ledger, until_s=5) == {"overhead": 1, "init": 6, "train": 1}
     assert seconds(ledger, until_s=-2) == {"overhead": 1}
@@ -139,7 +172,9 @@ def ledgers(draw):
     ledger = LedgerBuilder().begin(draw(short))
     saved = [None]
     for _ in range(draw(st.integers(0, 12))):
-        action = draw(st.sampled_from(["step", "save", "evaluate", "open", "kill", "wait", "lie"]))
+        action = draw(
+            st.sampled_from(["step", "save", "evaluate", "open", "kill", "wait", "lie"])
+        )
         if action == "step":
             ledger.step(draw(short), wait_s=draw(short), compile_s=draw(short))
         elif action == "lie":
@@ -151,7 +186,9 @@ def ledgers(draw):
         elif action == "evaluate":
             ledger.evaluate(1, 0.5, forward_s=draw(short), decode_s=draw(short))
         elif action == "open":
-            name = draw(st.sampled_from(["init", "eval_forward", "decode", "checkpoint"]))
+            name = draw(
+                st.sampled_from(["init", "eval_forward", "decode", "checkpoint"])
+            )
             ledger.event(f"{name}_start", step=ledger.step_number)
         elif action == "kill":
             ledger.resume(
@@ -160,7 +197,9 @@ def ledgers(draw):
                 from_step=draw(st.sampled_from(saved)),
                 init_s=draw(short),
             )
+
         ledger.wait(draw(short))
+
     return ledger.end()
 
 
@@ -194,7 +233,10 @@ def test_there_is_lost_work_only_where_there_are_lost_events_or_a_silence(ledger
     if not kills:
         assert lost == 0
         assert interval_seconds(ledger.events)["lost_work"] == 0
-    kept_stats = [e["value"] for e in useful_events(ledger.events) if e["key"] == "train_step"]
+
+    kept_stats = [
+        e["value"] for e in useful_events(ledger.events) if e["key"] == "train_step"
+    ]
     claimed = sum(stats["train_s"] for stats in kept_stats)
     assert interval_seconds(ledger.events)["train"] <= claimed + 1e-3
 
@@ -209,7 +251,12 @@ def test_a_lost_step_takes_no_time_from_before_the_checkpoint_it_was_lost_after(
 
 
 def test_a_start_that_was_killed_before_its_initialisation_ended_is_lost_from_the_beginning():
-    ledger = LedgerBuilder().event("session_start", {"session": 0}).wait(2).event("init_start")
+    ledger = (
+        LedgerBuilder()
+        .event("session_start", {"session": 0})
+        .wait(2)
+        .event("init_start")
+    )
     ledger.wait(3).resume(down_s=9, from_step=None, init_s=8).end()
     assert seconds(ledger) == {"init": 8, "lost_work": 5}
 
@@ -226,7 +273,9 @@ def elapsed_of(events):
 
 def at(events, key):
     return [
-        now for event, now in zip(events, elapsed_of(events), strict=True) if event["key"] == key
+        now
+        for event, now in zip(events, elapsed_of(events), strict=True)
+        if event["key"] == key
     ]
 
 
@@ -243,7 +292,9 @@ def test_without_a_model_creation_the_clock_starts_at_the_first_event():
 
 def test_downtime_is_not_counted_but_the_life_after_the_last_event_is():
     ledger = LedgerBuilder().begin(init_s=2).step(3)
-    events = ledger.resume(down_s=1000, alive_s=4, from_step=None, init_s=1).step(6).events
+    events = (
+        ledger.resume(down_s=1000, alive_s=4, from_step=None, init_s=1).step(6).events
+    )
     assert at(events, "session_start") == [0.0, 9.0]
     assert at(events, "train_step") == [5.0, 16.0]
 
@@ -302,17 +353,24 @@ def test_one_event_and_none():
     alone = Timeline(LedgerBuilder().event("run_start").events)
     assert (alone.wall_s, alone.elapsed_s, alone.pieces) == (0.0, [0.0], [])
     empty = Timeline([])
-    assert (empty.wall_s, empty.zero_us, empty.pieces, len(empty.steps)) == (0.0, 0, [], 0)
+    assert (empty.wall_s, empty.zero_us, empty.pieces, len(empty.steps)) == (
+        0.0,
+        0,
+        [],
+        0,
+    )
     assert set(empty.interval_seconds().values()) == {0.0}
 
 
 def test_a_session_begins_where_the_events_say_another_one():
     ledger = LedgerBuilder().event("run_start").wait(2).event("a")
-    ledger.session, ledger.mono_s = 1, 3.0
+    ledger.session = 1
+    ledger.mono_s = 3.0
     ledger.wall_s += 100
     events = ledger.event("b").wait(4).event("c").events
     assert Timeline(events).sessions == [range(0, 2), range(2, 4)]
-    # Nobody knows that the first process lived on: the second begins where that one ended.
+    # Nobody knows that the first process lived on: the second begins where that one
+    # ended.
     assert Timeline(events).clock_us == [0, 2_000_000, 2_000_000, 6_000_000]
 
 
@@ -320,7 +378,9 @@ def test_a_session_begins_where_the_events_say_another_one():
 def test_a_process_counts_from_its_creation_but_not_from_before_its_predecessors_end(
     age_s, began_s
 ):
-    ledger = LedgerBuilder().begin().step(2).resume(down_s=10, alive_s=1, from_step=None)
+    ledger = (
+        LedgerBuilder().begin().step(2).resume(down_s=10, alive_s=1, from_step=None)
+    )
     ledger.events[-5]["metadata"]["process_age_s"] = age_s
     assert ledger.events[-5]["key"] == "session_start"
     timeline = Timeline(ledger.events)
@@ -347,9 +407,10 @@ def test_a_wall_clock_set_back_between_sessions_takes_no_time_away(
         ledger.events[-6]["metadata"]["process_age_s"] = age_s
         return ledger.events
 
-    # Set back to before the first process's last event: that the two didn't overlap is all one
-    # can know.
-    right, found = Timeline(events(0)), Timeline(events(102 + alive_s + back_s))
+    # Set back to before the first process's last event: that the two didn't overlap is
+    # all one can know.
+    right = Timeline(events(0))
+    found = Timeline(events(102 + alive_s + back_s))
     assert found.wall_s == pytest.approx(right.wall_s, abs=2e-3)
     assert found.wall_s == pytest.approx(2 + alive_s + age_s + 3, abs=2e-3)
 
@@ -370,7 +431,12 @@ def test_a_time_beyond_all_use_is_refused(time_ms):
 
 
 def test_a_resumed_session_that_says_nothing_of_its_step_loses_nothing():
-    ledger = LedgerBuilder().begin(init_s=1).step(2).resume(down_s=5, from_step=None, init_s=1)
+    ledger = (
+        LedgerBuilder()
+        .begin(init_s=1)
+        .step(2)
+        .resume(down_s=5, from_step=None, init_s=1)
+    )
     start = [event for event in ledger.events if event["key"] == "session_start"][1]
     start["value"] = None
     assert Timeline(ledger.end().events).lost == []
@@ -397,11 +463,23 @@ def test_a_session_that_says_nothing_hides_no_loss_of_a_later_one():
 
 def test_a_change_of_the_number_alone_begins_a_session():
     numbers = [{"session": number} for number in (0, 1, 1, 2, 2)]
-    assert session_ranges(list("abcde"), numbers) == [range(0, 1), range(1, 3), range(3, 5)]
+    assert session_ranges(list("abcde"), numbers) == [
+        range(0, 1),
+        range(1, 3),
+        range(3, 5),
+    ]
 
 
 def test_seconds_may_be_whole_numbers():
-    events = LedgerBuilder(mono_s=3).event("a").wait(2).event("b").wait(1.5).event("c").events
+    events = (
+        LedgerBuilder(mono_s=3)
+        .event("a")
+        .wait(2)
+        .event("b")
+        .wait(1.5)
+        .event("c")
+        .events
+    )
     for event in events[:2]:
         event["metadata"]["mono_s"] = int(event["metadata"]["mono_s"])
     assert Timeline(events).clock_us == [0, 2_000_000, 3_500_000]

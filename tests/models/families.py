@@ -1,16 +1,24 @@
 """Small models of every family, whose logits a process on another backend writes down.
 
-``KERAS_BACKEND=jax python -m tests.models.families OUT.npz`` writes each family's logits for made
-features, with and without padding, by weights that are numbered and not drawn.
+``KERAS_BACKEND=jax python -m tests.models.families OUT.npz`` writes each family's
+logits for made features, with and without padding, by weights that are numbered and not
+drawn.
 """
 
 import sys
 
 import numpy as np
 
-FEATURES, CLASSES, LENGTHS = 13, 6, (23, 37)
+FEATURES = 13
+CLASSES = 6
+LENGTHS = (23, 37)
 SIZES = {
-    "acoustic_model": {"conv_filters": 5, "num_lstm_layers": 1, "lstm_units": 4, "dropout": 0.0},
+    "acoustic_model": {
+        "conv_filters": 5,
+        "num_lstm_layers": 1,
+        "lstm_units": 4,
+        "dropout": 0.0,
+    },
     "deep_speech_2": {"conv_filters": 2, "num_recurrent_layers": 1, "units": 4},
     "gru": {"conv_filters": 5, "num_gru_layers": 2, "gru_units": 4, "dropout": 0.0},
     "bidirectional_gru": {
@@ -42,7 +50,9 @@ def made_features(frames: int, number: int) -> np.ndarray:
 
 def batch(padding: float = 0.0, more: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Returns two utterances, padded with a number, and their lengths."""
-    features = np.full((len(LENGTHS), max(LENGTHS) + more, FEATURES), padding, np.float32)
+    features = np.full(
+        (len(LENGTHS), max(LENGTHS) + more, FEATURES), padding, np.float32
+    )
     for row, length in enumerate(LENGTHS):
         features[row, :length] = made_features(length, row)
     return features, np.array(LENGTHS, np.int32)

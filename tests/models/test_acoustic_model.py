@@ -8,21 +8,27 @@ from tfasr.layers.lstm import LSTM
 from tfasr.models.recurrent import AcousticModel, AcousticModelConfig
 
 # TensorFlow 2.21 under numpy 2.4, wherever Keras turns a variable into an array.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:__array__ implementation:DeprecationWarning"
+)
 
 SMALL = {"conv_filters": 6, "conv_kernel": 5, "num_lstm_layers": 2, "lstm_units": 4}
 FEATURES = 3
 
 
 def make(seed=0, dtype=None, **sizes):
-    model = AcousticModel(AcousticModelConfig(**{**SMALL, **sizes}), 7, seed=seed, dtype=dtype)
+    model = AcousticModel(
+        AcousticModelConfig(**{**SMALL, **sizes}), 7, seed=seed, dtype=dtype
+    )
     model.build((None, None, FEATURES))
     return model
 
 
 def make_batch(lengths=(20, 31, 12), seed=0):
     rng = np.random.default_rng(seed)
-    features = rng.normal(size=(len(lengths), max(lengths), FEATURES)).astype(np.float32)
+    features = rng.normal(size=(len(lengths), max(lengths), FEATURES)).astype(
+        np.float32
+    )
     for row, length in zip(features, lengths, strict=True):
         row[length:] = 0
     return features, np.array(lengths, np.int32)
@@ -50,7 +56,10 @@ def test_the_papers_model_has_the_parameters_counted_by_hand():
     lstms = 4 * 800 * (600 + 800 + 1) + 4 * (4 * 800 * (800 + 800 + 1))
     normalisations = 2 * (600 + 5 * 800)
     classifier = 800 * 30 + 30
-    assert count(model.trainable_weights) == convolution + lstms + normalisations + classifier
+    assert (
+        count(model.trainable_weights)
+        == convolution + lstms + normalisations + classifier
+    )
     assert count(model.trainable_weights) == 25_623_630
 
 
@@ -61,7 +70,8 @@ def test_valid_logits_and_statistics_do_not_depend_on_padding(bidirectional, tra
     longer = np.pad(features, [(0, 0), (0, 15), (0, 0)])
     for row, length in zip(longer, lengths, strict=True):
         row[length:] = 9.0
-    results, statistics = [], []
+    results = []
+    statistics = []
     for inputs in (features, longer):
         model = make(bidirectional=bidirectional, dropout=0.0)
         randomise_statistics(model)
@@ -69,6 +79,7 @@ def test_valid_logits_and_statistics_do_not_depend_on_padding(bidirectional, tra
         frames = model.output_lengths(lengths)
         results.append([row[:n] for row, n in zip(logits, frames, strict=True)])
         statistics.append([w.numpy() for w in model.non_trainable_weights])
+
     for one, other in zip(*results, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
     for one, other in zip(*statistics, strict=True):
@@ -95,14 +106,18 @@ def test_batch_statistics_are_those_of_the_valid_frames():
     model(features, lengths, training=True)
     (layer,) = model.normalisations
     np.testing.assert_allclose(layer.moving_mean, 0.01 * valid.mean(axis=0), atol=1e-5)
-    np.testing.assert_allclose(layer.moving_variance, 0.99 + 0.01 * valid.var(axis=0), atol=1e-5)
+    np.testing.assert_allclose(
+        layer.moving_variance, 0.99 + 0.01 * valid.var(axis=0), atol=1e-5
+    )
 
 
 @settings(deadline=None, max_examples=10)
 @given(st.integers(1, 7), st.integers(1, 4), st.integers(7, 30))
 def test_output_lengths_are_those_of_the_logits(kernel, stride, frames):
     model = make(conv_kernel=kernel, conv_stride=stride, num_lstm_layers=0)
-    logits = model(np.zeros((1, frames, FEATURES), np.float32), np.array([frames], np.int32))
+    logits = model(
+        np.zeros((1, frames, FEATURES), np.float32), np.array([frames], np.int32)
+    )
     starts = range(0, frames - kernel + 1, stride)
     assert logits.shape == (1, len(starts), 7)
     assert model.output_lengths(frames) == len(starts)
@@ -120,7 +135,9 @@ def weights(model):
 
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_a_seed_makes_the_weights(bidirectional):
-    one, same, other = (weights(make(s, bidirectional=bidirectional)) for s in (1, 1, 2))
+    one, same, other = (
+        weights(make(s, bidirectional=bidirectional)) for s in (1, 1, 2)
+    )
     for a, b in zip(one, same, strict=True):
         np.testing.assert_array_equal(a, b)
     kernels = [(a, b) for a, b in zip(one, other, strict=True) if a.ndim > 1]
@@ -156,9 +173,12 @@ def test_forwards_no_frame_depends_on_later_ones_and_bidirectional_all_do():
     changed[0, 25:] += 1
     for bidirectional in (False, True):
         model = make(bidirectional=bidirectional)
-        before, after = model(features, lengths), model(changed, lengths)
+        before = model(features, lengths)
+        after = model(changed, lengths)
         frames_before = model.output_lengths(25)
-        equal = np.allclose(before[0, :frames_before], after[0, :frames_before], atol=1e-7)
+        equal = np.allclose(
+            before[0, :frames_before], after[0, :frames_before], atol=1e-7
+        )
         assert equal is not bidirectional
         assert before.shape == (1, 14, 7)
 
@@ -210,7 +230,8 @@ def test_mixed_precision_ends_in_float32():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"conv_stride": 0}, {"lstm_units": -1}, {"dropout": 1.0}, {"num_lstm_layers": -1}]
+    "wrong",
+    [{"conv_stride": 0}, {"lstm_units": -1}, {"dropout": 1.0}, {"num_lstm_layers": -1}],
 )
 def test_senseless_sizes_are_refused(wrong):
     (field,) = wrong

@@ -1,4 +1,6 @@
-"""Operations, bytes and weights counted against what is known by hand or from a built model."""
+"""Operations, bytes and weights counted against what is known by hand or from a built
+model.
+"""
 
 import pytest
 import tensorflow as tf
@@ -40,30 +42,47 @@ def test_weights_are_those_of_the_built_model(config):
 
 def test_the_papers_model_by_hand():
     costs = model_costs(
-        AcousticModelConfig(), num_features=93, num_classes=30, batch=16, frames=600, labels=80
+        AcousticModelConfig(),
+        num_features=93,
+        num_classes=30,
+        batch=16,
+        frames=600,
+        labels=80,
     )
     positions = 16 * 295
     by_name = {cost.name: cost for cost in costs}
     assert by_name["front end"].flops["convolution"] == 4 * positions * 11 * 93 * 600
     first = by_name["recurrent 1"].flops
-    # Forward and two gradients of inputs (600) and of states (800) times the gates' weights.
+    # Forward and two gradients of inputs (600) and of states (800) times the gates'
+    # weights.
     gates = 3 * 2 * positions * 3200 * (600 + 800)
     assert first["matmul"] + first["recurrence"] - 60 * positions * 800 == gates
     assert by_name["head"].flops["matmul"] == 6 * positions * 800 * 30
-    assert by_name["update"].total_bytes == 28 * num_weights(AcousticModelConfig(), 93, 30)
+    assert by_name["update"].total_bytes == 28 * num_weights(
+        AcousticModelConfig(), 93, 30
+    )
     whole = total_cost("step", costs)
     assert whole.total_flops == pytest.approx(721e9, rel=0.01)
     assert whole.intensity == pytest.approx(whole.total_flops / whole.total_bytes)
 
 
 def test_recurrent_weights_beyond_the_cache_are_read_at_every_frame():
-    sizes = {"num_features": 93, "num_classes": 30, "batch": 16, "frames": 600, "labels": 80}
+    sizes = {
+        "num_features": 93,
+        "num_classes": 30,
+        "batch": 16,
+        "frames": 600,
+        "labels": 80,
+    }
     weights = 800 * 3200 * 4  # 10.24 MB
     everywhere, just_too_small, resident = (
-        model_costs(AcousticModelConfig(), cache_bytes=cache, **sizes)[1].moved["recurrence"]
+        model_costs(AcousticModelConfig(), cache_bytes=cache, **sizes)[1].moved[
+            "recurrence"
+        ]
         for cache in (0, weights - 1, weights)
     )
-    # 22 numbers a unit and output frame, and the weights of both passes at 295 frames or once.
+    # 22 numbers a unit and output frame, and the weights of both passes at 295 frames
+    # or once.
     activations = 16 * 295 * 800 * 22 * 4
     assert resident == activations + 2 * weights == pytest.approx(353e6, rel=0.01)
     assert everywhere == just_too_small == activations + 2 * 295 * weights
@@ -87,13 +106,16 @@ def test_costs_grow_with_the_batch_as_they_should(config, batch):
         # Weights are moved once whatever the batch.
         assert small.total_bytes < large.total_bytes <= 2 * small.total_bytes
         assert large.intensity >= small.intensity
+
     assert one[-1] == many[-1]
 
 
 @settings(deadline=None, max_examples=30)
 @given(CONFIGS)
 def test_half_the_bytes_in_16_bits_where_16_bits_are_used(config):
-    full, half = (model_costs(config, batch=2, bytes_per_number=size, **SIZES) for size in (4, 2))
+    full, half = (
+        model_costs(config, batch=2, bytes_per_number=size, **SIZES) for size in (4, 2)
+    )
     for cost, halved in zip(full, half, strict=True):
         kept = cost.name in ("head", "loss", "update")
         assert halved.total_bytes == cost.total_bytes / (1 if kept else 2)
@@ -114,7 +136,9 @@ def products_of_the_graph(config, num_features, num_classes, batch, frames) -> i
             layer,
             *(getattr(layer, f"{d}_layer", layer) for d in ("forward", "backward")),
         ):
-            part.unroll, part.requested_kernel, part.use_cudnn = True, "generic", False
+            part.unroll = True
+            part.requested_kernel = "generic"
+            part.use_cudnn = False
 
     @tf.function(
         input_signature=[
@@ -132,6 +156,7 @@ def products_of_the_graph(config, num_features, num_classes, batch, frames) -> i
             rows = operation.outputs[0].shape.num_elements() // outputs
             weights = operation.inputs[1].shape.num_elements()
             total += 2 * rows * weights
+
     return total
 
 
@@ -153,13 +178,19 @@ def test_the_forward_pass_is_what_stands_in_the_graph(bidirectional):
 
 
 def test_the_papers_step_of_16_times_600_frames_is_some_720_billion():
-    assert 16 * flops(PAPER, 93, 30, 600, training=True) == pytest.approx(718e9, rel=0.005)
+    assert 16 * flops(PAPER, 93, 30, 600, training=True) == pytest.approx(
+        718e9, rel=0.005
+    )
 
 
 @settings(deadline=None, max_examples=50)
 @given(batch=st.integers(1, 64), frames=st.integers(11, 2000))
-def test_operations_grow_with_the_batch_and_backward_is_nearly_twice_forward(batch, frames):
-    forward, both = (flops(PAPER, 93, 30, frames, training=way) for way in (False, True))
+def test_operations_grow_with_the_batch_and_backward_is_nearly_twice_forward(
+    batch, frames
+):
+    forward, both = (
+        flops(PAPER, 93, 30, frames, training=way) for way in (False, True)
+    )
     assert model_flops(PAPER, 93, 30, batch, frames, training=False) == batch * forward
     assert 2.9 * forward < both < 3 * forward
 
@@ -176,7 +207,8 @@ MIB = 2**20
 
 @pytest.mark.parametrize(
     ("batch", "measured_mib"),
-    [(2, 1899), (4, 2095)],  # peaks of processes that trained the paper's model on 600 frames
+    # Peaks of processes that trained the paper's model on 600 frames.
+    [(2, 1899), (4, 2095)],
 )
 def test_the_papers_model_takes_about_what_was_measured(batch, measured_mib):
     estimated = estimated_step_bytes(AcousticModelConfig(), 93, 27_000_000, batch, 600)
@@ -185,7 +217,9 @@ def test_the_papers_model_takes_about_what_was_measured(batch, measured_mib):
 
 def test_more_of_anything_takes_more():
     def estimate(batch=8, frames=600, **sizes):
-        return estimated_step_bytes(AcousticModelConfig(**sizes), 93, 10_000_000, batch, frames)
+        return estimated_step_bytes(
+            AcousticModelConfig(**sizes), 93, 10_000_000, batch, frames
+        )
 
     least = estimate()
     assert estimate(batch=9) > least

@@ -12,16 +12,22 @@ from tfasr.layers.clipped_rnn import BidirectionalClippedRNN
 from tfasr.models.deep_speech_2 import DeepSpeech2, DeepSpeech2Config, output_frames
 
 # TensorFlow 2.21 under numpy 2.4, wherever Keras turns a variable into an array.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:__array__ implementation:DeprecationWarning"
+)
 
 TINY = DeepSpeech2Config(units=4, num_recurrent_layers=1, conv_filters=2)
 
 
 def test_the_parameters_are_those_of_the_specification():
-    with keras.StatelessScope(initialize_variables=False):  # shapes alone: no numbers are drawn
+    # Shapes alone: no numbers are drawn.
+    with keras.StatelessScope(initialize_variables=False):
         model = DeepSpeech2(DeepSpeech2Config())
         model.build()
-    width, characters, features = 1760, 29, 75 * 32
+
+    width = 1760
+    characters = 29
+    features = 75 * 32
     convolutions = (5 * 20 * 1 * 32 + 32) + (5 * 10 * 32 * 32 + 32)
     of_convolutions = 2 * (32 + 32)
     directions = 2 * (width * width + width)
@@ -63,12 +69,15 @@ def test_the_first_convolution_is_keras_same_in_time_and_valid_in_frequency(fram
 
     model = Listening(TINY)
     model.build()
-    spectrogram = np.random.default_rng(frames).standard_normal((1, frames, 161), np.float32)
+    spectrogram = np.random.default_rng(frames).standard_normal(
+        (1, frames, 161), np.float32
+    )
     model(spectrogram, training=False)
     same = keras.layers.Conv2D(2, (20, 5), strides=(2, 1), padding="same")
     same.build((None, None, 161, 1))
     same.set_weights(model.convolutions[0].get_weights())
-    # Of "same" in frequency, valid keeps what no padding touched, and stride 2 every second bin.
+    # Of "same" in frequency, valid keeps what no padding touched, and stride 2 every
+    # second bin.
     expected = same(spectrogram[..., None])[:, :, 2:-2:2] / np.sqrt(1 + 1e-3)
     np.testing.assert_allclose(seen[0], expected, rtol=1e-4, atol=1e-5)
 
@@ -83,13 +92,17 @@ def test_the_recurrence_is_that_of_both_directions_summed():
         variable.assign(random.standard_normal(variable.shape).astype(np.float32))
     projected = layer.normalisation(inputs @ layer.projection.kernel.numpy()).numpy()
     expected = np.zeros((2, 6, 3))
-    for direction, steps in ((layer.forwards, range(6)), (layer.backwards, range(5, -1, -1))):
+    for direction, steps in (
+        (layer.forwards, range(6)),
+        (layer.backwards, range(5, -1, -1)),
+    ):
         state = np.zeros((2, 3))
         for step in steps:
             cell = direction.cell
             recurrent = state @ cell.recurrent_kernel.numpy() + cell.bias.numpy()
             state = np.clip(projected[:, step] + recurrent, 0, 0.7)
             expected[:, step] += state
+
     np.testing.assert_allclose(layer(inputs), expected, rtol=1e-5, atol=1e-6)
     assert expected.max() > 0.7  # a sum is not clipped again
 
@@ -139,18 +152,26 @@ def ds2():
     training=st.booleans(),
     garbage=st.sampled_from([0.0, 50.0, -50.0]),
 )
-def test_logits_and_statistics_do_not_depend_on_padding(ds2, lengths, padding, training, garbage):
+def test_logits_and_statistics_do_not_depend_on_padding(
+    ds2, lengths, padding, training, garbage
+):
     random = np.random.default_rng(len(lengths) * 100 + padding)
     features = random.standard_normal((len(lengths), max(lengths), 20), np.float32)
     longer = np.pad(features, [(0, 0), (0, padding), (0, 0)])
     for row, length in zip(longer, lengths, strict=True):
         row[length:] = garbage
-    results, statistics = [], []
+    results = []
+    statistics = []
     for batch in (features, longer):
         learnt(ds2)
         logits = np.asarray(ds2(batch, np.array(lengths, np.int32), training=training))
-        results.append([row[: output_frames(n)] for row, n in zip(logits, lengths, strict=True)])
-        statistics.append([variable.numpy() for variable in ds2.non_trainable_variables])
+        results.append(
+            [row[: output_frames(n)] for row, n in zip(logits, lengths, strict=True)]
+        )
+        statistics.append(
+            [variable.numpy() for variable in ds2.non_trainable_variables]
+        )
+
     for some, others in (*zip(*results, strict=True), *zip(*statistics, strict=True)):
         np.testing.assert_allclose(some, others, rtol=1e-4, atol=1e-4)
 
@@ -166,7 +187,9 @@ def test_an_utterance_is_recognised_the_same_alone_and_in_a_batch(kernel):
     for row, length in enumerate(lengths):
         # Alone there is no padding: without lengths, as DeepMark's batches are.
         alone = np.asarray(model(features[row : row + 1, :length]))
-        np.testing.assert_allclose(together[row, : alone.shape[1]], alone[0], rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(
+            together[row, : alone.shape[1]], alone[0], rtol=1e-4, atol=1e-4
+        )
 
 
 def test_no_gradient_comes_from_padded_frames():
@@ -176,7 +199,10 @@ def test_no_gradient_comes_from_padded_frames():
     with tf.GradientTape() as tape:
         tape.watch(features)
         logits = model(features, lengths, training=True)
-        loss = tf.reduce_sum(logits[0] ** 2) + tf.reduce_sum(logits[1, : output_frames(9)] ** 2)
+        loss = tf.reduce_sum(logits[0] ** 2) + tf.reduce_sum(
+            logits[1, : output_frames(9)] ** 2
+        )
+
     gradient = tape.gradient(loss, features).numpy()
     assert np.isfinite(gradient).all()
     assert (gradient[1, 9:] == 0).all()
@@ -192,13 +218,16 @@ def test_operations_are_those_of_the_products_in_the_graph(frames):
     model.build((None, None, 20))
     for layer in model.recurrent:
         layer.forwards.unroll = layer.backwards.unroll = True
-    forward = tf.function(lambda x: model(x), input_signature=[tf.TensorSpec((2, frames, 20))])
+    forward = tf.function(
+        lambda x: model(x), input_signature=[tf.TensorSpec((2, frames, 20))]
+    )
     total = 0
     for operation in forward.get_concrete_function().graph.get_operations():
         if operation.type in ("MatMul", "BatchMatMulV2", "Conv2D"):
             *_, outputs = operation.outputs[0].shape
             rows = operation.outputs[0].shape.num_elements() // outputs
             total += 2 * rows * operation.inputs[1].shape.num_elements()
+
     assert 2 * config.flops(20, 7, frames, training=False) == total
 
 

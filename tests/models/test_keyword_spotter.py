@@ -52,21 +52,27 @@ def test_operations_and_bytes_of_a_step_are_counted_from_shapes():
 
 
 def test_the_accounting_has_the_shapes_that_the_layers_make():
-    config = KeywordSpotterConfig(num_frames=40, num_bins=30, filters=(2, 3, 4, 5), num_words=6)
+    config = KeywordSpotterConfig(
+        num_frames=40, num_bins=30, filters=(2, 3, 4, 5), num_words=6
+    )
     model = KeywordSpotter(config)
     model.build()
     shapes = {layer.shape for layer in memory_accounting(config)}
     hidden = np.zeros((1, 40, 30, 1), np.float32)
-    for convolution, pooled in zip(model.convolutions, (False, True, True, False), strict=True):
+    for convolution, pooled in zip(
+        model.convolutions, (False, True, True, False), strict=True
+    ):
         hidden = convolution(hidden)
         assert tuple(hidden.shape[1:]) in shapes
         hidden = model.pooling(hidden) if pooled else hidden
         assert tuple(hidden.shape[1:]) in shapes
+
     assert model(keras.KerasTensor((7, 40, 30))).shape == (7, 6)
 
 
 @pytest.mark.parametrize(
-    "values", [{"num_frames": 20}, {"num_bins": 12}, {"filters": (1, 2, 0, 4)}, {"num_words": 1}]
+    "values",
+    [{"num_frames": 20}, {"num_bins": 12}, {"filters": (1, 2, 0, 4)}, {"num_words": 1}],
 )
 def test_sizes_that_make_no_network_are_refused(values):
     with pytest.raises(ValueError, match=next(iter(values))):

@@ -28,7 +28,9 @@ from tfasr.models.model import (
 from tfasr.models.recurrent import AcousticModelConfig, stages_of
 
 # TensorFlow 2.21 under numpy 2.4, wherever Keras turns a variable into an array.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:__array__ implementation:DeprecationWarning"
+)
 
 
 class Pooled(keras.Model):
@@ -95,12 +97,18 @@ def test_a_model_of_ones_own_is_built_and_keeps_to_cautious_defaults():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"share": 3}, r"as output_lengths says: \(2, 3, 7\) for 9 .* Received: \(2, 4, 7\)"),
+        (
+            {"share": 3},
+            r"as output_lengths says: \(2, 3, 7\) for 9 .* Received: \(2, 4, 7\)",
+        ),
         ({"share": 5000}, "at least 3 output frames"),
         ({"extra_classes": 1}, r"\(2, 3, 7\) for 6 .*Received: \(2, 3, 8\)"),
         ({"logits_dtype": "bfloat16"}, "must be float32.*Received: .*bfloat16"),
         ({"mistake": "no model"}, "make must return a keras.Model. Received: None"),
-        ({"mistake": "raises"}, r"Received KeyError at .*test_recogniser\.py:\d+: 'not there'"),
+        (
+            {"mistake": "raises"},
+            r"Received KeyError at .*test_recogniser\.py:\d+: 'not there'",
+        ),
     ],
 )
 def test_a_model_that_is_not_what_it_says_is_refused_by_file_and_line(values, message):
@@ -110,7 +118,9 @@ def test_a_model_that_is_not_what_it_says_is_refused_by_file_and_line(values, me
 
 
 def test_what_lacks_a_method_is_refused_where_it_is_registered():
-    with pytest.raises(UsageError, match=r"test_recogniser\.py:\d+: .*lacks output_lengths\("):
+    with pytest.raises(
+        UsageError, match=r"test_recogniser\.py:\d+: .*lacks output_lengths\("
+    ):
 
         @MODELS.register("incomplete")
         @config_class
@@ -133,7 +143,9 @@ def test_a_config_is_written_and_read_back_with_its_model():
     for config in (AcousticModelConfig(lstm_units=9), PooledConfig(share=2)):
         source = model_source(config)
         assert source["module"] == type(config).__module__
-        values = {name: getattr(config, name) for name in type(config).__dataclass_fields__}
+        values = {
+            name: getattr(config, name) for name in type(config).__dataclass_fields__
+        }
         assert model_from_json(source, values) == config
 
 
@@ -143,7 +155,9 @@ def test_a_model_whose_module_is_not_imported_is_named_with_the_remedy():
         model_from_json(source, {})
     with pytest.raises(UsageError, match="script or notebook"):
         model_from_json({"name": "theirs", "module": "__main__"}, {})
-    with pytest.raises(UsageError, match=r"the file my_lab\.py, .* Add --import with that file's"):
+    with pytest.raises(
+        UsageError, match=r"the file my_lab\.py, .* Add --import with that file's"
+    ):
         model_from_json({"name": "theirs", "module": "tfasr_plugin_my_lab"}, {})
 
 
@@ -153,7 +167,9 @@ def test_fields_that_the_model_no_longer_has_are_named():
 
 
 def test_a_method_in_the_place_of_a_property_is_refused():
-    with pytest.raises(UsageError, match=r"Yes\.can_stream must be a property or a field"):
+    with pytest.raises(
+        UsageError, match=r"Yes\.can_stream must be a property or a field"
+    ):
 
         @MODELS.register("yes")
         @config_class

@@ -8,10 +8,13 @@ from tests.models.families import CLASSES, FEATURES, batch, built, config, logit
 from tfasr.models.build import SavedRecogniser
 
 # TensorFlow 2.21 under numpy 2.4, wherever Keras turns a variable into an array.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:__array__ implementation:DeprecationWarning"
+)
 
 
-# Those whose layers lie in lists of lists and in pairs; `tests/exporting` saves another.
+# Those whose layers lie in lists of lists and in pairs; `tests/exporting` saves
+# another.
 @pytest.mark.parametrize("name", ["separable_conv", "conformer", "deep_speech_2"])
 def test_keras_loads_what_it_saved(name, tmp_path):
     model = built(name)

@@ -66,12 +66,15 @@ print(sorted(wrong))
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="replaces glibc's malloc")
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="replaces glibc's malloc"
+)
 def test_gradients_do_not_depend_on_what_memory_held(tmp_path):
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("needs a C compiler")
-    source, library = tmp_path / "nan.c", tmp_path / "nan.so"
+    source = tmp_path / "nan.c"
+    library = tmp_path / "nan.so"
     source.write_text(MEMORY_OF_NAN)
     subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source], check=True)
     environment = os.environ | {"LD_PRELOAD": str(library), "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -86,7 +89,9 @@ def test_gradients_do_not_depend_on_what_memory_held(tmp_path):
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize(("tiles", "expected"), [(True, "float32"), (False, "mixed_bfloat16")])
+@pytest.mark.parametrize(
+    ("tiles", "expected"), [(True, "float32"), (False, "mixed_bfloat16")]
+)
 def test_convolutions_are_float32_where_onednn_has_tiles(monkeypatch, tiles, expected):
     monkeypatch.setattr(fused_call, "_has_tiles", lambda: tiles)
     policy = keras.DTypePolicy("mixed_bfloat16")

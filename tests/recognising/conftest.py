@@ -16,7 +16,9 @@ def recogniser():
 @pytest.fixture(scope="session")
 def exported_tones(tmp_path_factory):
     """An exported folder of `RUN`, which is loaded in no time."""
-    pytest.importorskip("onnx", reason="needs the export extra: pip install 'tfasr[export]'")
+    pytest.importorskip(
+        "onnx", reason="needs the export extra: pip install 'tfasr[export]'"
+    )
     pytest.importorskip("onnxruntime")
     from tfasr.exporting.export import write_unchecked
 

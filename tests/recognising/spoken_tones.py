@@ -1,7 +1,7 @@
 """Speech that is made in milliseconds: every letter a tone, every space a pause.
 
-`RUN` is a small recogniser of it, which writes it down almost without errors; ``python -m
-tests.recognising.spoken_tones`` trained it and would train it anew.
+`RUN` is a small recogniser of it, which writes it down almost without errors; ``python
+-m tests.recognising.spoken_tones`` trained it and would train it anew.
 """
 
 import json
@@ -17,8 +17,8 @@ LETTERS = "abcd"
 LETTER_S = 0.12
 PAUSE_S = 0.25
 EDGE_S = 0.2
-# In which all of it is said, pauses too: without any noise the recogniser would hear what it was
-# never trained on.
+# In which all of it is said, pauses too: without any noise the recogniser would hear
+# what it was never trained on.
 NOISE = 0.003
 
 
@@ -44,12 +44,15 @@ def pause(seconds: float, seed: int = 0) -> np.ndarray:
 
 def word_starts_s(text: str) -> list[float]:
     """Returns where each word of `spoken` begins."""
-    starts, now_s, before = [], EDGE_S, " "
+    starts = []
+    now_s = EDGE_S
+    before = " "
     for character in text:
         if character != " " and before == " ":
             starts.append(now_s)
         now_s += PAUSE_S if character == " " else LETTER_S
         before = character
+
     return starts
 
 
@@ -65,7 +68,9 @@ def _sound(character: str, rng: np.random.Generator) -> np.ndarray:
 
 def sentence(rng: np.random.Generator, words: int) -> str:
     """Returns so many words of two to four letters."""
-    return " ".join("".join(rng.choice(list(LETTERS), rng.integers(2, 5))) for _ in range(words))
+    return " ".join(
+        "".join(rng.choice(list(LETTERS), rng.integers(2, 5))) for _ in range(words)
+    )
 
 
 def write_wav(path: Path, samples: np.ndarray, rate_hz: int = RATE_HZ) -> Path:
@@ -73,6 +78,7 @@ def write_wav(path: Path, samples: np.ndarray, rate_hz: int = RATE_HZ) -> Path:
     with wave.open(str(path), "wb") as file:
         file.setparams((1, 2, rate_hz, 0, "NONE", ""))
         file.writeframes((np.clip(samples, -1, 1) * 32767).astype("<i2").tobytes())
+
     return path
 
 
@@ -104,7 +110,10 @@ def train_run(folder: Path) -> None:
             text = sentence(rng, 1 + number % 5)
             samples = spoken(text, seed=int(rng.integers(2**31)))
             path = write_wav(folder / "audio" / f"{split}-{number}.wav", samples)
-            lines.append(f"audio/{path.name}\tnobody\t{len(samples) / RATE_HZ:.3f}\t{text}")
+            lines.append(
+                f"audio/{path.name}\tnobody\t{len(samples) / RATE_HZ:.3f}\t{text}"
+            )
+
         (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n")
         prepare(
             corpus="tsv",
@@ -115,6 +124,7 @@ def train_run(folder: Path) -> None:
             features=features,
             model=model,
         )
+
     training = TrainingConfig(
         epochs=20,
         optimizer=adam,
@@ -125,7 +135,9 @@ def train_run(folder: Path) -> None:
     )
     experiment = Experiment(
         features=features,
-        pipeline=PipelineConfig(padding="bucketed", global_batch_size=16, num_buckets=4),
+        pipeline=PipelineConfig(
+            padding="bucketed", global_batch_size=16, num_buckets=4
+        ),
         model=model,
         training=training,
     )
@@ -135,7 +147,9 @@ def train_run(folder: Path) -> None:
 
 
 def keep_run(run_dir: Path) -> None:
-    """Makes `RUN` of a run: its weights without the optimizer's, and nothing of the machine."""
+    """Makes `RUN` of a run: its weights without the optimizer's, and nothing of the
+    machine.
+    """
     shutil.rmtree(RUN, ignore_errors=True)
     (RUN / "checkpoints").mkdir(parents=True)
     for name in ("experiment.json", "alphabet.json", "lexicon.txt"):
@@ -147,6 +161,7 @@ def keep_run(run_dir: Path) -> None:
         names = sorted(saved.files)
         last = next(n for n, name in enumerate(names) if name.endswith(" iteration"))
         arrays = {name: saved[name] for name in [*names[:last], "state"]}
+
     np.savez(RUN / "checkpoints" / "best.npz", **arrays)
 
 

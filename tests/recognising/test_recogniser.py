@@ -35,8 +35,11 @@ def test_samples_and_files_become_text_with_times(recogniser, tmp_path):
     for word, start_s in zip(transcript.words, word_starts_s(TEXT), strict=True):
         # CTC writes a character anywhere in its sound, or a little later.
         assert start_s - 0.05 <= word.start_s <= start_s + LETTER_S + 0.1
-        assert word.start_s < word.end_s <= start_s + (len(word.text) + 1) * LETTER_S + 0.1
+        assert (
+            word.start_s < word.end_s <= start_s + (len(word.text) + 1) * LETTER_S + 0.1
+        )
         assert 0.3 < word.confidence <= 1
+
     as_integers = (spoken(TEXT) * 32767).astype(np.int16)
     assert recogniser.transcribe(as_integers).text == TEXT
     path = write_wav(tmp_path / "a.wav", spoken(TEXT))
@@ -62,7 +65,9 @@ def several(graph, threads):
 
 def test_batches_at_once_change_neither_words_nor_order(exported_tones):
     spec, _ = open_exported(exported_tones, {})
-    one, three = (Recogniser(spec, several(exported_tones / GRAPH_FILE, n)) for n in (1, 3))
+    one, three = (
+        Recogniser(spec, several(exported_tones / GRAPH_FILE, n)) for n in (1, 3)
+    )
     rng = np.random.default_rng(8)
     recordings = [spoken(sentence(rng, 1 + 5 * n % 7), seed=n) for n in range(23)]
     recordings.insert(5, np.zeros(10, np.float32))
@@ -83,6 +88,7 @@ def test_the_texts_are_those_of_evaluate(recogniser, tmp_path):
         samples = spoken(text, seed=number)
         write_wav(tmp_path / f"{number}.wav", samples)
         lines.append(f"{number}.wav\tx\t{len(samples) / RATE_HZ:.3f}\t{text}")
+
     (tmp_path / "test.tsv").write_text("\n".join(lines) + "\n")
     spec = recogniser.spec
     prepare(
@@ -92,7 +98,9 @@ def test_the_texts_are_those_of_evaluate(recogniser, tmp_path):
     result = tfasr.evaluate(run_dir=RUN, split="test", shard_dir=tmp_path / "shards")
     by_id = {
         utterance.text: " ".join(hypothesis.text.split())
-        for utterance, hypothesis in zip(result.utterances, result.hypotheses, strict=True)
+        for utterance, hypothesis in zip(
+            result.utterances, result.hypotheses, strict=True
+        )
     }
     for number, text in enumerate(texts):
         assert recogniser.transcribe(tmp_path / f"{number}.wav").text == by_id[text]
@@ -113,7 +121,9 @@ def test_the_words_of_a_long_recording_are_those_of_its_parts(recogniser):
         min(expected, key=lambda start, word=word: abs(start - word.start_s))
         for word in transcript.words
     ]
-    right = [expected[s] == w.text for s, w in zip(found, transcript.words, strict=True)]
+    right = [
+        expected[s] == w.text for s, w in zip(found, transcript.words, strict=True)
+    ]
     assert np.mean(right) > 0.85
 
 
@@ -149,7 +159,9 @@ def test_silence_and_noise_become_some_text_without_an_error(recogniser):
     ("rate_hz", "subtype", "channels"),
     [(8000, "PCM_U8", 1), (96000, "PCM_24", 1), (44100, "PCM_16", 6)],
 )
-def test_files_of_any_rate_width_and_channels(recogniser, tmp_path, rate_hz, subtype, channels):
+def test_files_of_any_rate_width_and_channels(
+    recogniser, tmp_path, rate_hz, subtype, channels
+):
     import soxr
 
     samples = soxr.resample(spoken("abc ab"), RATE_HZ, rate_hz)
@@ -157,7 +169,8 @@ def test_files_of_any_rate_width_and_channels(recogniser, tmp_path, rate_hz, sub
     soundfile.write(tmp_path / "a.wav", samples, rate_hz, subtype=subtype)
     transcript = recogniser.transcribe(tmp_path / "a.wav")
     assert transcript.text == recogniser.transcribe(read_audio(tmp_path / "a.wav")).text
-    if subtype != "PCM_U8":  # in eight bits the pauses are silent, which it has never heard
+    # In eight bits the pauses are silent, which it has never heard.
+    if subtype != "PCM_U8":
         assert transcript.text == "abc ab"
 
 

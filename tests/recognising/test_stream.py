@@ -26,12 +26,15 @@ def chunks(samples: np.ndarray, sizes: list[int]):
     for size in sizes:
         yield samples[start : start + size]
         start += size
+
     yield samples[start:]
 
 
 def offline(recogniser: Recogniser, samples: np.ndarray) -> np.ndarray:
     features = recogniser.spec.normalised_features(samples)[None]
-    return recogniser.acoustics.log_probs(features, np.array([features.shape[1]], np.int32))[0]
+    return recogniser.acoustics.log_probs(
+        features, np.array([features.shape[1]], np.int32)
+    )[0]
 
 
 @settings(max_examples=8, deadline=None)
@@ -41,7 +44,9 @@ def test_any_chunks_give_the_offline_result(recogniser, sizes):
     stream = Stream(spec, recogniser.acoustics, GreedyDecoder(spec.alphabet))
     for chunk in chunks(SAMPLES, sizes):
         stream.push(chunk)
-    np.testing.assert_allclose(stream.log_probs, offline(recogniser, SAMPLES), atol=1e-4)
+    np.testing.assert_allclose(
+        stream.log_probs, offline(recogniser, SAMPLES), atol=1e-4
+    )
     (result,) = stream.finish()
     expected = recogniser.transcribe(SAMPLES)
     assert (result.text, result.final) == (expected.text, True)
@@ -51,7 +56,9 @@ def test_any_chunks_give_the_offline_result(recogniser, sizes):
 
 
 def test_results_grow_and_the_last_one_is_final(recogniser):
-    results = list(recogniser.stream(np.split(SAMPLES, range(1600, len(SAMPLES), 1600))))
+    results = list(
+        recogniser.stream(np.split(SAMPLES, range(1600, len(SAMPLES), 1600)))
+    )
     assert [result.final for result in results] == [False] * (len(results) - 1) + [True]
     texts = [result.text for result in results]
     assert len(set(texts[:-1])) == len(texts) - 1 > 5  # whatever changes, nothing else
@@ -77,7 +84,9 @@ def test_utterances_end_at_the_same_places_however_they_are_cut(recogniser, size
 
 def test_an_utterance_ends_when_it_is_too_long(recogniser):
     rules = EndpointRules(longest_s=1.0)
-    results = [r for r in recogniser.stream([spoken("abcd abcd abcd abcd")], rules) if r.final]
+    results = [
+        r for r in recogniser.stream([spoken("abcd abcd abcd abcd")], rules) if r.final
+    ]
     assert len(results) >= 2
     assert sum(len(result.text.replace(" ", "")) for result in results) >= 14
 
@@ -131,7 +140,9 @@ def test_the_preset_that_is_named_can_stream():
 def models_that_can_stream():
     from tfasr.models.recurrent import AcousticModelConfig, GruModelConfig
 
-    lstm = AcousticModelConfig(conv_filters=6, num_lstm_layers=2, lstm_units=5, conv_kernel=4)
+    lstm = AcousticModelConfig(
+        conv_filters=6, num_lstm_layers=2, lstm_units=5, conv_kernel=4
+    )
     plain = dataclasses.replace(
         lstm, batch_normalisation=False, lstm_kernel="generic", conv_stride=3
     )
@@ -139,17 +150,22 @@ def models_that_can_stream():
     return [lstm, plain, gru]
 
 
-@pytest.mark.parametrize("config", models_that_can_stream(), ids=["lstm", "plain", "gru"])
+@pytest.mark.parametrize(
+    "config", models_that_can_stream(), ids=["lstm", "plain", "gru"]
+)
 def test_every_such_model_continues_where_it_stopped(config):
     import keras
 
     model = build_recogniser(config, 3, 7, seed=2)
     features = np.random.default_rng(1).normal(size=(1, 40, 3)).astype(np.float32)
     whole = keras.ops.convert_to_numpy(model(features, np.array([40], np.int32)))
-    state, start, parts = model.initial_state(1), 0, []
+    state = model.initial_state(1)
+    start = 0
+    parts = []
     for frames in (1, 2, 5):
         last = start + config.conv_kernel + (frames - 1) * config.conv_stride
         logits, state = model.continued(features[:, start:last], state)
         parts.append(keras.ops.convert_to_numpy(logits))
         start += frames * config.conv_stride
+
     np.testing.assert_allclose(np.concatenate(parts, axis=1), whole[:, :8], atol=1e-5)

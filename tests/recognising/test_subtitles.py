@@ -17,12 +17,14 @@ def spoken(*timed):
 
 @st.composite
 def recognised_words(draw):
-    words, at_s = [], draw(st.floats(0, 10))
+    words = []
+    at_s = draw(st.floats(0, 10))
     for _ in range(draw(st.integers(0, 40))):
         at_s = max(at_s + draw(st.floats(-0.3, 3)), 0.0)  # segments may overlap
         length_s = draw(st.floats(0, 9))
         text = draw(st.text("abcü世界कि", min_size=1, max_size=100))
         words.append(Word(text, at_s, at_s + length_s, 0.5))
+
     return sorted(words, key=lambda word: word.start_s)
 
 
@@ -42,14 +44,19 @@ def test_every_limit_holds_and_no_letter_is_lost(words, rules):
     for cue, following in zip(cues, [*cues, None][1:], strict=True):
         assert 1 <= len(cue.lines) <= rules.lines
         assert all(0 < len(clusters(line)) <= rules.characters for line in cue.lines)
-        assert rules.shortest_s - 1e-9 <= cue.end_s - cue.start_s <= rules.longest_s + 1e-9
+        assert (
+            rules.shortest_s - 1e-9 <= cue.end_s - cue.start_s <= rules.longest_s + 1e-9
+        )
         assert following is None or following.start_s >= cue.end_s
+
     written = "".join("".join(cue.lines) for cue in cues).replace(" ", "")
     assert written == "".join(word.text for word in words)
 
 
 def test_a_pause_ends_a_subtitle_that_was_shown_long_enough():
-    words = spoken(("one", 0, 0.4), ("two", 0.5, 1.2), ("three", 2.1, 2.5), ("four", 2.5, 2.6))
+    words = spoken(
+        ("one", 0, 0.4), ("two", 0.5, 1.2), ("three", 2.1, 2.5), ("four", 2.5, 2.6)
+    )
     cues = subtitles(words, SubtitleRules())
     assert [(cue.start_s, cue.end_s, cue.lines) for cue in cues] == [
         (0, 1.2, ["one two"]),
@@ -66,7 +73,9 @@ def test_subtitles_of_fast_speech_are_delayed_rather_than_cut():
 
 @pytest.mark.parametrize("written", [to_srt, to_vtt])
 def test_files_have_the_lines_of_their_cues(written):
-    transcript = Transcript(spoken(("a" * 30, 0, 1), ("b" * 30, 1, 2), ("c" * 30, 2, 3)), 3.0)
+    transcript = Transcript(
+        spoken(("a" * 30, 0, 1), ("b" * 30, 1, 2), ("c" * 30, 2, 3)), 3.0
+    )
     text = written("name", transcript)
     assert f"{'a' * 30}\n{'b' * 30}\n" in text
     narrow = SubtitleRules(characters=10, lines=1)

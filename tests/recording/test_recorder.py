@@ -40,6 +40,7 @@ def continued(tmp_path_factory):
             train(run_dir, EPOCHS, 0.0)
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
+
     train(run_dir, EPOCHS, 0.0)
     return run_dir
 
@@ -50,7 +51,8 @@ def test_it_goes_on_at_its_checkpoint_and_books_what_was_lost(continued):
     starts = [e["value"] for e in read_events(continued) if e["key"] == "session_start"]
     assert [one["resumed_from_step"] for one in starts] == [None, 2 * STEPS]
     assert starts[1]["alive_until_ms"] is not None
-    # The three steps after the checkpoint, each of 0.02 s at least, and they count once.
+    # The three steps after the checkpoint, each of 0.02 s at least, and they count
+    # once.
     assert run.intervals["lost_work"] > 3 * 0.02
     assert step_numbers(run) == list(range(1, EPOCHS * STEPS + 1))
     assert sum(run.intervals.values()) == pytest.approx(run.wall_s)
@@ -73,7 +75,8 @@ def test_the_report_tells_the_lost_work(continued):
     assert "lost" in text
 
 
-# A recorder told things in any order: it takes those that make sense and says no to others.
+# A recorder told things in any order: it takes those that make sense and says no to
+# others.
 
 
 class AnyOrder(RuleBasedStateMachine):
@@ -85,8 +88,11 @@ class AnyOrder(RuleBasedStateMachine):
         self.recorder = tfasr.Recorder(self.folder / "run", targets=["accuracy=0.5"])
         self.run = None
         self.blocks = []
-        self.epoch, self.in_epoch, self.evaluated = 0, False, False
-        self.steps, self.accuracies = 0, {}
+        self.epoch = 0
+        self.in_epoch = False
+        self.evaluated = False
+        self.steps = 0
+        self.accuracies = {}
 
     def does(self, call, allowed):
         """Returns what a call returns that has to succeed, or None of one that must not."""
@@ -112,7 +118,8 @@ class AnyOrder(RuleBasedStateMachine):
         allowed = self.free and (number is None or number > self.epoch)
         if self.does(lambda: run.epoch(number), allowed):
             self.epoch = self.epoch + 1 if number is None else number
-            self.in_epoch, self.evaluated = True, False
+            self.in_epoch = True
+            self.evaluated = False
 
     @rule()
     def begin_step(self):
@@ -160,9 +167,13 @@ class AnyOrder(RuleBasedStateMachine):
             self.steps += 1
         if kind == "evaluation" and not fails and complete:
             self.accuracies[self.epoch] = self.measured
-            self.in_epoch, self.evaluated = False, True
+            self.in_epoch = False
+            self.evaluated = True
+
         if kind == "evaluation":
-            with pytest.raises(tfasr.UsageError, match=r"in a block: with run.evaluation\(\)"):
+            with pytest.raises(
+                tfasr.UsageError, match=r"in a block: with run.evaluation\(\)"
+            ):
                 block.measure(accuracy=1.0)
 
     @precondition(lambda self: self.free and self.in_epoch)
@@ -210,7 +221,9 @@ class AnyOrder(RuleBasedStateMachine):
         assert tfasr.report([self.folder / "run"], targets=["accuracy=0.5"])
 
 
-AnyOrder.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+AnyOrder.TestCase.settings = settings(
+    max_examples=60, stateful_step_count=30, deadline=None
+)
 TestAnyOrder = AnyOrder.TestCase
 
 
@@ -222,9 +235,13 @@ def test_a_block_where_a_mark_was_meant_is_told_the_other_word(tmp_path):
 
 def test_a_block_that_nobody_entered_ends_the_run_as_aborted(tmp_path):
     recorder = tfasr.Recorder(tmp_path / "run")
-    with pytest.raises(tfasr.UsageError, match="A block must be entered"), recorder as run:
+    with (
+        pytest.raises(tfasr.UsageError, match="A block must be entered"),
+        recorder as run,
+    ):
         run.epoch()
         run.step(utterances=1)
+
     assert tfasr.load_run(tmp_path / "run").status == "aborted"
 
 
@@ -235,13 +252,19 @@ def test_a_step_that_fails_is_not_booked_and_another_may_follow(tmp_path):
             raise MemoryError
         with run.step(utterances=4):
             pass
+
     assert run.steps_done == 1
 
 
-@pytest.mark.parametrize("amounts", [{"utterances": -1}, {"audio_s": "long"}, {"frames": 1e999}])
+@pytest.mark.parametrize(
+    "amounts", [{"utterances": -1}, {"audio_s": "long"}, {"frames": 1e999}]
+)
 def test_an_amount_that_is_none_is_refused(tmp_path, amounts):
     recorder = tfasr.Recorder(tmp_path / "run")
-    with pytest.raises(tfasr.UsageError, match=f"{next(iter(amounts))} must be a"), recorder as run:
+    with (
+        pytest.raises(tfasr.UsageError, match=f"{next(iter(amounts))} must be a"),
+        recorder as run,
+    ):
         run.epoch()
         with run.step(**amounts):
             pass
@@ -259,10 +282,13 @@ def train_recorded(run_dir, accuracies, *, seed=1, begin=1, **settings):
                 for _ in range(2):
                     with run.step(utterances=4, audio_s=2.0) as step:
                         step.loss = 1 - accuracy
+
                 with run.evaluation() as e:
                     e.measure(accuracy=accuracy)
+
             with run.saving():
                 pass
+
     return run
 
 
@@ -278,7 +304,9 @@ def test_time_to_an_accuracy_is_read_upwards(tmp_path):
     assert run.time_to_accuracy(accuracy=0.95).reached is False
     text = tfasr.report([tmp_path / "run"], policy="mlperf")
     assert "accuracy 80 %" in text
-    (group,) = json.loads(tfasr.report([tmp_path / "run"], policy="mlperf", output_format="json"))
+    (group,) = json.loads(
+        tfasr.report([tmp_path / "run"], policy="mlperf", output_format="json")
+    )
     low, high = group["bracket"][0]
     assert low < group["interpolated_s"][0] < high
 
@@ -294,10 +322,17 @@ def test_every_second_is_in_one_interval_and_steps_know_their_own(tmp_path):
     train_recorded(tmp_path / "run", [0.5, 0.9])
     run = tfasr.load_run(tmp_path / "run")
     assert sum(run.intervals.values()) == pytest.approx(run.wall_s)
-    assert all(run.intervals[name] > 0 for name in ("init", "train", "eval_forward", "checkpoint"))
+    assert all(
+        run.intervals[name] > 0
+        for name in ("init", "train", "eval_forward", "checkpoint")
+    )
     assert run.fact("train_samples") == 8
-    assert [step["utterances"] for step in value(tmp_path / "run", "train_step")] == [4] * 4
-    assert run.timeline.steps.column("loss").tolist() == pytest.approx([0.5, 0.5, 0.1, 0.1])
+    assert [step["utterances"] for step in value(tmp_path / "run", "train_step")] == [
+        4
+    ] * 4
+    assert run.timeline.steps.column("loss").tolist() == pytest.approx(
+        [0.5, 0.5, 0.1, 0.1]
+    )
 
 
 def test_texts_are_scored_over_all_calls_and_booked_beside_other_numbers(tmp_path):
@@ -307,22 +342,35 @@ def test_texts_are_scored_over_all_calls_and_booked_beside_other_numbers(tmp_pat
             with e.decoding():
                 e.score(SENTENCES[:1], SENTENCES[:1])
                 e.score(SENTENCES[1:], ["four five"])
+
             e.measure(loss=math.nan, cer_reference=0.5)
+
     assert e.scores["wer"] == pytest.approx(1 / 6)
     (booked,) = value(tmp_path / "run", "tracked_stats")
     assert booked == e.scores
-    assert (booked["utterances"], booked["loss"], booked["cer_reference"]) == (2, None, 0.5)
+    assert (booked["utterances"], booked["loss"], booked["cer_reference"]) == (
+        2,
+        None,
+        0.5,
+    )
     (stated,) = value(tmp_path / "run", "comparability")
     assert stated["validation_utterances"] == 2
     assert tfasr.load_run(tmp_path / "run").intervals["decode"] > 0
 
 
 def test_runs_scored_on_other_references_are_refused_a_ranking(tmp_path):
-    for name, references in (("a", SENTENCES), ("b", SENTENCES[::-1]), ("c", ["other"])):
-        with tfasr.Recorder(tmp_path / name, targets=["wer=0.5"], target_window=1) as run:
+    for name, references in (
+        ("a", SENTENCES),
+        ("b", SENTENCES[::-1]),
+        ("c", ["other"]),
+    ):
+        with tfasr.Recorder(
+            tmp_path / name, targets=["wer=0.5"], target_window=1
+        ) as run:
             run.epoch()
             with run.evaluation() as e:
                 e.score(references, references)
+
     text = tfasr.report([tmp_path / name for name in "abc"])
     assert "c is not compared with a: they differ in validation_references" in text
     assert "b is not compared" not in text
@@ -341,7 +389,9 @@ def mine(tmp_path):
     ledger = LedgerBuilder().begin(init_s=2, targets=[("wer", 0.5)], comparability=MINE)
     run_dir = ledger.epoch(1, 0.1, wer=0.2).end().write(tmp_path / "mine")
     (run_dir / "hypotheses").mkdir()
-    rows = [{"id": str(n), "reference": t, "hypothesis": t} for n, t in enumerate(SENTENCES)]
+    rows = [
+        {"id": str(n), "reference": t, "hypothesis": t} for n, t in enumerate(SENTENCES)
+    ]
     text = "".join(json.dumps(row) + "\n" for row in rows)
     (run_dir / "hypotheses" / "validation-epoch-0001.jsonl").write_text(text)
     return run_dir
@@ -357,6 +407,7 @@ def compared(mine, references=SENTENCES, **settings):
             step.loss = 1.0
         with run.evaluation() as e:
             e.score(references, references)
+
     _, found = json.loads(tfasr.report([mine, run_dir], window=1, output_format="json"))
     assert (found["relative"] is None) == bool(found["differs_from_first"])
     return found
@@ -374,9 +425,18 @@ def test_a_run_of_another_framework_is_ranked_next_to_one_of_tfasr(mine):
 @pytest.mark.parametrize(
     ("settings", "differing"),
     [
-        ({"references": ["one two three", "four five seven"]}, {"validation_references"}),
-        ({"references": SENTENCES[:1]}, {"validation_references", "validation_utterances"}),
-        ({"references": [text.upper() for text in SENTENCES]}, {"validation_references"}),
+        (
+            {"references": ["one two three", "four five seven"]},
+            {"validation_references"},
+        ),
+        (
+            {"references": SENTENCES[:1]},
+            {"validation_references", "validation_utterances"},
+        ),
+        (
+            {"references": [text.upper() for text in SENTENCES]},
+            {"validation_references"},
+        ),
         ({"target_window": 3}, {"target_rule"}),
         ({"comparability": {"decoder": {"name": "beam"}}}, {"decoder.name"}),
     ],
@@ -388,7 +448,9 @@ def test_what_truly_differs_is_still_refused(mine, settings, differing, caplog):
 
 def test_references_that_are_unknown_are_not_called_equal(mine):
     shutil.rmtree(mine / "hypotheses")
-    assert set(compared(mine)["differs_from_first"]) - {"hash"} == {"validation_references"}
+    assert set(compared(mine)["differs_from_first"]) - {"hash"} == {
+        "validation_references"
+    }
 
 
 def test_a_run_that_states_nothing_cannot_be_the_model_of_another(tmp_path):
@@ -403,7 +465,10 @@ def test_a_metric_of_ones_own_has_a_direction_and_its_figures(tmp_path):
         with tfasr.Recorder(
             tmp_path / "runs" / f"seed-{seed}",
             targets=["reward_of_game=-2", ("pit_error", 3)],
-            metrics={"reward_of_game": "higher", "pit_error": tfasr.Metric("lower", label="PIT")},
+            metrics={
+                "reward_of_game": "higher",
+                "pit_error": tfasr.Metric("lower", label="PIT"),
+            },
             target_window=1,
             seed=seed,
         ) as run:
@@ -413,7 +478,10 @@ def test_a_metric_of_ones_own_has_a_direction_and_its_figures(tmp_path):
                     pass
                 with run.evaluation() as e:
                     e.measure(reward_of_game=reward, pit_error=4 - reward)
-    text = tfasr.report([tmp_path / "runs"], out=tmp_path / "out", output_format="json", window=1)
+
+    text = tfasr.report(
+        [tmp_path / "runs"], out=tmp_path / "out", output_format="json", window=1
+    )
     rows = json.loads(text)
     assert [row["epoch"] for row in rows if row["metric"] == "reward_of_game"] == [3, 3]
     assert [row["epoch"] for row in rows if row["metric"] == "pit_error"] == [4, 4]
@@ -425,11 +493,17 @@ def test_a_metric_of_ones_own_has_a_direction_and_its_figures(tmp_path):
 
 def test_the_group_of_a_configuration_is_known_without_a_folder(tmp_path):
     for seed in (1, 2):
-        train_recorded(tmp_path / f"small-{seed}", [0.9], seed=seed, config={"units": 8})
+        train_recorded(
+            tmp_path / f"small-{seed}", [0.9], seed=seed, config={"units": 8}
+        )
         train_recorded(tmp_path / f"silent-{seed}", [0.9], seed=seed)
+
     train_recorded(tmp_path / "large-1", [0.9], config={"units": 64})
     names = [tmp_path / name for name in ("small-1", "small-2", "large-1")]
-    assert tfasr.compare(names).groups == {"small": ["small-1", "small-2"], "large-1": ["large-1"]}
+    assert tfasr.compare(names).groups == {
+        "small": ["small-1", "small-2"],
+        "large-1": ["large-1"],
+    }
     # Two that do not say what they are need not be the same.
     silent = [tmp_path / "silent-1", tmp_path / "silent-2"]
     assert len(tfasr.compare(silent).groups) == 2
@@ -444,11 +518,17 @@ def test_a_name_means_one_thing(tmp_path):
         tfasr.Recorder(tmp_path / "other", metrics={"cer": "higher"})
     # One that only another run has declared is unknown to whoever reads this one alone.
     recorder = tfasr.Recorder(tmp_path / "other")
-    with pytest.raises(tfasr.UsageError, match="declared with its direction"), recorder as run:
+    with (
+        pytest.raises(tfasr.UsageError, match="declared with its direction"),
+        recorder as run,
+    ):
         run.epoch()
         with run.evaluation() as e:
             e.measure(points_of_team=3)
-    with pytest.raises(tfasr.UsageError, match="that a run declares. Received: .bleu_of"):
+
+    with pytest.raises(
+        tfasr.UsageError, match="that a run declares. Received: .bleu_of"
+    ):
         tfasr.report([tmp_path / "run"], targets=["bleu_of_mine=1"])
 
 
@@ -457,14 +537,19 @@ def test_an_unfinished_run_goes_on_with_the_same_settings_alone(tmp_path):
     with pytest.raises(RuntimeError, match="out of power"), recorder as run:
         run.epoch()
         raise RuntimeError("out of power")
+
     assert tfasr.load_run(tmp_path / "run").status == "aborted"
     with pytest.raises(tfasr.UsageError, match="train_samples: 8 then, 9 now"):
         tfasr.Recorder(tmp_path / "run", train_samples=9, seed=1).__enter__()
     with pytest.raises(tfasr.UsageError, match="0 to 0. Received: 7"):
-        tfasr.Recorder(tmp_path / "run", train_samples=8, seed=1, resumed_from_step=7).__enter__()
+        tfasr.Recorder(
+            tmp_path / "run", train_samples=8, seed=1, resumed_from_step=7
+        ).__enter__()
     with tfasr.Recorder(tmp_path / "run", train_samples=8, seed=1) as run:
         assert (run.resumed_from_step, run.epochs_done) == (0, 0)
-    with pytest.raises(tfasr.UsageError, match="finished after epoch 0.*longer=") as refused:
+    with pytest.raises(
+        tfasr.UsageError, match="finished after epoch 0.*longer="
+    ) as refused:
         tfasr.Recorder(tmp_path / "run", train_samples=8, seed=1).__enter__()
     assert str(tmp_path / "run") in str(refused.value)
 
@@ -473,17 +558,30 @@ def test_a_finished_run_is_trained_longer_where_the_script_says_how(tmp_path):
     train_recorded(tmp_path / "long", [0.5, 0.6, 0.7, 0.9])
     train_recorded(tmp_path / "run", [0.5, 0.6])
     before = tfasr.load_run(tmp_path / "run").accuracy_curve("accuracy")
-    settings = {"train_samples": 8, "seed": 1, "targets": ["accuracy=0.8"], "target_window": 1}
+    settings = {
+        "train_samples": 8,
+        "seed": 1,
+        "targets": ["accuracy=0.8"],
+        "target_window": 1,
+    }
     killed = tfasr.Recorder(tmp_path / "run", **settings, longer="to 4 epochs")
     with pytest.raises(RuntimeError, match="out of power"), killed as run:
         assert (run.epochs_done, run.steps_done) == (2, 4)
         raise RuntimeError("out of power")
+
     train_recorded(tmp_path / "run", [0.7, 0.9], longer="to 4 epochs")
     longer = tfasr.load_run(tmp_path / "run")
     assert (longer.status, longer.sessions) == ("success", 3)
     assert longer.accuracy_curve("accuracy")[:2] == before
-    assert [point.value for point in longer.accuracy_curve("accuracy")] == [0.5, 0.6, 0.7, 0.9]
-    assert longer.comparability["extended"] == [{"after_epoch": 2, "schedule": "to 4 epochs"}]
+    assert [point.value for point in longer.accuracy_curve("accuracy")] == [
+        0.5,
+        0.6,
+        0.7,
+        0.9,
+    ]
+    assert longer.comparability["extended"] == [
+        {"after_epoch": 2, "schedule": "to 4 epochs"}
+    ]
     assert tfasr.compare([tmp_path / "long", longer]).report.refused(1)
     # The script that is started once more has nothing more to do.
     with pytest.raises(tfasr.UsageError, match="finished after epoch 4"):
@@ -500,10 +598,14 @@ def test_a_run_without_a_checkpoint_is_not_trained_longer(tmp_path):
 def test_a_misspelt_attribute_of_a_step_is_named(tmp_path):
     with tfasr.Recorder(tmp_path / "run") as run:
         run.epoch()
-        with pytest.raises(tfasr.UsageError, match=r"'los'.*step\.loss"), run.step() as step:
+        with (
+            pytest.raises(tfasr.UsageError, match=r"'los'.*step\.loss"),
+            run.step() as step,
+        ):
             step.los = 1.0
         with run.step() as step:
             step.loss = 1.0
+
     assert len(value(tmp_path / "run", "train_step")) == 1
 
 
@@ -513,6 +615,7 @@ def test_a_loss_that_is_no_number_is_warned_of_once(tmp_path, caplog):
         for loss in (1.0, math.nan, math.inf):
             with run.step() as step:
                 step.loss = loss
+
     (warned,) = (record for record in caplog.records if record.levelname == "WARNING")
     assert "step 2 (epoch 1)" in warned.getMessage()
     losses = [step["loss"] for step in value(tmp_path / "run", "train_step")]
@@ -529,18 +632,26 @@ def test_the_caller_may_know_better_which_checkpoint_it_goes_on_from(tmp_path):
             for _ in range(2):
                 with run.step(utterances=4):
                     pass
+
             with run.evaluation() as e:
                 e.measure(accuracy=accuracy)
             run.checkpoint()
+
         raise KeyboardInterrupt
+
     with begin(resumed_from_step=4) as run:
         assert (run.resumed_from_step, run.steps_done, run.epochs_done) == (4, 4, 2)
         assert [scores["accuracy"] for scores in run.history] == [0.1, 0.2]
         run.epoch()
         with run.evaluation() as e:
             e.measure(accuracy=0.4)
+
     found = tfasr.load_run(tmp_path / "run").accuracy_curve("accuracy")
-    assert [(point.epoch, point.value) for point in found] == [(1, 0.1), (2, 0.2), (3, 0.4)]
+    assert [(point.epoch, point.value) for point in found] == [
+        (1, 0.1),
+        (2, 0.2),
+        (3, 0.4),
+    ]
 
 
 def test_a_start_that_never_came_to_training_begins_anew(tmp_path):
@@ -605,41 +716,55 @@ def test_settings_that_make_no_sense_are_refused_before_anything_is_written(
 
 
 def test_targets_met_asks_the_rule(tmp_path):
-    with tfasr.Recorder(tmp_path / "run", targets=["accuracy=0.8"], target_window=3) as run:
+    with tfasr.Recorder(
+        tmp_path / "run", targets=["accuracy=0.8"], target_window=3
+    ) as run:
         met = []
         for accuracy in (0.9, math.nan, 0.9, 0.9):
             run.epoch()
             with run.evaluation() as e:
                 e.measure(accuracy=accuracy)
             met.append(run.targets_met)
+
     assert met == [False, False, True, True]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, np.float32("nan"), -math.inf])
 def test_a_score_that_is_not_finite_is_missing_and_said(tmp_path, caplog, value):
-    with tfasr.Recorder(tmp_path / "run", targets=["accuracy=0.8"], target_window=1) as run:
+    with tfasr.Recorder(
+        tmp_path / "run", targets=["accuracy=0.8"], target_window=1
+    ) as run:
         run.epoch()
         with run.evaluation() as e:
             e.measure(accuracy=value)
 
     assert run.history == [{"accuracy": None}]
-    assert "accuracy of epoch 1 is NaN or infinite. It is recorded as missing" in caplog.text
+    assert (
+        "accuracy of epoch 1 is NaN or infinite. It is recorded as missing"
+        in caplog.text
+    )
 
 
 @pytest.mark.parametrize(
     "values",
     [
-        *({"cer": value} for value in (10**400, 10**5000, -0.5, 40, True, None, b"0.1", "0.1")),
+        *(
+            {"cer": value}
+            for value in (10**400, 10**5000, -0.5, 40, True, None, b"0.1", "0.1")
+        ),
         *({"accuracy": value} for value in (1.5, -0.1)),
         {"loss": [1, 2]},
     ],
 )
 def test_what_is_no_value_of_a_metric_is_refused(tmp_path, values):
-    recorder = tfasr.Recorder(tmp_path, targets=["cer=0.1", "accuracy=0.5"], target_window=1)
+    recorder = tfasr.Recorder(
+        tmp_path, targets=["cer=0.1", "accuracy=0.5"], target_window=1
+    )
     with pytest.raises(tfasr.UsageError, match=next(iter(values))), recorder as run:
         run.epoch()
         with run.evaluation() as e:
             e.measure(**{"cer": 0.1, "accuracy": 0.5} | values)
+
     assert not run.targets_met
     assert value(tmp_path, "tracked_stats") == []
 
@@ -659,10 +784,14 @@ def test_what_is_no_value_of_a_metric_is_refused(tmp_path, values):
 )
 def test_what_are_no_texts_meets_no_target(tmp_path, references, hypotheses):
     recorder = tfasr.Recorder(tmp_path, targets=["cer=0.5"], target_window=1)
-    with pytest.raises(tfasr.UsageError, match=r"reference|hypotheses"), recorder as run:
+    with (
+        pytest.raises(tfasr.UsageError, match=r"reference|hypotheses"),
+        recorder as run,
+    ):
         run.epoch()
         with run.evaluation() as e:
             e.score(references, hypotheses)
+
     assert not run.targets_met
     assert value(tmp_path, "tracked_stats") == []
 
@@ -673,6 +802,7 @@ def test_an_empty_part_of_a_split_and_generators_are_scored(tmp_path):
         with run.evaluation() as e:
             e.score([], [])
             e.score((text for text in SENTENCES), iter(SENTENCES))
+
     (stated,) = value(tmp_path, "comparability")
     assert (e.scores["utterances"], stated["validation_utterances"]) == (2, 2)
 
@@ -684,6 +814,7 @@ def test_each_block_ends_once(tmp_path):
             pass
         with pytest.raises(tfasr.UsageError, match="must end once"):
             step.__exit__(None, None, None)
+
     content = (tmp_path / "run" / EVENTS_FILE).read_bytes()
     with pytest.raises(tfasr.UsageError, match="not open"):
         run.__exit__(None, None, None)
@@ -770,6 +901,10 @@ def test_a_fork_records_nothing_however_it_ends(tmp_path):
     run = tfasr.load_run(tmp_path / "run")
     keys = [event["key"] for event in run.events]
     assert run.status == "success"
-    assert [keys.count(key) for key in ("train_step", "tracked_stats", "run_stop")] == [2, 1, 1]
+    assert [keys.count(key) for key in ("train_step", "tracked_stats", "run_stop")] == [
+        2,
+        1,
+        1,
+    ]
     lines = (tmp_path / "run" / "cpu.csv").read_text().splitlines()
     assert len(set(lines)) == len(lines)

@@ -1,4 +1,6 @@
-"""One tiny prepared corpus and one tiny run that every case takes a copy of; the command line."""
+"""One tiny prepared corpus and one tiny run that every case takes a copy of; the
+command line.
+"""
 
 import hashlib
 import logging
@@ -48,6 +50,7 @@ def tfasr(capsys, monkeypatch) -> Callable[..., Ended]:
             status = cli.run(cli.parse(["tfasr", *map(str, words)]))
         finally:
             root.removeHandler(handler)
+
         out, err = capsys.readouterr()
         return Ended(status, out, err)
 
@@ -58,7 +61,9 @@ def tfasr(capsys, monkeypatch) -> Callable[..., Ended]:
 def refused(tfasr) -> Callable[..., str]:
     """Returns a function that runs a command which must be refused in one message."""
 
-    def run(*words: object, keeps: Path, status: int = 2, names: tuple[str, ...] = ()) -> str:
+    def run(
+        *words: object, keeps: Path, status: int = 2, names: tuple[str, ...] = ()
+    ) -> str:
         before = snapshot(keeps)
         ended = tfasr(*words)
         assert ended.status == status, ended.err
@@ -85,7 +90,15 @@ def trained_once(shard_dir, tmp_path_factory) -> Path:
     from tfasr import cli
 
     run_dir = tmp_path_factory.mktemp("reliability") / "run"
-    words = ["train", "--gin_file", TINY, "--shard_dir", shard_dir, "--run_dir", run_dir]
+    words = [
+        "train",
+        "--gin_file",
+        TINY,
+        "--shard_dir",
+        shard_dir,
+        "--run_dir",
+        run_dir,
+    ]
     words += ["--no_memory_probe", "--gin_binding", "TrainingConfig.epochs = 1"]
     assert cli.run(cli.parse(["tfasr", *map(str, words)])) == 0
     return run_dir

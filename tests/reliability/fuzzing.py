@@ -1,6 +1,8 @@
-"""What the fuzzing tests share: how many examples, values of any kind, and damage to real files.
+"""What the fuzzing tests share: how many examples, values of any kind, and damage to
+real files.
 
-`make test` looks at a few examples of each; ``make fuzz`` at TFASR_FUZZ_EXAMPLES of each.
+`make test` looks at a few examples of each; ``make fuzz`` at TFASR_FUZZ_EXAMPLES of
+each.
 """
 
 import os
@@ -31,19 +33,33 @@ scalars = (
 )
 values = st.recursive(
     scalars,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner)
+    ),
     max_leaves=5,
 )
 """JSON values of any kind."""
 
-_MARKS = [b"\0", b"\xff", b"\n", b"\t", b",", b'"', b"\xef\xbb\xbf", b"\r\n", b"\xe2\x80\xa8"]
+_MARKS = [
+    b"\0",
+    b"\xff",
+    b"\n",
+    b"\t",
+    b",",
+    b'"',
+    b"\xef\xbb\xbf",
+    b"\r\n",
+    b"\xe2\x80\xa8",
+]
 _WORDS = [b"nan", b"inf", b"-1", b"1e999", b"9" * 21, b"{}", b"[]", b"null"]
 _PIECES = st.binary(min_size=1, max_size=4) | st.sampled_from([*_MARKS, *_WORDS])
 
 
 @st.composite
 def damaged(draw, content: bytes) -> bytes:
-    """Returns a file's content with a few bytes put in, overwritten, left out, doubled or cut."""
+    """Returns a file's content with a few bytes put in, overwritten, left out, doubled
+    or cut.
+    """
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(content)))
         end = min(len(content), at + draw(st.integers(0, 40)))
@@ -56,11 +72,18 @@ def damaged(draw, content: bytes) -> bytes:
             "double": content[:end] + content[at:],
             "cut": content[:at],
         }[kind]
+
     return content
 
 
 def places(value):
     """Every dictionary within a JSON value."""
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    if isinstance(value, dict):
+        inner = value.values()
+    elif isinstance(value, list):
+        inner = value
+    else:
+        inner = ()
+
     own = [value] if isinstance(value, dict) and value else []
     return [*own, *(place for one in inner for place in places(one))]

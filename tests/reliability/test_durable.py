@@ -35,6 +35,7 @@ def ledger_with_zeros(run_dir, *, synced=0):
         if number == synced > 0:
             ledger.sync()
         ledger.event("seed", number, about="x" * 50)
+
     ledger.close()
     path = run_dir / "events.jsonl"
     content = path.read_bytes()
@@ -51,6 +52,7 @@ def zeroed(tmp_path, request):
     if request.param == "the end":
         content = path.read_bytes()
         path.write_bytes(content[:1000] + bytes(len(content) - 1000))
+
     return tmp_path, whole
 
 
@@ -76,6 +78,7 @@ def test_zeros_in_what_had_reached_the_disk_are_damage(tmp_path):
     for read in (read_events, load_run, lambda folder: Ledger(folder, session=1)):
         with pytest.raises(UsageError, match=f"Line {whole + 1}.*zero bytes"):
             read(tmp_path)
+
     assert (tmp_path / "events.jsonl").read_bytes() == content
 
 
@@ -115,7 +118,9 @@ def test_a_full_memory_is_one_line(capsys, error):
         raise error
 
     assert cli.run(argparse.Namespace(command="report", run=run)) == 1
-    assert capsys.readouterr().err.startswith("tfasr report: The memory that this process may use")
+    assert capsys.readouterr().err.startswith(
+        "tfasr report: The memory that this process may use"
+    )
 
 
 NEAR_THE_LIMIT = """
@@ -154,22 +159,31 @@ sys.exit(cli.run(arguments))
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="what Linux tells of a process")
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="what Linux tells of a process"
+)
 def test_a_command_without_memory_for_threads_is_not_begun():
     command = [sys.executable, "-c", NO_ROOM_FOR_A_THREAD]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    ended = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=120
+    )
     assert (ended.returncode, ended.stdout) == (1, "")
     assert "memory" in ended.stderr.splitlines()[-1]
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="what Linux tells of a process")
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="what Linux tells of a process"
+)
 def test_any_error_near_the_limit_of_address_space_is_one_line_about_memory():
     command = [sys.executable, "-c", NEAR_THE_LIMIT]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 1
-    assert ended.stdout.count("Op type not registered") == 2  # errors without that cause stay
+    # Errors without that cause stay.
+    assert ended.stdout.count("Op type not registered") == 2
     (line,) = ended.stderr.splitlines()
-    assert line.startswith("tfasr report: The memory that this process may use is full.")
+    assert line.startswith(
+        "tfasr report: The memory that this process may use is full."
+    )
     assert line.endswith("(LookupError: Op type not registered '' in a binary)")
 
 
@@ -179,6 +193,7 @@ def test_a_write_that_fails_leaves_the_old_content_and_no_part(tmp_path):
     with pytest.raises(OSError, match="full"), whole_file(path) as file:
         file.write(b"ne")
         raise OSError("the disk is full")
+
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["run.json"]
     write_whole(path, "néw")
@@ -202,12 +217,17 @@ def test_a_lock_is_refused_while_held_and_free_after_a_kill(tmp_path):
     )
     try:
         assert holder.stdout.readline() == "locked\n"
-        with pytest.raises(UsageError, match="somebody else"), locked(path, "somebody else"):
+        with (
+            pytest.raises(UsageError, match="somebody else"),
+            locked(path, "somebody else"),
+        ):
             pass
+
         assert path.exists(), "the loser must not remove the holder's lock"
     finally:
         os.kill(holder.pid, signal.SIGKILL)
         holder.communicate()
+
     with locked(path, "nobody"):
         assert path.exists()
     assert not list(tmp_path.iterdir())
@@ -235,12 +255,18 @@ def test_a_folder_s_sync_that_fails_is_told_and_one_that_is_refused_is_not(
         sync(descriptor)
 
     monkeypatch.setattr(os, "fsync", no_folders)
-    with pytest.raises(OSError, match="Input/output") if raised else contextlib.nullcontext():
+    with (
+        pytest.raises(OSError, match="Input/output")
+        if raised
+        else contextlib.nullcontext()
+    ):
         write_whole(tmp_path / "run.json", "content")
+
     assert (tmp_path / "run.json").read_text() == "content"
 
 
-# What reaches the disk before what: a crash at any point leaves a checkpoint with its ledger.
+# What reaches the disk before what: a crash at any point leaves a checkpoint with its
+# ledger.
 
 
 @pytest.fixture
@@ -250,13 +276,20 @@ def operations(monkeypatch, tmp_path):
 
     def name_of(path):
         path = Path(path)
-        return str(path.relative_to(tmp_path)) if path.is_relative_to(tmp_path) else str(path)
+        if path.is_relative_to(tmp_path):
+            return str(path.relative_to(tmp_path))
 
-    sync, replace, unlink = os.fsync, Path.replace, Path.unlink
+        return str(path)
+
+    sync = os.fsync
+    replace = Path.replace
+    unlink = Path.unlink
 
     def fsync(descriptor):
         sync(descriptor)
-        happened.append(("sync", name_of(Path(f"/proc/self/fd/{descriptor}").readlink())))
+        happened.append(
+            ("sync", name_of(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        )
 
     def renamed(path, target):
         happened.append(("rename", name_of(target)))
@@ -276,12 +309,22 @@ def operations(monkeypatch, tmp_path):
 def test_first_the_ledger_then_the_checkpoint_then_older_ones_go(
     operations, tfasr, shards, tmp_path
 ):
-    words = ["train", "--gin_file", TINY, "--shard_dir", shards, "--run_dir", tmp_path / "run"]
+    words = [
+        "train",
+        "--gin_file",
+        TINY,
+        "--shard_dir",
+        shards,
+        "--run_dir",
+        tmp_path / "run",
+    ]
     for binding in ("TrainingConfig.epochs = 1", "TrainingConfig.keep_checkpoints = 1"):
         words += ["--gin_binding", binding]
     ended = tfasr(*words, "--no_memory_probe")
     assert ended.status == 0, ended.err
-    assert operations.count(("sync", "run")) >= 2, "the ledger's name, and that of checkpoints"
+    assert operations.count(("sync", "run")) >= 2, (
+        "the ledger's name, and that of checkpoints"
+    )
     operations = [one for one in operations if one != ("sync", "run")]
     published = [
         number
@@ -297,8 +340,13 @@ def test_first_the_ledger_then_the_checkpoint_then_older_ones_go(
             ("rename", name),
             ("sync", "run/checkpoints"),
         ]
-    removed = [(n, name) for n, (what, name) in enumerate(operations) if what == "remove"]
-    older = [(n, name) for n, name in removed if name.startswith("run/checkpoints/step-")]
+
+    removed = [
+        (n, name) for n, (what, name) in enumerate(operations) if what == "remove"
+    ]
+    older = [
+        (n, name) for n, name in removed if name.startswith("run/checkpoints/step-")
+    ]
     assert [name for _, name in older] == [operations[n][1] for n in published[:2]]
     assert [n for n, _ in older] == [n + 2 for n in published[1:]]
 
@@ -310,7 +358,9 @@ def test_weights_that_are_no_numbers_replace_no_checkpoint(tmp_path):
     model.layers[0].kernel.assign([[float("nan"), 0.0]] * 3)
     with pytest.raises(RunError, match="All weights must be finite. After step 2"):
         save_checkpoint(tmp_path, model, TrainingState(step=2), keep=1)
-    assert [p.name for p in (tmp_path / "checkpoints").iterdir()] == ["step-00000001.npz"]
+    assert [p.name for p in (tmp_path / "checkpoints").iterdir()] == [
+        "step-00000001.npz"
+    ]
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs Linux's /proc")
@@ -345,12 +395,20 @@ def test_an_error_names_its_file_and_a_remedy(number, said, status):
 
 def test_what_has_no_file_or_no_known_cause_is_told_as_it_is():
     assert explained(OSError("the link is down")) == ("the link is down", 1)
-    assert explained(OSError(errno.ENOSPC, "No space"))[0].startswith("The disk is full")
+    assert explained(OSError(errno.ENOSPC, "No space"))[0].startswith(
+        "The disk is full"
+    )
 
 
 @pytest.mark.parametrize("command", ["train", "report"])
-def test_a_run_folder_that_is_a_file_is_refused_by_name(refused, shards, tmp_path, command):
+def test_a_run_folder_that_is_a_file_is_refused_by_name(
+    refused, shards, tmp_path, command
+):
     path = tmp_path / "file"
     path.write_text("mine")
-    flags = ("--shard_dir", shards, "--run_dir", path) if command == "train" else (path,)
+    if command == "train":
+        flags = ("--shard_dir", shards, "--run_dir", path)
+    else:
+        flags = (path,)
+
     refused(command, *flags, keeps=tmp_path, names=(str(path),))

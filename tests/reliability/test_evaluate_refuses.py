@@ -1,4 +1,6 @@
-"""Damaged, edited and foreign files that ``tfasr evaluate`` is given: one line that names them."""
+"""Damaged, edited and foreign files that ``tfasr evaluate`` is given: one line that
+names them.
+"""
 
 import contextlib
 import csv
@@ -79,7 +81,9 @@ def folder_for_shard(folder):
 
 def outside(folder):
     index = json.loads((folder / "index.json").read_text())
-    shutil.move(folder / "validation-00000.tfrecord", folder.parent / "elsewhere.tfrecord")
+    shutil.move(
+        folder / "validation-00000.tfrecord", folder.parent / "elsewhere.tfrecord"
+    )
     shard = {**index["shards"][0], "file": "../elsewhere.tfrecord"}
     index_of(folder, shards=[shard, *index["shards"][1:]])
     resealed(folder)
@@ -95,11 +99,20 @@ def float999(folder):
     ("damage", "names"),
     [
         (cut_index, ("index.json", "damaged")),
-        (lambda folder: (folder / "index.json").write_text("{}"), ("index.json", "lacks format")),
-        (lambda folder: (folder / "index.json").write_text("[]"), ("index.json", "JSON list")),
+        (
+            lambda folder: (folder / "index.json").write_text("{}"),
+            ("index.json", "lacks format"),
+        ),
+        (
+            lambda folder: (folder / "index.json").write_text("[]"),
+            ("index.json", "JSON list"),
+        ),
         (lambda folder: index_of(folder, format=0), ("index.json", "are in 0")),
         (lambda folder: index_of(folder, format=99), ("index.json", "are in 99")),
-        (lambda folder: index_of(folder, duration_s=1.0), ("index.json", "does not match its h")),
+        (
+            lambda folder: index_of(folder, duration_s=1.0),
+            ("index.json", "does not match its h"),
+        ),
         (float999, ("index.json", "packing.dtype")),
         (outside, ("index.json", "../elsewhere.tfrecord")),
         (edited_text, ("manifest.jsonl", "does not match its hash")),
@@ -109,7 +122,9 @@ def float999(folder):
         (flipped_byte, ("validation-00000.tfrecord", "do not match their hash")),
     ],
 )
-def test_shards_that_are_not_as_they_were_written(refused, run_dir, shards, damage, names):
+def test_shards_that_are_not_as_they_were_written(
+    refused, run_dir, shards, damage, names
+):
     damage(shards / "validation")
     words = ("--run_dir", run_dir, "--shard_dir", shards, "--split", "validation")
     refused("evaluate", *words, keeps=shards, names=names)
@@ -137,7 +152,11 @@ def empty_archive(path):
         ("experiment.json", lambda path: path.write_text("[]"), ()),
         ("experiment.json", lambda path: path.write_text('{"training": 3}'), ()),
         ("alphabet.json", cut, ()),
-        ("alphabet.json", lambda path: path.write_text('{"characters": 3, "separator": 4}'), ()),
+        (
+            "alphabet.json",
+            lambda path: path.write_text('{"characters": 3, "separator": 4}'),
+            (),
+        ),
         ("alphabet.json", lambda path: path.unlink(), ()),
         ("run.json", cut, ()),
         ("run.json", lambda path: path.unlink(), ()),
@@ -147,7 +166,11 @@ def empty_archive(path):
         ("checkpoints/best.npz", lambda path: path.write_bytes(b""), ()),
         ("checkpoints/best.npz", empty_archive, ()),
         ("lexicon.txt", lambda path: path.write_text(""), ("--decoder", "word_beam")),
-        ("lexicon.txt", lambda path: path.write_text("größe\n"), ("--decoder", "word_beam")),
+        (
+            "lexicon.txt",
+            lambda path: path.write_text("größe\n"),
+            ("--decoder", "word_beam"),
+        ),
         (
             "lexicon.txt",
             lambda path: path.write_bytes("größe".encode("latin-1")),
@@ -181,7 +204,9 @@ def test_a_beam_that_memory_does_not_hold_is_refused_with_one_that_fits():
     from tfasr.errors import UsageError
 
     wide = DecoderConfig(name="beam", beam_width=60000)
-    with pytest.raises(UsageError, match=r"needs about 1\d\d\.\d GiB.*--beam_width 4\d\d or less"):
+    with pytest.raises(
+        UsageError, match=r"needs about 1\d\d\.\d GiB.*--beam_width 4\d\d or less"
+    ):
         check_beam(wide, num_classes=30, frames=400, available_bytes=2 * 2**30)
     check_beam(DecoderConfig(name="beam", beam_width=400), 30, 400, 2 * 2**30)
 
@@ -194,7 +219,9 @@ def test_a_checkpoint_that_is_a_sound_file(refused, run_dir):
 
 
 @pytest.mark.parametrize("place", [".", "no_such_folder/hypotheses.jsonl"])
-def test_hypotheses_where_no_file_can_be_are_refused_before_the_work(refused, run_dir, place):
+def test_hypotheses_where_no_file_can_be_are_refused_before_the_work(
+    refused, run_dir, place
+):
     path = run_dir / place
     words = ("--run_dir", run_dir, "--split", "validation", "--hypotheses", path)
     refused("evaluate", *words, keeps=run_dir, names=(str(path), "folder"))
@@ -207,17 +234,25 @@ def test_weights_that_are_no_numbers_are_scored_with_a_word(tfasr, run_dir):
     first = next(name for name in arrays if arrays[name].ndim > 1)
     arrays[first] = np.full_like(arrays[first], np.nan)
     np.savez(best, **arrays)
-    ended = tfasr("evaluate", "--run_dir", run_dir, "--split", "validation", "--format", "json")
+    ended = tfasr(
+        "evaluate", "--run_dir", run_dir, "--split", "validation", "--format", "json"
+    )
     assert "best.npz holds weights that are not finite" in ended.err
 
 
 # CSV whose cells come from files that nobody vouches for.
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1"])
+@pytest.mark.parametrize(
+    "text", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1"]
+)
 def test_a_text_that_a_spreadsheet_would_run_is_quoted(text):
     records = Records([text, "n"], [[text, -1.5]])
-    rows = list(csv.reader(io.StringIO(table_to_csv(Table("t", ["A", "n"], [], records=records)))))
+    rows = list(
+        csv.reader(
+            io.StringIO(table_to_csv(Table("t", ["A", "n"], [], records=records)))
+        )
+    )
     assert rows == [["'" + text, "n"], ["'" + text, "-1.5"]]
 
 
@@ -244,6 +279,7 @@ def without_privileges():
     if os.geteuid():
         yield
         return
+
     os.seteuid(NOBODY)
     try:
         yield
@@ -262,7 +298,9 @@ def open_folder():
 
 
 @pytest.mark.parametrize("locked", ["events.jsonl", "."])
-def test_an_unreadable_run_is_left_out_of_a_folders_report_by_name(tfasr, open_folder, locked):
+def test_an_unreadable_run_is_left_out_of_a_folders_report_by_name(
+    tfasr, open_folder, locked
+):
     for name in ("one", "two"):
         ledger_of([0.5, 0.1, 0.1]).write(open_folder / name)
     assert tfasr("report", open_folder).status == 0  # imports what nobody may not read
@@ -270,6 +308,7 @@ def test_an_unreadable_run_is_left_out_of_a_folders_report_by_name(tfasr, open_f
     with without_privileges():
         folder = tfasr("report", open_folder)
         alone = tfasr("report", open_folder / "two")
+
     assert folder.status == 0, folder.err
     said = " ".join(folder.out.split())
     assert f"{open_folder / 'two'} is left out." in said
@@ -287,19 +326,45 @@ def test_unreadable_audio_and_folders_are_named_with_the_remedy(open_folder):
     (open_folder / "corpus").mkdir()
     (open_folder / "corpus").chmod(0)
     with without_privileges():
-        with pytest.raises(ValueError, match=rf"{sound}: this user may not read it; change its p"):
+        with pytest.raises(
+            ValueError, match=rf"{sound}: this user may not read it; change its p"
+        ):
             read_audio(sound)
-        with pytest.raises(UsageError, match=r"must be readable\. Received: .*corpus: Permission"):
+        with pytest.raises(
+            UsageError, match=r"must be readable\. Received: .*corpus: Permission"
+        ):
             require_folder(open_folder / "corpus", "a folder")
 
 
-@pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="needs Linux's read-only /sys")
+@pytest.mark.skipif(
+    not Path("/sys/kernel").is_dir(), reason="needs Linux's read-only /sys"
+)
 @pytest.mark.parametrize("command", ["train", "prepare", "report"])
-def test_a_folder_that_takes_no_files_is_named(tfasr, corpus, shards, tmp_path, command):
+def test_a_folder_that_takes_no_files_is_named(
+    tfasr, corpus, shards, tmp_path, command
+):
     words = {
-        "train": ("--gin_file", TINY, "--shard_dir", shards, "--run_dir", "/sys/kernel/run"),
-        "prepare": ("--corpus", "tsv", "--corpus_dir", corpus, "--shard_dir", "/sys/kernel/s"),
-        "report": (ledger_of([0.5]).write(tmp_path / "run"), "--out", "/sys/kernel/out"),
+        "train": (
+            "--gin_file",
+            TINY,
+            "--shard_dir",
+            shards,
+            "--run_dir",
+            "/sys/kernel/run",
+        ),
+        "prepare": (
+            "--corpus",
+            "tsv",
+            "--corpus_dir",
+            corpus,
+            "--shard_dir",
+            "/sys/kernel/s",
+        ),
+        "report": (
+            ledger_of([0.5]).write(tmp_path / "run"),
+            "--out",
+            "/sys/kernel/out",
+        ),
     }[command]
     ended = tfasr(command, *words)
     assert ended.status in (1, 2)
@@ -318,7 +383,10 @@ def test_an_interrupt_while_modules_are_imported_is_one_line(tmp_path, run_dir):
         words = more or ("--run_dir", run_dir, "--split", "test")
         done = subprocess.run(
             [sys.executable, "-m", "tfasr.cli", command, *map(str, words)],
-            env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"},
+            env={
+                **os.environ,
+                "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}",
+            },
             capture_output=True,
             text=True,
             # A shell's background jobs, and what they start, ignore it.

@@ -1,4 +1,6 @@
-"""Forged and damaged run folders through ``tfasr report``: left out and named, or read; no more."""
+"""Forged and damaged run folders through ``tfasr report``: left out and named, or read;
+no more.
+"""
 
 import contextlib
 import copy
@@ -25,14 +27,24 @@ from tfasr.tta.published import READERS
 from tfasr.tta.run import load_run
 
 FACTS = {
-    "hardware": {"name": "x", "price_usd_per_hour": 1.5, "gpu": "n/a", "power_w": 100.0},
+    "hardware": {
+        "name": "x",
+        "price_usd_per_hour": 1.5,
+        "gpu": "n/a",
+        "power_w": 100.0,
+    },
     "comparability": COMPARABLE | {"decoder": {"name": "beam", "beam_width": 4}},
     "num_replicas": 2,
     "train_samples": 96,
     "opt_name": "Adam",
     "opt_base_learning_rate": 0.1,
     "shards": {"train": "0" * 64},
-    "shared_with_training": {"utterances": 1, "of_utterances": 8, "speakers": 0, "of_speakers": 2},
+    "shared_with_training": {
+        "utterances": 1,
+        "of_utterances": 8,
+        "speakers": 0,
+        "of_speakers": 2,
+    },
     "missing_compiled_parts": ["recurrent layers"],
     "instruction_set": {"name": "avx2", "forced": True},
     "traces": {"training": {"traces": 1, "shapes": 1}, "evaluation": {"traces": 1}},
@@ -64,7 +76,12 @@ FACTS = {
     },
     "worker_left": {"rank": 1, "why": "it ended"},
     "evaluation_placement": {"name": "shared", "devices": []},
-    "given_up": {"budget_s": 60.0, "metric": "cer", "target": 0.1, "not_before_s": None},
+    "given_up": {
+        "budget_s": 60.0,
+        "metric": "cer",
+        "target": 0.1,
+        "not_before_s": None,
+    },
 }
 
 
@@ -72,7 +89,9 @@ def full_ledger():
     """A run with every kind of event, resumed once."""
     ledger = ledger_of([0.5, 0.4, 0.1])
     ledger.events.pop()
-    ledger.checkpoint(0.5).resume(down_s=5, from_step=ledger.step_number, alive_s=1, init_s=1)
+    ledger.checkpoint(0.5).resume(
+        down_s=5, from_step=ledger.step_number, alive_s=1, init_s=1
+    )
     for key, value in FACTS.items():
         ledger.event(key, value)
     for epoch in (4, 5):
@@ -83,8 +102,13 @@ def full_ledger():
 def beside(ledger):
     """What may lie beside a ledger, as a run writes it."""
     first = ledger.events[0]
-    times = [(first["time_ms"] + 500 * n, first["metadata"]["mono_s"] + n / 2) for n in range(60)]
-    cpu = "time_ms,cpu_percent,process_percent\n" + "".join(f"{t},50,40\n" for t, _ in times)
+    times = [
+        (first["time_ms"] + 500 * n, first["metadata"]["mono_s"] + n / 2)
+        for n in range(60)
+    ]
+    cpu = "time_ms,cpu_percent,process_percent\n" + "".join(
+        f"{t},50,40\n" for t, _ in times
+    )
     gpu = "time_ms,gpu,utilisation_percent,memory_used_bytes,power_w\n"
     gpu += "".join(f"{t},0,90,1000,250\n" for t, _ in times)
     energy = "time_ms,session,mono_s,counter,joules,range_joules\n"
@@ -107,7 +131,14 @@ FILES = {"events.jsonl": LINES, **beside(LEDGER)}
 
 
 ODD = {
-    "start_from": ([1], "x", {"seconds": "x"}, {"seconds": [1]}, {"layers": 5}, {"joules": {}}),
+    "start_from": (
+        [1],
+        "x",
+        {"seconds": "x"},
+        {"seconds": [1]},
+        {"layers": 5},
+        {"joules": {}},
+    ),
     "exchanged": (5, {"workers": 5}, {"workers": [5]}, {"workers": [{"rank": "x"}]}),
     "worker_left": ([], {"rank": [1]}, {}),
 }
@@ -117,8 +148,12 @@ ODD = {
 def test_a_fact_of_another_type_is_named_with_its_line(tmp_path, key, value):
     ledger = ledger_of([0.5, 0.1])
     ledger.event(key, value)
-    (tmp_path / "events.jsonl").write_text("".join(json.dumps(e) + "\n" for e in ledger.events))
-    with pytest.raises(UsageError, match=f"In line .*events.jsonl the value of {key} must be"):
+    (tmp_path / "events.jsonl").write_text(
+        "".join(json.dumps(e) + "\n" for e in ledger.events)
+    )
+    with pytest.raises(
+        UsageError, match=f"In line .*events.jsonl the value of {key} must be"
+    ):
         report([tmp_path])
 
 
@@ -139,6 +174,7 @@ def forged(draw) -> bytes:
             place[draw(st.text(max_size=3))] = draw(values)
         else:
             events.insert(draw(st.integers(0, len(events))), copy.deepcopy(event))
+
     return "".join(json.dumps(event) + "\n" for event in events).encode()
 
 
@@ -152,6 +188,7 @@ def bad_runs(draw) -> dict[str, bytes]:
             files["events.jsonl"] = draw(forged())
         else:
             files[name] = draw(damaged(FILES[name]))
+
     return files
 
 
@@ -178,7 +215,9 @@ def drawing(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
 
         def described(chart, folder):
-            json.dumps([picture_spec(chart), page_legend(chart), page_panels(chart.panels)])
+            json.dumps(
+                [picture_spec(chart), page_legend(chart), page_panels(chart.panels)]
+            )
             return "<svg></svg>"
 
         patch.setattr("tfasr.reports.page.write_chart", described)
@@ -202,7 +241,8 @@ def test_a_bad_run_in_a_folder_is_read_or_left_out_by_name(folder, files):
 @given(bad_runs(), st.sampled_from([["watch", "--once"], ["verify"]]))
 def test_a_bad_run_is_watched_and_verified_without_a_traceback(folder, files, command):
     bad = put(folder, files)
-    output, errors = io.StringIO(), io.StringIO()
+    output = io.StringIO()
+    errors = io.StringIO()
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
         status = cli.run(cli.parse(["tfasr", *command, str(bad)]))
     text = output.getvalue() + errors.getvalue()
@@ -231,7 +271,9 @@ def corpus(tmp_path_factory):
     write_tsv(folder, utterances)
     lines = [{"audio_filepath": u.audio_path.name, "text": u.text, "duration": 0.3, "speaker": 1}
              for u in utterances]  # fmt: skip
-    (folder / "train.json").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "train.json").write_text(
+        "".join(json.dumps(line) + "\n" for line in lines)
+    )
     return folder
 
 
@@ -242,6 +284,7 @@ def judged(read, path, folder, content):
     except UsageError as error:
         assert str(path) in str(error)  # noqa: PT017 - either is right
         return
+
     assert found.utterances or found.rejections
     for rejection in found.rejections:
         assert path.name in f"{rejection.id} {rejection.detail}"
@@ -278,6 +321,7 @@ def sounds(tmp_path_factory):
         if soundfile.check_format(form, kind):
             written[form, kind] = folder / f"{form}-{kind}.{form.lower()}"
             soundfile.write(written[form, kind], noise(0.1), 16000, kind, format=form)
+
     return written
 
 
@@ -296,13 +340,19 @@ def test_a_damaged_audio_file_is_heard_or_refused_by_name(sounds, data):
     except ValueError as error:
         assert str(bad) in str(error)  # noqa: PT017 - either is right
         return
+
     assert samples.dtype == np.float32
     assert np.isfinite(samples).all()
 
 
-# Damaged logs of other benchmarks through ``tfasr report``: one error that names the file.
+# Damaged logs of other benchmarks through ``tfasr report``: one error that names the
+# file.
 
-NAMES = {"mlperf": "result_0.txt", "algoperf": "eval_measurements.csv", "dawnbench": "entry.tsv"}
+NAMES = {
+    "mlperf": "result_0.txt",
+    "algoperf": "eval_measurements.csv",
+    "dawnbench": "entry.tsv",
+}
 
 
 @pytest.fixture(scope="module")
@@ -313,6 +363,7 @@ def logs(tmp_path_factory):
     for name, file in NAMES.items():
         (folder / name).mkdir()
         READERS[name].write(run, folder / name / file)
+
     return folder
 
 
@@ -333,5 +384,8 @@ def test_a_damaged_log_is_read_or_refused_by_name(logs, name, data):
     bad.write_bytes(data.draw(damaged(content)))
     if name == "dawnbench":
         described = (logs / name / "entry.json").read_bytes()
-        bad.with_suffix(".json").write_bytes(data.draw(st.just(described) | damaged(described)))
+        bad.with_suffix(".json").write_bytes(
+            data.draw(st.just(described) | damaged(described))
+        )
+
     read_or_refused(bad)

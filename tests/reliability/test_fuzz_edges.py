@@ -41,6 +41,7 @@ def forged(draw, content):
             place[name] = draw(values)
         else:
             place.pop(name, None)
+
     return content
 
 
@@ -59,9 +60,12 @@ def ledger(tmp_path_factory):
     written = Ledger(folder)
     written.begin_session(None)
     for step in range(1, 9):
-        written.event("train_step", {"loss": 1 / step, "utterances": 4}, epoch_num=1, step=step)
+        written.event(
+            "train_step", {"loss": 1 / step, "utterances": 4}, epoch_num=1, step=step
+        )
         if step % 4 == 0:
             written.sync()
+
     written.event("run_stop", status="success")
     written.close()
     return folder / "events.jsonl"
@@ -70,7 +74,8 @@ def ledger(tmp_path_factory):
 @bounded(60)
 @given(st.data())
 def test_a_damaged_ledger_is_refused_or_cut(ledger, data):
-    content, events = ledger.read_bytes(), read_events(ledger)
+    content = ledger.read_bytes()
+    events = read_events(ledger)
     lines = content.splitlines(keepends=True)
     line = st.sampled_from(lines)
     moved = st.lists(line, max_size=len(lines)).map(b"".join)
@@ -81,7 +86,9 @@ def test_a_damaged_ledger_is_refused_or_cut(ledger, data):
     except UsageError as error:
         assert str(bad) in str(error)  # noqa: PT017 - either is right
         return
-    # One that has no line with a hash is read as of an older tfasr: as far as it is whole.
+
+    # One that has no line with a hash is read as of an older tfasr: as far as it is
+    # whole.
     assert found == events[: len(found)] or b'"chain"' not in bad.read_bytes()
 
 
@@ -90,7 +97,9 @@ def test_a_damaged_ledger_is_refused_or_cut(ledger, data):
 
 @pytest.fixture(scope="module")
 def export(exported_tones, tmp_path_factory):
-    return Path(shutil.copytree(exported_tones, tmp_path_factory.mktemp("export") / "edited"))
+    return Path(
+        shutil.copytree(exported_tones, tmp_path_factory.mktemp("export") / "edited")
+    )
 
 
 @bounded(12)
@@ -108,10 +117,13 @@ def test_an_edited_export_is_used_or_refused(export, exported_tones, data):
     write_sums(export)
     try:
         recogniser = load_recogniser(export)
-        found = recogniser.transcribe(np.zeros(recogniser.sample_rate_hz // 4, np.float32))
+        found = recogniser.transcribe(
+            np.zeros(recogniser.sample_rate_hz // 4, np.float32)
+        )
     except UsageError as error:
         assert str(export) in str(error)  # noqa: PT017 - either is right
         return
+
     assert isinstance(found.text, str)
 
 
@@ -137,9 +149,13 @@ def test_foreign_scores_are_shown_or_refused(folder, content):
     except UsageError as error:
         assert str(path) in str(error)  # noqa: PT017 - either is right
         return
+
     names = ("split", "decoder", "beam_width", "evaluation_s", "wer", "cer")
     scores, widths = (
-        [{"run": "x"} | {name: row[name] for name in names if name in row} for row in rows]
+        [
+            {"run": "x"} | {name: row[name] for name in names if name in row}
+            for row in rows
+        ]
         for rows in (scores, widths)
     )
     assert to_text([scores_table(scores), *([widths_table(widths)] if widths else [])])
@@ -163,21 +179,28 @@ def test_a_forged_tf_config_is_a_cluster_or_refused(content):
     except UsageError as error:
         assert len(str(error)) < 2000  # noqa: PT017 - either is right
         return
+
     assert 0 <= cluster.rank < cluster.size
-    assert all(0 < int(address.rpartition(":")[2]) < 65536 for address in cluster.addresses)
+    assert all(
+        0 < int(address.rpartition(":")[2]) < 65536 for address in cluster.addresses
+    )
 
 
 # Requests: an answer of HTTP or a closed connection, and the server goes on.
 
 HOST = b"Host: 127.0.0.1\r\n"
-BODY = b"RIFF$\0\0\0WAVEfmt \x10\0\0\0\1\0\1\0\x80>\0\0\0}\0\0\2\0\x10\0data" + bytes(64)
+BODY = b"RIFF$\0\0\0WAVEfmt \x10\0\0\0\1\0\1\0\x80>\0\0\0}\0\0\2\0\x10\0data" + bytes(
+    64
+)
 REQUESTS = [
     b"GET / HTTP/1.1\r\n" + HOST + b"Origin: http://127.0.0.1\r\n\r\n",
     b"POST /transcribe?name=a.wav HTTP/1.1\r\n%bContent-Length: %d\r\n\r\n%b"
     % (HOST, len(BODY), BODY),
     b"POST /transcribe HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n"
     b"4\r\nRIFF\r\n0\r\n\r\n",
-    b"GET /stream HTTP/1.1\r\n" + HOST + b"Upgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"GET /stream HTTP/1.1\r\n"
+    + HOST
+    + b"Upgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
     b"\x82\x84\0\0\0\0\1\0\2\0\x81\x8f\0\0\0\0" + b'{"eof" : 1}    ',
 ]
@@ -185,7 +208,9 @@ REQUESTS = [
 
 @pytest.fixture(scope="module")
 def server(exported_tones, tmp_path_factory):
-    pytest.importorskip("aiohttp", reason="needs the serve extra: pip install 'tfasr[serve]'")
+    pytest.importorskip(
+        "aiohttp", reason="needs the serve extra: pip install 'tfasr[serve]'"
+    )
     limits = {"idle_s": 5, "max_upload_mb": 1, "max_upload_s": 5}
     with tempfile.TemporaryFile("w+") as log:
         kept = tmp_path_factory.mktemp("kept")
@@ -204,6 +229,7 @@ def answered(server, content):
                 answer += more
         except ConnectionError:
             pass
+
     return answer
 
 
@@ -217,7 +243,8 @@ def test_a_damaged_request_is_answered_or_let_go(server, content):
 
 
 def test_fuzzed_requests_leave_a_server_that_answers(server):
-    # Not half closed, as those above: a server may let such a connection go before it answers.
+    # Not half closed, as those above: a server may let such a connection go before it
+    # answers.
     with urllib.request.urlopen(server.url, timeout=60) as answer:
         assert answer.status == 200
     assert server.process.poll() is None

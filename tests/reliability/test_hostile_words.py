@@ -1,4 +1,6 @@
-"""Empty words, devices and pipes in a file's place, files without end: refused, and left alone."""
+"""Empty words, devices and pipes in a file's place, files without end: refused, and
+left alone.
+"""
 
 import os
 import shlex
@@ -36,7 +38,12 @@ def test_no_writer_takes_the_place_of_a_device_a_pipe_or_a_folder(tmp_path):
             write_whole(tmp_path / name, "text")
         with pytest.raises(UsageError, match=name):
             publish(tmp_path / "finished", tmp_path / name)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["finished", "folder", "pipe"]
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "finished",
+        "folder",
+        "pipe",
+    ]
     assert not (tmp_path / "pipe").is_file()
 
 
@@ -51,7 +58,8 @@ def test_what_has_no_end_is_not_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "lines", ["N = %N\nM = %N", "A = %B\nB = ({'x': [%C]},)\nC = %A\nD = %C", "epochs = 5"]
+    "lines",
+    ["N = %N\nM = %N", "A = %B\nB = ({'x': [%C]},)\nC = %A\nD = %C", "epochs = 5"],
 )
 def test_macros_lead_to_a_value_and_something_uses_them(tmp_path, lines):
     (tmp_path / "a.gin").write_text(lines)
@@ -60,7 +68,9 @@ def test_macros_lead_to_a_value_and_something_uses_them(tmp_path, lines):
         fill(text, lambda text: None)
 
 
-@pytest.mark.parametrize("targets", [5, [5], [None], [("cer",)], [("cer", 0.1, 2)], [(["cer"], 1)]])
+@pytest.mark.parametrize(
+    "targets", [5, [5], [None], [("cer",)], [("cer", 0.1, 2)], [(["cer"], 1)]]
+)
 def test_targets_that_are_no_pairs(tmp_path, targets):
     with pytest.raises(UsageError, match="target"):
         Recorder(tmp_path / "run", targets=targets)
@@ -72,13 +82,16 @@ def test_a_pipe_that_is_closed_ends_a_command_quietly(tmp_path):
         recorder.epoch()
         with recorder.evaluation() as e:
             e.score(["a"], ["a"])
+
     reader, writer = os.pipe()
     os.close(reader)
     full = os.open("/dev/full", os.O_WRONLY)
     command = [sys.executable, "-m", "tfasr.cli", "watch", "--once", str(run)]
     for output, status, words in ((writer, cli.PIPE_CLOSED, ""), (full, 1, "full")):
         with os.fdopen(output, "wb") as stdout:
-            ended = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True)
+            ended = subprocess.run(
+                command, stdout=stdout, stderr=subprocess.PIPE, text=True
+            )
         assert ended.returncode == status
         assert words in ended.stderr
         assert "Traceback" not in ended.stderr

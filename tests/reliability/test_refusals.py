@@ -30,15 +30,23 @@ PAGE = ROOT / "docs" / "hostile_cases.md"
 
 
 def test_every_case_has_its_test():
-    section = PAGE.read_text(encoding="utf-8").partition("## Cases of the first two lists")[2]
-    cases = [item for part in section.split("\n### ")[1:] for item in part.split("\n- ")[1:]]
+    section = PAGE.read_text(encoding="utf-8").partition(
+        "## Cases of the first two lists"
+    )[2]
+    cases = [
+        item for part in section.split("\n### ")[1:] for item in part.split("\n- ")[1:]
+    ]
     assert len(cases) > 80
     for case in cases:
         named = re.findall(r"`([\w/]+)\s+([\w]+)`", case)
         assert named, case
         for file, test in named:
-            tree = ast.parse((ROOT / "tests" / f"{file}.py").read_text(encoding="utf-8"))
-            names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+            tree = ast.parse(
+                (ROOT / "tests" / f"{file}.py").read_text(encoding="utf-8")
+            )
+            names = {
+                node.name for node in tree.body if isinstance(node, ast.FunctionDef)
+            }
             assert f"test_{test}" in names, case
 
 
@@ -47,20 +55,32 @@ def test_every_case_has_its_test():
 
 def prepare(corpus, shard_dir, *more):
     return (
-        *("prepare", "--corpus", "tsv", "--corpus_dir", corpus, "--shard_dir", shard_dir),
+        *(
+            "prepare",
+            "--corpus",
+            "tsv",
+            "--corpus_dir",
+            corpus,
+            "--shard_dir",
+            shard_dir,
+        ),
         *("--split", "train", *more),
     )
 
 
 @pytest.mark.parametrize("plan", [None, "my own plan\n", '{"key": 1}', "[]"])
-def test_a_folder_with_files_of_a_users_is_refused_and_left_as_it_is(refused, corpus, plan):
+def test_a_folder_with_files_of_a_users_is_refused_and_left_as_it_is(
+    refused, corpus, plan
+):
     folder = corpus / "train"
     folder.mkdir()
     (folder / "mydata.tfrecord").write_text("dear to me")
     (folder / "train-annotations.json").write_text("{}")
     if plan is not None:
         (folder / "plan.json").write_text(plan)
-    refused(*prepare(corpus, corpus), keeps=corpus, names=(str(folder), "mydata.tfrecord"))
+    refused(
+        *prepare(corpus, corpus), keeps=corpus, names=(str(folder), "mydata.tfrecord")
+    )
 
 
 def test_only_the_plans_own_files_are_removed_and_a_foreign_shards_name_is_not_taken(
@@ -78,7 +98,11 @@ def test_only_the_plans_own_files_are_removed_and_a_foreign_shards_name_is_not_t
     assert len(list(folder.glob("*.tfrecord"))) == 2
     (folder / "train-00003.tfrecord").write_text("mine")
     smallest = ("--gin_binding", "ShardConfig.utterances_per_shard = 1")
-    refused(*prepare(corpus, shard_dir, *smallest), keeps=shard_dir, names=("train-00003.tfre",))
+    refused(
+        *prepare(corpus, shard_dir, *smallest),
+        keeps=shard_dir,
+        names=("train-00003.tfre",),
+    )
 
 
 def test_the_second_of_two_prepares_gets_one_line(refused, corpus, tmp_path):
@@ -94,10 +118,18 @@ def test_the_second_of_two_prepares_gets_one_line(refused, corpus, tmp_path):
 
 def test_a_shard_folder_that_is_a_file_is_named(refused, corpus, tmp_path):
     (tmp_path / "file").write_text("mine")
-    refused(*prepare(corpus, tmp_path / "file"), keeps=tmp_path, names=(str(tmp_path / "file"),))
+    refused(
+        *prepare(corpus, tmp_path / "file"),
+        keeps=tmp_path,
+        names=(str(tmp_path / "file"),),
+    )
     (tmp_path / "shards").mkdir()
     (tmp_path / "shards" / "train").write_text("mine")
-    refused(*prepare(corpus, tmp_path / "shards"), keeps=tmp_path, names=("train is a file",))
+    refused(
+        *prepare(corpus, tmp_path / "shards"),
+        keeps=tmp_path,
+        names=("train is a file",),
+    )
 
 
 def test_audio_whose_features_are_no_numbers_is_bad(refused, corpus, tmp_path):
@@ -116,8 +148,18 @@ def test_audio_whose_features_are_no_numbers_is_bad(refused, corpus, tmp_path):
 
 def test_a_json_array_is_told_from_json_lines(refused, corpus, tmp_path):
     listed = corpus / "train.json"
-    listed.write_text(json.dumps([{"audio_filepath": "u000.flac", "text": "a"}], indent=1))
-    words = ("prepare", "--corpus", "json", "--corpus_dir", corpus, "--shard_dir", tmp_path / "s")
+    listed.write_text(
+        json.dumps([{"audio_filepath": "u000.flac", "text": "a"}], indent=1)
+    )
+    words = (
+        "prepare",
+        "--corpus",
+        "json",
+        "--corpus_dir",
+        corpus,
+        "--shard_dir",
+        tmp_path / "s",
+    )
     refused(*words, keeps=corpus, names=(str(listed), "one JSON array"))
 
 
@@ -128,8 +170,15 @@ def test_links_in_a_circle_are_walked_once(tfasr, tmp_path):
     utterance.audio_path.rename(chapter / "84-1-0.flac")
     (chapter / "84-1.trans.txt").write_text("84-1-0 A\n")
     for name in ("loop", "again"):
-        (chapter.parent / name).symlink_to(tmp_path / "LibriSpeech", target_is_directory=True)
-    words = ("--corpus_dir", tmp_path / "LibriSpeech", "--shard_dir", tmp_path / "shards")
+        (chapter.parent / name).symlink_to(
+            tmp_path / "LibriSpeech", target_is_directory=True
+        )
+    words = (
+        "--corpus_dir",
+        tmp_path / "LibriSpeech",
+        "--shard_dir",
+        tmp_path / "shards",
+    )
     ended = tfasr("prepare", "--corpus", "librispeech", *words, "--split", "train")
     assert ended.status == 0, ended.err
     assert "train: 1 utterance," in ended.out
@@ -137,14 +186,23 @@ def test_links_in_a_circle_are_walked_once(tfasr, tmp_path):
 
 def test_validation_utterances_that_are_trained_on_are_told(tfasr, corpus, tmp_path):
     write_tsv(corpus, make_utterances(corpus, 4, text="a b"), "validation.tsv")
-    words = ("prepare", "--corpus", "tsv", "--corpus_dir", corpus, "--shard_dir", tmp_path / "s")
+    words = (
+        "prepare",
+        "--corpus",
+        "tsv",
+        "--corpus_dir",
+        corpus,
+        "--shard_dir",
+        tmp_path / "s",
+    )
     ended = tfasr(*words)
     assert ended.status == 0, ended.err
     assert "validation: 4 of 4 utterances are in the training split too" in ended.err
     assert "3 of 3 speakers are in the training split too" in ended.err
 
 
-# Run folders with one damaged file, through ``tfasr report``: alone, and beside a good run.
+# Run folders with one damaged file, through ``tfasr report``: alone, and beside a good
+# run.
 
 BINARY = b"\x89PNG\r\n\x1a\n\0\xff\xfe" * 40
 
@@ -189,12 +247,21 @@ def test_a_damaged_file_is_named_and_the_rest_goes_on(
 def test_a_page_is_not_begun_on_a_damaged_run(refused, runs, tmp_path, file):
     (runs / "bad" / file).write_bytes(BINARY)
     out = tmp_path / "out"
-    refused("report", runs / "bad", "--out", out, keeps=runs, names=(str(runs / "bad" / file),))
+    refused(
+        "report",
+        runs / "bad",
+        "--out",
+        out,
+        keeps=runs,
+        names=(str(runs / "bad" / file),),
+    )
     assert not out.exists()
 
 
 def test_samples_that_a_power_loss_has_torn_are_read_up_to_there(tfasr, runs):
-    lines = "time_ms,cpu_percent,process_percent\n" + "".join(f"{n},50,40\n" for n in range(99))
+    lines = "time_ms,cpu_percent,process_percent\n" + "".join(
+        f"{n},50,40\n" for n in range(99)
+    )
     (runs / "bad" / "cpu.csv").write_bytes(lines.encode() + b"\0" * 300_000)
     (runs / "bad" / "energy.csv").write_bytes(BINARY + b"\0" * 300_000)
     ended = tfasr("report", runs, "--policy", "paper")
@@ -202,8 +269,11 @@ def test_samples_that_a_power_loss_has_torn_are_read_up_to_there(tfasr, runs):
     assert "is left out" not in " ".join(ended.out.split())
 
 
-def test_figures_and_writers_of_a_users_that_fail_are_named(tfasr, refused, runs, tmp_path):
-    plugin, out = tmp_path / "failing_parts.py", tmp_path / "out"
+def test_figures_and_writers_of_a_users_that_fail_are_named(
+    tfasr, refused, runs, tmp_path
+):
+    plugin = tmp_path / "failing_parts.py"
+    out = tmp_path / "out"
     plugin.write_text(
         "from tfasr.display.table import WRITERS\n"
         "from tfasr.reports.figures.registry import FIGURES\n"
@@ -219,9 +289,11 @@ def test_figures_and_writers_of_a_users_that_fail_are_named(tfasr, refused, runs
         refused(*words, "--format", "failing", keeps=runs, status=1, names=(writer,))
         ended = tfasr(*words, "--out", out)
         assert ended.status == 0, ended.err
-        assert named.format("figure") in " ".join((ended.out + ended.err).split()) or named.format(
-            "figure"
-        ) in (out / "report.html").read_text().replace("&#x27;", "'").replace("&#39;", "'")
+        assert named.format("figure") in " ".join(
+            (ended.out + ended.err).split()
+        ) or named.format("figure") in (out / "report.html").read_text().replace(
+            "&#x27;", "'"
+        ).replace("&#39;", "'")
     finally:
         registry._loaded.pop(str(plugin), None)
         for known in (WRITERS, FIGURES):
@@ -237,7 +309,15 @@ def test_hypotheses_that_are_none_are_named(refused, runs, content):
 
 
 def train(shard_dir, run_dir, *bindings, resume=False):
-    words = ["train", "--gin_file", TINY, "--shard_dir", shard_dir, "--run_dir", run_dir]
+    words = [
+        "train",
+        "--gin_file",
+        TINY,
+        "--shard_dir",
+        shard_dir,
+        "--run_dir",
+        run_dir,
+    ]
     words += ["--no_memory_probe", *(["--resume"] if resume else [])]
     for binding in ("TrainingConfig.epochs = 1", *bindings):
         words += ["--gin_binding", binding]
@@ -257,7 +337,9 @@ def unfinished(run_dir):
     """Cuts a run's ledger as a kill in its last seconds would have."""
     path = run_dir / "events.jsonl"
     lines = path.read_text().splitlines(keepends=True)
-    (end,) = [n for n, line in enumerate(lines) if json.loads(line)["key"] == "epoch_stop"]
+    (end,) = [
+        n for n, line in enumerate(lines) if json.loads(line)["key"] == "epoch_stop"
+    ]
     path.write_text("".join(lines[:end]))
 
 
@@ -266,7 +348,9 @@ def test_other_shards_are_refused(refused, run_dir, shards):
     shutil.rmtree(shards / "validation")
     shutil.copytree(shards / "test", shards / "validation")
     refused(
-        *train(shards, run_dir, resume=True), keeps=run_dir, names=("keep its data", "validation:")
+        *train(shards, run_dir, resume=True),
+        keeps=run_dir,
+        names=("keep its data", "validation:"),
     )
 
 
@@ -299,8 +383,14 @@ def garbage_line(run_dir):
         (garbage_line, ("events.jsonl", "Line 4")),
         (a_zero_byte, ("events.jsonl", "Line", "zero byte")),
         (a_better_score, ("events.jsonl", "Line")),
-        (lambda run_dir: (run_dir / "experiment.json").write_text(""), ("experiment.json",)),
-        (lambda run_dir: (run_dir / "experiment.json").write_text("[]"), ("experiment.json",)),
+        (
+            lambda run_dir: (run_dir / "experiment.json").write_text(""),
+            ("experiment.json",),
+        ),
+        (
+            lambda run_dir: (run_dir / "experiment.json").write_text("[]"),
+            ("experiment.json",),
+        ),
     ],
 )
 def test_a_damaged_run_is_not_resumed(refused, run_dir, shards, damage, names):
@@ -318,7 +408,9 @@ def test_a_damaged_run_is_not_resumed(refused, run_dir, shards, damage, names):
         {"events.jsonl": "", "experiment.json": '{"title": "mine"}'},
     ],
 )
-def test_files_of_a_users_in_the_run_folder_are_not_overwritten(refused, shards, tmp_path, files):
+def test_files_of_a_users_in_the_run_folder_are_not_overwritten(
+    refused, shards, tmp_path, files
+):
     folder = tmp_path / "mine"
     folder.mkdir()
     for name, text in files.items():
@@ -331,14 +423,18 @@ def test_a_checkpoint_without_its_ledger_is_not_resumed_from(tfasr, run_dir, sha
     """A ledger that was cut by hand loses the checkpoints that it no longer covers."""
     path = run_dir / "events.jsonl"
     lines = path.read_text().splitlines(keepends=True)
-    (first, *_) = [n for n, line in enumerate(lines) if json.loads(line)["key"] == "train_step"]
+    (first, *_) = [
+        n for n, line in enumerate(lines) if json.loads(line)["key"] == "train_step"
+    ]
     path.write_text("".join(lines[: first + 1]))
     ended = tfasr(*train(shards, run_dir, resume=True))
     assert ended.status == 0, ended.err
     assert "best.npz cannot be resumed from" in ended.err
     run = load_run(run_dir)
     assert run.status == "success"
-    steps = [e["metadata"]["step"] for e in read_events(run_dir) if e["key"] == "train_step"]
+    steps = [
+        e["metadata"]["step"] for e in read_events(run_dir) if e["key"] == "train_step"
+    ]
     assert sorted(set(steps)) == list(range(1, max(steps) + 1))
 
 
@@ -346,7 +442,11 @@ def test_the_second_of_two_starts_changes_nothing(refused, shards, tmp_path):
     folder = tmp_path / "run"
     folder.mkdir()
     with locked(folder / "lock", "held"):
-        refused(*train(shards, folder), keeps=folder, names=("Only one process", str(folder)))
+        refused(
+            *train(shards, folder),
+            keeps=folder,
+            names=("Only one process", str(folder)),
+        )
 
 
 def test_a_start_that_fails_leaves_no_claim(refused, shards, tmp_path):
@@ -367,13 +467,24 @@ def test_a_start_that_fails_leaves_no_claim(refused, shards, tmp_path):
         ("Adam.learning_rate = 1e999", ("learning rate", "inf")),
         ("TrainingConfig.seed = 100000000000000000000", ("TrainingConfig.seed",)),
         (f"TrainingConfig.epochs = 1{'0' * 400}", ("TrainingConfig.epochs",)),
-        (f"TrainingConfig.give_up_after_hours = 1{'0' * 400}", ("give_up_after_hours",)),
-        ("PipelineConfig.global_batch_size = 4611686018427387904", ("global_batch_size",)),
-        ("PipelineConfig.batch_size_schedule = ((2, 4611686018427387904),)", ("_schedule",)),
+        (
+            f"TrainingConfig.give_up_after_hours = 1{'0' * 400}",
+            ("give_up_after_hours",),
+        ),
+        (
+            "PipelineConfig.global_batch_size = 4611686018427387904",
+            ("global_batch_size",),
+        ),
+        (
+            "PipelineConfig.batch_size_schedule = ((2, 4611686018427387904),)",
+            ("_schedule",),
+        ),
         ("AcousticModelConfig.num_lstm_layers = 1000", ("num_lstm_layers",)),
     ],
 )
-def test_what_cannot_be_trained_is_refused_by_a_dry_run(refused, shards, tmp_path, binding, names):
+def test_what_cannot_be_trained_is_refused_by_a_dry_run(
+    refused, shards, tmp_path, binding, names
+):
     words = [*train(shards, tmp_path / "run", binding), "--dry_run"]
     refused(*words, keeps=shards, names=names)
 
@@ -389,7 +500,9 @@ def test_devices_that_are_missing_are_refused_by_a_dry_run(refused, shards, tmp_
 def test_damaged_checkpoints_are_set_aside_and_nothing_newer_is_pruned(
     tfasr, run_dir, shards, kept
 ):
-    """A run resumes from the newest readable checkpoint, else the best one, else from step 0."""
+    """A run resumes from the newest readable checkpoint, else the best one, else from
+    step 0.
+    """
     unfinished(run_dir)
     folder = run_dir / "checkpoints"
     saved = sorted(folder.glob("step-*.npz"))
@@ -403,7 +516,9 @@ def test_damaged_checkpoints_are_set_aside_and_nothing_newer_is_pruned(
         best.write_bytes(content)
     ended = tfasr(*train(shards, run_dir, resume=True))
     assert ended.status == 0, ended.err
-    begun = [e["value"] for e in read_events(run_dir) if e["key"] == "session_start"][-1]
+    begun = [e["value"] for e in read_events(run_dir) if e["key"] == "session_start"][
+        -1
+    ]
     if kept == "none":
         assert begun["resumed_from_step"] is None
         assert "no checkpoint that can be read: resuming from step 0" in ended.err
@@ -411,10 +526,12 @@ def test_damaged_checkpoints_are_set_aside_and_nothing_newer_is_pruned(
     else:
         steps = [int(path.stem.split("-")[1]) for path in saved]
         assert begun["resumed_from_step"] == steps[0 if kept == "one" else 1]
+
     assert f"{saved[1].name} cannot be read" in ended.err
     assert (folder / f"{saved[1].name}.damaged").exists()
     assert not list(folder.glob(f"*{PARTIAL_SUFFIX}"))
-    # The best is of the last step: only its evaluation is repeated, and nothing new is written.
+    # The best is of the last step: only its evaluation is repeated, and nothing new is
+    # written.
     assert saved[1].exists() == (kept != "best")
 
 
@@ -428,7 +545,9 @@ def test_a_best_checkpoint_that_stays_the_best_leaves_no_part(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["best.npz", path.name]
 
 
-def test_a_checkpoint_that_finds_no_room_ends_the_run_in_one_message(tfasr, shards, tmp_path):
+def test_a_checkpoint_that_finds_no_room_ends_the_run_in_one_message(
+    tfasr, shards, tmp_path
+):
     run_dir = tmp_path / "run"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
@@ -436,6 +555,7 @@ def test_a_checkpoint_that_finds_no_room_ends_the_run_in_one_message(tfasr, shar
         ended = tfasr(*train(shards, run_dir))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
     assert ended.status == 1
     assert "Traceback" not in ended.err
     assert f"could not be written into {run_dir}" in ended.err
@@ -461,7 +581,9 @@ def test_what_both_splits_hold_is_booked_and_in_the_report(tmp_path):
 
 def test_a_run_books_its_shards_and_what_they_share(trained_once, shard_dir):
     events = {event["key"]: event["value"] for event in read_events(trained_once)}
-    stated = json.loads((shard_dir / "train" / "index.json").read_text())["content_hash"]
+    stated = json.loads((shard_dir / "train" / "index.json").read_text())[
+        "content_hash"
+    ]
     assert events["shards"]["train"] == stated
     assert events["shared_with_training"]["of_utterances"] == 24
     assert events["shared_with_training"]["speakers"] == 0

@@ -1,4 +1,6 @@
-"""No command speaks to the network unasked: every address is noted by a library loaded first."""
+"""No command speaks to the network unasked: every address is noted by a library loaded
+first.
+"""
 
 import json
 import os
@@ -19,13 +21,16 @@ from tests.tones import write_tone_corpus
 
 __all__ = ["exported_tones"]
 
-pytest.importorskip("aiohttp", reason="needs the serve extra: pip install 'tfasr[serve]'")
+pytest.importorskip(
+    "aiohttp", reason="needs the serve extra: pip install 'tfasr[serve]'"
+)
 TINY = Path(__file__).parents[1] / "training" / "tiny.gin"
 OWN = {"127.0.0.1", "localhost", "::1"}
-SERVED_S = 11.0  # ONNX Runtime's telemetry asks for its server nine seconds after a session begins
+# ONNX Runtime's telemetry asks for its server nine seconds after a session begins
+SERVED_S = 11.0
 CONNECT = "import socket; socket.socket().connect_ex(('127.0.0.1', 9))"
-# All in one process, since TensorFlow takes long to start; --help where the command only starts
-# others that stand here too, in processes of their own.
+# All in one process, since TensorFlow takes long to start; --help where the command
+# only starts others that stand here too, in processes of their own.
 TRAINED = ["--shard_dir", "shards", "--run_dir", "run"]
 CONFIGURED = ["--gin_file", str(TINY), "--gin_binding", "TrainingConfig.epochs = 1"]
 COMMANDS = [
@@ -65,7 +70,8 @@ def noting(tmp_path_factory):
     if compiler is None:
         pytest.skip("needs a C compiler, for the library that notes addresses")
     folder = tmp_path_factory.mktemp("silence")
-    library, source = folder / "silence.so", Path(__file__).with_name("silence.c")
+    library = folder / "silence.so"
+    source = Path(__file__).with_name("silence.c")
     command = [compiler, "-shared", "-fPIC", "-o", library, source, "-ldl"]
     if subprocess.run(command, capture_output=True, check=False).returncode:
         pytest.skip("this C compiler can't compile the library that notes addresses")
@@ -73,7 +79,9 @@ def noting(tmp_path_factory):
     noted = folder / "noted"
     environment = {"LD_PRELOAD": str(library), "NETWORK_LOG": str(noted)}
     environment |= {"TMPDIR": str(folder / "tmp"), "TF_CPP_MIN_LOG_LEVEL": "3"}
-    subprocess.run([sys.executable, "-c", CONNECT], env=os.environ | environment, check=True)
+    subprocess.run(
+        [sys.executable, "-c", CONNECT], env=os.environ | environment, check=True
+    )
     if not noted.exists() or noted.read_text() != "127.0.0.1\n":
         pytest.skip("this system loads no library in front of others (LD_PRELOAD)")
     with pytest.MonkeyPatch.context() as patch:
@@ -102,9 +110,12 @@ def test_no_command_speaks_to_the_network_unasked(noting, work, exported_tones):
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         expected = [f"{words[0]} 0" for words in COMMANDS]
-        assert [line for line in done.stdout.splitlines() if line in expected] == expected
+        assert [
+            line for line in done.stdout.splitlines() if line in expected
+        ] == expected
         time.sleep(max(begun + SERVED_S - time.monotonic(), 0))
         assert server.process.poll() is None
+
     assert set(noting.read_text().splitlines()) <= OWN
     # Where ONNX Runtime's telemetry is on, it leaves the number of its session.
     assert not list((noting.parent / "tmp").glob(".ses"))

@@ -1,4 +1,6 @@
-"""A headless Chromium, driven through its DevTools protocol over a pipe: no driver, no port."""
+"""A headless Chromium, driven through its DevTools protocol over a pipe: no driver, no
+port.
+"""
 
 import base64
 import json
@@ -13,7 +15,8 @@ _PATIENCE_S = 90
 
 
 class Browser:
-    """One page of a browser; ``console`` and ``requests`` have all that was said and asked for.
+    """One page of a browser; ``console`` and ``requests`` have all that was said and
+    asked for.
 
     Args:
         folder: an empty place for the browser's profile.
@@ -81,7 +84,9 @@ class Browser:
         return answer["result"]
 
     def look_like(self, *, width=1280, height=900, dark=False, touch=False):
-        """Sets the size of the screen in pixels, its colour scheme, and whether it is touched."""
+        """Sets the size of the screen in pixels, its colour scheme, and whether it is
+        touched.
+        """
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.call("Emulation.setTouchEmulationEnabled", enabled=touch)
@@ -96,7 +101,10 @@ class Browser:
     def run(self, expression):
         """Returns what a JavaScript expression is; a promise is awaited."""
         found = self.call(
-            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+            "Runtime.evaluate",
+            expression=expression,
+            returnByValue=True,
+            awaitPromise=True,
         )
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
@@ -116,11 +124,20 @@ class Browser:
             "return [box.x + box.width / 2, box.y + box.height / 2]; })()"
         )
         for kind in ("mousePressed", "mouseReleased"):
-            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+            self.call(
+                "Input.dispatchMouseEvent",
+                type=kind,
+                x=x,
+                y=y,
+                button="left",
+                clickCount=1,
+            )
 
     def picture(self, path, *, whole=True):
         """Writes a PNG of the page, or of its part on the screen."""
-        shot = self.call("Page.captureScreenshot", captureBeyondViewport=whole, format="png")
+        shot = self.call(
+            "Page.captureScreenshot", captureBeyondViewport=whole, format="png"
+        )
         path.write_bytes(base64.b64decode(shot["data"]))
 
     def _until(self, done):
@@ -130,6 +147,7 @@ class Browser:
             if not self._selector.select(timeout=1):
                 assert self._process.poll() is None, "the browser is gone"
                 continue
+
             received = os.read(self._read, 1 << 20)
             assert received, "the browser is gone"
             *messages, self._buffer = (self._buffer + received).split(b"\0")
@@ -137,7 +155,8 @@ class Browser:
                 self._take(json.loads(message))
 
     def _take(self, message):
-        method, params = message.get("method"), message.get("params", {})
+        method = message.get("method")
+        params = message.get("params", {})
         if "id" in message:
             self._answers[message["id"]] = message
         elif method == "Runtime.consoleAPICalled":

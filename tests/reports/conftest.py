@@ -7,7 +7,9 @@ COMPARABLE = {"split": "validation", "beam_width": 8}
 
 def ledger_of(cers, *, train_s=1.0, comparability=COMPARABLE, targets=(("cer", 0.1),)):
     """A run of 2 s of initialisation and two steps an epoch."""
-    ledger = LedgerBuilder().begin(init_s=2, targets=targets, comparability=comparability)
+    ledger = LedgerBuilder().begin(
+        init_s=2, targets=targets, comparability=comparability
+    )
     for number, cer in enumerate(cers, start=1):
         ledger.epoch(number, cer, train_s=train_s, loss=1 / number)
     return ledger.end()

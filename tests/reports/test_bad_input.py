@@ -27,7 +27,14 @@ def events_of(run_dir):
 
 
 @pytest.mark.parametrize(
-    "tail", [b'{"key"', b'{"namespace": "", "time_ms": 17', b"\0" * 700, b"no event\n", b'"key"']
+    "tail",
+    [
+        b'{"key"',
+        b'{"namespace": "", "time_ms": 17',
+        b"\0" * 700,
+        b"no event\n",
+        b'"key"',
+    ],
 )
 def test_a_ledger_cut_in_mid_line_counts_up_to_there(small, tail):
     lines = events_of(small)
@@ -59,7 +66,8 @@ def test_a_broken_line_in_the_middle_is_named(small):
 def test_two_processes_that_write_one_run_are_refused_by_name(small, large, tmp_path):
     both = tmp_path / "both"
     both.mkdir()
-    one, other = events_of(small), events_of(large)
+    one = events_of(small)
+    other = events_of(large)
     # As a file system without locks leaves them: line by line from either.
     mixed = [line for pair in zip(one, other, strict=False) for line in pair]
     (both / "events.jsonl").write_bytes(b"".join(mixed))
@@ -113,7 +121,12 @@ def test_a_wall_clock_that_jumps_changes_no_time(tmp_path, jump_s):
 
 
 def test_a_wall_clock_set_back_between_sessions_loses_no_time(tmp_path):
-    ledger = LedgerBuilder().begin(init_s=2, targets=[["cer", 0.1]]).epoch(1, 0.5).checkpoint()
+    ledger = (
+        LedgerBuilder()
+        .begin(init_s=2, targets=[["cer", 0.1]])
+        .epoch(1, 0.5)
+        .checkpoint()
+    )
     # Resumed an hour before it was killed, as the wall clocks have it.
     ledger.resume(down_s=-3600, from_step=2, alive_s=0, init_s=2)
     run_dir = ledger.epoch(2, 0.1).epoch(3, 0.1).end().write(tmp_path / "run")
@@ -122,7 +135,9 @@ def test_a_wall_clock_set_back_between_sessions_loses_no_time(tmp_path):
     assert (found["lost_work_s"], found["sessions"]) == (0, 2)
 
 
-@pytest.mark.skipif(not hasattr(time, "tzset"), reason="this system has no time zones to set")
+@pytest.mark.skipif(
+    not hasattr(time, "tzset"), reason="this system has no time zones to set"
+)
 def test_the_time_zone_is_nobodys_business(small, monkeypatch):
     said = set()
     try:
@@ -133,6 +148,7 @@ def test_the_time_zone_is_nobodys_business(small, monkeypatch):
     finally:
         monkeypatch.undo()
         time.tzset()
+
     assert len(said) == 1
 
 
@@ -174,7 +190,9 @@ def test_mixed_alphabets_are_refused_a_ranking_by_name(small, tmp_path):
         ("empty", b""),
     ],
 )
-def test_an_unknown_format_is_refused_with_those_that_are_known(tmp_path, name, content):
+def test_an_unknown_format_is_refused_with_those_that_are_known(
+    tmp_path, name, content
+):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UsageError, match=r"\['algoperf', 'dawnbench', 'mlperf'\]"):
         report([tmp_path / name])
@@ -183,11 +201,21 @@ def test_an_unknown_format_is_refused_with_those_that_are_known(tmp_path, name, 
 def test_many_runs_are_read_by_several_processes(tmp_path):
     """Seventy, from which on the command starts processes; as library they are read in one."""
     for number in range(70):
-        ledger_of([0.5, 0.1, 0.1], train_s=1 + number).write(tmp_path / f"run{number:02}")
+        ledger_of([0.5, 0.1, 0.1], train_s=1 + number).write(
+            tmp_path / f"run{number:02}"
+        )
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "events.jsonl").write_text("garbage\n{}\n{}\n")
     done = subprocess.run(
-        [sys.executable, "-m", "tfasr.cli", "report", str(tmp_path), "--format", "json"],
+        [
+            sys.executable,
+            "-m",
+            "tfasr.cli",
+            "report",
+            str(tmp_path),
+            "--format",
+            "json",
+        ],
         capture_output=True,
         text=True,
         env=os.environ,
@@ -198,7 +226,9 @@ def test_many_runs_are_read_by_several_processes(tmp_path):
 
 
 def test_a_broken_run_named_by_itself_ends_the_report_of_many(tmp_path):
-    runs = [ledger_of([0.1] * 3).write(tmp_path / f"run{number:02}") for number in range(64)]
+    runs = [
+        ledger_of([0.1] * 3).write(tmp_path / f"run{number:02}") for number in range(64)
+    ]
     (runs[40] / "events.jsonl").write_text("garbage\n{}\n{}\n")
     command = [sys.executable, "-m", "tfasr.cli", "report", *map(str, runs)]
     done = subprocess.run(command, capture_output=True, text=True)

@@ -32,7 +32,9 @@ OVERLAPS = """(() => {
 OUTSIDE = """[...document.querySelectorAll('.plot svg text')]
   .filter((text) => text.textContent && text.getBoundingClientRect().right > innerWidth)
   .map((text) => text.textContent)"""
-TEXTS = "[...document.querySelectorAll('%s .plot svg text')].map((one) => one.textContent)"
+TEXTS = (
+    "[...document.querySelectorAll('%s .plot svg text')].map((one) => one.textContent)"
+)
 TICK = "document.querySelector('#cer .plot .role-axis-label text')"
 
 
@@ -66,9 +68,14 @@ def test_it_draws_everything_fetches_nothing_and_has_nothing_to_say(page, browse
     figures = browser.run("document.querySelectorAll('figure').length")
     assert figures == 9
     assert browser.run("document.querySelectorAll('figure.live').length") == figures
-    assert browser.run("document.querySelectorAll('figure.live .plot svg').length") >= figures
+    assert (
+        browser.run("document.querySelectorAll('figure.live .plot svg').length")
+        >= figures
+    )
     # Still figures have made room.
-    assert browser.run("[...document.querySelectorAll('.still')].every((s) => !s.clientHeight)")
+    assert browser.run(
+        "[...document.querySelectorAll('.still')].every((s) => !s.clientHeight)"
+    )
     assert browser.run(AREAS) == 2
     asked = {url for url in browser.requests if not url.startswith("data:")}
     assert asked == {page.as_uri()}
@@ -77,14 +84,18 @@ def test_it_draws_everything_fetches_nothing_and_has_nothing_to_say(page, browse
 
 def test_the_browser_would_have_noticed(tmp_path, browser):
     page = tmp_path / "page.html"
-    page.write_text('<img src="http://example.invalid/x.png"><script>console.log("x")</script>')
+    page.write_text(
+        '<img src="http://example.invalid/x.png"><script>console.log("x")</script>'
+    )
     browser.open(page)
     assert "http://example.invalid/x.png" in browser.requests
     assert "['x']" in browser.console
 
 
 def test_the_policy_stops_what_would_fetch(page, tmp_path, browser):
-    injected = '<img src="http://example.invalid/x.png"><script>window.ran = 1</script></body>'
+    injected = (
+        '<img src="http://example.invalid/x.png"><script>window.ran = 1</script></body>'
+    )
     altered = tmp_path / "altered.html"
     # The library knows the tag's name, too.
     whole, end = page.read_text().rsplit("</body>", 1)
@@ -104,6 +115,7 @@ def test_axes_can_be_chosen(page, browser):
     for value in ("epochs", "utterances"):
         browser.run(f"document.querySelector('[name=x][value={value}]').click()")
         browser.wait_for(f"document.documentElement.dataset.drawn == '{value}'")
+
     assert "utterances trained on" in browser.run(TEXTS % "#cer")
     assert before.count("0") == 1
     browser.run("document.querySelector('[name=y-scale][value=linear]').click()")
@@ -119,7 +131,9 @@ def test_a_legend_entry_hides_the_whole_group(page, browser):
     assert browser.run(AREAS) == 2
     browser.click("#cer .legend button")
     browser.wait_for(f"{AREAS} == 1")
-    pressed = "document.querySelector('#cer .legend button').getAttribute('aria-pressed')"
+    pressed = (
+        "document.querySelector('#cer .legend button').getAttribute('aria-pressed')"
+    )
     assert browser.run(pressed) == "false"
     browser.click("#cer .legend button")
     browser.wait_for(f"{AREAS} == 2")
@@ -168,6 +182,7 @@ def test_a_mouse_chooses_the_part_to_show_and_two_clicks_show_all(page, browser)
     for clicks in (1, 2):
         mouse("mousePressed", 0.5, 0.5, clickCount=clicks, buttons=1)
         mouse("mouseReleased", 0.5, 0.5, clickCount=clicks)
+
     browser.wait_for(f"{TEXTS % '#cer'}.join() == {json.dumps(','.join(before))}")
     assert browser.console == []
 
@@ -207,7 +222,9 @@ def test_a_phone_shows_the_first_curve_without_scrolling(page, browser):
     browser.look_like(width=390, touch=True)
     browser.open(page)
     browser.wait_for(DRAWN)
-    top = browser.run(f"document.querySelector({'.first .plot'!r}).getBoundingClientRect().top")
+    top = browser.run(
+        f"document.querySelector({'.first .plot'!r}).getBoundingClientRect().top"
+    )
     assert top < 844 / 2
 
 
@@ -240,5 +257,7 @@ def contrast(first, second):
 
 def luminance(colour):
     parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
-    linear = [p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    linear = [
+        p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts
+    ]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

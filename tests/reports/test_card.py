@@ -11,7 +11,9 @@ from tests.tta.test_host import Machine
 from tfasr.reports.write import report
 
 jsonschema = pytest.importorskip("jsonschema")
-SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "card.schema.json").read_text())
+SCHEMA = json.loads(
+    (Path(__file__).parents[2] / "docs" / "card.schema.json").read_text()
+)
 
 
 def valid(text):
@@ -23,12 +25,20 @@ def valid(text):
 def test_a_studys_card_has_seeds_rates_and_times_by_policy(tmp_path):
     folder = unpack(RECORDS / "studies" / "plain.tar.xz", tmp_path / "study")
     card = valid(report([folder], targets=["cer=0.5"], output_format="card_json"))
-    seeds = {group["name"]: [run["seed"] for run in group["runs"]] for group in card["groups"]}
+    seeds = {
+        group["name"]: [run["seed"] for run in group["runs"]]
+        for group in card["groups"]
+    }
     assert seeds == {"two": [1, 2], "four": [1, 2]}
     run = card["groups"][0]["runs"][0]
     low, high = run["error_rates"]["cer"]["interval"]
     assert low <= run["error_rates"]["cer"]["value"] <= high
-    assert set(run["targets"][0]["seconds"]) == {"paper", "mlperf", "algoperf", "dawnbench"}
+    assert set(run["targets"][0]["seconds"]) == {
+        "paper",
+        "mlperf",
+        "algoperf",
+        "dawnbench",
+    }
     text = report([folder], targets=["cer=0.5"], output_format="card")
     assert "| runs, seeds | 2: 1, 2 |" in text
     assert "seconds to CER 50 %, mlperf" in text
@@ -41,8 +51,14 @@ def test_a_run_without_hypotheses_price_or_machine_has_a_card_too(small, tmp_pat
     assert card["groups"][0]["runs"][0]["error_rates"] == {"wer": None, "cer": None}
     assert card["groups"][0]["runs"][0]["targets"][0]["seconds"]["paper"] == 8.0
     assert valid((out / "card.json").read_text()) == card
-    assert "| of the processors that steps wanted, % | NA |" in (out / "card.md").read_text()
-    assert "| best CER % of each run, 95 % interval | NA |" in (out / "card.md").read_text()
+    assert (
+        "| of the processors that steps wanted, % | NA |"
+        in (out / "card.md").read_text()
+    )
+    assert (
+        "| best CER % of each run, 95 % interval | NA |"
+        in (out / "card.md").read_text()
+    )
     priced = valid(report([small], price_usd_per_hour=3600, output_format="card_json"))
     assert priced["groups"][0]["runs"][0]["targets"][0]["usd"] == pytest.approx(8.0)
     shutil.rmtree(out)

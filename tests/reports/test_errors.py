@@ -31,6 +31,7 @@ def run_with_hypotheses(run_dir, *epochs, cers=None, **options):
     for number, heard in enumerate(epochs, start=1):
         path = run_dir / "hypotheses" / f"validation-epoch-{number:04}.jsonl"
         write_hypotheses(path, heard)
+
     return run_dir
 
 
@@ -53,7 +54,11 @@ def objects(*paths, **options):
 
 def test_each_run_is_judged_by_its_best_epoch(perfect, faulty):
     first, second = objects(perfect, faulty)["systems"]
-    assert (first["system"], first["wer"], first["wer_interval"]) == ("perfect", 0, [0, 0])
+    assert (first["system"], first["wer"], first["wer_interval"]) == (
+        "perfect",
+        0,
+        [0, 0],
+    )
     assert first["path"].endswith("validation-epoch-0002.jsonl")
     # One replaced, one and two left out, one added, of 18 words.
     assert second["wer"] == pytest.approx(5 / 18)
@@ -81,7 +86,11 @@ def test_hypotheses_of_epochs_without_a_cer_are_called_the_last_ones(tmp_path):
 
 def test_systems_are_compared_with_the_first(perfect, faulty):
     (found,) = objects(perfect, faulty)["comparisons"]
-    assert (found["first"], found["second"], found["refused"]) == ("perfect", "faulty", None)
+    assert (found["first"], found["second"], found["refused"]) == (
+        "perfect",
+        "faulty",
+        None,
+    )
     assert found["wer_difference"] == pytest.approx(5 / 18)
     assert (found["fewer_errors"], found["more_errors"]) == (0, 4)
     assert found["permutation_p"] == pytest.approx(2 / 16)
@@ -104,12 +113,17 @@ def test_the_text_has_tables_and_alignments(faulty):
     assert "| Sum/Avg | 6 | 18 |" in markdown
 
 
-def test_other_references_are_refused_by_name_and_the_rest_goes_on(perfect, faulty, tmp_path):
+def test_other_references_are_refused_by_name_and_the_rest_goes_on(
+    perfect, faulty, tmp_path
+):
     said = ["a b c x", *SAID[1:]]
     other = write_hypotheses(tmp_path / "other.jsonl", WRONG, said=said)
     found = objects(perfect, other, faulty)
     assert len(found["systems"]) == 3
-    assert "1 of 6 that differ (u0: 'a b c d' and 'a b c x')" in found["comparisons"][0]["refused"]
+    assert (
+        "1 of 6 that differ (u0: 'a b c d' and 'a b c x')"
+        in found["comparisons"][0]["refused"]
+    )
     assert found["comparisons"][1]["refused"] is None
     text = report([perfect, other, faulty], errors=True)
     assert "refused" in text
@@ -119,7 +133,11 @@ def test_other_references_are_refused_by_name_and_the_rest_goes_on(perfect, faul
 def test_other_toolkits_files_stand_beside_runs_or_alone(faulty, tmp_path):
     nemo = tmp_path / "nemo.json"
     lines = [
-        {"audio_filepath": f"/wav/u{i}.wav", "text": said.upper(), "pred_text": said.upper()}
+        {
+            "audio_filepath": f"/wav/u{i}.wav",
+            "text": said.upper(),
+            "pred_text": said.upper(),
+        }
         for i, said in enumerate(SAID)
     ]
     nemo.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -133,7 +151,9 @@ def test_other_toolkits_files_stand_beside_runs_or_alone(faulty, tmp_path):
 
 
 def test_a_run_without_hypotheses_is_told_how_to_get_them(small, faulty):
-    with pytest.raises(UsageError, match="tfasr evaluate --run_dir .* --hypotheses FILE.jsonl"):
+    with pytest.raises(
+        UsageError, match="tfasr evaluate --run_dir .* --hypotheses FILE.jsonl"
+    ):
         report([small], errors=True)
     found = objects(faulty, small)
     assert [one["system"] for one in found["systems"]] == ["faulty"]
@@ -149,7 +169,9 @@ def test_a_broken_file_names_its_line(faulty):
 
 def test_missing_utterances_are_said(tmp_path):
     comparability = {"validation_utterances": 7}
-    run_dir = run_with_hypotheses(tmp_path / "run", WRONG, cers=[0.1], comparability=comparability)
+    run_dir = run_with_hypotheses(
+        tmp_path / "run", WRONG, cers=[0.1], comparability=comparability
+    )
     (found,) = objects(run_dir)["systems"]
     assert "holds 6 of the split's 7 utterances" in found["notes"][1]
 
@@ -161,7 +183,9 @@ def test_files_and_page_have_everything(perfect, faulty, tmp_path):
     with (out / "errors.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 2 * len(SAID)
-    edits = sum(int(r[k]) for r in rows for k in ("substitutions", "deletions", "insertions"))
+    edits = sum(
+        int(r[k]) for r in rows for k in ("substitutions", "deletions", "insertions")
+    )
     assert edits == 5
     texts = "".join(Checked((out / "report.html").read_text()).texts)
     assert "Time to accuracy" in texts
@@ -210,7 +234,8 @@ def one_utterance(path, said, heard, encode=str.encode):
 )
 def test_texts_are_compared_by_the_rule_that_was_asked_for(tmp_path, rule, said, heard):
     path = one_utterance(tmp_path / "h.jsonl", said.replace("It’s", "Its"), heard)
-    plain, by_rule = objects(path), objects(path, **rule)
+    plain = objects(path)
+    by_rule = objects(path, **rule)
     assert plain["systems"][0]["wer"] > 0
     assert by_rule["systems"][0]["wer"] == 0
     assert plain["text_normalisation"] == "lower case"
@@ -225,7 +250,8 @@ def test_errors_are_shown_in_the_capitals_of_the_language(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "encode", [lambda text: text.encode("utf-8-sig"), lambda text: gzip.compress(text.encode())]
+    "encode",
+    [lambda text: text.encode("utf-8-sig"), lambda text: gzip.compress(text.encode())],
 )
 def test_hypotheses_are_read_however_they_were_written(tmp_path, encode):
     path = one_utterance(tmp_path / "h.jsonl", "a\u2028b c\x85d", "a b c d", encode)
@@ -250,7 +276,9 @@ def test_the_command_never_loads_tensorflow(perfect, faulty):
     )
     arguments = [perfect, faulty, "--errors", "--worst", "1", "--format", "json"]
     done = subprocess.run(
-        [sys.executable, "-c", script, *map(str, arguments)], capture_output=True, text=True
+        [sys.executable, "-c", script, *map(str, arguments)],
+        capture_output=True,
+        text=True,
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert len(json.loads(done.stdout)["systems"]) == 2

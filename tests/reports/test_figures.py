@@ -11,8 +11,24 @@ from tests.reports.conftest import ledger_of
 from tests.reports.test_report import seeds
 from tests.tta.ledger_builder import LedgerBuilder
 from tests.tta.test_host import Machine
-from tfasr.display.chart import Area, Chart, Labels, Line, Panel, Points, Rects, Rule, Segments
-from tfasr.reports.figures.curves import EVERYTHING, MOST_GROUPS, band, group_bands, spread_text
+from tfasr.display.chart import (
+    Area,
+    Chart,
+    Labels,
+    Line,
+    Panel,
+    Points,
+    Rects,
+    Rule,
+    Segments,
+)
+from tfasr.reports.figures.curves import (
+    EVERYTHING,
+    MOST_GROUPS,
+    band,
+    group_bands,
+    spread_text,
+)
 from tfasr.reports.figures.registry import FIGURES, NotDrawnError, report_charts
 from tfasr.reports.groups import configuration, finding, group_results, named_groups
 from tfasr.reports.numbers import analyse_run, ask, make_report, merged_targets
@@ -25,7 +41,9 @@ def analysed(*run_dirs):
     targets = merged_targets(log.targets for log in logs)
     question = ask(targets, over_time=True)
     runs = [analyse_run(log, question) for log in logs]
-    return make_report(named_groups(runs, [configuration(log) for log in logs]), question)
+    return make_report(
+        named_groups(runs, [configuration(log) for log in logs]), question
+    )
 
 
 def charts(report):
@@ -68,7 +86,9 @@ def test_a_single_run_is_a_line_without_a_band():
 @given(
     st.lists(
         st.lists(
-            st.tuples(st.integers(0, 30), st.one_of(st.floats(0.1, 9), st.just(np.nan))),
+            st.tuples(
+                st.integers(0, 30), st.one_of(st.floats(0.1, 9), st.just(np.nan))
+            ),
             min_size=1,
             max_size=12,
             unique_by=lambda point: point[0],
@@ -99,6 +119,7 @@ def test_seeds_are_one_line_on_every_axis(tmp_path):
         names = ["small (n = 3)", "large (n = 3)"]
         assert [line.series for line in marks(panels, Line)] == names
         assert [area.series for area in marks(panels, Area)] == names
+
     small = marks(cer.views["epochs"], Line)[0]
     assert list(small.x) == [1, 2, 3, 4, 5]
     assert list(small.y) == [50, 10, 10, 10, 10]
@@ -111,11 +132,18 @@ def test_seeds_are_one_line_on_every_axis(tmp_path):
     assert (rule.value, rule.label) == (10, "10")
 
 
-def test_the_median_time_stands_on_the_targets_line_where_the_groups_own_has_ended(tmp_path):
+def test_the_median_time_stands_on_the_targets_line_where_the_groups_own_has_ended(
+    tmp_path,
+):
     for seed, train_s in enumerate((1.0, 3.0)):
-        run_dir = ledger_of([0.5, 0.05, 0.05], train_s=train_s).write(tmp_path / f"run-{seed}")
+        run_dir = ledger_of([0.5, 0.05, 0.05], train_s=train_s).write(
+            tmp_path / f"run-{seed}"
+        )
         (run_dir / "config.gin").write_text(f"train.seed = {seed}\n")
-    (ring,) = rings(chart(analysed(tmp_path / "run-0", tmp_path / "run-1"), "cer").panels)
+
+    (ring,) = rings(
+        chart(analysed(tmp_path / "run-0", tmp_path / "run-1"), "cer").panels
+    )
     # 8 s and 20 s.
     assert (ring.x, ring.y) == ([pytest.approx(14 / 60)], [10])
 
@@ -127,6 +155,7 @@ def test_an_axis_that_one_log_lacks_is_not_offered(small, tmp_path):
     for event in silent.events:
         if event["key"] == "train_step":
             del event["value"]["utterances"], event["value"]["audio_s"]
+
     report = analysed(small, silent.write(tmp_path / "silent"))
     found, left_out = report_charts(report, group_results(report))
     by_name = {one.name: one for one in found}
@@ -139,11 +168,17 @@ def test_an_axis_that_one_log_lacks_is_not_offered(small, tmp_path):
 
 
 def test_more_groups_than_lines_share_a_band(tmp_path):
-    dirs = [ledger_of([0.5, 0.1, 0.1]).write(tmp_path / f"run{i:02}") for i in range(30)]
+    dirs = [
+        ledger_of([0.5, 0.1, 0.1]).write(tmp_path / f"run{i:02}") for i in range(30)
+    ]
     report = analysed(*dirs)
     bands = group_bands(report, lambda run: (np.arange(3.0), np.arange(3.0)))
     assert len(bands) == MOST_GROUPS + 1
-    assert (bands[-1].number, bands[-1].runs, bands[-1].label) == (EVERYTHING, 30, "all 30 runs")
+    assert (bands[-1].number, bands[-1].runs, bands[-1].label) == (
+        EVERYTHING,
+        30,
+        "all 30 runs",
+    )
     assert "the grey band" in chart(report, "cer").caption
 
 
@@ -170,7 +205,10 @@ def test_over_the_wall_clock_an_evaluation_is_a_dip(tmp_path):
     for epoch in range(1, 5):
         for _ in range(30):
             ledger.step(1.0, epoch=epoch)
-        ledger.evaluate(epoch, 0.5, forward_s=6, decode_s=4).event("epoch_stop", epoch_num=epoch)
+        ledger.evaluate(epoch, 0.5, forward_s=6, decode_s=4).event(
+            "epoch_stop", epoch_num=epoch
+        )
+
     report = analysed(ledger.end().write(tmp_path / "run"))
     drawn = chart(report, "throughput_wall")
     (line,) = marks(drawn.panels, Line)
@@ -188,8 +226,12 @@ def test_over_the_wall_clock_an_evaluation_is_a_dip(tmp_path):
 
 
 @pytest.mark.parametrize(("evaluation_s", "fall"), [(1.0, 33), (1.5, 50)])
-def test_the_fall_at_an_evaluation_is_that_of_the_point_that_holds_it(tmp_path, evaluation_s, fall):
-    """The paper's Figure 9 falls by 30 to 50 %, as its points average longer than a swap takes."""
+def test_the_fall_at_an_evaluation_is_that_of_the_point_that_holds_it(
+    tmp_path, evaluation_s, fall
+):
+    """The paper's Figure 9 falls by 30 to 50 %, as its points average longer than a
+    swap takes.
+    """
     ledger = LedgerBuilder().begin()
     for epoch in range(1, 6):
         # A cycle of 6 s: points of 3 s, of which every second one holds an evaluation.
@@ -198,6 +240,7 @@ def test_the_fall_at_an_evaluation_is_that_of_the_point_that_holds_it(tmp_path, 
             ledger.step(steps_s / 6, epoch=epoch)
         ledger.evaluate(epoch, 0.5, forward_s=evaluation_s)
         ledger.event("epoch_stop", epoch_num=epoch)
+
     drawn = chart(analysed(ledger.end().write(tmp_path / "run")), "throughput_wall")
     assert f"throughput falls by: run {fall} % (mean of 3 s)" in drawn.caption
 
@@ -213,11 +256,15 @@ def test_a_run_that_never_evaluates_has_no_fall(tmp_path):
 def test_a_loss_of_lost_steps_is_not_drawn(tmp_path):
     ledger = LedgerBuilder().begin().step(loss=1.0).checkpoint().step(loss=9.0)
     ledger.resume(down_s=100, from_step=1).step(loss=1.0)
-    (line,) = marks(chart(analysed(ledger.write(tmp_path / "run")), "train_loss").panels, Line)
+    (line,) = marks(
+        chart(analysed(ledger.write(tmp_path / "run")), "train_loss").panels, Line
+    )
     assert line.y.tolist() == pytest.approx([1, 1])
 
 
-@pytest.mark.parametrize(("values", "log"), [([0.5, 0.1, 0.1], True), ([0.5, 0.0, 0.0], False)])
+@pytest.mark.parametrize(
+    ("values", "log"), [([0.5, 0.1, 0.1], True), ([0.5, 0.0, 0.0], False)]
+)
 def test_zero_errors_are_not_hidden_by_a_logarithm(values, log, tmp_path):
     report = analysed(ledger_of(values).write(tmp_path / "run"))
     (panel,) = chart(report, "cer").panels
@@ -227,7 +274,9 @@ def test_zero_errors_are_not_hidden_by_a_logarithm(values, log, tmp_path):
 
 def test_targets_too_close_for_two_labels_share_one(tmp_path):
     targets = [["cer", 0.1], ["cer", 0.099], ["cer", 0.4]]
-    report = analysed(ledger_of([0.5, 0.05, 0.05], targets=targets).write(tmp_path / "run"))
+    report = analysed(
+        ledger_of([0.5, 0.05, 0.05], targets=targets).write(tmp_path / "run")
+    )
     rules = marks(chart(report, "cer").panels, Rule)
     assert [rule.label for rule in rules] == ["40", "", "10, 9.9"]
 
@@ -287,7 +336,9 @@ def test_intervals_of_a_run_stand_one_after_the_other(report):
     for row, run in enumerate(report.runs):
         spans = [(mark.x0[row], mark.x1[row]) for mark in panel.marks]
         assert spans[0][0] == 0
-        assert all(one[1] == other[0] for one, other in zip(spans, spans[1:], strict=False))
+        assert all(
+            one[1] == other[0] for one, other in zip(spans, spans[1:], strict=False)
+        )
         assert spans[-1][1] * 60 == pytest.approx(run.wall_s)
 
 
@@ -367,7 +418,9 @@ def test_it_is_scipys_filter(tmp_path):
     ledger = LedgerBuilder().begin()
     for loss in losses:
         ledger.step(loss=float(loss))
-    (line,) = marks(chart(analysed(ledger.write(tmp_path / "run")), "train_loss").panels, Line)
+    (line,) = marks(
+        chart(analysed(ledger.write(tmp_path / "run")), "train_loss").panels, Line
+    )
     # A standard deviation of 10 steps, cut off at four of them, with mirrored ends.
     kernel = np.exp(-0.5 * (np.arange(-40, 41) / 10) ** 2)
     padded = np.pad(losses, 40, mode="symmetric")

@@ -50,20 +50,29 @@ def legend(page, name):
 
 
 class Checked(HTMLParser):
-    """Collects what a page refers to, its ids and its text; fails on tags that do not match."""
+    """Collects what a page refers to, its ids and its text; fails on tags that do not
+    match.
+    """
 
     def __init__(self, page):
         super().__init__()
         self.policy = None
-        self.open, self.references, self.ids, self.texts = [], [], [], []
+        self.open = []
+        self.references = []
+        self.ids = []
+        self.texts = []
         self.feed(page)
         assert self.open == []
 
     def handle_starttag(self, tag, attrs):
         attributes = dict(attrs)
-        self.references += [attributes[key] for key in ("src", "href") if key in attributes]
+        self.references += [
+            attributes[key] for key in ("src", "href") if key in attributes
+        ]
         self.ids += [attributes["id"]] if "id" in attributes else []
-        self.policy = attributes.get("content") if "http-equiv" in attributes else self.policy
+        self.policy = (
+            attributes.get("content") if "http-equiv" in attributes else self.policy
+        )
         if tag not in VOID:
             self.open.append(tag)
 
@@ -109,7 +118,10 @@ def test_the_page_needs_nothing_but_itself(page):
 def test_its_policy_allows_its_own_scripts_and_nothing_from_elsewhere(page):
     policy = dict(one.strip().split(" ", 1) for one in Checked(page).policy.split(";"))
     assert policy["default-src"] == "'none'"
-    hashes = [b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in scripts(page)]
+    hashes = [
+        b64encode(hashlib.sha256(one.encode()).digest()).decode()
+        for one in scripts(page)
+    ]
     assert policy["script-src"].split() == [f"'sha256-{one}'" for one in hashes]
     sources = " ".join(policy.values())
     assert "http" not in sources
@@ -130,7 +142,8 @@ def test_ids_are_distinct(page):
 def test_the_page_answers_first(page):
     text = "".join(Checked(page).texts)
     said = (
-        "CER 10 %: small in 0.133 min (epoch 3); large in 0.2 min, 1.50 times as long; n = 1 each"
+        "CER 10 %: small in 0.133 min (epoch 3); "
+        "large in 0.2 min, 1.50 times as long; n = 1 each"
     )
     assert said in text
     assert "seeds alone make such a time vary by 3 to 20 %" in text
@@ -161,12 +174,20 @@ def test_every_figure_is_a_png_and_an_svg_too(page, out):
 def test_an_svg_has_a_line_for_each_run_and_says_what_it_shows(out):
     root = ElementTree.parse(out / "cer.svg").getroot()
     texts = ["".join(one.itertext()) for one in root.iter(f"{SVG}text")]
-    assert {"small", "large", "CER, %", "minutes since the creation of the model"} <= set(texts)
+    assert {
+        "small",
+        "large",
+        "CER, %",
+        "minutes since the creation of the model",
+    } <= set(texts)
     assert "10" in texts
     for colour in ("#2f7fd0", "#d9660d"):
-        lines = [one.attrib for one in root.iter() if one.attrib.get("stroke") == colour]
+        lines = [
+            one.attrib for one in root.iter() if one.attrib.get("stroke") == colour
+        ]
         # The run's line, and its sample in the legend.
         assert len([one for one in lines if one.get("fill") != colour]) >= 2
+
     dashed = [one for one in root.iter() if one.attrib.get("stroke-dasharray") == "6,4"]
     assert len(dashed) == 1
 
@@ -174,9 +195,9 @@ def test_an_svg_has_a_line_for_each_run_and_says_what_it_shows(out):
 def test_the_interactive_curves_have_the_runs_own_figures(page):
     cer = charts(page)["cer"]
     assert set(cer["views"]) == {"minutes", "epochs", "utterances"}
-    assert [own["at"] for own in cer["views"]["minutes"][0]["layers"] if "at" in own] == [
-        ["y", 10]
-    ] * 2
+    assert [
+        own["at"] for own in cer["views"]["minutes"][0]["layers"] if "at" in own
+    ] == [["y", 10]] * 2
     found = [
         (name, [one["x"] for one in values], [one["y"] for one in values])
         for name, values in layers(page, "cer")
@@ -185,9 +206,16 @@ def test_the_interactive_curves_have_the_runs_own_figures(page):
         ("small", [0.066667, 0.1, 0.13333], [50, 10, 10]),
         ("large", [0.066667, 0.1, 0.13333, 0.16667, 0.2], [50, 40, 30, 10, 10]),
     ]
-    by_epoch = [[one["x"] for one in own] for _, own in layers(page, "cer", view="epochs")]
+    by_epoch = [
+        [one["x"] for one in own] for _, own in layers(page, "cer", view="epochs")
+    ]
     assert by_epoch == [[1, 2, 3], [1, 2, 3, 4, 5]]
-    said = [one["t"] for _, own in layers(page, "cer", mark="point") for one in own if "t" in one]
+    said = [
+        one["t"]
+        for _, own in layers(page, "cer", mark="point")
+        for one in own
+        if "t" in one
+    ]
     assert said[1] == "small\nepoch 2, 0.1 min\n10 %"
     ((_, words),) = layers(page, "why_1", view="", mark="text")
     assert words[-1]["words"] == "×1.50"
@@ -209,14 +237,27 @@ def test_seeds_are_a_band(tmp_path):
     assert legend(page, "cer") == ["small (n = 3)", "large (n = 3)"]
     assert len(layers(page, "cer", mark="area")) == 2
     # Whoever points at an evaluation is told whose it is.
-    said = [one["t"] for _, own in layers(page, "cer", mark="point") for one in own if "t" in one]
+    said = [
+        one["t"]
+        for _, own in layers(page, "cer", mark="point")
+        for one in own
+        if "t" in one
+    ]
     assert {p.name for p in run_dirs} <= {text.split("\n")[0] for text in said}
     svg = (tmp_path / "out" / "cer.svg").read_text()
     assert "small (n = 3)" in svg
     assert "bands contain all runs" in page
 
 
-NAMES = ["<script>alert(1)<∕script>", "$x$ & $", "_private", "[red]x", "日本", "a|b`c", "x" * 90]
+NAMES = [
+    "<script>alert(1)<∕script>",
+    "$x$ & $",
+    "_private",
+    "[red]x",
+    "日本",
+    "a|b`c",
+    "x" * 90,
+]
 
 
 def test_any_folder_name_is_shown_as_it_is(tmp_path):
@@ -240,7 +281,9 @@ def test_any_folder_name_is_shown_as_it_is(tmp_path):
 
 
 def test_many_runs_still_make_figures(tmp_path):
-    run_dirs = [ledger_of([0.5, 0.1, 0.1]).write(tmp_path / f"run{i:02}") for i in range(45)]
+    run_dirs = [
+        ledger_of([0.5, 0.1, 0.1]).write(tmp_path / f"run{i:02}") for i in range(45)
+    ]
     report(run_dirs, out=tmp_path / "out")
     page = (tmp_path / "out" / "report.html").read_text()
     assert legend(page, "cer") == [*(f"run{i:02}" for i in range(16)), "all 45 runs"]

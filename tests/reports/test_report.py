@@ -36,7 +36,9 @@ def test_equal_runs_do_not_differ():
 
 
 def test_what_differs_is_named_with_both_values():
-    found = differences({"beam_width": 8, "split": "x"}, {"beam_width": 256, "lexicon": None})
+    found = differences(
+        {"beam_width": 8, "split": "x"}, {"beam_width": 256, "lexicon": None}
+    )
     assert found == {
         "beam_width": ("8", "256"),
         "split": ('"x"', "not stated"),
@@ -71,6 +73,7 @@ def seeds(folder, name, train_s, *, count=3, epochs=5):
         )
         (run_dir / "config.gin").write_text(f"batch = '{name}'\ntrain.seed = {seed}\n")
         run_dirs.append(run_dir)
+
     return run_dirs
 
 
@@ -80,7 +83,9 @@ def groups(*paths, **options):
 
 
 def test_runs_of_one_configuration_form_a_group_whatever_their_seed(tmp_path):
-    found = groups(*seeds(tmp_path, "small", 1.0, count=4), *seeds(tmp_path, "large", 4.0, count=4))
+    found = groups(
+        *seeds(tmp_path, "small", 1.0, count=4), *seeds(tmp_path, "large", 4.0, count=4)
+    )
     assert [(one["group"], one["n"], one["reached"]) for one in found] == [
         ("small", 4, 4),
         ("large", 4, 4),
@@ -95,7 +100,9 @@ def test_runs_of_one_configuration_form_a_group_whatever_their_seed(tmp_path):
     # Misses at 4 and 10 s, hits at 6 and 18 s; the rule is met at 8 and 26 s.
     ratio = math.sqrt(10 * 18) / math.sqrt(4 * 6)
     assert large["against_first"]["ratio"] == pytest.approx(ratio, rel=0.01)
-    assert large["against_first"]["ratio_by_rule"] == pytest.approx(26.36 / 8.09, rel=0.01)
+    assert large["against_first"]["ratio_by_rule"] == pytest.approx(
+        26.36 / 8.09, rel=0.01
+    )
     assert small["bracket_s"] == pytest.approx(2.03)
     assert large["bracket_s"] == pytest.approx(8.12)
     assert large["against_first"]["sooner"] == "first"
@@ -109,7 +116,10 @@ def test_runs_of_one_configuration_form_a_group_whatever_their_seed(tmp_path):
 def test_a_folder_of_runs_is_a_group(tmp_path, large):
     seeds(tmp_path / "mine", "run", 1.0, count=2)
     found = groups(tmp_path / "mine", large)
-    assert [(one["group"], one["n"]) for one in found] == [("mine/run", 2), ("large", 1)]
+    assert [(one["group"], one["n"]) for one in found] == [
+        ("mine/run", 2),
+        ("large", 1),
+    ]
     assert found[0]["runs"] == ["mine/run-seed0", "mine/run-seed1"]
 
 
@@ -117,9 +127,12 @@ def of_seeds(folder, name, paces):
     """Runs of one group, of which each seed has its own pace."""
     run_dirs = []
     for seed, pace in paces.items():
-        ledger = ledger_of([0.9 * 0.8**n for n in range(1, 30)], train_s=pace).event("seed", seed)
+        ledger = ledger_of([0.9 * 0.8**n for n in range(1, 30)], train_s=pace).event(
+            "seed", seed
+        )
         run_dirs.append(ledger.write(folder / f"{name}-seed{seed}"))
         (run_dirs[-1] / "config.gin").write_text(f"batch = '{name}'\nseed = {seed}\n")
+
     return run_dirs
 
 
@@ -135,21 +148,36 @@ def test_runs_of_equal_seeds_are_compared_by_pairs_too(tmp_path):
     assert "plain is faster: slowed takes" in shown
     assert "signed-rank test p = 0.031 (n = 7 and 6, 6 pairs of equal seeds)" in shown
     (few,) = tfasr.compare([runs[0], runs[2], *runs[7:9]], test="pairs").findings
-    assert "too few runs for an interval or a test (n = 2 and 2, 1 pairs of equal seeds)" in few
+    assert (
+        "too few runs for an interval or a test (n = 2 and 2, 1 pairs of equal seeds)"
+        in few
+    )
     with pytest.raises(UsageError, match="The test must be one of groups, pairs"):
         tfasr.compare(runs, test="luck")
 
 
 def test_text_says_what_the_groups_allow_to_say(tmp_path):
-    two = report([*seeds(tmp_path, "small", 1.0, count=2), *seeds(tmp_path, "large", 4.0, count=2)])
-    assert "too few runs for an interval or a test (n = 2 and 2)" in " ".join(two.split())
-    run_dirs = [*seeds(tmp_path, "small", 1.0, count=5), *seeds(tmp_path, "large", 4.0, count=5)]
+    two = report(
+        [
+            *seeds(tmp_path, "small", 1.0, count=2),
+            *seeds(tmp_path, "large", 4.0, count=2),
+        ]
+    )
+    assert "too few runs for an interval or a test (n = 2 and 2)" in " ".join(
+        two.split()
+    )
+    run_dirs = [
+        *seeds(tmp_path, "small", 1.0, count=5),
+        *seeds(tmp_path, "large", 4.0, count=5),
+    ]
     five = " ".join(report(run_dirs, power=True, out=tmp_path / "out").split())
-    # Written afresh from the ledgers: misses at 4 and 10 s, hits at 6 and 18 s, initialisation 2 s.
+    # Written afresh from the ledgers: misses at 4 and 10 s, hits at 6 and 18 s,
+    # initialisation 2 s.
     late = 1 + 0.01 * np.arange(5)
     least = np.sort(np.divide.outer(2 + 8 * late, 2 + 4 * late).ravel())
     greatest = np.sort(np.divide.outer(2 + 16 * late, 2 + 2 * late).ravel())
-    # The third of the 25 ratios from each end: Mann and Whitney's table has 2 for 5 and 5 runs.
+    # The third of the 25 ratios from each end: Mann and Whitney's table has 2 for 5 and
+    # 5 runs.
     interval = f"{least[2]:.2f} to {greatest[-3]:.2f}"
     said = f"small is faster: large takes 2.75 times as long as small (95 % interval {interval})"
     assert f"CER 10 %: {said}; Mann-Whitney test p = 0.0079 (n = 5 and 5)" in five
@@ -161,7 +189,8 @@ def test_text_says_what_the_groups_allow_to_say(tmp_path):
     page = (tmp_path / "out" / "report.html").read_text()
     assert "large: median 0.441 min (5 of 5 runs reached it)." in page
     assert "large takes 2.75 times as long as small" in page
-    # A group has one colour and one entry in a legend: error rates, loss, throughput of both kinds.
+    # A group has one colour and one entry in a legend: error rates, loss, throughput of
+    # both kinds.
     assert page.count(">small (n = 5)</text>") == 5
 
 
@@ -169,14 +198,21 @@ def test_all_policies_are_shown_beside_the_one_that_was_asked_for(small):
     text = report([small], policy="mlperf")
     assert "CER 10 % under each clock policy, minutes" in text
     rows = [line.split() for line in text.splitlines()]
-    # 8 s on the paper's clock; the first crossing is in the second epoch, 4 s after run_start.
+    # 8 s on the paper's clock; the first crossing is in the second epoch, 4 s after
+    # run_start.
     assert ["small", "0.133", "0.067", "0.067", "0.100"] in rows
     (found,) = groups(small, policy="mlperf")
-    assert (found["policy"], found["window"], found["time_to_accuracy_s"]) == ("mlperf", 1, [4.0])
+    assert (found["policy"], found["window"], found["time_to_accuracy_s"]) == (
+        "mlperf",
+        1,
+        [4.0],
+    )
 
 
 def test_unlike_groups_are_refused_a_comparison(tmp_path, small):
-    other = ledger_of([0.1] * 3, comparability={"beam_width": 256}).write(tmp_path / "other")
+    other = ledger_of([0.1] * 3, comparability={"beam_width": 256}).write(
+        tmp_path / "other"
+    )
     assert groups(small, other)[1]["against_first"] is None
     assert groups(small, other, force=True)[1]["against_first"]["ratio_by_rule"] == 1.0
 
@@ -202,7 +238,10 @@ def test_the_published_answers_through_the_command():
         PUBLISHED / "mlperf_v3.1_rnnt_6xL4_xFusion",
     ]
     found = groups(*folders, policy="mlperf", targets=["wer=0.058"])
-    assert [round(one["mean_without_extremes_s"] / 60, 3) for one in found] == [16.686, 183.567]
+    assert [round(one["mean_without_extremes_s"] / 60, 3) for one in found] == [
+        16.686,
+        183.567,
+    ]
     assert [one["n"] for one in found] == [10, 10]
     study = PUBLISHED / "algoperf_v0.5_deepspeech_baseline_8xV100"
     (found,) = groups(study, policy="algoperf", targets=["wer=0.119936"])
@@ -217,7 +256,9 @@ def test_a_name_is_as_long_as_it_must_be():
 
 
 @settings(deadline=None, max_examples=100)
-@given(st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=4), unique_by=tuple))
+@given(
+    st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=4), unique_by=tuple)
+)
 def test_different_folders_have_different_names(folders):
     names = distinct_names([Path("/", *folder) for folder in folders])
     assert len(set(names)) == len(folders)
@@ -250,7 +291,9 @@ def test_a_target_no_run_could_mean_is_refused(text, must):
 
 
 def test_targets_of_all_runs_once_in_order():
-    merged = merged_targets([[("wer", 0.2), ("cer", 0.07)], [("cer", 0.1), ("cer", 0.07)]])
+    merged = merged_targets(
+        [[("wer", 0.2), ("cer", 0.07)], [("cer", 0.1), ("cer", 0.07)]]
+    )
     assert merged == [("cer", 0.1), ("cer", 0.07), ("wer", 0.2)]
     easiest_first = [("accuracy", 0.9), ("accuracy", 0.95)]
     assert merged_targets([easiest_first[::-1]]) == easiest_first
@@ -290,9 +333,14 @@ def test_times_until_the_target_and_of_the_whole_run(tmp_path):
         if epoch == 1:
             ledger.checkpoint(1).step(8)
             ledger.resume(down_s=100, from_step=2, init_s=2)
+
     (found,) = objects(ledger.end().write(tmp_path / "run"))
     assert found["time_to_accuracy_s"] == 2 + 10 + 1 + 8 + 2 + 2 * 10
-    assert (found["train_s"], found["eval_s"], found["lost_work_s"]) == (15.0, 35.0, 8.0)
+    assert (found["train_s"], found["eval_s"], found["lost_work_s"]) == (
+        15.0,
+        35.0,
+        8.0,
+    )
     assert found["wall_s"] == sum(found["intervals_s"].values()) == 63.0
     until = found["until_target"]
     assert (until["train_s"], until["eval_s"], until["wall_s"]) == (9.0, 21.0, 43.0)
@@ -301,7 +349,9 @@ def test_times_until_the_target_and_of_the_whole_run(tmp_path):
 
 
 def test_targets_default_to_those_of_all_runs(small, tmp_path):
-    other = ledger_of([0.5], targets=[["wer", 0.2], ["cer", 0.08]]).write(tmp_path / "other")
+    other = ledger_of([0.5], targets=[["wer", 0.2], ["cer", 0.08]]).write(
+        tmp_path / "other"
+    )
     found = [(one["metric"], one["target"]) for one in objects(small, other)]
     assert found == [("cer", 0.1), ("cer", 0.08), ("wer", 0.2)] * 2
 
@@ -313,7 +363,9 @@ def test_the_table_and_markdown_say_the_same(small, large):
     assert [*small_row, "NA", ">", "0.100", "NA", "NA", "3"] in rows
     large_row = ["large", "0.200", "0.133–0.167", "5", "150", "%"]
     assert [*large_row, "NA", ">", "0.167", "NA", "NA", "5"] in rows
-    markdown = report([small, large], output_format="markdown", targets=["cer=0.1", "wer=0.1"])
+    markdown = report(
+        [small, large], output_format="markdown", targets=["cer=0.1", "wer=0.1"]
+    )
     row = "| large | 0.200 | 0.133–0.167 | 5 | 150 % | NA | \\> 0.167 | NA | NA | 5 |"
     assert row in markdown.splitlines()
     for said in (text, markdown):
@@ -333,20 +385,35 @@ def test_unlike_runs_are_refused_a_comparison_by_name_of_what_differs(small, tmp
     other = ledger_of([0.1] * 3, comparability=unlike).write(tmp_path / "other")
     text = " ".join(report([small, other]).split())
     assert "refused" in text
-    assert "other is not compared with small: they differ in beam_width (8, here 256)" in text
+    assert (
+        "other is not compared with small: they differ in beam_width (8, here 256)"
+        in text
+    )
     assert objects(small, other)[1]["relative"] is None
     forced = " ".join(report([small, other], force=True).split())
     assert "refused" not in forced
     assert "by force: they differ in beam_width (8, here 256)" in forced
     assert objects(small, other, force=True)[1]["relative"] == 1.0
-    assert objects(small, other)[1]["differs_from_first"] == {"beam_width": ["8", "256"]}
+    assert objects(small, other)[1]["differs_from_first"] == {
+        "beam_width": ["8", "256"]
+    }
 
 
-def test_a_refusal_names_settings_by_value_and_hashes_by_what_they_are_of(small, tmp_path):
-    decoder = {"name": "word_beam", "lexicon_weight": 1.0, "smoothing": 0.01, "beam_width": 8}
+def test_a_refusal_names_settings_by_value_and_hashes_by_what_they_are_of(
+    small, tmp_path
+):
+    decoder = {
+        "name": "word_beam",
+        "lexicon_weight": 1.0,
+        "smoothing": 0.01,
+        "beam_width": 8,
+    }
     hashes = {"validation_references": "0123456789abcdef", "hash": "fedcba9876543210"}
     about = {"decoder": decoder, **hashes}
-    other = {"decoder": decoder | {"beam_width": 64}, **dict.fromkeys(hashes, "a1b2c3d4e5f60718")}
+    other = {
+        "decoder": decoder | {"beam_width": 64},
+        **dict.fromkeys(hashes, "a1b2c3d4e5f60718"),
+    }
     first = ledger_of([0.1] * 3, comparability=about).write(tmp_path / "first")
     second = ledger_of([0.1] * 3, comparability=other).write(tmp_path / "second")
     text = " ".join(report([first, second]).split())
@@ -355,7 +422,10 @@ def test_a_refusal_names_settings_by_value_and_hashes_by_what_they_are_of(small,
     for value in (*hashes.values(), "a1b2c3d4e5f60718"):
         assert value not in text
     shown = objects(first, second)[1]["differs_from_first"]
-    assert shown["validation_references"] == ['"0123456789abcdef"', '"a1b2c3d4e5f60718"']
+    assert shown["validation_references"] == [
+        '"0123456789abcdef"',
+        '"a1b2c3d4e5f60718"',
+    ]
     # Values that begin alike are cut to where they differ.
     long = differences({"text": "x" * 200 + "a"}, {"text": "x" * 200 + "b"})["text"]
     assert long[0] != long[1]
@@ -365,19 +435,28 @@ def test_the_headline_counts_runs_that_may_not_be_compared(small, tmp_path):
     pytest.importorskip("vl_convert")
     unlike = COMPARABLE | {"beam_width": 256}
     never = ledger_of([0.9] * 3).write(tmp_path / "never")
-    reached = ledger_of([0.5, 0.1, 0.1], comparability=unlike).write(tmp_path / "reached")
+    reached = ledger_of([0.5, 0.1, 0.1], comparability=unlike).write(
+        tmp_path / "reached"
+    )
     report([never, reached], out=tmp_path / "out")
     page = (tmp_path / "out" / "report.html").read_text()
     (answers,) = re.findall(r'<ul class="answers">(.*?)</ul>', page, re.DOTALL)
-    assert re.search(r"CER 10 %: reached\b.* in 0\.133 min \(epoch 3\).*never: never", answers)
+    assert re.search(
+        r"CER 10 %: reached\b.* in 0\.133 min \(epoch 3\).*never: never", answers
+    )
 
 
 def test_the_spread_of_a_group_is_told_apart_by_host_and_seeds(tmp_path):
     def spread(name, seconds, epochs):
         for seed, (train_s, count) in enumerate(zip(seconds, epochs, strict=True)):
             cers = [0.5] * (count - 2) + [0.1, 0.1]
-            run_dir = ledger_of(cers, train_s=train_s).write(tmp_path / name / f"seed{seed}")
-            (run_dir / "config.gin").write_text(f"name = {name!r}\ntrain.seed = {seed}\n")
+            run_dir = ledger_of(cers, train_s=train_s).write(
+                tmp_path / name / f"seed{seed}"
+            )
+            (run_dir / "config.gin").write_text(
+                f"name = {name!r}\ntrain.seed = {seed}\n"
+            )
+
         text = " ".join(report([tmp_path / name]).split())
         return re.search(
             r"the 3 times vary by ([\d.]+) % .* seconds per utterance vary by ([\d.]+) %.* "
@@ -421,7 +500,11 @@ def test_a_run_without_evaluation_has_no_time(tmp_path):
 def test_a_run_that_set_no_targets_is_listed_once(tmp_path):
     run_dir = ledger_of([0.1] * 3, targets=None).write(tmp_path / "run")
     (found,) = objects(run_dir)
-    assert (found["metric"], found["target"], found["time_to_accuracy_s"]) == (None, None, None)
+    assert (found["metric"], found["target"], found["time_to_accuracy_s"]) == (
+        None,
+        None,
+        None,
+    )
     assert "Name them, such as --target cer=0.10" in report([run_dir])
 
 
@@ -470,10 +553,23 @@ sys.exit(f"loaded {loaded}" if loaded else status)
 """
 
 
-def test_the_command_prints_json_alone_and_never_loads_tensorflow(small, large, tmp_path):
-    arguments = [small, large, "--format", "json", "--target", "cer=0.1", "--out", tmp_path / "o"]
+def test_the_command_prints_json_alone_and_never_loads_tensorflow(
+    small, large, tmp_path
+):
+    arguments = [
+        small,
+        large,
+        "--format",
+        "json",
+        "--target",
+        "cer=0.1",
+        "--out",
+        tmp_path / "o",
+    ]
     done = subprocess.run(
-        [sys.executable, "-c", COMMAND, *map(str, arguments)], capture_output=True, text=True
+        [sys.executable, "-c", COMMAND, *map(str, arguments)],
+        capture_output=True,
+        text=True,
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert [one["run"] for one in json.loads(done.stdout)] == ["small", "large"]

@@ -8,7 +8,13 @@ from tfasr.commands.report import report as report_report
 from tfasr.errors import UsageError
 from tfasr.kit.config import to_json
 from tfasr.reports.groups import group_results
-from tfasr.reports.numbers import analyse_run, ask, epoch_seconds, make_report, mean_utilisation
+from tfasr.reports.numbers import (
+    analyse_run,
+    ask,
+    epoch_seconds,
+    make_report,
+    mean_utilisation,
+)
 from tfasr.reports.tables.paper import paper_tables
 from tfasr.reports.write import report
 from tfasr.tta.costs import HardwareConfig
@@ -17,7 +23,8 @@ from tfasr.tta.policies import POLICIES
 from tfasr.tta.published.results import SOURCES, published
 from tfasr.tta.run import load_run
 
-# Published results beside one's own: quoted as they stand, and never ranked against them.
+# Published results beside one's own: quoted as they stand, and never ranked against
+# them.
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -33,8 +40,12 @@ def test_every_share_that_contradicts_its_minutes_says_so(name):
                 continue
             right = abs(row["seconds"] / base - printed) < 0.0051
             assert right == ("note" not in row), row
-    if name == "paper":  # what its text says unlike its tables: a WER target, a beam width
-        notes = {key: " ".join(table.notes) for key, table in published(name).tables.items()}
+
+    # What its text says unlike its tables: a WER target, a beam width.
+    if name == "paper":
+        notes = {
+            key: " ".join(table.notes) for key, table in published(name).tables.items()
+        }
         assert "20 %" in notes["Table 4"] and "22 %" in notes["Table 4"]
         assert "Section 6" in notes["Table 4"]
         assert "256" in notes["Table 5"] and "512" in notes["Table 5"]
@@ -43,7 +54,9 @@ def test_every_share_that_contradicts_its_minutes_says_so(name):
 def test_the_papers_beam_widths_were_measured_between_clean_and_other_speech():
     tables = published("paper").tables
     rates = [row["wer"] for row in tables["Table 3"].rows]
-    final = {r["split"]: r["wer"] for r in tables["Table 5"].rows if r["system"] == "Sys10$"}
+    final = {
+        r["split"]: r["wer"] for r in tables["Table 5"].rows if r["system"] == "Sys10$"
+    }
     clean, other = ({final[f"{kind} {split}"] for split in ("validation", "test")}
                     for kind in ("clean", "other"))  # fmt: skip
     assert max(clean) < min(rates) <= max(rates) < min(other)
@@ -54,18 +67,30 @@ def test_the_papers_beam_widths_were_measured_between_clean_and_other_speech():
 def test_sys1_is_faster_than_sys10_at_the_harder_targets_alone():
     times = {}
     for row in published("paper").tables["Table 4"].rows:
-        times.setdefault((row["metric"], row["target"]), {})[row["system"]] = row["seconds"]
-    faster = {key for key, by in times.items() if by["Sys1$"] < (by["Sys10$"] or float("inf"))}
+        times.setdefault((row["metric"], row["target"]), {})[row["system"]] = row[
+            "seconds"
+        ]
+    faster = {
+        key for key, by in times.items() if by["Sys1$"] < (by["Sys10$"] or float("inf"))
+    }
     assert faster == {("cer", 0.07), ("wer", 0.202), ("wer", 0.192)}
 
 
 def test_the_papers_figures():
     tables = published("paper").tables
-    assert [row["total_usd"] for row in tables["Table 1"].rows] == [2605.29, 5699.95, 25999.00]
+    assert [row["total_usd"] for row in tables["Table 1"].rows] == [
+        2605.29,
+        5699.95,
+        25999.00,
+    ]
     assert [row["evaluation_s"] for row in tables["Table 3"].rows] == [
         154, 187, 266, 443, 849, 1860, 4200,
     ]  # fmt: skip
-    never = [(r["system"], r["target"]) for r in tables["Table 4"].rows if r["seconds"] is None]
+    never = [
+        (r["system"], r["target"])
+        for r in tables["Table 4"].rows
+        if r["seconds"] is None
+    ]
     assert never == [("Sys10$", 0.07), ("Sys10$", 0.192)]
     assert len(tables["Table 4"].rows) == len(tables["Table 6"].rows) == 18
     noted = [r["note"] for r in tables["Table 4"].rows if "note" in r]
@@ -74,10 +99,14 @@ def test_the_papers_figures():
         published("nobody")
 
 
-def test_own_runs_stand_first_and_are_ranked_among_themselves_alone(small, large, tmp_path):
+def test_own_runs_stand_first_and_are_ranked_among_themselves_alone(
+    small, large, tmp_path
+):
     unlike = ledger_of([0.1] * 3, comparability=COMPARABLE | {"beam_width": 9})
     unlike.write(tmp_path / "unlike")
-    text = report([small, large, tmp_path / "unlike"], beside="paper", out=tmp_path / "out")
+    text = report(
+        [small, large, tmp_path / "unlike"], beside="paper", out=tmp_path / "out"
+    )
     table = text[text.index("Time to accuracy at each system's own") :]
     table = table[: table.index("with Table 5")]
     lines = [line.split() for line in table.splitlines() if line.startswith(" ")]
@@ -120,14 +149,16 @@ def test_prices_and_speeds_of_other_sources(small):
 
 
 def test_json_stays_what_it_was(small):
-    assert json.loads(report([small], output_format="json", beside="paper")) == json.loads(
-        report([small], output_format="json")
-    )
+    assert json.loads(
+        report([small], output_format="json", beside="paper")
+    ) == json.loads(report([small], output_format="json"))
 
 
 def hardware_file(folder, name="machine.gin", **values):
     path = folder / name
-    path.write_text("".join(f"HardwareConfig.{key} = {value!r}\n" for key, value in values.items()))
+    path.write_text(
+        "".join(f"HardwareConfig.{key} = {value!r}\n" for key, value in values.items())
+    )
     return str(path)
 
 
@@ -137,7 +168,9 @@ def write_energy(run_dir, watts, *, until_s=40, counter="package-0"):
         f"{1_700_000_000_000 + 1000 * at},0,{50 + at},{counter},{watts * at},262143.32885"
         for at in range(until_s)
     ]
-    (run_dir / "energy.csv").write_text("\n".join([",".join(ENERGY_COLUMNS), *rows]) + "\n")
+    (run_dir / "energy.csv").write_text(
+        "\n".join([",".join(ENERGY_COLUMNS), *rows]) + "\n"
+    )
 
 
 def said(*paths, **options):
@@ -168,14 +201,19 @@ def test_a_price_turns_minutes_into_dollars(small, large, tmp_path):
     assert "150 %" in text.split("Cost and energy")[1]
 
 
-def test_dollars_are_a_lower_bound_where_electricity_is_unknown_for_a_while(small, tmp_path):
+def test_dollars_are_a_lower_bound_where_electricity_is_unknown_for_a_while(
+    small, tmp_path
+):
     start = json.loads((small / "events.jsonl").read_text().splitlines()[0])
-    began_ms, mono_s = start["time_ms"], start["metadata"]["mono_s"]
+    began_ms = start["time_ms"]
+    mono_s = start["metadata"]["mono_s"]
     rows = [
         f"{began_ms + 1000 * at},0,{mono_s + at},package-0,{20 * at},262143.32885"
         for at in range(2, 13)
     ]
-    (small / "energy.csv").write_text("\n".join([",".join(ENERGY_COLUMNS), *rows]) + "\n")
+    (small / "energy.csv").write_text(
+        "\n".join([",".join(ENERGY_COLUMNS), *rows]) + "\n"
+    )
     prices = {"price_usd_per_hour": 450.0, "electricity_usd_per_kwh": 3600.0}
     machine = hardware_file(tmp_path, name="m.gin", **prices)
     (row,) = rows_of(small, hardware=[machine])
@@ -185,7 +223,9 @@ def test_dollars_are_a_lower_bound_where_electricity_is_unknown_for_a_while(smal
     text = report_report([small], hardware=[machine])
     assert "> 1.12" in text
     assert "> 0.12" in text
-    assert "the energy of 2.0 s is unknown and not included (init 2.0 s)" in " ".join(text.split())
+    assert "the energy of 2.0 s is unknown and not included (init 2.0 s)" in " ".join(
+        text.split()
+    )
     rented = hardware_file(tmp_path, name="r.gin", price_usd_per_hour=450.0)
     assert "> 1" not in report_report([small], hardware=[rented]).split("USD")[1]
 
@@ -205,13 +245,19 @@ def test_each_run_may_have_its_own_machine(small, large, tmp_path):
 def test_a_folder_of_runs_may_have_a_machine(tmp_path):
     for seed in (1, 2):
         ledger_of([0.1] * 3).write(tmp_path / "many" / f"seed{seed}")
-    rows = rows_of(tmp_path / "many", hardware=["many=rented_per_hour"], price_usd_per_hour=450)
+    rows = rows_of(
+        tmp_path / "many", hardware=["many=rented_per_hour"], price_usd_per_hour=450
+    )
     assert [row["cost_usd"] for row in rows] == [pytest.approx(1)] * 2
 
 
 def test_what_a_run_recorded_of_its_machine_is_used(tmp_path):
     machine = HardwareConfig(name="mine", price_usd_per_hour=450)
-    run_dir = ledger_of([0.5, 0.1, 0.1]).event("hardware", to_json(machine)).write(tmp_path / "a")
+    run_dir = (
+        ledger_of([0.5, 0.1, 0.1])
+        .event("hardware", to_json(machine))
+        .write(tmp_path / "a")
+    )
     (row,) = rows_of(run_dir)
     assert (row["hardware"], row["cost_usd"]) == ("mine", pytest.approx(1))
     (row,) = rows_of(run_dir, price_usd_per_hour=900)
@@ -249,7 +295,9 @@ def test_a_target_never_reached_never_has_a_cost(small, tmp_path):
     rows = rows_of(small, never, price_usd_per_hour=1)
     assert rows[1]["cost_usd"] is None
     assert rows[1]["charged_s"] is None
-    table = report_report([small, never], price_usd_per_hour=1).split("Cost and energy")[1]
+    table = report_report([small, never], price_usd_per_hour=1).split(
+        "Cost and energy"
+    )[1]
     line = next(line for line in table.splitlines() if line.strip().startswith("never"))
     assert line.split()[1:] == ["NA", "1", "NA", "NA", "NA"]
 
@@ -287,7 +335,10 @@ def test_a_gap_makes_energy_a_lower_bound_and_is_said(small):
 
 def test_a_nominal_power_is_labelled_an_estimate(small, tmp_path):
     machine = hardware_file(
-        tmp_path, power_w=450.0, price_usd_per_hour=450.0, electricity_usd_per_kwh=1000.0
+        tmp_path,
+        power_w=450.0,
+        price_usd_per_hour=450.0,
+        electricity_usd_per_kwh=1000.0,
     )
     (row,) = rows_of(small, hardware=[machine])
     assert row["energy_kwh"] == pytest.approx(0.001)
@@ -300,7 +351,9 @@ def test_a_nominal_power_is_labelled_an_estimate(small, tmp_path):
 
 
 def test_unlike_runs_are_refused_a_relative_cost(small, tmp_path):
-    other = ledger_of([0.1] * 3, comparability={"split": "test"}).write(tmp_path / "other")
+    other = ledger_of([0.1] * 3, comparability={"split": "test"}).write(
+        tmp_path / "other"
+    )
     rows = rows_of(small, other, price_usd_per_hour=1)
     assert rows[1]["cost_relative"] is None
     assert rows[1]["cost_usd"] > 0
@@ -315,14 +368,17 @@ def test_wrong_use_says_what_is_wrong(small, tmp_path):
         report_report([small], price_usd_per_hour=-1)
     broken = ledger_of([0.1] * 3).event("hardware", {"price_usd_per_hour": -2})
     with pytest.raises(
-        UsageError, match=r"run broken recorded a wrong description of its machine.*greater than 0"
+        UsageError,
+        match=r"run broken recorded a wrong description of its machine.*greater than 0",
     ):
         report_report([broken.write(tmp_path / "broken")])
 
 
 def test_the_page_holds_the_table(small, tmp_path):
     report_report([small], price_usd_per_hour=450, out=tmp_path / "out")
-    assert "Cost and energy to CER 10 %" in (tmp_path / "out" / "report.html").read_text()
+    assert (
+        "Cost and energy to CER 10 %" in (tmp_path / "out" / "report.html").read_text()
+    )
     assert "Cost and energy to CER 10 %" in (tmp_path / "out" / "report.md").read_text()
     (group,) = json.loads((tmp_path / "out" / "groups.json").read_text())
     assert group["charges"][0]["cost_usd"] == pytest.approx(1)
@@ -382,20 +438,28 @@ def test_times_to_accuracy_as_the_paper_prints_them(small, large, tmp_path):
     assert [row[1] for row in table.rows] == [
         "0.133 (100 %)", "0.200 (150 %)", "NA", "0.133 (refused)",
     ]  # fmt: skip
-    assert table.records.columns == ["group", "cer_0.1_median_s", "cer_0.1_relative_to_first"]
+    assert table.records.columns == [
+        "group",
+        "cer_0.1_median_s",
+        "cer_0.1_relative_to_first",
+    ]
     assert table.records.rows[1:] == [["large", 12.0, 1.5], ["never", None, None],
                                       ["unlike", 8.0, None]]  # fmt: skip
 
 
 def test_epochs_and_evaluations(tmp_path):
     stated = {"decoder": {"name": "word_beam", "beam_width": 64}}
-    ledger = LedgerBuilder().begin(init_s=2, targets=[["cer", 0.1]], comparability=stated)
+    ledger = LedgerBuilder().begin(
+        init_s=2, targets=[["cer", 0.1]], comparability=stated
+    )
     ledger.event("global_batch_size", 16).event("train_samples", 800)
     for epoch, train_s in enumerate([1.0, 2.0, 4.0], start=1):
         ledger.epoch(epoch, 0.1, train_s=train_s, forward_s=3, decode_s=epoch)
     found = tables_of(ledger.end().write(tmp_path / "run"))
     records = {
-        name: dict(zip(found[name].records.columns, found[name].records.rows[0], strict=True))
+        name: dict(
+            zip(found[name].records.columns, found[name].records.rows[0], strict=True)
+        )
         for name in ("epochs", "evaluation")
     }
     assert records["epochs"]["epoch_s"] == 4.0
@@ -413,12 +477,15 @@ def test_the_epochs_tables_speed_leaves_out_waiting_for_input_and_says_so(tmp_pa
     ledger.epoch(1, 0.1, steps=12, train_s=1.0, wait_s=3.0)
     table = tables_of(ledger.end().write(tmp_path / "run"))["epochs"]
     records = dict(zip(table.records.columns, table.records.rows[0], strict=True))
-    assert records["utterances_per_s"] == 4.0  # 4 utterances in a step's second, not in 4 s
+    # 4 utterances in a step's second, not in 4 s
+    assert records["utterances_per_s"] == 4.0
     assert "without waiting for input" in " ".join(table.notes)
 
 
 def test_a_resumed_epoch_is_none_and_lost_ones_do_not_count(tmp_path):
-    ledger = LedgerBuilder().begin(init_s=1).epoch(1, 0.5, train_s=1.0, steps=4).checkpoint()
+    ledger = (
+        LedgerBuilder().begin(init_s=1).epoch(1, 0.5, train_s=1.0, steps=4).checkpoint()
+    )
     ledger.epoch(2, 0.4, train_s=1.0, steps=6)
     ledger.resume(down_s=100, from_step=4).epoch(2, 0.4, train_s=1.0, steps=3)
     ledger.epoch(3, 0.3, train_s=1.0, steps=5)
@@ -426,7 +493,9 @@ def test_a_resumed_epoch_is_none_and_lost_ones_do_not_count(tmp_path):
 
 
 def test_a_runs_own_share_of_the_processors_stands_beside_the_machines(small):
-    (small / "cpu.csv").write_text("time_ms,cpu_percent,process_percent\n1,20.0,5.0\n2,40.0,35.0\n")
+    (small / "cpu.csv").write_text(
+        "time_ms,cpu_percent,process_percent\n1,20.0,5.0\n2,40.0,35.0\n"
+    )
     found = mean_utilisation(load_run(small))
     assert found == pytest.approx({"cpu_share": 0.3, "process_cpu_share": 0.2})
 

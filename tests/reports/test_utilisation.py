@@ -14,19 +14,31 @@ def long_run(*, evaluation_s=4.0, steps=60):
     ledger = LedgerBuilder().begin(init_s=3)
     for number in range(steps):
         if number == 40:
-            ledger.evaluate(1, 0.5, forward_s=evaluation_s / 2, decode_s=evaluation_s / 2)
+            ledger.evaluate(
+                1, 0.5, forward_s=evaluation_s / 2, decode_s=evaluation_s / 2
+            )
+
         ledger.step(0.75, wait_s=0.25, compile_s=0)
+
     return ledger.end()
 
 
-def sample(run_dir, busy, *, device="cpu", first_ms=1_700_000_000_000, every_ms=30, seconds=70):
+def sample(
+    run_dir, busy, *, device="cpu", first_ms=1_700_000_000_000, every_ms=30, seconds=70
+):
     times = range(first_ms, first_ms + 1000 * seconds, every_ms)
     if device == "cpu":
-        lines = ["time_ms,cpu_percent", *(f"{t},{busy((t - first_ms) / 1000)}" for t in times)]
+        lines = [
+            "time_ms,cpu_percent",
+            *(f"{t},{busy((t - first_ms) / 1000)}" for t in times),
+        ]
     else:
         lines = ["time_ms,gpu,utilisation_percent,memory_used_bytes,power_w"]
         for t in times:
-            lines += [f"{t},{gpu},{busy((t - first_ms) / 1000) + gpu},0,0" for gpu in range(2)]
+            lines += [
+                f"{t},{gpu},{busy((t - first_ms) / 1000) + gpu},0,0" for gpu in range(2)
+            ]
+
     (run_dir / f"{device}.csv").write_text("\n".join(lines) + "\n")
 
 
@@ -35,7 +47,8 @@ def test_the_window_has_an_evaluation_in_it_and_steps_on_both_sides(tmp_path):
     sample(run_dir, lambda now: 20 if 43 <= now < 47 else 80)
     window = steady_window(load_run(run_dir))
     assert window.length_s == 25
-    # The evaluation begins 43 s into the run; half of what is left of 25 s lies before it.
+    # The evaluation begins 43 s into the run; half of what is left of 25 s lies before
+    # it.
     assert window.start_s == 32
     assert set(window.phases) == {"input_wait", "train", "eval_forward", "decode"}
     np.testing.assert_allclose(sum(window.phases.values()), 1, atol=1e-9)
@@ -100,7 +113,11 @@ def test_samples_of_a_resumed_run_are_put_beside_their_own_session(tmp_path):
 
 @pytest.mark.parametrize("case", ["no file", "empty", "another time", "too short"])
 def test_without_samples_of_steps_there_is_no_window(case, tmp_path):
-    ledger = LedgerBuilder().begin(init_s=3).step() if case == "too short" else long_run()
+    if case == "too short":
+        ledger = LedgerBuilder().begin(init_s=3).step()
+    else:
+        ledger = long_run()
+
     run_dir = ledger.write(tmp_path / "run")
     if case == "empty":
         (run_dir / "cpu.csv").write_text("")
@@ -108,6 +125,7 @@ def test_without_samples_of_steps_there_is_no_window(case, tmp_path):
         sample(run_dir, lambda now: 1, first_ms=1_500_000_000_000)
     elif case == "too short":
         sample(run_dir, lambda now: 1)
+
     assert steady_window(load_run(run_dir)) is None
 
 
@@ -144,7 +162,8 @@ def test_the_chart_has_processors_above_the_phases(tmp_path):
     assert [mark.series for mark in phases.marks] == [
         "input wait", "train", "eval forward", "decode",
     ]  # fmt: skip
-    # Bins that are alike and side by side are one rectangle; together they fill the strip.
+    # Bins that are alike and side by side are one rectangle; together they fill the
+    # strip.
     area = sum(
         (x1 - x0) * (y1 - y0)
         for mark in phases.marks

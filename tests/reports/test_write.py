@@ -40,7 +40,9 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize("name", ["report.html", "report.json", "evaluation.csv", "cer.png"])
+@pytest.mark.parametrize(
+    "name", ["report.html", "report.json", "evaluation.csv", "cer.png"]
+)
 def test_a_report_overwrites_no_files_of_others(small, tmp_path, name):
     out = tmp_path / "mine"
     out.mkdir()
@@ -66,7 +68,8 @@ def test_groups_and_what_they_say(grouped):
     assert list(grouped.groups) == ["small/run", "large/run"]
     assert grouped.groups["small/run"] == [f"small/run-seed{seed}" for seed in range(4)]
     assert grouped.targets == [("cer", 0.1)]
-    small, large = grouped.result("small/run", cer=0.1), grouped.result("large/run", cer=0.1)
+    small = grouped.result("small/run", cer=0.1)
+    large = grouped.result("large/run", cer=0.1)
     assert small.statistics.median_s == pytest.approx(8.09)
     assert small.brackets[0].last_miss_s == pytest.approx(4.0)
     assert small.brackets[0].rule_s == pytest.approx(8.0)
@@ -82,14 +85,17 @@ def test_groups_and_what_they_say(grouped):
 
 def test_the_finding_names_the_faster_the_interval_and_the_reason(grouped):
     (said,) = grouped.findings
-    assert said.startswith("CER 10 %: small/run is faster: large/run takes 2.75 times as long")
+    assert said.startswith(
+        "CER 10 %: small/run is faster: large/run takes 2.75 times as long"
+    )
     assert "95 % interval" in said
     assert "n = 4 and 4" in said
     assert "large/run has 0.25 times the steady throughput" in said
 
 
 def test_against_the_reason_stands_what_speaks_against_it(tmp_path):
-    # Four times the epochs of half the length: slower by statistics, faster by hardware.
+    # Four times the epochs of half the length: slower by statistics, faster by
+    # hardware.
     slow = ledger_of([0.5] * 10 + [0.1] * 4, train_s=0.5).write(tmp_path / "slow")
     quick = ledger_of([0.5, 0.1, 0.1]).write(tmp_path / "quick")
     (said,) = tfasr.compare([quick, slow]).findings
@@ -121,6 +127,7 @@ def test_where_one_of_a_group_never_arrives_there_is_no_interval(tmp_path):
         ledger_of([0.5, 0.1, 0.1]).write(tmp_path / "quick" / f"seed_{seed}")
         cers = [0.5] * 5 + [0.1 if seed else 0.5] * 3
         ledger_of(cers).write(tmp_path / "slow" / f"seed_{seed}")
+
     (said,) = tfasr.compare([tmp_path / "quick", tmp_path / "slow"]).findings
     assert said == (
         "CER 10 %: slow takes 2.65 times as long as quick; too few runs for an interval or a test "
@@ -135,13 +142,16 @@ def test_an_interval_that_includes_1_decides_nothing(tmp_path):
         for number, length in enumerate((1.0, 2.0, 3.0, 4.0)):
             run_dir = ledger_of([0.5, 0.1, 0.1], train_s=factor * length)
             run_dir.write(tmp_path / name / f"seed{number}")
+
     (said,) = tfasr.compare([tmp_path / "a", tmp_path / "b"]).findings
     assert said.startswith("CER 10 %: undecided: b")
 
 
 def test_runs_come_as_paths_or_loaded_and_targets_as_text_or_pairs(small, large):
     loaded = [tfasr.load_run(small), large]
-    found = tfasr.compare(loaded, targets=["wer=0.2", ("cer", 0.5)], policy="mlperf", window=2)
+    found = tfasr.compare(
+        loaded, targets=["wer=0.2", ("cer", 0.5)], policy="mlperf", window=2
+    )
     assert found.targets == [("wer", 0.2), ("cer", 0.5)]
     assert list(found.groups) == ["small", "large"]
     assert found.report.policy.name == "mlperf"
@@ -172,24 +182,32 @@ def test_runs_from_python_are_grouped_by_their_experiment(tmp_path):
         (run_dir / "experiment.json").write_text(
             f'{{\n "epochs": 3,\n  "seed": {seed},\n "x": 1\n}}'
         )
+
     other = ledger_of([0.1] * 3).write(tmp_path / "other")
     (other / "experiment.json").write_text('{\n "epochs": 4,\n  "seed": 1,\n "x": 1\n}')
     found = tfasr.compare([tmp_path / "run_1", tmp_path / "run_2", other])
-    assert {group: len(runs) for group, runs in found.groups.items()} == {"run": 2, "other": 1}
+    assert {group: len(runs) for group, runs in found.groups.items()} == {
+        "run": 2,
+        "other": 1,
+    }
 
 
 def test_data_frames(grouped, tmp_path, small):
     pytest.importorskip("pandas", reason="needs the notebook extra")
     frame = grouped.to_dataframe()
     assert len(frame) == 8
-    assert frame.groupby("group")["time_to_accuracy_s"].median().to_dict() == pytest.approx(
-        {"small/run": 8.09, "large/run": 26.36}
-    )
+    assert frame.groupby("group")[
+        "time_to_accuracy_s"
+    ].median().to_dict() == pytest.approx({"small/run": 8.09, "large/run": 26.36})
     assert (frame["wall_s"] - frame[[f"{name}_s" for name in INTERVALS]].sum(axis=1)
             ).abs().max() < 1e-5  # fmt: skip
     groups = grouped.groups_to_dataframe()
     assert list(groups["n"]) == [4, 4]
-    assert groups["ratio_95_low"][1] < groups["ratio_to_first"][1] < groups["ratio_95_high"][1]
+    assert (
+        groups["ratio_95_low"][1]
+        < groups["ratio_to_first"][1]
+        < groups["ratio_95_high"][1]
+    )
     untargeted = ledger_of([0.5], targets=None).write(tmp_path / "untargeted")
     assert list(tfasr.compare(untargeted).to_dataframe()["run"]) == ["untargeted"]
 
@@ -211,7 +229,8 @@ def test_what_a_notebook_shows(grouped, tmp_path):
 
 
 def test_comparisons_and_runs_draw_themselves(small, large, tmp_path):
-    comparison, run = tfasr.compare([small, large]), tfasr.load_run(small)
+    comparison = tfasr.compare([small, large])
+    run = tfasr.load_run(small)
     for drawing in (comparison.plot(), run.plot(), run.plot("wer")):
         assert drawing._repr_png_().startswith(b"\x89PNG")
     comparison.plot().save(tmp_path / "cer.svg")
@@ -246,7 +265,17 @@ def test_in_a_notebook_text_is_returned_and_not_shown(small, monkeypatch):
     assert "Time to accuracy" in repr(tfasr.compare(small))
 
 
-AWKWARD = ["under_score", "100 %", "a & b", "#1", "$x^2$", r"c:\new{}", "~tilde", "名前", "[1]"]
+AWKWARD = [
+    "under_score",
+    "100 %",
+    "a & b",
+    "#1",
+    "$x^2$",
+    r"c:\new{}",
+    "~tilde",
+    "名前",
+    "[1]",
+]
 COMMAND = re.compile(r"\\(?:[a-zA-Z]+|.)", re.DOTALL)
 
 
@@ -255,17 +284,22 @@ def check_latex(text):
 
     Returns the number of cells of each row of the tabular.
     """
-    depth, environments = 0, []
+    depth = 0
+    environments = []
     for name, what in re.findall(r"\\(begin|end)\{(\w+)\}", text):
         if name == "begin":
             environments.append(what)
         else:
             assert environments.pop() == what
+
     assert environments == []
     body = "\n".join(line for line in text.split("\n") if not line.startswith("% "))
-    for character in COMMAND.sub(lambda m: "" if len(m[0]) == 2 and m[0][1] in "{}" else "x", body):
+    for character in COMMAND.sub(
+        lambda m: "" if len(m[0]) == 2 and m[0][1] in "{}" else "x", body
+    ):
         depth += {"{": 1, "}": -1}.get(character, 0)
         assert depth >= 0
+
     assert depth == 0
     # A label may hold what text may not, and mathematics stands between its signs.
     plain = re.sub(r"\\label\{[^}]*\}", "", body)
@@ -326,18 +360,27 @@ def read_blocks(text):
         title, _, content = block.partition("\n")
         name = re.match(r"# ([a-z0-9_.-]+): .", title)[1]
         found[name] = list(csv.DictReader(io.StringIO(content)))
+
     return found
 
 
 def test_csv_holds_seconds_and_fractions_unrounded(small, large):
-    found = read_blocks(report([small, large], output_format="csv", targets=["cer=.1", "wer=.05"]))
+    found = read_blocks(
+        report([small, large], output_format="csv", targets=["cer=.1", "wer=.05"])
+    )
     first, second, *_, never = found["time_to_accuracy"]
-    assert (first["run"], first["metric"], float(first["target"])) == ("small", "cer", 0.1)
+    assert (first["run"], first["metric"], float(first["target"])) == (
+        "small",
+        "cer",
+        0.1,
+    )
     assert float(first["time_to_accuracy_s"]) == 8.0
     assert (float(first["last_miss_s"]), float(first["first_hit_s"])) == (4.0, 6.0)
     assert float(second["relative_to_first"]) == 1.5
     # Never is an empty cell, and so is all that follows from it.
-    assert [never[key] for key in ("time_to_accuracy_s", "epoch", "relative_to_first")] == [""] * 3
+    assert [
+        never[key] for key in ("time_to_accuracy_s", "epoch", "relative_to_first")
+    ] == [""] * 3
     assert float(never["last_miss_s"]) == 10.0
     (small_time, _) = found["where_the_time_went"]
     parts = [float(small_time[key]) for key in small_time if key.endswith("_s")][3:]
@@ -353,10 +396,17 @@ def test_csv_holds_seconds_and_fractions_unrounded(small, large):
 def test_every_table_is_a_file_of_its_own(small, large, tmp_path):
     report([small, large], out=tmp_path / "out", policy="paper")
     names = {path.stem for path in (tmp_path / "out").glob("*.csv")}
-    assert {"time_to_accuracy", "where_the_time_went", "steady_throughput", "epochs"} <= names
+    assert {
+        "time_to_accuracy",
+        "where_the_time_went",
+        "steady_throughput",
+        "epochs",
+    } <= names
     assert names == {path.stem for path in (tmp_path / "out").glob("*.tex")}
     for name in names:
-        rows = list(csv.reader(io.StringIO((tmp_path / "out" / f"{name}.csv").read_text())))
+        rows = list(
+            csv.reader(io.StringIO((tmp_path / "out" / f"{name}.csv").read_text()))
+        )
         assert len({len(row) for row in rows}) == 1
         tex = (tmp_path / "out" / f"{name}.tex").read_text()
         assert rf"\label{{tab:{name}}}" in tex
@@ -364,7 +414,9 @@ def test_every_table_is_a_file_of_its_own(small, large, tmp_path):
 
 
 def test_cells_of_records():
-    records = Records(["a", "b"], [[None, math.inf], [True, 1], ["x,y", 0.1], ['"', math.nan]])
+    records = Records(
+        ["a", "b"], [[None, math.inf], [True, 1], ["x,y", 0.1], ['"', math.nan]]
+    )
     written = table_to_csv(Table("t", ["A"], [], records=records))
     assert written == 'a,b\n,\ntrue,1\n"x,y",0.1\n"""",\n'
 
@@ -381,14 +433,19 @@ def test_file_names_are_distinct_and_plain():
     ]  # fmt: skip
 
 
-def test_groups_that_cross_alike_are_not_ranked_by_how_often_they_are_evaluated(tmp_path):
-    """One run of each pair is evaluated every 4 s, the other every 12 s; both cross at 40 s."""
+def test_groups_that_cross_alike_are_not_ranked_by_how_often_they_are_evaluated(
+    tmp_path,
+):
+    """One run of each pair is evaluated every 4 s, the other every 12 s; both cross at
+    40 s.
+    """
     for name, every_s in (("often", 4.0), ("rarely", 12.0)):
         for seed in range(5):
             crossing_s = 40 * (1 + 0.04 * (seed - 2))
             cers = [0.1 * crossing_s / (every_s * n) for n in range(1, 40)]
             run = ledger_of(cers, train_s=every_s / 2)
             run.write(tmp_path / name / f"seed{seed}")
+
     found = tfasr.compare([tmp_path / "often", tmp_path / "rarely"])
     often, rarely = (found.result(name, cer=0.1) for name in found.groups)
     compared = rarely.comparison
@@ -399,7 +456,8 @@ def test_groups_that_cross_alike_are_not_ranked_by_how_often_they_are_evaluated(
     (said,) = found.findings
     assert "undecided" in said
     assert (
-        f"of the times at which the rule was met, the ratio is {compared.ratio_by_rule:.2f}" in said
+        f"of the times at which the rule was met, the ratio is {compared.ratio_by_rule:.2f}"
+        in said
     )
 
 
@@ -409,8 +467,12 @@ def test_factors_of_another_clock_come_with_the_ratio_that_they_multiply_to(tmp_
     found = tfasr.compare([tmp_path / "a", tmp_path / "b"], policy="mlperf")
     (said,) = found.findings
     result = found.result("b", cer=0.1)
-    assert result.comparison.ratio == result.comparison.ratio_by_rule == pytest.approx(3)
+    assert (
+        result.comparison.ratio == result.comparison.ratio_by_rule == pytest.approx(3)
+    )
     # 2 s of initialisation before run_start are no part of MLPerf's clock.
     assert result.decomposition.ratio == pytest.approx((2 + 12) / (2 + 4))
     assert "takes 3.00 times" in said
-    assert "The reason: counted from the model's creation (ratio 2.33), b has 0.33" in said
+    assert (
+        "The reason: counted from the model's creation (ratio 2.33), b has 0.33" in said
+    )

@@ -28,34 +28,42 @@ def exact_rates(edits, lengths):
     """The rates of all resamples of a few utterances, each as probable as any other."""
     draws = itertools.product(range(len(edits)), repeat=len(edits))
     return np.array(
-        [sum(edits[i] for i in d) / sum(lengths[i] for i in d) for d in map(list, draws)]
+        [
+            sum(edits[i] for i in d) / sum(lengths[i] for i in d)
+            for d in map(list, draws)
+        ]
     )
 
 
 def test_it_estimates_the_percentiles_of_all_resamples():
-    edits, lengths = [0, 1, 2, 0, 5], [4, 3, 7, 2, 9]
+    edits = [0, 1, 2, 0, 5]
+    lengths = [4, 3, 7, 2, 9]
     low, high = rate_interval(edits, lengths)
     rates = exact_rates(edits, lengths)
-    # Student's t at 4 degrees of freedom, 2.7764, times sqrt(5 / 4) is 3.104, beyond which a
-    # normal distribution has 0.00095.
+    # Student's t at 4 degrees of freedom, 2.7764, times sqrt(5 / 4) is 3.104, beyond
+    # which a normal distribution has 0.00095.
     assert low == pytest.approx(np.quantile(rates, 0.00095), abs=0.01)
     assert high == pytest.approx(np.quantile(rates, 1 - 0.00095), abs=0.02)
 
 
 def test_few_speakers_widen_the_percentiles_until_the_interval_covers():
-    # Rates of speakers uniform from 0.1 to 0.5, 100 words each: percentiles at 2.5 % cover 82 %.
+    # Rates of speakers uniform from 0.1 to 0.5, 100 words each: percentiles at 2.5 %
+    # cover 82 %.
     rng = np.random.default_rng(0)
     covered = []
     for _ in range(300):
         edits = rng.integers(10, 51, size=5)
         low, high = rate_interval(edits, [100] * 5, resamples=500)
         covered.append(low <= 0.3 <= high)
+
     assert 0.90 < np.mean(covered) <= 1
 
 
 def test_long_utterances_weigh_more():
-    # A mean of utterances' rates would be 0.5 on average, and its interval centred there.
-    edits, lengths = [1, 0] * 50, [1, 99] * 50
+    # A mean of utterances' rates would be 0.5 on average, and its interval centred
+    # there.
+    edits = [1, 0] * 50
+    lengths = [1, 99] * 50
     low, high = rate_interval(edits, lengths)
     assert low < 0.01 < high < 0.02
 
@@ -76,7 +84,8 @@ def test_the_same_seed_gives_the_same_interval():
 
 def test_utterances_of_one_speaker_are_drawn_together():
     # Two kinds of speaker: what one utterance says, its speaker's others say again.
-    edits, lengths = [0] * 50 + [5] * 50, [10] * 100
+    edits = [0] * 50 + [5] * 50
+    lengths = [10] * 100
     speakers = [index // 10 for index in range(100)]
     alone = rate_interval(edits, lengths)
     together = rate_interval(edits, lengths, blocks=speakers)
@@ -102,7 +111,9 @@ def test_empty_references_are_wrong_only_where_something_was_written():
 
 
 @settings(deadline=None, max_examples=25)
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9)), min_size=2, max_size=8))
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9)), min_size=2, max_size=8)
+)
 def test_an_interval_lies_between_the_utterances_rates(utterances):
     edits, lengths = zip(*utterances, strict=True)
     low, high = rate_interval(edits, lengths, resamples=200)
@@ -112,7 +123,8 @@ def test_an_interval_lies_between_the_utterances_rates(utterances):
 
 def test_a_difference_is_of_the_same_utterances():
     rng = np.random.default_rng(0)
-    hard = rng.integers(0, 9, size=200)  # what makes an utterance hard is the same for both
+    # What makes an utterance hard is the same for both.
+    hard = rng.integers(0, 9, size=200)
     second = np.maximum(hard - (rng.random(200) < 0.3), 0)
     found = difference_interval(hard, second, [10] * 200)
     assert found.interval[1] < 0
@@ -122,7 +134,9 @@ def test_a_difference_is_of_the_same_utterances():
 
 
 def test_systems_change_places():
-    first, second, lengths = [3, 1, 4, 1, 5], [2, 7, 1, 8, 2], [9, 9, 8, 7, 9]
+    first = [3, 1, 4, 1, 5]
+    second = [2, 7, 1, 8, 2]
+    lengths = [9, 9, 8, 7, 9]
     one = difference_interval(first, second, lengths)
     other = difference_interval(second, first, lengths)
     assert one.interval == pytest.approx([-end for end in reversed(other.interval)])
@@ -136,7 +150,9 @@ def test_equal_systems_are_each_better_half_of_the_time():
 
 
 def test_two_utterances_are_enough_and_the_seed_is_zero_unless_said():
-    assert rate_interval([0, 1], [1, 1]) == rate_interval([0, 1], [1, 1], seed=0) == (0, 1)
+    assert (
+        rate_interval([0, 1], [1, 1]) == rate_interval([0, 1], [1, 1], seed=0) == (0, 1)
+    )
     assert difference_interval([0, 1], [1, 1], [1, 1]).interval == (0, 1)
     assert rate_interval([3, 0, 1, 2], [5, 6, 4, 9]) == rate_interval(
         [3, 0, 1, 2], [5, 6, 4, 9], seed=0
@@ -144,7 +160,8 @@ def test_two_utterances_are_enough_and_the_seed_is_zero_unless_said():
 
 
 def test_a_resample_with_one_word_has_its_own_rate():
-    # Drawn twice the first has 2 errors in 2 words; both together have 2 in 1; the second none.
+    # Drawn twice the first has 2 errors in 2 words; both together have 2 in 1; the
+    # second none.
     assert rate_interval([1, 1], [1, 0]) == (1, 2)
 
 
@@ -172,7 +189,8 @@ def test_matched_pairs_by_hand():
     assert (found.utterances, found.fewer_errors, found.more_errors) == (8, 5, 0)
     assert found.wer_difference == pytest.approx(-8 / 40)
     assert found.matched_pairs_z == pytest.approx(-1 / math.sqrt(8 / 7 / 8))
-    # All five that differ do so in one direction: 2 of the 2 ** 5 exchanges are as extreme.
+    # All five that differ do so in one direction: 2 of the 2 ** 5 exchanges are as
+    # extreme.
     assert found.permutation_p == pytest.approx(2 / 32)
     assert found.permutation_p >= LEVEL
     assert (
@@ -188,12 +206,16 @@ def test_a_clear_difference_is_said_by_name():
     said = "two makes fewer word errors than one (p < 0.001, by utterance, speakers unknown)"
     assert verdict(found, "one", "two") == said
     back = compare_pairs(heard([0] * 11 + [1]), heard([1] * 12))
-    assert verdict(back, "two", "one").startswith("two makes fewer word errors than one")
+    assert verdict(back, "two", "one").startswith(
+        "two makes fewer word errors than one"
+    )
     assert "no difference" in verdict(found, "one", "two", tests=100)
 
 
 @settings(deadline=None, max_examples=20)
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=5, max_size=9))
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=5, max_size=9)
+)
 def test_the_permutation_test_counts_all_exchanges(errors):
     first, second = zip(*errors, strict=True)
     found = compare_pairs(heard(first), heard(second))
@@ -222,7 +244,9 @@ def test_few_utterances_allow_no_test():
 
 def test_order_does_not_matter_and_other_references_are_refused():
     turned = list(reversed(heard(SECOND)))
-    assert compare_pairs(heard(FIRST), turned) == compare_pairs(heard(FIRST), heard(SECOND))
+    assert compare_pairs(heard(FIRST), turned) == compare_pairs(
+        heard(FIRST), heard(SECOND)
+    )
     with pytest.raises(UsageError, match="Received: 8 of 8"):
         compare_pairs(heard(FIRST), heard(SECOND, words=6))
     with pytest.raises(UsageError, match=r"1 \(u7\) only in the first"):
@@ -235,8 +259,13 @@ def test_order_does_not_matter_and_other_references_are_refused():
 def test_speakers_are_resampled_where_there_are_enough():
     five = ["ann", "bob", "cat", "dan", "eve", "ann", "bob", "cat"]
     assert compare_pairs(heard(FIRST), heard(SECOND)).by_speaker is None
-    assert compare_pairs(heard(FIRST, speakers=["ann"] * 8), heard(SECOND)).by_speaker is None
-    assert compare_pairs(heard(FIRST, speakers=five), heard(SECOND)).by_speaker is not None
+    assert (
+        compare_pairs(heard(FIRST, speakers=["ann"] * 8), heard(SECOND)).by_speaker
+        is None
+    )
+    assert (
+        compare_pairs(heard(FIRST, speakers=five), heard(SECOND)).by_speaker is not None
+    )
 
 
 def test_where_speakers_are_known_they_are_exchanged_as_a_whole():
@@ -244,43 +273,60 @@ def test_where_speakers_are_known_they_are_exchanged_as_a_whole():
     speakers = [name for name in "abcdef" for _ in range(4)]
     first = [1 + (name in "abcd") for name in speakers]
     second = [2 - (name in "abcd") for name in speakers]
-    found = compare_pairs(heard(first, speakers=speakers), heard(second, speakers=speakers))
+    found = compare_pairs(
+        heard(first, speakers=speakers), heard(second, speakers=speakers)
+    )
     assert (found.exchanged, found.speakers) == ("speaker", 6)
-    # Sums by speaker -4 -4 -4 -4 4 4: as far from 0 as 8 are all but the 20 of 64 with three each.
+    # Sums by speaker -4 -4 -4 -4 4 4: as far from 0 as 8 are all but the 20 of 64 with
+    # three each.
     assert found.permutation_p == pytest.approx(44 / 64)
     by_utterance = compare_pairs(heard(first), heard(second))
     assert (by_utterance.exchanged, by_utterance.speakers) == ("utterance", None)
-    # By utterance: 16 better, 8 worse; 24 tosses of a coin 8 or fewer times, or 16 or more.
+    # By utterance: 16 better, 8 worse; 24 tosses of a coin 8 or fewer times, or 16 or
+    # more.
     tail = sum(math.comb(24, k) for k in range(9)) / 2**24
     assert by_utterance.permutation_p == pytest.approx(2 * tail, abs=0.015)
     assert "by 6 speakers" in verdict(found, "one", "two")
 
 
 @settings(deadline=None, max_examples=20)
-@given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from("abcdefg")), min_size=8, max_size=16))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 5), st.sampled_from("abcdefg")),
+        min_size=8,
+        max_size=16,
+    )
+)
 def test_the_permutation_by_speaker_counts_all_exchanges_of_speakers(utterances):
     errors, speakers = zip(*utterances, strict=True)
-    first, second = heard([2] * len(errors), speakers=speakers), heard(errors, speakers=speakers)
+    first = heard([2] * len(errors), speakers=speakers)
+    second = heard(errors, speakers=speakers)
     found = compare_pairs(first, second)
     if len(set(speakers)) < 5:
         assert found.exchanged == "utterance"
         return
+
     sums = [sum(e - 2 for e, s in utterances if s == name) for name in set(speakers)]
     signs = itertools.product((1, -1), repeat=len(sums))
     far = [
-        abs(sum(a * b for a, b in zip(one, sums, strict=True))) >= abs(sum(sums)) for one in signs
+        abs(sum(a * b for a, b in zip(one, sums, strict=True))) >= abs(sum(sums))
+        for one in signs
     ]
     assert found.permutation_p == pytest.approx(sum(far) / len(far))
 
 
 def test_few_speakers_are_mentioned():
     three = ["ann", "bob", "cat"] * 4
-    found = compare_pairs(heard([1] * 12, speakers=three), heard([0] * 12, speakers=three))
+    found = compare_pairs(
+        heard([1] * 12, speakers=three), heard([0] * 12, speakers=three)
+    )
     assert verdict(found, "one", "two").endswith(
         "by utterance: valid for these 3 speakers, not for others)"
     )
     five = ["ann", "bob", "cat", "dan", "eve"] * 4
-    found = compare_pairs(heard([1] * 20, speakers=five), heard([0] * 20, speakers=five))
+    found = compare_pairs(
+        heard([1] * 20, speakers=five), heard([0] * 20, speakers=five)
+    )
     # Two of the 32 exchanges of five are as extreme as can be.
     said = "no difference shown (p = 0.062, by 5 speakers, so p can't be below 0.062)"
     assert verdict(found, "one", "two") == said
@@ -297,11 +343,17 @@ def test_a_probability_at_the_level_shows_nothing():
     assert found.permutation_p >= LEVEL
     assert verdict(found, "one", "two").startswith("no difference shown (p = 0.050")
     below = replace(found, permutation_p=0.0499)
-    assert verdict(below, "one", "two").startswith("two makes fewer word errors than one")
+    assert verdict(below, "one", "two").startswith(
+        "two makes fewer word errors than one"
+    )
 
 
 def test_a_thousandth_is_written_as_one():
-    assert [probability_text(p) for p in (0.0009, 0.001, 0.0012)] == ["< 0.001", "0.001", "0.001"]
+    assert [probability_text(p) for p in (0.0009, 0.001, 0.0012)] == [
+        "< 0.001",
+        "0.001",
+        "0.001",
+    ]
 
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "error_statistics.md"
@@ -313,7 +365,8 @@ def percent(interval):
 
 def test_the_documents_example_is_what_is_computed():
     text = " ".join(DOCUMENT.read_text().split())
-    one, two = summarise_scored(heard(FIRST)), summarise_scored(heard(SECOND))
+    one = summarise_scored(heard(FIRST))
+    two = summarise_scored(heard(SECOND))
     found = compare_pairs(heard(FIRST), heard(SECOND))
     assert ", ".join(map(str, FIRST)) in text
     assert ", ".join(map(str, SECOND)) in text
@@ -348,8 +401,16 @@ def test_a_row_for_each_speaker(scored):
         {"correct": 4 / 6, "substitutions": 1 / 6, "deletions": 1 / 6, "insertions": 1 / 6,
          "errors": 3 / 6, "wrong_utterances": 1.0}
     )  # fmt: skip
-    assert (bob.name, bob.rates["errors"], bob.rates["wrong_utterances"]) == ("bob", 0, 0)
-    assert (eve.name, eve.rates["errors"], eve.rates["deletions"]) == ("eve", 0.75, 0.75)
+    assert (bob.name, bob.rates["errors"], bob.rates["wrong_utterances"]) == (
+        "bob",
+        0,
+        0,
+    )
+    assert (eve.name, eve.rates["errors"], eve.rates["deletions"]) == (
+        "eve",
+        0.75,
+        0.75,
+    )
 
 
 def test_the_sum_is_over_words_and_the_mean_over_speakers(scored):
@@ -373,7 +434,9 @@ def test_unknown_speakers_have_no_rows_and_one_speaker_no_mean():
 
 
 def test_a_speaker_without_words_has_no_rate():
-    silent = score([Transcript("u1", "", "a", "ann"), Transcript("u2", "b", "b", "bob")])
+    silent = score(
+        [Transcript("u1", "", "a", "ann"), Transcript("u2", "b", "b", "bob")]
+    )
     rows = speaker_rows(silent)
     assert math.isnan(rows[0].rates["errors"])
     assert math.isnan(summary_rows(silent, rows)[1].rates["errors"])
@@ -387,4 +450,7 @@ def test_a_summary_has_the_rates_of_metrics_and_intervals_around_them(scored):
     assert found.wer_interval_by_speaker is None  # three speakers
     written = found.to_json()
     assert written["wer"] == found.counts.wer
-    assert (written["confidence"], written["wer_interval"]) == (0.95, found.wer_interval)
+    assert (written["confidence"], written["wer_interval"]) == (
+        0.95,
+        found.wer_interval,
+    )

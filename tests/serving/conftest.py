@@ -15,7 +15,13 @@ from tests.recognising.conftest import exported_tones, recogniser
 
 __all__ = ["exported_tones", "recogniser"]
 
-LIMITS = {"max_streams": 8, "max_stream_s": 60, "max_upload_mb": 1, "max_upload_s": 30, "idle_s": 5}
+LIMITS = {
+    "max_streams": 8,
+    "max_stream_s": 60,
+    "max_upload_mb": 1,
+    "max_upload_s": 30,
+    "idle_s": 5,
+}
 
 
 @dataclass
@@ -35,9 +41,20 @@ class Server:
 @contextlib.contextmanager
 def started(run_dir, folder, *flags, stderr=subprocess.PIPE, **limits):
     """Runs ``tfasr serve`` until the block ends, and then sees whether Ctrl-C ends it well."""
-    words = [word for name, value in limits.items() for word in (f"--{name}", str(value))]
+    words = [
+        word for name, value in limits.items() for word in (f"--{name}", str(value))
+    ]
     process = subprocess.Popen(
-        [sys.executable, "-m", "tfasr.cli", "serve", "--run_dir", str(run_dir), "--port", "0"]
+        [
+            sys.executable,
+            "-m",
+            "tfasr.cli",
+            "serve",
+            "--run_dir",
+            str(run_dir),
+            "--port",
+            "0",
+        ]
         + [*words, *flags],
         env={**os.environ, "TMPDIR": str(folder)},
         stdout=subprocess.PIPE,

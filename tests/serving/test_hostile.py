@@ -1,4 +1,6 @@
-"""Clients that mean harm: half requests, malformed ones, uploads that ask for memory or disk."""
+"""Clients that mean harm: half requests, malformed ones, uploads that ask for memory or
+disk.
+"""
 
 import asyncio
 import contextlib
@@ -22,7 +24,9 @@ from tests.serving.conftest import started
 from tests.serving.test_requests import send
 from tests.serving.test_streams import TEXTS, pcm, pieces, speak, texts
 
-pytest.importorskip("aiohttp", reason="needs the serve extra: pip install 'tfasr[serve]'")
+pytest.importorskip(
+    "aiohttp", reason="needs the serve extra: pip install 'tfasr[serve]'"
+)
 
 FILES = 128  # that the server may have open
 MB = 2**20
@@ -42,6 +46,7 @@ def hostile_server(exported_tones, tmp_path_factory):
             server = stack.enter_context(started(name, folder, stderr=log, **limits))
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
         yield server
 
 
@@ -55,16 +60,21 @@ def logged(server, since=0):
 
 
 def settled(server):
-    """Returns the log once nothing is added to it: a line may come after the client's answer."""
+    """Returns the log once nothing is added to it: a line may come after the client's
+    answer.
+    """
     text = None
     while text != logged(server):
         text = logged(server)
         time.sleep(0.1)
+
     return text
 
 
 def test_half_requests_lock_nobody_out(hostile_server):
-    """More of them than the server may open files, all the time, and eight who speak beside."""
+    """More of them than the server may open files, all the time, and eight who speak
+    beside.
+    """
     host, port = hostile_server.url[7:-1].split(":")
 
     async def half(number):
@@ -72,7 +82,9 @@ def test_half_requests_lock_nobody_out(hostile_server):
             with contextlib.suppress(OSError):
                 reader, writer = await asyncio.open_connection(host, int(port))
                 try:
-                    writer.write(b"GET /stream HTTP/1.1\r\nHost: 127" if number % 3 else b"")
+                    writer.write(
+                        b"GET /stream HTTP/1.1\r\nHost: 127" if number % 3 else b""
+                    )
                     await reader.read()
                 finally:
                     writer.close()
@@ -80,7 +92,9 @@ def test_half_requests_lock_nobody_out(hostile_server):
     async def all_of_them():
         halves = [asyncio.ensure_future(half(number)) for number in range(2 * FILES)]
         await asyncio.sleep(0.5)
-        spoken_parts = [pieces(pcm(spoken(text, seed))) for seed, text in enumerate(TEXTS)]
+        spoken_parts = [
+            pieces(pcm(spoken(text, seed))) for seed, text in enumerate(TEXTS)
+        ]
         speakers = (speak(hostile_server.url, parts) for parts in spoken_parts)
         answers = await asyncio.wait_for(asyncio.gather(*speakers), 60)
         for task in halves:
@@ -89,12 +103,16 @@ def test_half_requests_lock_nobody_out(hostile_server):
         await asyncio.sleep(0.1)  # in which their connections are closed
         return answers
 
-    assert [texts(one) for one in asyncio.run(all_of_them())] == [[text] for text in TEXTS]
+    assert [texts(one) for one in asyncio.run(all_of_them())] == [
+        [text] for text in TEXTS
+    ]
     assert psutil.Process(hostile_server.process.pid).num_fds() < FILES
     assert len(logged(hostile_server)) < 2000
 
 
-@pytest.mark.parametrize("begun", [b"", b"GET / HTTP/1.1\r\nHost: 127", b"GET / HTTP/1.1\r\n"])
+@pytest.mark.parametrize(
+    "begun", [b"", b"GET / HTTP/1.1\r\nHost: 127", b"GET / HTTP/1.1\r\n"]
+)
 def test_a_connection_without_a_whole_request_is_let_go(hostile_server, begun):
     with connected(hostile_server) as client:
         client.sendall(begun)
@@ -140,14 +158,17 @@ def test_a_malformed_request_is_a_line_of_the_log_at_most(exported_tones, tmp_pa
             with connected(server) as client:
                 client.sendall(request.encode("latin-1"))
                 answer = client.recv(100)
+
             assert answer.split()[1] == b"400", name
             lines = settled(server)[before:]
             assert lines.count("\n") <= 1, name
             assert len(lines) < 400, name
+
         for _ in range(100):
             with connected(server) as client:
                 client.sendall(MALFORMED["version"].encode())
                 client.recv(100)
+
         assert logged(server).count("\n") < 30
         assert logged(server).isascii()
         assert "\x1b" not in logged(server)
@@ -159,10 +180,14 @@ def test_a_client_that_leaves_before_its_stream_begins_is_no_failure(hostile_ser
     for _ in range(300):
         with connected(hostile_server) as client:
             client.sendall(request.encode())
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+            )
+
     with connected(hostile_server) as client:
         client.sendall(f"GET / HTTP/1.1\r\n{HOST}\r\n".encode())
         assert b"200" in client.recv(100)
+
     assert "Traceback" not in logged(hostile_server, before)
 
 
@@ -172,12 +197,23 @@ def wav(rate_hz=RATE_HZ, channels=1, frames=RATE_HZ):
     data = bytes(2 * channels * frames)
     size = struct.pack("<I", len(data))
     whole = struct.pack("<I", len(data) + 36)
-    return b"RIFF" + whole + b"WAVEfmt " + struct.pack("<I", 16) + head + b"data" + size + data
+    return (
+        b"RIFF"
+        + whole
+        + b"WAVEfmt "
+        + struct.pack("<I", 16)
+        + head
+        + b"data"
+        + size
+        + data
+    )
 
 
 def float_wav(loudest):
     file = io.BytesIO()
-    soundfile.write(file, np.full(RATE_HZ, loudest), RATE_HZ, format="WAV", subtype="FLOAT")
+    soundfile.write(
+        file, np.full(RATE_HZ, loudest), RATE_HZ, format="WAV", subtype="FLOAT"
+    )
     return file.getvalue()
 
 
@@ -191,9 +227,11 @@ def test_a_hundred_hostile_uploads_leave_memory_as_it_was(hostile_server):
         for number in range(times):
             status, lines = send(hostile_server, io.BytesIO(files[number % len(files)]))
             assert status == 200 or "error" in lines[-1]
+
         return process.memory_info().rss
 
-    once_each = upload(2 * len(files))  # the first ones load resamplers and grow the heap
+    # The first ones load resamplers and grow the heap.
+    once_each = upload(2 * len(files))
     assert upload(100) - once_each < 50 * MB
     _, (*_, last) = send(hostile_server, float_wav(1e30), "loud.wav")
     assert "loud.wav" in last["error"] or "1e+30" in last["error"]
@@ -225,6 +263,7 @@ def test_nothing_of_a_recording_is_left_after_a_kill(exported_tones, tmp_path):
         while not received and time.monotonic() < deadline:
             received = keeps_a_file_in(kept, server.process.pid)
         server.process.kill()
+
     assert received
     assert list(kept.iterdir()) == []
 
@@ -234,6 +273,7 @@ def keeps_a_file_in(folder, pid):
         with contextlib.suppress(OSError):
             if path.readlink().is_relative_to(folder):
                 return True
+
     return False
 
 

@@ -16,7 +16,9 @@ from tfasr.recognising.recogniser import Recogniser, load_recogniser
 from tfasr.serving.server import make_application
 from tfasr.serving.service import Limits, Service
 
-pytest.importorskip("aiohttp", reason="needs the serve extra: pip install 'tfasr[serve]'")
+pytest.importorskip(
+    "aiohttp", reason="needs the serve extra: pip install 'tfasr[serve]'"
+)
 
 
 pytestmark = [
@@ -54,7 +56,9 @@ def addresses(exported_tones):
     """The pages of a model that streams, and of one that does not, served from a thread."""
     streams = load_recogniser(exported_tones)
     features = dataclasses.replace(streams.spec.features, normalisation="utterance")
-    whole = Recogniser(dataclasses.replace(streams.spec, features=features), streams.acoustics)
+    whole = Recogniser(
+        dataclasses.replace(streams.spec, features=features), streams.acoustics
+    )
     services = [Service(one, Limits(max_upload_mb=1)) for one in (streams, whole)]
     loop = asyncio.new_event_loop()
     servers = [TestServer(make_application("tones", one)) for one in services]
@@ -68,14 +72,22 @@ def addresses(exported_tones):
     for server, service in zip(servers, services, strict=True):
         loop.run_until_complete(server.close())
         service.close()
+
     loop.close()
 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     folder = tmp_path_factory.mktemp("browser")
-    # The fake device begins with zeros, in which these models hear a letter: a pause ends it.
-    said = [pause(2, 1), spoken("abc da bcd", 1), pause(2.5, 2), spoken("dad cab", 2), pause(60, 3)]
+    # The fake device begins with zeros, in which these models hear a letter: a pause
+    # ends it.
+    said = [
+        pause(2, 1),
+        spoken("abc da bcd", 1),
+        pause(2.5, 2),
+        spoken("dad cab", 2),
+        pause(60, 3),
+    ]
     path = write_wav(folder / "said.wav", np.concatenate(said))
     flags = [
         "--use-fake-device-for-media-stream",
@@ -116,9 +128,14 @@ def test_what_is_said_is_read_along_and_ends_in_words(page, addresses):
     assert page.run("partials.filter((text) => text.startsWith('abc d')).length") > 1
     page.click("article summary")
     page.wait_for("document.querySelector('tbody tr')")
-    rows = page.run("[...document.querySelectorAll('tbody tr')].map((row) => row.innerText)")
+    rows = page.run(
+        "[...document.querySelectorAll('tbody tr')].map((row) => row.innerText)"
+    )
     assert [row.split("\t")[0] for row in rows][-2:] == ["dad", "cab"]
-    assert page.run("speech === null && document.querySelector('#speak').textContent") == "Speak"
+    assert (
+        page.run("speech === null && document.querySelector('#speak').textContent")
+        == "Speak"
+    )
     assert page.run("document.querySelector('#trouble').hidden")
     assert page.console == []
 
@@ -130,17 +147,25 @@ def test_files_are_taken_one_by_one_and_a_bad_one_says_why(page, addresses, tmp_
     page.open(addresses[0])
     page.run(DROP % base64.b64encode(talk.read_bytes()).decode())
     choose(page, tmp_path / "<b>.wav", tmp_path / "large.wav")
-    articles = page.run("[...document.querySelectorAll('article')].map((one) => one.innerText)")
+    articles = page.run(
+        "[...document.querySelectorAll('article')].map((one) => one.innerText)"
+    )
     large, bad, good = articles
     assert "at most 1 MB" in large
     assert bad.startswith("<b>.wav")
     assert "Format not recognised" in bad
     assert "dad cab" in good
     # What a download would be given.
-    page.run("URL.createObjectURL = (blob) => { window.saved = blob; return 'blob:x'; }")
+    page.run(
+        "URL.createObjectURL = (blob) => { window.saved = blob; return 'blob:x'; }"
+    )
     page.click("article:last-child [data-tool=saveWords]")
     saved = json.loads(page.run("saved.text()"))
-    assert [word["word"] for word in saved["result"]] == saved["text"].split() == ["dad", "cab"]
+    assert (
+        [word["word"] for word in saved["result"]]
+        == saved["text"].split()
+        == ["dad", "cab"]
+    )
     own = [url for url in page.requests if not url.startswith((addresses[0], "blob:"))]
     assert own == []
 
@@ -149,13 +174,18 @@ def test_files_are_taken_one_by_one_and_a_bad_one_says_why(page, addresses, tmp_
 def test_a_phone_shows_all_of_it(page, addresses, tmp_path, dark):
     page.look_like(width=360, height=740, dark=dark, touch=True)
     page.open(addresses[0])
-    choose(page, write_wav(tmp_path / f"{'long-name-' * 12}.wav", spoken("dad cab " * 6, 1)))
+    choose(
+        page,
+        write_wav(tmp_path / f"{'long-name-' * 12}.wav", spoken("dad cab " * 6, 1)),
+    )
     assert page.run(WIDER) <= 0
     background = page.run("getComputedStyle(document.body).backgroundColor")
     assert (background == "rgb(255, 255, 255)") != dark
 
 
-def test_a_model_that_cannot_stream_takes_files_and_says_which_can(page, addresses, tmp_path):
+def test_a_model_that_cannot_stream_takes_files_and_says_which_can(
+    page, addresses, tmp_path
+):
     page.open(addresses[1])
     text = page.run("document.body.innerText")
     assert "preset an4_streaming.gin" in text

@@ -19,7 +19,9 @@ from tfasr.recognising.files import to_json
 from tfasr.recognising.recogniser import load_recogniser
 from tfasr.serving.server import check_sender
 
-pytest.importorskip("aiohttp", reason="needs the serve extra: pip install 'tfasr[serve]'")
+pytest.importorskip(
+    "aiohttp", reason="needs the serve extra: pip install 'tfasr[serve]'"
+)
 
 
 def ask(server, method="GET", path="", **options):
@@ -36,7 +38,9 @@ def ask(server, method="GET", path="", **options):
 
 
 def send(server, data, name="talk.wav"):
-    status, _, text = ask(server, "POST", "transcribe", params={"name": name}, data=data)
+    status, _, text = ask(
+        server, "POST", "transcribe", params={"name": name}, data=data
+    )
     return status, [json.loads(line) for line in text.splitlines()]
 
 
@@ -60,8 +64,12 @@ def test_a_file_is_answered_part_by_part(server, exported_tones, tmp_path):
     assert first == {"duration_s": round(len(said) / RATE_HZ, 3)}
     assert [part["text"] for part in parts] == ["abc da", "bcd"]
     assert [word for part in parts for word in part["result"]] == last["result"]
-    expected = json.loads(to_json("talk.wav", load_recogniser(exported_tones).transcribe(path)))
-    confidences = [[word.pop("conf") for word in one["result"]] for one in (last, expected)]
+    expected = json.loads(
+        to_json("talk.wav", load_recogniser(exported_tones).transcribe(path))
+    )
+    confidences = [
+        [word.pop("conf") for word in one["result"]] for one in (last, expected)
+    ]
     assert last == expected
     assert np.allclose(*confidences, atol=1e-3)
 
@@ -108,12 +116,22 @@ def test_clients_of_openai_get_their_shapes(server, tmp_path):
     assert ask_as_openai(server, wav, response_format="text")[2] == "abc da\n"
     assert ask_as_openai(server, wav, response_format="vtt")[2].startswith("WEBVTT\n")
     verbose = json.loads(ask_as_openai(server, wav, response_format="verbose_json")[2])
-    assert verbose["duration"] == pytest.approx(len(spoken("abc da", 1)) / RATE_HZ, abs=1e-3)
+    assert verbose["duration"] == pytest.approx(
+        len(spoken("abc da", 1)) / RATE_HZ, abs=1e-3
+    )
     assert [word["word"] for word in verbose["words"]] == ["abc", "da"]
     assert [part["text"] for part in verbose["segments"]] == ["abc da"]
     assert verbose["segments"][0]["end"] == verbose["words"][-1]["end"] > 0
-    # All fields of TranscriptionVerbose and TranscriptionSegment in OpenAI's client for Python.
-    assert {"duration", "language", "text", "segments", "usage", "words"} <= verbose.keys()
+    # All fields of TranscriptionVerbose and TranscriptionSegment in OpenAI's client for
+    # Python.
+    assert {
+        "duration",
+        "language",
+        "text",
+        "segments",
+        "usage",
+        "words",
+    } <= verbose.keys()
     (segment,) = verbose["segments"]
     assert segment.keys() == {
         *("id", "seek", "start", "end", "text", "tokens", "temperature"),
@@ -147,12 +165,24 @@ def test_errors_have_openais_shape_and_the_servers_bounds(server):
         "stream": (400, *ask_as_openai(server, b"", stream="true")[::2]),
         "no file": (400, *ask_as_openai(server, model="a")[::2]),
         "long field": (413, *ask_as_openai(server, prompt="a" * 70_000)[::2]),
-        "many fields": (413, *ask_as_openai(server, **{f"a{n}": "1" for n in range(70)})[::2]),
+        "many fields": (
+            413,
+            *ask_as_openai(server, **{f"a{n}": "1" for n in range(70)})[::2],
+        ),
         "large": (413, *ask_as_openai(server, bytes(1_000_001))[::2]),
-        "several": (400, *ask(server, "POST", "v1/audio/transcriptions", data=several)[::2]),
-        "no form": (400, *ask(server, "POST", "v1/audio/transcriptions", data=b"RIFF")[::2]),
+        "several": (
+            400,
+            *ask(server, "POST", "v1/audio/transcriptions", data=several)[::2],
+        ),
+        "no form": (
+            400,
+            *ask(server, "POST", "v1/audio/transcriptions", data=b"RIFF")[::2],
+        ),
         "no page": (405, *ask(server, "GET", "v1/audio/transcriptions")[::2]),
-        "other site": (403, *ask(server, path="v1/models", headers={"Host": "evil.com"})[::2]),
+        "other site": (
+            403,
+            *ask(server, path="v1/models", headers={"Host": "evil.com"})[::2],
+        ),
         "cut": (
             400,
             *ask(
@@ -200,7 +230,9 @@ def bad_files(tmp_path_factory):
     return {
         "text.wav": b"no audio at all",
         "empty.wav": b"",
-        "nan.wav": made(folder / "a.wav", np.where(noise > 0.3, np.nan, noise), subtype="FLOAT"),
+        "nan.wav": made(
+            folder / "a.wav", np.where(noise > 0.3, np.nan, noise), subtype="FLOAT"
+        ),
         "cut.flac": flac[: len(flac) // 2],
         "channels.wav": made(folder / "b.wav", np.zeros((10, 40))),
         "long.wav": made(folder / "c.wav", np.zeros(31 * 8000), 8000, subtype="PCM_U8"),
@@ -266,7 +298,8 @@ def test_an_exported_folder_is_served_without_tensorflow(server):
         ("[::1]:80", "http://[::1]:80", True),
         ("192.168.1.7:8765", "http://192.168.1.7:8765", True),
         ("asr.example.org", "https://asr.example.org", True),
-        ("127.0.0.1:8765", "https://asr.example.org", True),  # a proxy that names itself only there
+        # A proxy that names itself only there.
+        ("127.0.0.1:8765", "https://asr.example.org", True),
         ("127.0.0.1:8765", "https://asr.example.org:9999", False),
         ("evil.example.com:8765", None, False),
         ("evil.example.com:8765", "http://evil.example.com:8765", False),  # rebound
@@ -284,7 +317,10 @@ def test_only_own_pages_and_programs_pass(host, origin, passes):
 
 
 def test_other_pages_are_refused_everything(server):
-    for headers in ({"Host": "evil.example.com"}, {"Origin": "http://evil.example.com"}):
+    for headers in (
+        {"Host": "evil.example.com"},
+        {"Origin": "http://evil.example.com"},
+    ):
         for method, path in (("GET", ""), ("POST", "transcribe"), ("GET", "stream")):
             status, _, text = ask(server, method, path, headers=headers)
             assert status == 403
@@ -294,7 +330,11 @@ def test_other_pages_are_refused_everything(server):
 @pytest.fixture
 def serve(exported_tones):
     def serve(*words):
-        return run(parse(["tfasr", "serve", "--run_dir", str(exported_tones), *map(str, words)]))
+        return run(
+            parse(
+                ["tfasr", "serve", "--run_dir", str(exported_tones), *map(str, words)]
+            )
+        )
 
     return serve
 
@@ -304,7 +344,10 @@ def serve(exported_tones):
     [
         (("--max_streams", 0), "--max_streams must be more than 0"),
         (("--idle_s", "nan"), "--idle_s must be more than 0"),
-        (("--max_upload_mb", "1e305"), "--max_upload_mb must be more than 0, at most 1e+09"),
+        (
+            ("--max_upload_mb", "1e305"),
+            "--max_upload_mb must be more than 0, at most 1e+09",
+        ),
         (("--port", 70000), "--port must be 0 (any free one) to 65535"),
         (("--host", "192.0.2.1"), "--host must be an address of this machine"),
         (("--run_dir", "nowhere"), "a folder that tfasr train or tfasr export wrote"),
@@ -319,6 +362,7 @@ def test_a_port_that_is_taken_is_told(serve, capsys):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         assert serve("--port", port) == 2
+
     assert f"--port must be free. Received: {port}" in capsys.readouterr().err
 
 

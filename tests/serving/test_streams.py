@@ -22,7 +22,9 @@ from tfasr.recognising.recogniser import Recogniser, load_recogniser
 from tfasr.serving.server import make_application
 from tfasr.serving.service import Limits, Service
 
-pytest.importorskip("aiohttp", reason="needs the serve extra: pip install 'tfasr[serve]'")
+pytest.importorskip(
+    "aiohttp", reason="needs the serve extra: pip install 'tfasr[serve]'"
+)
 
 
 TEXTS = ["abc da", "dad", "cab bcd", "ab cd ab", "dab", "bad cab", "da da", "bcd abc"]
@@ -62,6 +64,7 @@ async def speak(url: str, parts: list[bytes], config: dict | None = None) -> lis
         for part in parts:
             await socket.send_bytes(part)
             answers.append(await socket.receive_json(timeout=60))
+
         await socket.send_str(EOF)
         answers += await said_to_the_end(socket)
         assert socket.close_code == 1000
@@ -72,15 +75,20 @@ def texts(answers: list[dict]) -> list[str]:
     return [answer["text"] for answer in answers if answer.get("text")]
 
 
-def test_any_messages_are_answered_and_give_the_text_of_a_recording(server, exported_tones):
+def test_any_messages_are_answered_and_give_the_text_of_a_recording(
+    server, exported_tones
+):
     said = np.concatenate([spoken("abc da", 1), pause(2.5), spoken("bcd", 2)])
     data = pcm(said)
-    cuts = np.random.default_rng(3).integers(0, 20000, 20).cumsum()  # of odd lengths, too
+    # Of odd lengths, too.
+    cuts = np.random.default_rng(3).integers(0, 20000, 20).cumsum()
     parts = [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True)]
     parts.insert(5, b"")
     answers = asyncio.run(speak(server.url, parts))
     assert len(answers) == len(parts) + 1
-    assert all(set(one) in ({"partial"}, {"text"}, {"text", "result"}) for one in answers)
+    assert all(
+        set(one) in ({"partial"}, {"text"}, {"text", "result"}) for one in answers
+    )
     assert texts(answers) == ["abc da", "bcd"]
     assert any(one.get("partial") == "abc" for one in answers)
     heard = [word for one in answers for word in one.get("result", [])]
@@ -106,6 +114,7 @@ def test_eight_speak_at_once_and_the_ninth_is_told_to_come_later(server):
             for socket, (first, *_) in zip(open_, parts, strict=True):
                 await socket.send_bytes(first)
                 assert "partial" in await socket.receive_json()
+
             async with stream(server.url) as ninth:
                 (refused,) = await said_to_the_end(ninth)
                 assert "at most 8 streams" in refused["error"]
@@ -118,7 +127,10 @@ def test_eight_speak_at_once_and_the_ninth_is_told_to_come_later(server):
                 return await said_to_the_end(socket)
 
             pairs = zip(open_, parts, strict=True)
-            answers = await asyncio.gather(*(go_on(it, rest) for it, (_, *rest) in pairs))
+            answers = await asyncio.gather(
+                *(go_on(it, rest) for it, (_, *rest) in pairs)
+            )
+
         assert [texts(one) for one in answers] == [[text] for text in TEXTS]
         # Their places are free again.
         assert texts(await speak(server.url, parts[1])) == ["dad"]
@@ -147,17 +159,23 @@ def test_garbage_is_answered_and_ends_that_client_alone(server):
                 await other.send_bytes(part)
             for garbage, code, reason in GARBAGE:
                 async with stream(server.url) as socket:
-                    send = socket.send_str if isinstance(garbage, str) else socket.send_bytes
+                    if isinstance(garbage, str):
+                        send = socket.send_str
+                    else:
+                        send = socket.send_bytes
+
                     await send(garbage)
                     (answer,) = await said_to_the_end(socket)
                     assert reason in answer["error"]
                     assert socket.close_code == code
+
             async with stream(server.url) as socket:  # more than is worth an answer
                 with contextlib.suppress(ConnectionError):
                     await socket.send_bytes(bytes(3_000_000))
                 with contextlib.suppress(ConnectionError):
                     assert await said_to_the_end(socket) == []
                 assert socket.close_code in (1009, 1006)
+
             for part in said[4:]:
                 await other.send_bytes(part)
             await other.send_str(EOF)
@@ -190,6 +208,7 @@ def test_messages_of_nothing_keep_nobody_alive_and_no_stream_lasts_for_ever(serv
                 if "error" in answer:
                     assert "No samples came" in answer["error"]
                     return time.monotonic() - began
+
                 await asyncio.sleep(0.2)
 
     async def endless():
@@ -223,15 +242,19 @@ def test_who_does_not_read_is_not_heard_and_costs_little(server):
         said = pcm(spoken("abcd" * 35, 1))  # so that answers are long
         for part in pieces(said, 60_000):
             client.sendall(b"\x82\xfe" + len(part).to_bytes(2, "big") + bytes(4) + part)
-        client.sendall((b"\x82\x82" + bytes(6)) * MANY)  # messages of a sample, masked by zeros
+        # Messages of a sample, masked by zeros.
+        client.sendall((b"\x82\x82" + bytes(6)) * MANY)
         # Another client is heard meanwhile.
-        assert texts(asyncio.run(speak(server.url, pieces(pcm(spoken("dad", 1)))))) == ["dad"]
+        assert texts(asyncio.run(speak(server.url, pieces(pcm(spoken("dad", 1)))))) == [
+            "dad"
+        ]
         time.sleep(2 * LIMITS["idle_s"])
         client.settimeout(1.0)
         read = 0
         with contextlib.suppress(ConnectionError):
             while data := client.recv(1 << 16):
                 read += len(data)
+
     assert 0 < read < MANY * 100  # of more than 140 bytes each
     assert memory().rss - before < 64e6
 
@@ -248,6 +271,7 @@ def test_a_signal_ends_the_server_and_loses_nothing(exported_tones, tmp_path):
     with started(exported_tones, tmp_path) as server:
         (final, error), code = asyncio.run(told(server.url, server.process))
         assert server.process.wait(timeout=60) == 0
+
     assert final["text"] == "dad"
     assert error["error"] == "The server is being shut down."
     assert code == 1001
@@ -264,7 +288,9 @@ async def serving(recogniser: Recogniser):
 def test_a_model_that_cannot_stream_says_so(exported_tones):
     whole = load_recogniser(exported_tones)
     features = dataclasses.replace(whole.spec.features, normalisation="utterance")
-    other = Recogniser(dataclasses.replace(whole.spec, features=features), whole.acoustics)
+    other = Recogniser(
+        dataclasses.replace(whole.spec, features=features), whole.acoustics
+    )
 
     async def ask():
         async with serving(other) as url, stream(url) as socket:
@@ -277,7 +303,8 @@ def test_a_model_that_cannot_stream_says_so(exported_tones):
 
 def test_a_stream_that_fails_fails_alone(exported_tones, caplog):
     recogniser = load_recogniser(exported_tones)
-    continued, fails = recogniser.acoustics.continued, [True]
+    continued = recogniser.acoustics.continued
+    fails = [True]
 
     def fail_once(features, state):
         if fails and fails.pop():
@@ -293,6 +320,7 @@ def test_a_stream_that_fails_fails_alone(exported_tones, caplog):
                 await socket.send_bytes(b"".join(said))
                 (failed,) = await said_to_the_end(socket)
                 assert socket.close_code == 1011
+
             return failed, await speak(url, said)
 
     failed, answers = asyncio.run(two())

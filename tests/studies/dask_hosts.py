@@ -26,7 +26,9 @@ def certificates(folder: Path, name: str) -> Tls:
     keys = [ec.generate_private_key(ec.SECP256R1()) for _ in range(2)]
     now = datetime.datetime.now(datetime.timezone.utc)
     authority = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"{name}'s host")])
+    subject = x509.Name(
+        [x509.NameAttribute(x509.NameOID.COMMON_NAME, f"{name}'s host")]
+    )
     for file, owner, key in (("ca", authority, keys[0]), ("cert", subject, keys[1])):
         certificate = (
             x509.CertificateBuilder()
@@ -36,11 +38,14 @@ def certificates(folder: Path, name: str) -> Tls:
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - datetime.timedelta(days=1))
             .not_valid_after(now + datetime.timedelta(days=1))
-            .add_extension(x509.BasicConstraints(ca=file == "ca", path_length=None), critical=True)
+            .add_extension(
+                x509.BasicConstraints(ca=file == "ca", path_length=None), critical=True
+            )
             .sign(keys[0], hashes.SHA256())
         )
         path = folder / f"{name}-{file}.pem"
         path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+
     key_file = folder / f"{name}-key.pem"
     key_file.write_bytes(
         keys[1].private_bytes(
@@ -49,7 +54,9 @@ def certificates(folder: Path, name: str) -> Tls:
             serialization.NoEncryption(),
         )
     )
-    return Tls(str(folder / f"{name}-ca.pem"), str(folder / f"{name}-cert.pem"), str(key_file))
+    return Tls(
+        str(folder / f"{name}-ca.pem"), str(folder / f"{name}-cert.pem"), str(key_file)
+    )
 
 
 @dataclass
@@ -77,7 +84,10 @@ class Hosts:
         while not told.exists() or '"address"' not in told.read_text():
             assert time.monotonic() - began < PATIENCE_S
             time.sleep(0.1)
-        (line,) = [line for line in told.read_text().splitlines() if '"address"' in line]
+
+        (line,) = [
+            line for line in told.read_text().splitlines() if '"address"' in line
+        ]
         self.address = line.split('"')[3]
 
     def start_worker(self, name: str, *more: str) -> None:
@@ -86,7 +96,16 @@ class Hosts:
 
     def _start(self, kind: str, *words: str) -> subprocess.Popen:
         tls = ["--tls-ca-file", self.tls.ca_file, "--tls-cert", self.tls.cert]
-        command = [sys.executable, "-m", "dask", kind, *words, *tls, "--tls-key", self.tls.key]
+        command = [
+            sys.executable,
+            "-m",
+            "dask",
+            kind,
+            *words,
+            *tls,
+            "--tls-key",
+            self.tls.key,
+        ]
         with (self.folder / f"{kind}.log").open("ab") as log:
             return subprocess.Popen(
                 [*command, "--no-dashboard"],
@@ -99,7 +118,9 @@ class Hosts:
     def wait_for(self, *names: str) -> None:
         with scheduler_client(self.address, self.tls) as client:
             began = time.monotonic()
-            while not all(any(f"//{n}:" in a for a in client.nthreads()) for n in names):
+            while not all(
+                any(f"//{n}:" in a for a in client.nthreads()) for n in names
+            ):
                 assert time.monotonic() - began < PATIENCE_S
                 time.sleep(0.1)
 

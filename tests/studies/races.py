@@ -1,8 +1,8 @@
 """Small studies as people run them: left alone, killed, interrupted, extended.
 
-``python -m tests.studies.races FOLDER [NAME ...]`` makes them with real processes, some minutes
-each, and writes the archives of tests/data_records/studies. The name "faster" is the race whose
-submission is in tests/data_records/faster.
+``python -m tests.studies.races FOLDER [NAME ...]`` makes them with real processes, some
+minutes each, and writes the archives of tests/data_records/studies. The name "faster"
+is the race whose submission is in tests/data_records/faster.
 """
 
 import os
@@ -36,13 +36,17 @@ four/ExperimentConfig.bindings = (
 """
 
 
-def start(folder: Path, seeds: str, *more: str, most_taken: float = 1.0) -> subprocess.Popen:
+def start(
+    folder: Path, seeds: str, *more: str, most_taken: float = 1.0
+) -> subprocess.Popen:
     gin_file = folder.with_suffix(".gin")
     shutil.copy(RECORDS / "tones" / "challenger.gin", folder.with_name("tones.gin"))
     gin_file.write_text(STUDY.replace("SEEDS", seeds).replace("MOST", str(most_taken)))
     command = [sys.executable, "-m", "tfasr.cli", "study", "--gin_file", str(gin_file)]
     command += ["--run_dir", str(folder), "--shard_dir", str(SHARDS), *more]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
 
 
 def finish(process: subprocess.Popen) -> None:
@@ -73,13 +77,21 @@ def plain(folder: Path) -> None:
 
 
 def killed(folder: Path) -> None:
-    stop(start(folder, "(1, 2)"), folder / "runs/four/seed_1/events.jsonl", signal.SIGKILL)
+    stop(
+        start(folder, "(1, 2)"),
+        folder / "runs/four/seed_1/events.jsonl",
+        signal.SIGKILL,
+    )
     finish(start(folder, "(1, 2)", "--resume"))
 
 
 def interrupted_twice(folder: Path) -> None:
     stop(start(folder, "(1,)"), folder / "runs/two/events.jsonl", signal.SIGINT)
-    stop(start(folder, "(1,)", "--resume"), folder / "runs/four/events.jsonl", signal.SIGTERM)
+    stop(
+        start(folder, "(1,)", "--resume"),
+        folder / "runs/four/events.jsonl",
+        signal.SIGTERM,
+    )
     finish(start(folder, "(1,)", "--resume"))
 
 
@@ -89,7 +101,11 @@ def extended(folder: Path) -> None:
 
 
 def unfinished(folder: Path) -> None:
-    stop(start(folder, "(1, 2)"), folder / "runs/four/seed_1/events.jsonl", signal.SIGKILL)
+    stop(
+        start(folder, "(1, 2)"),
+        folder / "runs/four/seed_1/events.jsonl",
+        signal.SIGKILL,
+    )
 
 
 def overridden(folder: Path) -> None:
@@ -98,7 +114,14 @@ def overridden(folder: Path) -> None:
     more = ("TrainingConfig.optimizer = @SGD", "SGD.learning_rate = 0.1")
     text = "\n".join(("include 'tones.gin'", "TrainingConfig.epochs = 3", *more))
     folder.with_name("other.gin").write_text(text)
-    finish(start(folder, "(1,)", "--gin_binding", "ExperimentConfig.gin_files = ('other.gin',)"))
+    finish(
+        start(
+            folder,
+            "(1,)",
+            "--gin_binding",
+            "ExperimentConfig.gin_files = ('other.gin',)",
+        )
+    )
 
 
 def on_hosts(folder: Path) -> None:
@@ -112,7 +135,10 @@ def lost_host(folder: Path) -> None:
         more = [*PAIRS, *hosts.flags, "--wait_for_host", "5"]
         study = start(folder, "(1, 2)", *more)
         listed = folder / "starts.jsonl"
-        wait_for(study, lambda: listed.is_file() and listed.read_bytes().count(b'"begun"') == 2)
+        wait_for(
+            study,
+            lambda: listed.is_file() and listed.read_bytes().count(b'"begun"') == 2,
+        )
         hosts.start_worker("127.0.0.3")
         hosts.wait_for("127.0.0.3")
         hosts.kill("127.0.0.2")
@@ -129,6 +155,7 @@ def disturbed(folder: Path) -> None:
     while not (folder / "runs/two/events.jsonl").is_file():
         assert study.poll() is None
         time.sleep(0.02)
+
     number = 4 * (os.cpu_count() or 1)
     programs = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(number)]
     while b'"end"' not in starts.read_bytes() and study.poll() is None:
@@ -136,13 +163,22 @@ def disturbed(folder: Path) -> None:
     for program in programs:
         program.kill()
         program.wait()
+
     finish(study)
 
 
 KINDS: dict[str, Callable[[Path], None]] = {
     each.__name__: each
     for each in (
-        *(plain, killed, interrupted_twice, extended, unfinished, overridden, disturbed),
+        *(
+            plain,
+            killed,
+            interrupted_twice,
+            extended,
+            unfinished,
+            overridden,
+            disturbed,
+        ),
         *(on_hosts, lost_host),
     )
 }
@@ -157,8 +193,21 @@ def unpack(archive: Path, folder: Path) -> Path:
 
 def race(folder: Path) -> None:
     """Races the tones' challenger against their baseline, and keeps the submission."""
-    command = [sys.executable, "-m", "tfasr.cli", "record", "tones", "--records", str(RECORDS)]
-    command += ["--gin_file", str(RECORDS / "tones" / "challenger.gin"), "--shard_dir", str(SHARDS)]
+    command = [
+        sys.executable,
+        "-m",
+        "tfasr.cli",
+        "record",
+        "tones",
+        "--records",
+        str(RECORDS),
+    ]
+    command += [
+        "--gin_file",
+        str(RECORDS / "tones" / "challenger.gin"),
+        "--shard_dir",
+        str(SHARDS),
+    ]
     subprocess.run([*command, "--run_dir", str(folder)], check=True)
     shutil.rmtree(RECORDS / "faster", ignore_errors=True)
     shutil.copytree(folder / "submission", RECORDS / "faster")
@@ -169,6 +218,7 @@ if __name__ == "__main__":
         if name == "faster":
             race(Path(sys.argv[1], name))
             continue
+
         KINDS[name](Path(sys.argv[1], name))
         archive = RECORDS / "studies" / f"{name}.tar.xz"
         archive.parent.mkdir(exist_ok=True)

@@ -1,6 +1,7 @@
 """Studies on hosts of a Dask cluster: who trains what, who is refused, and what a loss costs.
 
-Steps here are short commands that pass for trainings; `tests.studies.test_killed_hosts` trains.
+Steps here are short commands that pass for trainings; `tests.studies.test_killed_hosts`
+trains.
 """
 
 import contextlib
@@ -39,7 +40,8 @@ pytest.importorskip("cryptography", reason="makes the certificates of this test"
 from tests.studies.dask_hosts import certificates, dask_hosts  # noqa: E402
 from tfasr.kit.scheduler import Tls, scheduler_client  # noqa: E402
 
-FIRST, SECOND = "127.0.0.2", "127.0.0.3"
+FIRST = "127.0.0.2"
+SECOND = "127.0.0.3"
 STUDY = f"""\
 StudyConfig.experiments = ('one', 'other')
 StudyConfig.seeds = (1, 2, 3, 4)
@@ -107,10 +109,15 @@ def listed(folder, *keys):
 @pytest.mark.slow
 def test_a_host_does_all_trainings_of_a_seed_one_after_the_other(folder, client):
     with contextlib.closing(Starts(folder, lambda: {"runs": []})) as starts:
-        assert perform(trainings(folder), of_study(folder, client), starts, folder=folder) == []
+        assert (
+            perform(trainings(folder), of_study(folder, client), starts, folder=folder)
+            == []
+        )
     described = listed(folder, "host")
     assert {value["host"] for value in described} == {FIRST, SECOND}
-    assert described[0]["description"]["memory_bytes"] == describe_system()["memory_bytes"]
+    assert (
+        described[0]["description"]["memory_bytes"] == describe_system()["memory_bytes"]
+    )
     running = {FIRST: None, SECOND: None}
     order = {FIRST: [], SECOND: []}
     for event in read_events(folder / STARTS_FILE):
@@ -119,10 +126,12 @@ def test_a_host_does_all_trainings_of_a_seed_one_after_the_other(folder, client)
             assert running[value["host"]] is None
             running[value["host"]] = (value["experiment"], value["seed"])
             order[value["host"]].append((value["seed"], value["experiment"]))
+
         if event["key"] == "end":
             assert running[value["host"]] == (value["experiment"], value["seed"])
             assert value["exit_code"] == 0
             running[value["host"]] = None
+
     assert sum(map(len, order.values())) == 8
     for turns in order.values():
         pairs = list(zip(turns[::2], turns[1::2], strict=True))
@@ -133,7 +142,9 @@ def test_a_host_does_all_trainings_of_a_seed_one_after_the_other(folder, client)
 
 
 @pytest.mark.slow
-def test_a_lost_hosts_seed_begins_again_elsewhere_and_its_runs_are_kept(folder, cluster, client):
+def test_a_lost_hosts_seed_begins_again_elsewhere_and_its_runs_are_kept(
+    folder, cluster, client
+):
     third = "127.0.0.4"
     cluster.start_worker(third)
     cluster.wait_for(third)
@@ -149,11 +160,14 @@ def test_a_lost_hosts_seed_begins_again_elsewhere_and_its_runs_are_kept(folder, 
             (steps[0].run_dir / "notes").write_text("of the lost host")
             begun.set()
             return words.pop()
+
         return ["report", folder / "report_on"]
 
     steps[0] = dataclasses.replace(steps[0], words=never_ends_at_first)
     only_third = of_study(folder, client)
-    only_third._listed = lambda: {third: next(a for a in client.nthreads() if third in a)}
+    only_third._listed = lambda: {
+        third: next(a for a in client.nthreads() if third in a)
+    }
     said = []
     with contextlib.closing(Starts(folder, lambda: {"runs": []})) as starts:
         options = {"folder": folder, "patience_s": 0.5}
@@ -167,10 +181,15 @@ def test_a_lost_hosts_seed_begins_again_elsewhere_and_its_runs_are_kept(folder, 
         del only_third._listed
         cluster.kill(third)
         work.join(90)
+
     assert said == [[]]
     (lost,) = listed(folder, "lost")
     (abandoned,) = listed(folder, "abandoned")
-    assert (lost["host"], abandoned["host"], abandoned["experiment"]) == (third, third, "one")
+    assert (lost["host"], abandoned["host"], abandoned["experiment"]) == (
+        third,
+        third,
+        "one",
+    )
     kept = folder / abandoned["folder"]
     assert (kept / "notes").read_text() == "of the lost host"
     starts_after = [value["host"] for value in listed(folder, "start")]
@@ -193,9 +212,15 @@ def test_a_killed_move_of_abandoned_runs_goes_on(folder):
     ("options", "reason"),
     [
         ({"software": {"tfasr": "9.9"}}, r"it has tfasr \S+ instead of 9\.9"),
-        ({"shards": {"/nowhere/train": "abc"}}, r"doesn't have the shards in /nowhere/train"),
+        (
+            {"shards": {"/nowhere/train": "abc"}},
+            r"doesn't have the shards in /nowhere/train",
+        ),
         ({"folder": "/nowhere"}, r"doesn't see the study's folder /nowhere"),
-        ({"experiments": {"one": (["/nowhere.gin"], [], "")}}, r"can't read the settings of one"),
+        (
+            {"experiments": {"one": (["/nowhere.gin"], [], "")}},
+            r"can't read the settings of one",
+        ),
         (
             {"experiments": {"one": ([str(TONES_GIN)], [], "other")}},
             r"reads other settings of one in .*tones\.gin",
@@ -225,19 +250,27 @@ def test_a_file_system_without_shared_locks_is_refused(tmp_path, monkeypatch):
     assert "has no locks (Function not implemented)" in hosts.lock_problems(tmp_path)[0]
 
 
-def test_a_refused_host_gets_nothing_and_is_named_once(folder, client, caplog, monkeypatch):
+def test_a_refused_host_gets_nothing_and_is_named_once(
+    folder, client, caplog, monkeypatch
+):
     monkeypatch.setattr(hosts, "_ASKED_AGAIN_S", 0.5)
     pool = of_study(folder, client, software={"tfasr": "9.9"})
-    with caplog.at_level(logging.WARNING, logger="tfasr"), ThreadPoolExecutor() as executor:
+    with (
+        caplog.at_level(logging.WARNING, logger="tfasr"),
+        ThreadPoolExecutor() as executor,
+    ):
         ends_s = time.monotonic() + 60
         while (
-            sum("can't train" in line for line in caplog.messages) < 2 and time.monotonic() < ends_s
+            sum("can't train" in line for line in caplog.messages) < 2
+            and time.monotonic() < ends_s
         ):
             assert pool.usable(executor) == []
             time.sleep(0.1)
+
         for _ in range(20):  # it is asked again, and refused again
             assert pool.usable(executor) == []
             time.sleep(0.1)
+
     refused = [line for line in caplog.messages if "can't train for this study" in line]
     assert len(refused) == 2
     assert all("instead of 9.9: install the same software" in line for line in refused)
@@ -250,7 +283,11 @@ def test_unlike_hosts_are_told_apart():
     assert unlike(slightly, mine) == []
     other = {**mine, "processor": "Another", "gpus": ["A GPU"], "memory_bytes": 2**30}
     limited = {**mine, "surroundings": {**mine["surroundings"], "cpu_limit": 0.5}}
-    assert [line.split()[0] for line in unlike(other, mine)] == ["processor", "gpus", "memory"]
+    assert [line.split()[0] for line in unlike(other, mine)] == [
+        "processor",
+        "gpus",
+        "memory",
+    ]
     assert "limit of 0.5 processors" in unlike(limited, mine)[0]
 
 
@@ -261,6 +298,7 @@ def test_groups_are_trained_on_the_most_frequent_kind_of_host(folder, client, ca
     for name, description in (("a", other), ("b", mine), ("c", mine)):
         report = hosts.Report([], description, 0.0, "")
         pool._hosts[name] = hosts.Host(None, name, report)
+
     pool._wanted = lambda: "nothing"
     pool._listed = dict
     with caplog.at_level(logging.WARNING, logger="tfasr"):
@@ -271,7 +309,8 @@ def test_groups_are_trained_on_the_most_frequent_kind_of_host(folder, client, ca
 
 
 def test_two_studies_take_turns_on_a_host(tmp_path):
-    one, other = Agent("a-host"), Agent("a-host")
+    one = Agent("a-host")
+    other = Agent("a-host")
     assert one.reserve() == ""
     assert one.reserve() == ""
     assert "another study still runs there" in other.reserve()
@@ -293,7 +332,9 @@ def test_a_step_ends_with_a_study_that_is_no_longer_heard(tmp_path):
     lock = str(tmp_path / "logs" / "run.lock")
     assert agent.reserve() == ""
     ready = agent.ready(str(tmp_path / "run"), lock)
-    command = Command(["watch", str(tmp_path / "run")], {}, str(tmp_path / "logs" / "run.log"))
+    command = Command(
+        ["watch", str(tmp_path / "run")], {}, str(tmp_path / "logs" / "run.log")
+    )
     assert agent.start(command, ready.clock)
     pid = agent.look().pid
     other = Agent("b-host")
@@ -360,15 +401,20 @@ def test_what_dask_sets_for_its_workers_does_not_slow_trainings(monkeypatch, tmp
     for agent in (Agent("d-host", lease_s=60.0), Agent()):
         agent.start(Command(["x"], {}, str(tmp_path / "log")))
         wait_until(lambda: agent.look().exit_code == 0)  # noqa: B023 - it is called at once
+
     remote, local = started
     assert {"OMP_NUM_THREADS", "MALLOC_TRIM_THRESHOLD_"} <= remote
     assert "MKL_NUM_THREADS" not in remote  # it is the user's
     assert local == set()
 
 
-def test_a_study_goes_on_where_its_seeds_were_begun(folder, client, tmp_path, monkeypatch):
+def test_a_study_goes_on_where_its_seeds_were_begun(
+    folder, client, tmp_path, monkeypatch
+):
     """Half of a pair on another host would compare two hosts, not two recipes."""
-    monkeypatch.setattr("tfasr.studies.perform._declared", lambda plan, folder: {"one": {}})
+    monkeypatch.setattr(
+        "tfasr.studies.perform._declared", lambda plan, folder: {"one": {}}
+    )
     gin_file = str(tmp_path / "mine.gin")
     for name, host in (("here", ""), ("there", FIRST)):
         begun = tmp_path / name
@@ -376,7 +422,9 @@ def test_a_study_goes_on_where_its_seeds_were_begun(folder, client, tmp_path, mo
         seen = blocks.Seen(None, host, 1, 1.0)
         with contextlib.closing(Starts(begun, lambda: {"runs": []})) as starts:
             starts.start("one", 2, seen)
-        with pytest.raises(UsageError, match="Seed 2 was begun on .*continue the study with"):
+        with pytest.raises(
+            UsageError, match="Seed 2 was begun on .*continue the study with"
+        ):
             used = client if host == "" else None
             study(gin_file, run_dir=begun, shard_dir=SHARDS, client=used, resume=True)
 
@@ -407,12 +455,21 @@ def test_certificates_that_do_not_fit_are_named_in_one_line(
     else:
         words = ["prepare", "--corpus", "tsv", "--corpus_dir", str(tmp_path)]
         words += ["--shard_dir", str(tmp_path / "study")]
+
     for address, tls, reason in (
         (cluster.address, other, "not signed by --tls_ca_file"),
-        (cluster.address, Tls(mine.ca_file, other.cert, other.key), "refused this certificate"),
+        (
+            cluster.address,
+            Tls(mine.ca_file, other.cert, other.key),
+            "refused this certificate",
+        ),
         (cluster.address, Tls(mine.ca_file), "certificates are missing"),
         (cluster.address, Tls(mine.ca_file, mine.cert, other.key), "can't be used"),
-        (cluster.address, Tls("/nowhere.pem"), "Received: /nowhere.pem, which does not exist"),
+        (
+            cluster.address,
+            Tls("/nowhere.pem"),
+            "Received: /nowhere.pem, which does not exist",
+        ),
         (cluster.address.replace("tls", "tcp"), mine, "need an encrypted address"),
         (None, mine, "need --scheduler"),
     ):
@@ -420,9 +477,11 @@ def test_certificates_that_do_not_fit_are_named_in_one_line(
         for name in ("ca_file", "cert", "key"):
             value = getattr(tls, name)
             flags += [] if value is None else [f"--tls_{name}", value]
+
         assert cli.run(cli.parse(["tfasr", *words, *flags])) == 2
         out, errors = capsys.readouterr()
         assert not out
         (line,) = errors.strip().splitlines()
         assert reason in line
+
     assert not (tmp_path / "study").exists()

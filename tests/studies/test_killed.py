@@ -37,7 +37,9 @@ PATIENCE_S = 600
 def start(gin_file: Path, folder: Path, *more: str) -> subprocess.Popen:
     command = [sys.executable, "-m", "tfasr.cli", "study", "--gin_file", str(gin_file)]
     command += ["--run_dir", str(folder), "--shard_dir", str(SHARDS), *more]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
 
 
 def finish(process: subprocess.Popen) -> str:
@@ -51,7 +53,11 @@ def without_times(folder: Path) -> dict:
 
     def cleaned(value):
         if isinstance(value, dict):
-            return {key: cleaned(one) for key, one in value.items() if not key.endswith("_s")}
+            return {
+                key: cleaned(one)
+                for key, one in value.items()
+                if not key.endswith("_s")
+            }
         return [cleaned(one) for one in value] if isinstance(value, list) else value
 
     return cleaned(json.loads((folder / "report" / "report.json").read_text()))
@@ -72,10 +78,13 @@ def test_three_kills_change_nothing_but_the_time(tmp_path):
         time.sleep(draw.uniform(0.05, 0.5) * whole_s)
         os.kill(process.pid, signal.SIGKILL)
         process.communicate(timeout=PATIENCE_S)
+
     output = finish(start(gin_file, folder, "--resume"))
     assert without_times(folder) == without_times(tmp_path / "whole")
     tables = [path.name for path in sorted((folder / "report").glob("*.csv"))]
-    assert tables == [path.name for path in sorted((tmp_path / "whole/report").glob("*.csv"))]
+    assert tables == [
+        path.name for path in sorted((tmp_path / "whole/report").glob("*.csv"))
+    ]
     assert "with Table 4 of the paper" in output
     # Once more: all is done, and the report is written anew.
     assert "train two" not in finish(start(gin_file, folder, "--resume"))

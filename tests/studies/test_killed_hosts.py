@@ -17,7 +17,12 @@ def test_random_kills_lose_no_run_and_count_none_twice(tmp_path):
     command += ["--hosts", "2", "--seeds", "2", "--kills", "4", "--loopback"]
     folder = Path(__file__).parents[2]
     done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        command,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1].endswith(": 0 faults")

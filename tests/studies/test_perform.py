@@ -65,8 +65,13 @@ def step(tmp_path):
 
 def test_each_step_is_a_process_and_its_words_go_to_its_log(step, tmp_path, caplog):
     with caplog.at_level(logging.INFO, logger="tfasr"):
-        steps = [step("first"), step("broken", run="nowhere"), step("held", needs=tmp_path / "no")]
+        steps = [
+            step("first"),
+            step("broken", run="nowhere"),
+            step("held", needs=tmp_path / "no"),
+        ]
         assert perform(steps) == ["broken", "held"]
+
     said = caplog.messages
     assert said[0] == "1/3 first"
     assert said[1].startswith("1/3 first: done, ")
@@ -104,7 +109,13 @@ def test_which_runs_are_finished(tmp_path):
     del cut.events[-1]
     cut.write(tmp_path / "cut")
     names = ("whole", "empty", "broken", "cut", "missing")
-    assert [finished(tmp_path / name) for name in names] == [True, False, False, False, False]
+    assert [finished(tmp_path / name) for name in names] == [
+        True,
+        False,
+        False,
+        False,
+        False,
+    ]
 
 
 def test_a_wrong_study_leaves_no_folder(tmp_path):
@@ -170,7 +181,8 @@ def test_runs_take_turns_and_carry_their_seeds(tmp_path):
     assert plan.runs[4].name == "fast-seed_3"
     # One seed is one folder.
     one = load_plan(
-        written(tmp_path), ["StudyConfig.seeds = (7,)", "fast/ExperimentConfig.seeds = ()"]
+        written(tmp_path),
+        ["StudyConfig.seeds = (7,)", "fast/ExperimentConfig.seeds = ()"],
     )
     assert [str(run.folder) for run in one.runs] == ["runs/slow", "runs/fast"]
 
@@ -208,7 +220,11 @@ def test_bad_studies_are_refused_by_file_and_line(tmp_path, change, message):
 
 @pytest.mark.parametrize(
     ("file", "resume"),
-    [("report/report.html", False), ("runs/slow/notes.txt", True), ("study.json", True)],
+    [
+        ("report/report.html", False),
+        ("runs/slow/notes.txt", True),
+        ("study.json", True),
+    ],
 )
 def test_a_folder_that_is_no_study_is_refused(tmp_path, file, resume):
     folder = tmp_path / "mine"
@@ -221,12 +237,21 @@ def test_a_folder_that_is_no_study_is_refused(tmp_path, file, resume):
 
 
 @pytest.mark.parametrize(
-    "text", ['{"rows": 3}', '{"rows": [[1]]}', '{"rows": [{"split": "test"}]}', '{"f1": 2}', "[]"]
+    "text",
+    [
+        '{"rows": 3}',
+        '{"rows": [[1]]}',
+        '{"rows": [{"split": "test"}]}',
+        '{"f1": 2}',
+        "[]",
+    ],
 )
 def test_a_foreign_file_of_scores_is_named_and_kept(tmp_path, text):
     scored = written(tmp_path, f"{TWO}StudyConfig.final_splits = ('test',)\n")
     plan = load_plan(scored)
-    steps = [s for s in study_steps(plan, tmp_path, Path("shards")) if s.kind == "score"]
+    steps = [
+        s for s in study_steps(plan, tmp_path, Path("shards")) if s.kind == "score"
+    ]
     assert not steps[0].done()
     path = tmp_path / "scores" / plan.runs[0].name / "scores.json"
     path.parent.mkdir(parents=True)
@@ -237,7 +262,8 @@ def test_a_foreign_file_of_scores_is_named_and_kept(tmp_path, text):
 
 
 def test_a_folder_keeps_the_study_it_was_begun_with(tmp_path):
-    path, folder = written(tmp_path), tmp_path / "study"
+    path = written(tmp_path)
+    folder = tmp_path / "study"
     folder.mkdir()
     begin(folder, load_plan(path), None, resume=False)
     with pytest.raises(UsageError, match="must not hold a study yet.*--resume"):
@@ -247,17 +273,22 @@ def test_a_folder_keeps_the_study_it_was_begun_with(tmp_path):
     begin(folder, load_plan(path), None, resume=True)
     for change, message in (
         ("StudyConfig.seeds = (1, 3)", "runs/slow/seed_2: not planned any more"),
-        ("slow/ExperimentConfig.bindings = ()", "runs/slow/seed_1: a statement is gone"),
+        (
+            "slow/ExperimentConfig.bindings = ()",
+            "runs/slow/seed_1: a statement is gone",
+        ),
         ("StudyConfig.corpus = 'synthetic'", "corpus: '' then, 'synthetic' now"),
     ):
         with pytest.raises(UsageError, match=message):
             begin(folder, load_plan(path, [change]), None, resume=True)
+
     with pytest.raises(UsageError, match=r"shard_dir: None then, .*/shards' now"):
         begin(folder, load_plan(path), tmp_path / "shards", resume=True)
 
 
 def test_a_study_takes_more_seeds_and_its_single_runs_make_room(tmp_path):
-    path, folder = written(tmp_path), tmp_path / "study"
+    path = written(tmp_path)
+    folder = tmp_path / "study"
     folder.mkdir()
     single = ["StudyConfig.seeds = (1,)", "fast/ExperimentConfig.seeds = ()"]
     begin(folder, load_plan(path, single), None, resume=False)
@@ -265,6 +296,7 @@ def test_a_study_takes_more_seeds_and_its_single_runs_make_room(tmp_path):
     for name in ("logs/slow.log", "logs/slow-scores.log", "scores/slow/scores.json"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(name)
+
     plan = load_plan(path)
     more = begin(folder, plan, None, resume=True)
     assert [run.name for run in more] == ["slow-seed_2", "fast-seed_2", "fast-seed_3"]
@@ -283,7 +315,8 @@ def test_a_study_takes_more_seeds_and_its_single_runs_make_room(tmp_path):
 
 
 def test_a_killed_move_goes_on(tmp_path):
-    path, folder = written(tmp_path), tmp_path / "study"
+    path = written(tmp_path)
+    folder = tmp_path / "study"
     folder.mkdir()
     begin(folder, load_plan(path, ["StudyConfig.seeds = (1,)"]), None, resume=False)
     ledger_of([0.1]).write(folder / "runs" / "slow.moving")
@@ -294,14 +327,23 @@ def test_a_killed_move_goes_on(tmp_path):
 
 
 def test_what_holds_for_all_experiments_may_be_all_there_is(tmp_path):
-    both = "ExperimentConfig.gin_files = ('demo.gin',)\nExperimentConfig.seeds = (1, 2)\n"
+    both = (
+        "ExperimentConfig.gin_files = ('demo.gin',)\nExperimentConfig.seeds = (1, 2)\n"
+    )
     one = load_plan(written(tmp_path, f"StudyConfig.experiments = ('only',)\n{both}"))
-    assert [str(run.folder) for run in one.runs] == ["runs/only/seed_1", "runs/only/seed_2"]
-    more = "large/ExperimentConfig.bindings = ('PipelineConfig.global_batch_size = 64',)\n"
+    assert [str(run.folder) for run in one.runs] == [
+        "runs/only/seed_1",
+        "runs/only/seed_2",
+    ]
+    more = (
+        "large/ExperimentConfig.bindings = ('PipelineConfig.global_batch_size = 64',)\n"
+    )
     text = f"StudyConfig.experiments = ('small', 'large')\n{both}{more}"
     assert list(load_plan(written(tmp_path, text)).experiments) == ["small", "large"]
     with pytest.raises(UsageError, match="'one', for which nothing is bound"):
-        load_plan(written(tmp_path, f"StudyConfig.experiments = ('one', 'two')\n{both}"))
+        load_plan(
+            written(tmp_path, f"StudyConfig.experiments = ('one', 'two')\n{both}")
+        )
 
 
 def test_recordings_must_come_prepared(tmp_path):
@@ -310,8 +352,12 @@ def test_recordings_must_come_prepared(tmp_path):
 
 
 def test_speech_of_its_own_is_prepared_as_the_recipes_read_it(tmp_path, monkeypatch):
-    """demo.gin sums up powers, and the default magnitudes: its trainings refused the shards."""
-    monkeypatch.setattr("tfasr.corpora.synthetic.make_synthetic_corpus", lambda folder: None)
+    """demo.gin sums up powers, and the default magnitudes: its trainings refused the
+    shards.
+    """
+    monkeypatch.setattr(
+        "tfasr.corpora.synthetic.make_synthetic_corpus", lambda folder: None
+    )
     text = f"{TWO}StudyConfig.corpus = 'synthetic'\n"
     plan = load_plan(written(tmp_path, text))
     corpus, train = study_steps(plan, tmp_path, None)[:2]
@@ -319,7 +365,10 @@ def test_speech_of_its_own_is_prepared_as_the_recipes_read_it(tmp_path, monkeypa
     trained = cli.parse(["tfasr", *map(str, train.words())])
     features = load_config(prepared.gin_file, prepared.gin_binding).experiment.features
     assert features.spectrum == "power"
-    assert features == load_config(trained.gin_file, trained.gin_binding).experiment.features
+    assert (
+        features
+        == load_config(trained.gin_file, trained.gin_binding).experiment.features
+    )
 
 
 @pytest.mark.parametrize("name", STUDIES)
@@ -329,7 +378,8 @@ def test_presets_are_made_of_presets_and_not_of_studies(name):
 
 
 def test_the_papers_studies_are_alike():
-    small, paper = load_plan(SMALL), load_plan("study/paper.gin")
+    small = load_plan(SMALL)
+    paper = load_plan("study/paper.gin")
     assert list(small.experiments) == list(paper.experiments)
     assert small.parts() == paper.parts()
     # Of its few words the small one also has widths at which they differ.
@@ -354,7 +404,9 @@ def test_the_small_studys_equal_runs_differ_by_their_systems_alone():
         assert len({config.hardware.name for config in configs}) == 3
         assert {e.training.precision for e in experiments} == {"float32"}
         if part:
-            alike = [dataclasses.replace(e.model, lstm_kernel="auto") for e in experiments]
+            alike = [
+                dataclasses.replace(e.model, lstm_kernel="auto") for e in experiments
+            ]
             assert alike[1:] == alike[:-1]
             assert len({(e.training.seed, e.pipeline) for e in experiments}) == 1
 
@@ -379,9 +431,14 @@ def test_a_trainings_process_has_its_experiments_environment(tmp_path, monkeypat
     begin(tmp_path / "study", plan, None, resume=False)
     with pytest.raises(UsageError, match="TF_NUM_INTRAOP_THREADS"):
         more = line.replace("=1", "=2")
-        begin(tmp_path / "study", load_plan(written(tmp_path), [more]), None, resume=True)
+        begin(
+            tmp_path / "study", load_plan(written(tmp_path), [more]), None, resume=True
+        )
+
     with pytest.raises(UsageError, match="environment"):
-        load_plan(written(tmp_path), ["slow/ExperimentConfig.environment = ('THREADS',)"])
+        load_plan(
+            written(tmp_path), ["slow/ExperimentConfig.environment = ('THREADS',)"]
+        )
 
 
 # ``tfasr study --until decided``: only as many seeds as the comparison needs.
@@ -402,7 +459,9 @@ def plan(tmp_path):
     return load_until_plan(str(path), [])
 
 
-def performed(plan, folder, pace_of, *, fails=None, targets=(("cer", 0.2), ("cer", 0.1))):
+def performed(
+    plan, folder, pace_of, *, fails=None, targets=(("cer", 0.2), ("cer", 0.1))
+):
     """Does a study's steps by writing ledgers; returns their names and what failed."""
     names = []
 
@@ -420,7 +479,9 @@ def performed(plan, folder, pace_of, *, fails=None, targets=(("cer", 0.2), ("cer
                 for epoch in range(1, 8):
                     pace = pace_of(step.alike) * (1 + 0.01 * (seed % 5))
                     ledger.epoch(epoch, 0.9 * 0.6**epoch, steps=1, train_s=pace)
+
                 ledger.end().write(step.run_dir)
+
         return failed
 
     steps = alternating(plan, folder, study_steps(plan, folder, folder / "shards"))
@@ -437,13 +498,18 @@ def test_a_clear_gap_takes_five_seeds_and_scores_those_alone(plan, tmp_path):
     for seed in range(1, 6):
         pair = [f"train slow-seed_{seed}", f"train fast-seed_{seed}"]
         wanted += pair if seed % 2 else reversed(pair)
+
     assert trained == wanted
     assert [name for name in names if name.startswith("score")] == [
-        f"score {experiment}-seed_{seed}" for seed in range(1, 6) for experiment in ("slow", "fast")
+        f"score {experiment}-seed_{seed}"
+        for seed in range(1, 6)
+        for experiment in ("slow", "fast")
     ]
     found = decision(plan, tmp_path)
     assert (found.sooner, found.runs) == ("second", 5)
-    assert decision_text(plan, found).startswith("slow against fast: fast is faster (p = ")
+    assert decision_text(plan, found).startswith(
+        "slow against fast: fast is faster (p = "
+    )
     assert (tmp_path / "decision.txt").read_text() == decision_text(plan, found) + "\n"
     # Resumed, it is decided already.
     names, _ = performed(plan, tmp_path, {"slow": 2.0, "fast": 1.0}.get)
@@ -475,12 +541,16 @@ def test_the_verdict_stands_on_the_declared_test(tmp_path):
 
 
 def sealed_study(plan, folder, spread, seed, apart=1.0):
-    """A study by looks, sealed as `study` does it, whose runs differ by a spread of their pace."""
+    """A study by looks, sealed as `study` does it, whose runs differ by a spread of
+    their pace.
+    """
     folder.mkdir()
     rng = np.random.default_rng(seed)
     trained = {"targets": [["cer", 0.2], ["cer", 0.1]], "target_window": 3}
     declared = dict.fromkeys(plan.experiments, trained)
-    starts = Starts(folder, lambda: sealed_content(plan, "decided", declared, folder / "shards"))
+    starts = Starts(
+        folder, lambda: sealed_content(plan, "decided", declared, folder / "shards")
+    )
 
     def perform(steps):
         for step in steps:
@@ -490,11 +560,18 @@ def sealed_study(plan, folder, spread, seed, apart=1.0):
             starts.start(*run, Seen(ledger_mark(step.run_dir)))
             pace = math.exp(spread * rng.standard_normal())
             pace *= apart if step.alike == "fast" else 1.0
-            ledger = LedgerBuilder().begin(targets=trained["targets"]).event("seed", step.seed)
+            ledger = (
+                LedgerBuilder()
+                .begin(targets=trained["targets"])
+                .event("seed", step.seed)
+            )
             for epoch in range(1, 32):
-                ledger.epoch(epoch, 0.9 * 0.92**epoch, steps=1, train_s=pace, decode_s=0.0)
+                ledger.epoch(
+                    epoch, 0.9 * 0.92**epoch, steps=1, train_s=pace, decode_s=0.0
+                )
             ledger.end().write(step.run_dir)
             starts.end(*run, Seen(ledger_mark(step.run_dir)), 0)
+
         return []
 
     steps = alternating(plan, folder, study_steps(plan, folder, folder / "shards"))
@@ -513,22 +590,33 @@ def test_the_report_of_a_study_by_looks_says_what_its_decision_says(test, tmp_pa
         found.add(decided.sooner)
         easy, hard = group_results(_chapter(plan, folder, "runs").report)
         assert hard[1].comparison == decided.comparison
-        # Nothing else is tested, and what was seen at every look has the interval for it.
+        # Nothing else is tested, and what was seen at every look has the interval for
+        # it.
         assert easy[1].comparison.p_value is easy[1].comparison.sooner is None
         assert easy[1].comparison.level == decided.level
-        for sources in ([folder], [folder / "runs" / name for name in plan.experiments]):
+        for sources in (
+            [folder],
+            [folder / "runs" / name for name in plan.experiments],
+        ):
             shown = tfasr.compare(sources)
-            assert shown.result(list(shown.groups)[1], cer=0.1).comparison == decided.comparison
+            assert (
+                shown.result(list(shown.groups)[1], cer=0.1).comparison
+                == decided.comparison
+            )
             assert decision_text(plan, decided) in " ".join(repr(shown).split())
+
         # On another clock only the declared decision is a verdict.
         other = tfasr.compare(folder, policy="mlperf")
         assert all(row[1].comparison.sooner is None for row in other.results)
+
     assert len(found) > 1
 
 
 def of_looks(tmp_path, test, level):
     path = tmp_path / "mine.gin"
-    path.write_text(f"{TWO_EXPERIMENTS}StudyConfig.test = {test!r}\nStudyConfig.level = {level}\n")
+    path.write_text(
+        f"{TWO_EXPERIMENTS}StudyConfig.test = {test!r}\nStudyConfig.level = {level}\n"
+    )
     return load_until_plan(str(path), [])
 
 
@@ -540,11 +628,16 @@ def test_a_test_is_declared_before_the_runs(tmp_path):
         folder.mkdir()
         begin(folder, begun, None, resume=False)
         begin(folder, begun, None, resume=True)
-        with pytest.raises(UsageError, match="test: '(pairs|groups)' then, '(pairs|groups)' now"):
+        with pytest.raises(
+            UsageError, match="test: '(pairs|groups)' then, '(pairs|groups)' now"
+        ):
             begin(folder, resumed, None, resume=True)
+
     path = tmp_path / "mine.gin"
     lines = ["StudyConfig.test = 'pairs'", "slow/ExperimentConfig.seeds = (3, 4)"]
-    with pytest.raises(UsageError, match="compares runs of equal seeds. slow has the seeds"):
+    with pytest.raises(
+        UsageError, match="compares runs of equal seeds. slow has the seeds"
+    ):
         check_until("decided", load_until_plan(str(path), lines))
     with pytest.raises(UsageError, match="StudyConfig.test must be"):
         load_plan(str(path), ["StudyConfig.test = 'luck'"])
@@ -574,7 +667,13 @@ def test_what_is_no_comparison_of_two_is_refused(bindings, message, tmp_path):
 
 
 def test_a_dry_run_lists_the_most_that_may_be_trained(plan, tmp_path, capsys):
-    words = ["study", "--gin_file", str(tmp_path / "mine.gin"), "--shard_dir", str(tmp_path)]
+    words = [
+        "study",
+        "--gin_file",
+        str(tmp_path / "mine.gin"),
+        "--shard_dir",
+        str(tmp_path),
+    ]
     assert cli.run(cli.parse(["tfasr", *words, "--dry_run", "--until", "decided"])) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "1/48 train slow-seed_1"
@@ -582,7 +681,8 @@ def test_a_dry_run_lists_the_most_that_may_be_trained(plan, tmp_path, capsys):
 
 
 def test_a_target_is_met_by_the_rule_that_its_runs_stop_by(plan, tmp_path):
-    names, failed = [], []
+    names = []
+    failed = []
 
     def perform(steps):
         for step in steps:
@@ -590,12 +690,14 @@ def test_a_target_is_met_by_the_rule_that_its_runs_stop_by(plan, tmp_path):
                 names.append(step.name)
                 pace = {"slow": 3.0, "fast": 1.0}[step.alike] * (1 + 0.01 * len(names))
                 ledger = LedgerBuilder().begin(
-                    targets=[("cer", 0.1)], comparability={"target_rule": "first evaluation"}
+                    targets=[("cer", 0.1)],
+                    comparability={"target_rule": "first evaluation"},
                 )
                 # Each stops at its first hit, as TrainingConfig.stop_at_targets says.
                 for epoch, cer in enumerate((0.6, 0.4, 0.2, 0.05), start=1):
                     ledger.epoch(epoch, cer, steps=1, train_s=pace)
                 ledger.end().write(step.run_dir)
+
         return failed
 
     steps = study_steps(plan, tmp_path, tmp_path / "shards")
@@ -604,8 +706,12 @@ def test_a_target_is_met_by_the_rule_that_its_runs_stop_by(plan, tmp_path):
     assert (found.sooner, found.runs) == ("second", 5)
 
 
-@pytest.mark.parametrize(("seeds", "targets", "said"), [(5, 7, True), (6, 7, False), (5, 6, False)])
-def test_a_dry_run_says_what_so_few_seeds_can_never_decide(tmp_path, capsys, seeds, targets, said):
+@pytest.mark.parametrize(
+    ("seeds", "targets", "said"), [(5, 7, True), (6, 7, False), (5, 6, False)]
+)
+def test_a_dry_run_says_what_so_few_seeds_can_never_decide(
+    tmp_path, capsys, seeds, targets, said
+):
     path = written(tmp_path, TWO.replace("(1, 2, 3)", f"{tuple(range(seeds))}"))
     pairs = [("cer", round(0.1 + 0.01 * n, 2)) for n in range(targets)]
     words = ["study", "--gin_file", path, "--shard_dir", str(tmp_path), "--dry_run"]
@@ -615,6 +721,7 @@ def test_a_dry_run_says_what_so_few_seeds_can_never_decide(tmp_path, capsys, see
         f' "TrainingConfig.targets = {pairs}")',
     ):
         words += ["--gin_binding", line]
+
     assert cli.run(cli.parse(["tfasr", *words])) == 0
     text = capsys.readouterr().out
     # 2 of 252 exchanges, seven times over.

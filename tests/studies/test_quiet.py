@@ -1,4 +1,6 @@
-"""Studies wait for a quiet machine and train disturbed runs again, whatever the runs' results."""
+"""Studies wait for a quiet machine and train disturbed runs again, whatever the runs'
+results.
+"""
 
 import contextlib
 import dataclasses
@@ -60,8 +62,15 @@ def training(folder, tries):
 
 def performed(folder, step, study=STUDY):
     with contextlib.closing(Starts(folder, lambda: {"runs": []})) as starts:
-        assert perform([step], starts=starts, quiet=QuietMachine(study, folder, starts)) == []
-    return [event["key"] for event in read_events(folder / STARTS_FILE) if event["key"] != "begun"]
+        assert (
+            perform([step], starts=starts, quiet=QuietMachine(study, folder, starts))
+            == []
+        )
+    return [
+        event["key"]
+        for event in read_events(folder / STARTS_FILE)
+        if event["key"] != "begun"
+    ]
 
 
 def cer_of(run_dir):
@@ -78,10 +87,19 @@ def test_a_quiet_run_counts_at_once(tmp_path):
 def test_the_second_try_of_a_disturbed_run_counts_even_if_its_result_is_worse(tmp_path):
     step = training(tmp_path, [(0.4, 0.1), (0.0, 0.3)])
 
-    assert performed(tmp_path, step) == ["plan", "start", "end", "again", "start", "end"]
+    assert performed(tmp_path, step) == [
+        "plan",
+        "start",
+        "end",
+        "again",
+        "start",
+        "end",
+    ]
     assert cer_of(step.run_dir) == 0.3
     assert cer_of(first_try(tmp_path, "fast", 1)) == 0.1
-    (again,) = (e["value"] for e in read_events(tmp_path / STARTS_FILE) if e["key"] == "again")
+    (again,) = (
+        e["value"] for e in read_events(tmp_path / STARTS_FILE) if e["key"] == "again"
+    )
     assert again["taken"] == taken_of(first_try(tmp_path, "fast", 1))
     assert again["taken"] == pytest.approx(0.4, abs=0.01)
 
@@ -114,7 +132,9 @@ def test_a_study_that_was_killed_before_it_moved_a_run_does_so_later(tmp_path):
 
 
 @pytest.mark.parametrize("change", [{"most_taken": 1.0}, {"policy": "utterances"}])
-def test_where_seconds_do_not_count_nothing_waits_or_is_repeated(tmp_path, monkeypatch, change):
+def test_where_seconds_do_not_count_nothing_waits_or_is_repeated(
+    tmp_path, monkeypatch, change
+):
     monkeypatch.setattr(quiet, "taken_now", None)  # whoever looks at the machine fails
     step = training(tmp_path, [(0.4, 0.1)])
 
@@ -150,7 +170,9 @@ def test_a_training_waits_until_others_are_done(monkeypatch, clock, caplog):
     with caplog.at_level(logging.INFO, logger="tfasr"):
         Patience(0.1, 600.0).wait()
 
-    assert clock[0] == pytest.approx(2 * (quiet.LOOK_S + quiet.LOOK_EVERY_S) + quiet.LOOK_S)
+    assert clock[0] == pytest.approx(
+        2 * (quiet.LOOK_S + quiet.LOOK_EVERY_S) + quiet.LOOK_S
+    )
     (message,) = caplog.messages
     assert "others take 70 %" in message
 

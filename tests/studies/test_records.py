@@ -48,7 +48,9 @@ def test_a_race_does_not_write_over_files_of_others(tmp_path, name):
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / name).write_text("my notes")
-    with pytest.raises(UsageError, match=rf"which holds {name} and no race\.gin of tfasr record"):
+    with pytest.raises(
+        UsageError, match=rf"which holds {name} and no race\.gin of tfasr record"
+    ):
         record("tones", [str(CHALLENGER)], run_dir=folder, records=RECORDS)
     assert [path.name for path in folder.iterdir()] == [name]
     assert (folder / name).read_text() == "my notes"
@@ -60,16 +62,24 @@ def test_a_race_that_was_begun_is_not_changed(tmp_path, resume):
     (folder / "study").mkdir(parents=True)
     (folder / "race.gin").write_text("# Written by tfasr record. Track: tones\n")
     (folder / "study" / "starts.jsonl").write_text("")
-    with pytest.raises(UsageError, match="a changed recipe, track or code makes another race"):
-        record("tones", [str(CHALLENGER)], run_dir=folder, records=RECORDS, resume=resume)
-    assert (folder / "race.gin").read_text() == "# Written by tfasr record. Track: tones\n"
+    with pytest.raises(
+        UsageError, match="a changed recipe, track or code makes another race"
+    ):
+        record(
+            "tones", [str(CHALLENGER)], run_dir=folder, records=RECORDS, resume=resume
+        )
+    assert (
+        folder / "race.gin"
+    ).read_text() == "# Written by tfasr record. Track: tones\n"
     assert not (folder / "reigning.gin").exists()
 
 
 def test_a_table_replaces_only_a_table(records):
     page = records / "README.md"
     page.write_text("# My records\n")
-    with pytest.raises(UsageError, match=r"README\.md and no page that tfasr record --table wrote"):
+    with pytest.raises(
+        UsageError, match=r"README\.md and no page that tfasr record --table wrote"
+    ):
         write_table(records)
     assert page.read_text() == "# My records\n"
     page.unlink()
@@ -96,7 +106,9 @@ def test_a_track_of_a_stranger_runs_and_reads_nothing(records, tmp_path, line):
 def test_a_baseline_lies_in_the_tracks_folder_or_among_presets(records, place):
     path = records / "tones" / "track.gin"
     path.write_text(path.read_text().replace("'baseline.gin'", repr(place)))
-    with pytest.raises(UsageError, match="must name presets, or files in the track's folder"):
+    with pytest.raises(
+        UsageError, match="must name presets, or files in the track's folder"
+    ):
         load_track("tones", records)
 
 
@@ -105,7 +117,8 @@ BAD_VALUES = [None, 5, -1.5, float("nan"), "", "x", [], {}, [1, 2], True, "é" *
 
 @pytest.mark.parametrize("bad", BAD_VALUES, ids=repr)
 @pytest.mark.parametrize(
-    "name", ["verdict", "ratio", "interval", "runs", "statements", "study", "files", "against"]
+    "name",
+    ["verdict", "ratio", "interval", "runs", "statements", "study", "files", "against"],
 )
 def test_a_table_names_a_submission_that_states_nonsense(records, name, bad):
     stated = json.loads((SUBMISSION / "submission.json").read_text())
@@ -123,6 +136,7 @@ def test_a_table_names_a_submission_that_states_nonsense(records, name, bad):
     except UsageError as error:
         assert "001-faster" in str(error)  # noqa: PT017
         return
+
     # Whatever is accepted is of the right kind, and leaves the table's form alone.
     assert isinstance(bad, kinds[name])
     row = next(line for line in table.splitlines() if "001-faster" in line)
@@ -131,7 +145,9 @@ def test_a_table_names_a_submission_that_states_nonsense(records, name, bad):
 
 
 def test_the_table_names_the_confidence_of_its_intervals(records):
-    """They are those of the decisions, at the track's level: the table once called 99 % 95 %."""
+    """They are those of the decisions, at the track's level: the table once called 99 %
+    95 %.
+    """
     assert "| ratio, 99 % interval |" in records_table(records)
     track = records / "tones" / "track.gin"
     track.write_text(f"{track.read_text()}\nTrackConfig.level = 0.05\n")
@@ -148,7 +164,9 @@ def test_text_of_strangers_stays_text(records):
     assert "<" not in table.replace("\\<", "")
     row = next(line for line in table.splitlines() if "img" in line)
     assert row.replace("\\|", "").count("|") == 6
-    assert "](tones/%3Cimg%20src%3Dx%3E%20%5Ba%5D%28b%29%20%7C%20%2Ac%2A/card.md)" in row
+    assert (
+        "](tones/%3Cimg%20src%3Dx%3E%20%5Ba%5D%28b%29%20%7C%20%2Ac%2A/card.md)" in row
+    )
     assert submissions(records, "tones")[0]["folder"] == strange.name
 
 
@@ -167,7 +185,9 @@ def test_a_forged_line_of_a_submission_is_shown_as_text(records, capsys):
     assert tfasr("verify", folder, "--records", records) == 1
     shown = capsys.readouterr().out
     assert "\x1b" not in shown
-    assert not any(line.startswith("ok          verdict") for line in shown.splitlines())
+    assert not any(
+        line.startswith("ok          verdict") for line in shown.splitlines()
+    )
 
 
 # A race's seeds and its code.
@@ -185,7 +205,13 @@ def test_seeds_follow_from_everything_that_is_sealed():
     assert len(set(seeds)) == 12
     assert all(0 <= seed < 2**31 for seed in seeds)
     assert seeds_of(**sealed) == seeds
-    others = {"track": "t", "reigning": [], "own": ["b = 3"], "code": "1" * 64, "plugged": []}
+    others = {
+        "track": "t",
+        "reigning": [],
+        "own": ["b = 3"],
+        "code": "1" * 64,
+        "plugged": [],
+    }
     drawn = [seeds_of(**{**sealed, name: value}) for name, value in others.items()]
     assert len({seeds, *drawn}) == 6
 
@@ -214,4 +240,6 @@ def test_a_transcript_is_found_in_any_order(spoken, order, reverse):
         shuffled = [word[::-1] for word in shuffled]
     code = ["def", "step", *shuffled, "return"]
     assert leaked_transcripts([" ".join(spoken)], code) == {" ".join(spoken)}
-    assert not leaked_transcripts([" ".join(spoken)], ["def", *shuffled[:2], "step", *shuffled[2:]])
+    assert not leaked_transcripts(
+        [" ".join(spoken)], ["def", *shuffled[:2], "step", *shuffled[2:]]
+    )

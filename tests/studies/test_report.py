@@ -16,7 +16,9 @@ from tfasr.studies.report import write_report
 # The time that is left of a study.
 
 seconds = st.floats(0, 1e6)
-laps = st.lists(st.builds(Lap, st.sampled_from("ab"), st.sampled_from("xy"), seconds), max_size=6)
+laps = st.lists(
+    st.builds(Lap, st.sampled_from("ab"), st.sampled_from("xy"), seconds), max_size=6
+)
 
 
 def at_work(lap: Lap, elapsed_s: float, share: float = 0.0) -> Running:
@@ -24,7 +26,11 @@ def at_work(lap: Lap, elapsed_s: float, share: float = 0.0) -> Running:
 
 
 def test_steps_take_what_steps_alike_took():
-    done = [Lap("train", "slow", 100), Lap("train", "slow", 200), Lap("train", "fast", 10)]
+    done = [
+        Lap("train", "slow", 100),
+        Lap("train", "slow", 200),
+        Lap("train", "fast", 10),
+    ]
     waiting = [Lap("train", "fast"), Lap("train", "new"), Lap("score", "slow")]
 
     # The fast one 10 s, the new one the mean of all, of the score nothing is known.
@@ -40,7 +46,8 @@ def test_steps_take_what_steps_alike_took():
 
 
 def test_the_first_training_tells_from_its_own_progress():
-    first, waiting = Lap("train", "a"), [Lap("train", "b")]
+    first = Lap("train", "a")
+    waiting = [Lap("train", "b")]
 
     left, known = time_left_s([], waiting, [at_work(first, 20, share=0.25)])
     assert (left, known) == (pytest.approx(60 + 80, abs=1), True)
@@ -49,7 +56,9 @@ def test_the_first_training_tells_from_its_own_progress():
 
 
 @given(laps, laps, seconds, st.floats(0, 1), st.integers(1, 4))
-def test_no_time_is_negative_and_waiting_adds_to_it(done, waiting, elapsed, share, hosts):
+def test_no_time_is_negative_and_waiting_adds_to_it(
+    done, waiting, elapsed, share, hosts
+):
     running = [at_work(Lap("a"), elapsed, share)]
     left, _ = time_left_s(done, waiting, running, hosts)
     more, _ = time_left_s(done, [*waiting, Lap("b")], running, hosts)
@@ -74,15 +83,22 @@ def folder(tmp_path, plan):
     for name in ("sys1", "sys2", "equal_sys1"):
         width = 64 if name.startswith("equal") else 256
         stated = COMPARABLE | {"beam_width": width}
-        ledger = ledger_of(CERS[name.removeprefix("equal_")], targets=TARGETS, comparability=stated)
+        ledger = ledger_of(
+            CERS[name.removeprefix("equal_")], targets=TARGETS, comparability=stated
+        )
         ledger.write(tmp_path / "runs" / name)
+
     scores = [{"split": s, "decoder": "word_beam", "beam_width": 512, "wer": 0.125, "cer": 0.05}
               for s in ("validation", "test")]  # fmt: skip
     for run in (plan.runs[0], plan.runs[3]):
         path = scores_path(tmp_path, run)
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps({"rows": scores}))
-    widths = [{"beam_width": w, "evaluation_s": w / 8, "wer": 0.3, "cer": 0.1} for w in (64, 128)]
+
+    widths = [
+        {"beam_width": w, "evaluation_s": w / 8, "wer": 0.3, "cer": 0.1}
+        for w in (64, 128)
+    ]
     widths_path(tmp_path).parent.mkdir()
     widths_path(tmp_path).write_text(json.dumps({"rows": widths}))
     return tmp_path
@@ -90,12 +106,14 @@ def folder(tmp_path, plan):
 
 def test_the_papers_tables_and_figures_stand_on_one_page(plan, folder):
     page = write_report(plan, folder)
-    html, text = page.read_text(), (page.parent / "report.txt").read_text()
+    html = page.read_text()
+    text = (page.parent / "report.txt").read_text()
     for number in ("1", "2", "3", "4", "5", "6"):
         assert f"Table {number} of the paper" in html
         assert f"Table {number} of the paper" in text
         for suffix in ("csv", "tex"):
             assert (page.parent / f"beside_table_{number}.{suffix}").exists()
+
     for figure in ("7a", "7b", "9", "10"):
         assert f"As Figure {figure} of the paper" in html
     assert html.count('id="tip"') == 1
@@ -118,7 +136,9 @@ def test_a_run_without_an_evaluation_is_left_out(plan, folder):
     (folder / "runs" / "equal_sys2").mkdir()
     (folder / "runs" / "equal_sys2" / "events.jsonl").write_text("cut")
     values = json.loads((write_report(plan, folder).parent / "report.json").read_text())
-    shown = {part: [run["run"] for run in runs] for part, runs in values["parts"].items()}
+    shown = {
+        part: [run["run"] for run in runs] for part, runs in values["parts"].items()
+    }
     assert shown == {
         "own batch sizes": ["Sys1$-like, batch 8", "Sys2$-like, batch 20"],
         "equal batch sizes": ["Sys1$-like, equal batch"],

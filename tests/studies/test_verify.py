@@ -1,4 +1,5 @@
-"""``tfasr verify``: honest studies pass, and each kind of forgery fails at the check meant for it.
+"""``tfasr verify``: honest studies pass, and each kind of forgery fails at the check
+meant for it.
 
 The submission and the studies in tests/data_records were made by real trainings, see
 `tests.studies.races`. A forger is skilled: all hashes are made anew after a change.
@@ -50,7 +51,9 @@ SUBMISSION = RECORDS / "faster"
 with tarfile.open(SUBMISSION / STUDY_FILE) as packed:
     SEEDS = json.load(packed.extractfile("sealed_plan.json"))["study"]["seeds"]
 FIRST, SECOND = SEEDS[:2]
-BASE, FAST, NEXT = (REIGNING, FIRST), (CHALLENGER, FIRST), (CHALLENGER, SECOND)
+BASE = (REIGNING, FIRST)
+FAST = (CHALLENGER, FIRST)
+NEXT = (CHALLENGER, SECOND)
 
 
 def resealed(folder: Path) -> None:
@@ -81,6 +84,7 @@ class Forged:
             for path in self.study.rglob("*"):
                 if path.is_file():
                     archive.add(path, path.relative_to(self.study).as_posix())
+
         stating(self.folder, study=chain_of(self.study / STARTS_FILE)[-1])
         resealed(self.folder)
 
@@ -92,6 +96,7 @@ def failure(checks: Generator[Check, None, None], name: str) -> str:
             if check.name == name:
                 assert check.passed is False, check
                 return check.text
+
     raise AssertionError(f"{name} was not checked")
 
 
@@ -101,7 +106,9 @@ def score(forged):
 
 def reference(forged):
     path = next(iter(sorted((forged.forger.folders[FAST] / "hypotheses").iterdir())))
-    path.write_text(path.read_text().replace('"audio/validation-00"', '"audio/validation-99"'))
+    path.write_text(
+        path.read_text().replace('"audio/validation-00"', '"audio/validation-99"')
+    )
 
 
 def hypotheses_gone(forged):
@@ -135,11 +142,15 @@ def clock_back(forged):
 
 
 def other_code(forged):
-    forged.forger.facts(FAST, "session_start")[0]["value"]["declared"]["code"] = "0" * 64
+    forged.forger.facts(FAST, "session_start")[0]["value"]["declared"]["code"] = (
+        "0" * 64
+    )
 
 
 def hidden_plugin(forged):
-    forged.forger.facts(FAST, "session_start")[0]["value"]["declared"]["plugins"] = ["0" * 64]
+    forged.forger.facts(FAST, "session_start")[0]["value"]["declared"]["plugins"] = [
+        "0" * 64
+    ]
 
 
 def environment(forged):
@@ -148,7 +159,9 @@ def environment(forged):
 
 
 def environment_with_hash(forged):
-    forged.forger.file(FAST, "run.json", lambda text: text.replace('"cores": ', '"cores": 1'))
+    forged.forger.file(
+        FAST, "run.json", lambda text: text.replace('"cores": ', '"cores": 1')
+    )
 
 
 def dropped_seed(forged):
@@ -260,6 +273,7 @@ def hidden_attempt(forged):
     ):
         again = {**forged.forger.list[1], "key": key, "value": {**run, **more}}
         forged.forger.list.insert(1, again)
+
     forged.forger.list[1:3] = forged.forger.list[2:0:-1]
 
 
@@ -269,20 +283,29 @@ def start_taken_out_of_the_list(forged):
 
 
 def extra_run(forged):
-    shutil.copytree(forged.forger.folders[FAST], forged.study / "runs" / CHALLENGER / "seed_99")
+    shutil.copytree(
+        forged.forger.folders[FAST], forged.study / "runs" / CHALLENGER / "seed_99"
+    )
 
 
 def crippled_baseline(forged):
     for run in forged.forger.sealed["runs"]:
         if run["experiment"] == REIGNING:
-            run["statements"] = [s.replace("0.0004", "0.00001") for s in run["statements"]]
+            run["statements"] = [
+                s.replace("0.0004", "0.00001") for s in run["statements"]
+            ]
+
     for run in forged.forger.folders:
         if run[0] == REIGNING:
-            forged.forger.file(run, "config.gin", lambda text: text.replace("0.0004", "0.00001"))
+            forged.forger.file(
+                run, "config.gin", lambda text: text.replace("0.0004", "0.00001")
+            )
 
 
 def throttled_baseline(forged):
-    forged.forger.sealed["experiments"][REIGNING]["environment"] = ["TF_NUM_INTRAOP_THREADS=1"]
+    forged.forger.sealed["experiments"][REIGNING]["environment"] = [
+        "TF_NUM_INTRAOP_THREADS=1"
+    ]
     for run in forged.forger.sealed["runs"]:
         if run["experiment"] == REIGNING:
             run["statements"].append("TF_NUM_INTRAOP_THREADS=1")
@@ -296,7 +319,9 @@ def easier_target(forged):
     for run in forged.forger.sealed["runs"]:
         run["statements"] = [s.replace("0.55)", "0.95)") for s in run["statements"]]
     for run in forged.forger.folders:
-        forged.forger.file(run, "config.gin", lambda text: text.replace("0.55)", "0.95)"))
+        forged.forger.file(
+            run, "config.gin", lambda text: text.replace("0.55)", "0.95)")
+        )
 
 
 def not_in_turns(forged):
@@ -342,6 +367,7 @@ def second_decoder_that_was_never_used(forged):
         place = forged.forger.ledgers[FAST].index(event)
         more = {**event, "key": "second_decoder", "value": "word_beam"}
         forged.forger.ledgers[FAST].insert(place, more)
+
     for values in _scored(forged, FAST):
         values["word_beam_cer"] = values["word_beam_wer"] = 0.01
 
@@ -384,7 +410,8 @@ def a_tenth_of_the_time(forged):
         forged.forger.ledgers.values(),
         key=lambda run: run[-1]["metadata"]["mono_s"] - run[0]["metadata"]["mono_s"],
     )
-    mono, wall = events[0]["metadata"]["mono_s"], events[0]["time_ms"]
+    mono = events[0]["metadata"]["mono_s"]
+    wall = events[0]["time_ms"]
     for event in events:
         event["metadata"]["mono_s"] = mono + (event["metadata"]["mono_s"] - mono) / 10
         event["time_ms"] = round(wall + (event["time_ms"] - wall) / 10)
@@ -439,7 +466,9 @@ def imports_in_a_run(forged):
 
 
 def includes_in_a_run(forged):
-    forged.forger.file(FAST, "config.gin", lambda text: "include '/etc/passwd'\n" + text)
+    forged.forger.file(
+        FAST, "config.gin", lambda text: "include '/etc/passwd'\n" + text
+    )
 
 
 def link_in_a_run(forged):
@@ -544,11 +573,14 @@ def test_a_forged_race_fails_for_its_own_reason(tmp_path, change):
     else:
         forged.forger.write()
         checks = verify_study(forged.study)
+
     assert re.search(reason, failure(checks, name))
 
 
 def load_in_the_others_turns(forged):
-    """The hypervisor takes a processor from all of reigning's runs, and none from challenger's."""
+    """The hypervisor takes a processor from all of reigning's runs, and none from
+    challenger's.
+    """
     for run, folder in forged.forger.folders.items():
         path = folder / "host.csv"
         heading, *rows = [line.split(",") for line in path.read_text().splitlines()]
@@ -556,6 +588,7 @@ def load_in_the_others_turns(forged):
             for number, row in enumerate(rows):
                 stolen = name == "stolen_s" and run[0] != CHALLENGER
                 row[heading.index(name)] = f"{number if stolen else 0}.0"
+
         path.write_text("".join(",".join(row) + "\n" for row in [heading, *rows]))
 
 
@@ -573,23 +606,35 @@ def work_before_the_clock(forged):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (load_in_the_others_turns, "more of reigning's processors than of challenger's"),
+        (
+            load_in_the_others_turns,
+            "more of reigning's processors than of challenger's",
+        ),
         (no_samples, "no samples of load"),
-        (work_before_the_clock, "before its clock starts, challenger takes .* s longer"),
+        (
+            work_before_the_clock,
+            "before its clock starts, challenger takes .* s longer",
+        ),
     ],
 )
-def test_a_race_in_seconds_compares_what_the_machine_gave(tmp_path, monkeypatch, change, reason):
+def test_a_race_in_seconds_compares_what_the_machine_gave(
+    tmp_path, monkeypatch, change, reason
+):
     def in_seconds(name, records):
         return dataclasses.replace(load_track(name, records), kind="seconds")
 
     monkeypatch.setattr("tfasr.studies.records.load_track", in_seconds)
     forged = Forged(tmp_path)
     forged.packed()
-    honest = [c for c in verify_submission(forged.folder, None, RECORDS) if c.name == "load"]
+    honest = [
+        c for c in verify_submission(forged.folder, None, RECORDS) if c.name == "load"
+    ]
     assert [check.passed for check in honest] == [True], honest
     change(forged)
     forged.packed()
-    assert re.search(reason, failure(verify_submission(forged.folder, None, RECORDS), "load"))
+    assert re.search(
+        reason, failure(verify_submission(forged.folder, None, RECORDS), "load")
+    )
 
 
 def changed_file(folder):
@@ -662,13 +707,19 @@ def test_a_changed_submission_fails_for_its_own_reason(tmp_path, change, name, r
 
 def test_what_the_validation_set_told_the_code_is_looked_for(tmp_path, monkeypatch):
     def checked(**diff):
-        folder = Path(shutil.copytree(SUBMISSION, tmp_path / f"{len(list(tmp_path.iterdir()))}"))
+        folder = Path(
+            shutil.copytree(SUBMISSION, tmp_path / f"{len(list(tmp_path.iterdir()))}")
+        )
         (folder / "code.diff").write_text(diff["text"])
         resealed(folder)
         return failure(verify_submission(folder, None, RECORDS), "leaks")
 
-    rows = unpack(SUBMISSION / STUDY_FILE, tmp_path / "study").rglob("hypotheses/*.jsonl")
-    references = [json.loads(line)["reference"] for line in next(rows).read_text().splitlines()]
+    rows = unpack(SUBMISSION / STUDY_FILE, tmp_path / "study").rglob(
+        "hypotheses/*.jsonl"
+    )
+    references = [
+        json.loads(line)["reference"] for line in next(rows).read_text().splitlines()
+    ]
     # Of tones, a transcript is one word.
     monkeypatch.setattr("tfasr.studies.records._TELLTALE_WORDS", 1)
     assert references[0] in checked(text=f"+    '{references[0]}',\n")
@@ -696,12 +747,15 @@ def test_the_submission_is_accepted_with_its_data_and_by_the_command(tmp_path, c
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if line.startswith("FAILED")] == []
     assert any(re.match(r"ok +data: the splits share", line) for line in lines)
-    assert any(re.match(r"ok +verdict: record: .*challenger is faster", line) for line in lines)
+    assert any(
+        re.match(r"ok +verdict: record: .*challenger is faster", line) for line in lines
+    )
     other = ["tfasr", "verify", str(tmp_path)]
     assert cli.run(cli.parse(other)) == 2
 
 
-# Honest studies: each way in which one was trained, in each state in which one may be found.
+# Honest studies: each way in which one was trained, in each state in which one may be
+# found.
 
 
 def as_it_is(folder):
@@ -739,7 +793,9 @@ def with_a_torn_tail(folder):
 def test_an_honest_study_is_accepted(tmp_path, kind, state):
     archive = RECORDS / "studies" / f"{kind}.tar.xz"
     folder = state(unpack(archive, tmp_path / "study"))
-    failures = [check.line for check in verify_study(folder, SHARDS) if check.passed is False]
+    failures = [
+        check.line for check in verify_study(folder, SHARDS) if check.passed is False
+    ]
     assert failures == []
     study = check_study(folder)
     assert bool(study.amended) == (kind == "extended")
@@ -766,9 +822,15 @@ def test_a_report_says_what_was_declared(tmp_path, capsys):
         (lambda lines: lines[1:], "must begin with a sealed plan|damaged"),
         (lambda lines: [*lines[:2], *lines[3:]], "Line 3 .*damaged"),
         (lambda lines: [*lines[:3], lines[2], *lines[3:]], "Line 4 .*damaged"),
-        (lambda lines: [*lines[:2], lines[3], lines[2], *lines[4:]], "Line 3 .*damaged"),
         (
-            lambda lines: [lines[0].replace(b'"changes":[]', b'"changes":[1]'), *lines[1:]],
+            lambda lines: [*lines[:2], lines[3], lines[2], *lines[4:]],
+            "Line 3 .*damaged",
+        ),
+        (
+            lambda lines: [
+                lines[0].replace(b'"changes":[]', b'"changes":[1]'),
+                *lines[1:],
+            ],
             "Line 1 ",
         ),
     ],
@@ -794,7 +856,9 @@ def a_first_try_that_was_exchanged(folder):
 
 
 def a_third_first_try(folder):
-    shutil.copytree(folder / "disturbed" / "two-seed_1", folder / "disturbed" / "two-seed_2")
+    shutil.copytree(
+        folder / "disturbed" / "two-seed_1", folder / "disturbed" / "two-seed_2"
+    )
 
 
 def less_taken(path):
@@ -804,10 +868,18 @@ def less_taken(path):
 @pytest.mark.parametrize(
     ("change", "name", "reason"),
     [
-        (a_run_that_is_found_slow, "plan", "first try of two seed 1 is missing from disturbed"),
+        (
+            a_run_that_is_found_slow,
+            "plan",
+            "first try of two seed 1 is missing from disturbed",
+        ),
         (a_first_try_that_was_exchanged, "plan", "the first try of two seed 1 "),
         (a_third_first_try, "plan", "disturbed/two-seed_2 is extra"),
-        (a_run_that_was_repeated_without_a_reason, "quiet machine", "other samples of load"),
+        (
+            a_run_that_was_repeated_without_a_reason,
+            "quiet machine",
+            "other samples of load",
+        ),
     ],
 )
 def test_which_runs_are_trained_again_is_checked(tmp_path, change, name, reason):
@@ -821,6 +893,7 @@ def busy_from_the_start(path):
     for name in ("waited_s", "busy_s"):
         for number, row in enumerate(rows):
             row[heading.index(name)] = str(9.0 * number)
+
     path.write_text("".join(",".join(row) + "\n" for row in [heading, *rows]))
 
 
@@ -848,12 +921,15 @@ def test_a_disturbed_run_may_not_count_at_once(tmp_path, change, reason):
 def test_a_report_shows_the_first_try_of_a_disturbed_run(tmp_path):
     folder = unpack(RECORDS / "studies" / "disturbed.tar.xz", tmp_path / "study")
     again = "trained again because the machine disturbed them: "
-    # How many of the two were disturbed enough depends on the machine that made the archive.
+    # How many of the two were disturbed enough depends on the machine that made the
+    # archive.
     assert re.search(again + "[12]", check_study(folder).sentence)
 
     sentence = first_tries(folder)[0]
 
-    assert " seed 1 was trained again, as declared, because the machine took" in sentence
+    assert (
+        " seed 1 was trained again, as declared, because the machine took" in sentence
+    )
     assert sentence.count(" min") == 2
 
 
@@ -863,7 +939,10 @@ def test_a_ledger_that_was_rewritten_alone_is_not_the_one_that_ended(tmp_path):
     events = events_of(path)
     events[-1]["metadata"]["mono_s"] += 0.001
     path.write_bytes(written(events))
-    assert "two seed 1 was begun twice, or its ledger was changed" in check_study(folder).sentence
+    assert (
+        "two seed 1 was begun twice, or its ledger was changed"
+        in check_study(folder).sentence
+    )
 
 
 # A recipe against itself: how often would it be a record?
@@ -877,15 +956,21 @@ def test_equal_recipes_are_hardly_ever_a_record():
         for _ in range(2):
             crossed = 100 * np.exp(0.1 * rng.standard_normal(12))
             grid = 4 * np.floor(crossed / 4)  # evaluated every 4 s
-            groups.append([Bracket(low, low + 4, None, low + 8) for low in map(float, grid)])
+            groups.append(
+                [Bracket(low, low + 4, None, low + 8) for low in map(float, grid)]
+            )
+
         records += decide(*groups, level=0.01).sooner == "second"
+
     assert records <= 2
 
 
 def test_the_table_of_records_is_current():
     records = Path(__file__).parents[2] / "records"
     assert (records / "README.md").read_text() == records_table(records)
-    assert {"an4_cer_15", "mini_librispeech_wer_65", "synthetic_cer_10"} == tracks(records).keys()
+    assert {"an4_cer_15", "mini_librispeech_wer_65", "synthetic_cer_10"} == tracks(
+        records
+    ).keys()
 
 
 def test_every_track_can_be_raced_with_its_baseline_of_today():
@@ -908,9 +993,15 @@ def test_a_table_has_every_submission_and_the_last_record_reigns(tmp_path, capsy
     records = tmp_path / "records"
     shutil.copytree(RECORDS / "tones", records / "tones")
     for number, verdict in enumerate(("refuted", "record", "undecided"), 1):
-        folder = Path(shutil.copytree(SUBMISSION, records / "tones" / f"{number:03}-try"))
+        folder = Path(
+            shutil.copytree(SUBMISSION, records / "tones" / f"{number:03}-try")
+        )
         stating(folder, verdict=verdict, study=f"{number:032}")
-    assert cli.run(cli.parse(["tfasr", "record", "--table", "--records", str(records)])) == 0
+
+    assert (
+        cli.run(cli.parse(["tfasr", "record", "--table", "--records", str(records)]))
+        == 0
+    )
     table = (records / "README.md").read_text()
     verdicts = [row.split(" | ")[1] for row in table.splitlines() if "-try]" in row]
     assert verdicts == ["refuted", "record", "undecided"]
@@ -935,11 +1026,15 @@ def test_a_study_made_now_is_accepted(tmp_path, kind):
 # The list of starts of a study on several hosts.
 
 PLAN = ("plan", {"file": "sealed_plan.json", "sha256": "0", "changes": []})
-A, B = "10.0.0.7", "10.0.0.9"
+A = "10.0.0.7"
+B = "10.0.0.9"
 
 
 def described(host):
-    return ("host", {"host": host, "description": {"processor": "P"}, "clock_ahead_s": 0.0})
+    return (
+        "host",
+        {"host": host, "description": {"processor": "P"}, "clock_ahead_s": 0.0},
+    )
 
 
 def start(experiment, seed, host, **more):
@@ -960,7 +1055,13 @@ def lost(experiment, seed, host):
 
 def abandoned(experiment, seed, host):
     place = f"abandoned/{experiment}-seed_{seed}-1"
-    value = {"experiment": experiment, "seed": seed, "host": host, "folder": place, "ledger": None}
+    value = {
+        "experiment": experiment,
+        "seed": seed,
+        "host": host,
+        "folder": place,
+        "ledger": None,
+    }
     return ("abandoned", {**value, "reason": "lost"})
 
 
@@ -972,9 +1073,13 @@ def checked(*lines):
         if line == "again":
             session += 1
             continue
+
         about = {"session": session, "mono_s": 100.0 + number}
         event = {"namespace": "", "time_ms": 1000 * (100 + number), "metadata": about}
-        events.append({**event, "event_type": "POINT_IN_TIME", "key": line[0], "value": line[1]})
+        events.append(
+            {**event, "event_type": "POINT_IN_TIME", "key": line[0], "value": line[1]}
+        )
+
     check_starts(events, STARTS_FILE)
 
 
@@ -982,28 +1087,60 @@ BOTH = (described(A), described(B))
 
 
 def test_hosts_train_at_the_same_time_and_one_run_each():
-    at_once = (start("two", 1, A), start("two", 2, B), end("two", 2, B), end("two", 1, A))
+    at_once = (
+        start("two", 1, A),
+        start("two", 2, B),
+        end("two", 2, B),
+        end("two", 1, A),
+    )
     checked(*BOTH, *at_once)
     # A host that was lost comes back, in another session too.
-    checked(*BOTH, start("two", 1, A), lost("two", 1, A), start("two", 1, A), end("two", 1, A))
+    checked(
+        *BOTH,
+        start("two", 1, A),
+        lost("two", 1, A),
+        start("two", 1, A),
+        end("two", 1, A),
+    )
     checked(described(A), start("two", 1, A), "again", described(A), start("two", 1, A))
     # All runs of a seed begin again on another host.
-    seed = (start("two", 1, A), end("two", 1, A), start("four", 1, A), lost("four", 1, A))
+    seed = (
+        start("two", 1, A),
+        end("two", 1, A),
+        start("four", 1, A),
+        lost("four", 1, A),
+    )
     both_left = (abandoned("two", 1, A), abandoned("four", 1, A))
-    checked(*BOTH, *seed, *both_left, start("four", 1, B), end("four", 1, B), start("two", 1, B))
+    checked(
+        *BOTH,
+        *seed,
+        *both_left,
+        start("four", 1, B),
+        end("four", 1, B),
+        start("two", 1, B),
+    )
 
 
 @pytest.mark.parametrize(
     ("lines", "reason"),
     [
-        ((described(A), start("two", 1, A), start("two", 2, A)), "before the end of the run"),
+        (
+            (described(A), start("two", 1, A), start("two", 2, A)),
+            "before the end of the run",
+        ),
         ((start("two", 1, A),), "undescribed"),
-        ((described(A), start("two", 1, A), "again", start("two", 1, A)), "undescribed"),
+        (
+            (described(A), start("two", 1, A), "again", start("two", 1, A)),
+            "undescribed",
+        ),
         (
             (*BOTH, start("two", 1, A), end("two", 1, A), start("four", 1, B)),
             rf"four seed 1 is trained on {B}, its seed on {A}",
         ),
-        ((*BOTH, start("two", 1, A), lost("two", 1, A), start("two", 1, B)), "its seed on"),
+        (
+            (*BOTH, start("two", 1, A), lost("two", 1, A), start("two", 1, B)),
+            "its seed on",
+        ),
         ((*BOTH, start("two", 1, A), end("two", 1, B)), "without a start"),
         ((*BOTH, start("two", 1, A), abandoned("two", 1, A)), "while it runs"),
         (
@@ -1013,7 +1150,12 @@ def test_hosts_train_at_the_same_time_and_one_run_each():
         (
             (
                 *BOTH,
-                *(start("two", 1, A), end("two", 1, A), start("four", 1, A), lost("four", 1, A)),
+                *(
+                    start("two", 1, A),
+                    end("two", 1, A),
+                    start("four", 1, A),
+                    lost("four", 1, A),
+                ),
                 *(abandoned("four", 1, A), start("four", 1, B)),
             ),
             r"begins again, but \['two'\] of its seed does not",
@@ -1026,7 +1168,10 @@ def test_hosts_train_at_the_same_time_and_one_run_each():
             ),
             "begins again on the same",
         ),
-        ((described(A), start("two", 1, A, clock={"time_ms": 1})), "missing or extra fields"),
+        (
+            (described(A), start("two", 1, A, clock={"time_ms": 1})),
+            "missing or extra fields",
+        ),
         ((described(""),), "without a name"),
     ],
 )
@@ -1041,10 +1186,12 @@ def an_hour_ahead(forger, *, ledgers, clocks):
         for events in forger.ledgers.values():
             for event in events:
                 event["time_ms"] += 3_600_000
+
     if clocks:
         for event in forger.list:
             if "clock" in event["value"]:
                 event["value"]["clock"]["time_ms"] += 3_600_000
+
     forger.write()
 
 
@@ -1095,7 +1242,9 @@ def failure_of_groups(forger, folder):
 def test_the_runs_of_a_lost_host_are_kept_and_named(tmp_path):
     folder = unpack(RECORDS / "studies" / "lost_host.tar.xz", tmp_path / "study")
     sentence = check_study(folder).sentence
-    assert re.search(r"found 4; begun again: .*two seed \d, as 127\.0\.0\.2 was lost", sentence)
+    assert re.search(
+        r"found 4; begun again: .*two seed \d, as 127\.0\.0\.2 was lost", sentence
+    )
     kept = next((folder / "abandoned").glob("two-seed_*")) / EVENTS_FILE
     content = kept.read_bytes()
     kept.write_bytes(content[: content.rindex(b"\n", 0, -1) + 1])

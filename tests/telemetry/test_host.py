@@ -20,7 +20,9 @@ from tfasr.telemetry.host import (
 )
 from tfasr.tta.host import HOST_COLUMNS
 
-linux = pytest.mark.skipif(sys.platform != "linux", reason="reads files of the Linux kernel")
+linux = pytest.mark.skipif(
+    sys.platform != "linux", reason="reads files of the Linux kernel"
+)
 BUSY = "while True: pass"
 
 
@@ -89,11 +91,15 @@ def test_quotas_are_read_in_both_versions_of_control_groups(tmp_path):
     group = tmp_path / "sys" / "fs" / "cgroup" / "work"
     group.mkdir(parents=True)
     (tmp_path / "proc" / "self" / "cgroup").write_text("0::/work\n")
-    (group / "cpu.stat").write_text("usage_usec 5\nnr_throttled 3\nthrottled_usec 2500000\n")
+    (group / "cpu.stat").write_text(
+        "usage_usec 5\nnr_throttled 3\nthrottled_usec 2500000\n"
+    )
     assert throttled_s(tmp_path) == 2.5
 
     # The same folder in version 1
-    (group / "cpu.stat").write_text("nr_periods 30\nnr_throttled 29\nthrottled_time 1500000000\n")
+    (group / "cpu.stat").write_text(
+        "nr_periods 30\nnr_throttled 29\nthrottled_time 1500000000\n"
+    )
     assert throttled_s(tmp_path) == 1.5
 
     (group / "cpu.stat").unlink()
@@ -118,9 +124,16 @@ def test_a_groups_own_pressure_comes_before_that_of_the_machine(tmp_path):
     group.mkdir(parents=True)
     pressure = tmp_path / "proc" / "pressure"
     pressure.mkdir()
-    for folder, microseconds in ((pressure, 9), (group.parents[1], 8), (group, 5_000_000)):
+    for folder, microseconds in (
+        (pressure, 9),
+        (group.parents[1], 8),
+        (group, 5_000_000),
+    ):
         file = folder / ("memory" if folder == pressure else "memory.pressure")
-        file.write_text(f"some avg10=0.00 avg60=0.00 avg300=0.00 total={microseconds}\n")
+        file.write_text(
+            f"some avg10=0.00 avg60=0.00 avg300=0.00 total={microseconds}\n"
+        )
+
     assert stalled_s("memory", tmp_path) == 5.0
 
 
@@ -130,16 +143,21 @@ def test_hot_processors_are_counted_and_unknown_without_sensors(tmp_path):
         folder = tmp_path / f"sys/devices/system/cpu/cpu{number}/thermal_throttle"
         folder.mkdir(parents=True)
         (folder / "core_throttle_count").write_text(f"{count}\n")
+
     assert thermal_throttles(tmp_path) == 7
 
 
 @linux
 def test_another_program_is_seen_at_once():
-    # Its parent ends at once, because a child of this process would count as this program.
+    # Its parent ends at once, because a child of this process would count as this
+    # program.
     parent = (
-        f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {BUSY!r}]).pid)"
+        "import subprocess, sys; "
+        f"print(subprocess.Popen([sys.executable, '-c', {BUSY!r}]).pid)"
     )
-    started = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True)
+    started = subprocess.Popen(
+        [sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True
+    )
     other = psutil.Process(int(started.stdout.readline()))
     try:
         started.wait()

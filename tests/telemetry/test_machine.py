@@ -25,7 +25,9 @@ from tfasr.telemetry.system import describe_gpus, describe_system, nvidia_device
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has no compiled layers")
-def test_a_part_that_does_not_load_is_told_with_the_command_that_builds_it(monkeypatch, caplog):
+def test_a_part_that_does_not_load_is_told_with_the_command_that_builds_it(
+    monkeypatch, caplog
+):
     monkeypatch.setitem(sys.modules, "tfasr.layers._recurrent_core", None)
     assert list(missing_extensions()) == ["recurrent layers"]
     with caplog.at_level(logging.WARNING):
@@ -59,7 +61,9 @@ def told(variable: str | None, program: str = SAY):
     environment = {k: v for k, v in os.environ.items() if k != "TFASR_INSTRUCTION_SET"}
     environment |= {} if variable is None else {"TFASR_INSTRUCTION_SET": variable}
     command = [sys.executable, "-c", program]
-    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=True
+    )
     return json.loads(said.stdout)
 
 
@@ -69,7 +73,9 @@ def test_the_environment_names_the_instruction_set_of_the_compiled_layers():
     assert told(None) == told("") | {"forced": False} == {"name": best, "forced": False}
     assert told("portable") == {"name": "portable", "forced": True}
     refusal = told("abacus")
-    assert refusal.startswith("The environment variable TFASR_INSTRUCTION_SET must be one of")
+    assert refusal.startswith(
+        "The environment variable TFASR_INSTRUCTION_SET must be one of"
+    )
     assert refusal.endswith("portable, emulated_amx. Received: abacus")
 
 
@@ -116,6 +122,7 @@ def server(tmp_path):
         folder = f"sys/devices/system/cpu/cpu{cpu}/cpufreq"
         put(tmp_path, f"{folder}/scaling_governor", "powersave")
         put(tmp_path, f"{folder}/cpuinfo_max_freq", "3500000")
+
     put(tmp_path, "sys/class/net/eth0/speed", "25000")
     put(tmp_path, "sys/class/net/eth0/operstate", "up")
     put(tmp_path, "sys/class/net/eth1/speed", "-1")
@@ -161,7 +168,11 @@ def made_nvml(monkeypatch, *, count=2, width=8):
 def test_processors_are_counted_by_socket_core_and_thread(server):
     found = describe_processor(server)
     assert (found["sockets"], found["cores"], found["threads"]) == (2, 4, 8)
-    assert (found["model"], found["numa_nodes"], found["max_mhz"]) == ("Xeon X", 2, 3500)
+    assert (found["model"], found["numa_nodes"], found["max_mhz"]) == (
+        "Xeon X",
+        2,
+        3500,
+    )
     assert found["instructions"] == ["AVX2", "AVX-512", "AMX"]
     assert (found["governors"], found["virtual"]) == (["powersave"], False)
 
@@ -171,10 +182,16 @@ def test_a_kernel_that_tells_nothing_leaves_everything_unknown(tmp_path):
     for name in ("sockets", "cores", "threads", "numa_nodes", "virtual", "max_mhz"):
         assert found[name] is None, name
     host = describe_host(tmp_path)
-    assert (host["cpu_limit"], host["memory_limit_bytes"], host["container"]) == (None,) * 3
+    assert (host["cpu_limit"], host["memory_limit_bytes"], host["container"]) == (
+        None,
+    ) * 3
     assert host["networks"] == []
     # Without sockets, as many virtual machines show their processors.
-    put(tmp_path, "proc/cpuinfo", "processor\t: 0\nBogoMIPS\t: 50\nFeatures\t: asimd sve")
+    put(
+        tmp_path,
+        "proc/cpuinfo",
+        "processor\t: 0\nBogoMIPS\t: 50\nFeatures\t: asimd sve",
+    )
     found = describe_processor(tmp_path)
     assert (found["sockets"], found["cores"], found["threads"]) == (None, None, 1)
     assert found["instructions"] == ["NEON", "SVE"]
@@ -223,7 +240,10 @@ def test_gpus_tell_what_they_can(monkeypatch):
 
 def test_where_nvml_is_not_it_says_why(monkeypatch, server):
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert describe_gpus() == ([], "nvidia-ml-py is not installed: pip install 'tfasr[gpu]'")
+    assert describe_gpus() == (
+        [],
+        "nvidia-ml-py is not installed: pip install 'tfasr[gpu]'",
+    )
     assert nvidia_devices(server) == 1
     broken = types.ModuleType("pynvml")
 
@@ -256,7 +276,9 @@ def test_what_is_not_known_of_a_machine_is_null(monkeypatch, tmp_path_factory):
 
 def test_advice_names_what_makes_clocks_dishonest(monkeypatch, server):
     made_nvml(monkeypatch)
-    monkeypatch.setattr("tfasr.commands.doctor.taken_now", lambda: TakenNow(0.3, 0.5, 0.2))
+    monkeypatch.setattr(
+        "tfasr.commands.doctor.taken_now", lambda: TakenNow(0.3, 0.5, 0.2)
+    )
     said = "\n".join(advice(examine(root=server)))
     assert "Other programs use 50% of the processors" in said
     assert "Other virtual machines take 30%" in said
@@ -264,7 +286,9 @@ def test_advice_names_what_makes_clocks_dishonest(monkeypatch, server):
     assert "powersave" in said
     assert "GPU 0 has 8 of 16 PCIe lanes" in said
     assert "This is a virtual machine" not in said
-    monkeypatch.setattr("tfasr.commands.doctor.taken_now", lambda: TakenNow(None, 0.02, None))
+    monkeypatch.setattr(
+        "tfasr.commands.doctor.taken_now", lambda: TakenNow(None, 0.02, None)
+    )
     made_nvml(monkeypatch, width=16)
     said = "\n".join(advice(examine(root=server)))
     assert "processors (steal)" not in said
@@ -284,7 +308,10 @@ def test_a_run_records_its_machine(monkeypatch):
     found = describe_system()
     assert found["gpus"] == ["H100", "H100"]
     assert found["gpu_details"][0]["pcie"]["max_width"] == 16
-    assert found["processor_details"]["model"] == found["processor"] or found["processor"] == "n/a"
+    assert (
+        found["processor_details"]["model"] == found["processor"]
+        or found["processor"] == "n/a"
+    )
     assert found["surroundings"]["memory_bytes"] == found["memory_bytes"]
 
 
@@ -297,7 +324,8 @@ def test_a_process_knows_what_it_took_before_it_asked():
     said = subprocess.run(
         [sys.executable, "-c", script], check=True, capture_output=True, text=True
     )
-    # No earlier than the sleep allows, no more than the whole took; a tick of the clock is 10 ms.
+    # No earlier than the sleep allows, no more than the whole took; a tick of the clock
+    # is 10 ms.
     assert 0.3 - 0.02 <= float(said.stdout) <= time.monotonic() - began + 0.02
 
 

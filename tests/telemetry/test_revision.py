@@ -14,7 +14,11 @@ pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 def git(folder, *words):
     identity = ("-c", "user.name=a", "-c", "user.email=a@b")
     done = subprocess.run(
-        ["git", *identity, *words], cwd=folder, check=True, capture_output=True, text=True
+        ["git", *identity, *words],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+        text=True,
     )
     return done.stdout.strip()
 

@@ -54,7 +54,9 @@ def powercap(tmp_path, monkeypatch):
 
 
 def fake_nvml():
-    """A library of GPUs: one with an energy counter, one with power alone, one with neither."""
+    """A library of GPUs: one with an energy counter, one with power alone, one with
+    neither.
+    """
     millijoules = itertools.count(1000, 500)
 
     def energy(handle):
@@ -102,7 +104,10 @@ def test_a_counter_that_cannot_be_read_is_named_with_the_remedy(powercap, damage
         path.unlink()
     if damage == "refused":  # refused to root too, whom no permission stops
         path.mkdir()
-    assert [one.name for one in rapl_counters(powercap)] == ["package-0", "package-0/dram"]
+    assert [one.name for one in rapl_counters(powercap)] == [
+        "package-0",
+        "package-0/dram",
+    ]
     assert "not readable: package-1" in rapl_access(powercap)
     assert "chmod a+r" in rapl_access(powercap)
 
@@ -113,7 +118,8 @@ def test_gpus_tell_energy_or_else_power_that_is_integrated():
     assert first.range_joules is None
     before = first.read()
     assert first.read() == pytest.approx(before + 0.5)
-    began, then = second.read(), time.monotonic()
+    began = second.read()
+    then = time.monotonic()
     while time.monotonic() - then < 0.05:
         pass
     used = second.read() - began
@@ -135,13 +141,23 @@ def test_samples_enclose_the_session_and_resumed_runs_append(powercap, tmp_path)
         assert len(own) == 2
         assert own[-1].joules == session + 7
         assert own[-1].range_joules == pytest.approx(262143.32885)
-        assert before[0] - 1e-6 <= own[0].mono_s <= own[1].mono_s <= time.monotonic() + 1e-6
-        assert before[1] - 1 <= own[0].time_ms <= own[1].time_ms <= time.time() * 1000 + 1
+        assert (
+            before[0] - 1e-6
+            <= own[0].mono_s
+            <= own[1].mono_s
+            <= time.monotonic() + 1e-6
+        )
+        assert (
+            before[1] - 1 <= own[0].time_ms <= own[1].time_ms <= time.time() * 1000 + 1
+        )
+
     text = (tmp_path / "energy.csv").read_text()
     assert text.count("time_ms") == 1
 
 
-def test_it_keeps_sampling_and_every_look_reaches_the_disk(powercap, tmp_path, monkeypatch):
+def test_it_keeps_sampling_and_every_look_reaches_the_disk(
+    powercap, tmp_path, monkeypatch
+):
     monkeypatch.setattr(energy, "ENERGY_INTERVAL_S", 0.001)
     with EnergySampler(tmp_path, 0):
         deadline = time.monotonic() + 20
@@ -228,6 +244,7 @@ def test_a_file_that_takes_no_more_ends_the_samples_with_one_word(tmp_path, capl
         file.close()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
     assert not file.works
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert "cpu.csv gets no more samples" in caplog.text
@@ -237,9 +254,13 @@ def test_the_process_is_told_from_the_machine(tmp_path):
     (tmp_path / "events.jsonl").write_text('{"key": "session_start", "time_ms": 1}\n')
     with UtilisationSampler(tmp_path):
         latest = time.monotonic() + 60
-        while not load_run(tmp_path).utilisation("cpu").get("time_ms", np.zeros(0)).size:
+        while (
+            not load_run(tmp_path).utilisation("cpu").get("time_ms", np.zeros(0)).size
+        ):
             assert time.monotonic() < latest
-            hashlib.sha256(bytes(2**24))  # without Python's lock, which the sampler needs
+            # Without Python's lock, which the sampler needs.
+            hashlib.sha256(bytes(2**24))
+
     samples = load_run(tmp_path).utilisation("cpu")
     assert list(samples) == list(COLUMNS)
     assert samples["process_percent"].max() > 0

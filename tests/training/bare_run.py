@@ -13,7 +13,11 @@ from tfasr.training.workers.team import Team
 
 
 def bare_run(
-    training: TrainingConfig, *, train_utterances: int = 0, batch_size: int = 4, epoch: int = 1
+    training: TrainingConfig,
+    *,
+    train_utterances: int = 0,
+    batch_size: int = 4,
+    epoch: int = 1,
 ) -> TrainingRun:
     """Returns a run that stands at an epoch's begin."""
     pipeline = PipelineConfig(padding="bucketed", global_batch_size=batch_size)

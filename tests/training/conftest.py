@@ -17,8 +17,17 @@ TINY = Path(__file__).parent / "tiny.gin"
 class TrainingProcess:
     """`tfasr train` in a process of its own."""
 
-    def __init__(self, shard_dir: Path, run_dir: Path, *more: str, gin_file: Path = TINY):
-        command = [sys.executable, "-m", "tfasr.cli", "train", "--gin_file", str(gin_file)]
+    def __init__(
+        self, shard_dir: Path, run_dir: Path, *more: str, gin_file: Path = TINY
+    ):
+        command = [
+            sys.executable,
+            "-m",
+            "tfasr.cli",
+            "train",
+            "--gin_file",
+            str(gin_file),
+        ]
         command += ["--shard_dir", str(shard_dir), "--run_dir", str(run_dir), *more]
         self.run_dir = run_dir
         self._process = subprocess.Popen(
@@ -34,14 +43,20 @@ class TrainingProcess:
         """Sends SIGKILL as soon as ``seen(events)`` holds; fails if the run ends before."""
         deadline = time.monotonic() + 240
         while time.monotonic() < deadline:
-            if (self.run_dir / "events.jsonl").exists() and seen(read_events(self.run_dir)):
+            if (self.run_dir / "events.jsonl").exists() and seen(
+                read_events(self.run_dir)
+            ):
                 os.kill(self._process.pid, signal.SIGKILL)
                 self._process.communicate()
                 assert self._process.returncode == -signal.SIGKILL
                 return
+
             if self._process.poll() is not None:
-                pytest.fail(f"the run ended before it could be killed:\n{self.finish()[1]}")
+                pytest.fail(
+                    f"the run ended before it could be killed:\n{self.finish()[1]}"
+                )
             time.sleep(0.02)
+
         pytest.fail("the run never came to the point where it was to be killed")
 
 

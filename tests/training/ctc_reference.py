@@ -16,15 +16,19 @@ def collapse(path, blank):
 
 
 def by_all_paths(logits, labels):
-    """Loss and gradient by the definition: over all sequences of classes that spell the labels."""
+    """Loss and gradient by the definition: over all sequences of classes that spell the
+    labels.
+    """
     log_probs = log_softmax(logits)
     frames, classes = log_probs.shape
-    posterior, total = np.zeros((frames, classes)), 0.0
+    posterior = np.zeros((frames, classes))
+    total = 0.0
     for path in itertools.product(range(classes), repeat=frames):
         if collapse(path, classes - 1) == list(labels):
             probability = np.exp(log_probs[range(frames), path].sum())
             posterior[range(frames), path] += probability
             total += probability
+
     return -np.log(total), np.exp(log_probs) - posterior / total
 
 
@@ -48,6 +52,7 @@ def by_logarithms(logits, labels):
             before = np.concatenate([[-np.inf, -np.inf], rows[t - 1]])
             over = np.where(skips, before[:-2], -np.inf)
             rows[t] = emitted[t] + np.logaddexp.reduce([before[2:], before[1:-1], over])
+
         return rows
 
     with np.errstate(invalid="ignore"):
@@ -57,6 +62,7 @@ def by_logarithms(logits, labels):
         behind = sums(spoken[::-1, ::-1], back_skips)[::-1, ::-1]
         through = ahead + behind - spoken
         total = np.logaddexp.reduce(ahead[-1, -2:])
+
     if total == -np.inf:
         return np.inf, np.zeros((frames, classes))
     posterior = np.zeros((frames, classes))

@@ -1,6 +1,7 @@
 """Trains on two logical processors, as a process of its own: ``python -m ... FOLDER KIND``.
 
-TensorFlow's collectives of two strategies in one process can collide, so each kind has its own.
+TensorFlow's collectives of two strategies in one process can collide, so each kind has
+its own.
 """
 
 import json
@@ -9,9 +10,11 @@ from pathlib import Path
 
 import tensorflow as tf
 
-if __name__ == "__main__":  # before TensorFlow starts, and never in a process of the tests
+# Before TensorFlow starts, and never in a process of the tests.
+if __name__ == "__main__":
     tf.config.set_logical_device_configuration(
-        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+        tf.config.list_physical_devices("CPU")[0],
+        [tf.config.LogicalDeviceConfiguration()] * 2,
     )
 
 from tests.tones import SHARDS, tones_experiment  # noqa: E402
@@ -24,7 +27,9 @@ RUNS = {"swapped": ("swapped", 2), "shared": ("shared", 2), "alone": ("swapped",
 
 
 def main(folder: Path, kind: str) -> None:
-    """Trains the paper's layers and optimizer three ways, or Keras's own layers under ``fit``."""
+    """Trains the paper's layers and optimizer three ways, or Keras's own layers under
+    ``fit``.
+    """
     devices: dict[str, list[str]] = {}
     on_device = swap.Swap._on_device
 
@@ -37,9 +42,13 @@ def main(folder: Path, kind: str) -> None:
     current = kind
     for current, (placement, replicas) in RUNS.items() if kind == "train" else ():
         experiment = tones_experiment(
-            evaluation_placement=placement, num_replicas=replicas, optimizer=zeiler_adadelta
+            evaluation_placement=placement,
+            num_replicas=replicas,
+            optimizer=zeiler_adadelta,
         )
-        train(experiment, shard_dir=SHARDS, run_dir=folder / current, memory_probe=False)
+        train(
+            experiment, shard_dir=SHARDS, run_dir=folder / current, memory_probe=False
+        )
 
     if kind == "fit":
         fit(folder)
@@ -51,7 +60,8 @@ def fit(folder: Path) -> None:
     with tf.distribute.MirroredStrategy(names).scope():
         model = callback.stock_model()
     features, _, texts = callback.spoken(10, seed=2)
-    odd = [(features[:9], texts[:9]), (features[9:], texts[9:])]  # 9 and 1 for two devices
+    # 9 and 1 for two devices
+    odd = [(features[:9], texts[:9]), (features[9:], texts[9:])]
     callback.fitted(folder / "callback", epochs=2, model=model, validation=odd)
     callback.fitted(folder / "callback_alone", epochs=2, validation=odd)
 

@@ -1,4 +1,6 @@
-"""Averaged weights: evaluated, kept and used in place of training's, which stay as they are."""
+"""Averaged weights: evaluated, kept and used in place of training's, which stay as they
+are.
+"""
 
 import dataclasses
 import json
@@ -43,7 +45,9 @@ from tfasr.training.train import train
 from tfasr.training.trained import evaluate, open_trained
 from tfasr.training.workers.team import check_clustered
 
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:__array__ implementation:DeprecationWarning"
+)
 needs_schedule_free = pytest.mark.skipif(
     not hasattr(keras.optimizers, "ScheduleFreeAdamW"), reason="needs Keras 3.14"
 )
@@ -55,7 +59,9 @@ def averaging_adam():
 
 
 def schedule_free():
-    return keras.optimizers.ScheduleFreeAdamW(0.02, warmup_steps=3, name="schedule_free_adamw")
+    return keras.optimizers.ScheduleFreeAdamW(
+        0.02, warmup_steps=3, name="schedule_free_adamw"
+    )
 
 
 def gradients(steps=5):
@@ -63,18 +69,25 @@ def gradients(steps=5):
 
 
 @pytest.mark.parametrize("precision", ["float32", "mixed_float16"])
-def test_keras_moving_averages_are_found_behind_fused_updates_and_a_scaled_loss(precision):
+def test_keras_moving_averages_are_found_behind_fused_updates_and_a_scaled_loss(
+    precision,
+):
     variable = keras.Variable(np.ones((2, 3), np.float32))
-    optimizer = make_optimizer(TrainingConfig(optimizer=averaging_adam, precision=precision))
+    optimizer = make_optimizer(
+        TrainingConfig(optimizer=averaging_adam, precision=precision)
+    )
     optimizer.build([variable])
     (begun,) = averaged_values(optimizer, [variable])
     np.testing.assert_array_equal(begun, np.ones((2, 3)))
     expected = None
     for gradient in gradients():
-        optimizer.apply_gradients([(optimizer.scale_loss(tf.constant(gradient)), variable)])
+        optimizer.apply_gradients(
+            [(optimizer.scale_loss(tf.constant(gradient)), variable)]
+        )
         value = plain_array(variable)
         before = value if expected is None else expected
         expected = MOMENTUM * before + (1 - MOMENTUM) * value
+
     (average,) = averaged_values(optimizer, [variable])
     np.testing.assert_allclose(average, expected, rtol=1e-5)
     assert np.abs(expected - value).max() > 1e-3
@@ -82,8 +95,13 @@ def test_keras_moving_averages_are_found_behind_fused_updates_and_a_scaled_loss(
 
 @needs_schedule_free
 def test_the_average_of_schedule_free_adamw_is_the_papers_x():
-    beta_1, beta_2, rate, decay = 0.8, 0.9, 0.1, 0.3
-    keras_own = keras.optimizers.ScheduleFreeAdamW(rate, beta_1, beta_2, weight_decay=decay)
+    beta_1 = 0.8
+    beta_2 = 0.9
+    rate = 0.1
+    decay = 0.3
+    keras_own = keras.optimizers.ScheduleFreeAdamW(
+        rate, beta_1, beta_2, weight_decay=decay
+    )
     optimizer = make_optimizer(TrainingConfig(optimizer=lambda: keras_own))
     assert optimizer.get_config() == keras_own.get_config()
     variable = keras.Variable(np.ones((2, 3), np.float32))
@@ -97,6 +115,7 @@ def test_the_average_of_schedule_free_adamw_is_the_papers_x():
         z = z - rate * (change + decay * y)
         x = (1 - 1 / step) * x + z / step
         y = (1 - beta_1) * z + beta_1 * x
+
     (average,) = averaged_values(optimizer, [variable])
     np.testing.assert_allclose(average, x, atol=1e-5)
     np.testing.assert_allclose(plain_array(variable), y, atol=1e-5)
@@ -131,6 +150,7 @@ def test_optimizers_of_recipes_are_bound_by_gin_with_their_schedules(name, more)
     for _ in range(2):
         rates.append(float(optimizer.learning_rate))
         optimizer.apply_gradients([(tf.ones((4, 4)), variable)])
+
     np.testing.assert_allclose(rates, [0.0, 0.01], atol=1e-7)
     assert not np.array_equal(plain_array(variable), np.ones((4, 4)))
     assert (averaging_rule(training) is None) == (name == "Muon")
@@ -142,7 +162,8 @@ def source():
 
 
 def make_source(augmentation=None, pipeline=None):
-    split, experiment = open_split(SHARDS, "train"), tones_experiment()
+    split = open_split(SHARDS, "train")
+    experiment = tones_experiment()
     pipeline = pipeline or experiment.pipeline
     statistics = split.feature_statistics()
     return BatchSource(split, experiment.features, pipeline, augmentation, statistics)
@@ -162,7 +183,9 @@ def values(variables):
     return {name: plain_array(variable) for name, variable in variables.items()}
 
 
-def test_a_model_in_training_stays_as_it_is_whatever_is_made_of_it(trained, source, tmp_path):
+def test_a_model_in_training_stays_as_it_is_whatever_is_made_of_it(
+    trained, source, tmp_path
+):
     experiment, model = trained
     before = values(state_variables(model))
     for_use = weights_for_use(experiment, model, source)(TrainingState(epoch=1))
@@ -187,6 +210,7 @@ def test_a_model_in_training_stays_as_it_is_whatever_is_made_of_it(trained, sour
     for name, value in found.items():
         np.testing.assert_array_equal(seen[0][name], value)
         assert np.array_equal(value, before[name]) == (name in random_states), name
+
     restore(path, other)
     found = values(model_variables(other))
     assert all(np.array_equal(before[name], found[name]) for name in found)
@@ -201,12 +225,18 @@ def test_weights_for_use_depend_on_the_model_and_on_how_batches_are_made(
         masks = AugmentationConfig(time_masks=1, time_mask_fraction=0.5, from_epoch=4)
         experiment = dataclasses.replace(experiment, augmentation=masks)
     else:
-        smaller = dataclasses.replace(experiment.pipeline, batch_size_schedule=((4, 2),))
+        smaller = dataclasses.replace(
+            experiment.pipeline, batch_size_schedule=((4, 2),)
+        )
         experiment = dataclasses.replace(experiment, pipeline=smaller)
+
     source = make_source(experiment.augmentation, experiment.pipeline)
     states = [(1, 3), (1, 4), (2, 3), (3, 3), (4, 3)]
-    read, training = [], source.training
-    monkeypatch.setattr(source, "training", lambda *given: read.append(given) or training(*given))
+    read = []
+    training = source.training
+    monkeypatch.setattr(
+        source, "training", lambda *given: read.append(given) or training(*given)
+    )
 
     def made():
         make = weights_for_use(experiment, model, source)
@@ -220,7 +250,9 @@ def test_weights_for_use_depend_on_the_model_and_on_how_batches_are_made(
     assert [epoch for _, epoch in read] == [2, 4]  # the others are kept
     assert same(first, again)
     assert same(first, alike)  # epoch 3 is made as epoch 2
-    differing = {name for name in first if not np.array_equal(first[name], first_other[name])}
+    differing = {
+        name for name in first if not np.array_equal(first[name], first_other[name])
+    }
     assert differing == {name for name in first if "moving_" in name}
     assert same(first_other, last)
     monkeypatch.setattr("tfasr.training.averaging.MOST_KEPT_BYTES", 0)
@@ -231,13 +263,18 @@ def test_weights_for_use_depend_on_the_model_and_on_how_batches_are_made(
 
 
 def test_a_runs_statistics_are_of_the_training_split_alone(tmp_path, monkeypatch):
-    seen, estimate = [], StatisticsEstimate.estimate
+    seen = []
+    estimate = StatisticsEstimate.estimate
 
     def recorded(self, batches):
         batches = list(batches)
         names = ("positions", "duration_s", "feature_lengths")
         seen.append(
-            [row for b in batches for row in zip(*(b[n].numpy() for n in names), strict=True)]
+            [
+                row
+                for b in batches
+                for row in zip(*(b[n].numpy() for n in names), strict=True)
+            ]
         )
         estimate(self, batches)
 
@@ -261,8 +298,11 @@ def test_a_runs_statistics_are_of_the_training_split_alone(tmp_path, monkeypatch
 def test_statistics_of_no_utterances_are_those_of_the_training_weights(trained, source):
     experiment, model = trained
     none = dataclasses.replace(experiment.training, averaged_statistics_utterances=0)
-    kept = weights_for_use(dataclasses.replace(experiment, training=none), model, source)
-    kept, own = kept(TrainingState()), values(model_variables(model))
+    kept = weights_for_use(
+        dataclasses.replace(experiment, training=none), model, source
+    )
+    kept = kept(TrainingState())
+    own = values(model_variables(model))
     statistics = [name for name in kept if "moving_" in name]
     assert statistics
     assert all(np.array_equal(kept[name], own[name]) for name in statistics)
@@ -288,11 +328,14 @@ def test_statistics_are_those_of_the_batches_without_dropout(source, family):
     set_moving_momentum(model, 0.5)
     if hasattr(config, "dropout"):
         config = dataclasses.replace(config, dropout=0.0)
-    plain = build_model(dataclasses.replace(experiment, model=config), Alphabet(), compiled=False)
+    plain = build_model(
+        dataclasses.replace(experiment, model=config), Alphabet(), compiled=False
+    )
     first, second = source.training(1, 2).take(2)
     estimate = StatisticsEstimate(model, experiment.features.num_features)
     assert all(
-        variable.path.split("/")[-1].startswith("moving_") for variable in estimate.variables
+        variable.path.split("/")[-1].startswith("moving_")
+        for variable in estimate.variables
     )
     estimate.estimate([first])
     # Normalised by the statistics of the batch, which are now the model's.
@@ -336,7 +379,8 @@ class Stop(keras.callbacks.Callback):
 
 @needs_schedule_free
 def test_a_recipe_with_all_levers_is_resumed_and_used_with_its_averages(tmp_path):
-    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    whole = tmp_path / "whole"
+    resumed = tmp_path / "resumed"
     train(recipe(), shard_dir=SHARDS, run_dir=whole)
     with pytest.raises(ZeroDivisionError):
         train(recipe(), shard_dir=SHARDS, run_dir=resumed, callbacks=[Stop()])
@@ -347,7 +391,9 @@ def test_a_recipe_with_all_levers_is_resumed_and_used_with_its_averages(tmp_path
         for run in (whole, resumed)
     ]
     assert json.dumps(scores[0]) == json.dumps(scores[1])
-    last = evaluate(run_dir=whole, split="validation", shard_dir=SHARDS, checkpoint="last")
+    last = evaluate(
+        run_dir=whole, split="validation", shard_dir=SHARDS, checkpoint="last"
+    )
     assert last.loss == scores[0][-1]["loss"]
     # What the checkpoint holds for training is something else.
     trained = open_trained(whole)
@@ -357,7 +403,9 @@ def test_a_recipe_with_all_levers_is_resumed_and_used_with_its_averages(tmp_path
     in_training = values(model_variables(model))
     kernels = [name for name in averages if name.endswith("kernel")]
     assert kernels
-    assert not any(np.array_equal(averages[name], in_training[name]) for name in kernels)
+    assert not any(
+        np.array_equal(averages[name], in_training[name]) for name in kernels
+    )
 
 
 def test_the_last_layer_begins_at_zero():
@@ -371,13 +419,21 @@ def test_the_last_layer_begins_at_zero():
 
 def test_what_cannot_be_averaged_is_refused(tmp_path):
     several = tones_experiment(optimizer=averaging_adam, num_replicas=2)
-    with pytest.raises(UsageError, match="With several replicas TrainingConfig.optimizer must not"):
+    with pytest.raises(
+        UsageError, match="With several replicas TrainingConfig.optimizer must not"
+    ):
         train(several, shard_dir=SHARDS, run_dir=tmp_path / "run")
     with pytest.raises(UsageError, match=r"In a cluster .*evaluate_averaged = False"):
         check_clustered(tones_experiment(optimizer=averaging_adam), [])
-    off = TrainingConfig(optimizer=averaging_adam, num_replicas=2, evaluate_averaged=False)
+    off = TrainingConfig(
+        optimizer=averaging_adam, num_replicas=2, evaluate_averaged=False
+    )
     check_averaging(off)
     if hasattr(keras.optimizers, "ScheduleFreeAdamW"):
-        twice = TrainingConfig(optimizer=lambda: keras.optimizers.ScheduleFreeAdamW(use_ema=True))
-        with pytest.raises(UsageError, match=r"ScheduleFreeAdamW.use_ema must be False"):
+        twice = TrainingConfig(
+            optimizer=lambda: keras.optimizers.ScheduleFreeAdamW(use_ema=True)
+        )
+        with pytest.raises(
+            UsageError, match=r"ScheduleFreeAdamW.use_ema must be False"
+        ):
             check_averaging(twice)

@@ -32,8 +32,11 @@ def experiment(batch, **training):
 
 def test_a_batch_seen_a_window_ago_weighs_one_eth_whatever_the_batch_size():
     for batch in (1, 8, 64):
-        momentum = moving_momentum(experiment(batch, batch_norm_window_utterances=512), 10_000)
+        momentum = moving_momentum(
+            experiment(batch, batch_norm_window_utterances=512), 10_000
+        )
         assert momentum ** (512 / batch) == pytest.approx(np.exp(-1))
+
     # exp(-64 / 512), by hand.
     assert momentum == pytest.approx(0.8824969)
 
@@ -52,17 +55,22 @@ def test_each_part_of_an_accumulated_batch_counts_for_its_own_utterances():
 def test_no_window_leaves_the_layers_alone():
     plain = experiment(8, batch_norm_window_utterances=0)
     assert moving_momentum(plain, 800) is None
-    model = keras.Sequential([keras.Input((3,)), keras.layers.BatchNormalization(momentum=0.7)])
+    model = keras.Sequential(
+        [keras.Input((3,)), keras.layers.BatchNormalization(momentum=0.7)]
+    )
     set_moving_momentum(model, None)
     assert model.layers[0].momentum == 0.7
 
 
 def test_every_normalisation_of_a_nested_model_forgets_alike():
     inner = keras.Sequential([keras.Input((3,)), keras.layers.BatchNormalization()])
-    outer = keras.Sequential([keras.Input((3,)), keras.layers.BatchNormalization(), inner])
+    outer = keras.Sequential(
+        [keras.Input((3,)), keras.layers.BatchNormalization(), inner]
+    )
     set_moving_momentum(outer, 0.75)
     outer(np.full((4, 3), 8.0, "float32"), training=True)
-    # From 0 a quarter of the way to 8; the second sees the first's output, whose mean is 0.
+    # From 0 a quarter of the way to 8; the second sees the first's output, whose mean
+    # is 0.
     moved = [layer.moving_mean.numpy() for layer in (outer.layers[0], inner.layers[0])]
     np.testing.assert_allclose(moved, [[2.0] * 3, [0.0] * 3], atol=1e-6)
 
@@ -91,7 +99,13 @@ def test_normalisations_are_found_wherever_a_layer_keeps_them():
     model = Subclassed()
     assert set_moving_momentum(model, 0.75) == 0
     inner = model.inner
-    expected = [inner.one, inner.some[0], inner.named["twice"][0], inner.wrapped.layer, model.own]
+    expected = [
+        inner.one,
+        inner.some[0],
+        inner.named["twice"][0],
+        inner.wrapped.layer,
+        model.own,
+    ]
     assert all(layer.momentum == 0.75 for layer in expected)
     found = batch_normalisations(model)
     assert sorted(map(id, found)) == sorted(map(id, expected))
@@ -122,13 +136,18 @@ def test_a_momentum_that_a_model_chose_stays_unless_its_config_says_otherwise(
 
 
 def test_the_rule_tells_runs_apart_and_batch_sizes_not():
-    rules = {statistics_rule(TrainingConfig(batch_norm_window_utterances=n)) for n in (0, 256, 512)}
+    rules = {
+        statistics_rule(TrainingConfig(batch_norm_window_utterances=n))
+        for n in (0, 256, 512)
+    }
     rules.add(statistics_rule(TrainingConfig(batch_norm_window_utterances=512), 2))
     assert len(rules) == 4
 
 
 def test_a_window_must_not_be_negative():
-    with pytest.raises(ValueError, match="batch_norm_window_utterances must be at least 0"):
+    with pytest.raises(
+        ValueError, match="batch_norm_window_utterances must be at least 0"
+    ):
         TrainingConfig(batch_norm_window_utterances=-1)
 
 
@@ -136,7 +155,9 @@ def losses(run_dir, key):
     return [e["value"]["loss"] for e in read_events(run_dir) if e["key"] == key]
 
 
-def test_the_window_changes_what_is_evaluated_and_not_what_is_learned(shard_dir, tmp_path):
+def test_the_window_changes_what_is_evaluated_and_not_what_is_learned(
+    shard_dir, tmp_path
+):
     runs = {}
     for window in (0, 512):
         changed = [
@@ -145,11 +166,20 @@ def test_the_window_changes_what_is_evaluated_and_not_what_is_learned(shard_dir,
         ]
         loaded = load_config(str(TINY), changed)
         runs[window] = tmp_path / str(window)
-        train(loaded.experiment, shard_dir=shard_dir, run_dir=runs[window], memory_probe=False)
+        train(
+            loaded.experiment,
+            shard_dir=shard_dir,
+            run_dir=runs[window],
+            memory_probe=False,
+        )
+
     learned = [losses(run_dir, "train_step") for run_dir in runs.values()]
     np.testing.assert_allclose(learned[0], learned[1], rtol=1e-5)
-    stale, followed = (losses(run_dir, "tracked_stats")[-1] for run_dir in runs.values())
-    # 96 utterances in batches of 8: of the first statistics 0.99^12 = 89 % would be left.
+    stale, followed = (
+        losses(run_dir, "tracked_stats")[-1] for run_dir in runs.values()
+    )
+    # 96 utterances in batches of 8: of the first statistics 0.99^12 = 89 % would be
+    # left.
     assert abs(stale - followed) > 0.05 * followed
     rules = [
         e["value"]["batch_statistics"]

@@ -28,7 +28,9 @@ from tfasr.training.checkpoint import (
     state_variables,
 )
 
-STATE = TrainingState(step=7, epoch=2, step_in_epoch=3, epoch_trained=True, history=[{"cer": 0.5}])
+STATE = TrainingState(
+    step=7, epoch=2, step_in_epoch=3, epoch_trained=True, history=[{"cer": 0.5}]
+)
 
 
 def small_model(units=2):
@@ -51,7 +53,10 @@ def fill(model, value):
 
 
 def saved(run_dir, model, *steps, keep=9):
-    return [save_checkpoint(run_dir, model, TrainingState(step=step), keep) for step in steps]
+    return [
+        save_checkpoint(run_dir, model, TrainingState(step=step), keep)
+        for step in steps
+    ]
 
 
 def names(run_dir):
@@ -66,13 +71,18 @@ def test_as_many_checkpoints_are_kept_as_are_asked_for(model, tmp_path, keep):
         assert names(tmp_path) == [f"step-{step:08d}.npz" for step in kept]
 
 
-def test_a_checkpoint_that_the_ledger_does_not_cover_is_not_resumed_from(model, tmp_path, caplog):
+def test_a_checkpoint_that_the_ledger_does_not_cover_is_not_resumed_from(
+    model, tmp_path, caplog
+):
     with contextlib.closing(Ledger(tmp_path)) as ledger:
         for step in (1, 2, 3):
             ledger.event("train_step", step=step)
-            state, mark = TrainingState(step=step), ledger.mark()
+            state = TrainingState(step=step)
+            mark = ledger.mark()
             path = save_checkpoint(tmp_path, model, state, keep=9, ledger=mark)
+
         ledger.event("epoch_stop")
+
     keep_as_best(path)
     assert newest_checkpoint(tmp_path, set_aside=True) == path
     lines = (tmp_path / "events.jsonl").read_bytes().splitlines(keepends=True)
@@ -80,6 +90,7 @@ def test_a_checkpoint_that_the_ledger_does_not_cover_is_not_resumed_from(model, 
     with contextlib.closing(Ledger(tmp_path, session=1)) as ledger:
         for _ in range(3):
             ledger.event("train_step", step=3)
+
     assert newest_checkpoint(tmp_path) == path  # it can still be evaluated
     assert read_state(newest_checkpoint(tmp_path, set_aside=True)).step == 2
     assert "step-00000003.npz.damaged" in names(tmp_path)
@@ -108,6 +119,7 @@ def test_what_is_saved_is_what_is_restored(model, tmp_path):
     ):
         assert mine[0] == theirs[0]
         np.testing.assert_array_equal(mine[1].numpy(), theirs[1].numpy())
+
     assert TrainingState() == TrainingState(0, 1, 0, False, [])
 
 
@@ -122,7 +134,9 @@ def test_every_variable_has_a_name_of_its_own_by_its_place(model):
     assert list(state_variables(ownerless)) == ["0000 alone"]
 
 
-@pytest.mark.parametrize(("keep", "left"), [(1, (3,)), (2, (2, 3)), (3, (1, 2, 3)), (9, (1, 2, 3))])
+@pytest.mark.parametrize(
+    ("keep", "left"), [(1, (3,)), (2, (2, 3)), (3, (1, 2, 3)), (9, (1, 2, 3))]
+)
 def test_so_many_of_the_newest_stay(model, tmp_path, keep, left):
     saved(tmp_path, model, 1, 2)
     saved(tmp_path, model, 3, keep=keep)
@@ -172,7 +186,9 @@ def test_the_best_is_a_second_name_that_outlives_the_first(model, tmp_path):
     (second,) = saved(tmp_path, model, 2, keep=1)
     assert names(tmp_path) == ["best.npz", second.name]
     assert read_state(best).step == 1
-    (first.parent / f"best.npz{PARTIAL_SUFFIX}").write_text("what a killed process left")
+    (first.parent / f"best.npz{PARTIAL_SUFFIX}").write_text(
+        "what a killed process left"
+    )
     keep_as_best(second)
     assert read_state(best).step == 2
     assert names(tmp_path) == ["best.npz", second.name]
@@ -228,9 +244,20 @@ def empty(path):
 
 @pytest.mark.parametrize(
     "spoil",
-    [cut, flipped, without_state, foreign_state, odd_state, odd_history, empty, empty_archive],
+    [
+        cut,
+        flipped,
+        without_state,
+        foreign_state,
+        odd_state,
+        odd_history,
+        empty,
+        empty_archive,
+    ],
 )
-def test_a_damaged_checkpoint_gives_way_to_the_one_before(model, tmp_path, spoil, caplog):
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(
+    model, tmp_path, spoil, caplog
+):
     first, second = saved(tmp_path, model, 1, 2)
     assert damage(second) is None
     assert newest_checkpoint(tmp_path) == second
@@ -273,7 +300,9 @@ def test_what_is_asked_for_is_found_or_what_is_there_is_said(model, tmp_path):
     assert find_checkpoint(tmp_path, "best") == first.with_name("best.npz")
     assert find_checkpoint(tmp_path, "last") == second
     assert find_checkpoint(tmp_path, str(first)) == first
-    with pytest.raises(UsageError, match=r"'nowhere\.npz'; .*best\.npz.*step-00000002\.npz"):
+    with pytest.raises(
+        UsageError, match=r"'nowhere\.npz'; .*best\.npz.*step-00000002\.npz"
+    ):
         find_checkpoint(tmp_path, "nowhere.npz")
 
 
@@ -283,6 +312,7 @@ def test_another_configurations_checkpoint_is_refused(model, tmp_path):
         UsageError, match=r"lacks \['0000 kernel \(3, 3\)'.* and 1 more: it was"
     ) as told:
         restore(path, small_model(units=3))
+
     assert str(told.value).count(" (3") == 3  # of the four that it lacks
     deep = keras.Sequential(
         [keras.layers.Input((3,)), keras.layers.Dense(2), keras.layers.Dense(4)]
@@ -309,6 +339,7 @@ def test_what_is_no_archive_is_refused_by_name(tmp_path):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(UsageError, match=rf"{name} isn't one, or is damaged"):
             read_state(tmp_path / name)
+
     np.save(tmp_path / "c.npy", np.zeros(3))
     with pytest.raises(UsageError, match=r"c\.npy isn't one"):
         read_state(tmp_path / "c.npy")

@@ -41,7 +41,9 @@ def test_agrees_with_the_sum_over_all_paths(data):
     labels = data.draw(st.lists(st.integers(0, 1), min_size=1, max_size=3))
     frames = data.draw(st.integers(ctc_frames_needed(labels), 6))
     seed = data.draw(st.integers(0, 1000))
-    logits = np.random.default_rng(seed).normal(scale=2, size=(frames, 3)).astype(np.float32)
+    logits = (
+        np.random.default_rng(seed).normal(scale=2, size=(frames, 3)).astype(np.float32)
+    )
     expected = by_all_paths(logits, labels)[0]
     assert loss_of(logits, labels) == pytest.approx(expected, rel=1e-4, abs=1e-5)
     assert by_logarithms(logits, labels)[0] == pytest.approx(expected)
@@ -69,17 +71,22 @@ def test_a_batch_agrees_with_the_forward_algorithm():
 
 def test_padding_of_logits_and_labels_is_irrelevant():
     logits, lengths, labels, label_lengths = batch(1)
-    other_logits, other_labels = logits.copy(), labels.copy()
+    other_logits = logits.copy()
+    other_labels = labels.copy()
     for i in range(len(logits)):
         other_logits[i, lengths[i] :] = 1e4
         other_labels[i, label_lengths[i] :] = -7 if i % 2 else 1000
+
     with tf.GradientTape(persistent=True) as tape:
-        one, other = tf.constant(logits), tf.constant(other_logits)
+        one = tf.constant(logits)
+        other = tf.constant(other_logits)
         tape.watch([one, other])
         losses = ctc_loss(one, lengths, labels, label_lengths)
         other_losses = ctc_loss(other, lengths, other_labels, label_lengths)
+
     np.testing.assert_array_equal(losses, other_losses)
-    gradient, other_gradient = tape.gradient(losses, one), tape.gradient(other_losses, other)
+    gradient = tape.gradient(losses, one)
+    other_gradient = tape.gradient(other_losses, other)
     np.testing.assert_array_equal(gradient, other_gradient)
     for i in range(len(logits)):
         assert np.any(gradient[i, : lengths[i]])
@@ -122,7 +129,11 @@ def test_traced_once_for_all_shapes():
 
 
 def experiment(
-    parts=1, optimizer=lambda: keras.optimizers.SGD(0.1), dropout=0.0, layers=0, **training
+    parts=1,
+    optimizer=lambda: keras.optimizers.SGD(0.1),
+    dropout=0.0,
+    layers=0,
+    **training,
 ):
     model = AcousticModelConfig(
         conv_filters=8,
@@ -133,7 +144,9 @@ def experiment(
     )
     return Experiment(
         model=model,
-        training=TrainingConfig(gradient_accumulation_steps=parts, optimizer=optimizer, **training),
+        training=TrainingConfig(
+            gradient_accumulation_steps=parts, optimizer=optimizer, **training
+        ),
     )
 
 
@@ -154,7 +167,9 @@ def test_parts_of_uneven_sizes_make_the_whole_batchs_step(parts, layers):
         for utterances in (7, 5, 1)  # the last batches of an epoch are smaller
     ]
     losses, weights, _ = after_steps(config, batches)
-    part_losses, part_weights, _ = after_steps(experiment(parts, layers=layers), batches)
+    part_losses, part_weights, _ = after_steps(
+        experiment(parts, layers=layers), batches
+    )
     for whole, in_parts in zip(losses, part_losses, strict=True):
         np.testing.assert_allclose(in_parts, whole, rtol=1e-4)
     for whole, in_parts in zip(weights, part_weights, strict=True):
@@ -169,7 +184,9 @@ def test_the_sum_of_the_parts_is_clipped(clipping):
         return keras.optimizers.SGD(1.0, **clipping)
 
     batches = [synthetic_batch(experiment(), 6, 60, length_spread=0.4)]
-    _, unclipped, _ = after_steps(experiment(3, lambda: keras.optimizers.SGD(1.0)), batches)
+    _, unclipped, _ = after_steps(
+        experiment(3, lambda: keras.optimizers.SGD(1.0)), batches
+    )
     _, whole, _ = after_steps(experiment(1, optimizer), batches)
     _, in_parts, _ = after_steps(experiment(3, optimizer), batches)
     assert any(abs(a - b).max() > 1e-3 for a, b in zip(whole, unclipped, strict=True))
@@ -178,7 +195,9 @@ def test_the_sum_of_the_parts_is_clipped(clipping):
 
 
 def test_a_batch_in_parts_is_one_step_of_schedule_and_optimizer():
-    schedule = keras.optimizers.schedules.PolynomialDecay(1.0, decay_steps=4, end_learning_rate=0.0)
+    schedule = keras.optimizers.schedules.PolynomialDecay(
+        1.0, decay_steps=4, end_learning_rate=0.0
+    )
     config = experiment(4, lambda: keras.optimizers.SGD(schedule))
     _, _, model = after_steps(config, [synthetic_batch(config, 8, 60)] * 2)
     assert int(plain_array(model.optimizer.iterations)) == 2
@@ -194,7 +213,9 @@ def test_each_part_drops_other_activations_and_updates_batch_statistics():
     losses, _, _ = after_steps(config, [twice])
     assert abs(losses[0][:2] - losses[0][2:]).max() > 1e-3
     normalised = Experiment(
-        model=AcousticModelConfig(conv_filters=8, num_lstm_layers=0, lstm_units=8, dropout=0.0),
+        model=AcousticModelConfig(
+            conv_filters=8, num_lstm_layers=0, lstm_units=8, dropout=0.0
+        ),
         training=config.training,
     )
     _, _, model = after_steps(normalised, [twice])
@@ -212,8 +233,12 @@ def experiment_of_one_part(config):
 
 
 def test_keras_own_accumulation_is_refused():
-    config = experiment(optimizer=lambda: keras.optimizers.SGD(0.1, gradient_accumulation_steps=4))
-    with pytest.raises(UsageError, match=r"TrainingConfig\.gradient_accumulation_steps"):
+    config = experiment(
+        optimizer=lambda: keras.optimizers.SGD(0.1, gradient_accumulation_steps=4)
+    )
+    with pytest.raises(
+        UsageError, match=r"TrainingConfig\.gradient_accumulation_steps"
+    ):
         build_model(config, Alphabet(), compiled=True)
 
 
@@ -264,7 +289,8 @@ REPLICAS = """
 
 def losses_of_replicas(cases):
     """Per case of replicas, parts and clipnorm: each utterance's loss in three steps."""
-    # Strategies of one process share the numbers of their collectives: one kind of model each.
+    # Strategies of one process share the numbers of their collectives: one kind of
+    # model each.
     finished = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(REPLICAS), json.dumps(cases)],
         check=True,
@@ -287,7 +313,9 @@ def test_replicas_in_parts_normalise_each_part():
     assert losses[-1].mean() < losses[0].mean()
 
 
-def test_a_run_in_parts_keeps_steps_and_epochs_and_books_its_traces(shard_dir, tmp_path):
+def test_a_run_in_parts_keeps_steps_and_epochs_and_books_its_traces(
+    shard_dir, tmp_path
+):
     from tfasr.data.batches import PipelineConfig
 
     pipeline = PipelineConfig(padding="bucketed", global_batch_size=16, num_buckets=2)
@@ -296,7 +324,9 @@ def test_a_run_in_parts_keeps_steps_and_epochs_and_books_its_traces(shard_dir, t
         config = experiment(
             parts, lambda: keras.optimizers.SGD(1e-4), epochs=2, sentences_every_steps=0
         )
-        config = Experiment(model=config.model, pipeline=pipeline, training=config.training)
+        config = Experiment(
+            model=config.model, pipeline=pipeline, training=config.training
+        )
         train(config, shard_dir=shard_dir, run_dir=tmp_path / str(parts))
         events = read_events(tmp_path / str(parts))
         values = [e["value"] for e in events if e["key"] == "train_step"]
@@ -307,4 +337,5 @@ def test_a_run_in_parts_keeps_steps_and_epochs_and_books_its_traces(shard_dir, t
         assert traces["training"]["compiling_steps"] == sum(compiled)
         by_frames = traces["training"]["by_frames"].values()
         assert sum(shape["steps"] for shape in by_frames) == len(values)
+
     assert steps[1] == steps[4]

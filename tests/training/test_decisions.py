@@ -27,14 +27,17 @@ from tfasr.training.train import comparability
 from tfasr.tta.costs import HardwareConfig
 
 know_models()
-# The configs of an experiment, and those of preparing its data and describing its machine.
+# The configs of an experiment, and those of preparing its data and describing its
+# machine.
 GROUPS = {
     field.name: type(getattr(paper_recipe(), field.name))
     for field in dataclasses.fields(Experiment)
 }
 OTHERS = (ShardConfig, AlphabetConfig, NoiseConfig, HardwareConfig)
 ASKED = [
-    (group, field.name) for group, config in GROUPS.items() for field in dataclasses.fields(config)
+    (group, field.name)
+    for group, config in GROUPS.items()
+    for field in dataclasses.fields(config)
 ]
 # Another value, where the type doesn't suggest one.
 VALUES = {
@@ -80,7 +83,9 @@ def another(config, name):
         return value + 1
     if isinstance(value, float):
         return value / 2 + 0.01
-    raise AssertionError(f"{type(config).__name__}.{name} needs a value in this test's VALUES")
+    raise AssertionError(
+        f"{type(config).__name__}.{name} needs a value in this test's VALUES"
+    )
 
 
 def split(*texts, content="00ff"):
@@ -93,7 +98,9 @@ def split(*texts, content="00ff"):
 
 def compared(experiment):
     facts = comparability(experiment, split("yes", "no"), Alphabet(), ["yes", "no"])
-    return {name: value for name, value in facts.items() if name not in ("hash", "division")}
+    return {
+        name: value for name, value in facts.items() if name not in ("hash", "division")
+    }
 
 
 @pytest.mark.parametrize(("group", "name"), ASKED)
@@ -119,20 +126,29 @@ def test_no_setting_and_no_config_lacks_a_decision():
     for config in (*GROUPS.values(), *OTHERS, *(MODELS[name] for name in MODELS)):
         for field in dataclasses.fields(config):
             assert decision(config, field.name) in Decides
+
     known = {config.__name__: config for config in (*GROUPS.values(), *OTHERS)}
     for name, written in DECISIONS.items():
         fields = {field.name for field in dataclasses.fields(known[name])}
-        assert sorted(fields) == sorted(field for group in written.values() for field in group)
+        assert sorted(fields) == sorted(
+            field for group in written.values() for field in group
+        )
+
     for config in OTHERS:
         for field in dataclasses.fields(config):
-            assert decision(config, field.name) not in (Decides.MEASUREMENT, Decides.RECIPE)
+            assert decision(config, field.name) not in (
+                Decides.MEASUREMENT,
+                Decides.RECIPE,
+            )
 
 
 def test_the_page_shows_the_same_decisions():
     page = (Path(__file__).parents[2] / "docs" / "time_to_accuracy.md").read_text()
     paragraphs = page.replace("\n  ", " ").split("\n")
     for decides in Decides:
-        (shown,) = [line for line in paragraphs if line.startswith(f"- **{decides.value}**")]
+        (shown,) = [
+            line for line in paragraphs if line.startswith(f"- **{decides.value}**")
+        ]
         for config, written in DECISIONS.items():
             names = [config] if list(written) == [decides] else written.get(decides, ())
             assert [name for name in names if f"`{name}`" not in shown] == []
@@ -195,13 +211,21 @@ def test_splits_are_compared_by_what_they_hold(tmp_path):
     samples, rate_hz = soundfile.read(path)
     soundfile.write(path, samples[::-1], rate_hz)
     other = prepared(tmp_path / "corpus", tmp_path / "c", max_duration_s=17.0)
-    differing = {name for name, value in facts_of(other).items() if value != facts_of(first)[name]}
+    differing = {
+        name
+        for name, value in facts_of(other).items()
+        if value != facts_of(first)[name]
+    }
     assert differing == {"validation_audio", "hash"}
-    assert facts_of(first, other)["training_audio"] != facts_of(first, first)["training_audio"]
+    assert (
+        facts_of(first, other)["training_audio"]
+        != facts_of(first, first)["training_audio"]
+    )
     # Less to learn from.
     three = type(first.utterances)(first.utterances[:3])
     fewer = SimpleNamespace(utterances=three, index=first.index)
-    few, all_of_them = facts_of(first, fewer), facts_of(first, first)
+    few = facts_of(first, fewer)
+    all_of_them = facts_of(first, first)
     assert (few["training_recordings"], all_of_them["training_recordings"]) == (3, 6)
     assert few["training_audio"] != all_of_them["training_audio"]
 
@@ -214,5 +238,8 @@ def test_a_recordings_hash_does_not_depend_on_its_lossless_format(tmp_path):
         folder.mkdir()
         soundfile.write(folder / f"u.{kind}", samples, 16000)
         (folder / "train.tsv").write_text(f"{HEADER}u.{kind}\ta speaker\t1.0\tyes\n")
-        hashes.add(facts_of(prepared(folder, tmp_path / f"shards_{kind}"))["validation_audio"])
+        hashes.add(
+            facts_of(prepared(folder, tmp_path / f"shards_{kind}"))["validation_audio"]
+        )
+
     assert len(hashes) == 1

@@ -53,11 +53,17 @@ def test_a_run_keeps_a_files_words_and_is_not_ranked_among_those_with_its_transc
     own, tmp_path, vocabulary
 ):
     where = {"shard_dir": SHARDS, "memory_probe": False}
-    run_dir, two = tmp_path / "other", experiment(epochs=2)
+    run_dir = tmp_path / "other"
+    two = experiment(epochs=2)
     with pytest.raises(RuntimeError):
         train(
-            two, **where, run_dir=run_dir, lexicon=vocabulary, callbacks=[FailsAfterTheFirstEpoch()]
+            two,
+            **where,
+            run_dir=run_dir,
+            lexicon=vocabulary,
+            callbacks=[FailsAfterTheFirstEpoch()],
         )
+
     assert load_lexicon(run_dir) == WORDS
     longer = tmp_path / "longer.txt"
     longer.write_text("abba\n")
@@ -98,7 +104,15 @@ def test_what_is_no_dictionary_is_refused_before_anything_is_written(
 
 def test_an_evaluation_takes_it_in_place_of_the_runs(own, tmp_path, vocabulary):
     def evaluated(*words):
-        given = ("--run_dir", own, "--shard_dir", SHARDS, "--split", "validation", *words)
+        given = (
+            "--run_dir",
+            own,
+            "--shard_dir",
+            SHARDS,
+            "--split",
+            "validation",
+            *words,
+        )
         return cli.run(cli.parse(["tfasr", "evaluate", *map(str, given)]))
 
     words = ("--lexicon", vocabulary, "--hypotheses", tmp_path / "texts.jsonl")
@@ -112,7 +126,14 @@ def test_an_evaluation_takes_it_in_place_of_the_runs(own, tmp_path, vocabulary):
 
 
 def test_train_takes_it_from_the_command_line(tmp_path, capsys):
-    words = ["--shard_dir", SHARDS, "--run_dir", tmp_path / "run", "--lexicon", tmp_path / "none"]
+    words = [
+        "--shard_dir",
+        SHARDS,
+        "--run_dir",
+        tmp_path / "run",
+        "--lexicon",
+        tmp_path / "none",
+    ]
     for name, value in (("num_mel_bins", 12), ("num_mfcc", 4)):
         words += ["--gin_binding", f"FeatureConfig.{name} = {value}"]
     words += ["--gin_binding", "DecoderConfig.name = 'word_beam'"]

@@ -33,7 +33,10 @@ def spoken(count: int, seed: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
         texts.append(text)
         for place, character in enumerate(text):
             labels[utterance, place] = ALPHABET.index(character) + 1
-            features[utterance, 3 * place : 3 * place + 2, ALPHABET.index(character)] += 1
+            features[
+                utterance, 3 * place : 3 * place + 2, ALPHABET.index(character)
+            ] += 1
+
     return features, labels, texts
 
 
@@ -52,7 +55,9 @@ def stock_model() -> keras.Model:
     return model
 
 
-def fitted(run, *, epochs=6, seed=1, validation=None, **options) -> keras.callbacks.History:
+def fitted(
+    run, *, epochs=6, seed=1, validation=None, **options
+) -> keras.callbacks.History:
     keras.utils.set_random_seed(seed)
     features, labels, _ = spoken(192, seed=1)
     held_out, _, texts = spoken(10, seed=2)
@@ -64,7 +69,12 @@ def fitted(run, *, epochs=6, seed=1, validation=None, **options) -> keras.callba
         run, validation, words=WORDS, alphabet=ALPHABET, batch_size=8, **options
     )
     return model.fit(
-        features, labels, batch_size=8, epochs=epochs, verbose=0, callbacks=[callback, *more]
+        features,
+        labels,
+        batch_size=8,
+        epochs=epochs,
+        verbose=0,
+        callbacks=[callback, *more],
     )
 
 
@@ -121,7 +131,9 @@ def test_hypotheses_consist_of_the_dictionarys_words(finished):
         path = run_dir / "hypotheses" / f"validation-epoch-{epoch:04d}.jsonl"
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         assert [line["reference"] for line in lines] == texts
-        assert {word for line in lines for word in line["hypothesis"].split()} <= set(WORDS)
+        assert {word for line in lines for word in line["hypothesis"].split()} <= set(
+            WORDS
+        )
 
 
 def test_training_goes_on_as_if_nothing_had_been_swapped(finished):
@@ -129,14 +141,17 @@ def test_training_goes_on_as_if_nothing_had_been_swapped(finished):
     keras.utils.set_random_seed(1)
     features, labels, _ = spoken(192, seed=1)
     alone = Seen()
-    stock_model().fit(features, labels, batch_size=8, epochs=6, verbose=0, callbacks=[alone])
+    stock_model().fit(
+        features, labels, batch_size=8, epochs=6, verbose=0, callbacks=[alone]
+    )
     for with_swaps, without in zip(seen.values, alone.values, strict=True):
         for ours, theirs in zip(with_swaps, without, strict=True):
             np.testing.assert_array_equal(ours, theirs)
 
 
 def test_the_training_model_is_away_while_another_evaluates(tmp_path, monkeypatch):
-    held, models = [], []
+    held = []
+    models = []
     on_device = swap.Swap._on_device
 
     def watched(self):
@@ -147,10 +162,13 @@ def test_the_training_model_is_away_while_another_evaluates(tmp_path, monkeypatc
     monkeypatch.setattr(swap.Swap, "_on_device", watched)
     model = stock_model()
     fitted(tmp_path / "run", epochs=2, model=model)
-    assert held[1:] == [0, 0]  # after the first call, which only builds the evaluation model
+    # After the first call, which only builds the evaluation model.
+    assert held[1:] == [0, 0]
     assert models[0] is models[1] is not model
     assert swap.held_bytes(models[0]) == 0
-    memory = [e["value"] for e in read_events(tmp_path / "run") if e["key"] == "device_memory"]
+    memory = [
+        e["value"] for e in read_events(tmp_path / "run") if e["key"] == "device_memory"
+    ]
     # Adam keeps two values per weight; the evaluation model has the weights alone.
     assert len(memory) == 2
     assert 0 < memory[0]["evaluation"] < memory[0]["training"] / 2
@@ -158,21 +176,30 @@ def test_the_training_model_is_away_while_another_evaluates(tmp_path, monkeypatc
 
 def test_a_recorder_counts_what_came_before_and_fits_own_validation(tmp_path):
     features, labels, texts = spoken(12, seed=3)
-    with tfasr.Recorder(tmp_path / "run", global_batch_size=4, targets=["cer=0.01"]) as run:
+    with tfasr.Recorder(
+        tmp_path / "run", global_batch_size=4, targets=["cer=0.01"]
+    ) as run:
         model = stock_model()
-        callback = BeamSearchEvaluation(run, [(features, texts)], words=WORDS, alphabet=ALPHABET)
+        callback = BeamSearchEvaluation(
+            run, [(features, texts)], words=WORDS, alphabet=ALPHABET
+        )
         validation = (features, labels)
         model.fit(
             features, labels, batch_size=4, verbose=0, epochs=2,
             validation_data=validation, callbacks=[callback],
         )  # fmt: skip
-    scores = [e["value"] for e in read_events(tmp_path / "run") if e["key"] == "tracked_stats"]
+
+    scores = [
+        e["value"] for e in read_events(tmp_path / "run") if e["key"] == "tracked_stats"
+    ]
     assert len(scores) == 2
     assert all(score["loss"] > 0 and "wer" in score for score in scores)
 
 
 def test_training_stops_at_the_targets(tmp_path):
-    history = fitted(tmp_path / "run", targets=["cer=1"], stop_at_targets=True, epochs=8)
+    history = fitted(
+        tmp_path / "run", targets=["cer=1"], stop_at_targets=True, epochs=8
+    )
     assert len(history.history["val_cer"]) == 3  # the median of three evaluations
 
 
@@ -201,7 +228,10 @@ def test_probabilities_and_a_last_blank_are_decoded_alike(tmp_path):
         )  # fmt: skip
         trained.fit(features, labels, batch_size=6, verbose=0, callbacks=[callback])
         path = tmp_path / name / "hypotheses" / "validation-epoch-0001.jsonl"
-        lines.append([json.loads(line)["hypothesis"] for line in path.read_text().splitlines()])
+        lines.append(
+            [json.loads(line)["hypothesis"] for line in path.read_text().splitlines()]
+        )
+
     assert lines[0] == lines[1]
 
 
@@ -231,6 +261,8 @@ def test_the_pages_program_runs(tmp_path):
     command = [sys.executable, "program.py"]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
     report = [sys.executable, "-m", "tfasr", "report", "runs/stock"]
-    shown = subprocess.run(report, cwd=tmp_path, check=True, capture_output=True, text=True)
+    shown = subprocess.run(
+        report, cwd=tmp_path, check=True, capture_output=True, text=True
+    )
     assert "WER" in shown.stdout
     assert tfasr.load_run(tmp_path / "runs" / "stock").time_to_accuracy(wer=0.2).reached

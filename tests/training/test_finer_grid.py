@@ -39,8 +39,12 @@ def of(run_dir, key):
 
 
 def scores(run_dir):
-    curves = {name: load_run(run_dir).accuracy_curve(name) for name in ("cer", "wer", "loss")}
-    return {name: [(p.epoch, p.value) for p in points] for name, points in curves.items()}
+    curves = {
+        name: load_run(run_dir).accuracy_curve(name) for name in ("cer", "wer", "loss")
+    }
+    return {
+        name: [(p.epoch, p.value) for p in points] for name, points in curves.items()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -58,19 +62,33 @@ def killed(tmp_path_factory):
         pytest.skip("processes are forked here")
     folder = tmp_path_factory.mktemp("killed")
     cases = [
-        {"run_dir": str(folder / str(number)), "moment": moment, "training": {**GRID, **training}}
+        {
+            "run_dir": str(folder / str(number)),
+            "moment": moment,
+            "training": {**GRID, **training},
+        }
         for number, (moment, training) in enumerate(CASES)
     ]
     (folder / "cases.json").write_text(json.dumps(cases))
-    command = [sys.executable, "-m", "tests.training.killed_grid", str(folder / "cases.json")]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "tests.training.killed_grid",
+        str(folder / "cases.json"),
+    ]
+    ended = subprocess.run(
+        command, capture_output=True, text=True, timeout=240, check=False
+    )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return folder
 
 
 @pytest.mark.parametrize("number", range(len(CASES)))
-def test_a_run_killed_within_an_epoch_ends_as_if_it_had_not_been(killed, uninterrupted, number):
-    run_dir, training = killed / str(number), {**GRID, **CASES[number][1]}
+def test_a_run_killed_within_an_epoch_ends_as_if_it_had_not_been(
+    killed, uninterrupted, number
+):
+    run_dir = killed / str(number)
+    training = {**GRID, **CASES[number][1]}
     assert not finished(run_dir)
     train(tones_experiment(**training), shard_dir=SHARDS, run_dir=run_dir, resume=True)
     assert scores(run_dir) == scores(uninterrupted)
@@ -86,16 +104,21 @@ def test_a_run_killed_within_an_epoch_ends_as_if_it_had_not_been(killed, uninter
 
 def test_the_ledger_places_each_evaluation_after_its_share_of_the_epoch(uninterrupted):
     events = read_events(uninterrupted)
-    done, seen = 0, []
+    done = 0
+    seen = []
     for event in events:
         if event["key"] == "train_step":
             done += event["value"]["utterances"]
         if event["key"] == "eval_start":
             seen.append((event["metadata"]["epoch_num"], done / TRAIN_UTTERANCES))
+
     assert seen == [(1, 1 / 3), (1, 2 / 3), (1, 1), (2, 4 / 3), (2, 5 / 3), (2, 2)]
     saved = [e["metadata"]["step"] for e in of(uninterrupted, "checkpoint_stop")]
     assert saved == [2, 4, 6, 8, 10, 12]
-    assert hypotheses_file(uninterrupted, 1.3333).name == "validation-epoch-0002-0.3333.jsonl"
+    assert (
+        hypotheses_file(uninterrupted, 1.3333).name
+        == "validation-epoch-0002-0.3333.jsonl"
+    )
     names = sorted(path.name for path in (uninterrupted / "hypotheses").iterdir())
     assert names == [hypotheses_file(uninterrupted, epoch).name for epoch in EPOCHS]
     assert len(of(uninterrupted, "epoch_stop")) == 2
@@ -111,8 +134,12 @@ def test_readers_of_a_run_know_the_grid(uninterrupted):
         times = [point.elapsed_s for point in points]
         assert times == sorted(times)
         assert times[0] > 0
+
     assert run.target_window == 3
-    assert run.comparability["target_rule"] == "median of 3 epochs, 3 evaluations each epoch"
+    assert (
+        run.comparability["target_rule"]
+        == "median of 3 epochs, 3 evaluations each epoch"
+    )
     # The median of the evaluations of two epochs, made odd, cannot be met within six.
     assert not run.time_to_accuracy(cer=1.0, window=2).reached
     result = run.time_to_accuracy(cer=1.0, window=1)
@@ -140,8 +167,11 @@ def test_runs_of_another_schedule_are_not_ranked(uninterrupted, tmp_path):
 def test_training_stops_within_an_epoch_at_its_targets_and_goes_on_longer(tmp_path):
     settings = {**GRID, "evaluations_per_epoch": 2, "targets": (("cer", 1.0),)}
     settings |= {"stop_at_targets": True, "target_window": 1}
-    run_dir, seen = tmp_path / "run", []
-    count = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append(logs))
+    run_dir = tmp_path / "run"
+    seen = []
+    count = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: seen.append(logs)
+    )
     found = {"shard_dir": SHARDS, "run_dir": run_dir}
     history = train(tones_experiment(**settings), **found, callbacks=[count])
     # A window of one is met by the first evaluation, in the middle of epoch 1.
@@ -149,12 +179,21 @@ def test_training_stops_within_an_epoch_at_its_targets_and_goes_on_longer(tmp_pa
     assert len(of(run_dir, "train_step")) == 3
     assert "val_epoch" not in seen[-1]
     assert seen[-1]["val_cer"] == history[-1]["cer"]
-    assert json.loads((run_dir / "progress.json").read_text())["targets_met"][0]["epoch"] == 0.5
+    assert (
+        json.loads((run_dir / "progress.json").read_text())["targets_met"][0]["epoch"]
+        == 0.5
+    )
     assert train(tones_experiment(**settings), **found, resume=True) == history
     longer = {**settings, "epochs": 3, "stop_at_targets": False}
     history = train(tones_experiment(**longer), **found, resume=True)
     assert [at["epoch"] for at in history] == [0.5, 1.5, 2, 2.5, 3]
-    assert [point.epoch for point in load_run(run_dir).accuracy_curve()] == [0.5, 1.5, 2, 2.5, 3]
+    assert [point.epoch for point in load_run(run_dir).accuracy_curve()] == [
+        0.5,
+        1.5,
+        2,
+        2.5,
+        3,
+    ]
 
 
 def test_a_declared_part_of_the_split_is_the_same_in_every_placement(tmp_path):
@@ -167,12 +206,17 @@ def test_a_declared_part_of_the_split_is_the_same_in_every_placement(tmp_path):
     results = {}
     for placement in ("shared", "beside"):
         run_dir = tmp_path / placement
-        settings = {"evaluation_utterances": 5, "evaluation_placement": placement, "epochs": 1}
+        settings = {
+            "evaluation_utterances": 5,
+            "evaluation_placement": placement,
+            "epochs": 1,
+        }
         train(tones_experiment(**settings), shard_dir=SHARDS, run_dir=run_dir)
         lines = hypotheses_file(run_dir, 1).read_text().splitlines()
         assert [json.loads(line)["id"] for line in lines] == ids
         results[placement] = scores(run_dir)
         assert load_run(run_dir).comparability["validation_utterances"] == 5
+
     assert results["shared"] == results["beside"]
     everything = evaluate(run_dir=tmp_path / "shared", split="validation")
     assert len(everything.utterances) == len(whole.utterances)
@@ -184,4 +228,5 @@ def test_a_grid_finer_than_steps_is_refused(tmp_path):
     with pytest.raises(UsageError, match="Received: 7 evaluations, 6 batches"):
         experiment = tones_experiment(evaluations_per_epoch=7)
         train(experiment, shard_dir=SHARDS, run_dir=tmp_path / "run")
+
     assert not (tmp_path / "run").exists()

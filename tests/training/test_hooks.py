@@ -1,4 +1,6 @@
-"""One live line on a terminal, log messages elsewhere; a real terminal, and a clock of its own."""
+"""One live line on a terminal, log messages elsewhere; a real terminal, and a clock of
+its own.
+"""
 
 import argparse
 import json
@@ -60,7 +62,8 @@ def epochs(values, *, hours, pace_s=60.0, target=0.2):
     training = TrainingConfig(
         targets=(("wer", target),), target_window=1, give_up_after_hours=hours
     )
-    run, hook = bare_run(training), WatchTargets()
+    run = bare_run(training)
+    hook = WatchTargets()
     run.clock, run.ledger = Clock(), Events()
     hook.on_train_begin(run)
     for epoch, value in enumerate(values, start=1):
@@ -69,12 +72,14 @@ def epochs(values, *, hours, pace_s=60.0, target=0.2):
         hook.on_epoch_end(run, epoch)
         if run.stop_requested:
             break
+
     return run, hook
 
 
 # It meets 20 % at its 43rd epoch, and 10 % long after its 60.
 SLOW = [0.9 * epoch**-0.4 for epoch in range(1, 61)]
-# A transducer: near 100 % for long, then it collapses, and meets 35 % at its 23rd epoch.
+# A transducer: near 100 % for long, then it collapses, and meets 35 % at its 23rd
+# epoch.
 CLIFF = [*(1 - 0.01 * epoch for epoch in range(1, 21)), 0.6, 0.4, *[0.3] * 20]
 
 
@@ -111,7 +116,9 @@ def test_a_spent_budget_ends_a_run_of_which_nothing_is_known():
     assert run.ledger[0][1]["not_before_s"] is None
 
 
-@pytest.mark.parametrize("wrong", [{"give_up_after_hours": -1.0}, {"give_up_after_hours": 1.0}])
+@pytest.mark.parametrize(
+    "wrong", [{"give_up_after_hours": -1.0}, {"give_up_after_hours": 1.0}]
+)
 def test_a_budget_is_of_targets_and_not_negative(wrong):
     with pytest.raises(ValueError, match="give_up_after_hours"):
         TrainingConfig(**wrong)
@@ -122,7 +129,9 @@ def test_a_given_up_training_is_booked_as_censored(tmp_path):
     experiment = tones_experiment(
         epochs=3, targets=(("cer", 0.0),), target_window=1, give_up_after_hours=1e-9
     )
-    history = train(experiment, shard_dir=SHARDS, run_dir=tmp_path / "run", memory_probe=False)
+    history = train(
+        experiment, shard_dir=SHARDS, run_dir=tmp_path / "run", memory_probe=False
+    )
     assert len(history) == 1
     keys = [event["key"] for event in read_events(tmp_path / "run")]
     assert keys.count("given_up") == 1
@@ -140,7 +149,9 @@ def test_a_given_up_training_is_booked_as_censored(tmp_path):
     assert again == history
 
 
-UTTERANCES, BATCH, STEP_S = 40, 10, 0.25
+UTTERANCES = 40
+BATCH = 10
+STEP_S = 0.25
 # What no line, message or escape sequence contains.
 END_OF_SHOWN = b"\x00end of what was shown\x00"
 
@@ -170,7 +181,9 @@ def clock(monkeypatch):
 
 
 def run_epoch(clock, steps=4, **more):
-    """Calls the hook as a training does: one epoch of five, its first step compiling for 3 s."""
+    """Calls the hook as a training does: one epoch of five, its first step compiling
+    for 3 s.
+    """
     training = TrainingConfig(epochs=5, targets=(("cer", 0.1),), **more)
     run = bare_run(training, train_utterances=UTTERANCES, batch_size=BATCH, epoch=2)
     hook = ShowProgress()
@@ -180,12 +193,15 @@ def run_epoch(clock, steps=4, **more):
         clock[0] += 3.0 if number == 1 else STEP_S
         run.advance(step=100 + number, step_in_epoch=number)
         hook.on_step(run, step(number, compile_s=3.0 if number == 1 else 0.0))
+
     return run, hook
 
 
 @pytest.fixture
 def terminal(monkeypatch):
-    """A pseudo-terminal with a handler of logs; returns how to read it, its file, the handler."""
+    """A pseudo-terminal with a handler of logs; returns how to read it, its file, the
+    handler.
+    """
     ours, theirs = pty.openpty()
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")
@@ -201,8 +217,8 @@ def terminal(monkeypatch):
     def read():
         """Returns what was written since the last call.
 
-        The system passes on what a terminal is given some time after the write, and in parts:
-        only a mark that comes last says that everything before it has come.
+        The system passes on what a terminal is given some time after the write, and in
+        parts: only a mark that comes last says that everything before it has come.
         """
         file.flush()
         os.write(theirs, END_OF_SHOWN)
@@ -211,6 +227,7 @@ def terminal(monkeypatch):
             ready, _, _ = select.select([ours], [], [], 60)
             assert ready, f"no end within a minute, only {shown!r}"
             shown += os.read(ours, 1 << 16)
+
         return shown.removesuffix(END_OF_SHOWN).decode()
 
     yield read, file, handler
@@ -226,9 +243,9 @@ def test_a_terminal_shows_one_line_and_messages_above_it(terminal, clock, monkey
     run, hook = run_epoch(clock)
     shown = read()
     # Half a second apart at least: of four steps the first and the third.
-    assert [text in shown for text in ("step 101", "step 102", "step 103", "step 104")] == [
-        *(True, False, True, False)
-    ]
+    assert [
+        text in shown for text in ("step 101", "step 102", "step 103", "step 104")
+    ] == [*(True, False, True, False)]
     assert "epoch 2/5" in shown
     assert " 75%" in shown
     assert "loss 0.333" in shown
@@ -250,7 +267,9 @@ def test_a_terminal_shows_one_line_and_messages_above_it(terminal, clock, monkey
     assert read().strip() == "afterwards"
 
 
-def test_the_cursor_is_there_whatever_becomes_of_the_process(terminal, clock, monkeypatch):
+def test_the_cursor_is_there_whatever_becomes_of_the_process(
+    terminal, clock, monkeypatch
+):
     read, file, _ = terminal
     monkeypatch.setattr(sys, "stderr", file)
     _, hook = run_epoch(clock, steps=1)
@@ -271,16 +290,20 @@ def test_a_quiet_command_draws_no_line(terminal, clock, monkeypatch):
 
 
 @pytest.mark.parametrize("term", ["dumb", None])
-def test_elsewhere_there_is_a_message_a_minute(clock, caplog, monkeypatch, term, request):
+def test_elsewhere_there_is_a_message_a_minute(
+    clock, caplog, monkeypatch, term, request
+):
     if term:  # a terminal that cannot renew a line
         monkeypatch.setattr(sys, "stderr", request.getfixturevalue("terminal")[1])
         monkeypatch.setenv("TERM", term)
+
     before = sys.stderr
     with caplog.at_level(logging.INFO, "tfasr"):
         run, hook = run_epoch(clock, steps=4, stop_at_targets=True)
         assert not caplog.messages
         clock[0] += 60.0
         hook.on_step(run, step(5))
+
     hook.close()
     assert sys.stderr is before
     (message,) = caplog.messages
@@ -289,7 +312,8 @@ def test_elsewhere_there_is_a_message_a_minute(clock, caplog, monkeypatch, term,
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0.4, "0:00"), (59.6, "1:00"), (725, "12:05"), (12000, "3:20:00")]
+    ("seconds", "text"),
+    [(0.4, "0:00"), (59.6, "1:00"), (725, "12:05"), (12000, "3:20:00")],
 )
 def test_times_are_written_as_a_clock_shows_them(seconds, text):
     assert duration(seconds) == text
@@ -305,7 +329,8 @@ class FakeTracker(types.ModuleType):
 
     def __init__(self, name, fail_at=None):
         super().__init__(name)
-        self.calls, self.fail_at = [], fail_at
+        self.calls = []
+        self.fail_at = fail_at
         self.info = types.SimpleNamespace(run_id="run 1")
 
     def __getattr__(self, name):
@@ -318,6 +343,7 @@ class FakeTracker(types.ModuleType):
                 time.sleep(SLEEP_S)
                 if self.fail_at is not None and len(self.of(name)) >= self.fail_at:
                     raise KeyboardInterrupt
+
             return self
 
         return call
@@ -334,6 +360,7 @@ def scalars(folder):
             event = tf.compat.v1.Event.FromString(record)
             for value in event.summary.value:
                 found.setdefault(value.tag, []).append((event.step, value.simple_value))
+
     return found
 
 
@@ -344,20 +371,31 @@ def useful_of(run_dir, key):
 
 
 def check_against_ledger(run_dir):
-    """Every step that counts, and every evaluation, stands there once with the ledger's values."""
+    """Every step that counts, and every evaluation, stands there once with the ledger's
+    values.
+    """
     found = scalars(run_dir / "tensorboard" / "steps")
     steps = useful_of(run_dir, "train_step")
     numbers = [event["metadata"]["step"] for event in steps]
     assert [step for step, _ in found["train/loss"]] == numbers
     losses = [event["value"]["loss"] for event in steps]
-    assert [value for _, value in found["train/loss"]] == pytest.approx(losses, rel=1e-4)
-    last = {event["metadata"]["epoch_num"]: event["metadata"]["step"] for event in steps}
+    assert [value for _, value in found["train/loss"]] == pytest.approx(
+        losses, rel=1e-4
+    )
+    last = {
+        event["metadata"]["epoch_num"]: event["metadata"]["step"] for event in steps
+    }
     stats = useful_of(run_dir, "tracked_stats")
     for metric in ("cer", "wer", "loss"):
-        expected = [(last[e["metadata"]["epoch_num"]], e["value"][metric]) for e in stats]
+        expected = [
+            (last[e["metadata"]["epoch_num"]], e["value"][metric]) for e in stats
+        ]
         shown = found[f"validation/{metric}"]
         assert [step for step, _ in shown] == [step for step, _ in expected]
-        assert [value for _, value in shown] == pytest.approx([v for _, v in expected], rel=1e-5)
+        assert [value for _, value in shown] == pytest.approx(
+            [v for _, v in expected], rel=1e-5
+        )
+
     return found
 
 
@@ -391,8 +429,8 @@ def test_training_writes_to_all_of_them(trackers, shard_dir, tmp_path):
     assert shown == pytest.approx(expected, rel=1e-3)
     check_seconds(run_dir)
     check_trackers(trackers, len(steps), 2)
-    # Two trackers took their time at every step and every evaluation: between steps, in no step,
-    # and booked as what it is.
+    # Two trackers took their time at every step and every evaluation: between steps, in
+    # no step, and booked as what it is.
     seconds = load_run(run_dir).intervals
     assert seconds["logging"] >= 2 * SLEEP_S * (len(steps) + 1)
     start = load_run(run_dir).events[0]
@@ -407,16 +445,19 @@ def check_seconds(run_dir):
         seconds = [second for second, _ in pairs]
         assert seconds == sorted(set(seconds))
         assert 0 <= seconds[0] <= seconds[-1] <= load_run(run_dir).elapsed_s[-1]
+
     assert over_time.keys() == scalars(run_dir / "tensorboard" / "steps").keys()
 
 
 def check_trackers(trackers, steps, epochs):
-    mlflow, wandb = trackers["mlflow"], trackers["wandb"]
+    mlflow = trackers["mlflow"]
+    wandb = trackers["wandb"]
     logged = mlflow.of("log_metrics")
     assert len(logged) == len(wandb.of("log")) == steps + epochs
     for (values,), where in logged:
         assert {"useful_seconds"} < values.keys()
         assert 1 <= where["step"] <= steps
+
     times = [values["useful_seconds"] for (values,), _ in logged]
     assert times == sorted(times)
     assert {"step", "useful_seconds"} < wandb.of("log")[-1][0][0].keys()
@@ -430,14 +471,19 @@ def test_an_interrupted_run_goes_on_without_what_was_lost(
     trackers, monkeypatch, shard_dir, tmp_path
 ):
     run_dir = tmp_path / "run"
-    options = {"shard_dir": shard_dir, "run_dir": run_dir, "log_to": ["tensorboard", "mlflow"]}
+    options = {
+        "shard_dir": shard_dir,
+        "run_dir": run_dir,
+        "log_to": ["tensorboard", "mlflow"],
+    }
     # Keras numbers the optimizers of a process; a resumed run must name its own alike.
     wanted = experiment(
         epochs=2,
         checkpoint_every_steps=4,
         optimizer=lambda: keras.optimizers.Adam(0.003, name="adam"),
     )
-    trackers["mlflow"].fail_at = 12  # six steps an epoch, and its evaluation: in step 11
+    # Six steps an epoch, and its evaluation: in step 11.
+    trackers["mlflow"].fail_at = 12
     with pytest.raises(KeyboardInterrupt):
         train(wanted, **options)
     trackers["mlflow"].fail_at = None
@@ -463,13 +509,16 @@ def test_a_cut_file_is_used_up_to_the_cut(tmp_path, monkeypatch):
     before, after = killed_and_resumed(tmp_path)
     now = [0.0]
     monkeypatch.setattr(
-        tensorboard_log, "time", types.SimpleNamespace(time=lambda: now[0], monotonic=None)
+        tensorboard_log,
+        "time",
+        types.SimpleNamespace(time=lambda: now[0], monotonic=None),
     )
     log = TensorBoardLog(tmp_path / "run", before)
     times = [e["time_ms"] / 1000 for e in before if e["key"] == "train_step"]
     for step, wall_s in enumerate(times, start=1):
         now[0] = wall_s
         log.write({"train/loss": 10.0 * step}, step, float(step))
+
     log.flush()
     log.close()
     folder = tmp_path / "run" / "tensorboard" / "steps"
@@ -487,7 +536,8 @@ def test_a_cut_file_is_used_up_to_the_cut(tmp_path, monkeypatch):
 
 def test_tensorboard_itself_reads_it(tmp_path):
     accumulator = pytest.importorskip(
-        "tensorboard.backend.event_processing.event_accumulator", reason="needs tensorboard"
+        "tensorboard.backend.event_processing.event_accumulator",
+        reason="needs tensorboard",
     )
     log = TensorBoardLog(tmp_path, killed_and_resumed(tmp_path)[0])
     log.write({"train/loss": 2.0, "train/learning_rate": 0.5}, 1, 0.25)
@@ -495,24 +545,36 @@ def test_tensorboard_itself_reads_it(tmp_path):
     log.close()
     read = {}
     for name in ("steps", "useful_seconds"):
-        read[name] = accumulator.EventAccumulator(str(tmp_path / "tensorboard" / name)).Reload()
+        read[name] = accumulator.EventAccumulator(
+            str(tmp_path / "tensorboard" / name)
+        ).Reload()
     shown = {
-        name: [(e.step, e.value) for e in one.Scalars("train/loss")] for name, one in read.items()
+        name: [(e.step, e.value) for e in one.Scalars("train/loss")]
+        for name, one in read.items()
     }
     assert shown == {"steps": [(1, 2.0), (2, 4.0)], "useful_seconds": [(0, 3.0)]}
 
 
 @pytest.mark.parametrize("name", ["mlflow", "wandb"])
-def test_a_missing_package_is_said_before_any_work(name, monkeypatch, shard_dir, tmp_path):
+def test_a_missing_package_is_said_before_any_work(
+    name, monkeypatch, shard_dir, tmp_path
+):
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(UsageError, match=f"pip install {name}"):
-        train(experiment(), shard_dir=shard_dir, run_dir=tmp_path / "run", log_to=[name])
+        train(
+            experiment(), shard_dir=shard_dir, run_dir=tmp_path / "run", log_to=[name]
+        )
     assert not (tmp_path / "run").exists()
 
 
 def test_an_unknown_log_is_refused(shard_dir, tmp_path):
     with pytest.raises(UsageError, match="must be one of.*'paper'"):
-        train(experiment(), shard_dir=shard_dir, run_dir=tmp_path / "run", log_to=["paper"])
+        train(
+            experiment(),
+            shard_dir=shard_dir,
+            run_dir=tmp_path / "run",
+            log_to=["paper"],
+        )
 
 
 def test_the_flag_offers_every_log():
@@ -526,7 +588,8 @@ def test_the_flag_offers_every_log():
 
 def test_a_run_ends_with_the_epoch_in_which_its_hours_are_over():
     training = TrainingConfig(stop_after_hours=0.05)  # 3 epochs of a minute
-    run, hook = bare_run(training), WatchTargets()
+    run = bare_run(training)
+    hook = WatchTargets()
     run.clock, run.ledger = Clock(), Events()
     hook.on_train_begin(run)
     stopped = []
@@ -535,6 +598,7 @@ def test_a_run_ends_with_the_epoch_in_which_its_hours_are_over():
         run.advance(history=[*run.state.history, {"wer": 0.5}])
         hook.on_epoch_end(run, epoch)
         stopped.append(run.stop_requested)
+
     assert stopped == [False, False, True]
     assert run.ledger == []
     with pytest.raises(ValueError, match="stop_after_hours"):

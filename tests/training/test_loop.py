@@ -1,4 +1,6 @@
-"""The training loop and what users hang into it: Keras callbacks, targets, progress, sentences."""
+"""The training loop and what users hang into it: Keras callbacks, targets, progress,
+sentences.
+"""
 
 import contextlib
 import ctypes
@@ -55,9 +57,13 @@ def batches(source):
 def test_the_next_epoch_is_begun_at_the_end_of_one(batches, source):
     for epoch in (1, 2, 3):
         state = TrainingState(epoch=epoch)
-        assert positions(batches.iterator(state)) == positions(source.training(7, epoch))
+        assert positions(batches.iterator(state)) == positions(
+            source.training(7, epoch)
+        )
         # A prefetched iterator is used once; the next call starts the epoch again.
-        assert positions(batches.iterator(state)) == positions(source.training(7, epoch))
+        assert positions(batches.iterator(state)) == positions(
+            source.training(7, epoch)
+        )
         batches.prefetch(epoch + 1)
 
 
@@ -84,9 +90,14 @@ def test_a_small_validation_split_is_read_once_for_all_evaluations(
     monkeypatch.setattr(evaluation, "_KEPT_BYTES", kept_bytes)
     train(tones_experiment(epochs=3), shard_dir=SHARDS, run_dir=tmp_path / "run")
     assert len(begun) == reads
-    scores = [e["value"] for e in read_events(tmp_path / "run") if e["key"] == "tracked_stats"]
+    scores = [
+        e["value"] for e in read_events(tmp_path / "run") if e["key"] == "tracked_stats"
+    ]
     again = trained.evaluate(
-        run_dir=tmp_path / "run", split="validation", shard_dir=SHARDS, checkpoint="last"
+        run_dir=tmp_path / "run",
+        split="validation",
+        shard_dir=SHARDS,
+        checkpoint="last",
     )
     assert len(scores) == 3 and again.loss == scores[-1]["loss"]
 
@@ -104,7 +115,9 @@ class SlowSource:
             self.read.set()
             yield float(epoch)
 
-        dataset = tf.data.Dataset.from_generator(element, output_signature=tf.TensorSpec([]))
+        dataset = tf.data.Dataset.from_generator(
+            element, output_signature=tf.TensorSpec([])
+        )
         options = tf.data.Options()
         options.experimental_warm_start = True
         return dataset.prefetch(1).with_options(options)
@@ -206,20 +219,26 @@ def with_callbacks(tmp_path_factory):
         reduce,
         keras.callbacks.TensorBoard(folder / "tensorboard", update_freq="batch"),
         keras.callbacks.LambdaCallback(
-            on_train_batch_end=lambda batch, logs: seen["batches"].append((batch, logs["loss"])),
+            on_train_batch_end=lambda batch, logs: seen["batches"].append(
+                (batch, logs["loss"])
+            ),
             on_epoch_end=epoch_end,
         ),
         seen["calls"],
     ]
     with warnings.catch_warnings():
-        # Keras's ReduceLROnPlateau converts Keras's variable in a way that NumPy 2 warns of.
-        warnings.filterwarnings("ignore", "__array__ implementation doesn't accept a copy")
+        # Keras's ReduceLROnPlateau converts Keras's variable in a way that NumPy 2
+        # warns of.
+        warnings.filterwarnings(
+            "ignore", "__array__ implementation doesn't accept a copy"
+        )
         history = train(
             tones_experiment(epochs=2, overlap_evaluation=True),
             shard_dir=SHARDS,
             run_dir=folder / "run",
             callbacks=callbacks,
         )
+
     return folder, history, seen
 
 
@@ -241,15 +260,22 @@ def test_a_lambda_callback_sees_every_step_and_every_evaluation(with_callbacks):
 
 
 def test_callbacks_are_called_in_keras_order(with_callbacks):
-    batches = [f"batch {number} {edge}" for number in range(STEPS) for edge in ("begin", "end")]
+    batches = [
+        f"batch {number} {edge}" for number in range(STEPS) for edge in ("begin", "end")
+    ]
     # Keras announces a batch before it knows whether there is one.
     batches.append(f"batch {STEPS} begin")
     epochs = [[f"epoch {e} begin", *batches, f"epoch {e} end"] for e in range(2)]
-    assert with_callbacks[2]["calls"].calls == ["train begin", *sum(epochs, []), "train end"]
+    assert with_callbacks[2]["calls"].calls == [
+        "train begin",
+        *sum(epochs, []),
+        "train end",
+    ]
 
 
 def test_reduce_lr_on_plateau_lowers_the_rate_that_training_uses(with_callbacks):
-    # The first epoch is its best by definition; the second is no better by its min_delta.
+    # The first epoch is its best by definition; the second is no better by its
+    # min_delta.
     _, _, seen = with_callbacks
     assert seen["rates"] == pytest.approx([0.01, 0.005])
 
@@ -266,7 +292,9 @@ def test_keras_tensorboard_writes_batches_and_epochs(with_callbacks):
 
 
 def test_early_stopping_ends_the_run(tmp_path):
-    stopping = keras.callbacks.EarlyStopping("val_wer", mode="min", min_delta=1e9, patience=1)
+    stopping = keras.callbacks.EarlyStopping(
+        "val_wer", mode="min", min_delta=1e9, patience=1
+    )
     history = train(
         tones_experiment(epochs=5),
         shard_dir=SHARDS,
@@ -284,7 +312,10 @@ def test_stopping_within_an_epoch_evaluates_and_saves_it(tmp_path):
 
     own = keras.callbacks.LambdaCallback(on_train_batch_end=stop)
     history = train(
-        tones_experiment(epochs=5), shard_dir=SHARDS, run_dir=tmp_path / "run", callbacks=[own]
+        tones_experiment(epochs=5),
+        shard_dir=SHARDS,
+        run_dir=tmp_path / "run",
+        callbacks=[own],
     )
     assert len(history) == 1
     assert len(of(tmp_path / "run", "train_step")) == 3
@@ -316,8 +347,12 @@ def test_a_callback_that_raises_ends_the_run(tmp_path):
             run_dir=tmp_path / "run",
             callbacks=[keras.callbacks.LambdaCallback(on_train_batch_end=fail)],
         )
+
     assert load_run(tmp_path / "run").status == "aborted"
-    assert json.loads((tmp_path / "run" / "progress.json").read_text())["status"] == "stopped"
+    assert (
+        json.loads((tmp_path / "run" / "progress.json").read_text())["status"]
+        == "stopped"
+    )
 
 
 class OpenedFiles:
@@ -328,18 +363,24 @@ class OpenedFiles:
         self._descriptor = libc.inotify_init1(os.O_NONBLOCK)
         opened = 0x20
         for folder in folders:
-            assert libc.inotify_add_watch(self._descriptor, os.fsencode(folder), opened) >= 0
+            assert (
+                libc.inotify_add_watch(self._descriptor, os.fsencode(folder), opened)
+                >= 0
+            )
 
     def take(self):
         """Returns the names since the last call."""
-        names, content = set(), b""
+        names = set()
+        content = b""
         with contextlib.suppress(BlockingIOError):
             while True:
                 content += os.read(self._descriptor, 1 << 16)
+
         while content:
             (length,) = struct.unpack_from("12xI", content)
             names.add(content[16 : 16 + length].rstrip(b"\0").decode())
             content = content[16 + length :]
+
         return names
 
     def close(self):
@@ -348,7 +389,8 @@ class OpenedFiles:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs inotify")
 def test_no_shard_is_opened_before_run_start(tmp_path, monkeypatch, caplog):
-    shards = tmp_path / "shards"  # another process may be reading the ones that tests share
+    # Another process may be reading the ones that tests share.
+    shards = tmp_path / "shards"
     shutil.copytree(SHARDS, shards)
     opened = OpenedFiles(shards / "train", shards / "validation")
     before = None
@@ -368,6 +410,7 @@ def test_no_shard_is_opened_before_run_start(tmp_path, monkeypatch, caplog):
             shard_dir=shards,
             run_dir=tmp_path / "run",
         )
+
     assert not {name for name in before if name.endswith(".tfrecord")}
     assert {name for name in opened.take() if name.endswith(".tfrecord")}
     opened.close()
@@ -389,7 +432,9 @@ def test_targets_are_announced_when_their_rule_is_first_met(tmp_path, caplog, ov
     )
     with caplog.at_level(logging.INFO, "tfasr"):
         history = train(experiment, shard_dir=SHARDS, run_dir=tmp_path / "run")
-    announced = [message for message in caplog.messages if message.startswith("target met")]
+    announced = [
+        message for message in caplog.messages if message.startswith("target met")
+    ]
     run = load_run(tmp_path / "run")
     progress = json.loads((tmp_path / "run" / "progress.json").read_text())
     met = [(target["metric"], target["value"]) for target in progress["targets_met"]]
@@ -397,20 +442,25 @@ def test_targets_are_announced_when_their_rule_is_first_met(tmp_path, caplog, ov
         (metric, value): run.time_to_accuracy(**{metric: value}, window=2)
         for metric, value in experiment.training.targets
     }
-    assert sorted(met) == sorted(target for target, found in reported.items() if found.reached)
+    assert sorted(met) == sorted(
+        target for target, found in reported.items() if found.reached
+    )
     assert len(announced) == len(met) >= 2
     assert "median of the last 2 epochs" in announced[0]
     for target in progress["targets_met"]:
         found = reported[target["metric"], target["value"]]
         assert target["epoch"] == found.epoch
-        # Read from the ledger at the end of the epoch, after the announcement; of an overlapped
-        # evaluation at its own end, before it, and before the next epoch's.
+        # Read from the ledger at the end of the epoch, after the announcement; of an
+        # overlapped evaluation at its own end, before it, and before the next epoch's.
         assert target["elapsed_s"] > 0
         if overlap:
-            ends = [p.elapsed_s for p in run.accuracy_curve("cer") if p.epoch > found.epoch]
+            ends = [
+                p.elapsed_s for p in run.accuracy_curve("cer") if p.epoch > found.epoch
+            ]
             assert found.seconds <= target["elapsed_s"] <= min(ends)
         else:
             assert target["elapsed_s"] <= found.seconds
+
     assert progress["status"] == "finished"
     assert (progress["epoch"], progress["step"]) == (3, 3 * STEPS)
     assert progress["evaluation"]["epoch"] == len(history) == 3
@@ -423,7 +473,12 @@ def test_targets_are_announced_when_their_rule_is_first_met(tmp_path, caplog, ov
 
 def test_steps_and_compilations_are_counted_by_shape(tmp_path):
     traces = StepTraces()
-    for utterances, frames, compile_s in ((8, 100, 2.0), (8, 100, 0.0), (3, 100, 0.5), (8, 70, 0)):
+    for utterances, frames, compile_s in (
+        (8, 100, 2.0),
+        (8, 100, 0.0),
+        (3, 100, 0.5),
+        (8, 70, 0),
+    ):
         traces.record(utterances, frames, traced=1, compile_s=compile_s)
     counts = traces.to_json()
     assert (counts["traces"], counts["shapes"], counts["compiling_steps"]) == (1, 3, 2)
@@ -446,6 +501,7 @@ def test_a_trace_too_many_is_warned_of_once_with_a_remedy(caplog):
         assert not caplog.records
         for traced in (2, 2, 3):
             traces.record(8, 110, traced=traced, compile_s=1.0)
+
     (warning,) = caplog.messages
     assert "8 utterances x 110 frames" in warning
     assert "num_buckets" in warning

@@ -46,7 +46,9 @@ GIB = 2**30
 def experiment(batch=16, parts=1):
     return Experiment(
         model=AcousticModelConfig(conv_filters=16, num_lstm_layers=0, dropout=0.5),
-        pipeline=PipelineConfig(padding="bucketed", global_batch_size=batch, prefetch=0),
+        pipeline=PipelineConfig(
+            padding="bucketed", global_batch_size=batch, prefetch=0
+        ),
         training=TrainingConfig(
             optimizer=lambda: keras.optimizers.Adam(0.01),
             gradient_accumulation_steps=parts,
@@ -59,7 +61,9 @@ def experiment(batch=16, parts=1):
 def source(frames=(100, 100, 300, 800), boundaries=(100, 800), copies=16):
     """What `check_memory` asks a BatchSource for; texts get longer with frames."""
     utterances = [
-        SimpleNamespace(text="ab " * (f // 100), frames=f) for f in frames for _ in range(copies)
+        SimpleNamespace(text="ab " * (f // 100), frames=f)
+        for f in frames
+        for _ in range(copies)
     ]
     split = SimpleNamespace(
         utterances=utterances,
@@ -104,21 +108,33 @@ def out_of_memory_above(utterances, tried):
 
 @pytest.mark.parametrize("fitting", [1, 5, 15])
 def test_what_fits_on_a_device_is_found_and_named(fitting):
-    config, tried = experiment(), []
-    with pytest.raises(RunError, match=rf"{fitting} fit: bind .*global_batch_size = {fitting}, "):
+    config = experiment()
+    tried = []
+    with pytest.raises(
+        RunError, match=rf"{fitting} fit: bind .*global_batch_size = {fitting}, "
+    ):
         try_on_device(
-            config, built(config), LongestBatch(16, 800, 24), out_of_memory_above(fitting, tried)
+            config,
+            built(config),
+            LongestBatch(16, 800, 24),
+            out_of_memory_above(fitting, tried),
         )
+
     assert tried[0] == 16
     assert len(tried) <= 6
 
 
 def test_a_batch_that_fits_is_tried_once_and_one_that_never_does_is_said_so():
-    config, tried = experiment(), []
-    try_on_device(config, built(config), LongestBatch(16, 800, 24), out_of_memory_above(16, tried))
+    config = experiment()
+    tried = []
+    try_on_device(
+        config, built(config), LongestBatch(16, 800, 24), out_of_memory_above(16, tried)
+    )
     assert tried == [16]
     with pytest.raises(RunError, match="Not even one utterance"):
-        try_on_device(config, built(config), LongestBatch(16, 800, 24), out_of_memory_above(0, []))
+        try_on_device(
+            config, built(config), LongestBatch(16, 800, 24), out_of_memory_above(0, [])
+        )
 
 
 def test_the_step_on_a_device_leaves_no_trace(monkeypatch):
@@ -130,15 +146,19 @@ def test_the_step_on_a_device_leaves_no_trace(monkeypatch):
         model = built(config)
         if tried:
             before = state(model)
-            check_memory(config, model, source(), Alphabet(), lambda: batch_spec(experiment()))
+            check_memory(
+                config, model, source(), Alphabet(), lambda: batch_spec(experiment())
+            )
             after = state(model)
             assert before.keys() == after.keys()
             for name in before:
                 np.testing.assert_array_equal(before[name], after[name])
+
         step = model.global_step(batch_spec(config))
         batches = [synthetic_batch(config, 4, 100, seed=seed) for seed in range(3)]
         losses[tried] = [step(batch)["utterance_loss"].numpy() for batch in batches]
         assert step.experimental_get_tracing_count() == 1
+
     np.testing.assert_allclose(losses[True], losses[False], rtol=1e-5)
 
 
@@ -159,11 +179,15 @@ def measured(monkeypatch, answer):
 
 
 def need(config, available):
-    return check_memory(config, built(config), source(), Alphabet(), None, available=available)
+    return check_memory(
+        config, built(config), source(), Alphabet(), None, available=available
+    )
 
 
 def test_a_small_batch_is_only_estimated(monkeypatch):
-    monkeypatch.setattr(memory_probe, "measured_step_bytes", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr(
+        memory_probe, "measured_step_bytes", lambda *_: pytest.fail("measured")
+    )
     found = need(experiment(), available=100 * GIB)
     assert not found.measured
     assert "estimated" in str(found)
@@ -180,9 +204,12 @@ def test_a_large_batch_is_measured_and_may_fit(monkeypatch):
 def test_what_does_not_fit_on_the_host_is_refused_with_what_does(monkeypatch):
     config = experiment()
     rss = memory_probe.psutil.Process().memory_info().rss
-    # 2 GiB more than this process has, 100 MiB an utterance and some for features: some 15 fit.
+    # 2 GiB more than this process has, 100 MiB an utterance and some for features: some
+    # 15 fit.
     measured(monkeypatch, [rss + GIB, rss + GIB + 200 * 2**20])
-    with pytest.raises(RunError, match=r"16 utterances of 800 frames.*1\d fit: bind") as caught:
+    with pytest.raises(
+        RunError, match=r"16 utterances of 800 frames.*1\d fit: bind"
+    ) as caught:
         need(config, available=2 * GIB)
     assert "gradient_accumulation_steps = 2" in str(caught.value)
     # Half the batch at a time holds half of it.
@@ -220,14 +247,17 @@ def test_a_run_that_cannot_hold_its_longest_batch_ends_before_its_first_step(
         train(experiment(), shard_dir=shard_dir, run_dir=tmp_path / "run")
     # A start that never came to training leaves no claim on the folder.
     assert not (tmp_path / "run").exists()
-    train(experiment(), shard_dir=shard_dir, run_dir=tmp_path / "run", memory_probe=False)
+    train(
+        experiment(), shard_dir=shard_dir, run_dir=tmp_path / "run", memory_probe=False
+    )
     assert read_events(tmp_path / "run")[-1]["metadata"]["status"] == "success"
 
 
 def test_steps_of_another_process_are_no_part_of_a_time_to_accuracy(
     monkeypatch, shard_dir, tmp_path
 ):
-    run_dir, booked = tmp_path / "run", []
+    run_dir = tmp_path / "run"
+    booked = []
     doubt_estimates(monkeypatch)
 
     def measure(*_):
@@ -242,12 +272,19 @@ def test_steps_of_another_process_are_no_part_of_a_time_to_accuracy(
 
 @pytest.mark.parametrize(
     ("preset", "batches", "utterances"),
-    [("paper_sys1.gin", 40, 96), ("paper_sys2.gin", 100, 240), ("paper_sys10.gin", 100, 300)],
+    [
+        ("paper_sys1.gin", 40, 96),
+        ("paper_sys2.gin", 100, 240),
+        ("paper_sys10.gin", 100, 300),
+    ],
 )
-def test_the_buffers_of_table_2_are_whole_batches_in_host_memory(preset, batches, utterances):
+def test_the_buffers_of_table_2_are_whole_batches_in_host_memory(
+    preset, batches, utterances
+):
     found = buffer_of_preset([preset], [])
     assert found == BufferNeed(batches, utterances, frames=1670, features=93)
-    # Table 2's batches, one being filled and one in training; 93 float32 of 1670 frames each.
+    # Table 2's batches, one being filled and one in training; 93 float32 of 1670 frames
+    # each.
     assert found.needed_bytes == (batches + 2) * utterances * 1670 * 93 * 4
 
 
@@ -266,7 +303,9 @@ def test_of_buckets_the_longest_utterance_decides():
     frames=st.integers(1, 4000),
     available=st.integers(0, 2**40),
 )
-def test_a_buffer_that_does_not_fit_names_bindings_that_do(prefetch, utterances, frames, available):
+def test_a_buffer_that_does_not_fit_names_bindings_that_do(
+    prefetch, utterances, frames, available
+):
     need = BufferNeed(prefetch, utterances, frames, 93)
     refusal = need.refusal(available)
     assert (refusal is None) == (need.needed_bytes <= available)
@@ -291,8 +330,12 @@ def test_a_buffer_that_does_not_fit_is_refused_on_every_device(monkeypatch, devi
     config = experiment()
     pipeline = PipelineConfig(padding="bucketed", global_batch_size=16, prefetch=10**6)
     config = dataclasses.replace(config, pipeline=pipeline)
-    with pytest.raises(RunError, match=r"Bind PipelineConfig.prefetch = \d+, which fits"):
-        check_memory(config, built(config), source(), Alphabet(), lambda: None, available=2 * GIB)
+    with pytest.raises(
+        RunError, match=r"Bind PipelineConfig.prefetch = \d+, which fits"
+    ):
+        check_memory(
+            config, built(config), source(), Alphabet(), lambda: None, available=2 * GIB
+        )
     fits = buffer_need(experiment(), 16, 800)
     check_buffer(fits, 2 * GIB + rss)
 
@@ -308,7 +351,10 @@ def test_a_limit_of_address_space_is_what_is_available():
         print(available_bytes())
     """
     finished = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], check=True, capture_output=True, text=True
+        [sys.executable, "-c", textwrap.dedent(script)],
+        check=True,
+        capture_output=True,
+        text=True,
     )
     assert 50 * 2**20 < int(finished.stdout) <= 100 * 2**20
 
@@ -324,11 +370,16 @@ def test_an_evaluation_reads_twice_what_a_device_trains_on_at_a_time(
     held = dataclasses.replace(
         held,
         pipeline=dataclasses.replace(
-            held.pipeline, num_buckets=1, global_batch_size=3, batch_size_schedule=((2, 6),)
+            held.pipeline,
+            num_buckets=1,
+            global_batch_size=3,
+            batch_size_schedule=((2, 6),),
         ),
         training=dataclasses.replace(held.training, num_replicas=replicas),
     )
     team = Team(SimpleNamespace(rank=0, count=workers))
-    batches = open_run(held, shard_dir, tmp_path, team).sources["validation"].evaluation()
+    batches = (
+        open_run(held, shard_dir, tmp_path, team).sources["validation"].evaluation()
+    )
     sizes = [len(batch["positions"]) for batch in batches]
     assert sizes == [largest] * (24 // largest)

@@ -1,4 +1,6 @@
-"""Two logical devices, swapped, with batch normalisation, dropout and AdaDelta, as in the paper."""
+"""Two logical devices, swapped, with batch normalisation, dropout and AdaDelta, as in
+the paper.
+"""
 
 import json
 import subprocess
@@ -19,9 +21,16 @@ from tfasr.tta.run import load_run
 def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("mirrored")
     for kind in ("train", "fit"):
-        command = [sys.executable, "-m", "tests.training.mirrored_runs", str(folder), kind]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.training.mirrored_runs",
+            str(folder),
+            kind,
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert not done.returncode, done.stderr[-3000:]
+
     return folder
 
 
@@ -38,7 +47,9 @@ def test_the_evaluation_model_is_on_the_devices_of_training(runs):
 
 def test_a_swap_changes_neither_weights_nor_scores(runs):
     assert same_weights(runs / "swapped", runs / "shared")
-    assert values(runs / "swapped", "tracked_stats") == values(runs / "shared", "tracked_stats")
+    assert values(runs / "swapped", "tracked_stats") == values(
+        runs / "shared", "tracked_stats"
+    )
     losses = [step["loss"] for step in values(runs / "swapped", "train_step")]
     assert losses == [step["loss"] for step in values(runs / "shared", "train_step")]
     assert losses[-1] < losses[0]
@@ -51,15 +62,27 @@ def test_the_ledger_has_the_memory_of_both_states(runs):
     for run, devices in (("alone", 1), ("swapped", 2)):
         assert len(memory[run]) == 2  # epochs
         for held in memory[run]:
-            # Weights of 4 bytes, of which AdaDelta keeps two more values; further states are small.
-            assert 4 * parameters * devices < held["evaluation"] < 4.4 * parameters * devices
-            assert 11 * parameters * devices < held["training"] < 13 * parameters * devices
+            # Weights of 4 bytes, of which AdaDelta keeps two more values; further
+            # states are small.
+            assert (
+                4 * parameters * devices
+                < held["evaluation"]
+                < 4.4 * parameters * devices
+            )
+            assert (
+                11 * parameters * devices < held["training"] < 13 * parameters * devices
+            )
+
     assert memory["swapped"][0]["evaluation"] == 2 * memory["alone"][0]["evaluation"]
 
 
 def test_fits_model_is_evaluated_on_all_devices(runs):
-    two, one = (values(runs / name, "device_memory") for name in ("callback", "callback_alone"))
-    assert [held["evaluation"] for held in two] == [2 * held["evaluation"] for held in one]
+    two, one = (
+        values(runs / name, "device_memory") for name in ("callback", "callback_alone")
+    )
+    assert [held["evaluation"] for held in two] == [
+        2 * held["evaluation"] for held in one
+    ]
     assert len(load_run(runs / "callback").accuracy_curve("wer")) == 2
 
 

@@ -17,7 +17,12 @@ from tfasr.kit.gin import presets_folder
 from tfasr.ledger.events import read_events
 from tfasr.models.recurrent import AcousticModelConfig
 from tfasr.training.build import build_model
-from tfasr.training.checkpoint import TrainingState, plain_array, restore, save_checkpoint
+from tfasr.training.checkpoint import (
+    TrainingState,
+    plain_array,
+    restore,
+    save_checkpoint,
+)
 from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.from_gin import load_config
 from tfasr.training.memory import batch_spec, synthetic_batch
@@ -25,13 +30,17 @@ from tfasr.training.optimizer import FusedAdam, fused, make_optimizer
 
 # The fused updates are Keras's.
 
-Adadelta, Adam, AdamW = keras.optimizers.Adadelta, keras.optimizers.Adam, keras.optimizers.AdamW
+Adadelta = keras.optimizers.Adadelta
+Adam = keras.optimizers.Adam
+AdamW = keras.optimizers.AdamW
 Muon = keras.optimizers.Muon
 SHAPES = [(3, 5), (7,), (1, 1), (6, 2), (2, 3, 4)]
 
 
 def decay():
-    return keras.optimizers.schedules.ExponentialDecay(0.1, decay_steps=2, decay_rate=0.5)
+    return keras.optimizers.schedules.ExponentialDecay(
+        0.1, decay_steps=2, decay_rate=0.5
+    )
 
 
 def after_updates(optimizer, dtype="float32"):
@@ -56,7 +65,9 @@ def after_updates(optimizer, dtype="float32"):
         lambda: AdamW(0.01, weight_decay=0.1, clipnorm=1.0),
         lambda: Muon(0.01),
         lambda: Muon(decay(), ns_steps=3, nesterov=False, rms_rate=None, momentum=0.8),
-        lambda: Muon(0.01, adam_lr_ratio=0.3, adam_beta_1=0.8, weight_decay=None, use_ema=True),
+        lambda: Muon(
+            0.01, adam_lr_ratio=0.3, adam_beta_1=0.8, weight_decay=None, use_ema=True
+        ),
         lambda: Muon(0.01, exclude_layers=["."], global_clipnorm=0.5, epsilon=1e-3),
     ],
 )
@@ -65,9 +76,12 @@ def test_the_fused_update_is_keras_update(make):
     ours_fused = fused(make())
     assert type(ours_fused) is not type(stock)
     assert isinstance(ours_fused, type(stock))
-    own, keras_ = ours_fused.get_config(), stock.get_config()
+    own = ours_fused.get_config()
+    keras_ = stock.get_config()
     assert {**own, "name": ""} == {**keras_, "name": ""}
-    for ours, theirs in zip(after_updates(ours_fused), after_updates(stock), strict=True):
+    for ours, theirs in zip(
+        after_updates(ours_fused), after_updates(stock), strict=True
+    ):
         np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=1e-7)
 
 
@@ -90,7 +104,9 @@ def test_other_steps_are_kept():
     fused(OwnStep(0.25)).apply([tf.constant([5.0])], weights)
     assert np.asarray(weights[0]) == pytest.approx([0.75])
     stock = after_updates(Adam(0.1, amsgrad=True))
-    for ours, theirs in zip(after_updates(fused(Adam(0.1, amsgrad=True))), stock, strict=True):
+    for ours, theirs in zip(
+        after_updates(fused(Adam(0.1, amsgrad=True))), stock, strict=True
+    ):
         np.testing.assert_array_equal(ours, theirs)
 
 
@@ -126,13 +142,17 @@ def test_configs_and_states_are_exchanged_with_keras():
 
 
 def some_rows():
-    return tf.IndexedSlices(tf.ones((2, 2)), tf.constant([1, 3]), dense_shape=tf.constant([4, 2]))
+    return tf.IndexedSlices(
+        tf.ones((2, 2)), tf.constant([1, 3]), dense_shape=tf.constant([4, 2])
+    )
 
 
 def test_gradients_of_some_rows_update_those_rows():
     weights = [keras.Variable(np.ones((4, 2), "float32"))]
     fused(Adam(0.1)).apply([some_rows()], weights)
-    np.testing.assert_allclose(np.asarray(weights[0])[:, 0], [1.0, 0.9, 1.0, 0.9], atol=1e-5)
+    np.testing.assert_allclose(
+        np.asarray(weights[0])[:, 0], [1.0, 0.9, 1.0, 0.9], atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("excluded", [[], ["."]], ids=["orthogonal", "adam"])
@@ -146,6 +166,7 @@ def test_muon_takes_gradients_of_some_rows_as_keras_does(excluded):
         for _ in range(2):
             optimizer.apply([some_rows()], weights)
         updated.append(np.asarray(weights[0]))
+
     np.testing.assert_allclose(updated[1], updated[0], rtol=1e-5)
     assert not np.array_equal(updated[1], np.ones((4, 2)))
 
@@ -155,12 +176,16 @@ def test_muon_orthogonalises_in_bfloat16_as_well_as_in_float32(shape):
     gradient = np.random.default_rng(3).normal(size=shape)
     updates = {}
     for precision in ("float32", "mixed_bfloat16"):
-        config = TrainingConfig(optimizer=lambda: Muon(1.0, rms_rate=None), precision=precision)
+        config = TrainingConfig(
+            optimizer=lambda: Muon(1.0, rms_rate=None), precision=precision
+        )
         weights = [keras.Variable(np.zeros(shape), dtype="float32")]
         make_optimizer(config).apply([tf.constant(gradient, tf.float32)], weights)
         updates[precision] = np.asarray(weights[0])
+
     gap = np.linalg.norm(updates["mixed_bfloat16"] - updates["float32"])
-    # 0.106 where bfloat16 products are emulated (AVX2), below 0.1 where the processor has them.
+    # 0.106 where bfloat16 products are emulated (AVX2), below 0.1 where the processor
+    # has them.
     assert 1e-4 < gap / np.linalg.norm(updates["float32"]) < 0.15
     values = np.linalg.svd(updates["mixed_bfloat16"], compute_uv=False)
     assert values.min() > 0.5 and values.max() < 1.3
@@ -181,9 +206,14 @@ def test_training_updates_each_weight_by_one_operation(precision, optimizer, ope
         training=TrainingConfig(optimizer=optimizer, precision=precision),
     )
     model = build_model(config, Alphabet(), compiled=True)
-    graph = model.global_step(batch_spec(config)).get_concrete_function(batch_spec(config)).graph
+    graph = (
+        model.global_step(batch_spec(config))
+        .get_concrete_function(batch_spec(config))
+        .graph
+    )
     names = [op.type for op in graph.get_operations()]
-    functions = graph.as_graph_def().library.function  # mixed_float16 updates under a condition
+    # mixed_float16 updates under a condition
+    functions = graph.as_graph_def().library.function
     names += [node.op for function in functions for node in function.node_def]
     assert names.count(operation) >= len(model.trainable_variables)
 
@@ -221,7 +251,9 @@ for make in (lambda: Adadelta(1.0), lambda: Adam(0.1), lambda: Muon(0.1)):
 
 
 def test_replicas_update_their_copies_alike():
-    done = subprocess.run([sys.executable, "-c", REPLICAS], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", REPLICAS], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -277,7 +309,9 @@ TRAINING = """
 
 def tfasr(*arguments, folder):
     command = [sys.executable, "-m", "tfasr.cli", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=folder
+    )
 
 
 def gin_file(folder, text):
@@ -287,8 +321,11 @@ def gin_file(folder, text):
 
 
 @pytest.mark.long
-def test_deep_speech_2_trains_is_killed_resumes_is_evaluated_and_reported(shard_dir, tmp_path):
-    config, run_dir = gin_file(tmp_path, DS2), tmp_path / "run"
+def test_deep_speech_2_trains_is_killed_resumes_is_evaluated_and_reported(
+    shard_dir, tmp_path
+):
+    config = gin_file(tmp_path, DS2)
+    run_dir = tmp_path / "run"
     arguments = (shard_dir, run_dir, "--no_memory_probe")
     killed = TrainingProcess(*arguments, gin_file=config)
     killed.kill_when(lambda events: any(e["key"] == "checkpoint_stop" for e in events))
@@ -301,7 +338,16 @@ def test_deep_speech_2_trains_is_killed_resumes_is_evaluated_and_reported(shard_
     recorded = json.loads((run_dir / "experiment.json").read_text())
     assert recorded["recogniser"]["name"] == "deep_speech_2"
     assert recorded["model"]["units"] == 32
-    flags = ("--run_dir", run_dir, "--split", "test", "--shard_dir", shard_dir, "--format", "json")
+    flags = (
+        "--run_dir",
+        run_dir,
+        "--split",
+        "test",
+        "--shard_dir",
+        shard_dir,
+        "--format",
+        "json",
+    )
     evaluated = tfasr("evaluate", *flags, folder=tmp_path)
     assert evaluated.returncode == 0, evaluated.stderr
     assert json.loads(evaluated.stdout)["utterances"] == 12
@@ -315,8 +361,17 @@ def lab_run(shard_dir, tmp_path_factory):
     """A run of a model that a module outside the package registers."""
     folder = tmp_path_factory.mktemp("lab")
     (folder / "my_lab.py").write_text(textwrap.dedent(LAB))
-    config = gin_file(folder, "ModelConfig.name = 'one_layer'\nOneLayerConfig.units = 24\n")
-    flags = ("--gin_file", config, "--shard_dir", shard_dir, "--run_dir", folder / "run")
+    config = gin_file(
+        folder, "ModelConfig.name = 'one_layer'\nOneLayerConfig.units = 24\n"
+    )
+    flags = (
+        "--gin_file",
+        config,
+        "--shard_dir",
+        shard_dir,
+        "--run_dir",
+        folder / "run",
+    )
     done = tfasr("train", "--import", "my_lab", *flags, folder=folder)
     assert done.returncode == 0, done.stderr
     return folder
@@ -329,7 +384,16 @@ def test_a_model_of_ones_own_trains_and_is_evaluated(lab_run, shard_dir):
     recorded = json.loads((lab_run / "run" / "experiment.json").read_text())
     assert recorded["recogniser"] == {"name": "one_layer", "module": "my_lab"}
     assert recorded["model"] == {"units": 24}
-    flags = ("--run_dir", "run", "--split", "test", "--shard_dir", shard_dir, "--format", "json")
+    flags = (
+        "--run_dir",
+        "run",
+        "--split",
+        "test",
+        "--shard_dir",
+        shard_dir,
+        "--format",
+        "json",
+    )
     done = tfasr("evaluate", "--import", "my_lab", *flags, folder=lab_run)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["utterances"] == 12
@@ -343,8 +407,14 @@ def test_without_its_module_a_run_says_what_to_import(lab_run, shard_dir):
     assert "--import my_lab" in done.stderr
 
 
-def test_lengths_that_disagree_are_refused_before_anything_is_written(lab_run, shard_dir):
-    wrong = (lab_run / "my_lab.py").read_text().replace("(lengths + 3) // 4", "lengths // 2")
+def test_lengths_that_disagree_are_refused_before_anything_is_written(
+    lab_run, shard_dir
+):
+    wrong = (
+        (lab_run / "my_lab.py")
+        .read_text()
+        .replace("(lengths + 3) // 4", "lengths // 2")
+    )
     (lab_run / "wrong_lab.py").write_text(wrong)
     config = gin_file(lab_run, "ModelConfig.name = 'one_layer'\n")
     flags = ("--gin_file", config, "--shard_dir", shard_dir, "--run_dir", "wrong")
@@ -385,18 +455,24 @@ def test_each_precision_learns_saves_and_resumes(precision, tmp_path):
     model = build_model(config, Alphabet(), compiled=True)
     first = losses(model, config, batch, 4)
     assert first[-1] < first[0]
-    # Master weights, the optimizer's slots and the logits are float32 whatever computes.
+    # Master weights, the optimizer's slots and the logits are float32 whatever
+    # computes.
     dtypes = {v.dtype for v in [*model.trainable_variables, *model.optimizer.variables]}
     assert {dtype for dtype in dtypes if "float" in dtype} == {"float32"}
     assert model(batch).dtype == tf.float32
-    assert model.recogniser.recurrent[0].compute_dtype == precision.removeprefix("mixed_")
+    assert model.recogniser.recurrent[0].compute_dtype == precision.removeprefix(
+        "mixed_"
+    )
     path = save_checkpoint(tmp_path, model, TrainingState(step=4), keep=1)
     resumed = build_model(config, Alphabet(), compiled=True)
     assert restore(path, resumed).step == 4
-    # Two graphs: a value that one of them rounds to 16 bits the other way moves all that follow.
+    # Two graphs: a value that one of them rounds to 16 bits the other way moves all
+    # that follow.
     tolerance = 1e-4 if precision == "float32" else 1e-2
     np.testing.assert_allclose(
-        losses(resumed, config, batch, 2), losses(model, config, batch, 2), rtol=tolerance
+        losses(resumed, config, batch, 2),
+        losses(model, config, batch, 2),
+        rtol=tolerance,
     )
 
 
@@ -426,6 +502,7 @@ def test_sixteen_bits_learn_what_thirty_two_learn():
         config = experiment(precision)
         model = build_model(config, Alphabet(), compiled=True)
         curves[precision] = losses(model, config, synthetic_batch(config, 4, 60), 6)
+
     for precision in PRECISIONS[1:]:
         # Activations of 8 bits are off by up to 0.4 %, and six steps carry that on.
         np.testing.assert_allclose(curves[precision], curves["float32"], rtol=0.03)
@@ -447,7 +524,9 @@ def test_gradients_that_overflow_in_float16_change_no_weight(parts):
     assert float(plain_array(scale)) == 2.0**99
     scale.assign(2.0**10)
     losses(model, config, batch, 1)
-    changed = [(plain_array(v) != b).any() for v, b in zip(watched, before, strict=True)]
+    changed = [
+        (plain_array(v) != b).any() for v, b in zip(watched, before, strict=True)
+    ]
     assert all(changed[: len(model.trainable_variables)])
 
 

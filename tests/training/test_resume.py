@@ -53,7 +53,9 @@ def test_an_uninterrupted_run_books_all_states(uninterrupted):
     seconds = Timeline(events).interval_seconds()
     assert min(seconds["train"], seconds["init"], seconds["eval_forward"]) > 0
     assert (
-        (uninterrupted / "cpu.csv").read_text().startswith("time_ms,cpu_percent,process_percent\n")
+        (uninterrupted / "cpu.csv")
+        .read_text()
+        .startswith("time_ms,cpu_percent,process_percent\n")
     )
 
 
@@ -77,7 +79,9 @@ def before_the_first_checkpoint(events):
         before_the_first_checkpoint,
     ],
 )
-def test_a_killed_run_reaches_the_same_accuracy(start_training, uninterrupted, tmp_path, moment):
+def test_a_killed_run_reaches_the_same_accuracy(
+    start_training, uninterrupted, tmp_path, moment
+):
     run_dir = tmp_path / "killed"
     start_training(run_dir).kill_when(moment)
     code, output = start_training(run_dir, "--resume").finish()
@@ -91,12 +95,15 @@ def test_a_killed_run_reaches_the_same_accuracy(start_training, uninterrupted, t
     kept = [
         event
         for event in of(events, "train_step")
-        if event["metadata"]["session"] == 1 or event["metadata"]["step"] <= resumed_from
+        if event["metadata"]["session"] == 1
+        or event["metadata"]["step"] <= resumed_from
     ]
     assert sum(event["value"]["utterances"] for event in kept) == 3 * 96
     losses = {event["metadata"]["step"]: event["value"]["loss"] for event in kept}
     for event in of(read_events(uninterrupted), "train_step"):
-        assert losses[event["metadata"]["step"]] == pytest.approx(event["value"]["loss"], rel=0.02)
+        assert losses[event["metadata"]["step"]] == pytest.approx(
+            event["value"]["loss"], rel=0.02
+        )
     if moment is in_the_middle_of_an_epoch:
         assert resumed_from >= 15
         # Nothing is lost if the kill came right after a checkpoint.
@@ -116,13 +123,19 @@ def test_a_killed_run_goes_on_in_its_schedule_of_batch_sizes(start_training, tmp
     resumed_from = of(events, "session_start")[-1]["value"]["resumed_from_step"]
     sizes = {1: [], 2: []}
     for event in of(events, "train_step"):
-        if event["metadata"]["session"] == 1 or event["metadata"]["step"] <= resumed_from:
+        if (
+            event["metadata"]["session"] == 1
+            or event["metadata"]["step"] <= resumed_from
+        ):
             sizes[event["metadata"]["epoch_num"]].append(event["value"]["utterances"])
+
     assert (sum(sizes[1]), sum(sizes[2])) == (96, 96)
     assert (max(sizes[1]), max(sizes[2])) == (8, 4)
 
 
-def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(start_training, tmp_path):
+def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(
+    start_training, tmp_path
+):
     run_dir = tmp_path / "killed"
     start_training(run_dir).kill_when(in_the_middle_of_an_epoch)
     newest = sorted((run_dir / "checkpoints").glob("step-*.npz"))[-1]
@@ -134,7 +147,9 @@ def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(start_training,
     assert (last["epoch_num"], last["session"]) == (3, 1)
 
 
-def test_a_folder_with_a_run_is_refused_and_left_as_it_is(start_training, uninterrupted):
+def test_a_folder_with_a_run_is_refused_and_left_as_it_is(
+    start_training, uninterrupted
+):
     before = (uninterrupted / "events.jsonl").read_bytes()
     code, output = start_training(uninterrupted).finish()
     assert code == 2
@@ -170,11 +185,16 @@ def test_a_finished_run_is_trained_longer_and_reports_know_it(
     ]
     code, output = start_training(run_dir, "--resume", *more).finish()
     assert code == 0, output
-    short, longer = tfasr.load_run(uninterrupted), tfasr.load_run(run_dir)
+    short = tfasr.load_run(uninterrupted)
+    longer = tfasr.load_run(run_dir)
     # What it had done before counts as it did, the last evaluation too.
     assert longer.accuracy_curve()[:3] == short.accuracy_curve()
     assert [point.epoch for point in longer.accuracy_curve()] == [1, 2, 3, 4]
-    assert (longer.status, longer.sessions, longer.intervals["lost_work"]) == ("success", 2, 0.0)
+    assert (longer.status, longer.sessions, longer.intervals["lost_work"]) == (
+        "success",
+        2,
+        0.0,
+    )
     assert longer.fact("opt_base_learning_rate") == pytest.approx(5e-4)
     (extended,) = longer.comparability["extended"]
     assert extended["after_epoch"] == 3
@@ -183,5 +203,7 @@ def test_a_finished_run_is_trained_longer_and_reports_know_it(
     assert comparison.report.refused(1)
     assert len(comparison.groups) == 2
     # Its configuration is the new one from now on, and all but the schedule is fixed.
-    code, output = start_training(run_dir, "--resume", "--gin_binding", more[1]).finish()
+    code, output = start_training(
+        run_dir, "--resume", "--gin_binding", more[1]
+    ).finish()
     assert (code, "learning_rate" in output) == (2, True), output

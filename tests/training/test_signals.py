@@ -28,13 +28,19 @@ def of(run_dir, key):
 
 def weights(run_dir):
     with np.load(find_checkpoint(run_dir, "last")) as arrays:
-        return {name: arrays[name] for name in arrays.files if name not in ("state", "ledger")}
+        return {
+            name: arrays[name]
+            for name in arrays.files
+            if name not in ("state", "ledger")
+        }
 
 
 def same_weights(one, other):
-    one, other = weights(one), weights(other)
+    one = weights(one)
+    other = weights(other)
     assert one.keys() == other.keys()
-    # Keras seeds by chance a random state that nothing has drawn from: its counter is 0.
+    # Keras seeds by chance a random state that nothing has drawn from: its counter is
+    # 0.
     unused = {n for n in one if n.endswith("seed_generator_state") and one[n][1] == 0}
     assert len(unused) <= 1
     return all(np.array_equal(one[name], other[name]) for name in one.keys() - unused)
@@ -46,7 +52,9 @@ def experiment():
 
 @pytest.fixture(autouse=True)
 def interruptible():
-    """Of a shell's background job SIGINT is ignored, which tfasr and its children would keep."""
+    """Of a shell's background job SIGINT is ignored, which tfasr and its children would
+    keep.
+    """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -72,14 +80,18 @@ def at_batch(batch, number):
 
 
 def test_a_signal_within_an_epoch_saves_that_step(uninterrupted, tmp_path):
-    run_dir, handlers = tmp_path / "run", [signal.getsignal(s) for s in (15, 2)]
-    with pytest.raises(RunInterruptedError, match="SIGTERM ended the run after step 4") as caught:
+    run_dir = tmp_path / "run"
+    handlers = [signal.getsignal(s) for s in (15, 2)]
+    with pytest.raises(
+        RunInterruptedError, match="SIGTERM ended the run after step 4"
+    ) as caught:
         train(
             experiment(),
             shard_dir=SHARDS,
             run_dir=run_dir,
             callbacks=[at_batch(3, signal.SIGTERM)],
         )
+
     assert caught.value.exit_code == 143
     assert [signal.getsignal(s) for s in (15, 2)] == handlers
     events = read_events(run_dir)
@@ -104,7 +116,12 @@ def test_a_signal_in_an_evaluation_keeps_it(uninterrupted, tmp_path):
     state = read_state(find_checkpoint(run_dir, "last"))
     assert (state.step, state.epoch, len(state.history)) == (STEPS, 2, 1)
     train(experiment(), shard_dir=SHARDS, run_dir=run_dir, resume=True)
-    assert [e["metadata"]["epoch_num"] for e in of(run_dir, "tracked_stats")] == [1, 2, 3, 4]
+    assert [e["metadata"]["epoch_num"] for e in of(run_dir, "tracked_stats")] == [
+        1,
+        2,
+        3,
+        4,
+    ]
     assert len(load_run(run_dir).accuracy_curve("cer")) == EPOCHS
     assert same_weights(run_dir, uninterrupted)
 
@@ -118,12 +135,15 @@ def test_a_process_exits_with_the_documented_code(tmp_path, number, code):
     command = [sys.executable, "-m", "tfasr.cli", "train", "--gin_file", str(TONES_GIN)]
     command += ["--gin_binding", "TrainingConfig.epochs = 200", "--no_memory_probe"]
     command += ["--shard_dir", str(SHARDS), "--run_dir", str(run_dir)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     deadline = time.monotonic() + 240
     while not (run_dir / "events.jsonl").exists() or not of(run_dir, "train_step"):
         assert process.poll() is None, process.communicate()[0]
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
     process.send_signal(number)
     output, _ = process.communicate(timeout=240)
     assert process.returncode == code, output
@@ -141,11 +161,14 @@ def test_a_second_signal_works_as_without_tfasr():
         assert interruption.received is signal.SIGINT
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(1)
+
     assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_other_threads_and_ignored_signals_are_left_alone():
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {
+        number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)
+    }
     seen = {}
 
     def look():
@@ -160,6 +183,9 @@ def test_other_threads_and_ignored_signals_are_left_alone():
     try:
         with Interruption():
             assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-            assert signal.getsignal(signal.SIGTERM) not in (signal.SIG_IGN, signal.SIG_DFL)
+            assert signal.getsignal(signal.SIGTERM) not in (
+                signal.SIG_IGN,
+                signal.SIG_DFL,
+            )
     finally:
         signal.signal(signal.SIGINT, ignored)

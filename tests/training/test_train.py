@@ -77,7 +77,9 @@ def test_the_default_is_the_papers_recipe():
     gin = load_config(None).experiment
     contents = [gin.to_json(), default.to_json()]
     for content in contents:
-        del content["training"]["optimizer"]["name"]  # which counts the process's optimizers
+        # Which counts the process's optimizers.
+        del content["training"]["optimizer"]["name"]
+
     assert contents[0] == contents[1]
     sys10 = load_config("paper_sys10.gin").experiment
     for group in ("features", "model", "decoder", "augmentation"):
@@ -105,7 +107,8 @@ def test_the_demos_two_recipes_are_ranked(tmp_path):
     assert not is_closed(fast)
     assert paper.features == fast.features
     assert paper.training.targets == fast.training.targets
-    split, alphabet = open_split(SHARDS, "validation"), Alphabet()
+    split = open_split(SHARDS, "validation")
+    alphabet = Alphabet()
     facts = [comparability(each, split, alphabet, ["a"]) for each in (paper, fast)]
     assert facts[0] == facts[1]
 
@@ -124,7 +127,9 @@ def test_what_the_papers_systems_differ_in_is_free(paper):
         lambda: keras.optimizers.Adam(1.0),
         lambda: keras.optimizers.Adadelta(0.5),
         lambda: keras.optimizers.Adadelta(1.0, clipnorm=1.0),
-        lambda: keras.optimizers.Adadelta(keras.optimizers.schedules.CosineDecay(1.0, 9)),
+        lambda: keras.optimizers.Adadelta(
+            keras.optimizers.schedules.CosineDecay(1.0, 9)
+        ),
     ],
 )
 def test_another_update_rule_is_open(paper, optimizer):
@@ -164,7 +169,8 @@ def powercap(tmp_path, monkeypatch):
     folder.mkdir(parents=True)
     (folder / "name").write_text("package-0\n")
     (folder / "max_energy_range_uj").write_text("262143328850\n")
-    begin, ended = time.monotonic(), threading.Event()
+    begin = time.monotonic()
+    ended = threading.Event()
 
     def show():
         part = folder / "part"
@@ -180,7 +186,8 @@ def powercap(tmp_path, monkeypatch):
     thread.start()
     monkeypatch.setattr("tfasr.telemetry.energy.POWERCAP", tmp_path / "powercap")
     monkeypatch.setattr("tfasr.telemetry.energy.ENERGY_INTERVAL_S", 0.1)
-    monkeypatch.setitem(sys.modules, "pynvml", None)  # the tests' own machine may have GPUs
+    # The tests' own machine may have GPUs.
+    monkeypatch.setitem(sys.modules, "pynvml", None)
     yield
     ended.set()
     thread.join()
@@ -191,11 +198,18 @@ def test_price_and_energy_are_recorded_and_charged(powercap, shard_dir, tmp_path
     more = ["TrainingConfig.epochs = 1", "TrainingConfig.target_window = 1"]
     config = load_config(files, [*more, "HardwareConfig.price_usd_per_hour = 3600"])
     run_dir = tmp_path / "run"
-    train(config.experiment, shard_dir=shard_dir, run_dir=run_dir, hardware=config.hardware)
+    train(
+        config.experiment,
+        shard_dir=shard_dir,
+        run_dir=run_dir,
+        hardware=config.hardware,
+    )
     assert "HardwareConfig.price_usd_per_hour = 3600" in config.operative
     (stated,) = [e["value"] for e in read_events(run_dir) if e["key"] == "hardware"]
     assert stated["name"] == "rented by the hour"
-    (row,) = json.loads(report([run_dir], output_format="json", targets=["cer=1.0"], window=1))
+    (row,) = json.loads(
+        report([run_dir], output_format="json", targets=["cer=1.0"], window=1)
+    )
     wall_s = load_run(run_dir).wall_s
     assert 0 < row["charged_s"] <= wall_s
     assert row["cost_usd"] == pytest.approx(row["charged_s"])
@@ -216,7 +230,9 @@ def test_without_a_machine_nothing_of_it_is_in_the_configuration():
 
 
 def test_wrong_prices_name_file_and_line(tmp_path):
-    with pytest.raises(UsageError, match=r"rented_per_hour\.gin:\d+: .*nothing, bind it"):
+    with pytest.raises(
+        UsageError, match=r"rented_per_hour\.gin:\d+: .*nothing, bind it"
+    ):
         load_config([TINY, "hardware/rented_per_hour.gin"])
     with pytest.raises(UsageError, match=r"--gin_binding:1: .*greater than 0"):
         load_config(TINY, ["HardwareConfig.price_usd_per_hour = -3"])
@@ -229,6 +245,7 @@ def test_wrong_prices_name_file_and_line(tmp_path):
                 "HardwareConfig.amortisation_years = 3",
             ],
         )
+
     mine = tmp_path / "mine.gin"
     mine.write_text(f"include '{TINY}'\ninclude 'hardware/paper_sys1.gin'\n")
     assert load_config(str(mine)).hardware.name == "Sys1$"
@@ -237,9 +254,15 @@ def test_wrong_prices_name_file_and_line(tmp_path):
 # Which runs a folder may hold, and which may be resumed.
 
 
-MODEL = AcousticModelConfig(conv_filters=32, num_lstm_layers=1, lstm_units=32, dropout=0.0)
+MODEL = AcousticModelConfig(
+    conv_filters=32, num_lstm_layers=1, lstm_units=32, dropout=0.0
+)
 PIPELINE = PipelineConfig(
-    padding="bucketed", global_batch_size=16, shuffle_buffer=32, num_buckets=2, num_readers=2
+    padding="bucketed",
+    global_batch_size=16,
+    shuffle_buffer=32,
+    num_buckets=2,
+    num_readers=2,
 )
 
 
@@ -259,7 +282,9 @@ def run_dir(shard_dir, tmp_path_factory) -> Path:
     return folder
 
 
-def test_evaluation_scores_every_utterance_and_writes_them_down(run_dir, shard_dir, tmp_path):
+def test_evaluation_scores_every_utterance_and_writes_them_down(
+    run_dir, shard_dir, tmp_path
+):
     result = evaluate(run_dir=run_dir, split="test", shard_dir=shard_dir)
     assert result.counts.utterances == len(result.hypotheses) == 12
     result.write_hypotheses(tmp_path / "hypotheses.jsonl")
@@ -298,7 +323,8 @@ def test_the_best_prefix_is_at_least_as_probable_as_the_best_path(run_dir):
     beam = evaluate(run_dir=run_dir, split="validation", decoder="beam", beam_width=16)
     assert beam.counts.characters == greedy.counts.characters
     scores = zip(beam.hypotheses, greedy.hypotheses, strict=True)
-    # A prefix's probability sums over its paths, so the best is at least the best path's.
+    # A prefix's probability sums over its paths, so the best is at least the best
+    # path's.
     assert all(b.score >= g.score - 1e-3 for b, g in scores)
 
 
@@ -321,6 +347,7 @@ def test_a_loss_that_is_no_number_names_step_and_utterances(shard_dir, tmp_path)
             shard_dir=shard_dir,
             run_dir=tmp_path / "run",
         )
+
     assert "last good checkpoint is kept" in str(caught.value)
     assert list((tmp_path / "run" / "checkpoints").glob("step-*.npz"))
     last = read_events(tmp_path / "run")[-1]
@@ -330,7 +357,8 @@ def test_a_loss_that_is_no_number_names_step_and_utterances(shard_dir, tmp_path)
 
 @pytest.mark.parametrize(("more", "epochs"), [((), 2), ((("wer", 0.0),), 3)])
 def test_training_ends_when_all_targets_are_met(shard_dir, tmp_path, more, epochs):
-    # A CER over the longer string is never above 1; a WER of a model that has hardly begun can be.
+    # A CER over the longer string is never above 1; a WER of a model that has hardly
+    # begun can be.
     config = experiment(
         epochs=3, targets=(("cer", 1.0), *more), target_window=2, stop_at_targets=True
     )
@@ -338,17 +366,33 @@ def test_training_ends_when_all_targets_are_met(shard_dir, tmp_path, more, epoch
 
 
 @pytest.mark.parametrize("normalisation", ["corpus", "speaker"])
-def test_normalisation_takes_the_training_splits_statistics(normalisation, shard_dir, tmp_path):
+def test_normalisation_takes_the_training_splits_statistics(
+    normalisation, shard_dir, tmp_path
+):
     features = FeatureConfig(normalisation=normalisation)
     config = dataclasses.replace(experiment(), features=features)
     history = train(config, shard_dir=shard_dir, run_dir=tmp_path / "run")
     result = evaluate(run_dir=tmp_path / "run", split="validation")
     assert result.loss == pytest.approx(history[-1]["loss"], rel=1e-4)
-    (facts,) = (e["value"] for e in read_events(tmp_path / "run") if e["key"] == "comparability")
-    assert facts.get("normalised_over") == (None if normalisation == "corpus" else "speaker")
-    words = ["--run_dir", tmp_path / "run", "--split", "validation", "--out", tmp_path / "scores"]
+    (facts,) = (
+        e["value"] for e in read_events(tmp_path / "run") if e["key"] == "comparability"
+    )
+    assert facts.get("normalised_over") == (
+        None if normalisation == "corpus" else "speaker"
+    )
+    words = [
+        "--run_dir",
+        tmp_path / "run",
+        "--split",
+        "validation",
+        "--out",
+        tmp_path / "scores",
+    ]
     assert run(parse(["tfasr", "evaluate", *map(str, words)])) == 0
-    told = "features normalised by speaker" in (tmp_path / "scores" / "scores.md").read_text()
+    told = (
+        "features normalised by speaker"
+        in (tmp_path / "scores" / "scores.md").read_text()
+    )
     assert told == (normalisation == "speaker")
     recogniser = load_recogniser(tmp_path / "run")
     assert not recogniser.spec.can_stream or normalisation == "corpus"
@@ -370,15 +414,21 @@ def test_an_experiment_is_read_back_as_it_was_saved(run_dir):
     assert loaded.decoder == DecoderConfig()
 
 
-def test_shards_whose_utterances_the_model_leaves_without_a_path_are_refused(shard_dir, tmp_path):
+def test_shards_whose_utterances_the_model_leaves_without_a_path_are_refused(
+    shard_dir, tmp_path
+):
     config = Experiment(model=AcousticModelConfig(conv_stride=30), pipeline=PIPELINE)
-    with pytest.raises(UsageError, match="CTC path.*'acoustic_model'.*Prepare 'train' again"):
+    with pytest.raises(
+        UsageError, match="CTC path.*'acoustic_model'.*Prepare 'train' again"
+    ):
         train(config, shard_dir=shard_dir, run_dir=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 def test_two_logical_devices_learn_what_one_learns(shard_dir, tmp_path):
-    """Without batch statistics and dropout, half a batch on each device is the whole on one."""
+    """Without batch statistics and dropout, half a batch on each device is the whole on
+    one.
+    """
     script = """
         import sys
         import keras
@@ -412,7 +462,11 @@ def test_two_logical_devices_learn_what_one_learns(shard_dir, tmp_path):
         capture_output=True,
     )
     one, two = (
-        [e["value"] for e in read_events(tmp_path / replicas) if e["key"] == "train_step"]
+        [
+            e["value"]
+            for e in read_events(tmp_path / replicas)
+            if e["key"] == "train_step"
+        ]
         for replicas in ("1", "2")
     )
     assert [step["utterances"] for step in one] == [step["utterances"] for step in two]
@@ -428,13 +482,16 @@ def test_augmentation_changes_training_alone(shard_dir, tmp_path):
         with_masks = Experiment(
             model=MODEL,
             pipeline=PIPELINE,
-            augmentation=AugmentationConfig(frequency_masks=masks, frequency_mask_bins=40),
+            augmentation=AugmentationConfig(
+                frequency_masks=masks, frequency_mask_bins=40
+            ),
             training=config.training,
         )
         run = tmp_path / str(masks)
         train(with_masks, shard_dir=shard_dir, run_dir=run)
         first = next(e for e in read_events(run) if e["key"] == "train_step")
         losses[masks] = first["value"]["loss"]
+
     assert losses[0] != losses[3]
 
 
@@ -447,7 +504,10 @@ def test_overlapped_evaluation_books_the_same_accuracy(shard_dir, tmp_path, deco
             pipeline=PIPELINE,
             decoder=DecoderConfig(name=decoder, beam_width=8),
             training=TrainingConfig(
-                epochs=2, optimizer=adam, overlap_evaluation=overlap, sentences_every_steps=0
+                epochs=2,
+                optimizer=adam,
+                overlap_evaluation=overlap,
+                sentences_every_steps=0,
             ),
         )
         run = tmp_path / f"{overlap}"
@@ -458,15 +518,22 @@ def test_overlapped_evaluation_books_the_same_accuracy(shard_dir, tmp_path, deco
         assert all(e["value"] > 0 for e in events if e["key"] == "decode_work")
         assert len(load_run(run).accuracy_curve("cer")) == 2
         scores[overlap] = [(s["cer"], s["wer"], s["utterances"]) for s in stats]
+
     assert scores[True] == scores[False]
 
 
 def test_word_beam_search_writes_the_training_words_alone(run_dir, shard_dir):
-    result = evaluate(run_dir=run_dir, split="validation", decoder="word_beam", beam_width=8)
-    words = {w for u in open_split(shard_dir, "train").utterances for w in u.text.split()}
+    result = evaluate(
+        run_dir=run_dir, split="validation", decoder="word_beam", beam_width=8
+    )
+    words = {
+        w for u in open_split(shard_dir, "train").utterances for w in u.text.split()
+    }
     heard = [h.text.split() for h in result.hypotheses]
     assert {w for text in heard for w in text[:-1]} <= words
     # An utterance may end inside a word.
     assert all(any(w.startswith(text[-1]) for w in words) for text in heard if text)
-    exact = evaluate(run_dir=run_dir, split="validation", decoder="word_beam", recombine=True)
+    exact = evaluate(
+        run_dir=run_dir, split="validation", decoder="word_beam", recombine=True
+    )
     assert exact.counts.utterances == result.counts.utterances == 24

@@ -29,14 +29,21 @@ from tfasr.training.train import train
 from tfasr.training.warm_start import named_layers, open_start
 from tfasr.tta.run import load_run
 
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:__array__ implementation:DeprecationWarning"
+)
 ALPHABET = Alphabet()
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     run_dir = tmp_path_factory.mktemp("warm") / "trained"
-    train(tones_experiment(epochs=1), shard_dir=SHARDS, run_dir=run_dir, memory_probe=False)
+    train(
+        tones_experiment(epochs=1),
+        shard_dir=SHARDS,
+        run_dir=run_dir,
+        memory_probe=False,
+    )
     return run_dir
 
 
@@ -51,7 +58,10 @@ def of(run_dir, key):
 
 
 def weights(recogniser):
-    return {n: [plain_array(w) for w in v.weights] for n, v in named_layers(recogniser).items()}
+    return {
+        n: [plain_array(w) for w in v.weights]
+        for n, v in named_layers(recogniser).items()
+    }
 
 
 def equal(one, other):
@@ -60,7 +70,8 @@ def equal(one, other):
 
 def begun(experiment, alphabet=ALPHABET):
     """The recogniser, and the ledger's description, as a run of an experiment would begin."""
-    start, facts = open_start(experiment), []
+    start = open_start(experiment)
+    facts = []
     layers = start.layers()
     model = build_model(
         experiment,
@@ -80,7 +91,9 @@ def test_a_start_copies_all_layers_of_the_best_checkpoint(trained):
         stored = [saved[name] for name in saved.files]
     for values in weights(recogniser).values():
         for value in values:
-            assert any(value.shape == s.shape and np.array_equal(value, s) for s in stored)
+            assert any(
+                value.shape == s.shape and np.array_equal(value, s) for s in stored
+            )
 
 
 def test_another_alphabet_gets_a_new_output_layer_even_of_the_same_size(trained):
@@ -90,7 +103,9 @@ def test_another_alphabet_gets_a_new_output_layer_even_of_the_same_size(trained)
     for alphabet in (swapped, larger):
         recogniser, fact = begun(experiment, alphabet)
         assert fact["new_layers"] == ["classifier"]
-        assert not weights(recogniser)["classifier"][0].any()  # as the experiment begins it
+        # As the experiment begins it.
+        assert not weights(recogniser)["classifier"][0].any()
+
     recogniser, fact = begun(experiment)
     assert fact["new_layers"] == []
     assert weights(recogniser)["classifier"][0].any()
@@ -106,7 +121,9 @@ def test_a_deeper_model_takes_the_layers_that_fit(trained):
     assert "from a trained run: convolution, lstm_0, normalisation_0" in text
 
 
-def test_a_warm_run_learns_faster_and_its_record_says_what_the_start_cost(trained, tmp_path):
+def test_a_warm_run_learns_faster_and_its_record_says_what_the_start_cost(
+    trained, tmp_path
+):
     run = load_run(warm(tmp_path / "warm", trained, epochs=1))
     before = load_run(trained)
     fact = run.fact("start_from")
@@ -133,7 +150,9 @@ def test_the_joules_of_a_start_are_those_of_all_that_led_to_it(trained, tmp_path
     first = shutil.copytree(trained, tmp_path / "first")
     expected = metered(first)
     second = warm(tmp_path / "second", first, epochs=1)
-    assert load_run(second).fact("start_from")["joules"] == pytest.approx(expected, rel=0.05)
+    assert load_run(second).fact("start_from")["joules"] == pytest.approx(
+        expected, rel=0.05
+    )
     expected += metered(second)
     both = open_start(tones_experiment(start_from=str(second))).fact["joules"]
     assert both == pytest.approx(expected, rel=0.05)
@@ -149,15 +168,22 @@ def record_of(report):
 def test_a_report_gives_times_with_and_without_the_start_and_keeps_warm_from_cold(
     trained, tmp_path
 ):
-    run_dir = warm(tmp_path / "warm", trained, epochs=1, targets=(("cer", 1.0),), target_window=1)
-    run, options = load_run(run_dir), {"targets": ["cer=1.0"], "window": 1}
+    run_dir = warm(
+        tmp_path / "warm", trained, epochs=1, targets=(("cer", 1.0),), target_window=1
+    )
+    run = load_run(run_dir)
+    options = {"targets": ["cer=1.0"], "window": 1}
     report = make_report([analyse_run(run, ask(**options))], ask(**options))
     record = record_of(report)
     seconds = run.fact("start_from")["seconds"]
-    assert record["with_start_s"] == pytest.approx(record["time_to_accuracy_s"] + seconds)
+    assert record["with_start_s"] == pytest.approx(
+        record["time_to_accuracy_s"] + seconds
+    )
     notes = report.runs[0].notes
     assert any(str(trained) in note and "5 of its 5 layers" in note for note in notes)
-    both = [analyse_run(load_run(folder), ask(**options)) for folder in (trained, run_dir)]
+    both = [
+        analyse_run(load_run(folder), ask(**options)) for folder in (trained, run_dir)
+    ]
     report = make_report(both, ask(**options))
     assert "start_from" in report.differences[1]
     assert "weights that it began with" in " ".join(report.notes)
@@ -166,7 +192,9 @@ def test_a_report_gives_times_with_and_without_the_start_and_keeps_warm_from_col
 
 
 def schedule_free():
-    return keras.optimizers.ScheduleFreeAdamW(0.02, warmup_steps=3, name="schedule_free_adamw")
+    return keras.optimizers.ScheduleFreeAdamW(
+        0.02, warmup_steps=3, name="schedule_free_adamw"
+    )
 
 
 def averaging_adam():
@@ -185,7 +213,8 @@ class KillAt(keras.callbacks.Callback):
 
     def __init__(self, epoch, batch):
         super().__init__()
-        self.at, self.epoch = (epoch, batch), 0
+        self.at = (epoch, batch)
+        self.epoch = 0
 
     def on_epoch_begin(self, epoch, logs=None):
         self.epoch = epoch
@@ -206,29 +235,47 @@ def killable(start, run_dir, maker, *kill_at):
 
 
 @pytest.mark.parametrize(
-    "maker", [pytest.param(name, marks=[pytest.mark.long] * (name != "ema")) for name in MAKERS]
+    "maker",
+    [pytest.param(name, marks=[pytest.mark.long] * (name != "ema")) for name in MAKERS],
 )
 def test_a_killed_run_resumes_bit_for_bit_without_its_start(trained, tmp_path, maker):
-    whole, killed = killable(trained, tmp_path / "whole", maker), tmp_path / "killed"
+    whole = killable(trained, tmp_path / "whole", maker)
+    killed = tmp_path / "killed"
     places = (("0", "4"), ("2", "2"))[: 1 if maker == "ema" else 2]
     for place in places:
-        words = [sys.executable, "-m", "tests.training.test_warm_start", trained, killed, maker]
-        died = subprocess.run([*words, *place], capture_output=True, text=True, check=False)
+        words = [
+            sys.executable,
+            "-m",
+            "tests.training.test_warm_start",
+            trained,
+            killed,
+            maker,
+        ]
+        died = subprocess.run(
+            [*words, *place], capture_output=True, text=True, check=False
+        )
         assert died.returncode == -signal.SIGKILL, died.stderr
         if trained.exists():
-            trained.rename(trained.with_name("moved"))  # a resumed run no longer needs it
+            # A resumed run no longer needs it.
+            trained.rename(trained.with_name("moved"))
+
     try:
         killable(trained, killed, maker)
     finally:
         trained.with_name("moved").rename(trained)
-    resumed_from = [e["value"]["resumed_from_step"] for e in of(killed, "session_start")]
+
+    resumed_from = [
+        e["value"]["resumed_from_step"] for e in of(killed, "session_start")
+    ]
     assert resumed_from == [None, 4, 12][: 1 + len(places)]
     assert same_weights(whole, killed)
     facts = [load_run(run_dir).comparability for run_dir in (whole, killed)]
     assert facts[0] == facts[1]
 
 
-def test_a_run_killed_before_its_first_checkpoint_begins_with_the_same_weights(trained, tmp_path):
+def test_a_run_killed_before_its_first_checkpoint_begins_with_the_same_weights(
+    trained, tmp_path
+):
     run_dir = warm(tmp_path / "run", trained, epochs=1)
     shutil.rmtree(run_dir / "checkpoints")
     lines = (run_dir / "events.jsonl").read_bytes().splitlines(keepends=True)
@@ -244,7 +291,12 @@ def test_a_run_killed_before_its_first_checkpoint_begins_with_the_same_weights(t
     changed = {n: v * 1.5 if v.dtype == np.float32 else v for n, v in changed.items()}
     best.unlink()
     np.savez(best, **changed)
-    arguments = {"shard_dir": SHARDS, "run_dir": run_dir, "memory_probe": False, "resume": True}
+    arguments = {
+        "shard_dir": SHARDS,
+        "run_dir": run_dir,
+        "memory_probe": False,
+        "resume": True,
+    }
     with pytest.raises(UsageError, match=r"best.npz has changed.*restore the file"):
         train(experiment, **arguments)
     best.write_bytes(kept)
@@ -262,7 +314,9 @@ def test_an_export_to_keras_is_a_start_whose_cost_is_unknown(trained, tmp_path):
         assert equal(values, of_run[name])
     content = (tmp_path / "export" / "model.keras").read_bytes()
     (tmp_path / "export" / "model.keras").write_bytes(content[:-1] + b"x")
-    with pytest.raises(UsageError, match=r"model.keras must be as it was exported.*Export"):
+    with pytest.raises(
+        UsageError, match=r"model.keras must be as it was exported.*Export"
+    ):
         open_start(tones_experiment(start_from=str(tmp_path / "export")))
 
 
@@ -274,7 +328,9 @@ def other_features(trained, folder):
 
 def other_architecture(trained, folder):
     experiment = tones_experiment(start_from=str(trained))
-    return dataclasses.replace(experiment, model=GruModelConfig(conv_filters=9, gru_units=5))
+    return dataclasses.replace(
+        experiment, model=GruModelConfig(conv_filters=9, gru_units=5)
+    )
 
 
 def damaged(trained, folder):
@@ -313,34 +369,48 @@ def not_finite(trained, folder):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (other_features, "num_mfcc 4, here 5.*same features|same features.*num_mfcc 4, here 5"),
+        (
+            other_features,
+            "num_mfcc 4, here 5.*same features|same features.*num_mfcc 4, here 5",
+        ),
         (other_architecture, r"convolution \(5, 16, 8\).*convolution \(11, 16, 9\)"),
         (damaged, "weights can be read.*damaged.*Name another run"),
         (changed_ledger, r"Line 11 of .*events.jsonl is damaged"),
         (untrained, "no checkpoint that can be read.*Name another run"),
         (not_finite, "must name a run whose weights are finite.*Name another run"),
-        (lambda t, f: tones_experiment(start_from=str(f / "none")), "which is no folder"),
+        (
+            lambda t, f: tones_experiment(start_from=str(f / "none")),
+            "which is no folder",
+        ),
         (lambda t, f: tones_experiment(start_from=str(f)), "which holds neither"),
     ],
 )
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_what_cannot_be_a_start_is_refused_before_training(trained, tmp_path, make, message):
+def test_what_cannot_be_a_start_is_refused_before_training(
+    trained, tmp_path, make, message
+):
     experiment = make(trained, tmp_path)
     shards = SHARDS
     if make is other_features:  # shards are checked first
         with pytest.raises(UsageError, match=message):
             open_start(experiment)
         return
+
     with pytest.raises(UsageError, match=message) as caught:
-        train(experiment, shard_dir=shards, run_dir=tmp_path / "run", memory_probe=False)
+        train(
+            experiment, shard_dir=shards, run_dir=tmp_path / "run", memory_probe=False
+        )
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
 
 
 def test_names_that_keras_made_up_count_the_layers_of_the_model():
     def model():
-        dense, convolution = keras.layers.Dense, keras.layers.Conv1D
-        return keras.Sequential([dense(2), convolution(2, 1), dense(2), dense(2, name="last")])
+        dense = keras.layers.Dense
+        convolution = keras.layers.Conv1D
+        return keras.Sequential(
+            [dense(2), convolution(2, 1), dense(2), dense(2, name="last")]
+        )
 
     for made in (model(), model()):
         made.build((None, 3, 4))

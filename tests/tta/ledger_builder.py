@@ -13,8 +13,8 @@ def step_numbers(run):
 class LedgerBuilder:
     """Events of a run on a clock that the test moves; all times in seconds.
 
-    ``wall_s`` is the wall clock, ``mono_s`` the process's; they move together but for `down`,
-    which starts a new process, and for what a test does to them.
+    ``wall_s`` is the wall clock, ``mono_s`` the process's; they move together but for
+    `down`, which starts a new process, and for what a test does to them.
     """
 
     def __init__(self, wall_s=1_700_000_000.0, mono_s=50.0, with_mono=True):
@@ -31,7 +31,11 @@ class LedgerBuilder:
         return self
 
     def event(self, key, value=None, event_type="POINT_IN_TIME", **metadata):
-        clock = {"session": self.session, "mono_s": round(self.mono_s, 6)} if self.with_mono else {}
+        if self.with_mono:
+            clock = {"session": self.session, "mono_s": round(self.mono_s, 6)}
+        else:
+            clock = {}
+
         self.events.append(
             {
                 "namespace": "",
@@ -52,7 +56,8 @@ class LedgerBuilder:
     def begin(self, init_s=0.0, *, targets=None, comparability=None):
         """A process's first events; the model is created at the beginning of init."""
         self.event(
-            "session_start", {"session": 0, "resumed_from_step": None, "alive_until_ms": None}
+            "session_start",
+            {"session": 0, "resumed_from_step": None, "alive_until_ms": None},
         )
         self._init(init_s)
         if targets is not None:
@@ -69,7 +74,9 @@ class LedgerBuilder:
         self.event("run_start", None, "INTERVAL_START")
 
     def resume(self, *, down_s, from_step, alive_s=0.0, init_s=0.0):
-        """Kills the process ``alive_s`` after its last event and resumes it ``down_s`` later."""
+        """Kills the process ``alive_s`` after its last event and resumes it ``down_s``
+        later.
+        """
         alive_until_ms = int((self.wall_s + alive_s) * 1000)
         self.wall_s += alive_s + down_s
         self.mono_s = 7.0
@@ -86,7 +93,9 @@ class LedgerBuilder:
         self._init(init_s)
         return self
 
-    def step(self, train_s=1.0, *, wait_s=0.0, compile_s=0.0, loss=1.0, epoch=1, utterances=4):
+    def step(
+        self, train_s=1.0, *, wait_s=0.0, compile_s=0.0, loss=1.0, epoch=1, utterances=4
+    ):
         self.step_number += 1
         self.wait(train_s + wait_s + compile_s)
         value = {
@@ -110,7 +119,9 @@ class LedgerBuilder:
         self.interval("eval_forward", forward_s, epoch_num=epoch)
         self.interval("decode", decode_s, epoch_num=epoch)
         self.event("eval_accuracy", wer, epoch_num=epoch)
-        self.event("tracked_stats", {"wer": wer, "cer": cer, "loss": 3 * cer}, epoch_num=epoch)
+        self.event(
+            "tracked_stats", {"wer": wer, "cer": cer, "loss": 3 * cer}, epoch_num=epoch
+        )
         return self.event("eval_stop", None, "INTERVAL_END", epoch_num=epoch)
 
     def epoch(self, epoch, cer, *, steps=2, train_s=1.0, wait_s=0.0, forward_s=0.0, decode_s=0.0,

@@ -18,6 +18,7 @@ def test_ten_percent_slower_is_found_within_five_runs():
     for seed in range(20):
         found = changes(noisy([1.0] * 20 + [1.1] * 5, seed=seed))
         found_in.append(any(c.ratio > 1 and abs(c.index - 20) <= 2 for c in found))
+
     assert np.mean(found_in) > 0.85
 
 
@@ -78,17 +79,22 @@ def test_five_hundred_runs():
 
 
 def test_a_small_shift_in_noise_is_found_once_there_are_runs_enough():
-    # 5 % in 4 % of noise: three standard errors of medians take some 13 runs after the change.
+    # 5 % in 4 % of noise: three standard errors of medians take some 13 runs after the
+    # change.
     found_after = []
     for seed in range(12):
         told = changes(noisy([1.0] * 40 + [1.05] * 60, 0.04, seed))
-        found_after += [one.found_at - 40 for one in told if one.ratio > 1 and one.found_at >= 40]
+        found_after += [
+            one.found_at - 40 for one in told if one.ratio > 1 and one.found_at >= 40
+        ]
+
     assert len(found_after) >= 8
     assert 6 <= np.median(found_after) <= 40
 
 
 def test_a_machine_that_wanders_is_seldom_a_change():
-    # Each run is like the one before it by 0.7: without regard to that, 36 changes would be told.
+    # Each run is like the one before it by 0.7: without regard to that, 36 changes
+    # would be told.
     rng = np.random.default_rng(3)
     told = 0
     for _ in range(5):
@@ -96,6 +102,7 @@ def test_a_machine_that_wanders_is_seldom_a_change():
         for step in 0.03 * rng.standard_normal(119):
             walk.append(0.7 * walk[-1] + step)
         told += len(changes(np.exp(walk)))
+
     assert told <= 20
 
 
@@ -116,7 +123,9 @@ def test_the_least_change_is_told_and_what_is_less_is_not():
 
 def test_the_unit_does_not_matter():
     values = noisy([1.0] * 15 + [1.3] * 15, 0.01)
-    assert [c.index for c in changes(values)] == [c.index for c in changes(np.divide(values, 1e4))]
+    assert [c.index for c in changes(values)] == [
+        c.index for c in changes(np.divide(values, 1e4))
+    ]
 
 
 def test_ties_count_half_on_both_sides():

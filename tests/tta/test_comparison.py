@@ -48,7 +48,8 @@ def test_three_runs_a_group_differ_by_chance_too_often_for_a_test():
 
 
 def test_the_interval_by_hand():
-    # With 4 runs a group the interval is the whole range of ratios, each as wide as the brackets.
+    # With 4 runs a group the interval is the whole range of ratios, each as wide as the
+    # brackets.
     found = compare(hits(10, 11, 12, 13), hits(20, 21, 22, 23))
     assert found.interval == pytest.approx((20 * 0.9 / 13, 23 / (10 * 0.9)))
     ratios = [b / a for a in (10, 11, 12, 13) for b in (20, 21, 22, 23)]
@@ -59,7 +60,8 @@ def test_pairs_that_share_their_slow_hours_show_what_groups_cannot():
     rng = np.random.default_rng(1)
     hour = 100 * np.exp(0.2 * rng.standard_normal(8))
     own = np.exp(0.005 * rng.standard_normal((2, 8)))
-    first, second = hits(*hour * own[0], width=0.01), hits(*1.05 * hour * own[1], width=0.01)
+    first = hits(*hour * own[0], width=0.01)
+    second = hits(*1.05 * hour * own[1], width=0.01)
     assert compare(first, second).sooner is None
     found = compare(first, second, "pairs")
     assert (found.test, found.sooner, found.pairs) == ("pairs", "first", 8)
@@ -84,18 +86,25 @@ def test_a_gap_within_the_brackets_is_undecided_however_alike_the_runs():
 
 
 def disturbed(brackets, *parts):
-    return [replace(b, undisturbed=part) for b, part in zip(brackets, parts, strict=True)]
+    return [
+        replace(b, undisturbed=part) for b, part in zip(brackets, parts, strict=True)
+    ]
 
 
 def test_a_difference_that_the_machine_explains_is_undecided():
-    first, second = hits(10, 11, 12, 13, 14, width=0), hits(20, 22, 24, 26, 28, width=0)
+    first = hits(10, 11, 12, 13, 14, width=0)
+    second = hits(20, 22, 24, 26, 28, width=0)
     assert compare(first, second).sooner == "first"
 
     found = compare(first, disturbed(second, *[0.5] * 5))
     assert found.sooner is None
     assert found.measured_p == compare(first, second).p_value
-    assert "what the machine took from the runs may explain the difference" in found.verdict
-    # The times stay those of the clock; the interval now holds the ratio without disturbances too.
+    assert (
+        "what the machine took from the runs may explain the difference"
+        in found.verdict
+    )
+    # The times stay those of the clock; the interval now holds the ratio without
+    # disturbances too.
     assert found.ratio == compare(first, second).ratio
     assert found.interval[0] < 1 < 2 < found.interval[1]
     # Disturbed runs of the faster group make its lead larger, not smaller.
@@ -103,7 +112,8 @@ def test_a_difference_that_the_machine_explains_is_undecided():
 
 
 def test_looks_are_undecided_as_long_as_the_machine_explains_the_difference():
-    first, second = hits(*[10 + k / 10 for k in range(12)]), hits(*[20 + k / 10 for k in range(12)])
+    first = hits(*[10 + k / 10 for k in range(12)])
+    second = hits(*[20 + k / 10 for k in range(12)])
     assert decide(first, second).runs == 5
     explained = decide(first, disturbed(second, *[0.5] * 12))
     assert (explained.sooner, explained.runs) == (None, 12)
@@ -140,7 +150,9 @@ def test_groups_are_not_ranked_by_how_often_they_are_evaluated(grid):
                 for n in range(1, 40)
             ]
             runs.append(bracket(points, 0.1, window=3))
+
         groups.append(runs)
+
     found = compare(*groups)
     assert found.ratio == pytest.approx(1, abs=0.08)
     assert found.interval[0] < 1 < found.interval[1]
@@ -161,7 +173,10 @@ def test_equal_medians_are_not_called_different_for_a_few_slow_runs():
 def test_runs_that_never_arrived_are_later_than_those_before_they_ended():
     first = hits(10, 11, 12, 13, 14, 15, 16, 17)
     found = compare(first, [*hits(20, 21, 22, 23, 24, 25, 26), *never(30)])
-    assert (found.p_value, found.sooner) == (pytest.approx(2 / math.comb(16, 8)), "first")
+    assert (found.p_value, found.sooner) == (
+        pytest.approx(2 / math.comb(16, 8)),
+        "first",
+    )
     # One of eight can't change median and interval, however late it would have been.
     late = compare(first, hits(20, 21, 22, 23, 24, 25, 26, 3000))
     assert (found.ratio, found.interval) == (late.ratio, late.interval)
@@ -181,11 +196,14 @@ def test_a_challenger_of_two_kinds_does_not_win_by_giving_up():
     won = {math.inf: 0, 9.0: 0}
     for _ in range(100):
         reigning = 10 * np.exp(0.05 * rng.standard_normal(12))
-        needed = np.where(rng.random(12) < 0.4, 8, 16) * np.exp(0.05 * rng.standard_normal(12))
+        needed = np.where(rng.random(12) < 0.4, 8, 16) * np.exp(
+            0.05 * rng.standard_normal(12)
+        )
         for stop in won:
             challenger = [cut(run, stop) for run in hits(*needed, width=0.02)]
             decision = decide(hits(*reigning, width=0.02), challenger)
             won[stop] += decision.sooner == "second"
+
     assert won[9.0] <= won[math.inf] <= 6
 
 
@@ -197,7 +215,9 @@ def cut(run, at):
 
 
 runs = st.tuples(
-    st.floats(1, 100), st.floats(0.01, 20), st.sampled_from(["arrived", "first", "never"])
+    st.floats(1, 100),
+    st.floats(0.01, 20),
+    st.sampled_from(["arrived", "first", "never"]),
 )
 
 
@@ -215,7 +235,10 @@ def made(low, width, kind):
     st.floats(1, 3),
 )
 def test_cutting_runs_short_never_makes_a_group_faster(first, second, stops, apart):
-    groups = [[made(*run) for run in first], [made(low * apart, w, k) for low, w, k in second]]
+    groups = [
+        [made(*run) for run in first],
+        [made(low * apart, w, k) for low, w, k in second],
+    ]
     shorter = [
         [cut(run, stop) for run, stop in zip(group, stops[side * 9 :], strict=False)]
         for side, group in enumerate(groups)
@@ -228,6 +251,7 @@ def test_cutting_runs_short_never_makes_a_group_faster(first, second, stops, apa
             (shorter[0], shorter[1]),
         ):
             assert compare(*changed, test).sooner in (None, whole.sooner)
+
         by_looks = decide(shorter[0], shorter[1], looks=(4,), test=test)
         assert by_looks.sooner in (None, decide(*groups, looks=(4,), test=test).sooner)
 
@@ -237,12 +261,15 @@ def test_cutting_runs_short_never_makes_a_group_faster(first, second, stops, apa
 def test_a_comparison_turned_round_is_its_inverse(first, second):
     groups = [[made(*run) for run in group] for group in (first, second)]
     for test in TESTS:
-        there, back = compare(*groups, test), compare(*groups[::-1], test)
+        there = compare(*groups, test)
+        back = compare(*groups[::-1], test)
         assert OTHER[there.sooner] == back.sooner
         assert there.p_value == (back.p_value and pytest.approx(back.p_value))
         assert there.ratio == (back.ratio and pytest.approx(1 / back.ratio))
         if there.interval is not None:
-            assert there.interval == pytest.approx((1 / back.interval[1], 1 / back.interval[0]))
+            assert there.interval == pytest.approx(
+                (1 / back.interval[1], 1 / back.interval[0])
+            )
 
 
 @settings(deadline=None, max_examples=100)
@@ -267,7 +294,9 @@ def test_verdict_ratio_and_interval_are_of_one_thing(first, second, width):
 
 @pytest.mark.parametrize("test", TESTS)
 def test_the_ratio_lies_about_the_middle_of_its_interval(test):
-    """The geometric middle of other times' interval, such as those of the rule, lies elsewhere."""
+    """The geometric middle of other times' interval, such as those of the rule, lies
+    elsewhere.
+    """
     rng = np.random.default_rng(3)
     off = []
     for _ in range(50):
@@ -280,13 +309,15 @@ def test_the_ratio_lies_about_the_middle_of_its_interval(test):
         )  # fmt: skip
         off.append(math.log(found.ratio / math.sqrt(math.prod(found.interval))))
         assert found.ratio_by_rule / found.ratio > 1.2
+
     assert abs(np.mean(off)) < 0.01
     assert np.max(np.abs(off)) < 0.06
 
 
 def test_what_so_few_runs_can_never_decide_is_said():
     group = compare(hits(10, 11, 12, 13, 14), never(30, 30, 30, 30, 30))
-    six, seven = adjusted([group] * 6), adjusted([group] * 7)
+    six = adjusted([group] * 6)
+    seven = adjusted([group] * 7)
     assert group.least_p == group.p_value == pytest.approx(2 / 252)
     assert {(one.sooner, one.decidable) for one in six} == {("first", True)}
     assert {(one.sooner, one.decidable) for one in seven} == {(None, False)}
@@ -320,9 +351,13 @@ def with_p(*p_values):
 
 
 def test_holm_by_hand():
-    # Sorted 0.01, 0.02, 0.03 times 3, 2, 1: 0.03, 0.04 and, as none is below one before, 0.04.
+    # Sorted 0.01, 0.02, 0.03 times 3, 2, 1: 0.03, 0.04 and, as none is below one
+    # before, 0.04.
     found = adjusted([*with_p(0.03, 0.01, 0.02), GroupComparison(2.0)])
-    assert [one.adjusted_p for one in found] == [*map(pytest.approx, (0.04, 0.03, 0.04)), None]
+    assert [one.adjusted_p for one in found] == [
+        *map(pytest.approx, (0.04, 0.03, 0.04)),
+        None,
+    ]
     assert [one.comparisons for one in found] == [3, 3, 3, 1]
     assert [one.sooner for one in found] == ["first", "first", "first", None]
     assert [one.sooner for one in adjusted(with_p(0.03, 0.03))] == [None, None]
@@ -336,6 +371,7 @@ def test_a_group_and_itself_do_not_differ():
         found = compare(group, group, test)
         assert found.ratio == found.ratio_by_rule == 1
         assert found.sooner is None
+
     assert compare([], []).ratio is None
 
 
@@ -357,7 +393,9 @@ def test_levels_spend_five_percent_over_all_looks():
     rng = np.random.default_rng(0)
     sums = rng.standard_normal((30_000, LOOKS[-1])).cumsum(axis=1)
     bounds = {n: norm.isf(level / 2) for n, level in zip(LOOKS, levels(), strict=True)}
-    beyond = [np.abs(sums[:, n - 1]) / np.sqrt(n) > bound for n, bound in bounds.items()]
+    beyond = [
+        np.abs(sums[:, n - 1]) / np.sqrt(n) > bound for n, bound in bounds.items()
+    ]
     assert np.mean(np.any(beyond, axis=0)) == pytest.approx(0.05, abs=0.005)
     assert levels((7,))[0] == pytest.approx(0.05, abs=0.001)
     for wrong in ((), (1, 3), (3, 3), (5, 3)):
@@ -376,11 +414,17 @@ def test_a_look_needs_as_many_runs_as_its_test():
 
 
 def test_a_clear_gap_is_decided_at_the_first_look_and_stands():
-    first, second = drawn(100, 12, 1), drawn(150, 12, 2)
+    first = drawn(100, 12, 1)
+    second = drawn(150, 12, 2)
     found = decide(first[:5], second[:5])
     assert (found.sooner, found.runs, found.over) == ("first", 5, True)
-    assert found.verdict.startswith("the first group is faster (p = 0.0079 at 5 runs a group")
-    assert f"the second group takes {found.comparison.ratio:.2f} times as long" in found.verdict
+    assert found.verdict.startswith(
+        "the first group is faster (p = 0.0079 at 5 runs a group"
+    )
+    assert (
+        f"the second group takes {found.comparison.ratio:.2f} times as long"
+        in found.verdict
+    )
     # What came later does not undo it.
     assert decide(first, [*second[:5], *drawn(100, 7, 3)]) == found
     assert decide(second, first).sooner == "second"
@@ -388,7 +432,9 @@ def test_a_clear_gap_is_decided_at_the_first_look_and_stands():
 
 def test_no_gap_is_undecided_to_the_end():
     groups = drawn(100, 12, 4), drawn(100, 12, 5)
-    assert decide(*groups, looks=(5, 8)).verdict.startswith("undecided after all looks (p = ")
+    assert decide(*groups, looks=(5, 8)).verdict.startswith(
+        "undecided after all looks (p = "
+    )
     found = decide(groups[0][:9], groups[1][:7])
     assert (found.sooner, found.runs, found.next_look) == (None, 5, 8)
     assert found.verdict.endswith("next look at 8")
@@ -401,12 +447,14 @@ def test_intervals_at_all_looks_hold_together():
     missed = 0
     for _ in range(400):
         times = 40 * np.exp(0.1 * rng.standard_normal((2, 12)))
-        first, second = hits(*times[0], width=0.001), hits(*1.1 * times[1], width=0.001)
+        first = hits(*times[0], width=0.001)
+        second = hits(*1.1 * times[1], width=0.001)
         for n, level in zip(LOOKS, levels(), strict=True):
             low, high = compare(first[:n], second[:n], level=level).interval
             if not low <= 1.1 <= high:
                 missed += 1
                 break
+
     # 5 % are allowed; the standard error is 1.1 %.
     assert missed / 400 < LEVEL + 2 * 0.011
 
@@ -418,7 +466,11 @@ def test_a_recipe_hardly_ever_beats_itself_on_a_host_with_two_speeds(test):
     for _ in range(300):
         times = 20 * np.exp(0.05 * rng.standard_normal((2, 12)))
         times *= np.where(rng.random((2, 12)) < 0.5, 1.6, 1)
-        won += decide(*(hits(*of, width=0.001) for of in times), test=test).sooner is not None
+        won += (
+            decide(*(hits(*of, width=0.001) for of in times), test=test).sooner
+            is not None
+        )
+
     assert won / 300 < LEVEL + 2 * 0.0126
 
 
@@ -445,7 +497,9 @@ def test_the_loop_trains_no_more_than_it_needs():
     # Groups take turns at being first.
     assert [group for group, _ in trained[:4]] == ["first", "second", "second", "first"]
     assert found.runs < LOOKS[-1]
-    alike = run_until_decided(lambda group, seed: drawn(100, 12, 9)[seed - 1], looks=(4, 5))
+    alike = run_until_decided(
+        lambda group, seed: drawn(100, 12, 9)[seed - 1], looks=(4, 5)
+    )
     assert alike.sooner is None
     assert alike.runs == 5
 

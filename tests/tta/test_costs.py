@@ -64,28 +64,41 @@ def test_seconds_without_a_counter_make_energy_a_lower_bound():
 
 def test_what_is_not_known_is_none_and_never_nought():
     nothing = cost_of(None, 3600, None)
-    assert (nothing.hourly_usd, nothing.machine_usd, nothing.usd, nothing.kwh) == (None,) * 4
+    assert (nothing.hourly_usd, nothing.machine_usd, nothing.usd, nothing.kwh) == (
+        None,
+    ) * 4
     unmeasured = HardwareConfig(price_usd_per_hour=1, electricity_usd_per_kwh=0.2)
     cost = cost_of(unmeasured, 3600, None)
     assert (cost.machine_usd, cost.electricity_usd, cost.usd) == (1, None, None)
 
 
 def test_costs_compare_by_dollars_else_by_purchase_prices():
-    cheap, dear = HardwareConfig(purchase_price_usd=1), HardwareConfig(purchase_price_usd=10)
+    cheap = HardwareConfig(purchase_price_usd=1)
+    dear = HardwareConfig(purchase_price_usd=10)
     # The paper's question: ten times the price is worth it above ten times the speed.
-    assert relative_cost(cost_of(cheap, 6000, None), cost_of(dear, 2400, None)) == pytest.approx(4)
+    assert relative_cost(
+        cost_of(cheap, 6000, None), cost_of(dear, 2400, None)
+    ) == pytest.approx(4)
     rented = HardwareConfig(price_usd_per_hour=2, purchase_price_usd=10)
     other = HardwareConfig(price_usd_per_hour=1, purchase_price_usd=1)
-    assert relative_cost(cost_of(other, 60, None), cost_of(rented, 60, None)) == pytest.approx(2)
-    assert relative_cost(cost_of(cheap, 60, None), cost_of(other, 60, None)) == pytest.approx(1)
+    assert relative_cost(
+        cost_of(other, 60, None), cost_of(rented, 60, None)
+    ) == pytest.approx(2)
+    assert relative_cost(
+        cost_of(cheap, 60, None), cost_of(other, 60, None)
+    ) == pytest.approx(1)
     assert relative_cost(cost_of(None, 60, None), cost_of(rented, 60, None)) is None
 
 
 def test_purchases_without_years_compare_by_hours_times_price():
-    first, second = (HardwareConfig(purchase_price_usd=price) for price in (2605.29, 5699.95))
-    one, other = cost_of(first, 60 * 820, None), cost_of(second, 60 * 672, None)
+    first, second = (
+        HardwareConfig(purchase_price_usd=price) for price in (2605.29, 5699.95)
+    )
+    one = cost_of(first, 60 * 820, None)
+    other = cost_of(second, 60 * 672, None)
     assert (one.usd, other.usd) == (None, None)
-    # The paper's Tables 1 and 4, CER 10 %: 672 / 820 of the minutes at 2.19 times the price.
+    # The paper's Tables 1 and 4, CER 10 %: 672 / 820 of the minutes at 2.19 times the
+    # price.
     assert relative_cost(one, other) == pytest.approx(1.793, abs=1e-3)
 
 
@@ -93,7 +106,9 @@ MONO = 50.0  # where the builder's clocks begin
 WALL = 1_700_000_000.0
 
 
-def sample(at_s, joules, *, counter="package-0", session=0, limit=None, mono=MONO, wall=WALL):
+def sample(
+    at_s, joules, *, counter="package-0", session=0, limit=None, mono=MONO, wall=WALL
+):
     return EnergySample(
         (wall + at_s) * 1000, session, round(mono + at_s, 6), counter, joules, limit
     )
@@ -107,7 +122,9 @@ def use(ledger, samples, until_us=math.inf):
 
 
 def run_of_ten_seconds():
-    """2 s of initialisation, two epochs of 2 s of training, 1 s forward and 1 s of decoding."""
+    """2 s of initialisation, two epochs of 2 s of training, 1 s forward and 1 s of
+    decoding.
+    """
     ledger = LedgerBuilder().begin(init_s=2)
     for epoch in (1, 2):
         ledger.epoch(epoch, 0.5, forward_s=1, decode_s=1)
@@ -115,7 +132,13 @@ def run_of_ten_seconds():
 
 
 def test_joules_go_to_the_intervals_they_were_used_in():
-    samples = [sample(0, 100), sample(2, 110), sample(4, 150), sample(6, 154), sample(8, 194)]
+    samples = [
+        sample(0, 100),
+        sample(2, 110),
+        sample(4, 150),
+        sample(6, 154),
+        sample(8, 194),
+    ]
     samples += [sample(10, 200)]
     found = use(run_of_ten_seconds(), samples)
     assert found.joules["init"] == pytest.approx(10)
@@ -154,6 +177,7 @@ def test_counters_add_up_and_one_that_comes_later_is_a_gap():
     for at in range(11):
         samples.append(sample(at, 10 * at))
         samples += [sample(at, 1000 + at, counter="gpu0")] if at >= 2 else []
+
     found = use(run_of_ten_seconds(), samples)
     assert found.total_joules == pytest.approx(10 + 8 * 11)
     assert found.unknown_s["init"] == 1
@@ -200,7 +224,9 @@ def test_what_lies_outside_the_run_is_not_its_energy():
 
 @pytest.mark.parametrize("jump_s", [-3600, -2, 2, 3600])
 def test_energy_is_unknown_while_the_wall_clock_jumps(jump_s):
-    samples = [sample(at, 10 * at, wall=WALL + (jump_s if at > 4 else 0)) for at in range(11)]
+    samples = [
+        sample(at, 10 * at, wall=WALL + (jump_s if at > 4 else 0)) for at in range(11)
+    ]
     found = use(run_of_ten_seconds(), samples)
     assert found.total_joules == pytest.approx(90)
     assert found.total_unknown_s == 1
@@ -213,12 +239,16 @@ def test_energy_is_unknown_while_the_wall_clock_jumps(jump_s):
     limit=st.sampled_from([None, RAPL_J]),
     slept_s=st.floats(1.5, 1e6),
 )
-def test_what_counters_show_after_a_sleep_is_not_the_runs_energy(before, after, limit, slept_s):
-    # 10 W; the machine sleeps between the samples at 4 and 5 s, and the counter shows anything.
+def test_what_counters_show_after_a_sleep_is_not_the_runs_energy(
+    before, after, limit, slept_s
+):
+    # 10 W; the machine sleeps between the samples at 4 and 5 s, and the counter shows
+    # anything.
     samples = []
     for at in range(11):
         base, wall = (after, WALL + slept_s) if at > 4 else (before, WALL)
         samples.append(sample(at, base + 10 * at, limit=limit, wall=wall))
+
     found = use(run_of_ten_seconds(), samples)
     assert found.total_joules == pytest.approx(90, rel=1e-6)
     assert found.total_unknown_s == 1
@@ -228,7 +258,8 @@ def test_what_counters_show_after_a_sleep_is_not_the_runs_energy(before, after, 
 @given(before=st.floats(0, RAPL_J - 2 * MOST_W), watts=st.floats(1, 1000))
 def test_a_counter_that_began_again_far_from_its_range_did_not_wrap(before, watts):
     samples = [
-        sample(at, (before if at < 5 else 0.0) + watts * at, limit=RAPL_J) for at in range(11)
+        sample(at, (before if at < 5 else 0.0) + watts * at, limit=RAPL_J)
+        for at in range(11)
     ]
     found = use(run_of_ten_seconds(), samples)
     if samples[5].joules >= samples[4].joules:
@@ -239,7 +270,10 @@ def test_a_counter_that_began_again_far_from_its_range_did_not_wrap(before, watt
 
 
 def test_no_counter_rises_faster_than_a_machine_draws():
-    samples = [sample(at, 10 * at + (5000 if at > 4 else 0), counter="gpu0") for at in range(11)]
+    samples = [
+        sample(at, 10 * at + (5000 if at > 4 else 0), counter="gpu0")
+        for at in range(11)
+    ]
     found = use(run_of_ten_seconds(), samples)
     assert found.total_joules == pytest.approx(90)
     assert found.unknown_s["eval_forward"] == 1
@@ -284,11 +318,14 @@ def test_intervals_add_up_to_what_the_counter_rose_by(data):
             forward_s=data.draw(seconds), decode_s=data.draw(seconds),
         )  # fmt: skip
         ledger.checkpoint(data.draw(seconds))
+
     ledger.end()
     length = Timeline(ledger.events).wall_s
     limit = 1000.0
-    at, joules = 0.0, data.draw(st.floats(0, limit))
-    samples, risen = [sample(0, joules, limit=limit)], 0.0
+    at = 0.0
+    joules = data.draw(st.floats(0, limit))
+    samples = [sample(0, joules, limit=limit)]
+    risen = 0.0
     while at < length:
         before = at
         at += data.draw(st.integers(1, 29_000)) / 1000
@@ -296,10 +333,12 @@ def test_intervals_add_up_to_what_the_counter_rose_by(data):
         joules = (joules + rise) % limit
         samples.append(sample(at, joules, limit=limit))
         risen += rise * min(1, (length - before) / (at - before))
+
     found = use(ledger, samples)
     if length == 0:
         assert found is None
         return
+
     assert found.total_joules == pytest.approx(risen, abs=1e-3)
     assert found.total_unknown_s == pytest.approx(0, abs=1e-9)
     assert set(found.joules) == set(INTERVALS)
@@ -319,7 +358,9 @@ def test_samples_as_far_apart_as_may_be_are_still_known():
 
 
 def test_a_purchase_is_spread_over_the_hours_in_which_the_machine_works():
-    bought = HardwareConfig(purchase_price_usd=8766.0, amortisation_years=2, utilisation=0.5)
+    bought = HardwareConfig(
+        purchase_price_usd=8766.0, amortisation_years=2, utilisation=0.5
+    )
     assert bought.hourly_usd == pytest.approx(1.0)
     assert HardwareConfig(price_usd_per_hour=3).hourly_usd == 3
     assert HardwareConfig(purchase_price_usd=10).hourly_usd is None
@@ -379,7 +420,9 @@ def test_every_preset_of_a_machine_loads_once_it_has_a_price():
 
 
 def test_a_rented_machine_has_no_price_of_its_own():
-    with pytest.raises(UsageError, match="price_usd_per_hour must be.*nothing: bind it"):
+    with pytest.raises(
+        UsageError, match="price_usd_per_hour must be.*nothing: bind it"
+    ):
         load_hardware("rented_per_hour")
 
 
@@ -407,26 +450,36 @@ def test_a_price_by_hand_does_not_join_a_purchase(tmp_path):
         ("a.json", '{"system_name": "x", "price_usd_per_hour": -2}', "greater than 0"),
     ],
 )
-def test_files_that_describe_no_machine_are_refused_by_name(tmp_path, name, content, message):
+def test_files_that_describe_no_machine_are_refused_by_name(
+    tmp_path, name, content, message
+):
     (tmp_path / name).write_text(content)
     with pytest.raises(UsageError, match=rf"{name} must describe.*{message}|{message}"):
         load_hardware(tmp_path / name)
 
 
 def test_an_unknown_machine_lists_the_known():
-    with pytest.raises(UsageError, match="paper_sys1, paper_sys10, paper_sys2, rented_per_hour"):
+    with pytest.raises(
+        UsageError, match="paper_sys1, paper_sys10, paper_sys2, rented_per_hour"
+    ):
         load_hardware("nowhere")
 
 
 def test_an_mlperf_description_is_a_machine_without_a_price(tmp_path):
-    content = {"system_name": "Eos_n4", "number_of_nodes": "4", "accelerators_per_node": "8"}
+    content = {
+        "system_name": "Eos_n4",
+        "number_of_nodes": "4",
+        "accelerators_per_node": "8",
+    }
     path = tmp_path / "system.json"
     path.write_text(json.dumps(content))
     machine = load_hardware(path)
     assert (machine.name, machine.num_hosts, machine.num_devices) == ("Eos_n4", 4, 32)
     assert machine.hourly_usd is None
     assert load_hardware(path, price_usd_per_hour=98).hourly_usd == 98
-    path.write_text(json.dumps({**content, "accelerators_per_node": "N/A", "power_w": 700}))
+    path.write_text(
+        json.dumps({**content, "accelerators_per_node": "N/A", "power_w": 700})
+    )
     assert load_hardware(path).num_devices is None
     assert load_hardware(path).power_w == 700
     path.write_text(json.dumps({**content, "accelerators_per_node": "0"}))

@@ -25,14 +25,24 @@ def parts_until(events, until_s, **options):
 
 
 def run_of(
-    epochs, *, utterances=4, train_s=1.0, init_s=0.0, wait_s=0.0, forward_s=0.0, host_share=1.0
+    epochs,
+    *,
+    utterances=4,
+    train_s=1.0,
+    init_s=0.0,
+    wait_s=0.0,
+    forward_s=0.0,
+    host_share=1.0,
 ):
     ledger = LedgerBuilder().begin(init_s=init_s)
     for epoch in range(1, epochs + 1):
         for _ in range(20):
             ledger.step(train_s, wait_s=wait_s, utterances=utterances, epoch=epoch)
         ledger.evaluate(epoch, 0.1, forward_s=forward_s)
-    return parts_until(ledger.events, elapsed_s(ledger.events)[-1], host_share=host_share)
+
+    return parts_until(
+        ledger.events, elapsed_s(ledger.events)[-1], host_share=host_share
+    )
 
 
 def product(found):
@@ -62,14 +72,17 @@ def test_pure_training_splits_into_utterances_and_throughput():
 
 
 def test_what_the_machine_took_is_a_factor_of_its_own():
-    # Steps take three times as long: 1.5 times because of the recipe, twice because of the machine.
+    # Steps take three times as long: 1.5 times because of the recipe, twice because of
+    # the machine.
     disturbed = run_of(2, train_s=3.0, host_share=0.5)
     found = pair(run_of(2), disturbed)
     assert found.factors["host"] == pytest.approx(2)
     assert found.factors["hardware_throughput"] == pytest.approx(1.5)
     assert found.throughput_ratio == pytest.approx(1 / 3)
     # It is weighted by the part of the time that steps take.
-    with_more = pair(run_of(2, init_s=40), run_of(2, init_s=40, train_s=3.0, host_share=0.5))
+    with_more = pair(
+        run_of(2, init_s=40), run_of(2, init_s=40, train_s=3.0, host_share=0.5)
+    )
     assert 1 < with_more.factors["host"] < 2
     assert product(with_more) == pytest.approx(with_more.ratio)
     # If both were disturbed alike, the machine explains nothing.
@@ -90,8 +103,10 @@ def test_a_factor_is_weighted_by_its_part_of_the_time():
 
 
 def test_runs_change_places():
-    a, b = run_of(2, init_s=5, wait_s=0.1), run_of(3, utterances=8, forward_s=2)
-    there, back = pair(a, b), pair(b, a)
+    a = run_of(2, init_s=5, wait_s=0.1)
+    b = run_of(3, utterances=8, forward_s=2)
+    there = pair(a, b)
+    back = pair(b, a)
     for name in FACTORS:
         assert there.factors[name] == pytest.approx(1 / back.factors[name])
 
@@ -127,6 +142,7 @@ def test_the_factors_multiply_to_the_ratio_for_any_ledgers(one, other):
         parts.append(parts_until(ledger.events, until_s, warmup_steps=0))
         assert parts[-1].total_s == pytest.approx(until_s, abs=1e-5)
         assume(parts[-1].total_s > 0)
+
     found = pair(*parts)
     assert set(found.factors) == set(FACTORS)
     assert product(found) == pytest.approx(found.ratio, rel=2e-14)
@@ -156,7 +172,9 @@ def test_twice_the_evaluations_are_statistical_efficiency_and_their_cost_is_eval
     assert found.factors["hardware_throughput"] == pytest.approx(1, rel=1e-6)
     assert found.evaluations_ratio == pytest.approx(2)
     # The same evaluations more often cost no more each.
-    assert pair(run_of(2, forward_s=5), run_of(4, forward_s=5)).factors["evaluation"] == 1
+    assert (
+        pair(run_of(2, forward_s=5), run_of(4, forward_s=5)).factors["evaluation"] == 1
+    )
 
 
 def test_evaluating_the_same_training_more_often_is_evaluation():
@@ -166,6 +184,7 @@ def test_evaluating_the_same_training_more_often_is_evaluation():
         for _ in range(10):
             often.step(1.0, epoch=epoch)
         often.checkpoint(2.0).evaluate(epoch, 0.1, forward_s=5)
+
     often = parts_until(often.events, elapsed_s(often.events)[-1])
     seldom = LedgerBuilder().begin()
     for epoch in range(1, 3):
@@ -173,6 +192,7 @@ def test_evaluating_the_same_training_more_often_is_evaluation():
         for _ in range(20):
             seldom.step(1.0, epoch=epoch)
         seldom.checkpoint(2.0).evaluate(epoch, 0.1, forward_s=5)
+
     seldom = parts_until(seldom.events, elapsed_s(seldom.events)[-1])
     found = pair(seldom, often)
     assert found.ratio == pytest.approx(68 / 54)
@@ -203,7 +223,8 @@ def test_groups_multiply_to_the_ratio_of_their_geometric_means():
     second = [run_of(epochs, forward_s=3) for epochs in (3, 5)]
     # 40, 60 and 80 s; 3 * 23 and 5 * 23 s.
     headline = math.sqrt(69 * 115) / (40 * 60 * 80) ** (1 / 3)
-    found, back = decompose(first, second), decompose(second, first)
+    found = decompose(first, second)
+    back = decompose(second, first)
     assert found.ratio == pytest.approx(headline, rel=1e-9)
     assert product(found) == pytest.approx(found.ratio, rel=2e-14)
     # 240 and 400 utterances against 160 each; 4 a second against 4, 8/3 and 2.
@@ -231,7 +252,12 @@ def test_what_came_before_the_model_was_created_is_no_part_of_the_time():
 
 
 def test_without_a_steady_step_all_steps_do_with_what_they_compiled():
-    ledger = LedgerBuilder().begin(init_s=1).step(0.25, compile_s=0.5).step(0.125, wait_s=0.125)
+    ledger = (
+        LedgerBuilder()
+        .begin(init_s=1)
+        .step(0.25, compile_s=0.5)
+        .step(0.125, wait_s=0.125)
+    )
     parts = parts_until(ledger.events, elapsed_s(ledger.events)[-1])
     # 8 utterances in 0.875 s, which leaves the waiting and the initialisation.
     assert parts.utterances_per_s == pytest.approx(8 / 0.875)
@@ -255,8 +281,10 @@ def test_times_below_a_second_are_split_like_others():
         seconds = {name: factor * value for name, value in parts.seconds.items()}
         return dataclasses.replace(parts, seconds=seconds)
 
-    one, other = run_of(2, init_s=5, wait_s=0.1, forward_s=1), run_of(3, wait_s=0.2, forward_s=2)
-    large, small = pair(one, other), pair(scaled(one, 1e-3), scaled(other, 1e-3))
+    one = run_of(2, init_s=5, wait_s=0.1, forward_s=1)
+    other = run_of(3, wait_s=0.2, forward_s=2)
+    large = pair(one, other)
+    small = pair(scaled(one, 1e-3), scaled(other, 1e-3))
     assert small.ratio == pytest.approx(large.ratio)
     for name in FACTORS:
         assert small.factors[name] == pytest.approx(large.factors[name])
@@ -296,10 +324,13 @@ def throughput(events, **options):
 
 def test_steady_steps_alone_are_measured_and_the_others_counted():
     ledger = LedgerBuilder().begin().step(90).step(90)
-    ledger.step(0, compile_s=50).step(1.5, wait_s=0.5, utterances=8).step(1, utterances=4)
+    ledger.step(0, compile_s=50).step(1.5, wait_s=0.5, utterances=8).step(
+        1, utterances=4
+    )
     found = throughput(ledger.events, warmup_steps=2)
     assert (found.steps, found.warmup_steps, found.traced_steps) == (2, 2, 1)
-    # 12 utterances and 30 s of audio in 2.5 s of training; the 0.5 s of waiting stand apart.
+    # 12 utterances and 30 s of audio in 2.5 s of training; the 0.5 s of waiting stand
+    # apart.
     assert found.utterances_per_s == 4.8
     assert found.audio_s_per_s == 12.0
     assert found.input_wait_share == pytest.approx(0.5 / 3)
@@ -315,7 +346,9 @@ def test_each_session_warms_up_and_lost_steps_do_not_count():
 
 def test_nothing_left_to_measure_is_none_and_not_zero():
     found = throughput(LedgerBuilder().begin().step(1).events, warmup_steps=5)
-    assert found.utterances_per_s is found.audio_s_per_s is found.input_wait_share is None
+    assert (
+        found.utterances_per_s is found.audio_s_per_s is found.input_wait_share is None
+    )
     assert (found.steps, found.warmup_steps, found.padding_efficiency) == (0, 1, 0.8)
     assert throughput([]).padding_efficiency is None
 
@@ -327,7 +360,13 @@ def test_a_negative_warm_up_is_refused():
 
 def test_the_mean_batch_is_that_of_all_steps_that_count():
     # Batches of 16, 16, 16 and a rest of 1 have a mean of 49 / 4, whatever was warm.
-    ledger = LedgerBuilder().begin().step(9, utterances=16).checkpoint().step(1, utterances=300)
+    ledger = (
+        LedgerBuilder()
+        .begin()
+        .step(9, utterances=16)
+        .checkpoint()
+        .step(1, utterances=300)
+    )
     ledger.resume(down_s=1, from_step=1)
     for utterances in (16, 16, 1):
         ledger.step(1, utterances=utterances)
@@ -339,7 +378,9 @@ def test_the_mean_batch_is_that_of_all_steps_that_count():
 def test_a_target_has_the_throughput_of_the_steps_until_then():
     ledger = LedgerBuilder().begin().step(1).step(2).step(4)
     assert throughput(ledger.events, until_s=3.0, warmup_steps=1).utterances_per_s == 2
-    assert throughput(ledger.events, until_s=7.0, warmup_steps=1).utterances_per_s == 8 / 6
+    assert (
+        throughput(ledger.events, until_s=7.0, warmup_steps=1).utterances_per_s == 8 / 6
+    )
 
 
 @pytest.mark.parametrize("nothing", [None, float("nan"), -3, "4"])

@@ -14,12 +14,17 @@ from tfasr.errors import UsageError
 from tfasr.tta.policies import POLICIES
 from tfasr.tta.run import load_run
 
-BEFORE_S, INIT_S, LOADING_S, CHECKPOINT_S = 1024, 256, 512, 8
+BEFORE_S = 1024
+INIT_S = 256
+LOADING_S = 512
+CHECKPOINT_S = 8
 
 
 @pytest.fixture
 def run(tmp_path):
-    """CER 0.3, 0.1, 0.2, 0.1, 0.1; the third was lost and made again after 77 s of downtime."""
+    """CER 0.3, 0.1, 0.2, 0.1, 0.1; the third was lost and made again after 77 s of
+    downtime.
+    """
     ledger = LedgerBuilder().event("session_start", {"session": 0}).wait(BEFORE_S)
     ledger.event("init_start").event("model_creation").wait(INIT_S).event("init_stop")
     ledger.event("run_start").event("targets", [["cer", 0.1]])
@@ -50,7 +55,8 @@ def an_epoch(ledger, epoch, cer, *, saved=True):
 
 EPOCH_S = 1 + 2 + 4 + 16 + 32 + 64 + 128
 
-# What each clock leaves out of the time between its start and the decisive reading, by hand.
+# What each clock leaves out of the time between its start and the decisive reading, by
+# hand.
 EXPECTED = {
     "paper": {
         "epoch": 4,
@@ -103,10 +109,13 @@ def test_the_lines_say_how_the_time_came_about(run, policy):
     amounts = [reason.seconds for reason in reasons if reason.seconds is not None]
     whole_s = run.timeline.clock_us[reasons[-1].event] / 1e6
     assert whole_s - math.fsum(amounts) == pytest.approx(result.seconds, abs=1e-6)
-    assert math.fsum(amounts) == expected["before_s"] + sum(expected["left_out"].values())
+    assert math.fsum(amounts) == expected["before_s"] + sum(
+        expected["left_out"].values()
+    )
     for name, seconds in expected["left_out"].items():
         (reason,) = [reason for reason in reasons if f" s of {name}" in reason.text]
         assert reason.seconds == seconds
+
     kinds = [reason.kind for reason in reasons]
     assert kinds.count("evaluation") == expected["epoch"]
     assert kinds[-3:] == ["bracket", "bracket", "result"]
@@ -128,7 +137,9 @@ def test_what_was_lost_and_the_downtime_are_named(run):
     texts = [reason.text for reason in run.explain(cer=0.1).reasons]
     assert "left out: 77.000 s of downtime before a session" in texts
     assert any("evaluation of epoch 3, lost work" in text for text in texts)
-    assert any("epoch 3: CER 20 %" in text and "is 20 %, misses 10 %" in text for text in texts)
+    assert any(
+        "epoch 3: CER 20 %" in text and "is 20 %, misses 10 %" in text for text in texts
+    )
     assert any("epoch 2: CER 10 %" in text and "too early" in text for text in texts)
     assert any("is 10 %, meets 10 %" in text for text in texts)
     assert texts[-1].endswith("at epoch 4; 1 later evaluations change nothing")
@@ -157,12 +168,17 @@ def test_the_report_prints_it_without_tensorflow(run):
 
 def test_the_pages_example_has_the_lines_that_are_printed(tmp_path):
     ledger = LedgerBuilder().begin(init_s=4.324)
-    ledger.epoch(1, 0.5833, steps=1, train_s=1.792).epoch(2, 0.4242, steps=1, train_s=0.328)
+    ledger.epoch(1, 0.5833, steps=1, train_s=1.792).epoch(
+        2, 0.4242, steps=1, train_s=0.328
+    )
     run = load_run(ledger.end().write(tmp_path / "run"))
     page = Path(__file__).parents[2] / "docs" / "time_to_accuracy.md"
     example = page.read_text("utf-8").split("     how the time came about", 1)[1]
     columns = re.compile(r"( +[\d.]+)? +\d+ +(run_start|eval_stop)$")
-    shown = [columns.sub("", line.strip()) for line in example.split("\n\n")[0].splitlines()[1:]]
+    shown = [
+        columns.sub("", line.strip())
+        for line in example.split("\n\n")[0].splitlines()[1:]
+    ]
 
     def without_lines(texts):
         return [re.sub(r"\(line \d+\)", "(line)", text) for text in texts]

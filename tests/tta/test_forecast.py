@@ -20,7 +20,9 @@ from tfasr.tta.policies import AccuracyPoint, first_sustained
 
 
 def curve(values, pace_s=60.0, start_s=0.0):
-    return [AccuracyPoint(n, start_s + n * pace_s, v) for n, v in enumerate(values, start=1)]
+    return [
+        AccuracyPoint(n, start_s + n * pace_s, v) for n, v in enumerate(values, start=1)
+    ]
 
 
 POWER = [0.9 * n**-0.6 for n in range(1, 61)]
@@ -33,9 +35,16 @@ def test_a_falling_curve_has_an_interval_in_order_that_narrows_on_the_way():
         found = forecast(curve(POWER[:seen]), 0.15, metric="wer", window=1)
         assert found.known
         assert found.met_s is None
-        assert 60 * seen < found.not_before_s <= found.low_s <= found.middle_s <= found.high_s
+        assert (
+            60 * seen
+            < found.not_before_s
+            <= found.low_s
+            <= found.middle_s
+            <= found.high_s
+        )
         assert found.low_s % 60 == 0  # rules are met at evaluations
         widths.append(found.high_s - found.low_s)
+
     assert widths[-1] < widths[0]
     assert found.low_s <= 20 * 60 <= found.high_s
 
@@ -60,14 +69,19 @@ def test_a_target_that_was_met_says_when():
         (POWER[:20], 0.03, "the target is 5.0 times below the last value"),
         (POWER[:20], 0.0, "sure to come down to 0"),
         ([*POWER[:10], math.nan], 0.1, "the last evaluation is no number"),
-        # A fifth of the way, when a curve says little: published runs of this course took 41.
+        # A fifth of the way, when a curve says little: published runs of this course
+        # took 41.
         ([1.2, 0.66, 0.28, 0.22, 0.2, 0.19, 0.18, 0.17], 0.086, "too early"),
         (POWER[:10], 0.15, "too early"),
         # A transducer before its fall, and in it.
         ([1 - 0.01 * n for n in range(15)], 0.35, "has not halved"),
         ([*[1.0] * 12, 0.96, 0.8, 0.5, 0.3], 0.15, "falls faster and faster"),
         # As small validation splits have it: 2 % up, 8 % down, in turns.
-        ([v * (1.02 if n % 2 else 0.92) for n, v in enumerate(POWER[:17])], 0.15, "vary by 10%"),
+        (
+            [v * (1.02 if n % 2 else 0.92) for n, v in enumerate(POWER[:17])],
+            0.15,
+            "vary by 10%",
+        ),
     ],
 )
 def test_what_is_not_known_says_why(values, target, reason):
@@ -91,8 +105,15 @@ def test_a_learning_rate_that_changes_in_steps_is_not_forecast(name):
     assert not found.known
     assert "the learning rate changes in steps" in found.reason
     smooth = {"class_name": "ExponentialDecay", "config": {"staircase": False}}
-    for learning_rate in (smooth, {"class_name": "CosineDecay", "config": {}}, 1.0, None):
-        assert forecast(curve(POWER[:17]), 0.15, window=1, learning_rate=learning_rate).known
+    for learning_rate in (
+        smooth,
+        {"class_name": "CosineDecay", "config": {}},
+        1.0,
+        None,
+    ):
+        assert forecast(
+            curve(POWER[:17]), 0.15, window=1, learning_rate=learning_rate
+        ).known
 
 
 noisy_curves = st.tuples(
@@ -110,7 +131,9 @@ def test_after_a_jump_or_a_rise_nothing_is_forecast(shape, size, window):
     for factor in (math.exp(-size), math.exp(size)):
         values = [v * factor if n > place else v for n, v in enumerate(smooth)]
         for seen in range(place + 8, 40):
-            assert not forecast(curve(values[:seen]), 0.9 * min(values), window=window).known
+            assert not forecast(
+                curve(values[:seen]), 0.9 * min(values), window=window
+            ).known
 
 
 def test_a_smooth_curve_with_noise_rises_and_jumps_by_little():
@@ -119,7 +142,9 @@ def test_a_smooth_curve_with_noise_rises_and_jumps_by_little():
         for sigma in (0.003, 0.02, 0.03):
             noise = np.exp(sigma * rng.standard_normal(60))
             values = 0.9 * np.arange(1, 61.0) ** -exponent * noise
-            reason = forecast(curve(values.tolist()), 0.95 * min(values), window=1).reason
+            reason = forecast(
+                curve(values.tolist()), 0.95 * min(values), window=1
+            ).reason
             assert "rose" not in reason
             assert "jump" not in reason
 
@@ -161,7 +186,10 @@ def test_clocks_that_jumped():
 
 def test_the_next_evaluation_may_come_as_soon_as_the_soonest_of_late():
     points = curve(POWER[:17])
-    sooner = [*points[:16], AccuracyPoint(17, points[15].elapsed_s + 45.0, points[16].value)]
+    sooner = [
+        *points[:16],
+        AccuracyPoint(17, points[15].elapsed_s + 45.0, points[16].value),
+    ]
     even, uneven = (forecast(one, 0.15, window=1) for one in (points, sooner))
     evaluations = (even.low_s - points[-1].elapsed_s) / 60
     assert uneven.low_s - sooner[-1].elapsed_s == pytest.approx(45 * evaluations)
@@ -204,14 +232,18 @@ def test_any_curve_gets_an_ordered_interval_or_a_reason(values, target, window, 
 
 
 def test_what_the_clock_counts_in_does_not_matter():
-    slow, quick = (forecast(curve(POWER[:17], pace), 0.15, window=1) for pace in (60.0, 1.0))
+    slow, quick = (
+        forecast(curve(POWER[:17], pace), 0.15, window=1) for pace in (60.0, 1.0)
+    )
     assert slow.high_s == pytest.approx(60 * quick.high_s)
     assert np.isclose(slow.not_before_s, 60 * quick.not_before_s)
 
 
 def test_an_accuracy_is_forecast_by_what_it_leaves():
     errors = forecast(curve(POWER[:17]), 0.15, metric="wer", window=1)
-    found = forecast(curve([1 - v for v in POWER[:17]]), 0.85, metric="accuracy", window=1)
+    found = forecast(
+        curve([1 - v for v in POWER[:17]]), 0.85, metric="accuracy", window=1
+    )
     assert found.target == 0.85
     assert found.high_s == pytest.approx(errors.high_s)
     met = forecast(curve([1 - v for v in POWER]), 0.85, metric="accuracy", window=1)
@@ -219,17 +251,27 @@ def test_an_accuracy_is_forecast_by_what_it_leaves():
 
 
 def course_by_polyfit(values, target):
-    """The features as the docstring of `course` says them, fitted by NumPy's weighted lines."""
-    number, logs = np.arange(1, len(values) + 1), np.log(values)
+    """The features as the docstring of `course` says them, fitted by NumPy's weighted
+    lines.
+    """
+    number = np.arange(1, len(values) + 1)
+    logs = np.log(values)
     falls = []
     for share in (0.12, 0.35):
         weight = np.exp((number - len(values)) / max(share * len(values), 1.2))
         slope = np.polyfit(number, logs, 1, w=np.sqrt(weight))[0]
         falls.append(max(-slope * len(values), 0.05))
+
     distance = max(logs[-1] - math.log(target), 0.01)
     ratio = distance / math.sqrt(math.prod(falls))
     fallen = sorted(logs)[-2] - logs[-1]
-    return [1, math.log(ratio), math.log(distance), math.log(falls[0] / falls[1]), math.log(fallen)]
+    return [
+        1,
+        math.log(ratio),
+        math.log(distance),
+        math.log(falls[0] / falls[1]),
+        math.log(fallen),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -245,7 +287,9 @@ def course_by_polyfit(values, target):
 def test_a_curve_is_described_by_two_weighted_lines(values):
     present, reason = course(curve(values), 0.9 * min(values), 1)
     assert reason == ""
-    assert present.features == pytest.approx(course_by_polyfit(values, 0.9 * min(values)))
+    assert present.features == pytest.approx(
+        course_by_polyfit(values, 0.9 * min(values))
+    )
 
 
 @pytest.mark.parametrize(
@@ -265,7 +309,8 @@ def test_what_was_backtested_is_what_is_shipped(rule, left):
 
 
 def test_an_interval_holds_the_numbers_of_which_the_estimate_is_among_the_middle():
-    # Estimates lie between half and twice the truth, whatever the traits; with one left, below 3.
+    # Estimates lie between half and twice the truth, whatever the traits; with one
+    # left, below 3.
     coefficients = {
         "latest": (0.0,),
         "middle": (1.0,),
@@ -273,7 +318,12 @@ def test_an_interval_holds_the_numbers_of_which_the_estimate_is_among_the_middle
         "high": (math.log(2), 1, 0, 0, 0, 0),
         "next": (math.log(3 / 20), 0, 0, 0, 0, 0),
     }
-    for estimate, (low, high) in {8: (4, 16), 2.9: (1, 5), 3.1: (2, 6), 0.1: (1, 1)}.items():
+    for estimate, (low, high) in {
+        8: (4, 16),
+        2.9: (1, 5),
+        3.1: (2, 6),
+        0.1: (1, 1),
+    }.items():
         present = Course(np.log([estimate / 20]), np.zeros(3), surely=1.0)
         left = evaluations_left(present, 20, coefficients)
         assert (left["low"], left["high"]) == (low, high)

@@ -14,7 +14,9 @@ from tfasr.telemetry.samplers import UtilisationSampler
 from tfasr.tta.gpus import GPU_STATE, gpu_notes
 from tfasr.tta.run import Run
 
-POWER_CAP, HEAT, IDLE = 0x04, 0x20, 0x01
+POWER_CAP = 0x04
+HEAT = 0x20
+IDLE = 0x01
 
 
 def fake_nvml(slowed_by=POWER_CAP, others=0):
@@ -105,7 +107,14 @@ def test_samples_of_a_slowed_gpu_end_as_a_note(tmp_path, monkeypatch):
         {"gpu": np.zeros(3), "utilisation_percent": np.ones(3)},
         {},
     ],
-    ids=["idle", "rarely slowed", "slowed while idle", "unknown", "older file", "no file"],
+    ids=[
+        "idle",
+        "rarely slowed",
+        "slowed while idle",
+        "unknown",
+        "older file",
+        "no file",
+    ],
 )
 def test_nothing_is_said_of_a_gpu_that_nothing_slowed(samples):
     assert gpu_notes(samples) == []

@@ -38,7 +38,8 @@ def test_runs_that_all_arrived():
 def test_the_interval_of_the_median_is_two_of_the_times():
     brackets = [Bracket(t - 1, t, None, t + 2) for t in (10, 20, 30, 40, 50, 60)]
     found = group_statistics(brackets)
-    # Both ends are times of the rule, as the median is; 6 runs are all on one side in 2 of 64.
+    # Both ends are times of the rule, as the median is; 6 runs are all on one side in 2
+    # of 64.
     assert (found.median_s, found.interval_s) == (37, (12, 62))
     assert group_statistics(brackets[:5]).interval_s is None
     assert "6 runs" in group_statistics(brackets[:5]).no_interval
@@ -46,7 +47,10 @@ def test_the_interval_of_the_median_is_two_of_the_times():
     assert median_interval([*range(1, 10)]) == (2, 8)
     lost = group_statistics([*brackets, *never(70)])
     assert (lost.interval_s, lost.no_interval) == (None, "too many runs never arrived")
-    assert group_statistics([*brackets, *hits(70, 80), *never(90)]).interval_s == (22, 80)
+    assert group_statistics([*brackets, *hits(70, 80), *never(90)]).interval_s == (
+        22,
+        80,
+    )
 
 
 @settings(deadline=None, max_examples=50)
@@ -55,7 +59,11 @@ def test_the_intervals_ends_are_those_of_the_binomial_distribution(n):
     found = median_interval(range(1, n + 1))
     assert (found is None) == (2 * 0.5**n > 0.05)
     if found is not None:
-        assert 2 * binom.cdf(found[0] - 1, n, 0.5) <= 0.05 < 2 * binom.cdf(found[0], n, 0.5)
+        assert (
+            2 * binom.cdf(found[0] - 1, n, 0.5)
+            <= 0.05
+            < 2 * binom.cdf(found[0], n, 0.5)
+        )
         assert found[0] - 1 == n - found[1]
 
 
@@ -74,7 +82,8 @@ def test_the_variation_is_that_of_times_interpolated_between_evaluations():
     found = group_statistics([Bracket(hit - 1440, hit, hit - 1440 * u) for hit, u in
                               zip(hits, (0.9, 0.4, 0.2, 0.6), strict=True)])  # fmt: skip
     assert found.bracket_s == 1440
-    # The CV is that of times interpolated between evaluations: 34755, 35475, 35761, 35183.
+    # The CV is that of times interpolated between evaluations: 34755, 35475, 35761,
+    # 35183.
     finer = [36051 - 1296, 36051 - 576, 36049 - 288, 36047 - 864]
     expected = statistics.stdev(finer) / statistics.fmean(finer)
     assert found.coefficient_of_variation == pytest.approx(expected)
@@ -108,8 +117,8 @@ def test_few_runs_have_few_statistics():
 
 
 def test_more_noise_needs_more_runs():
-    # A gap of one standard deviation takes 17 runs per arm by the t test, which needs 95 % of the
-    # runs of a rank test.
+    # A gap of one standard deviation takes 17 runs per arm by the t test, which needs
+    # 95 % of the runs of a rank test.
     deviation = math.log1p(0.10)
     assert runs_to_detect(math.sqrt(math.expm1(deviation**2))) == 18
     needed = [runs_to_detect(cv) for cv in (0.0, 0.03, 0.1, 0.2)]
@@ -120,34 +129,46 @@ def test_more_noise_needs_more_runs():
 
 
 def test_no_number_of_runs_shows_a_gap_below_the_bracket():
-    # AlgoPerf's studies: a CV of 0.005 % of their first hits, brackets of 4 % of the time.
+    # AlgoPerf's studies: a CV of 0.005 % of their first hits, brackets of 4 % of the
+    # time.
     assert runs_to_detect(0.00005, 0.01) == 4
     assert runs_to_detect(0.00005, 0.01, bracket=0.04) is None
     assert runs_to_detect(0.012, 0.10, bracket=0.04) is not None
 
 
 def test_wider_brackets_need_more_runs():
-    needed = [runs_to_detect(0.05, bracket=bracket) for bracket in (0.0, 0.03, 0.05, 0.08)]
+    needed = [
+        runs_to_detect(0.05, bracket=bracket) for bracket in (0.0, 0.03, 0.05, 0.08)
+    ]
     assert needed == sorted(needed)
     assert needed[0] < needed[-1]
 
 
-@pytest.mark.parametrize(("variation", "bracket"), [(0.1, 0.0), (0.05, 0.05), (0.03, 0.06)])
+@pytest.mark.parametrize(
+    ("variation", "bracket"), [(0.1, 0.0), (0.05, 0.05), (0.03, 0.06)]
+)
 def test_so_many_runs_do_show_it(variation, bracket):
     n = runs_to_detect(variation, 0.2, bracket=bracket)
     rng = np.random.default_rng(0)
-    draws, width = 4000, math.log1p(bracket)
+    draws = 4000
+    width = math.log1p(bracket)
     groups = []
     for centre in (0.0, math.log(1.2)):
-        # Times on a grid of logarithms, at any place between two evaluations; no two runs
-        # evaluate at exactly the same times.
-        times = centre + math.sqrt(math.log1p(variation**2)) * rng.standard_normal((draws, n))
+        # Times on a grid of logarithms, at any place between two evaluations; no two
+        # runs evaluate at exactly the same times.
+        times = centre + math.sqrt(math.log1p(variation**2)) * rng.standard_normal(
+            (draws, n)
+        )
         low = high = times
         if width:
-            phase = rng.random((draws, 1)) * width + 1e-6 * rng.standard_normal(times.shape)
+            phase = rng.random((draws, 1)) * width + 1e-6 * rng.standard_normal(
+                times.shape
+            )
             low = np.floor((times - phase) / width) * width + phase
             high = low + width
+
         groups.append((low, high))
+
     found = compare_ends(*groups, "groups", 0.95)
     shown = (found.p_value < 0.05) & (found.sign > 0)
     assert np.mean(shown) > 0.76

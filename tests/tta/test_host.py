@@ -20,7 +20,9 @@ INIT_S = 5.0
 
 
 class Machine:
-    """A machine whose counters a test moves, and the ``host.csv`` that a sampler would write."""
+    """A machine whose counters a test moves, and the ``host.csv`` that a sampler would
+    write.
+    """
 
     def __init__(self, mono_s=50.0):
         self.mono_s = mono_s
@@ -30,8 +32,12 @@ class Machine:
         self.look()
 
     def look(self):
-        cells = ["" if value is None else f"{value:.3f}" for value in self.values.values()]
-        self.lines.append(",".join(["1700000000000", "0", f"{self.mono_s:.6f}", *cells]))
+        cells = [
+            "" if value is None else f"{value:.3f}" for value in self.values.values()
+        ]
+        self.lines.append(
+            ",".join(["1700000000000", "0", f"{self.mono_s:.6f}", *cells])
+        )
 
     def second(self, seconds=1.0, **increases):
         self.mono_s += seconds
@@ -83,7 +89,9 @@ def test_a_quiet_machine_gives_all(tmp_path):
         ("other programs", {"ran_s": 1.0, "busy_s": 2.0, "waited_s": 1.0}),
     ],
 )
-def test_half_of_the_machine_is_half_of_it_and_the_cause_is_named(tmp_path, cause, increases):
+def test_half_of_the_machine_is_half_of_it_and_the_cause_is_named(
+    tmp_path, cause, increases
+):
     machine = Machine()
     second_by_second(machine, **increases)
 
@@ -112,7 +120,12 @@ def test_a_stopped_process_is_told_from_a_busy_machine(tmp_path):
 def test_waits_for_memory_count_if_the_run_itself_read_pages_again(tmp_path):
     machine = Machine()
     second_by_second(
-        machine, ran_s=1.0, busy_s=1.0, memory_stalled_s=0.5, major_faults=100, waited_s=0.0
+        machine,
+        ran_s=1.0,
+        busy_s=1.0,
+        memory_stalled_s=0.5,
+        major_faults=100,
+        waited_s=0.0,
     )
     use = use_of(tmp_path, machine)
     assert use.memory_stalled_s == pytest.approx(STEPS / 2)
@@ -149,10 +162,12 @@ def test_only_what_was_before_a_target_counts(tmp_path):
     machine.write(tmp_path)
     samples = read_host_file(tmp_path)
 
-    assert host_use(samples, run_of_steps(), until_s=INIT_S + 20).share == pytest.approx(
-        1.0, abs=1e-3
-    )
-    assert host_use(samples, run_of_steps(), until_s=INIT_S + 20).wall_s == pytest.approx(20.0)
+    assert host_use(
+        samples, run_of_steps(), until_s=INIT_S + 20
+    ).share == pytest.approx(1.0, abs=1e-3)
+    assert host_use(
+        samples, run_of_steps(), until_s=INIT_S + 20
+    ).wall_s == pytest.approx(20.0)
     assert host_use(samples, run_of_steps()).share < 0.7
 
 
@@ -215,7 +230,10 @@ def test_each_session_has_counters_of_its_own(tmp_path):
     # The next process's counters begin at 0 again, on a clock of its own.
     second = Machine(mono_s=7.0)
     second_by_second(second, 10, ran_s=2.0, busy_s=2.0)
-    of_second = [line.replace("1700000000000,0,", "1700000200000,1,") for line in second.lines[1:]]
+    of_second = [
+        line.replace("1700000000000,0,", "1700000200000,1,")
+        for line in second.lines[1:]
+    ]
     (tmp_path / HOST_FILE).write_text("\n".join([*first.lines, *of_second]) + "\n")
 
     use = host_use(read_host_file(tmp_path), timeline)
@@ -225,7 +243,17 @@ def test_each_session_has_counters_of_its_own(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "line", ["", "1,0", "1,x,60,1", "1,0,nan,1,1", "1,0,inf", "\x00", "1,0,55,1e400", "1,0,10.0"]
+    "line",
+    [
+        "",
+        "1,0",
+        "1,x,60,1",
+        "1,0,nan,1,1",
+        "1,0,inf",
+        "\x00",
+        "1,0,55,1e400",
+        "1,0,10.0",
+    ],
 )
 def test_a_damaged_line_costs_itself(tmp_path, line):
     machine = Machine()
@@ -247,7 +275,11 @@ def test_a_run_without_the_file_is_unknown(tmp_path):
 SECONDS = st.floats(0.0, 4.0)
 
 
-@given(st.lists(st.tuples(SECONDS, SECONDS, SECONDS, SECONDS, SECONDS), min_size=2, max_size=40))
+@given(
+    st.lists(
+        st.tuples(SECONDS, SECONDS, SECONDS, SECONDS, SECONDS), min_size=2, max_size=40
+    )
+)
 def test_shares_are_shares_whatever_the_counters_say(tmp_path_factory, seconds):
     folder = tmp_path_factory.mktemp("host")
     machine = Machine()

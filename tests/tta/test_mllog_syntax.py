@@ -1,7 +1,8 @@
 """Our runs in MLPerf's format pass MLPerf's own checker, and a reading of its syntax.
 
-Source: github.com/mlcommons/logging, mlperf_logging/compliance_checker and mllog/constants.py;
-RNN-T, the nearest of MLPerf's benchmarks, was last run under the rules of version 3.1.
+Source: github.com/mlcommons/logging, mlperf_logging/compliance_checker and
+mllog/constants.py; RNN-T, the nearest of MLPerf's benchmarks, was last run under the
+rules of version 3.1.
 """
 
 import json
@@ -27,17 +28,24 @@ def run(tmp_path):
         ("opt_name", "adadelta"), ("opt_base_learning_rate", 1.0),
     ]:  # fmt: skip
         ledger.event(key, value)
+
     for epoch, cer in enumerate([0.4, 0.3, 0.2], start=1):
-        ledger.epoch(epoch, cer, wait_s=0.25, forward_s=0.5, decode_s=1.5).checkpoint(0.1)
+        ledger.epoch(epoch, cer, wait_s=0.25, forward_s=0.5, decode_s=1.5).checkpoint(
+            0.1
+        )
     run_dir = ledger.end().write(tmp_path / "run")
-    (run_dir / "run.json").write_text(json.dumps({"system": {"processor": "Ünique CPU"}}))
+    (run_dir / "run.json").write_text(
+        json.dumps({"system": {"processor": "Ünique CPU"}})
+    )
     return load_log(run_dir)
 
 
 def check(path):
     command = [sys.executable, "-m", "mlperf_logging.compliance_checker", "--werror"]
     command += ["--usage", "training", "--ruleset", "3.1.0", str(path)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=path.parent)
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=path.parent
+    )
 
 
 def test_mlperfs_checker_passes_our_log(run, tmp_path):
@@ -73,19 +81,29 @@ def test_the_syntax_of_every_line(run, tmp_path):
         prefix, _, text = line.partition(" ")
         assert prefix == ":::MLLOG"
         event = json.loads(text)
-        assert set(event) == {"namespace", "time_ms", "event_type", "key", "value", "metadata"}
+        assert set(event) == {
+            "namespace",
+            "time_ms",
+            "event_type",
+            "key",
+            "value",
+            "metadata",
+        }
         assert isinstance(event["time_ms"], int)
         assert event["event_type"] in TYPES
         assert event["metadata"]["file"]
         assert event["metadata"]["lineno"] >= 1
         events.append(event)
+
     times = [event["time_ms"] for event in events]
     assert times == sorted(times)
     check_intervals(events)
 
 
 def check_intervals(events):
-    """Each interval that begins ends, once at a time, and the run has one beginning and end."""
+    """Each interval that begins ends, once at a time, and the run has one beginning and
+    end.
+    """
     keys = [event["key"] for event in events]
     opened = set()
     for event in events:
@@ -97,13 +115,18 @@ def check_intervals(events):
         elif event["event_type"] == "INTERVAL_END":
             assert edge == "stop"
             opened.remove(name)
+
         if event["key"] in EPOCH_KEYS:
             assert "epoch_num" in event["metadata"]
+
     assert opened == set()
     for key in ("init_start", "init_stop", "run_start", "run_stop", "submission_benchmark",
                 "submission_platform", "train_samples", "eval_samples"):  # fmt: skip
         assert keys.count(key) == 1
-    order = [keys.index(key) for key in ("init_start", "init_stop", "run_start", "run_stop")]
+
+    order = [
+        keys.index(key) for key in ("init_start", "init_stop", "run_start", "run_stop")
+    ]
     assert order == sorted(order)
     assert events[keys.index("run_stop")]["metadata"]["status"] == "success"
     assert events[keys.index("submission_platform")]["value"] == "Ünique CPU"

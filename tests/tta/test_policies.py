@@ -24,7 +24,9 @@ from tfasr.tta.policies import (
 
 
 def curve(*values, every_s=10.0):
-    return [AccuracyPoint(n, n * every_s, value) for n, value in enumerate(values, start=1)]
+    return [
+        AccuracyPoint(n, n * every_s, value) for n, value in enumerate(values, start=1)
+    ]
 
 
 def test_a_crossing_lies_between_the_last_miss_and_the_first_hit():
@@ -41,17 +43,25 @@ def test_a_median_is_about_its_middle_evaluation():
 
 @settings(deadline=None, max_examples=200)
 @given(
-    st.lists(st.floats(0.1, 10), min_size=1, max_size=30).map(lambda gaps: list(accumulate(gaps))),
+    st.lists(st.floats(0.1, 10), min_size=1, max_size=30).map(
+        lambda gaps: list(accumulate(gaps))
+    ),
     st.floats(0.01, 1),
     st.sampled_from([1, 3, 5, 7]),
 )
-def test_the_bracket_holds_the_time_at_which_a_falling_curve_crosses(times, share, window):
+def test_the_bracket_holds_the_time_at_which_a_falling_curve_crosses(
+    times, share, window
+):
     crossing_s = share * times[-1]
-    points = [AccuracyPoint(n, t, 0.1 * crossing_s / t) for n, t in enumerate(times, start=1)]
+    points = [
+        AccuracyPoint(n, t, 0.1 * crossing_s / t) for n, t in enumerate(times, start=1)
+    ]
     target = 0.1
     found = bracket(points, target, window=window)
     assert found.last_miss_s <= crossing_s * (1 + 1e-9)
-    assert found.censored == (not first_sustained(points, target, window=window).reached)
+    assert found.censored == (
+        not first_sustained(points, target, window=window).reached
+    )
     if not found.censored:
         assert crossing_s <= found.first_hit_s * (1 + 1e-9)
         # And it is as narrow as the curve's evaluations allow.
@@ -70,7 +80,11 @@ def test_a_first_evaluation_that_hits_has_no_point_to_interpolate_from():
     assert bracket(curve(0.1), 0.2, window=1).interpolated_s is None
     assert bracket(curve(0.1), 0.2, window=1).last_miss_s == 0.0
     found = bracket(curve(0.1, 0.1, 0.1), 0.2, window=3)
-    assert (found.last_miss_s, found.first_hit_s, found.interpolated_s) == (0.0, 10.0, None)
+    assert (found.last_miss_s, found.first_hit_s, found.interpolated_s) == (
+        0.0,
+        10.0,
+        None,
+    )
     assert found.rule_s == 30.0
     found = bracket(curve(0.3, 0.1, 0.1), 0.2, window=3)
     assert (found.last_miss_s, found.first_hit_s, found.rule_s) == (10.0, 20.0, 30.0)
@@ -100,6 +114,7 @@ def test_the_bracket_ends_half_a_window_before_the_rule(values, target, window):
         early_s = seconds - 5.0 * (window - 1) - found.first_hit_s
         # The first whole window may be about an evaluation before its middle.
         assert early_s == 0 or (early_s > 0 and seconds == 10.0 * window)
+
     if found.interpolated_s is not None:
         assert found.last_miss_s <= found.interpolated_s <= found.first_hit_s
 
@@ -107,7 +122,10 @@ def test_the_bracket_ends_half_a_window_before_the_rule(values, target, window):
 @pytest.mark.parametrize("window", [1, 2])
 def test_a_second_evaluation_that_hits_was_last_missed_at_the_first(window):
     found = bracket(curve(0.5, 0.1), 0.3, window=window)
-    assert (found.last_miss_s, found.first_hit_s) == (10.0, 20.0 if window == 1 else 15.0)
+    assert (found.last_miss_s, found.first_hit_s) == (
+        10.0,
+        20.0 if window == 1 else 15.0,
+    )
     assert found.interpolated_s == 15.0
 
 
@@ -115,7 +133,9 @@ def test_a_second_evaluation_that_hits_was_last_missed_at_the_first(window):
 def events():
     """Every kind of second in another power of two; CER 0.3, 0.1, 0.2, 0.1, 0.1."""
     ledger = LedgerBuilder().event("session_start", {"session": 0}).wait(1000)
-    ledger.event("init_start").event("model_creation").wait(100).event("init_stop").wait(10)
+    ledger.event("init_start").event("model_creation").wait(100).event(
+        "init_stop"
+    ).wait(10)
     ledger.event("run_start")
     for epoch, cer in enumerate([0.3, 0.1, 0.2, 0.1, 0.1], start=1):
         ledger.event("epoch_start", epoch_num=epoch)
@@ -125,19 +145,23 @@ def events():
         ledger.event("tracked_stats", {"cer": cer}, epoch_num=epoch)
         ledger.event("eval_stop", epoch_num=epoch).wait(128)
         ledger.event("epoch_stop", epoch_num=epoch)
+
     return ledger.end().events
 
 
 @pytest.mark.parametrize(
     ("name", "epoch", "seconds"),
     [
-        # The median of 3 is first 0.1 at epoch 4; creation of the model, rest of init, epochs.
+        # The median of 3 is first 0.1 at epoch 4; creation of the model, rest of init,
+        # epochs.
         ("paper", 4, 100 + 10 + 4 * 255),
         # First crossing at epoch 2; from run_start to the end of its evaluation.
         ("mlperf", 2, 255 + 127),
-        # Steps, waiting, and what is between them: neither sentences, checkpoint nor evaluation.
+        # Steps, waiting, and what is between them: neither sentences, checkpoint nor
+        # evaluation.
         ("algoperf", 2, 2 * 3 + 128),
-        # From the program's start, without checkpoints and evaluation, to the end of the epoch.
+        # From the program's start, without checkpoints and evaluation, to the end of
+        # the epoch.
         ("dawnbench", 2, 1000 + 100 + 10 + 2 * (1 + 2 + 4 + 128)),
     ],
 )
@@ -151,7 +175,9 @@ def test_each_policy_counts_what_its_rules_say(events, name, epoch, seconds):
 def test_algoperfs_printed_rule_names_all_that_it_leaves_out():
     words = {"init": "initialisation", "checkpoint": "checkpoints", "lost_work": "lost"}
     policy = POLICIES["algoperf"]
-    named = {words.get(name, name) for name in policy.excluded - set(EVALUATION)} | {"evaluation"}
+    named = {words.get(name, name) for name in policy.excluded - set(EVALUATION)} | {
+        "evaluation"
+    }
     assert {word for word in named if word not in policy.rule} == set()
 
 
@@ -166,7 +192,9 @@ def test_lost_work_is_counted_by_all_but_algoperf():
 
 
 def test_an_unknown_policy_is_refused():
-    with pytest.raises(UsageError, match="no policy 'mine'.*paper, mlperf, algoperf, dawnbench"):
+    with pytest.raises(
+        UsageError, match="no policy 'mine'.*paper, mlperf, algoperf, dawnbench"
+    ):
         POLICIES["mine"]
 
 
@@ -195,6 +223,7 @@ def test_what_logging_takes_stands_still_for_algoperf_alone():
         ledger.event("epoch_start", epoch_num=epoch)
         ledger.step(2, epoch=epoch).interval("logging", 16, step=epoch)
         ledger.evaluate(epoch, 0.1).event("epoch_stop", epoch_num=epoch)
+
     times = {
         name: one.time_to_accuracy(Timeline(ledger.events), 0.1, window=1)[0].seconds
         for name, one in POLICIES.items()
@@ -203,8 +232,12 @@ def test_what_logging_takes_stands_still_for_algoperf_alone():
 
 
 def overlapped(*, policy, window=1, until=0.1):
-    """Epochs of 10 s with 4 s of decoding that training overlaps by a step of 3 s and waits for."""
-    ledger = LedgerBuilder().event("session_start", {"session": 0}).event("model_creation")
+    """Epochs of 10 s with 4 s of decoding that training overlaps by a step of 3 s and
+    waits for.
+    """
+    ledger = (
+        LedgerBuilder().event("session_start", {"session": 0}).event("model_creation")
+    )
     ledger.event("run_start")
     cers = [0.3, 0.1, 0.1]
     for epoch in (1, 2, 3):
@@ -212,9 +245,13 @@ def overlapped(*, policy, window=1, until=0.1):
         if epoch > 1:
             ledger.step(3, epoch=epoch)
             decoded(ledger, epoch - 1, cers[epoch - 2])
+
         ledger.step(10 if epoch == 1 else 7, epoch=epoch)
-        ledger.event("eval_start", epoch_num=epoch).interval("eval_forward", 0, epoch_num=epoch)
+        ledger.event("eval_start", epoch_num=epoch).interval(
+            "eval_forward", 0, epoch_num=epoch
+        )
         ledger.event("eval_stop", epoch_num=epoch).event("epoch_stop", epoch_num=epoch)
+
     decoded(ledger, 3, cers[2])
     line = Timeline(ledger.end().events)
     found, bracket = policy.time_to_accuracy(line, until, window=window)
@@ -231,10 +268,12 @@ def decoded(ledger, epoch, cer):
 @pytest.mark.parametrize(
     ("name", "first", "second"),
     [
-        # Known 3 s of training and 1 s of decoding after the epoch's end; the clocks run on.
+        # Known 3 s of training and 1 s of decoding after the epoch's end; the clocks
+        # run on.
         ("paper", 14, 14 + 7 + 3 + 1),
         ("mlperf", 14, 14 + 7 + 3 + 1),
-        # These clocks stood still for the evaluation: the weights were those of 10 and 20 s.
+        # These clocks stood still for the evaluation: the weights were those of 10 and
+        # 20 s.
         ("algoperf", 10, 20),
         ("dawnbench", 10, 20),
     ],
@@ -244,7 +283,11 @@ def test_an_overlapped_evaluation_is_read_at_the_time_of_its_weights_or_of_its_r
 ):
     assert overlapped(policy=POLICIES[name], until=0.3)[0] == first
     seconds, bracket = overlapped(policy=POLICIES[name])
-    assert (seconds, bracket.last_miss_s, bracket.first_hit_s) == (second, first, second)
+    assert (seconds, bracket.last_miss_s, bracket.first_hit_s) == (
+        second,
+        first,
+        second,
+    )
 
 
 def born(ledger, age_s):
@@ -258,7 +301,8 @@ def test_dawnbench_and_what_is_charged_begin_with_the_process():
     ledger = born(LedgerBuilder().begin(init_s=2), 5)
     line = Timeline(ledger.epoch(1, 0.1).end().events)
     times = {
-        name: one.time_to_accuracy(line, 0.1, window=1)[0].seconds for name, one in POLICIES.items()
+        name: one.time_to_accuracy(line, 0.1, window=1)[0].seconds
+        for name, one in POLICIES.items()
     }
     # 5 s of imports, 2 s of initialisation from the model's creation on, 2 s of steps.
     assert times == {"paper": 4, "mlperf": 2, "algoperf": 2, "dawnbench": 9}
@@ -272,7 +316,8 @@ def test_a_process_that_resumes_is_charged_its_start_and_not_the_downtime():
     ledger = born(ledger.resume(down_s=100, from_step=1, init_s=8), 4)
     line = Timeline(ledger.epoch(1, 0.1).end().events)
     times = {
-        name: one.time_to_accuracy(line, 0.1, window=1)[0].seconds for name, one in POLICIES.items()
+        name: one.time_to_accuracy(line, 0.1, window=1)[0].seconds
+        for name, one in POLICIES.items()
     }
     # 1 + 2 + 16 + 4 + 8 + 2 = 33 s from the model's creation on.
     assert times == {
@@ -292,7 +337,9 @@ def test_a_process_counts_only_from_its_predecessors_end():
 
 
 def test_a_policy_of_ones_own_is_asked_for_by_its_name():
-    mine = dataclasses.replace(PAPER, name="mine", excluded=frozenset({"init"}), window=1)
+    mine = dataclasses.replace(
+        PAPER, name="mine", excluded=frozenset({"init"}), window=1
+    )
     line = Timeline(LedgerBuilder().begin(init_s=2).epoch(1, 0.1).end().events)
     assert mine.time_to_accuracy(line, 0.1)[0].seconds == 2
     with pytest.raises(ValueError, match=r"intervals.*\['breaks'\].*'mine'"):
@@ -304,9 +351,13 @@ def test_a_policy_of_ones_own_is_asked_for_by_its_name():
 
 
 def test_what_comes_before_the_first_evaluation_is_no_evaluation():
-    ledger = LedgerBuilder().event("run_start").wait(5).event("epoch_start", epoch_num=1)
+    ledger = (
+        LedgerBuilder().event("run_start").wait(5).event("epoch_start", epoch_num=1)
+    )
     ledger.step(1).event("eval_start", epoch_num=1).wait(7)
-    ledger.event("tracked_stats", {"cer": 0.1}, epoch_num=1).event("eval_stop", epoch_num=1)
+    ledger.event("tracked_stats", {"cer": 0.1}, epoch_num=1).event(
+        "eval_stop", epoch_num=1
+    )
     events = ledger.event("epoch_stop", epoch_num=1).end().events
     found, _ = POLICIES["algoperf"].time_to_accuracy(Timeline(events), 0.2)
     assert found.seconds == 6
@@ -330,14 +381,22 @@ def run_of(*cers, **epoch):
 
 def test_the_curve_has_a_point_at_the_end_of_each_epoch():
     points = accuracy_curve(run_of(0.5, 0.25, forward_s=3), "cer")
-    assert [(p.epoch, p.elapsed_s, p.value) for p in points] == [(1, 7.0, 0.5), (2, 12.0, 0.25)]
+    assert [(p.epoch, p.elapsed_s, p.value) for p in points] == [
+        (1, 7.0, 0.5),
+        (2, 12.0, 0.25),
+    ]
     assert [p.value for p in accuracy_curve(run_of(0.5, 0.25), "wer")] == [1.0, 0.5]
     assert accuracy_curve(run_of(0.5), "bleu") == []
 
 
 def test_the_median_of_three_epochs_decides_not_the_first_crossing():
     found = time_to_accuracy(run_of(0.5, 0.09, 0.2, 0.08, 0.07), 0.1)
-    assert (found.epoch, found.seconds, found.value, found.reached) == (4, 10.0, 0.09, True)
+    assert (found.epoch, found.seconds, found.value, found.reached) == (
+        4,
+        10.0,
+        0.09,
+        True,
+    )
     assert found.minutes == pytest.approx(10 / 60)
 
 
@@ -351,7 +410,12 @@ def test_fewer_than_three_epochs_decide_nothing():
 
 def test_never_has_neither_time_nor_epoch():
     found = time_to_accuracy(run_of(0.5, 0.4, 0.3, 0.2), 0.1)
-    assert (found.seconds, found.minutes, found.epoch, found.value) == (None, None, None, None)
+    assert (found.seconds, found.minutes, found.epoch, found.value) == (
+        None,
+        None,
+        None,
+        None,
+    )
     assert (found.metric, found.target, found.window) == ("cer", 0.1, 3)
 
 
@@ -367,6 +431,7 @@ def test_a_diverged_evaluation_meets_no_target(value):
     for event in events:
         if event["key"] == "tracked_stats" and event["metadata"]["epoch_num"] < 3:
             event["value"]["cer"] = value
+
     assert not time_to_accuracy(events, 0.1).reached
 
 
@@ -380,7 +445,12 @@ def test_a_lost_evaluation_is_superseded_and_the_lost_time_counted():
     ledger.resume(down_s=500, from_step=2, init_s=1)
     events = ledger.epoch(2, 0.2).epoch(3, 0.1).epoch(4, 0.1).end().events
     points = accuracy_curve(events, "cer")
-    assert [(p.epoch, p.value) for p in points] == [(1, 0.3), (2, 0.2), (3, 0.1), (4, 0.1)]
+    assert [(p.epoch, p.value) for p in points] == [
+        (1, 0.3),
+        (2, 0.2),
+        (3, 0.1),
+        (4, 0.1),
+    ]
     # 2 s and 5 epochs of 2 s, one of them twice, and a second initialisation.
     assert time_to_accuracy(events, 0.1).seconds == 13.0
 
@@ -388,11 +458,17 @@ def test_a_lost_evaluation_is_superseded_and_the_lost_time_counted():
 def test_a_log_that_evaluates_after_the_epoch_has_its_point_at_the_evaluations_end():
     ledger = LedgerBuilder(with_mono=False).event("model_creation").wait(1)
     for epoch in (1, 2):
-        ledger.event("epoch_stop", epoch_num=epoch).event("eval_start", epoch_num=epoch).wait(4)
+        ledger.event("epoch_stop", epoch_num=epoch).event(
+            "eval_start", epoch_num=epoch
+        ).wait(4)
         ledger.event("eval_accuracy", 0.5 / epoch, epoch_num=epoch)
         ledger.event("eval_stop", epoch_num=epoch)
+
     points = accuracy_curve(ledger.events, "wer")
-    assert [(p.epoch, p.elapsed_s, p.value) for p in points] == [(1, 5.0, 0.5), (2, 9.0, 0.25)]
+    assert [(p.epoch, p.elapsed_s, p.value) for p in points] == [
+        (1, 5.0, 0.5),
+        (2, 9.0, 0.25),
+    ]
 
 
 rates = st.lists(st.floats(0, 1.5, allow_nan=False), max_size=12)
@@ -440,16 +516,26 @@ def test_a_training_that_stops_at_its_targets_asks_the_same_rule(cers, met):
     st.floats(0, 1),
     st.integers(1, 4),
 )
-def test_it_stops_at_the_evaluation_at_which_the_report_says_it_arrived(values, target, window):
-    points = [AccuracyPoint(n, float(n), value) for n, value in enumerate(values, start=1)]
+def test_it_stops_at_the_evaluation_at_which_the_report_says_it_arrived(
+    values, target, window
+):
+    points = [
+        AccuracyPoint(n, float(n), value) for n, value in enumerate(values, start=1)
+    ]
     arrived = first_sustained(points, target, window=window).epoch
     history = [{"cer": value} for value in values]
-    stops = [n for n in range(len(values) + 1) if rule_met(history[:n], [("cer", target)], window)]
+    stops = [
+        n
+        for n in range(len(values) + 1)
+        if rule_met(history[:n], [("cer", target)], window)
+    ]
     assert arrived == (stops[0] if stops else None)
 
 
 FINER = st.tuples(
-    st.lists(st.floats(0, 1) | st.just(math.nan), max_size=24), st.integers(1, 5), st.floats(0, 1)
+    st.lists(st.floats(0, 1) | st.just(math.nan), max_size=24),
+    st.integers(1, 5),
+    st.floats(0, 1),
 )
 
 
@@ -465,7 +551,9 @@ def test_a_first_hit_is_the_first_hit_on_any_grid(finer):
     limits = bracket(points, target, window=1)
     history = [{"cer": value} for value in values]
     stops = [
-        n for n in range(len(values) + 1) if rule_met(history[:n], [("cer", target)], 1, per_epoch)
+        n
+        for n in range(len(values) + 1)
+        if rule_met(history[:n], [("cer", target)], 1, per_epoch)
     ]
     if first is None:
         assert not found.reached
@@ -475,6 +563,7 @@ def test_a_first_hit_is_the_first_hit_on_any_grid(finer):
         assert (found.epoch, found.seconds) == (first.epoch, first.elapsed_s)
         assert (limits.first_hit_s, limits.read_s) == (float(number), float(number))
         assert limits.last_miss_s == number - 1
+
     assert stops == [point.elapsed_s for point in points if point.value <= target]
 
 
@@ -511,4 +600,5 @@ def test_what_is_no_rate_meets_no_target(value):
     for event in events:
         if event["key"] == "tracked_stats":
             event["value"]["cer"] = value
+
     assert not time_to_accuracy(events, 0.1).reached

@@ -22,7 +22,10 @@ def time_s(run, target, name, metric="wer"):
 @published
 @pytest.mark.parametrize(
     ("folder", "minutes"),
-    [("mlperf_v3.1_rnnt_8xH100_NVIDIA", 16.686), ("mlperf_v3.1_rnnt_6xL4_xFusion", 183.567)],
+    [
+        ("mlperf_v3.1_rnnt_8xH100_NVIDIA", 16.686),
+        ("mlperf_v3.1_rnnt_6xL4_xFusion", 183.567),
+    ],
 )
 def test_mlperfs_published_results(folder, minutes):
     logs = find_logs(PUBLISHED / folder)
@@ -67,7 +70,9 @@ def test_mlperfs_epochs_are_training_and_its_evaluations_evaluation():
     assert 0 < spent["eval_forward"] < 30
     # 48 epochs of the samples the log states, in the time of its epochs.
     samples = run.fact("train_samples")
-    assert run.throughput(0).utterances_per_s == pytest.approx(48 * samples / spent["train"])
+    assert run.throughput(0).utterances_per_s == pytest.approx(
+        48 * samples / spent["train"]
+    )
 
 
 def test_a_log_of_another_benchmark_is_refused(tmp_path):
@@ -88,8 +93,12 @@ def test_a_broken_line_is_named_and_a_cut_one_left_out(tmp_path):
 
 def test_a_dawnbench_entry(tmp_path):
     path = tmp_path / "someone_net.tsv"
-    path.write_text("epoch\thours\ttop1Accuracy\n0\t0.5\t50.0\n1\t1.0\t80\n5\t1.5\t94\n")
-    (tmp_path / "someone_net.json").write_text(json.dumps({"model": "Net", "hardware": "1 K80"}))
+    path.write_text(
+        "epoch\thours\ttop1Accuracy\n0\t0.5\t50.0\n1\t1.0\t80\n5\t1.5\t94\n"
+    )
+    (tmp_path / "someone_net.json").write_text(
+        json.dumps({"model": "Net", "hardware": "1 K80"})
+    )
     run = load_log(path)
     assert run.name == "Net on 1 K80"
     assert time_s(run, 0.2, "dawnbench", "top1_error") == pytest.approx(3600)
@@ -101,7 +110,11 @@ def test_a_dawnbench_entry(tmp_path):
     [
         ("a.tsv", "epoch\thours\tblueScore\n", "must have one of the columns"),
         ("a.tsv", "epoch\thours\ttop1Accuracy\n1\t2\n", "Line 2 of .* numbers"),
-        ("a.csv", "accumulated_submission_time,x\n1,2\n", "without .*accumulated_eval_time"),
+        (
+            "a.csv",
+            "accumulated_submission_time,x\n1,2\n",
+            "without .*accumulated_eval_time",
+        ),
         ("a.csv", "accumulated_submission_time,x\n", "without rows"),
         (
             "a.csv",
@@ -151,7 +164,10 @@ def test_our_runs_keep_their_times_in_the_others_formats(run, tmp_path):
         again = load_log(tmp_path / path)
         for target in (0.8, 0.6, 0.4001, 0.1):
             expected = time_s(run, target, name)
-            assert time_s(again, target, name) == (expected and pytest.approx(expected, abs=2e-3))
+            assert time_s(again, target, name) == (
+                expected and pytest.approx(expected, abs=2e-3)
+            )
+
     assert json.loads((tmp_path / "entry.json").read_text())["author"] == "us"
     first = (tmp_path / "result_0.txt").read_text().splitlines()[0]
     assert set(json.loads(first.removeprefix(":::MLLOG "))) == {
@@ -161,23 +177,32 @@ def test_our_runs_keep_their_times_in_the_others_formats(run, tmp_path):
 
 def test_their_tables_are_steps_from_one_on(tmp_path):
     path = tmp_path / "net.tsv"
-    path.write_text("epoch\thours\ttop1Accuracy\twordAccuracy\n0\t0.5\t50.0\t25\n1\t1.0\t80\t75\n")
+    path.write_text(
+        "epoch\thours\ttop1Accuracy\twordAccuracy\n0\t0.5\t50.0\t25\n1\t1.0\t80\t75\n"
+    )
     run = load_log(path)
     assert step_numbers(run) == [1, 2]
     assert (run.wall_s, run.intervals["train"]) == (3600, 3600)
     assert [point.value for point in run.accuracy_curve("wer")] == [0.75, 0.25]
-    assert [point.value for point in run.accuracy_curve("top1_error")] == pytest.approx([0.5, 0.2])
+    assert [point.value for point in run.accuracy_curve("top1_error")] == pytest.approx(
+        [0.5, 0.2]
+    )
 
 
 def test_a_run_without_characters_has_none_of_them_right_in_an_entry(tmp_path):
     ledger = LedgerBuilder().begin()
     for epoch, wer in ((1, 0.5), (2, 0.25)):
-        ledger.event("epoch_start", epoch_num=epoch).step().event("eval_start", epoch_num=epoch)
+        ledger.event("epoch_start", epoch_num=epoch).step().event(
+            "eval_start", epoch_num=epoch
+        )
         ledger.event("tracked_stats", {"wer": wer}, epoch_num=epoch)
         ledger.event("eval_stop", epoch_num=epoch).event("epoch_stop", epoch_num=epoch)
+
     run = load_log(ledger.end().write(tmp_path / "run"))
     dawnbench.write(run, tmp_path / "entry.tsv")
-    rows = [line.split("\t") for line in (tmp_path / "entry.tsv").read_text().splitlines()]
+    rows = [
+        line.split("\t") for line in (tmp_path / "entry.tsv").read_text().splitlines()
+    ]
     assert [row[2:] for row in rows] == [
         ["wordAccuracy", "characterAccuracy"], ["50.0", "0.0"], ["75.0", "0.0"],
     ]  # fmt: skip
@@ -192,8 +217,12 @@ def test_mlperfs_lines_say_where_they_come_from(run, tmp_path):
     assert began["metadata"] == {"file": "events.jsonl", "lineno": place}
     header = {line["key"]: line["value"] for line in lines}
     assert header["gradient_accumulation_steps"] == 1
-    accumulating = LedgerBuilder().begin().event("gradient_accumulation_steps", 4).epoch(1, 0.5)
-    mlperf.write(load_log(accumulating.end().write(tmp_path / "acc")), tmp_path / "result_1.txt")
+    accumulating = (
+        LedgerBuilder().begin().event("gradient_accumulation_steps", 4).epoch(1, 0.5)
+    )
+    mlperf.write(
+        load_log(accumulating.end().write(tmp_path / "acc")), tmp_path / "result_1.txt"
+    )
     found = (tmp_path / "result_1.txt").read_text()
     assert found.count('"gradient_accumulation_steps"') == 1
     assert '"gradient_accumulation_steps", "value": 4' in found
@@ -205,31 +234,47 @@ def test_an_epoch_of_a_log_has_the_samples_that_it_states(tmp_path):
     for epoch in (1, 2):
         about = f'"metadata": {{"epoch_num": {epoch}}}'
         lines += [f'{{"key": "epoch_start", "time_ms": {10_000 * epoch}, {about}}}']
-        lines += [f'{{"key": "epoch_stop", "time_ms": {10_000 * epoch + 8000}, {about}}}']
+        lines += [
+            f'{{"key": "epoch_stop", "time_ms": {10_000 * epoch + 8000}, {about}}}'
+        ]
+
     run = load_log(mllog(tmp_path, *lines))
     assert run.throughput(0).utterances_per_s == 80
     assert run.throughput(0).steps == 2
 
 
 @pytest.mark.parametrize(
-    "about", ['"metadata": [1]', '"metadata": {"epoch_num": []}', '"metadata": {"epoch_num": "1"}']
+    "about",
+    [
+        '"metadata": [1]',
+        '"metadata": {"epoch_num": []}',
+        '"metadata": {"epoch_num": "1"}',
+    ],
 )
 def test_events_of_another_shape_are_named(tmp_path, about):
     good = '{"key": "run_start", "time_ms": 1}'
     with pytest.raises(UsageError, match="Line 3 "):
-        load_log(mllog(tmp_path, good, f'{{"key": "run_start", "time_ms": 1, {about}}}', good))
+        load_log(
+            mllog(
+                tmp_path, good, f'{{"key": "run_start", "time_ms": 1, {about}}}', good
+            )
+        )
 
 
 def test_an_evaluations_seconds_are_added_up(run, tmp_path):
     algoperf.write(run, tmp_path / "study.csv")
-    rows = [line.split(",") for line in (tmp_path / "study.csv").read_text().splitlines()]
+    rows = [
+        line.split(",") for line in (tmp_path / "study.csv").read_text().splitlines()
+    ]
     assert [float(row[1]) for row in rows[1:]] == pytest.approx([2.0, 4.0, 6.0])
     again = load_log(tmp_path / "study.csv")
     assert again.intervals["eval_forward"] == pytest.approx(6.0)
     assert not again.cut
     bare = LedgerBuilder().begin()
     bare.event("epoch_start", epoch_num=1).step(epoch=1)
-    bare.event("tracked_stats", {"wer": 0.5}, epoch_num=1).event("epoch_stop", epoch_num=1)
+    bare.event("tracked_stats", {"wer": 0.5}, epoch_num=1).event(
+        "epoch_stop", epoch_num=1
+    )
     bare.event("eval_stop", epoch_num=1)
     algoperf.write(load_log(bare.end().write(tmp_path / "bare")), tmp_path / "bare.csv")
     assert (tmp_path / "bare.csv").read_text().splitlines()[1].split(",")[1] == "0.0"
@@ -258,6 +303,7 @@ def test_a_log_is_called_as_asked_or_like_its_file(run, tmp_path):
         reader.write(run, tmp_path / file)
         assert load_log(tmp_path / file).name == file.split(".")[0]
         assert load_log(tmp_path / file, "mine").name == "mine"
+
     (tmp_path / "bare.tsv").write_text("epoch\thours\ttop1Accuracy\n1\t1.0\t50\n")
     assert load_log(tmp_path / "bare.tsv").name == "bare"
     assert load_log(tmp_path / "bare.tsv", "mine").name == "mine"

@@ -23,11 +23,17 @@ ALGOPERF = (
 
 
 def time_s(run, target=0.058, policy="mlperf", metric="wer"):
-    return POLICIES[policy].time_to_accuracy(run.timeline, target, metric=metric)[0].seconds
+    return (
+        POLICIES[policy]
+        .time_to_accuracy(run.timeline, target, metric=metric)[0]
+        .seconds
+    )
 
 
 def mlperf_events(scores=WER):
-    """A run that trains 10 s an epoch, then evaluates for 1 s; it ends after the last score."""
+    """A run that trains 10 s an epoch, then evaluates for 1 s; it ends after the last
+    score.
+    """
     events = [{"key": "run_start", "time_ms": BEGAN_MS, "metadata": {}}]
     for epoch, score in enumerate(scores, start=1):
         end_ms = BEGAN_MS + 11_000 * epoch
@@ -39,8 +45,14 @@ def mlperf_events(scores=WER):
             ("eval_stop", end_ms, None),
         ):
             events.append(
-                {"key": key, "time_ms": time_ms, "value": value, "metadata": {"epoch_num": epoch}}
+                {
+                    "key": key,
+                    "time_ms": time_ms,
+                    "value": value,
+                    "metadata": {"epoch_num": epoch},
+                }
             )
+
     stop = {"key": "run_stop", "time_ms": end_ms, "metadata": {"status": "success"}}
     return [*events, stop]
 
@@ -109,7 +121,9 @@ def test_an_algoperf_clock_that_falls_is_rejected(tmp_path_factory, row, column,
     rows = algoperf_rows()
     rows[row][ALGOPERF.index(column)] = share * rows[row - 1][ALGOPERF.index(column)]
     path = write_algoperf(tmp_path_factory.mktemp("log"), rows)
-    with pytest.raises(UsageError, match=f"{column} falls from .* in line {row + 1} .* {row + 2}"):
+    with pytest.raises(
+        UsageError, match=f"{column} falls from .* in line {row + 1} .* {row + 2}"
+    ):
         load_log(path)
 
 
@@ -138,7 +152,9 @@ def shifted(events, later_s):
 @pytest.mark.parametrize("kept", [1, 8, 22])
 def test_a_restarted_run_in_the_same_file_is_rejected(tmp_path, kept):
     events = [*mlperf_events()[:kept], *shifted(mlperf_events(), 3600)]
-    with pytest.raises(UsageError, match=rf"Line {kept + 1} of .* second run_start, after line 1"):
+    with pytest.raises(
+        UsageError, match=rf"Line {kept + 1} of .* second run_start, after line 1"
+    ):
         load_log(write_mlperf(tmp_path, events))
 
 
@@ -166,7 +182,9 @@ def test_evaluations_must_name_their_epoch(tmp_path, key):
     events = mlperf_events()
     place = of(events, key, 2)
     del events[place]["metadata"]["epoch_num"]
-    with pytest.raises(UsageError, match=f"Line {place + 1} of .* epoch_num of its {key}"):
+    with pytest.raises(
+        UsageError, match=f"Line {place + 1} of .* epoch_num of its {key}"
+    ):
         load_log(write_mlperf(tmp_path, events))
 
 
@@ -178,15 +196,21 @@ def test_an_epoch_with_two_scores_is_rejected(tmp_path, epoch):
         load_log(write_mlperf(tmp_path, events))
 
 
-def test_a_score_of_no_evaluation_and_an_evaluation_without_a_score_are_rejected(tmp_path):
+def test_a_score_of_no_evaluation_and_an_evaluation_without_a_score_are_rejected(
+    tmp_path,
+):
     events = mlperf_events()
     place = of(events, "eval_accuracy", 4)
     moved = copy.deepcopy(events)
     moved[place]["metadata"]["epoch_num"] = 9
-    with pytest.raises(UsageError, match=f"Line {place + 1} of .* scores epoch 9, which the log"):
+    with pytest.raises(
+        UsageError, match=f"Line {place + 1} of .* scores epoch 9, which the log"
+    ):
         load_log(write_mlperf(tmp_path, moved))
     del events[of(events, "eval_accuracy", 2)]
-    with pytest.raises(UsageError, match="ends the evaluation of epoch 2, which has no eval_accur"):
+    with pytest.raises(
+        UsageError, match="ends the evaluation of epoch 2, which has no eval_accur"
+    ):
         load_log(write_mlperf(tmp_path, events))
 
 
@@ -196,15 +220,20 @@ def test_a_run_without_success_never_meets_a_target(tmp_path, status):
     events[-1]["metadata"]["status"] = status
     run = load_log(write_mlperf(tmp_path, events))
     for target in (0.058, 0.9, 0.99):
-        result, limits = POLICIES["mlperf"].time_to_accuracy(run.timeline, target, metric="wer")
+        result, limits = POLICIES["mlperf"].time_to_accuracy(
+            run.timeline, target, metric="wer"
+        )
         assert not result.reached
         assert limits.read_s == 44.0  # it is known to be longer than the run
+
     assert run.status == status
 
 
 def test_what_is_evaluated_after_the_end_does_not_count(tmp_path):
     events = mlperf_events((0.9, 0.5))
-    again = shifted(events[of(events, "eval_start", 2) : of(events, "eval_stop", 2) + 1], 2)
+    again = shifted(
+        events[of(events, "eval_start", 2) : of(events, "eval_stop", 2) + 1], 2
+    )
     again[1]["value"] = 0.01
     run = load_log(write_mlperf(tmp_path, [*events, *again]))
     assert time_s(run) is None
@@ -218,32 +247,47 @@ def test_a_log_whose_beginning_is_missing_is_rejected(tmp_path):
 
 @pytest.mark.parametrize("factor", [1e-3, 1e3])
 def test_times_in_other_units_are_rejected(tmp_path, factor):
-    events = [{**event, "time_ms": event["time_ms"] * factor} for event in mlperf_events()]
-    with pytest.raises(UsageError, match="Line 1 of .* milliseconds, not seconds or microseconds"):
+    events = [
+        {**event, "time_ms": event["time_ms"] * factor} for event in mlperf_events()
+    ]
+    with pytest.raises(
+        UsageError, match="Line 1 of .* milliseconds, not seconds or microseconds"
+    ):
         load_log(write_mlperf(tmp_path, events))
 
 
 def test_error_rates_in_percent_are_rejected(tmp_path):
     percent = tuple(100 * rate for rate in WER)
-    with pytest.raises(UsageError, match=r"Line 5 of .* must be a fraction.* Received: 90"):
+    with pytest.raises(
+        UsageError, match=r"Line 5 of .* must be a fraction.* Received: 90"
+    ):
         load_log(write_mlperf(tmp_path, mlperf_events(percent)))
-    with pytest.raises(UsageError, match=r"Line 2 of .* must be a fraction.* Received: 90"):
+    with pytest.raises(
+        UsageError, match=r"Line 2 of .* must be a fraction.* Received: 90"
+    ):
         load_log(write_algoperf(tmp_path, algoperf_rows(percent)))
     # More errors than words, as from recognisers that have learnt nothing.
     assert load_log(write_mlperf(tmp_path, mlperf_events((13.3, 4.0, 0.9))))
     assert load_log(write_algoperf(tmp_path, algoperf_rows((4.2, 1.6))))
-    assert time_s(load_log(write_mlperf(tmp_path, mlperf_events((math.nan, *WER))))) == 55.0
+    assert (
+        time_s(load_log(write_mlperf(tmp_path, mlperf_events((math.nan, *WER)))))
+        == 55.0
+    )
 
 
 @pytest.mark.parametrize("value", [-0.1, "0.05", [0.05], True])
 def test_scores_that_are_no_error_rates_are_rejected(tmp_path, value):
-    with pytest.raises(UsageError, match=r"Line 5 of .* must be an error rate of at least 0"):
+    with pytest.raises(
+        UsageError, match=r"Line 5 of .* must be an error rate of at least 0"
+    ):
         load_log(write_mlperf(tmp_path, mlperf_events((value, *WER))))
 
 
 def test_an_algoperf_table_whose_first_rows_are_missing_is_rejected(tmp_path):
     rows = algoperf_rows((0.9, 0.8, 0.7, 0.5, 0.2, 0.05))
-    with pytest.raises(UsageError, match="Line 2 of .* of global_step 3401.* rows before it are"):
+    with pytest.raises(
+        UsageError, match="Line 2 of .* of global_step 3401.* rows before it are"
+    ):
         load_log(write_algoperf(tmp_path, rows[2:]))
 
 
@@ -262,14 +306,32 @@ def test_an_algoperf_clock_in_other_units_is_rejected(tmp_path):
 @pytest.mark.parametrize(
     ("column", "values", "message"),
     [
-        ("top5Accuracy", (0.5, 0.8, 0.931), "Line 4 of .* must be in percent. Received: 0.931"),
-        ("wordAccuracy", (0.5, 0.8, 0.931), "Line 4 of .* must be in percent. Received: 0.931"),
+        (
+            "top5Accuracy",
+            (0.5, 0.8, 0.931),
+            "Line 4 of .* must be in percent. Received: 0.931",
+        ),
+        (
+            "wordAccuracy",
+            (0.5, 0.8, 0.931),
+            "Line 4 of .* must be in percent. Received: 0.931",
+        ),
         ("f1Score", (50, 80, 93.1), "Line 2 of .* must be from 0 to 1. Received: 50"),
-        ("top1Accuracy", (50, 120, 93), "Line 3 of .* must be from 0 to 100. Received: 120"),
-        ("top1Accuracy", (-1, 12, 93), "Line 2 of .* must be from 0 to 100. Received: -1"),
+        (
+            "top1Accuracy",
+            (50, 120, 93),
+            "Line 3 of .* must be from 0 to 100. Received: 120",
+        ),
+        (
+            "top1Accuracy",
+            (-1, 12, 93),
+            "Line 2 of .* must be from 0 to 100. Received: -1",
+        ),
     ],
 )
-def test_dawnbench_accuracies_have_the_unit_of_their_column(tmp_path, column, values, message):
+def test_dawnbench_accuracies_have_the_unit_of_their_column(
+    tmp_path, column, values, message
+):
     rows = [[epoch, epoch / 10, value] for epoch, value in enumerate(values, start=1)]
     with pytest.raises(UsageError, match=message):
         load_log(write_dawnbench(tmp_path, rows, column))
@@ -294,7 +356,9 @@ def test_byte_order_marks_are_no_part_of_a_table(tmp_path):
         write_dawnbench(tmp_path, [[1, 0.1, 50], [2, 0.2, 93.1]]),
     ):
         path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-        assert load_log(path).accuracy_curve("wer" if path.suffix == ".csv" else "top5_error")
+        assert load_log(path).accuracy_curve(
+            "wer" if path.suffix == ".csv" else "top5_error"
+        )
 
 
 def test_an_aborted_run_of_ours_never_meets_a_target_in_mlperfs_format(tmp_path):

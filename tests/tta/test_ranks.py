@@ -27,15 +27,19 @@ def exact(times):
 @pytest.mark.parametrize(("ones", "others"), [(4, 4), (5, 9), (12, 12), (30, 31)])
 def test_exact_times_have_the_usual_test_of_groups(ones, others):
     rng = np.random.default_rng(ones)
-    first, second = rng.standard_normal(ones), 0.5 + rng.standard_normal(others)
+    first = rng.standard_normal(ones)
+    second = 0.5 + rng.standard_normal(others)
     found = compare_ends(exact(first), exact(second), "groups", 0.95)
-    assert found.p_value == pytest.approx(mannwhitneyu(first, second, method="exact").pvalue)
+    assert found.p_value == pytest.approx(
+        mannwhitneyu(first, second, method="exact").pvalue
+    )
     assert found.estimate == pytest.approx(np.median(second[:, None] - first[None]))
 
 
 def test_large_groups_have_the_normal_distribution():
     rng = np.random.default_rng(1)
-    first, second = rng.standard_normal(80), 0.2 + rng.standard_normal(70)
+    first = rng.standard_normal(80)
+    second = 0.2 + rng.standard_normal(70)
     found = compare_ends(exact(first), exact(second), "groups", 0.95)
     usual = mannwhitneyu(first, second, method="exact").pvalue
     assert found.p_value == pytest.approx(usual, rel=0.01)
@@ -44,16 +48,25 @@ def test_large_groups_have_the_normal_distribution():
 @pytest.mark.parametrize("pairs", [6, 9, 20])
 def test_exact_times_have_the_usual_test_of_pairs(pairs):
     rng = np.random.default_rng(pairs)
-    first, second = rng.standard_normal(pairs), 0.5 + rng.standard_normal(pairs)
+    first = rng.standard_normal(pairs)
+    second = 0.5 + rng.standard_normal(pairs)
     found = compare_ends(exact(first), exact(second), "pairs", 0.95)
-    assert found.p_value == pytest.approx(wilcoxon(second - first, method="exact").pvalue)
+    assert found.p_value == pytest.approx(
+        wilcoxon(second - first, method="exact").pvalue
+    )
 
 
 def test_the_smallest_p_values_by_hand():
     for n in (3, 4, 5, 8):
         assert least_p("groups", n, n) == pytest.approx(2 / math.comb(2 * n, n))
         assert least_p("pairs", n, n) == pytest.approx(2 / 2**n)
-    assert least_p("groups", 1, 0) == least_p("groups", 1, 1) == least_p("pairs", 1, 1) == 1
+
+    assert (
+        least_p("groups", 1, 0)
+        == least_p("groups", 1, 1)
+        == least_p("pairs", 1, 1)
+        == 1
+    )
     # 95 % takes 4 runs a group, or 6 pairs.
     assert [end_of_interval("groups", n, n, 0.95) for n in (3, 4, 5)] == [0, 1, 3]
     assert [end_of_interval("pairs", n, n, 0.95) for n in (5, 6)] == [0, 1]
@@ -80,12 +93,16 @@ ends = st.lists(st.tuples(st.floats(-5, 5), st.floats(0, 3)), min_size=6, max_si
 )
 def test_wherever_the_times_lie_they_are_no_less_decided(first, second, places, test):
     if test == "pairs":
-        first, second = first[:6], second[:6]
-    known, true = [], []
+        first = first[:6]
+        second = second[:6]
+
+    known = []
+    true = []
     for side, group in enumerate((first, second)):
         low, width = np.array(group).T
         known.append((low, low + width))
         true.append(exact(low + width * places[8 * side : 8 * side + len(group)]))
+
     found = compare_ends(*known, test, 0.95)
     exactly = compare_ends(*true, test, 0.95)
     assert found.p_value >= exactly.p_value - 1e-12
@@ -95,7 +112,9 @@ def test_wherever_the_times_lie_they_are_no_less_decided(first, second, places, 
 
 
 def test_runs_without_a_time_have_open_ends():
-    low, high = log_ends([Bracket(2, 3, None), Bracket(0, 3, None), Bracket(5, None, None)])
+    low, high = log_ends(
+        [Bracket(2, 3, None), Bracket(0, 3, None), Bracket(5, None, None)]
+    )
     assert low == pytest.approx([math.log(2), -math.inf, math.log(5)])
     assert high == pytest.approx([math.log(3), math.log(3), math.inf])
     low, high = log_ends([Bracket(0.0, 0.0, None)])

@@ -69,10 +69,15 @@ def test_what_a_notebook_shows_of_a_time_to_accuracy(run):
 
 
 def test_lower_is_better_unless_it_is_said():
-    error, accuracy = Metric(), Metric("higher")
+    error = Metric()
+    accuracy = Metric("higher")
     assert (error.better, error.rate, error.label) == ("lower", False, "")
     assert [error.met(value, 0.5) for value in (0.4, 0.5, 0.6)] == [True, True, False]
-    assert [accuracy.met(value, 0.5) for value in (0.4, 0.5, 0.6)] == [False, True, True]
+    assert [accuracy.met(value, 0.5) for value in (0.4, 0.5, 0.6)] == [
+        False,
+        True,
+        True,
+    ]
     assert (error.worst, accuracy.worst) == (math.inf, -math.inf)
     assert error.best([0.3, math.nan, 0.2]) == 0.2
     assert accuracy.best([0.3, math.nan, 0.2]) == 0.3
@@ -90,14 +95,18 @@ def test_error_rates_and_accuracies_are_fractions_and_losses_are_not():
     assert METRICS["accuracy"].better == "higher"
 
 
-@pytest.mark.parametrize("wrong", [{"better": "more"}, {"rate": 1}, {"label": 3}, {"rate": None}])
+@pytest.mark.parametrize(
+    "wrong", [{"better": "more"}, {"rate": 1}, {"label": 3}, {"rate": None}]
+)
 def test_a_metric_that_makes_no_sense_is_refused(wrong):
     with pytest.raises(UsageError, match="A metric.* must"):
         Metric(**wrong)
 
 
 def test_only_metrics_are_registered():
-    with pytest.raises((TypeError, UsageError), match=r"must be a tfasr\.tta\.metrics\.Metric"):
+    with pytest.raises(
+        (TypeError, UsageError), match=r"must be a tfasr\.tta\.metrics\.Metric"
+    ):
         METRICS.register("no_metric", "lower")
 
 
@@ -106,6 +115,7 @@ def test_a_fraction_may_be_all_or_nothing():
     for value in (-0.01, 1.01, math.nan, math.inf, True, "0.1"):
         with pytest.raises(UsageError, match="fraction"):
             check_target("cer", value)
+
     assert check_target("loss", 3.5) == ("loss", 3.5)
     for value in (math.nan, -math.inf):
         with pytest.raises(UsageError):
@@ -122,7 +132,9 @@ def test_a_name_with_two_meanings_is_refused_with_both():
 
 @pytest.fixture
 def run_dir(tmp_path):
-    ledger = LedgerBuilder().begin(init_s=2, targets=[["cer", 0.1]], comparability={"beam": 8})
+    ledger = LedgerBuilder().begin(
+        init_s=2, targets=[["cer", 0.1]], comparability={"beam": 8}
+    )
     for epoch, cer in enumerate([0.5, 0.1, 0.1], start=1):
         ledger.epoch(epoch, cer, loss=1 / epoch)
     return ledger.end().write(tmp_path / "large")
@@ -130,7 +142,12 @@ def run_dir(tmp_path):
 
 def test_a_run_answers_from_its_ledger_alone(run_dir):
     run = load_run(run_dir)
-    assert (run.name, run.cut, run.status, run.sessions) == ("large", False, "success", 1)
+    assert (run.name, run.cut, run.status, run.sessions) == (
+        "large",
+        False,
+        "success",
+        1,
+    )
     assert run.time_to_accuracy(cer=0.1).seconds == 8.0
     assert run.targets == [("cer", 0.1)]
     assert run.comparability == {"beam": 8}
@@ -138,12 +155,19 @@ def test_a_run_answers_from_its_ledger_alone(run_dir):
     assert run.intervals["train"] == 6.0
     assert run.intervals_until(4)["train"] == 2.0
     assert run.throughput(0).utterances_per_s == 4.0
-    assert (run.config, run.operative_config, run.system, run.hypotheses) == (None, None, {}, [])
+    assert (run.config, run.operative_config, run.system, run.hypotheses) == (
+        None,
+        None,
+        {},
+        [],
+    )
     assert run.utilisation("gpu") == {}
     steps = run.timeline.steps
     assert step_numbers(run) == [1, 2, 3, 4, 5, 6]
     assert [run.elapsed_s[index] for index in steps.indices] == [3, 4, 5, 6, 7, 8]
-    assert steps.column("loss").tolist() == pytest.approx([1, 1, 1 / 2, 1 / 2, 1 / 3, 1 / 3])
+    assert steps.column("loss").tolist() == pytest.approx(
+        [1, 1, 1 / 2, 1 / 2, 1 / 3, 1 / 3]
+    )
 
 
 def test_a_run_reads_what_lies_beside_the_ledger(run_dir):
@@ -165,7 +189,9 @@ def test_a_run_reads_what_lies_beside_the_ledger(run_dir):
 @pytest.mark.parametrize("content", ["", "time_ms,cpu_percent\n"])
 def test_a_sampler_that_wrote_nothing_yet(run_dir, content):
     (run_dir / "cpu.csv").write_text(content)
-    assert all(column.size == 0 for column in load_run(run_dir).utilisation("cpu").values())
+    assert all(
+        column.size == 0 for column in load_run(run_dir).utilisation("cpu").values()
+    )
 
 
 def test_one_target_is_asked_for_at_a_time(run_dir):
@@ -220,7 +246,9 @@ def test_what_a_run_shows_of_itself(run_dir):
     assert "<td>8 s, at epoch 3</td>" in html
 
 
-@pytest.mark.parametrize("content", [{"system": []}, {"system": {"packages": []}}, {"system": 1}])
+@pytest.mark.parametrize(
+    "content", [{"system": []}, {"system": {"packages": []}}, {"system": 1}]
+)
 def test_facts_of_a_machine_are_objects(run_dir, content):
     (run_dir / "run.json").write_text(json.dumps(content))
     with pytest.raises(UsageError, match=r"run\.json must be JSON objects"):

@@ -24,46 +24,52 @@ Inputs = Any
 
 
 class BeamSearchEvaluation(RecordFit):
-    """Evaluates a CTC model by word beam search after every epoch, and records times to accuracy.
+    """Evaluates a CTC model by word beam search after every epoch, and records times to
+    accuracy.
 
     ::
 
         model.fit(batches, epochs=20, callbacks=[
             tfasr.BeamSearchEvaluation("runs/mine", validation, words=words,
-                                       alphabet=" abcdefghijklmnopqrstuvwxyz'", batch_size=32,
-                                       targets=["wer=0.2"])])
+                                       alphabet=" abcdefghijklmnopqrstuvwxyz'",
+                                       batch_size=32, targets=["wer=0.2"])])
 
-    As in `tfasr.train` with ``evaluation_placement = "swapped"``, the model and its optimizer leave
-    the devices, an evaluation model with the same weights takes their place and computes the
-    outputs on all devices of the model's strategy, while a thread decodes them. Then the training
-    values come back, bit for bit. Epochs, steps, evaluations, swaps and decoding are recorded with
-    their times, so that ``tfasr report`` shows the run. The callback's ``logs`` get ``val_wer`` and
-    ``val_cer`` for the callbacks after it. Keras's TensorFlow backend is needed.
+    As in `tfasr.train` with ``evaluation_placement = "swapped"``, the model and its
+    optimizer leave the devices, an evaluation model with the same weights takes their
+    place and computes the outputs on all devices of the model's strategy, while a
+    thread decodes them. Then the training values come back, bit for bit. Epochs, steps,
+    evaluations, swaps and decoding are recorded with their times, so that ``tfasr
+    report`` shows the run. The callback's ``logs`` get ``val_wer`` and ``val_cer`` for
+    the callbacks after it. Keras's TensorFlow backend is needed.
 
     Args:
-        run: the run's folder, or an open `tfasr.Recorder`. A folder's clock starts when the
-            callback is made, so make it before the model or, to count everything, pass a recorder.
-        validation: pairs of inputs for the model and texts, one pair per batch, such as a list or a
-            ``tf.data.Dataset``. It is read once per epoch.
+        run: the run's folder, or an open `tfasr.Recorder`. A folder's clock starts when
+            the callback is made, so make it before the model or, to count everything,
+            pass a recorder.
+        validation: pairs of inputs for the model and texts, one pair per batch, such as
+            a list or a ``tf.data.Dataset``. It is read once per epoch.
         words: the dictionary. Only its words are recognised.
-        alphabet: the characters in the order of the model's classes, without the blank; or an
-            `Alphabet`.
-        blank: which class is the CTC blank: "first", as in ``keras.losses.CTC``, or "last".
-        from_logits: whether the model returns logits or log-probabilities, ``(batch, frames,
-            classes)``, rather than probabilities.
-        output_lengths: returns the valid output frames ``(batch,)`` of inputs; by default all.
-        build: returns an untrained copy of the model; by default ``keras.models.clone_model``
-            copies a Sequential or functional model.
+        alphabet: the characters in the order of the model's classes, without the blank;
+            or an `Alphabet`.
+        blank: which class is the CTC blank: "first", as in ``keras.losses.CTC``, or
+            "last".
+        from_logits: whether the model returns logits or log-probabilities, ``(batch,
+            frames, classes)``, rather than probabilities.
+        output_lengths: returns the valid output frames ``(batch,)`` of inputs; by
+            default all.
+        build: returns an untrained copy of the model; by default
+            ``keras.models.clone_model`` copies a Sequential or functional model.
         beam_width: hypotheses kept per frame.
         batch_size: utterances per step, as in ``fit``; default: the recorder's
             ``global_batch_size``.
         targets: as of `tfasr.Recorder`, if ``run`` is a folder.
-        checkpoint: whether a callback before this one saves a checkpoint after each epoch.
+        checkpoint: whether a callback before this one saves a checkpoint after each
+            epoch.
         stop_at_targets: whether to stop training once the run's targets are met.
 
     Raises:
-        UsageError: if an argument is unfit or, in the first evaluation, the model's outputs don't
-            match the alphabet.
+        UsageError: if an argument is unfit or, in the first evaluation, the model's
+            outputs don't match the alphabet.
     """
 
     def __init__(
@@ -88,18 +94,27 @@ class BeamSearchEvaluation(RecordFit):
                 "BeamSearchEvaluation needs Keras's TensorFlow backend. Received: "
                 f"{keras.backend.backend()}. RecordFit records any backend."
             )
+
         if blank not in ("first", "last"):
             raise UsageError(f'blank must be "first" or "last". Received: {blank!r}.')
-        self._alphabet = Alphabet(alphabet, None) if isinstance(alphabet, str) else alphabet
+        self._alphabet = (
+            Alphabet(alphabet, None) if isinstance(alphabet, str) else alphabet
+        )
         self._decoder = WordBeamSearch(self._alphabet, words, beam_width)
         self._owned: Recorder | None = None
         if not isinstance(run, Recorder):
             run = Recorder(run, targets=targets, global_batch_size=batch_size)
             self._owned = run.__enter__()
         elif targets:
-            raise UsageError("Pass the targets to the recorder: Recorder(..., targets=[...]).")
+            raise UsageError(
+                "Pass the targets to the recorder: Recorder(..., targets=[...])."
+            )
+
         super().__init__(
-            run, batch_size=batch_size, checkpoint=checkpoint, stop_at_targets=stop_at_targets
+            run,
+            batch_size=batch_size,
+            checkpoint=checkpoint,
+            stop_at_targets=stop_at_targets,
         )
         self._validation = validation
         self._blank_first = blank == "first"
@@ -117,7 +132,8 @@ class BeamSearchEvaluation(RecordFit):
         self._forward = None
 
     def on_test_begin(self, logs=None):
-        # fit's own validation_data are evaluated first; both are one evaluation of the run.
+        # fit's own validation_data are evaluated first; both are one evaluation of the
+        # run.
         if self._fitting:
             self._begin_evaluation()
 
@@ -128,17 +144,20 @@ class BeamSearchEvaluation(RecordFit):
     def on_epoch_end(self, epoch, logs=None):
         if self._evaluation is None:
             self._begin_evaluation()
-        evaluation, self._evaluation = self._evaluation, None
+        evaluation = self._evaluation
+        self._evaluation = None
         try:
             memory = self._evaluate(evaluation, self._run.epochs_done + 1)
         except BaseException as error:
             evaluation.__exit__(type(error), error, error.__traceback__)
             raise
+
         evaluation.__exit__(None, None, None)
         self._run.note(device_memory=memory)
         if logs is not None:
             logs["val_wer"] = evaluation.scores["wer"]
             logs["val_cer"] = evaluation.scores["cer"]
+
         super().on_epoch_end(epoch, logs)
 
     def on_train_end(self, logs=None):
@@ -179,6 +198,7 @@ class BeamSearchEvaluation(RecordFit):
                     f"trains. Received: {len(model.weights)}. Pass build=..., a function that "
                     "returns an untrained model of the same layers, with an Input."
                 )
+
             model.set_weights(weights)
 
         references: list[str] = []
@@ -187,7 +207,10 @@ class BeamSearchEvaluation(RecordFit):
             with self._swap.swapped(load, evaluation.swapping) as memory:
                 for texts, log_probs, lengths in self._outputs():
                     references += texts
-                    decoding.append(thread.submit(self._decoder.decode, log_probs, lengths))
+                    decoding.append(
+                        thread.submit(self._decoder.decode, log_probs, lengths)
+                    )
+
             with evaluation.decoding():
                 hypotheses = [one for future in decoding for one in future.result()]
 
@@ -202,7 +225,9 @@ class BeamSearchEvaluation(RecordFit):
         return memory
 
     def _outputs(self) -> Iterator[tuple[list[str], np.ndarray, np.ndarray]]:
-        """Yields texts, log-probabilities with the blank last, and valid frames of each batch."""
+        """Yields texts, log-probabilities with the blank last, and valid frames of each
+        batch.
+        """
         if self._forward is None:
             strategy = self.model.distribute_strategy
 
@@ -210,8 +235,11 @@ class BeamSearchEvaluation(RecordFit):
                 return self._evaluation_model(inputs, training=False)
 
             self._forward = tf.function(
-                on_all_devices(strategy, forward), reduce_retracing=True, autograph=False
+                on_all_devices(strategy, forward),
+                reduce_retracing=True,
+                autograph=False,
             )
+
         batches = 0
         for inputs, texts in self._validation:
             batches += 1
@@ -222,7 +250,9 @@ class BeamSearchEvaluation(RecordFit):
                 lengths = np.full(len(texts), log_probs.shape[1])
             else:
                 lengths = np.asarray(self._output_lengths(inputs))
+
             yield texts, log_probs, lengths.astype(np.int32)
+
         if not batches:
             raise UsageError(
                 "validation must have batches in every epoch. Received: none. A generator is empty "
@@ -231,18 +261,24 @@ class BeamSearchEvaluation(RecordFit):
 
     def _log_probs(self, outputs: np.ndarray, utterances: int) -> np.ndarray:
         classes = self._alphabet.num_classes
-        fits = outputs.ndim == 3 and len(outputs) == utterances and outputs.shape[2] == classes
+        fits = (
+            outputs.ndim == 3
+            and len(outputs) == utterances
+            and outputs.shape[2] == classes
+        )
         if not fits:
             raise UsageError(
                 f"The model must return outputs ({utterances}, frames, {classes}): one row for "
                 f"each text, and {classes - 1} characters and the blank as classes. Received: "
                 f"outputs of the shape {outputs.shape}. Correct validation or alphabet."
             )
+
         outputs = outputs.astype(np.float32)
         if self._from_logits:
             log_probs = tf.nn.log_softmax(outputs).numpy()
         else:
             log_probs = np.log(np.maximum(outputs, np.finfo(np.float32).tiny))
+
         return np.roll(log_probs, -1, axis=-1) if self._blank_first else log_probs
 
 

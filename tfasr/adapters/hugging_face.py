@@ -14,17 +14,18 @@ class RecordTrainer(TrainerCallback):
 
     ::
 
-        with tfasr.Recorder("runs/mine", train_samples=len(data), targets=["wer=0.2"]) as run:
-            trainer = Trainer(..., callbacks=[RecordTrainer(run)])
+        with tfasr.Recorder("runs/mine", train_samples=len(data), targets=["wer=0.2"])
+            as run: trainer = Trainer(..., callbacks=[RecordTrainer(run)])
             trainer.train(resume_from_checkpoint=bool(run.steps_done))
 
     With an ``eval_strategy`` of "steps", each recorded epoch ends with an evaluation.
 
     Args:
-        metrics: maps the ledger's names to the trainer's, such as ``{"accuracy": "eval_acc"}``; by
-            default all ``eval_`` metrics that are built in or declared.
-        score: returns references and hypotheses of the validation set, if ``compute_metrics``
-            doesn't compute WER and CER.
+        metrics: maps the ledger's names to the trainer's, such as ``{"accuracy":
+            "eval_acc"}``; by default all ``eval_`` metrics that are built in or
+            declared.
+        score: returns references and hypotheses of the validation set, if
+            ``compute_metrics`` doesn't compute WER and CER.
         stop_at_targets: whether to stop training once the run's targets are met.
     """
 
@@ -57,7 +58,9 @@ class RecordTrainer(TrainerCallback):
         self._step = self._run.step().__enter__()
 
     def on_step_end(self, args, state, control, **kwargs):
-        batch = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+        batch = (
+            args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+        )
         remaining = (self._run.train_samples or self._seen + batch) - self._seen
         self._step.utterances = min(batch, remaining) if remaining > 0 else batch
         self._seen += batch
@@ -76,7 +79,9 @@ class RecordTrainer(TrainerCallback):
             note(self._evaluation, metrics or {}, "eval_", self._names, self._score)
             self._evaluation.__exit__(None, None, None)
             self._evaluation = None
-            control.should_training_stop |= self._stop_at_targets and self._run.targets_met
+            control.should_training_stop |= (
+                self._stop_at_targets and self._run.targets_met
+            )
 
     def on_save(self, args, state, control, **kwargs):
         self._run.checkpoint()

@@ -14,22 +14,23 @@ class RecordFit(keras.callbacks.Callback):
 
     ::
 
-        with tfasr.Recorder("runs/mine", train_samples=len(x), targets=["accuracy=0.9"]) as run:
-            model = build()
-            saver = keras.callbacks.ModelCheckpoint("runs/mine.keras")
-            model.fit(x, y, batch_size=32, validation_data=held_out, epochs=20,
+        with tfasr.Recorder("runs/mine", train_samples=len(x), targets=["accuracy=0.9"])
+            as run: model = build() saver =
+            keras.callbacks.ModelCheckpoint("runs/mine.keras") model.fit(x, y,
+            batch_size=32, validation_data=held_out, epochs=20,
                       initial_epoch=run.epochs_done,
                       callbacks=[saver, RecordFit(run, batch_size=32, checkpoint=True)])
 
     The recorded loss of a step is Keras's, the mean over the epoch so far.
 
     Args:
-        batch_size: utterances, or samples of any kind, per step, as passed to ``fit``; default:
-            the recorder's ``global_batch_size``.
-        metrics: maps the ledger's names to Keras's, such as ``{"accuracy": "acc"}``; default: all
-            metrics that are built into tfasr or declared in the recorder.
+        batch_size: utterances, or samples of any kind, per step, as passed to ``fit``;
+            default: the recorder's ``global_batch_size``.
+        metrics: maps the ledger's names to Keras's, such as ``{"accuracy": "acc"}``;
+            default: all metrics that are built into tfasr or declared in the recorder.
         score: returns references and hypotheses of the validation set, for WER and CER.
-        checkpoint: whether a callback before this one saves a checkpoint after each epoch.
+        checkpoint: whether a callback before this one saves a checkpoint after each
+            epoch.
         stop_at_targets: whether to stop training once the run's targets are met.
 
     Raises:
@@ -55,6 +56,7 @@ class RecordFit(keras.callbacks.Callback):
                 "RecordFit needs the number of samples in a step, which fit doesn't pass to "
                 "callbacks. Pass the same batch size as to fit: RecordFit(run, batch_size=32)."
             )
+
         self._names = metrics
         self._score = score
         self._checkpoint = checkpoint

@@ -16,15 +16,17 @@ class RecordFit(Callback):
 
     ::
 
-        with tfasr.Recorder("runs/mine", train_samples=len(data), targets=["accuracy=0.9"]) as run:
-            trainer = Trainer(callbacks=[RecordFit(run, metrics={"accuracy": "val_acc"})])
+        with tfasr.Recorder("runs/mine", train_samples=len(data),
+            targets=["accuracy=0.9"]) as run: trainer =
+            Trainer(callbacks=[RecordFit(run, metrics={"accuracy": "val_acc"})])
             trainer.fit(module, data_module, ckpt_path=last if run.steps_done else None)
 
     Args:
-        metrics: maps the ledger's names to the logged names, such as ``{"accuracy": "acc"}``; by
-            default all ``val_`` metrics that are built in or declared.
+        metrics: maps the ledger's names to the logged names, such as ``{"accuracy":
+            "acc"}``; by default all ``val_`` metrics that are built in or declared.
         score: returns references and hypotheses of the validation set, to be scored.
-        utterances: returns a batch's number of utterances; default: its first tensor's length.
+        utterances: returns a batch's number of utterances; default: its first tensor's
+            length.
         stop_at_targets: whether to stop training once the run's targets are met.
     """
 
@@ -37,7 +39,8 @@ class RecordFit(Callback):
         utterances: Callable[..., int] = batch_utterances,
         stop_at_targets: bool = False,
     ):
-        self._run, self._utterances = run, utterances
+        self._run = run
+        self._utterances = utterances
         self._logs = {"prefix": "val_", "names": metrics, "score": score}
         self._stop_at_targets = stop_at_targets
         self._step = self._evaluation = self._saved = None
@@ -57,7 +60,9 @@ class RecordFit(Callback):
 
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
         self._step.utterances += self._utterances(batch)
-        self._step.loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
+        self._step.loss = (
+            outputs.get("loss") if isinstance(outputs, Mapping) else outputs
+        )
         if trainer.global_step > self._run.steps_done:
             self._end_step()
 

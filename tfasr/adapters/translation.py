@@ -36,13 +36,16 @@ def note(
 ) -> None:
     """Records the results of an open evaluation.
 
-    ``names`` maps the ledger's names to the framework's, such as ``{"accuracy": "val_acc"}``; None
-    takes all known metrics in the logs, after removing ``prefix``. ``score`` provides texts to
-    score. Raises UsageError if a named metric isn't logged, or if there is nothing to record.
+    ``names`` maps the ledger's names to the framework's, such as ``{"accuracy":
+    "val_acc"}``; None takes all known metrics in the logs, after removing ``prefix``.
+    ``score`` provides texts to score. Raises UsageError if a named metric isn't logged,
+    or if there is nothing to record.
     """
     if names is None:
         plain = {name.removeprefix(prefix): value for name, value in logs.items()}
-        values = {name: value for name, value in plain.items() if evaluation.takes(name)}
+        values = {
+            name: value for name, value in plain.items() if evaluation.takes(name)
+        }
     else:
         missing = sorted(set(names.values()) - set(logs))
         if missing:
@@ -50,7 +53,9 @@ def note(
                 f"Every evaluation must log {', '.join(missing)}. Received: {', '.join(logs)}. "
                 "Log it in validation, or correct the callback's metrics."
             )
+
         values = {name: logs[logged] for name, logged in names.items()}
+
     if score is not None:
         with evaluation.decoding():
             evaluation.score(*score())
@@ -60,4 +65,5 @@ def note(
             f"recorder declares. Received: {', '.join(logs) or 'nothing'}. Map the names, for "
             'example metrics={"accuracy": "val_acc"}.'
         )
+
     evaluation.measure(**values)

@@ -12,7 +12,14 @@ import numpy as np
 
 from tfasr.bench.devices import describe_backend, installed_backends, out_of_memory
 from tfasr.bench.keywords import make_spotter
-from tfasr.bench.steppers import Batch, Kernels, Stepper, ctc_losses, make_stepper, profile
+from tfasr.bench.steppers import (
+    Batch,
+    Kernels,
+    Stepper,
+    ctc_losses,
+    make_stepper,
+    profile,
+)
 from tfasr.bench.workload import BACKENDS, Context, Result, Workload, seconds_of
 from tfasr.data.features import FeatureConfig
 from tfasr.display.chart import Axis, Chart, Labels, Panel, Rects, rows_axis, run_colour
@@ -31,9 +38,12 @@ RUNTIMES = {
     "jax": "JAX (XLA)",
     "torch": "PyTorch eager",
 }
-NATIVE = "native_torch"  # PyTorch without Keras, as PyTorch users write a keyword spotter
-KEYWORDS, ACOUSTIC = "keyword spotter", "acoustic model"
-NUM_CLASSES, _AXES_CLASSES = 29, 30
+# PyTorch without Keras, as PyTorch users write a keyword spotter
+NATIVE = "native_torch"
+KEYWORDS = "keyword spotter"
+ACOUSTIC = "acoustic model"
+NUM_CLASSES = 29
+_AXES_CLASSES = 30
 _REASON = 160  # characters shown
 _TITLE = "One training step on Keras's backends, and in PyTorch alone"
 _log = logging.getLogger(__name__)
@@ -47,10 +57,12 @@ KEYWORD_BATCH_SIZE = 64  # utterances per step of the keyword spotter
 class BackendsConfig:
     """The comparison's backends, sizes and repetitions."""
 
-    backends: tuple[str, ...] = (*BACKENDS, NATIVE)  # Keras's backends and `NATIVE`, if installed
+    # Keras's backends and `NATIVE`, if installed
+    backends: tuple[str, ...] = (*BACKENDS, NATIVE)
     rounds: int = 3  # processes per backend; backends take turns
     steps: int = 10  # measured steps per model in each process
-    acoustic_batch_size: int = 16  # utterances per step; 0 leaves the acoustic model out
+    # Utterances per step; 0 leaves the acoustic model out.
+    acoustic_batch_size: int = 16
     acoustic_frames: int = 600  # feature frames of the acoustic model's utterances
 
     def check(self) -> None:
@@ -76,18 +88,25 @@ class BackendTimes:
 
 
 def row_of(processes: Sequence[BackendTimes]) -> dict[str, Any]:
-    """Returns a model's times on a backend as JSON; medians are those of the processes' medians."""
-    first, step_ms = processes[0], _median([times.step_ms for times in processes])
+    """Returns a model's times on a backend as JSON; medians are those of the processes'
+    medians.
+    """
+    first = processes[0]
+    step_ms = _median([times.step_ms for times in processes])
     return {
         "model": first.model,
         "layout": first.layout,
         "backend": first.backend,
         "batch_size": first.batch_size,
-        "utterances_per_s": None if step_ms is None else 1000 * first.batch_size / step_ms,
+        "utterances_per_s": None
+        if step_ms is None
+        else 1000 * first.batch_size / step_ms,
         "reason": first.reason,
         "forward_ms": _median([times.forward_ms for times in processes]),
         "step_ms": step_ms,
-        "first_step_s": _median([[times.first_s] for times in processes if not first.reason]),
+        "first_step_s": _median(
+            [[times.first_s] for times in processes if not first.reason]
+        ),
         "all_forward_ms": [times.forward_ms for times in processes],
         "all_step_ms": [times.step_ms for times in processes],
     }
@@ -101,7 +120,9 @@ def _median(processes: Sequence[Sequence[float]]) -> float | None:
 Answer = tuple[dict[str, Any], list[BackendTimes]]  # `describe_backend` and the times
 
 
-def measure(backend: str, config: BackendsConfig, keyword, acoustic, num_features: int) -> Answer:
+def measure(
+    backend: str, config: BackendsConfig, keyword, acoustic, num_features: int
+) -> Answer:
     """Measures the models in this process; on `NATIVE`, only the keyword spotter."""
     described = describe_backend()
     if backend == NATIVE:
@@ -112,14 +133,21 @@ def measure(backend: str, config: BackendsConfig, keyword, acoustic, num_feature
     return described, models
 
 
-def _keywords(backend: str, config: BackendsConfig, network, layout: str) -> BackendTimes:
-    framework, size = "torch" if backend == NATIVE else "keras", KEYWORD_BATCH_SIZE
+def _keywords(
+    backend: str, config: BackendsConfig, network, layout: str
+) -> BackendTimes:
+    framework = "torch" if backend == NATIVE else "keras"
+    size = KEYWORD_BATCH_SIZE
     stepper, _ = make_spotter(network, framework, layout, learning_rate=0.001)
     named = (KEYWORDS, layout, backend, size)
     try:
-        return BackendTimes(*named, *_times(stepper, random_batch(network, size), config))
+        return BackendTimes(
+            *named, *_times(stepper, random_batch(network, size), config)
+        )
     except Exception as error:  # each framework has its own error class
-        sentence = next((s for s in str(error).split(". ") if "only support" in s), None)
+        sentence = next(
+            (s for s in str(error).split(". ") if "only support" in s), None
+        )
         if sentence is None:
             raise
         reason = next(line for line in sentence.splitlines() if "only support" in line)
@@ -127,10 +155,14 @@ def _keywords(backend: str, config: BackendsConfig, network, layout: str) -> Bac
         return BackendTimes(*named, reason=reason)
 
 
-def _acoustic(backend: str, config: BackendsConfig, network, num_features: int) -> BackendTimes:
+def _acoustic(
+    backend: str, config: BackendsConfig, network, num_features: int
+) -> BackendTimes:
     model = build_recogniser(network, num_features, NUM_CLASSES)
-    size, frames = config.acoustic_batch_size, config.acoustic_frames
-    random, num_labels = np.random.default_rng(0), max(1, frames // 8)
+    size = config.acoustic_batch_size
+    frames = config.acoustic_frames
+    random = np.random.default_rng(0)
+    num_labels = max(1, frames // 8)
     features, lengths = _noise(random, size, frames, num_features)
     targets = (
         np.asarray(network.output_lengths(lengths), np.int32),
@@ -142,21 +174,27 @@ def _acoustic(backend: str, config: BackendsConfig, network, num_features: int) 
     return BackendTimes(ACOUSTIC, "", backend, size, *times)
 
 
-def _times(stepper: Stepper, batch: Batch, config: BackendsConfig) -> tuple[float, list, list]:
+def _times(
+    stepper: Stepper, batch: Batch, config: BackendsConfig
+) -> tuple[float, list, list]:
     placed = stepper.place(batch)
     first_s = seconds_of(stepper.update, placed)
     for _ in range(WARMUP_STEPS - 1):
         stepper.update(placed)
     for _ in range(WARMUP_STEPS):
         stepper.forward(placed)
-    forward_ms, step_ms = [], []
+    forward_ms = []
+    step_ms = []
     for _ in range(config.steps):
         forward_ms.append(1000 * seconds_of(stepper.forward, placed))
         step_ms.append(1000 * seconds_of(stepper.update, placed))
+
     return first_s, forward_ms, step_ms
 
 
-def _noise(random: np.random.Generator, size: int, frames: int, num_features: int) -> tuple:
+def _noise(
+    random: np.random.Generator, size: int, frames: int, num_features: int
+) -> tuple:
     features = random.standard_normal((size, frames, num_features), np.float32)
     return features, np.full(size, frames, np.int32)
 
@@ -180,7 +218,8 @@ def spotter_kernels(framework: str, batch: int, steps: int) -> Kernels:
     return counted(profile(lambda: stepper.update(placed), steps), network, batch)
 
 
-# Parts of the network that an operation computes. oneDNN's names also start with _MklNative.
+# Parts of the network that an operation computes. oneDNN's names also start with
+# _MklNative.
 _PARTS = {
     "Conv2D": [spotter.FORWARD],
     "Conv2DBackpropFilter": [spotter.OF_FILTERS],
@@ -196,13 +235,20 @@ _PARTS = {
 
 
 def counted(kernels: Kernels, network: KeywordSpotterConfig, batch: int) -> Kernels:
-    """Adds FLOPs and bytes to kernels whose names are those of convolutions or matrix products."""
-    cost, with_costs = spotter.step_cost(network, batch), []
+    """Adds FLOPs and bytes to kernels whose names are those of convolutions or matrix
+    products.
+    """
+    cost = spotter.step_cost(network, batch)
+    with_costs = []
     for kernel in kernels.kernels:
         if parts := _PARTS.get(kernel.name.removeprefix("_Mkl").removeprefix("Native")):
-            flops, moved = (sum(of[part] for part in parts) for of in (cost.flops, cost.moved))
+            flops, moved = (
+                sum(of[part] for part in parts) for of in (cost.flops, cost.moved)
+            )
             kernel = replace(kernel, flops=flops, moved_bytes=moved)
+
         with_costs.append(kernel)
+
     return Kernels(with_costs, kernels.reason)
 
 
@@ -215,7 +261,8 @@ class AxesTask:
     steps: int  # measured per network and length
     warmup: int  # steps before the measured ones, left out of results
     runtime: str = "tensorflow"  # a key of `RUNTIMES`
-    # numbers of threads (OpenMP, within an operation, parallel operations); () for the defaults
+    # numbers of threads (OpenMP, within an operation, parallel operations); () for the
+    # defaults
     threads: tuple[int, ...] = ()
 
 
@@ -227,8 +274,10 @@ class AxesTimes:
     network: str
     frames: int  # feature frames of each utterance
     parameters: int = 0  # trainable parameters
-    inference_s: list[float] = field(default_factory=list)  # seconds of each inference call
-    training_s: list[float] = field(default_factory=list)  # seconds of each training step
+    # Seconds of each inference call.
+    inference_s: list[float] = field(default_factory=list)
+    # Seconds of each training step.
+    training_s: list[float] = field(default_factory=list)
     first_s: float | None = None  # seconds of the first training step, which compiles
     reason: str = ""  # why it was not run, or ""
 
@@ -247,28 +296,47 @@ def measure_axes(task: AxesTask) -> list[AxesTimes]:
         import torch
 
         torch.set_num_interop_threads(task.threads[2])
-    times, xla = [], task.runtime.endswith("_xla")
+
+    times = []
+    xla = task.runtime.endswith("_xla")
     for name, config in task.networks.items():
         config = portable(config) if xla else config
         model = build_recogniser(config, task.num_features, _AXES_CLASSES)
         parameters = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
-        stepper = make_stepper(model, frame_losses, keras.optimizers.Adam(0.001), xla=xla)
+        stepper = make_stepper(
+            model, frame_losses, keras.optimizers.Adam(0.001), xla=xla
+        )
         for frames in task.frames:
-            of_length = (task.runtime, task.batch, task.threads, name, frames, parameters)
-            times.append(AxesTimes(*of_length, **_axes_times(task, frames, config, stepper)))
+            of_length = (
+                task.runtime,
+                task.batch,
+                task.threads,
+                name,
+                frames,
+                parameters,
+            )
+            times.append(
+                AxesTimes(*of_length, **_axes_times(task, frames, config, stepper))
+            )
             if times[-1].reason:
                 break
+
     return times
 
 
 def frame_losses(logits, classes):
     """Returns the mean cross entropy of each utterance's frames."""
-    losses = keras.losses.sparse_categorical_crossentropy(classes, logits, from_logits=True)
+    losses = keras.losses.sparse_categorical_crossentropy(
+        classes, logits, from_logits=True
+    )
     return keras.ops.mean(losses, axis=-1)
 
 
-def _axes_times(task: AxesTask, frames: int, config, stepper: Stepper) -> dict[str, Any]:
-    random, outputs = np.random.default_rng(0), (task.batch, output_frames(config, frames))
+def _axes_times(
+    task: AxesTask, frames: int, config, stepper: Stepper
+) -> dict[str, Any]:
+    random = np.random.default_rng(0)
+    outputs = (task.batch, output_frames(config, frames))
     inputs = _noise(random, task.batch, frames, task.num_features)
     batch = Batch(inputs, (random.integers(0, _AXES_CLASSES, outputs, np.int32),))
 
@@ -293,7 +361,9 @@ def backends_table(rows, config: BackendsConfig, backends, absent: list[str]) ->
     ran = [row for row in rows if row["step_ms"] is not None]
 
     def of_fastest(row: dict[str, Any]) -> float | None:
-        fastest = min(other["step_ms"] for other in ran if other["model"] == row["model"])
+        fastest = min(
+            other["step_ms"] for other in ran if other["model"] == row["model"]
+        )
         return None if row["reason"] else row["step_ms"] / fastest
 
     def rounds(row: dict[str, Any]) -> str | None:
@@ -338,6 +408,7 @@ def _notes(rows, config: BackendsConfig, backends, absent: list[str]) -> list[st
         if reason := row["reason"]:
             place = f"{row['layout']} on {_label(row['backend'])}"
             notes.append(f"{UNKNOWN} for {place}: “{reason}”")
+
     if absent:
         notes.append(f"Not installed and left out: {', '.join(map(_label, absent))}.")
     return notes
@@ -351,20 +422,28 @@ def _version(backend: dict[str, Any]) -> str:
 
 def backends_chart(rows: Sequence[dict[str, Any]]) -> Chart:
     models = list(dict.fromkeys(row["model"] for row in rows))
-    panels = [_panel([row for row in rows if row["model"] == model]) for model in models]
+    panels = [
+        _panel([row for row in rows if row["model"] == model]) for model in models
+    ]
     return Chart("backends", _TITLE, panels, columns=len(models), width=420)
 
 
 def _panel(rows: Sequence[dict[str, Any]]) -> Panel:
     ran = [row for row in rows if not row["reason"]]
     places = list(range(len(ran)))
-    forward, step_ms = ([row[name] for row in ran] for name in ("forward_ms", "step_ms"))
+    forward, step_ms = (
+        [row[name] for row in ran] for name in ("forward_ms", "step_ms")
+    )
     y = {"y0": [n - 0.36 for n in places], "y1": [n + 0.36 for n in places]}
     ends = [max(pair) for pair in zip(forward, step_ms, strict=True)]
     words = [f"{three_digits(ms)} ms · {ms / min(step_ms):.2f}×" for ms in step_ms]
     marks = [
-        Rects(x0=[0.0] * len(ran), x1=forward, **y, colour=run_colour(0), series="forward"),
-        Rects(x0=forward, x1=ends, **y, colour=run_colour(1), series="backward and update"),
+        Rects(
+            x0=[0.0] * len(ran), x1=forward, **y, colour=run_colour(0), series="forward"
+        ),
+        Rects(
+            x0=forward, x1=ends, **y, colour=run_colour(1), series="backward and update"
+        ),
         Labels(x=ends, y=places, words=words),
     ]
     names = [" ".join((_label(row["backend"]), row["layout"])).strip() for row in ran]
@@ -373,7 +452,9 @@ def _panel(rows: Sequence[dict[str, Any]]) -> Panel:
     return Panel(marks, x, rows_axis(names), height=20 + 30 * len(ran))
 
 
-def run(config: BackendsConfig, keyword, acoustic, features, context: Context) -> Result:
+def run(
+    config: BackendsConfig, keyword, acoustic, features, context: Context
+) -> Result:
     installed = installed_backends()
     processes = {name: name.removeprefix("native_") for name in config.backends}
     present = [name for name in config.backends if processes[name] in installed]
@@ -383,13 +464,16 @@ def run(config: BackendsConfig, keyword, acoustic, features, context: Context) -
             "At least one of BackendsConfig.backends must be installed. Received: "
             f"{config.backends}."
         )
+
     answers: dict[str, list[Answer]] = {name: [] for name in present}
     work = (config, keyword, acoustic, features.num_features)
     for number in range(config.rounds):
-        # Each round starts with another backend, so that none always has a warm or cold machine.
+        # Each round starts with another backend, so that none always has a warm or cold
+        # machine.
         for name in present[number % len(present) :] + present[: number % len(present)]:
             _log.info("round %d of %d: %s", number + 1, config.rounds, name)
             answers[name].append(call(measure, name, *work, backend=processes[name]))
+
     rows = [
         row_of(of_model)
         for name in present

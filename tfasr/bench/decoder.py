@@ -1,4 +1,6 @@
-"""Seconds, errors and memory of decoders at several beam widths, on a model's log-probabilities."""
+"""Seconds, errors and memory of decoders at several beam widths, on a model's
+log-probabilities.
+"""
 
 import dataclasses
 import json
@@ -18,9 +20,24 @@ import numpy as np
 
 from tfasr.alphabet import Alphabet
 from tfasr.bench.workload import Context, Result, Workload
-from tfasr.decoding.choice import DECODERS, DecoderConfig, load_lexicon, make_decoder, needs_lexicon
+from tfasr.decoding.choice import (
+    DECODERS,
+    DecoderConfig,
+    load_lexicon,
+    make_decoder,
+    needs_lexicon,
+)
 from tfasr.decoding.decoder import Decoder, GreedyDecoder
-from tfasr.display.chart import Axis, Chart, Labels, Mark, Panel, Segments, curve, run_colour
+from tfasr.display.chart import (
+    Axis,
+    Chart,
+    Labels,
+    Mark,
+    Panel,
+    Segments,
+    curve,
+    run_colour,
+)
 from tfasr.display.table import Column, Table, fixed, records_of, table_of
 from tfasr.errors import RunError, UsageError, wrong_values_are_wrong_use
 from tfasr.kit.config import require
@@ -29,7 +46,8 @@ from tfasr.kit.process import call
 from tfasr.scoring.errors import ErrorCounts, count_errors
 from tfasr.telemetry.machine import peak_memory_mib
 
-_HEIGHT_PX, _LABEL_PX = 280.0, 15.0  # heights of a panel and of a line of text
+_HEIGHT_PX = 280.0
+_LABEL_PX = 15.0  # heights of a panel and of a line of text
 _KEYS = ("log_probs", "offsets", "references", "audio_s", "alphabet")
 _LOGIT_KEYS = ("logits", "offsets", "texts", "chars")
 _log = logging.getLogger(__name__)
@@ -39,7 +57,8 @@ _log = logging.getLogger(__name__)
 class DecoderBenchConfig:
     """Decoders and beam widths to measure, in all combinations."""
 
-    decoders: tuple[str, ...] = ("word_beam", "greedy")  # to measure, in the table's order
+    # To measure, in the table's order.
+    decoders: tuple[str, ...] = ("word_beam", "greedy")
     # hypotheses kept per frame
     beam_widths: tuple[int, ...] = (1, 4, 16, 64, 128, 256, 512, 1024, 2048, 4096)
     recombine: bool = False  # also measures word beam search that merges equal beams
@@ -55,7 +74,8 @@ class LogProbs:
 
     # float32 ``(frames, classes)`` of all utterances, natural logarithms, blank last
     log_probs: np.ndarray
-    # integers ``(utterances + 1,)``: utterance n is frames ``offsets[n]:offsets[n + 1]``
+    # integers ``(utterances + 1,)``: utterance n is frames ``offsets[n]:offsets[n +
+    # 1]``
     offsets: np.ndarray
     references: list[str]
     audio_s: np.ndarray  # float64 ``(utterances,)``
@@ -65,27 +85,34 @@ class LogProbs:
 
     def __post_init__(self):
         frames_and_classes = self.log_probs.shape
-        if len(frames_and_classes) != 2 or frames_and_classes[1] != self.alphabet.num_classes:
+        if (
+            len(frames_and_classes) != 2
+            or frames_and_classes[1] != self.alphabet.num_classes
+        ):
             raise ValueError(
                 f"log_probs must have the shape (frames, {self.alphabet.num_classes}): the "
                 f"alphabet's characters and the blank. Received: shape={frames_and_classes}."
             )
+
         utterances = len(self.references)
         if not utterances or self.offsets.shape != (utterances + 1,):
             raise ValueError(
                 "offsets must have one more entry than references, at least two. Received: "
                 f"{utterances} references, offsets of {self.offsets.shape}."
             )
+
         rising = self.offsets[0] == 0 and (np.diff(self.offsets) >= 0).all()
         if not rising or self.offsets[-1] != len(self.log_probs):
             raise ValueError(
                 f"offsets must rise from 0 to {len(self.log_probs)}, the frames of log_probs. "
                 f"Received: {self.offsets[0]}..{self.offsets[-1]}."
             )
+
         highest = self.log_probs.max(initial=-np.inf)
         if not highest <= 1e-4:  # also rejects NaN
             message = "log_probs must be natural logarithms of probabilities."
             raise ValueError(f"{message} Received: {highest}.")
+
         if self.audio_s.shape != (utterances,) or not (self.audio_s > 0).all():
             raise ValueError(
                 f"audio_s must hold {utterances} durations above 0, one for each reference. "
@@ -103,7 +130,9 @@ class LogProbs:
             batch_lengths = lengths[first : first + size]
             shape = (len(batch_lengths), batch_lengths.max(), self.log_probs.shape[1])
             batch = np.zeros(shape, np.float32)
-            for row, begin, length in zip(batch, self.offsets[first:], batch_lengths, strict=False):
+            for row, begin, length in zip(
+                batch, self.offsets[first:], batch_lengths, strict=False
+            ):
                 row[:length] = self.log_probs[begin : begin + length]
             yield batch, batch_lengths
 
@@ -118,22 +147,27 @@ class LogProbs:
                 audio_s=self.audio_s,
                 alphabet=np.array(json.dumps(self.alphabet.to_json())),
                 lexicon=np.array(self.lexicon, dtype=str),
-                forward_s=np.array(np.nan if self.forward_s is None else self.forward_s),
+                forward_s=np.array(
+                    np.nan if self.forward_s is None else self.forward_s
+                ),
             )
 
     @classmethod
     def load(cls, path: Path) -> "LogProbs":
         """Reads a file written by `save`, or a file of logits.
 
-        A file of logits has ``logits`` float ``(frames, classes)`` in frames of 20 ms, ``offsets``,
-        ``texts``, ``chars`` (one string of characters in class order, with "_" as separator) and
-        optionally ``lexicon``. Raises UsageError if the file is missing or invalid.
+        A file of logits has ``logits`` float ``(frames, classes)`` in frames of 20 ms,
+        ``offsets``, ``texts``, ``chars`` (one string of characters in class order, with
+        "_" as separator) and optionally ``lexicon``. Raises UsageError if the file is
+        missing or invalid.
         """
         try:
             with path.open("rb") as file:  # NumPy leaves a broken archive open
                 return _read(np.load(file, allow_pickle=False))
         except FileNotFoundError as error:
-            message = f"{path} must be a file of log-probabilities, but it doesn't exist."
+            message = (
+                f"{path} must be a file of log-probabilities, but it doesn't exist."
+            )
             raise UsageError(message) from error
         except (ValueError, EOFError, zipfile.BadZipFile) as error:
             raise UsageError(
@@ -147,17 +181,22 @@ def _read(stored: np.lib.npyio.NpzFile | np.ndarray) -> LogProbs:
         raise ValueError("a single array.")
     words = tuple(stored["lexicon"].tolist()) if "lexicon" in stored else ()
     if all(key in stored for key in _LOGIT_KEYS):
-        from scipy.special import log_softmax  # imported late: the command line must start quickly
+        # Imported late: the command line must start quickly.
+        from scipy.special import log_softmax
 
-        offsets, characters = stored["offsets"].astype(np.int64), str(stored["chars"])
+        offsets = stored["offsets"].astype(np.int64)
+        characters = str(stored["chars"])
         return LogProbs(
-            log_probs=log_softmax(stored["logits"], axis=1).astype(np.float32, copy=False),
+            log_probs=log_softmax(stored["logits"], axis=1).astype(
+                np.float32, copy=False
+            ),
             offsets=offsets,
             references=stored["texts"].tolist(),
             audio_s=np.diff(offsets) * 0.02,
             alphabet=Alphabet(characters, "_" if "_" in characters else None),
             lexicon=words,
         )
+
     if missing := [key for key in _KEYS if key not in stored]:
         raise ValueError(f"arrays {sorted(stored.files)}, without {missing}.")
     seconds = float(stored["forward_s"]) if "forward_s" in stored else np.nan
@@ -184,12 +223,21 @@ class DecoderRow:
     audio_hours: float  # duration of all utterances together
     counts: ErrorCounts
     forward_s: float | None = None  # `LogProbs.forward_s`
-    peak_memory_mib: float | None = None  # of the process that measured this row, if known
+    # Of the process that measured this row, if known.
+    peak_memory_mib: float | None = None
     memory_before_mib: float | None = None  # peak memory before the decoder was created
 
     def to_json(self) -> dict[str, Any]:
-        has_beam, forward_s = DECODERS[self.config.name].has_beam, self.forward_s
-        names = ("peak_memory_mib", "memory_before_mib", "build_s", "cpu_s", "wall_s", "passes")
+        has_beam = DECODERS[self.config.name].has_beam
+        forward_s = self.forward_s
+        names = (
+            "peak_memory_mib",
+            "memory_before_mib",
+            "build_s",
+            "cpu_s",
+            "wall_s",
+            "passes",
+        )
         return {
             "decoder": self.config.name,
             "beam_width": self.config.beam_width if has_beam else None,
@@ -205,7 +253,9 @@ class DecoderRow:
 def decoder_label(decoder: str, recombine: bool) -> str:
     """Returns a decoder's name for tables and figures, without its beam width."""
     kind = DECODERS[decoder]
-    return (kind.label or decoder) + (", recombined" if kind.recombines and recombine else "")
+    return (kind.label or decoder) + (
+        ", recombined" if kind.recombines and recombine else ""
+    )
 
 
 def _label(row: dict[str, Any]) -> str:
@@ -215,15 +265,22 @@ def _label(row: dict[str, Any]) -> str:
 def decoder_configs(
     decoders: Sequence[str], beam_widths: Sequence[int], *, recombine: bool = False
 ) -> list[DecoderConfig]:
-    """Returns the decoders to measure; raises ValueError for an unknown name or invalid width."""
+    """Returns the decoders to measure; raises ValueError for an unknown name or invalid
+    width.
+    """
     if unknown := [name for name in decoders if name not in DECODERS]:
-        raise ValueError(f"Decoders must be some of {DECODERS.listed()}. Received: {unknown}.")
+        raise ValueError(
+            f"Decoders must be some of {DECODERS.listed()}. Received: {unknown}."
+        )
     configs = []
     for name in dict.fromkeys(decoders):
         kind = DECODERS[name]
         widths = sorted(set(beam_widths)) if kind.has_beam else [1]
         for way in (False, True) if kind.recombines and recombine else (False,):
-            configs += [DecoderConfig(name=name, beam_width=n, recombine=way) for n in widths]
+            configs += [
+                DecoderConfig(name=name, beam_width=n, recombine=way) for n in widths
+            ]
+
     return configs
 
 
@@ -234,6 +291,7 @@ def measure_file(path: Path, config: DecoderConfig, num_threads: int) -> Decoder
 
         tf.config.threading.set_intra_op_parallelism_threads(num_threads)
         tf.config.threading.set_inter_op_parallelism_threads(num_threads)
+
     before_mib = peak_memory_mib()
     make = partial(make_decoder, config, load.alphabet, load.lexicon, num_threads)
     with wrong_values_are_wrong_use():
@@ -243,26 +301,38 @@ def measure_file(path: Path, config: DecoderConfig, num_threads: int) -> Decoder
 
 
 def measure(
-    load: LogProbs, config: DecoderConfig, make: Callable[[], Decoder], *, batch_size: int = 64
+    load: LogProbs,
+    config: DecoderConfig,
+    make: Callable[[], Decoder],
+    *,
+    batch_size: int = 64,
 ) -> DecoderRow:
-    """Measures errors and seconds of decoding, repeated for half a second, at most ten times."""
+    """Measures errors and seconds of decoding, repeated for half a second, at most ten
+    times.
+    """
     began = time.perf_counter()
     decoder = make()
     build_s = time.perf_counter() - began
     first, lengths = next(load.batches(1))
-    decoder.decode(first[:, :1], lengths.clip(max=1))  # libraries load in the first call
-    texts, cpu_s, wall_s = [], [], []
+    # Libraries load in the first call.
+    decoder.decode(first[:, :1], lengths.clip(max=1))
+    texts = []
+    cpu_s = []
+    wall_s = []
     while not wall_s or (sum(wall_s) < 0.5 and len(wall_s) < 10):
         texts = []
         cpu_s.append(0.0)
         wall_s.append(0.0)
         for log_probs, lengths in load.batches(batch_size):
-            cpu_began, wall_began = time.process_time(), time.perf_counter()
+            cpu_began = time.process_time()
+            wall_began = time.perf_counter()
             hypotheses = decoder.decode(log_probs, lengths)
             cpu_s[-1] += time.process_time() - cpu_began
             wall_s[-1] += time.perf_counter() - wall_began
             texts += [hypothesis.text for hypothesis in hypotheses]
-    medians, counts = map(statistics.median, (cpu_s, wall_s)), count_errors(load.references, texts)
+
+    medians = map(statistics.median, (cpu_s, wall_s))
+    counts = count_errors(load.references, texts)
     more = (len(wall_s), load.audio_hours, counts, load.forward_s)
     return DecoderRow(config, build_s, *medians, *more)
 
@@ -277,19 +347,27 @@ def run_log_probs(context: Context) -> LogProbs:
     source = trained.source(context.split, context.shard_dir)
     model = trained.model(context.checkpoint)
     evaluator = Evaluator(model, source, GreedyDecoder(trained.alphabet))
-    next(evaluator.forward_passes())  # traces the forward pass outside the measured time
+    # Traces the forward pass outside the measured time.
+    next(evaluator.forward_passes())
     answered: dict[int, np.ndarray] = {}
     began = time.perf_counter()
     for positions, log_probs, lengths, _ in evaluator.forward_passes():
-        for position, rows, length in zip(positions.tolist(), log_probs, lengths, strict=True):
-            answered[position] = rows[:length].copy()  # a view would keep the whole batch
+        for position, rows, length in zip(
+            positions.tolist(), log_probs, lengths, strict=True
+        ):
+            # A view would keep the whole batch.
+            answered[position] = rows[:length].copy()
+
     forward_s = time.perf_counter() - began
     utterances = source.split.utterances
-    if missing := [spoken.id for spoken in utterances if spoken.position not in answered]:
+    if missing := [
+        spoken.id for spoken in utterances if spoken.position not in answered
+    ]:
         raise RunError(
             f"Every utterance of the split must be in its shards. {source.split.folder} "
             f"lacks {len(missing)}: {missing[:5]}. Run tfasr prepare into an empty --shard_dir."
         )
+
     ordered = [answered[utterance.position] for utterance in utterances]
     return LogProbs(
         log_probs=np.concatenate(ordered),
@@ -301,7 +379,9 @@ def run_log_probs(context: Context) -> LogProbs:
     )
 
 
-def decoder_table(rows: Sequence[dict[str, Any]], load: LogProbs, num_threads: int) -> Table:
+def decoder_table(
+    rows: Sequence[dict[str, Any]], load: LogProbs, num_threads: int
+) -> Table:
     """Returns a line for each row of `DecoderRow.to_json`.
 
     Source: the paper, Table 3, for the user's own model.
@@ -335,6 +415,7 @@ def _notes(rows: Sequence[dict[str, Any]], load: LogProbs, threads: int) -> list
             f"Evaluation: {load.forward_s:.3g} s of forward passes followed by decoding, in "
             "wall-clock seconds. tfasr evaluate and training overlap the two."
         )
+
     if any(DECODERS[row["decoder"]].needs_lexicon for row in rows):
         lexicon = set(load.lexicon)
         spoken = [word for reference in load.references for word in reference.split()]
@@ -343,6 +424,7 @@ def _notes(rows: Sequence[dict[str, Any]], load: LogProbs, threads: int) -> list
             f"The dictionary has {len(lexicon)} words. {unknown:.2%} of the spoken words are "
             "missing, so a decoder limited to the dictionary can't recognise them."
         )
+
     before = [row["memory_before_mib"] for row in rows]
     if None not in before:
         taken = dict.fromkeys(f"{mib:.0f}" for mib in (min(before), max(before)))
@@ -351,6 +433,7 @@ def _notes(rows: Sequence[dict[str, Any]], load: LogProbs, threads: int) -> list
             f"including creation of the dictionary. {' to '.join(taken)} MiB of it are Python, "
             "the log-probabilities and, for prefix beam search, TensorFlow."
         )
+
     return notes
 
 
@@ -365,10 +448,14 @@ def decoder_chart(rows: Sequence[dict[str, Any]]) -> Chart:
         curves.setdefault(_label(row), []).append(row)
     seconds, wer = (
         {name: list(map(value, rows)) for name, rows in curves.items()}
-        for value in (lambda row: row["cpu_s_per_audio_hour"], lambda row: 100 * row["wer"])
+        for value in (
+            lambda row: row["cpu_s_per_audio_hour"],
+            lambda row: 100 * row["wer"],
+        )
     )
     most = max(map(max, wer.values())) or 1.0
-    low, high = min(map(min, seconds.values())), max(map(max, seconds.values()))
+    low = min(map(min, seconds.values()))
+    high = max(map(max, seconds.values()))
     bottom = math.floor(math.log10(low))
     decades = (10.0**bottom, 10.0 ** max(math.ceil(math.log10(high)), bottom + 1))
     cost = _panel(curves, seconds, decades, "{:.2g}", log=True)
@@ -383,12 +470,14 @@ def _panel(curves, values: dict[str, list[float]], y, form: str, *, log: bool) -
     x = (widths[0] / 1.6, widths[-1] * 1.6**2)
     marks: list[Mark] = []
     for index, (name, rows) in enumerate(curves.items()):
-        colour, ys = run_colour(index), values[name]
+        colour = run_colour(index)
+        ys = values[name]
         if rows[0]["beam_width"] is None:
             ends = {"x0": [x[0]], "x1": [x[1]], "y0": ys, "y1": ys}
             marks.append(Segments(**ends, colour=colour, dash="dashed", series=name))
         else:
             marks += curve([row["beam_width"] for row in rows], ys, colour, name)
+
     marks += _ends(values, x[1], y, form, log=log)
     step = -(-len(widths) // 8)  # at most 8 ticks
     beam = Axis("beam width", log=True, limits=x, ticks=sorted(widths[::-1][::step]))
@@ -396,18 +485,28 @@ def _panel(curves, values: dict[str, list[float]], y, form: str, *, log: bool) -
     return Panel(marks, beam, Axis(label, log=log, limits=y), height=_HEIGHT_PX)
 
 
-def _ends(values: dict[str, list[float]], x: float, y, form: str, *, log: bool) -> list[Labels]:
+def _ends(
+    values: dict[str, list[float]], x: float, y, form: str, *, log: bool
+) -> list[Labels]:
     def height(value: float) -> float:
         low, high, value = map(math.log, (*y, value)) if log else (*y, value)
         return _HEIGHT_PX * (value - low) / (high - low)
 
-    ends = sorted((height(ys[-1]), ys[-1], index) for index, ys in enumerate(values.values()))
-    labels, lowest_free = [], -math.inf
+    ends = sorted(
+        (height(ys[-1]), ys[-1], index) for index, ys in enumerate(values.values())
+    )
+    labels = []
+    lowest_free = -math.inf
     for at, value, index in ends:
         place = max(at, lowest_free)
         lowest_free = place + _LABEL_PX
-        look = {"colour": run_colour(index), "dy": at - place - _LABEL_PX / 2, "align": "right"}
+        look = {
+            "colour": run_colour(index),
+            "dy": at - place - _LABEL_PX / 2,
+            "align": "right",
+        }
         labels.append(Labels(x=[x], y=[value], words=[form.format(value)], **look))
+
     return labels
 
 
@@ -418,10 +517,15 @@ def run(config: DecoderBenchConfig, context: Context) -> Iterator[Result]:
             "Log-probabilities must come from --run_dir or from --log_probs. "
             f"Received: --run_dir {context.run_dir}, --log_probs {context.log_probs}."
         )
+
     with wrong_values_are_wrong_use():
-        decoders = decoder_configs(config.decoders, config.beam_widths, recombine=config.recombine)
+        decoders = decoder_configs(
+            config.decoders, config.beam_widths, recombine=config.recombine
+        )
     if not decoders:
-        raise UsageError("Measuring needs a decoder and a beam width. Received: nothing.")
+        raise UsageError(
+            "Measuring needs a decoder and a beam width. Received: nothing."
+        )
     load = _load(context, decoders)
     needing = [decoder.name for decoder in decoders if needs_lexicon(decoder)]
     if needing and not load.lexicon:
@@ -429,10 +533,12 @@ def run(config: DecoderBenchConfig, context: Context) -> Iterator[Result]:
             f"The decoder {needing[0]!r} needs a dictionary with at least one word. Received: no "
             "words; pass a file of words with --lexicon, or leave this decoder out of --decoders."
         )
+
     source = {"log_probs": str(context.log_probs)}
     if context.log_probs is None:
         source = {"run_dir": str(context.run_dir), "split": context.split}
         source["checkpoint"] = context.checkpoint
+
     rows: list[dict[str, Any]] = []
     values = {
         "source": source,
@@ -450,7 +556,8 @@ def run(config: DecoderBenchConfig, context: Context) -> Iterator[Result]:
             rows.append(row)
             width = row["beam_width"]
             label = _label(row) + ("" if width is None else f", beam width {width}")
-            cost, wer = row["cpu_s_per_audio_hour"], 100 * row["wer"]
+            cost = row["cpu_s_per_audio_hour"]
+            wer = 100 * row["wer"]
             _log.info("%s: %.3g CPU s per audio-hour, WER %.2f %%", label, cost, wer)
             table = decoder_table(rows, load, config.num_threads)
             figures = {"decoder": lambda: decoder_chart(rows)}
@@ -458,7 +565,8 @@ def run(config: DecoderBenchConfig, context: Context) -> Iterator[Result]:
 
 
 def measure_apart(path: Path, config: DecoderConfig, num_threads: int) -> DecoderRow:
-    # Decoders run on the processor, so this process must not take the accelerator's memory.
+    # Decoders run on the processor, so this process must not take the accelerator's
+    # memory.
     environment = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
     label = decoder_label(config.name, config.recombine)
     task = f"Measuring {label} at beam width {config.beam_width}"
@@ -472,13 +580,16 @@ def _load(context: Context, decoders: Sequence[DecoderConfig]) -> LogProbs:
         remedy = "--lexicon must be a text file of words."
         lines = read_text(context.lexicon, remedy).splitlines()
         words = tuple(word for word in map(str.strip, lines) if word)
+
     if context.log_probs is not None:
         load = LogProbs.load(context.log_probs)
         return load if words is None else dataclasses.replace(load, lexicon=words)
+
     has_lexicon = (context.run_dir / LEXICON_FILE).is_file()
     if words is None and (has_lexicon or any(map(needs_lexicon, decoders))):
         # Before the slow forward passes, so that a missing file is reported at once.
         words = tuple(load_lexicon(context.run_dir))
+
     return dataclasses.replace(run_log_probs(context), lexicon=words or ())
 
 

@@ -23,7 +23,11 @@ from tfasr.tta.run import Run
 
 log = logging.getLogger("tfasr")
 
-_PACKAGES = {"tensorflow": ("tensorflow",), "jax": ("jax", "jaxlib"), "torch": ("torch",)}
+_PACKAGES = {
+    "tensorflow": ("tensorflow",),
+    "jax": ("jax", "jaxlib"),
+    "torch": ("torch",),
+}
 
 
 def installed_backends() -> list[str]:
@@ -36,7 +40,9 @@ def describe_backend() -> dict[str, Any]:
     import keras
 
     name = keras.backend.backend()
-    versions = {package: metadata.version(package) for package in ("keras", *_PACKAGES[name])}
+    versions = {
+        package: metadata.version(package) for package in ("keras", *_PACKAGES[name])
+    }
     return {"name": name, "devices": _devices(name), "versions": versions}
 
 
@@ -50,10 +56,12 @@ def _devices(name: str) -> list[str]:
         import tensorflow as tf
 
         return [device.name for device in tf.config.list_logical_devices()]
+
     if name == "jax":
         import jax
 
         return [str(device) for device in jax.devices()]
+
     import torch
 
     count = torch.cuda.device_count()
@@ -80,8 +88,10 @@ PROCESS = "CPU, this process"  # names this process's CPU use among devices
 @dataclass(frozen=True)
 class DeviceUse:
     device: str  # "GPU 0" and so on, or `PROCESS`, for which 100 % is all cores
-    seconds: list[float] = field(default_factory=list)  # time of each sample from the start
-    percent: list[float] = field(default_factory=list)  # utilisation since the previous sample
+    # Time of each sample from the start.
+    seconds: list[float] = field(default_factory=list)
+    # Utilisation since the previous sample.
+    percent: list[float] = field(default_factory=list)
     memory_bytes: float | None = None  # a GPU's peak memory
 
     @property
@@ -93,37 +103,50 @@ class DeviceUse:
 def watched_devices(uses: list[DeviceUse]) -> Iterator[None]:
     """While the body runs, samples the use of the CPU every 0.03 s and of GPUs every 0.1 s.
 
-    Adds the use of this process and of each GPU to ``uses``. If the machine took much of what the
-    body could have used, a warning names the cause.
+    Adds the use of this process and of each GPU to ``uses``. If the machine took much
+    of what the body could have used, a warning names the cause.
     """
     with tempfile.TemporaryDirectory() as folder:
         began_ms = time.time() * 1000
         with UtilisationSampler(Path(folder)), HostSampler(Path(folder), 0):
             yield
 
-        # A busy machine makes whatever is measured slower, and shows in no other figure.
+        # A busy machine makes whatever is measured slower, and shows in no other
+        # figure.
         host = whole_use(read_host_file(folder))
         if host is not None and host.disturbed:
             cause, share = host.causes()[0]
-            log.warning("Measured on a busy machine: %s took %.0f %%.", cause, 100 * share)
+            log.warning(
+                "Measured on a busy machine: %s took %.0f %%.", cause, 100 * share
+            )
+
         sampled = Run(Path(folder), "", [])
-        cpu, gpus = sampled.utilisation("cpu"), sampled.utilisation("gpu")
+        cpu = sampled.utilisation("cpu")
+        gpus = sampled.utilisation("gpu")
         uses.append(_use(PROCESS, cpu, "process_percent", began_ms))
         for gpu in np.unique(gpus.get("gpu", [])):
             of_gpu = {name: column[gpus["gpu"] == gpu] for name, column in gpus.items()}
             uses.append(_use(f"GPU {gpu:.0f}", of_gpu, "utilisation_percent", began_ms))
 
 
-def _use(device: str, columns: dict[str, np.ndarray], name: str, began_ms: float) -> DeviceUse:
+def _use(
+    device: str, columns: dict[str, np.ndarray], name: str, began_ms: float
+) -> DeviceUse:
     if not columns:
         return DeviceUse(device)
     seconds = (columns["time_ms"] - began_ms) / 1000
     memory = columns.get("memory_used_bytes", np.empty(0)).tolist()
-    return DeviceUse(device, seconds.tolist(), columns[name].tolist(), max(memory, default=None))
+    return DeviceUse(
+        device, seconds.tolist(), columns[name].tolist(), max(memory, default=None)
+    )
 
 
-def expected_bytes(batches: Sequence[int], peaks: Sequence[float], batch: int) -> float | None:
-    """Extrapolates a larger batch's memory from the last two batches; None if there are fewer."""
+def expected_bytes(
+    batches: Sequence[int], peaks: Sequence[float], batch: int
+) -> float | None:
+    """Extrapolates a larger batch's memory from the last two batches; None if there are
+    fewer.
+    """
     if len(batches) < 2:
         return None
     slope = (peaks[-1] - peaks[-2]) / (batches[-1] - batches[-2])
@@ -141,7 +164,8 @@ def growing_batches(
     batches: list[int] = []
     peaks: list[float] = []
     for size in sizes:
-        result, reason = None, ""
+        result = None
+        reason = ""
         expected = expected_bytes(batches, peaks, size)
         allowed = (peak_bytes() or 0) + memory_share * available_bytes()
         if expected is not None and expected > allowed:
@@ -153,6 +177,7 @@ def growing_batches(
                 if not out_of_memory(error):
                     raise
                 reason = "out of memory"
+
         yield size, result, reason
         if reason:
             return
@@ -161,8 +186,14 @@ def growing_batches(
             peaks.append(float(peak))
 
 
-# Names of exception classes. Other errors, such as JAX's, have RESOURCE_EXHAUSTED in the message.
-_CLASSES = ("OutOfMemoryError", "ResourceExhaustedError", "MemoryError", "_ArrayMemoryError")
+# Names of exception classes. Other errors, such as JAX's, have RESOURCE_EXHAUSTED in
+# the message.
+_CLASSES = (
+    "OutOfMemoryError",
+    "ResourceExhaustedError",
+    "MemoryError",
+    "_ArrayMemoryError",
+)
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -171,12 +202,18 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 def is_cliff(batch: int, utterance_s: float | None, others, tolerance: float) -> bool:
-    """Whether an utterance takes over ``tolerance`` longer in this batch than in a smaller one.
+    """Whether an utterance takes over ``tolerance`` longer in this batch than in a
+    smaller one.
 
-    Source: the remarks on batches of 9 and of 96 in the thread on DeepMark's Deep Speech 2.
+    Source: the remarks on batches of 9 and of 96 in the thread on DeepMark's Deep
+    Speech 2.
     """
-    smaller = [seconds for size, seconds in others if size < batch and seconds is not None]
-    return utterance_s is not None and any(utterance_s > s * (1 + tolerance) for s in smaller)
+    smaller = [
+        seconds for size, seconds in others if size < batch and seconds is not None
+    ]
+    return utterance_s is not None and any(
+        utterance_s > s * (1 + tolerance) for s in smaller
+    )
 
 
 def cliff_rings(batches: Sequence[float], values: Sequence[float]) -> list[Points]:

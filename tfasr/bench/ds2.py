@@ -13,17 +13,47 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfasr.bench.devices import cliff_rings, devices_text, growing_batches, is_cliff, visible_gpus
+from tfasr.bench.devices import (
+    cliff_rings,
+    devices_text,
+    growing_batches,
+    is_cliff,
+    visible_gpus,
+)
 from tfasr.bench.steppers import Batch, ctc_losses, make_stepper, make_strategy
-from tfasr.bench.workload import Context, Result, Workload, columns_of_tuples, seconds_of
+from tfasr.bench.workload import (
+    Context,
+    Result,
+    Workload,
+    columns_of_tuples,
+    seconds_of,
+)
 from tfasr.display import chart
-from tfasr.display.chart import Axis, Chart, Panel, Rects, Rule, counts_axis, curve, run_colour
-from tfasr.display.table import UNKNOWN, Column, Table, fixed, milliseconds, table_of, three_digits
+from tfasr.display.chart import (
+    Axis,
+    Chart,
+    Panel,
+    Rects,
+    Rule,
+    counts_axis,
+    curve,
+    run_colour,
+)
+from tfasr.display.table import (
+    UNKNOWN,
+    Column,
+    Table,
+    fixed,
+    milliseconds,
+    table_of,
+    three_digits,
+)
 from tfasr.errors import RunError
 from tfasr.kit.config import config_class, require, require_numbers
 from tfasr.models.deep_speech_2 import DeepSpeech2, DeepSpeech2Config, output_frames
 
-# How many of every hundred utterances last 1, 2, ... 15 s, and how many labels each of them has.
+# How many of every hundred utterances last 1, 2, ... 15 s, and how many labels each of
+# them has.
 COUNTS = (3, 10, 11, 13, 14, 13, 9, 8, 5, 4, 3, 2, 2, 2, 1)
 LABEL_LENGTHS = (7, 17, 35, 48, 62, 78, 93, 107, 120, 134, 148, 163, 178, 193, 209)
 LENGTHS_S = tuple(range(1, len(COUNTS) + 1))
@@ -34,14 +64,18 @@ _log = logging.getLogger(__name__)
 
 
 def utterance_counts(fraction: float) -> list[int]:
-    """Returns the numbers of utterances of 1, 2, ... 15 s; the largest remainders are rounded up.
+    """Returns the numbers of utterances of 1, 2, ... 15 s; the largest remainders are
+    rounded up.
 
-    Source: DeepMark's issue 1 for the counts, its torch/audio/Dataset.lua for the rounding.
+    Source: DeepMark's issue 1 for the counts, its torch/audio/Dataset.lua for the
+    rounding.
     """
     total = max(1, round(Fraction(fraction) * NUM_UTTERANCES))
     shares = [Fraction(count * total, sum(COUNTS)) for count in COUNTS]
     counts = [math.floor(share) for share in shares]
-    by_loss = sorted(range(len(counts)), key=lambda index: counts[index] - shares[index])
+    by_loss = sorted(
+        range(len(counts)), key=lambda index: counts[index] - shares[index]
+    )
     for index in by_loss[: total - sum(counts)]:
         counts[index] += 1
     return counts
@@ -54,12 +88,18 @@ def batch_sizes(count: int, batch_size: int) -> list[int]:
 
 
 class RandomBlock:
-    """Random features and labels, drawn once for all batches; large batches repeat utterances."""
+    """Random features and labels, drawn once for all batches; large batches repeat
+    utterances.
+    """
 
-    def __init__(self, batch_size: int, num_bins: int, num_labels: int, longest_s: int, seed: int):
+    def __init__(
+        self, batch_size: int, num_bins: int, num_labels: int, longest_s: int, seed: int
+    ):
         random = np.random.default_rng(seed)
         frames = FRAMES_PER_S * longest_s
-        self._features = random.standard_normal((batch_size, frames, num_bins), np.float32)
+        self._features = random.standard_normal(
+            (batch_size, frames, num_bins), np.float32
+        )
         labels = (batch_size, LABEL_LENGTHS[longest_s - 1])
         self._labels = random.integers(0, num_labels, labels, np.int32)
 
@@ -80,13 +120,15 @@ SEED = 0  # of initial weights and random data
 class DeepMarkConfig:
     """Settings of the benchmark.
 
-    Source: DeepMark's torch/audio/benchmark.lua for the batch size, the remarks on the fastest
-    minibatch in its issue 1 for the search.
+    Source: DeepMark's torch/audio/benchmark.lua for the batch size, the remarks on the
+    fastest minibatch in its issue 1 for the search.
     """
 
-    # utterances per batch on each device: sizes to try, growing, of which the fastest is used
+    # utterances per batch on each device: sizes to try, growing, of which the fastest
+    # is used
     search_batches: tuple[int, ...] = (32,)
-    search_lengths_s: tuple[int, ...] = ()  # utterances with which sizes are compared; empty: all
+    # Utterances with which sizes are compared; empty: all.
+    search_lengths_s: tuple[int, ...] = ()
     num_devices: int = 1  # devices, each with a batch; several only on TensorFlow
 
     def check(self) -> None:
@@ -95,7 +137,9 @@ class DeepMarkConfig:
         rising = bool(sizes) and sizes == sorted(set(sizes))
         require(rising, self, "search_batches", "one or more, growing")
         valid = set(self.search_lengths_s) <= set(LENGTHS_S)
-        require(valid, self, "search_lengths_s", f"of {LENGTHS_S[0]}..{LENGTHS_S[-1]} s")
+        require(
+            valid, self, "search_lengths_s", f"of {LENGTHS_S[0]}..{LENGTHS_S[-1]} s"
+        )
 
 
 @dataclass(frozen=True)
@@ -114,7 +158,10 @@ class Passes:
         """Milliseconds per batch; None without a batch."""
         ways = {"forward_ms": self.forward_s, "backward_ms": self.backward_s}
         ways["total_ms"] = self.total_s
-        return {way: 1000 * s / self.batches if self.batches else None for way, s in ways.items()}
+        return {
+            way: 1000 * s / self.batches if self.batches else None
+            for way, s in ways.items()
+        }
 
     @property
     def utterances_per_s(self) -> float | None:
@@ -133,7 +180,9 @@ class DeepMarkMeasurement:
 
     @property
     def overall(self) -> Passes:
-        return Passes(*map(sum, zip(*map(dataclasses.astuple, self.lengths), strict=True)))
+        return Passes(
+            *map(sum, zip(*map(dataclasses.astuple, self.lengths), strict=True))
+        )
 
     @property
     def is_whole(self) -> bool:
@@ -142,19 +191,30 @@ class DeepMarkMeasurement:
     @property
     def epoch_s(self) -> float:
         """Seconds for all 128 000 utterances; lengths that were not run use the mean rate."""
-        rates = [passes.audio_s_per_s or self.overall.audio_s_per_s for passes in self.lengths]
+        rates = [
+            passes.audio_s_per_s or self.overall.audio_s_per_s
+            for passes in self.lengths
+        ]
         return float(HUNDREDS * np.sum(np.multiply(COUNTS, LENGTHS_S) / rates))
 
     def to_json(self) -> dict[str, Any]:
-        overall, counts = self.overall, ("utterances", "batches")
+        overall = self.overall
+        counts = ("utterances", "batches")
         names = ("batches", "utterances", "audio_s")
-        rates = ("forward_s", "backward_s", "total_s", "utterances_per_s", "audio_s_per_s")
+        rates = (
+            "forward_s",
+            "backward_s",
+            "total_s",
+            "utterances_per_s",
+            "audio_s_per_s",
+        )
         return {
             "num_devices": self.num_devices,
             "batch_size": self.batch_size,
             **{name: getattr(overall, name) for name in names},
             **overall.means_ms,
-            # Several devices can't wait in between: there, backward_s is total_s minus forward_s.
+            # Several devices can't wait in between: there, backward_s is total_s minus
+            # forward_s.
             "timed_apart": self.num_devices == 1,
             **{name: getattr(overall, name) for name in rates},
             "epoch_s": self.epoch_s,
@@ -206,7 +266,9 @@ class Search:
 
     @property
     def largest(self) -> BatchTried | None:
-        return next((size for size in reversed(self.tried) if size.mean_s is not None), None)
+        return next(
+            (size for size in reversed(self.tried) if size.mean_s is not None), None
+        )
 
     def sizes(self) -> list[dict[str, Any]]:
         """Returns the sizes that were tried as JSON values."""
@@ -219,7 +281,9 @@ class Search:
                 "reason": size.reason,
                 "utterance_s": size.mean_s,
                 "cliff": is_cliff(size.batch, size.mean_s, others, self.tolerance),
-                "utterance_s_by_length": {str(k): v for k, v in size.utterance_s.items()},
+                "utterance_s_by_length": {
+                    str(k): v for k, v in size.utterance_s.items()
+                },
             }
             for size in self.tried
         ]
@@ -234,13 +298,20 @@ class Search:
 
 
 class DeepMarkTimer:
-    def __init__(self, network: DeepSpeech2Config, bench: DeepMarkConfig, longest_s, strategy=None):
+    def __init__(
+        self,
+        network: DeepSpeech2Config,
+        bench: DeepMarkConfig,
+        longest_s,
+        strategy=None,
+    ):
         self.num_devices = strategy.num_replicas_in_sync if strategy else 1
         self.warmups = 0  # untimed passes so far
         self._bench = bench
         with strategy.scope() if strategy else contextlib.nullcontext():
             model = DeepSpeech2(network, seed=SEED)
             model.build()
+
         self.parameters = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
         self._stepper = make_stepper(model, ctc_losses, strategy=strategy)
         # Batches repeat 64 utterances; different ones would take as long.
@@ -250,7 +321,9 @@ class DeepMarkTimer:
     def epoch(self, counts: Sequence[int], batch_size: int) -> DeepMarkMeasurement:
         size = self.num_devices * batch_size
         pairs = zip(LENGTHS_S, counts, strict=True)
-        lengths = [self._length(length_s, batch_sizes(n, size)) for length_s, n in pairs]
+        lengths = [
+            self._length(length_s, batch_sizes(n, size)) for length_s, n in pairs
+        ]
         return DeepMarkMeasurement(size, self.num_devices, lengths)
 
     def search(self, lengths_s: Sequence[int]) -> Search:
@@ -260,17 +333,22 @@ class DeepMarkTimer:
         def by_length(size: int) -> dict[int, float]:
             return {length: self._utterance_s(length, size) for length in longest_first}
 
-        tried, sizes = [], self._bench.search_batches
+        tried = []
+        sizes = self._bench.search_batches
         for size, seconds, reason in growing_batches(sizes, MEMORY_SHARE, by_length):
             tried.append(BatchTried(size, seconds or {}, reason))
             if not reason:
-                _log.info("batch %d: %.1f ms per utterance", size, 1000 * tried[-1].mean_s)
+                _log.info(
+                    "batch %d: %.1f ms per utterance", size, 1000 * tried[-1].mean_s
+                )
+
         search = Search(tried, sorted(lengths_s), CLIFF_TOLERANCE)
         if search.fastest is None:
             raise RunError(
                 "No batch size fits into memory; start with a smaller one. Received: "
                 f"DeepMarkConfig.search_batches = {sizes}: {tried[0].reason}."
             )
+
         return search
 
     def _utterance_s(self, length_s: int, size: int) -> float:
@@ -279,7 +357,12 @@ class DeepMarkTimer:
             self._stepper.gradients(batch)
         self.warmups += WARMUP_STEPS
         rounds = range(SEARCH_ROUNDS)
-        return statistics.median(seconds_of(self._stepper.gradients, batch) for _ in rounds) / size
+        return (
+            statistics.median(
+                seconds_of(self._stepper.gradients, batch) for _ in rounds
+            )
+            / size
+        )
 
     def _length(self, length_s: int, sizes: Sequence[int]) -> Passes:
         if not sizes:
@@ -288,11 +371,17 @@ class DeepMarkTimer:
         for batch in batches.values():
             for _ in range(WARMUP_STEPS):
                 self._passes_s(batch)
+
         self.warmups += len(batches) * WARMUP_STEPS
-        sums_s = map(sum, zip(*(self._passes_s(batches[size]) for size in sizes), strict=True))
+        sums_s = map(
+            sum, zip(*(self._passes_s(batches[size]) for size in sizes), strict=True)
+        )
         passes = Passes(length_s * sum(sizes), sum(sizes), len(sizes), *sums_s)
         _log.info(
-            "%2d s: %d batches, %.0f ms each", length_s, len(sizes), passes.means_ms["total_ms"]
+            "%2d s: %d batches, %.0f ms each",
+            length_s,
+            len(sizes),
+            passes.means_ms["total_ms"],
         )
         return passes
 
@@ -319,13 +408,22 @@ PUBLISHED = (
 
 
 def deepmark_tables(
-    measured, search: Search | None, backend: str, parameters: int, warmup_steps: int, visible_gpus
+    measured,
+    search: Search | None,
+    backend: str,
+    parameters: int,
+    warmup_steps: int,
+    visible_gpus,
 ) -> list[Table]:
-    notes = [*_notes(measured, parameters, warmup_steps), _scaling(measured, visible_gpus)]
+    notes = [
+        *_notes(measured, parameters, warmup_steps),
+        _scaling(measured, visible_gpus),
+    ]
     runs = [_here(m, measured[0], backend) for m in measured]
     for name, devices, batch, *figures in PUBLISHED:
         scaling = None if devices == 1 else figures[3] / PUBLISHED[0][6]
         runs.append((name, devices, batch, None, *map(str, figures), scaling))
+
     title = "DeepMark Deep Speech 2: means over all batches"
     return [
         *([_search_table(search)] if search else []),
@@ -337,7 +435,9 @@ def deepmark_tables(
 def _search_table(search: Search) -> Table:
     def verdict(row: dict[str, Any]) -> str:
         fastest = row["batch"] == search.fastest.batch
-        return row["reason"] or ("fastest" if fastest else "cliff" if row["cliff"] else "")
+        return row["reason"] or (
+            "fastest" if fastest else "cliff" if row["cliff"] else ""
+        )
 
     columns = [
         Column("batch", "", "batch"),
@@ -370,17 +470,26 @@ def _length_table(run: DeepMarkMeasurement) -> Table:
     return table_of(title, columns_of_tuples(_BY_LENGTH, three_digits, 3), rows)
 
 
-def _here(measurement: DeepMarkMeasurement, alone: DeepMarkMeasurement, backend: str) -> tuple:
-    devices, overall = measurement.num_devices, measurement.overall
+def _here(
+    measurement: DeepMarkMeasurement, alone: DeepMarkMeasurement, backend: str
+) -> tuple:
+    devices = measurement.num_devices
+    overall = measurement.overall
     sizes = (devices, measurement.batch_size // devices, overall.batches)
     means = map(_ms, overall.means_ms.values())
     rates = map(three_digits, (overall.utterances_per_s, overall.audio_s_per_s))
     epoch_s = f"{'' if measurement.is_whole else '~'}{measurement.epoch_s:.0f}"
-    scaling = overall.utterances_per_s / alone.overall.utterances_per_s if devices > 1 else None
+    if devices > 1:
+        scaling = overall.utterances_per_s / alone.overall.utterances_per_s
+    else:
+        scaling = None
+
     return (f"here ({backend})", *sizes, *means, *rates, epoch_s, scaling)
 
 
-def _notes(measured: Sequence[DeepMarkMeasurement], parameters: int, warmups: int) -> list[str]:
+def _notes(
+    measured: Sequence[DeepMarkMeasurement], parameters: int, warmups: int
+) -> list[str]:
     notes = [
         f"{parameters:,} trainable parameters. Not timed: {warmups} warm-up passes, which compile. "
         "Forward and backward are timed separately. Both: forward and backward as one step; all "
@@ -389,12 +498,16 @@ def _notes(measured: Sequence[DeepMarkMeasurement], parameters: int, warmups: in
         "32 mean 1 s per batch, not 154 ms.",
     ]
     if any(measurement.num_devices > 1 for measurement in measured):
-        notes.append("On several devices, backward is both passes minus a separate forward pass.")
+        notes.append(
+            "On several devices, backward is both passes minus a separate forward pass."
+        )
+
     if not measured[0].is_whole:
         notes.append(
             f"~: extrapolated from {measured[0].overall.utterances:,} utterances to the "
             f"{NUM_UTTERANCES:,} of an epoch, with each length's own seconds per utterance."
         )
+
     return notes
 
 
@@ -406,6 +519,7 @@ def _scaling(measured: Sequence[DeepMarkMeasurement], visible_gpus: int) -> str:
     if len(measured) > 1:
         shared = " Here, devices are slices of one processor and share its cores."
         return scaling + ("" if visible_gpus else shared)
+
     visible = f"{visible_gpus} {'GPU is' if visible_gpus == 1 else 'GPUs are'} visible"
     slices = "" if visible_gpus else ", as slices of the processor"
     more = f"{visible}. Set DeepMarkConfig.num_devices to use more{slices}."
@@ -416,17 +530,40 @@ def _ms(value: float | None) -> str | None:
     return value and (f"{value:.1f}" if value < 100 else f"{value:.0f}")
 
 
-_BY_LENGTH = ["length, s", "utterances", "batches", "forward, ms", "backward, ms", "both, ms"]
+_BY_LENGTH = [
+    "length, s",
+    "utterances",
+    "batches",
+    "forward, ms",
+    "backward, ms",
+    "both, ms",
+]
 _BY_LENGTH += ["utterances/s", "audio s/s"]
-_SUMMARY = ["run", "devices", "batch per\ndevice", "batches", "forward\nms", "backward\nms"]
-_SUMMARY += ["both\nms", "utterances/s", "audio s/s", "epoch, s", "multi-device\nscaling"]
+_SUMMARY = [
+    "run",
+    "devices",
+    "batch per\ndevice",
+    "batches",
+    "forward\nms",
+    "backward\nms",
+]
+_SUMMARY += [
+    "both\nms",
+    "utterances/s",
+    "audio s/s",
+    "epoch, s",
+    "multi-device\nscaling",
+]
 
 
 def lengths_chart(measurement: DeepMarkMeasurement, backend: str) -> Chart:
     lengths = enumerate(measurement.lengths, 1)
     run = {length_s: passes for length_s, passes in lengths if passes.utterances}
     forward = [passes.means_ms["forward_ms"] for passes in run.values()]
-    both_ms = [f + p.means_ms["backward_ms"] for f, p in zip(forward, run.values(), strict=True)]
+    both_ms = [
+        f + p.means_ms["backward_ms"]
+        for f, p in zip(forward, run.values(), strict=True)
+    ]
     audio = [passes.audio_s_per_s for passes in run.values()]
     at = np.array(list(run))
     edges = {"x0": at - 0.36, "x1": at + 0.36}
@@ -434,7 +571,9 @@ def lengths_chart(measurement: DeepMarkMeasurement, backend: str) -> Chart:
     mean = measurement.overall.audio_s_per_s
     on = f"{backend}, {devices_text(measurement.num_devices)}"
     ticks = range(1, 16, 2)
-    length_axis = Axis("length of the utterances, s", limits=(0.3, 15.7), ticks=ticks, grid=False)
+    length_axis = Axis(
+        "length of the utterances, s", limits=(0.3, 15.7), ticks=ticks, grid=False
+    )
     times = [
         Rects(**edges, y0=zeros, y1=forward, colour=run_colour(0), series="forward"),
         Rects(**edges, y0=forward, y1=both_ms, colour=run_colour(1), series="backward"),
@@ -446,48 +585,70 @@ def lengths_chart(measurement: DeepMarkMeasurement, backend: str) -> Chart:
     ms = f"ms per batch of up to {measurement.batch_size}"
     panels = [
         Panel(times, length_axis, Axis(ms, limits=(0, 1.05 * max(both_ms)))),
-        Panel(rates, length_axis, Axis(f"audio s per s ({on})", limits=(0, 1.05 * max(audio)))),
+        Panel(
+            rates,
+            length_axis,
+            Axis(f"audio s per s ({on})", limits=(0, 1.05 * max(audio))),
+        ),
     ]
-    caption = "DeepMark's Deep Speech 2: time per batch, and seconds of audio per second"
+    caption = (
+        "DeepMark's Deep Speech 2: time per batch, and seconds of audio per second"
+    )
     return Chart("ds2", caption, panels, columns=2, width=400)
 
 
 def search_chart(search: Search, backend: str) -> Chart:
     ran = [row for row in search.sizes() if not row["reason"]]
-    batches, means = [row["batch"] for row in ran], [1000 * row["utterance_s"] for row in ran]
-    cliffs = [(n, ms) for n, ms, row in zip(batches, means, ran, strict=True) if row["cliff"]]
+    batches = [row["batch"] for row in ran]
+    means = [1000 * row["utterance_s"] for row in ran]
+    cliffs = [
+        (n, ms) for n, ms, row in zip(batches, means, ran, strict=True) if row["cliff"]
+    ]
     fastest = search.fastest
-    best = {"x": [fastest.batch], "y": [1000 * fastest.mean_s], "symbol": "star", "size": 26}
+    best = {
+        "x": [fastest.batch],
+        "y": [1000 * fastest.mean_s],
+        "symbol": "star",
+        "size": 26,
+    }
     marks = [
         *curve(batches, means, run_colour(0), f"forward and backward ({backend})"),
         chart.Points(**best, colour=run_colour(2), series=f"fastest: {fastest.batch}"),
         *cliff_rings([batch for batch, _ in cliffs], [ms for _, ms in cliffs]),
     ]
     x = counts_axis("batch, utterances", batches, 1.2)
-    y = Axis("ms per utterance, mean over DeepMark's lengths", limits=(0, 1.1 * max(means)))
+    y = Axis(
+        "ms per utterance, mean over DeepMark's lengths", limits=(0, 1.1 * max(means))
+    )
     caption = "Search for the fastest batch size"
     return Chart("ds2_search", caption, [Panel(marks, x, y)], width=620)
 
 
 def run(network: DeepSpeech2Config, bench: DeepMarkConfig, context: Context) -> Result:
     counts = utterance_counts(context.fraction)
-    occurring = [length for length, count in zip(LENGTHS_S, counts, strict=True) if count]
+    occurring = [
+        length for length, count in zip(LENGTHS_S, counts, strict=True) if count
+    ]
     compared = bench.search_lengths_s or tuple(occurring)
     searched = len(bench.search_batches) > 1
     longest_s = max((*occurring, *(compared if searched else ())))
     # A processor can be split into devices only before anything is computed.
     strategy = make_strategy(bench.num_devices)
     timers = [DeepMarkTimer(network, bench, longest_s)]
-    search, size = None, bench.search_batches[0]
+    search = None
+    size = bench.search_batches[0]
     if searched:
         search = timers[0].search(compared)
         size = search.fastest.batch
         _log.info("fastest batch: %d utterances", size)
+
     measured = [timers[0].epoch(counts, size)]
     if strategy is not None:
         timers.append(DeepMarkTimer(network, bench, longest_s, strategy))
         measured.append(timers[1].epoch(counts, size))
-    parameters, warmups = timers[0].parameters, sum(timer.warmups for timer in timers)
+
+    parameters = timers[0].parameters
+    warmups = sum(timer.warmups for timer in timers)
     rates = [measurement.overall.utterances_per_s for measurement in measured]
     backend, gpus = keras.backend.backend(), visible_gpus()
     figures = {"ds2": lambda: lengths_chart(measured[-1], backend)}

@@ -14,7 +14,17 @@ from scipy import ndimage
 
 from tfasr.bench.steppers import Batch, Stepper, TorchStepper, make_stepper
 from tfasr.bench.workload import Context, Result, Workload, columns_of_tuples
-from tfasr.display.chart import Axis, Chart, Labels, Line, Panel, Points, Rects, Rule, run_colour
+from tfasr.display.chart import (
+    Axis,
+    Chart,
+    Labels,
+    Line,
+    Panel,
+    Points,
+    Rects,
+    Rule,
+    run_colour,
+)
 from tfasr.display.table import NEVER, UNKNOWN, Table, table_of
 from tfasr.errors import RunError, UsageError
 from tfasr.kit.config import config_class
@@ -57,12 +67,14 @@ METRIC = "top1_error"
 _log = logging.getLogger(__name__)
 SPLITS = ("train", "validation", "test")
 SAMPLE_RATE_HZ = 16000
-WINDOW_SAMPLES, STEP_SAMPLES = 480, 160  # 98 windows of 30 ms in a second
+WINDOW_SAMPLES = 480
+STEP_SAMPLES = 160  # 98 windows of 30 ms in a second
 
 
 @dataclass(frozen=True)
 class KeywordSplit:
-    features: np.ndarray  # float32 ``(utterances, num_frames, num_bins)``, each normalised
+    # float32 ``(utterances, num_frames, num_bins)``, each normalised
+    features: np.ndarray
     labels: np.ndarray  # int32 ``(utterances,)``: indices of words
 
 
@@ -74,7 +86,9 @@ class KeywordData:
     identity: str  # identifies the utterances: equal only if they are
 
 
-def synthetic_keywords(network: KeywordSpotterConfig, sizes: dict, seed: int) -> KeywordData:
+def synthetic_keywords(
+    network: KeywordSpotterConfig, sizes: dict, seed: int
+) -> KeywordData:
     """Makes utterances: a word's smooth pattern, shifted, plus a weaker one and noise."""
     random = np.random.default_rng(seed)
     shape = (network.num_frames, network.num_bins)
@@ -90,23 +104,33 @@ def synthetic_keywords(network: KeywordSpotterConfig, sizes: dict, seed: int) ->
             spoken = np.roll(patterns[labels[index]], shifts[0, index], axis=0)
             other = np.roll(patterns[others[index]], shifts[1, index], axis=0)
             features[index] += spoken + strengths[index] * other
+
         features *= np.float32(1 / np.sqrt(1 + 1 + 0.75**2 / 3))
         splits[name] = KeywordSplit(features, labels)
-    words = WORDS if network.num_words == len(WORDS) else map(str, range(network.num_words))
+
+    if network.num_words == len(WORDS):
+        words = WORDS
+    else:
+        words = map(str, range(network.num_words))
+
     identity = f"synthetic, seed {seed}, {sorted(sizes.items())}"
     return KeywordData(list(words), splits, "synthetic utterances", identity)
 
 
 def _smooth(random: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
     coarse = random.standard_normal((8, 6))
-    smooth = ndimage.zoom(coarse, np.divide(shape, coarse.shape), order=1, mode="nearest")
+    smooth = ndimage.zoom(
+        coarse, np.divide(shape, coarse.shape), order=1, mode="nearest"
+    )
     return ((smooth - smooth.mean()) / smooth.std()).astype(np.float32)
 
 
 def speech_commands_keywords(
     corpus_dir: Path, network: KeywordSpotterConfig, fraction: float, seed: int
 ) -> KeywordData:
-    """Reads the first second of recordings of 30 words; UsageError for a wrong size or folder."""
+    """Reads the first second of recordings of 30 words; UsageError for a wrong size or
+    folder.
+    """
     from tfasr.corpora.speech_commands import read_speech_commands
 
     frames = (SAMPLE_RATE_HZ - WINDOW_SAMPLES) // STEP_SAMPLES + 1
@@ -115,8 +139,10 @@ def speech_commands_keywords(
             f"Speech Commands: KeywordSpotterConfig needs {frames} frames and {len(WORDS)} words. "
             f"Received: {network.num_frames} and {network.num_words}."
         )
+
     random = np.random.default_rng(seed)
-    splits, digest = {}, hashlib.sha256()
+    splits = {}
+    digest = hashlib.sha256()
     for name in SPLITS:
         utterances = read_speech_commands(corpus_dir, name).utterances
         eligible = [utterance for utterance in utterances if utterance.text in WORDS]
@@ -127,11 +153,17 @@ def speech_commands_keywords(
                 "--corpus_dir must have recordings of the 30 words in each split. Received: "
                 f"{corpus_dir}, without any in {name!r}."
             )
-        digest.update("".join(f"{name}/{eligible[index].id};" for index in chosen).encode())
+
+        digest.update(
+            "".join(f"{name}/{eligible[index].id};" for index in chosen).encode()
+        )
         splits[name] = KeywordSplit(
-            np.stack([_features(eligible[index].audio_path, network) for index in chosen]),
+            np.stack(
+                [_features(eligible[index].audio_path, network) for index in chosen]
+            ),
             np.array([WORDS.index(eligible[index].text) for index in chosen], np.int32),
         )
+
     return KeywordData(list(WORDS), splits, "Speech Commands", digest.hexdigest())
 
 
@@ -161,8 +193,10 @@ def torch_spotter(config: KeywordSpotterConfig, layout: str) -> "torch.nn.Module
                 torch.nn.Conv2d(channels, filters, kernel, bias=False)
                 for channels, filters, (kernel, _) in shapes
             )
-            self.normalisations = torch.nn.ModuleList(  # Keras's momentum is 1 minus PyTorch's
-                torch.nn.BatchNorm2d(filters, eps=1e-3, momentum=0.1) for filters in config.filters
+            # Keras's momentum is 1 minus PyTorch's
+            self.normalisations = torch.nn.ModuleList(
+                torch.nn.BatchNorm2d(filters, eps=1e-3, momentum=0.1)
+                for filters in config.filters
             )
             self.classifier = torch.nn.Linear(config.filters[-1], config.num_words)
             for convolution in self.convolutions:
@@ -174,10 +208,13 @@ def torch_spotter(config: KeywordSpotterConfig, layout: str) -> "torch.nn.Module
         def forward(self, features, training=False):
             self.train(training)
             hidden = features[:, None].contiguous(memory_format=memory_format)
-            layers = zip(self.convolutions, self.normalisations, spotter.LAYERS, strict=True)
+            layers = zip(
+                self.convolutions, self.normalisations, spotter.LAYERS, strict=True
+            )
             for convolution, normalisation, (_, pooled) in layers:
                 hidden = functional.relu(normalisation(convolution(hidden)))
                 hidden = functional.max_pool2d(hidden, 2) if pooled else hidden
+
             return self.classifier(hidden.mean(dim=(2, 3)))
 
     return TorchSpotter()
@@ -186,12 +223,16 @@ def torch_spotter(config: KeywordSpotterConfig, layout: str) -> "torch.nn.Module
 class TorchSpotterStepper(TorchStepper):
     """Eager PyTorch without Keras, with the same optimizer and loss as in Keras."""
 
-    def __init__(self, config: KeywordSpotterConfig, layout: str, learning_rate, seed: int = 0):
+    def __init__(
+        self, config: KeywordSpotterConfig, layout: str, learning_rate, seed: int = 0
+    ):
         torch.manual_seed(seed)
         self.module = torch_spotter(config, layout).to(keras.ops.zeros(()).device)
         super().__init__(self.module, torch.nn.functional.cross_entropy)
         # Keras's Adam uses this epsilon; PyTorch's default differs.
-        self._optimizer = torch.optim.Adam(self.module.parameters(), learning_rate, eps=1e-7)
+        self._optimizer = torch.optim.Adam(
+            self.module.parameters(), learning_rate, eps=1e-7
+        )
 
     def place(self, batch: Batch) -> Batch:
         # PyTorch's cross entropy needs 64-bit labels.
@@ -203,24 +244,38 @@ class TorchSpotterStepper(TorchStepper):
 
 
 def word_losses(logits, labels):
-    return keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+    return keras.losses.sparse_categorical_crossentropy(
+        labels, logits, from_logits=True
+    )
 
 
 def make_spotter(
-    network: KeywordSpotterConfig, framework: str, layout: str, learning_rate: float, seed: int = 0
+    network: KeywordSpotterConfig,
+    framework: str,
+    layout: str,
+    learning_rate: float,
+    seed: int = 0,
 ) -> tuple[Stepper, int]:
     """Returns a stepper for the keyword spotter with Adam, and its number of parameters."""
     if framework == "torch":
         stepper = TorchSpotterStepper(network, layout, learning_rate, seed)
-        return stepper, sum(parameter.numel() for parameter in stepper.module.parameters())
+        return stepper, sum(
+            parameter.numel() for parameter in stepper.module.parameters()
+        )
+
     model = spotter.KeywordSpotter(network, seed, layout=layout)
     model.build()
     parameters = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
-    return make_stepper(model, word_losses, keras.optimizers.Adam(learning_rate)), parameters
+    return make_stepper(
+        model, word_losses, keras.optimizers.Adam(learning_rate)
+    ), parameters
 
 
 def train_keywords(
-    network: KeywordSpotterConfig, config: KeywordTrainingConfig, data: KeywordData, run_dir: Path
+    network: KeywordSpotterConfig,
+    config: KeywordTrainingConfig,
+    data: KeywordData,
+    run_dir: Path,
 ) -> np.ndarray:
     """Trains a network; returns its confusion matrix, with a row for each spoken word.
 
@@ -230,8 +285,10 @@ def train_keywords(
         raise UsageError(
             f"A run needs its own folder. Received: {run_dir}, which has a run; change --out."
         )
+
     train, validation, test = (data.splits[name] for name in SPLITS)
-    random, sizes_seen = np.random.default_rng(SEED), set()
+    random = np.random.default_rng(SEED)
+    sizes_seen = set()
     with Recorder(
         run_dir,
         train_samples=len(train.labels),
@@ -245,7 +302,11 @@ def train_keywords(
             "opt_name": "adam",
             "opt_base_learning_rate": LEARNING_RATE,
         },
-        comparability={"task": "keyword spotting", "data": data.identity, "words": data.words},
+        comparability={
+            "task": "keyword spotting",
+            "data": data.identity,
+            "words": data.words,
+        },
     ) as recorder:
         options = (config.framework, LAYOUT, LEARNING_RATE, SEED)
         stepper, parameters = make_spotter(network, *options)
@@ -255,21 +316,31 @@ def train_keywords(
             order = random.permutation(len(train.labels))
             for begin in range(0, len(order), BATCH_SIZE):
                 chosen = order[begin : begin + BATCH_SIZE]
-                size, frames = len(chosen), train.features.shape[1] * len(chosen)
-                batch = stepper.place(Batch((train.features[chosen],), (train.labels[chosen],)))
+                size = len(chosen)
+                frames = train.features.shape[1] * len(chosen)
+                batch = stepper.place(
+                    Batch((train.features[chosen],), (train.labels[chosen],))
+                )
                 amounts = {"utterances": size, "audio_s": 1.0 * size, "frames": frames}
                 with recorder.step(**amounts, padded_frames=frames) as step:
-                    step.loss, step.compiled = stepper.update(batch), size not in sizes_seen
+                    step.loss = stepper.update(batch)
+                    step.compiled = size not in sizes_seen
                     if not np.isfinite(step.loss):
                         raise RunError(
                             f"The loss must be a finite number. Received: {step.loss}. Check the "
                             "recordings in --corpus_dir."
                         )
+
                 sizes_seen.add(size)
+
             with recorder.evaluation() as evaluation:
-                error = error_rate(_confusion(stepper, config, validation, len(data.words)))
+                error = error_rate(
+                    _confusion(stepper, config, validation, len(data.words))
+                )
                 evaluation.measure(**{METRIC: error})
+
             _log.info("epoch %d: %.1f %% wrong words", epoch, 100 * error)
+
         return _confusion(stepper, config, test, len(data.words))
 
 
@@ -280,7 +351,10 @@ def _confusion(
     for begin in range(0, len(split.labels), BATCH_SIZE):
         part = slice(begin, begin + BATCH_SIZE)
         batch = stepper.place(Batch((split.features[part],), ()))
-        np.add.at(confusion, (split.labels[part], stepper.predict(batch).argmax(axis=1)), 1)
+        np.add.at(
+            confusion, (split.labels[part], stepper.predict(batch).argmax(axis=1)), 1
+        )
+
     return confusion
 
 
@@ -289,18 +363,29 @@ def error_rate(confusion: np.ndarray) -> float:
 
 
 def memory_table(layers: Sequence[spotter.LayerMemory]) -> Table:
-    sizes = [(layer.weights, layer.activations, layer.num_bytes / 1000) for layer in layers]
+    sizes = [
+        (layer.weights, layer.activations, layer.num_bytes / 1000) for layer in layers
+    ]
     shapes = (" x ".join(map(str, layer.shape)) for layer in layers)
-    rows = [(x.name, shape, *size) for x, shape, size in zip(layers, shapes, sizes, strict=True)]
+    rows = [
+        (x.name, shape, *size)
+        for x, shape, size in zip(layers, shapes, sizes, strict=True)
+    ]
     rows.append(("sum", "", *map(sum, zip(*sizes, strict=True))))
     headings = ["layer", "output", "parameters", "activations", "KB"]
-    columns = columns_of_tuples(headings, lambda n: f"{n:,}" if type(n) is int else f"{n:.1f}", 2)
+    columns = columns_of_tuples(
+        headings, lambda n: f"{n:,}" if type(n) is int else f"{n:.1f}", 2
+    )
     title = f"Memory of one utterance in single precision: {rows[-1][4]:.0f} KB"
-    notes = ["4 bytes a number, 1 KB is 1000 bytes. Normalisation and rectifier work in place."]
+    notes = [
+        "4 bytes a number, 1 KB is 1000 bytes. Normalisation and rectifier work in place."
+    ]
     return table_of(title, columns, rows, notes)
 
 
-def _training_table(data, config, points, reached, throughput, confusion, backend: str) -> Table:
+def _training_table(
+    data, config, points, reached, throughput, confusion, backend: str
+) -> Table:
     """Returns the results of a training; the arguments are all that the table shows."""
     rate = throughput.utterances_per_s
     sizes = ", ".join(str(len(split.labels)) for split in data.splits.values())
@@ -335,7 +420,9 @@ def confusion_table(words: Sequence[str], confusion: np.ndarray) -> Table:
     spoken = confusion.sum(axis=1)
     rows = [(words[a], words[b], int(wrong[a, b]), int(spoken[a])) for a, b in most]
     columns = columns_of_tuples(["spoken", "recognised as", "times", "of"], str)
-    notes = [f"{wrong.sum()} of {confusion.sum()} utterances were recognised as another word."]
+    notes = [
+        f"{wrong.sum()} of {confusion.sum()} utterances were recognised as another word."
+    ]
     return table_of("Most frequent confusions on the test split", columns, rows, notes)
 
 
@@ -344,7 +431,10 @@ _HEIGHT_PX = 460
 
 
 def keyword_chart(
-    words: Sequence[str], confusion: np.ndarray, points: Sequence[AccuracyPoint], target: float
+    words: Sequence[str],
+    confusion: np.ndarray,
+    points: Sequence[AccuracyPoint],
+    target: float,
 ) -> Chart:
     seconds = [point.elapsed_s for point in points]
     errors = [100 * point.value for point in points]
@@ -367,33 +457,52 @@ def _matrix(words: Sequence[str], confusion: np.ndarray) -> Panel:
     marks: list = []
     for level in range(1, _LEVELS + 1):
         rows, columns = np.nonzero(levels == level)
-        edges = {"x0": columns - 0.5, "x1": columns + 0.5, "y0": rows - 0.5, "y1": rows + 0.5}
+        edges = {
+            "x0": columns - 0.5,
+            "x1": columns + 0.5,
+            "y0": rows - 0.5,
+            "y1": rows + 0.5,
+        }
         marks.append(Rects(**edges, colour=run_colour(0), opacity=level / _LEVELS))
+
     for dark in (True, False):
         rows, columns = np.nonzero((confusion > 0) & ((shares > 0.6) == dark))
         numbers = [str(confusion[at]) for at in zip(rows, columns, strict=True)]
-        look = {"align": "center", "size": 7.5, **({"colour": "#ffffff"} if dark else {})}
+        look = {
+            "align": "center",
+            "size": 7.5,
+            **({"colour": "#ffffff"} if dark else {}),
+        }
         marks.append(Labels(x=columns, y=rows, words=numbers, **look))
-    places, count = range(len(words)), len(words)
-    ends, named = (-0.5, count - 0.5), {"ticks": places, "tick_labels": list(words), "grid": False}
+
+    places = range(len(words))
+    count = len(words)
+    ends = (-0.5, count - 0.5)
+    named = {"ticks": places, "tick_labels": list(words), "grid": False}
     right = f"recognised as; {100 * (1 - error_rate(confusion)):.1f} % right"
     x = Axis(right, limits=ends, label_angle=-90, **named)
     y = Axis("spoken, test", limits=ends[::-1], **named)
-    shown = [mark for mark in marks if len(mark.x0 if isinstance(mark, Rects) else mark.x)]
+    shown = [
+        mark for mark in marks if len(mark.x0 if isinstance(mark, Rects) else mark.x)
+    ]
     return Panel(shown, x, y, height=_HEIGHT_PX)
 
 
-def run(network: KeywordSpotterConfig, training: KeywordTrainingConfig, context: Context) -> Result:
+def run(
+    network: KeywordSpotterConfig, training: KeywordTrainingConfig, context: Context
+) -> Result:
     if training.framework == "torch" and keras.backend.backend() != "torch":
         raise UsageError(
             "KeywordTrainingConfig.framework = 'torch' needs --backend torch. Received: "
             f"{keras.backend.backend()}."
         )
+
     data = _data(network, context)
     with tempfile.TemporaryDirectory() as scratch:
         run_dir = Path(context.out or scratch) / "run"
         confusion = train_keywords(network, training, data, run_dir)
         finished = load_run(run_dir)
+
     target = TARGET_ERROR
     reached = finished.time_to_accuracy(window=WINDOW, **{METRIC: target})
     throughput = finished.throughput()
@@ -404,14 +513,18 @@ def run(network: KeywordSpotterConfig, training: KeywordTrainingConfig, context:
     return Result(
         tables=[
             memory_table(layers),
-            _training_table(data, training, points, reached, throughput, confusion, backend),
+            _training_table(
+                data, training, points, reached, throughput, confusion, backend
+            ),
             confusion_table(data.words, confusion),
         ],
         values={
             "framework": training.framework,
             "layout": LAYOUT,
             "source": data.source,
-            "utterances": {name: len(split.labels) for name, split in data.splits.items()},
+            "utterances": {
+                name: len(split.labels) for name, split in data.splits.items()
+            },
             "parameters": sum(layer.weights for layer in layers),
             "memory_bytes": sum(layer.num_bytes for layer in layers),
             "validation_error": [[p.epoch, p.elapsed_s, p.value] for p in points],
@@ -424,20 +537,29 @@ def run(network: KeywordSpotterConfig, training: KeywordTrainingConfig, context:
             "confusion": confusion.tolist(),
         },
         warmup_steps=throughput.warmup_steps + throughput.traced_steps,
-        figures={"keyword_spotting": lambda: keyword_chart(data.words, confusion, points, target)},
+        figures={
+            "keyword_spotting": lambda: keyword_chart(
+                data.words, confusion, points, target
+            )
+        },
     )
 
 
 def _data(network, context: Context) -> KeywordData:
     if context.corpus_dir is not None:
         if keras.backend.backend() != "tensorflow":
-            # TensorFlow computes the features and must not take another backend's memory.
+            # TensorFlow computes the features and must not take another backend's
+            # memory.
             import tensorflow as tf
 
             tf.config.set_visible_devices([], "GPU")
+
         sizes = (context.fraction, SEED)
         return speech_commands_keywords(context.corpus_dir, network, *sizes)
-    sizes = {name: max(1, round(context.fraction * UTTERANCES[name])) for name in SPLITS}
+
+    sizes = {
+        name: max(1, round(context.fraction * UTTERANCES[name])) for name in SPLITS
+    }
     return synthetic_keywords(network, sizes, SEED)
 
 

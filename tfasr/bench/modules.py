@@ -32,10 +32,16 @@ class Replicas:
     def values(self, make: Callable[[], Any]) -> Any:
         if self.count == 1:
             return make()
-        return self.strategy.experimental_distribute_values_from_function(lambda _: make())
+        return self.strategy.experimental_distribute_values_from_function(
+            lambda _: make()
+        )
 
-    def compiled(self, work: Callable[..., list], *arguments: Any) -> Callable[[], None]:
-        """Returns a function that runs ``work`` on all devices at once and waits for its end."""
+    def compiled(
+        self, work: Callable[..., list], *arguments: Any
+    ) -> Callable[[], None]:
+        """Returns a function that runs ``work`` on all devices at once and waits for
+        its end.
+        """
 
         def on_device(*arguments):
             # The returned number depends on all results, so TensorFlow can't skip any.
@@ -66,7 +72,10 @@ def time_in_turns(calls: dict[Any, Callable[[], Any]], rounds: int) -> dict[Any,
     for call in calls.values():
         for _ in range(WARMUP_CALLS):
             call()
-    rows = [{name: seconds_of(call) for name, call in calls.items()} for _ in range(rounds)]
+
+    rows = [
+        {name: seconds_of(call) for name, call in calls.items()} for _ in range(rounds)
+    ]
     return {name: statistics.median(row[name] for row in rows) for name in calls}
 
 
@@ -85,7 +94,9 @@ def modules_of(model: CtcModel) -> list[Module]:
 
     def loss(logits: tf.Tensor, batch: Batch) -> tf.Tensor:
         lengths = model.output_lengths(batch["feature_lengths"])
-        return tf.reduce_mean(ctc_loss(logits, lengths, batch["labels"], batch["label_lengths"]))
+        return tf.reduce_mean(
+            ctc_loss(logits, lengths, batch["labels"], batch["label_lengths"])
+        )
 
     modules = [
         Module(stage.name, of_batch(stage), stage.variables, stage.input_width)
@@ -94,17 +105,25 @@ def modules_of(model: CtcModel) -> list[Module]:
     return [*modules, Module("loss", loss, [], Alphabet().num_classes)]
 
 
-def step_through(modules: list[Module], batch: Batch, inputs: tf.Tensor | None = None) -> list:
+def step_through(
+    modules: list[Module], batch: Batch, inputs: tf.Tensor | None = None
+) -> list:
     """Runs modules one after another and returns the gradients of their summed output."""
     sources = [variable for module in modules for variable in module.variables]
     with tf.GradientTape() as tape:
         hidden = batch["features"]
         if inputs is not None:
             tape.watch(inputs)
-            sources, hidden = [*sources, inputs], inputs
+            sources = [*sources, inputs]
+            hidden = inputs
+
         for module in modules:
             hidden = module.forward(hidden, batch)
-    values = [source.value if isinstance(source, keras.Variable) else source for source in sources]
+
+    values = [
+        source.value if isinstance(source, keras.Variable) else source
+        for source in sources
+    ]
     return tape.gradient(hidden, values)
 
 
@@ -113,39 +132,54 @@ def staged_step(
 ) -> Callable[[], tuple[np.ndarray, float]]:
     """Returns a function that takes a training step on one batch, with times for each module.
 
-    It returns forward and backward seconds ``(modules + 1, 2)``, and seconds of the rest: in the
-    first step mostly tracing. The update is last: 0, and its seconds with the gradients' exchange.
+    It returns forward and backward seconds ``(modules + 1, 2)``, and seconds of the
+    rest: in the first step mostly tracing. The update is last: 0, and its seconds with
+    the gradients' exchange.
 
-    The graph reads the clock after every forward and backward pass. Each pass waits for the reading
-    before it, and each reading for its pass. So the intervals don't overlap, and add up to the
-    step; but two modules can't run at the same time, as they may in a normal step.
+    The graph reads the clock after every forward and backward pass. Each pass waits for
+    the reading before it, and each reading for its pass. So the intervals don't
+    overlap, and add up to the step; but two modules can't run at the same time, as they
+    may in a normal step.
     """
     replicas, modules = Replicas(strategy), modules_of(model)
 
     def on_device(batch: Batch) -> tf.Tensor:
         stamps = [tf.timestamp()]
-        passes, hidden = [], batch["features"]
+        passes = []
+        hidden = batch["features"]
         for module in modules:
             inputs = _since(stamps, hidden)
             with tf.GradientTape() as tape:
                 tape.watch(inputs)
                 hidden = module.forward(inputs, batch)
+
             passes.append((module, tape, inputs, hidden))
             stamps.append(stamp([hidden]))
-        gradient, gradients = _scaled(model.optimizer, tf.ones_like(hidden)), []
-        for number, (module, tape, inputs, outputs) in reversed(list(enumerate(passes))):
+
+        gradient = _scaled(model.optimizer, tf.ones_like(hidden))
+        gradients = []
+        for number, (module, tape, inputs, outputs) in reversed(
+            list(enumerate(passes))
+        ):
             values = [variable.value for variable in module.variables]
             # The features' gradient is not needed.
             sources = [*values, inputs] if number else values
             begun = _since(stamps, gradient)
             zero = tf.UnconnectedGradients.ZERO
-            of_sources = tape.gradient(outputs, sources, begun, unconnected_gradients=zero)
+            of_sources = tape.gradient(
+                outputs, sources, begun, unconnected_gradients=zero
+            )
             stamps.append(stamp(of_sources))
             gradients += zip(of_sources, module.variables, strict=False)
             gradient = of_sources[-1] if number else gradient
-        begun = [(_since(stamps, gradient), variable) for gradient, variable in gradients]
+
+        begun = [
+            (_since(stamps, gradient), variable) for gradient, variable in gradients
+        ]
         model.optimizer.apply_gradients(begun)
-        stamps.append(stamp([tf.convert_to_tensor(variable.value) for _, variable in begun]))
+        stamps.append(
+            stamp([tf.convert_to_tensor(variable.value) for _, variable in begun])
+        )
         return tf.stack(stamps)
 
     run = tf.function(lambda batch: replicas.stacked(on_device, batch))
@@ -158,7 +192,9 @@ def staged_step(
         forward_s, backward_s = intervals[:-1].reshape(2, -1)
         passes_s = np.stack([forward_s, backward_s[::-1]], axis=1)
         update_s = [[0.0, intervals[-1]]]
-        return np.append(passes_s, update_s, axis=0), max(0.0, wall_s - float(intervals.sum()))
+        return np.append(passes_s, update_s, axis=0), max(
+            0.0, wall_s - float(intervals.sum())
+        )
 
     return step
 
@@ -207,11 +243,18 @@ class ModuleTimes:
 
 
 def module_times(
-    model: CtcModel, batch: Batch, strategy, rounds: int, first_steps: int = WARMUP_CALLS
+    model: CtcModel,
+    batch: Batch,
+    strategy,
+    rounds: int,
+    first_steps: int = WARMUP_CALLS,
 ) -> ModuleTimes:
     replicas = Replicas(strategy)
-    placed = replicas.values(lambda: {name: tf.constant(v) for name, v in batch.items()})
-    staged, modules = staged_step(model, placed, strategy), modules_of(model)
+    placed = replicas.values(
+        lambda: {name: tf.constant(v) for name, v in batch.items()}
+    )
+    staged = staged_step(model, placed, strategy)
+    modules = modules_of(model)
     first_s, first_host_s = zip(*(staged() for _ in range(first_steps)), strict=True)
     medians_s = np.median([staged()[0] for _ in range(rounds)], axis=0).tolist()
     first_sums_s = np.sum(first_s, axis=2).T.tolist()
@@ -234,8 +277,12 @@ def _alone(replicas, model, module: Module, number: int, batch: Batch, placed):
     # Normal noise, because the output of a normalised layer is roughly standard normal.
     shape = (size[0], steps, module.input_channels)
     dtype = tf.float32 if module.name == "loss" else model.recogniser.compute_dtype
-    inputs = replicas.values(lambda: tf.cast(tf.random.normal(shape, seed=number), dtype))
-    return replicas.compiled(lambda *both: step_through([module], *both), placed, inputs)
+    inputs = replicas.values(
+        lambda: tf.cast(tf.random.normal(shape, seed=number), dtype)
+    )
+    return replicas.compiled(
+        lambda *both: step_through([module], *both), placed, inputs
+    )
 
 
 def _update(replicas, model: CtcModel):
@@ -246,22 +293,29 @@ def _update(replicas, model: CtcModel):
         model.optimizer.apply_gradients(zip(gradients, variables, strict=True))
         return []
 
-    gradients = replicas.values(lambda: [tf.fill(variable.shape, 1e-6) for variable in variables])
+    gradients = replicas.values(
+        lambda: [tf.fill(variable.shape, 1e-6) for variable in variables]
+    )
     return replicas.compiled(update, *gradients)
 
 
 def replica_seconds(
     model: CtcModel, batch: Batch, strategy: tf.distribute.Strategy, rounds: int
 ) -> list[list[float]]:
-    """Returns each device's forward and backward seconds per round, without waiting for others."""
+    """Returns each device's forward and backward seconds per round, without waiting for
+    others.
+    """
     replicas, modules = Replicas(strategy), modules_of(model)
-    placed = replicas.values(lambda: {name: tf.constant(v) for name, v in batch.items()})
+    placed = replicas.values(
+        lambda: {name: tf.constant(v) for name, v in batch.items()}
+    )
 
     def on_device(batch):
         began = tf.timestamp()
         with tf.control_dependencies([began]):
             begun = {name: tf.identity(value) for name, value in batch.items()}
             gradients = step_through(modules, begun)
+
         return tf.stack([began, stamp(gradients)])
 
     run = tf.function(lambda batch: replicas.stacked(on_device, batch))
@@ -271,24 +325,35 @@ def replica_seconds(
     return (stamps[:, :, 1] - stamps[:, :, 0]).tolist()
 
 
-def matmul_ceiling(precision: str, *, seconds: float = 2.0, size: int | None = None) -> float:
+def matmul_ceiling(
+    precision: str, *, seconds: float = 2.0, size: int | None = None
+) -> float:
     """Measures the FLOP/s of square matrix products; the fastest repetition counts."""
     on_gpu = bool(tf.config.list_logical_devices("GPU"))
     size = size or (8192 if on_gpu else 2048)
     # A GPU queues work: waiting for each result would add the time of its transfer.
     in_a_row = 8 if on_gpu else 1
     dtype = PRECISIONS[precision].dtype
-    shape, seeds = (size, size), ((0, 0), (0, 1))
-    left, right = (tf.cast(tf.random.stateless_normal(shape, seed), dtype) for seed in seeds)
+    shape = (size, size)
+    seeds = ((0, 0), (0, 1))
+    left, right = (
+        tf.cast(tf.random.stateless_normal(shape, seed), dtype) for seed in seeds
+    )
 
     @tf.function
     def products(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
         for _ in range(in_a_row):
             # Scaled, so that repeated products don't overflow.
             left = tf.matmul(left, right) * tf.cast(size**-0.5, left.dtype)
+
         return left[0, 0]
 
-    return in_a_row * 2 * size**3 / fastest_s(lambda: products(left, right).numpy(), seconds)
+    return (
+        in_a_row
+        * 2
+        * size**3
+        / fastest_s(lambda: products(left, right).numpy(), seconds)
+    )
 
 
 def gpu_peak_bytes(index: int = 0) -> int | None:
@@ -301,7 +366,8 @@ def gpu_peak_bytes(index: int = 0) -> int | None:
 def fastest_s(call: Callable[[], object], seconds: float) -> float:
     """Returns the seconds of the fastest call, without the first, which may trace."""
     call()
-    fastest, end = float("inf"), time.perf_counter() + seconds
+    fastest = float("inf")
+    end = time.perf_counter() + seconds
     while fastest == float("inf") or time.perf_counter() < end:
         fastest = min(fastest, seconds_of(call))
     return fastest

@@ -7,11 +7,24 @@ from pathlib import Path
 from typing import Any
 
 from tfasr.bench.devices import describe_backend, installed_backends
-from tfasr.bench.workload import BACKENDS, BenchConfig, Context, Result, Workload, find_workload
+from tfasr.bench.workload import (
+    BACKENDS,
+    BenchConfig,
+    Context,
+    Result,
+    Workload,
+    find_workload,
+)
 from tfasr.display.table import JSON, WRITERS, Table, check_format, to_json_text
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
 from tfasr.kit.config import to_json
-from tfasr.kit.files import check_owned, check_replaceable, object_or_empty, whole_file, write_whole
+from tfasr.kit.files import (
+    check_owned,
+    check_replaceable,
+    object_or_empty,
+    whole_file,
+    write_whole,
+)
 from tfasr.kit.gin import GinText, fill, make, peek, read_gin
 from tfasr.kit.process import stream
 from tfasr.models.build import know_models, model_class
@@ -34,6 +47,7 @@ class Measured:
         if is_file(out):
             write_whole(out, self.to_format(JSON))
             return
+
         out.mkdir(parents=True, exist_ok=True)
         write_whole(out / "results.json", self.to_format(JSON))
         write_whole(out / "table.md", self.to_format("markdown"))
@@ -48,8 +62,12 @@ def check_results_folder(out: Path) -> None:
     if is_file(out):
         check_replaceable(out)
     else:
-        owned = bool({"configs", "predicted"} & object_or_empty(out / "results.json").keys())
-        check_owned(out, "--out", "results of tfasr", ("results.json", "table.md"), owned=owned)
+        owned = bool(
+            {"configs", "predicted"} & object_or_empty(out / "results.json").keys()
+        )
+        check_owned(
+            out, "--out", "results of tfasr", ("results.json", "table.md"), owned=owned
+        )
 
 
 def draw(figures: Mapping[str, Callable[[], Any]], folder: Path) -> None:
@@ -77,7 +95,8 @@ class LoadedBench:
 def load_bench(gin_file: str, bindings: Sequence[str] = ()) -> LoadedBench:
     """Reads a workload's preset and extra bindings; raises UsageError if one is invalid."""
     lines = read_gin([gin_file], bindings)
-    # Finding the workload imports its modules, which define the names that gin must know.
+    # Finding the workload imports its modules, which define the names that gin must
+    # know.
     name = peek(BenchConfig, lines).workload
     workload = find_workload(name)
     if workload.by_flags:
@@ -85,6 +104,7 @@ def load_bench(gin_file: str, bindings: Sequence[str] = ()) -> LoadedBench:
             f"{gin_file} must name a workload that takes presets. Received: {name!r}. Run it with "
             f"flags: tfasr bench {name} --help."
         )
+
     classes = (BenchConfig, *workload.config_types)
     know_models()
 
@@ -108,9 +128,9 @@ def bench_preset(
 ) -> str:
     """Runs the workload that a preset names and returns its tables as text.
 
-    ``backend``, TensorFlow by default, is Keras's; ``fraction`` overrides the preset's; ``places``
-    are further fields of `Context`.
-    ``out`` is a folder for JSON, tables and figures, or a ``.json`` file for the JSON alone.
+    ``backend``, TensorFlow by default, is Keras's; ``fraction`` overrides the preset's;
+    ``places`` are further fields of `Context`. ``out`` is a folder for JSON, tables and
+    figures, or a ``.json`` file for the JSON alone.
 
     Raises:
         UsageError: if the preset, a value or the backend is invalid.
@@ -123,13 +143,16 @@ def bench_preset(
     if fraction is not None:
         with wrong_values_are_wrong_use():
             bench = dataclasses.replace(bench, fraction=fraction)
+
     _check_backend(name, find_workload(name), asked=backend)
     paths = {
         field: value if value is None or field == "split" else Path(value).resolve()
         for field, value in places.items()
     }
     context = Context(backend=backend or BACKENDS[0], fraction=bench.fraction, **paths)
-    return run_workload(name, loaded.configs, context, out=out, output_format=output_format)
+    return run_workload(
+        name, loaded.configs, context, out=out, output_format=output_format
+    )
 
 
 def run_workload(
@@ -148,14 +171,17 @@ def run_workload(
         check_results_folder(out)
         (out.parent if is_file(out) else out).mkdir(parents=True, exist_ok=True)
         context = context if is_file(out) else dataclasses.replace(context, out=out)
+
     arguments = (name, list(configs), context)
     if find_workload(name).backends:
         results = stream(perform, *arguments, backend=context.backend)
     else:
         results = perform(*arguments)
+
     for measured in results:
         if out is not None:
             measured.write(out)
+
     return measured.to_format(output_format)
 
 
@@ -185,6 +211,7 @@ def _check_backend(name: str, workload: Workload, *, asked: str | None) -> None:
             f"--backend must be left out for the workload {name!r}, which starts "
             f"the backends that its preset names. Received: {asked!r}."
         )
+
     backend = asked or BACKENDS[0]
     possible = workload.backends or BACKENDS[:1]
     if backend not in possible:
@@ -192,6 +219,7 @@ def _check_backend(name: str, workload: Workload, *, asked: str | None) -> None:
             f"The backend of the workload {name!r} must be one of {', '.join(possible)}. "
             f"Received: {backend!r}."
         )
+
     installed = installed_backends()
     if backend not in installed:
         raise UsageError(

@@ -1,4 +1,6 @@
-"""Seconds, FLOP/s and memory of a training step on a synthetic batch, in separate processes."""
+"""Seconds, FLOP/s and memory of a training step on a synthetic batch, in separate
+processes.
+"""
 
 import dataclasses
 import logging
@@ -24,22 +26,33 @@ _log = logging.getLogger(__name__)
 class StepConfig:
     """Sizes to measure: each batch size with all numbers of frames and precisions."""
 
-    experiment: str = ""  # a preset or gin file of model and optimizer; "" for the paper's
+    # A preset or gin file of model and optimizer; "" for the paper's.
+    experiment: str = ""
     bindings: tuple[str, ...] = ()  # gin lines that override the file
     batches: tuple[int, ...] = (16,)  # utterances per batch
     frames: tuple[int, ...] = (600,)  # feature frames to which a batch is padded
-    labels: int | None = None  # characters in the longest transcript; None for an estimate
+    # Characters in the longest transcript; None for an estimate.
+    labels: int | None = None
     precisions: tuple[str, ...] = ("float32", "mixed_bfloat16")  # to compare
     rounds: int = 5  # how often each part of a step is measured
-    length_spread: float = 0.0  # fraction by which the shortest utterance is below the longest
+    # Fraction by which the shortest utterance is below the longest.
+    length_spread: float = 0.0
 
     def __post_init__(self):
         for field, flag in (("batches", "--batch"), ("frames", "--frames")):
             sizes = getattr(self, field)
-            require(bool(sizes) and min(sizes) > 0, self, field, f"at least 1 each ({flag})")
+            require(
+                bool(sizes) and min(sizes) > 0, self, field, f"at least 1 each ({flag})"
+            )
+
         require(bool(self.precisions), self, "precisions", "at least one (--precision)")
         require_precision(self, "precisions", trained())
-        require(self.labels is None or self.labels > 0, self, "labels", "at least 1 (--labels)")
+        require(
+            self.labels is None or self.labels > 0,
+            self,
+            "labels",
+            "at least 1 (--labels)",
+        )
         require(self.rounds > 0, self, "rounds", "at least 1 (--rounds)")
         spread = 0 <= self.length_spread < 1
         require(spread, self, "length_spread", "in 0..1, below 1 (--length_spread)")
@@ -56,8 +69,10 @@ class StepTiming:
     batch: int  # utterances
     frames: int  # length to which utterances are padded
     labels: int  # characters in the longest transcript
-    length_spread: float  # fraction by which the shortest utterance is below the longest
-    accumulation_steps: int  # parts into which the batch is split for gradient accumulation
+    # Fraction by which the shortest utterance is below the longest.
+    length_spread: float
+    # Parts into which the batch is split for gradient accumulation.
+    accumulation_steps: int
     lstm_kernels: list[str]  # implementations of the recurrence
     parameters: int
     rounds: int
@@ -65,13 +80,16 @@ class StepTiming:
     forward_backward_s: float  # to compute the loss and its gradients
     step_s: float
     audio_s: float  # audio in the batch
-    flops: int | None  # of the step's matrix products; None if the model doesn't count them
-    ceiling_flops_per_s: float  # of large matrix products in this precision, in the same process
+    # Of the step's matrix products; None if the model doesn't count them.
+    flops: int | None
+    # Of large matrix products in this precision, in the same process.
+    ceiling_flops_per_s: float
     first_step_s: float  # seconds of the first step, which traces and compiles
     warm_up_calls: int  # of each part of a step, left out of results
     warm_up_s: float  # their total time
     traces: int  # how often TensorFlow has traced the step, after all rounds
-    peak_memory_bytes: int | None  # of the process, or of the GPU's allocator; None if unknown
+    # Of the process, or of the GPU's allocator; None if unknown.
+    peak_memory_bytes: int | None
     memory_before_bytes: int | None  # peak memory before the model was built
     peak_memory_of: str  # "process" or "GPU"
 
@@ -87,16 +105,23 @@ class StepTiming:
             "audio_s_per_s": self.audio_s / self.step_s,
             "utterances_per_s": self.batch / self.step_s,
             "flops_per_s": flops_per_s,
-            "model_flops_utilisation": flops_per_s and flops_per_s / self.ceiling_flops_per_s,
+            "model_flops_utilisation": flops_per_s
+            and flops_per_s / self.ceiling_flops_per_s,
         }
 
 
 def measure_step(
-    experiment: Any, config: StepConfig, batch: int, frames: int, precision: str, ceiling_s=2.0
+    experiment: Any,
+    config: StepConfig,
+    batch: int,
+    frames: int,
+    precision: str,
+    ceiling_s=2.0,
 ) -> StepTiming:
     """Measures training steps on a synthetic batch on one device, and peak memory.
 
-    Matrix products are measured for ``ceiling_s``. Raises ValueError for too few frames.
+    Matrix products are measured for ``ceiling_s``. Raises ValueError for too few
+    frames.
     """
     # Imported late: the parent process doesn't need TensorFlow.
     import tensorflow as tf
@@ -109,13 +134,19 @@ def measure_step(
 
     training = dataclasses.replace(experiment.training, precision=precision)
     experiment = dataclasses.replace(experiment, training=training)
-    spread, labels = config.length_spread, config.labels or max(frames // FRAMES_PER_LABEL, 1)
+    spread = config.length_spread
+    labels = config.labels or max(frames // FRAMES_PER_LABEL, 1)
     data = synthetic_batch(experiment, batch, frames, labels, length_spread=spread)
     before_bytes, _ = _peak_memory()
     model = build_model(experiment, Alphabet(), compiled=True)
     timed = _time_parts(model, experiment, data, config.rounds)
     peak, peak_of = _peak_memory(at_least=before_bytes)
-    sizes = experiment.features.num_features, Alphabet().num_classes, training.views * batch, frames
+    sizes = (
+        experiment.features.num_features,
+        Alphabet().num_classes,
+        training.views * batch,
+        frames,
+    )
     return StepTiming(
         precision=precision,
         batch=batch,
@@ -147,7 +178,8 @@ def _time_parts(model, experiment, data, rounds: int) -> dict[str, Any]:
     in_graph = tf.function(input_signature=[spec])
     forward = in_graph(lambda batch: model.training_losses(batch)[1])
     forward_backward = in_graph(lambda batch: after(*model.loss_gradients(batch)))
-    step, last = model.global_step(spec), model.trainable_variables[-1]
+    step = model.global_step(spec)
+    last = model.trainable_variables[-1]
 
     def whole_step(batch):
         losses = step(batch)["utterance_loss"].numpy()
@@ -162,8 +194,14 @@ def _time_parts(model, experiment, data, rounds: int) -> dict[str, Any]:
         "forward_backward_s": lambda batch: forward_backward(batch).numpy(),
     }
 
-    warm_up = {n: [seconds_of(part, data) for _ in range(WARM_UPS)] for n, part in parts.items()}
-    rows = [{name: seconds_of(part, data) for name, part in parts.items()} for _ in range(rounds)]
+    warm_up = {
+        n: [seconds_of(part, data) for _ in range(WARM_UPS)]
+        for n, part in parts.items()
+    }
+    rows = [
+        {name: seconds_of(part, data) for name, part in parts.items()}
+        for _ in range(rounds)
+    ]
     return {
         **{name: statistics.median(row[name] for row in rows) for name in parts},
         "first_step_s": warm_up["step_s"][0],
@@ -173,7 +211,9 @@ def _time_parts(model, experiment, data, rounds: int) -> dict[str, Any]:
 
 
 def _peak_memory(at_least: int | None = None) -> tuple[int | None, str]:
-    """Returns the peak memory, ``at_least`` or more, and whether it is the process's or a GPU's."""
+    """Returns the peak memory, ``at_least`` or more, and whether it is the process's or
+    a GPU's.
+    """
     from tfasr.bench.modules import gpu_peak_bytes
 
     if (peak := gpu_peak_bytes()) is not None:
@@ -185,21 +225,33 @@ def _peak_memory(at_least: int | None = None) -> tuple[int | None, str]:
 
 def run(config: StepConfig, context: Context) -> Iterator[Result]:
     require_extensions()
-    source = {"gin_file": config.experiment or None, "gin_bindings": list(config.bindings)}
+    source = {
+        "gin_file": config.experiment or None,
+        "gin_bindings": list(config.bindings),
+    }
     rows: list[dict[str, Any]] = []
-    for batch, frames, precision in product(config.batches, config.frames, config.precisions):
+    for batch, frames, precision in product(
+        config.batches, config.frames, config.precisions
+    ):
         task = f"Measuring {batch} x {frames} in {precision}"
         sizes = (batch, frames, precision)
-        timing = call(measure_configured, config, *sizes, task=task, show_messages=False)
+        timing = call(
+            measure_configured, config, *sizes, task=task, show_messages=False
+        )
         rows.append(timing.to_json())
-        share, ms = rows[-1]["model_flops_utilisation"], 1000 * timing.step_s
+        share = rows[-1]["model_flops_utilisation"]
+        ms = 1000 * timing.step_s
         of_ceiling = "" if share is None else f", {share:.0%} of the matmul ceiling"
-        _log.info("%d x %d, %s: %.0f ms a step%s", batch, frames, precision, ms, of_ceiling)
+        _log.info(
+            "%d x %d, %s: %.0f ms a step%s", batch, frames, precision, ms, of_ceiling
+        )
         values = {"source": source, "warm_up_calls": WARM_UPS, "rows": list(rows)}
         yield Result([step_table(rows)], values, warmup_steps=WARM_UPS)
 
 
-def measure_configured(config: StepConfig, batch: int, frames: int, precision: str) -> StepTiming:
+def measure_configured(
+    config: StepConfig, batch: int, frames: int, precision: str
+) -> StepTiming:
     from tfasr.training.from_gin import load_config
 
     experiment = load_config(config.experiment or None, config.bindings).experiment
@@ -233,7 +285,9 @@ _COLUMNS = [
 def step_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """Returns the table of rows as `StepTiming.to_json` makes them."""
     kernels = sorted({kernel for row in rows for kernel in row["lstm_kernels"]})
-    traced, rounds = (sorted({row[name] for row in rows}) for name in ("traces", "rounds"))
+    traced, rounds = (
+        sorted({row[name] for row in rows}) for name in ("traces", "rounds")
+    )
     memory_of = sorted({f"the {row['peak_memory_of']}'s" for row in rows})
     notes = [
         f"Medians of {' to '.join(map(str, dict.fromkeys((rounds[0], rounds[-1]))))} rounds on a "

@@ -1,4 +1,6 @@
-"""Training steps on any Keras backend, which wait until each part has ended, and their kernels."""
+"""Training steps on any Keras backend, which wait until each part has ended, and their
+kernels.
+"""
 
 from __future__ import annotations
 
@@ -40,21 +42,26 @@ class Batch:
     targets: tuple[Any, ...]  # the loss function's arguments after the model's outputs
 
     def mapped(self, function: Callable[[Any], Any]) -> Batch:
-        return Batch(tuple(map(function, self.inputs)), tuple(map(function, self.targets)))
+        return Batch(
+            tuple(map(function, self.inputs)), tuple(map(function, self.targets))
+        )
 
 
 class Stepper:
     """Runs parts of a Keras model's training step; every method waits for its work to end.
 
-    ``place(batch)`` moves arrays to the device, or splits them over devices. ``forward`` computes
-    the mean loss in training mode; ``gradients`` also all gradients, and ``update`` also changes
-    the weights; each returns the loss. ``apart`` returns the seconds of the forward and of the
-    following backward pass, or None on several devices, which can't wait in between. ``predict``
-    returns the model's outputs in inference mode.
+    ``place(batch)`` moves arrays to the device, or splits them over devices.
+    ``forward`` computes the mean loss in training mode; ``gradients`` also all
+    gradients, and ``update`` also changes the weights; each returns the loss. ``apart``
+    returns the seconds of the forward and of the following backward pass, or None on
+    several devices, which can't wait in between. ``predict`` returns the model's
+    outputs in inference mode.
     """
 
     def __init__(self, model: Any, loss: Loss, optimizer: Any = None):
-        self._model, self._loss, self._optimizer = model, loss, optimizer
+        self._model = model
+        self._loss = loss
+        self._optimizer = optimizer
         if optimizer is not None:
             optimizer.build(model.trainable_variables)
 
@@ -63,10 +70,11 @@ class Stepper:
 
 
 def after(value: tf.Tensor, tensors: Iterable[tf.Tensor | None]) -> tf.Tensor:
-    """Returns ``value``, computed after the tensors; NaN if the sum of their first elements is NaN.
+    """Returns ``value``, computed after the tensors; NaN if the sum of their first
+    elements is NaN.
 
-    A control dependency isn't enough, because TensorFlow drops operations whose results are unused
-    and that have no side effects.
+    A control dependency isn't enough, because TensorFlow drops operations whose results
+    are unused and that have no side effects.
     """
     present = [tensor for tensor in tensors if tensor is not None]
     firsts = [tf.cast(tf.reshape(tensor, (-1,))[0], tf.float32) for tensor in present]
@@ -90,18 +98,27 @@ def ctc_losses(logits, logit_lengths, labels, label_lengths):
         return torch.nn.functional.ctc_loss(
             log_probs, labels.to(torch.int64), *lengths, blank=blank, reduction="none"
         )
-    return keras.ops.ctc_loss(labels, logits, label_lengths, logit_lengths, mask_index=blank)
+
+    return keras.ops.ctc_loss(
+        labels, logits, label_lengths, logit_lengths, mask_index=blank
+    )
 
 
 class TensorflowStepper(Stepper):
-    """Graphs, without XLA by default; under a strategy each batch is split over the devices."""
+    """Graphs, without XLA by default; under a strategy each batch is split over the
+    devices.
+    """
 
-    def __init__(self, model: Any, loss: Loss, optimizer=None, strategy=None, xla: bool = False):
+    def __init__(
+        self, model: Any, loss: Loss, optimizer=None, strategy=None, xla: bool = False
+    ):
         self._strategy = strategy
         with strategy.scope() if strategy else tf.init_scope():
             super().__init__(model, loss, optimizer)
         # XLA needs exact shapes, so each shape is traced.
-        compiled = partial(tf.function, reduce_retracing=not xla, jit_compile=xla or None)
+        compiled = partial(
+            tf.function, reduce_retracing=not xla, jit_compile=xla or None
+        )
         self._forward, gradients, update = (
             compiled(partial(self._everywhere, step))
             for step in (self._mean_loss, self._gradient_step, self._update_step)
@@ -113,8 +130,10 @@ class TensorflowStepper(Stepper):
 
     def place(self, batch: Batch) -> Batch:
         replicas = self._strategy.num_replicas_in_sync if self._strategy else 1
-        put = tf.constant if replicas == 1 else lambda array: self._split(array, replicas)
-        return batch.mapped(put)
+        if replicas == 1:
+            return batch.mapped(tf.constant)
+
+        return batch.mapped(partial(self._split, replicas=replicas))
 
     def _split(self, array: np.ndarray, replicas: int) -> Any:
         # If the last batch has fewer utterances than devices, some are computed twice.
@@ -152,6 +171,7 @@ class TensorflowStepper(Stepper):
         if self._strategy is not None:
             context = tf.distribute.get_replica_context()
             gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
+
         return after(loss, gradients)
 
     def _update_step(self, inputs, targets) -> tf.Tensor:
@@ -163,7 +183,10 @@ class TensorflowStepper(Stepper):
     def _loss_and_gradients(self, inputs, targets):
         with tf.GradientTape() as tape:
             loss = self._mean_loss(inputs, targets)
-            share = loss / (self._strategy.num_replicas_in_sync if self._strategy else 1)
+            share = loss / (
+                self._strategy.num_replicas_in_sync if self._strategy else 1
+            )
+
         return loss, tape.gradient(share, self._values())
 
     def _everywhere(self, step, inputs, targets) -> tf.Tensor:
@@ -185,11 +208,14 @@ class JaxStepper(Stepper):
         self._forward = jax.jit(self._mean_loss)
         self._gradients = jax.jit(jax.value_and_grad(self._mean_loss, has_aux=True))
         self._update = jax.jit(self._update_step)
-        # The first program returns the backward pass with its values, an argument of the second.
+        # The first program returns the backward pass with its values, an argument of
+        # the second.
         self._linearised = jax.jit(self._linearise)
         self._pulled_back = jax.jit(lambda backward, gradient: backward(gradient))
         self._predict = jax.jit(
-            lambda *values: model.stateless_call(*values[:2], *values[2], training=False)[0]
+            lambda *values: model.stateless_call(
+                *values[:2], *values[2], training=False
+            )[0]
         )
 
     def place(self, batch: Batch) -> Batch:
@@ -212,7 +238,9 @@ class JaxStepper(Stepper):
 
     def update(self, batch: Batch) -> float:
         state = (self._trainable, self._others, self._optimizer_state)
-        outputs = jax.block_until_ready(self._update(*state, batch.inputs, batch.targets))
+        outputs = jax.block_until_ready(
+            self._update(*state, batch.inputs, batch.targets)
+        )
         loss, self._trainable, self._others, self._optimizer_state = outputs
         return float(loss)
 
@@ -228,11 +256,15 @@ class JaxStepper(Stepper):
         return float(loss)
 
     def _mean_loss(self, trainable, others, inputs, targets):
-        outputs, others = self._model.stateless_call(trainable, others, *inputs, training=True)
+        outputs, others = self._model.stateless_call(
+            trainable, others, *inputs, training=True
+        )
         return jnp.mean(self._loss(outputs, *targets)), others
 
     def _linearise(self, trainable, *others):
-        return jax.vjp(lambda values: self._mean_loss(values, *others), trainable, has_aux=True)
+        return jax.vjp(
+            lambda values: self._mean_loss(values, *others), trainable, has_aux=True
+        )
 
     def _update_step(self, trainable, others, state, inputs, targets):
         gradient = jax.value_and_grad(self._mean_loss, has_aux=True)
@@ -282,7 +314,9 @@ class TorchStepper(Stepper):
     def _apply_gradients(self) -> None:
         variables = self._model.trainable_variables
         with torch.no_grad():
-            self._optimizer.apply([variable.value.grad for variable in variables], variables)
+            self._optimizer.apply(
+                [variable.value.grad for variable in variables], variables
+            )
 
     def _mean_loss(self, batch: Batch) -> torch.Tensor:
         outputs = self._model(*batch.inputs, training=True)
@@ -300,7 +334,11 @@ def _wait() -> None:
 
 
 def make_stepper(
-    model: Any, loss: Loss, optimizer: Any = None, strategy: Any = None, xla: bool = False
+    model: Any,
+    loss: Loss,
+    optimizer: Any = None,
+    strategy: Any = None,
+    xla: bool = False,
 ) -> Stepper:
     if keras.backend.backend() == "tensorflow":
         return TensorflowStepper(model, loss, optimizer, strategy, xla)
@@ -311,7 +349,8 @@ def make_stepper(
 def make_strategy(num_devices: int) -> Any:
     """Returns a ``tf.distribute.Strategy`` for several devices, or None for one.
 
-    Without a GPU, the processor is split into logical devices, if TensorFlow is still unused.
+    Without a GPU, the processor is split into logical devices, if TensorFlow is still
+    unused.
     """
     if num_devices == 1:
         return None
@@ -320,22 +359,29 @@ def make_strategy(num_devices: int) -> Any:
             "Several devices need tf.distribute, so the backend must be tensorflow. "
             f"Received: {num_devices} devices and backend={backend!r}."
         )
+
     if not tf.config.list_physical_devices("GPU"):
         (processor,) = tf.config.list_physical_devices("CPU")
         logical = [tf.config.LogicalDeviceConfiguration()] * num_devices
-        with contextlib.suppress(RuntimeError):  # TensorFlow is in use: keep its devices
+        # TensorFlow is in use: keep its devices
+        with contextlib.suppress(RuntimeError):
             tf.config.set_logical_device_configuration(processor, logical)
-    devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+
+    devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices(
+        "CPU"
+    )
     names = [device.name for device in devices]
     if len(names) < num_devices:
         raise UsageError(
             f"The number of devices must not exceed those available. Received: {num_devices}, with "
             f"{len(names)} available: {', '.join(names)}."
         )
+
     return tf.distribute.MirroredStrategy(names[:num_devices])
 
 
-# "convolution/Conv2D:Conv2D", an operation's name and type; not "ExecutorState::Process".
+# "convolution/Conv2D:Conv2D", an operation's name and type; not
+# "ExecutorState::Process".
 _OPERATION = re.compile(r"[^:\s]+:([A-Za-z_]\w*)$")
 # A whole XLA program; on processors, TensorFlow 2.21 runs only convolutions this way.
 _PROGRAM = "CpuExecutable::ExecuteAsyncOnStream"
@@ -355,12 +401,15 @@ class Kernel:
     calls: float
     seconds: float  # summed over threads or streams, without nested kernels
     flops: float | None = None  # floating-point operations, if counted from shapes
-    moved_bytes: float | None = None  # read and written without caches, if counted from shapes
+    # Read and written without caches, if counted from shapes.
+    moved_bytes: float | None = None
 
     @property
     def kind(self) -> str:
         """Which of `tfasr.models.costs.KINDS` the kernel computes, judging by its name."""
-        return next((kind for kind, names in _KINDS if names.search(self.name)), "elementwise")
+        return next(
+            (kind for kind, names in _KINDS if names.search(self.name)), "elementwise"
+        )
 
 
 @dataclass(frozen=True)
@@ -381,17 +430,20 @@ def profile(step: Callable[[], Any], steps: int) -> Kernels:
         from tensorflow.tsl.profiler.protobuf import xplane_pb2
     except ImportError as error:
         return Kernels([], f"the profiler's format cannot be read: {error}")
+
     with tempfile.TemporaryDirectory() as folder:
         try:
             tf.profiler.experimental.start(folder)
         except tf.errors.OpError as error:
             return Kernels([], f"the profiler did not start: {error.message}")
+
         for _ in range(steps):
             step()
         tf.profiler.experimental.stop()
         space = xplane_pb2.XSpace()
         for trace in sorted(Path(folder).rglob("*.xplane.pb")):
             space.MergeFromString(trace.read_bytes())
+
     kernels = kernels_of(space, steps)
     return Kernels(kernels, "" if kernels else "the profiler recorded no kernel")
 
@@ -408,7 +460,10 @@ def kernels_of(space: Any, steps: int = 1) -> list[Kernel]:
             for name, span_ps in _own_times(_events(plane, line, on_gpu=bool(gpus))):
                 calls[name] += 1
                 seconds[name] += span_ps / 1e12
-    kernels = [Kernel(name, calls[name] / steps, seconds[name] / steps) for name in calls]
+
+    kernels = [
+        Kernel(name, calls[name] / steps, seconds[name] / steps) for name in calls
+    ]
     return sorted(kernels, key=lambda kernel: -kernel.seconds)
 
 
@@ -419,14 +474,17 @@ def _events(plane: Any, line: Any, on_gpu: bool) -> list[tuple[str, int, int]]:
         if not on_gpu:
             operation = _OPERATION.match(name)
             name = PROGRAM_NAME if name == _PROGRAM else operation and operation[1]
+
         if name is not None:
             events.append((name, event.offset_ps, event.offset_ps + event.duration_ps))
+
     return events
 
 
 def _own_times(events: Iterable[tuple[str, int, int]]) -> list[tuple[str, int]]:
     spans: list[list[Any]] = []
-    around: list[tuple[int, int]] = []  # (end, index) of the events that contain this one
+    # (end, index) of the events that contain this one
+    around: list[tuple[int, int]] = []
     for name, began, ended in sorted(events, key=lambda event: (event[1], -event[2])):
         while around and around[-1][0] <= began:
             around.pop()
@@ -434,6 +492,7 @@ def _own_times(events: Iterable[tuple[str, int, int]]) -> list[tuple[str, int]]:
             spans[around[-1][1]][1] -= min(ended, around[-1][0]) - began
         around.append((ended, len(spans)))
         spans.append([name, ended - began])
+
     return [(name, max(time_ps, 0)) for name, time_ps in spans]
 
 
@@ -445,6 +504,7 @@ def _profile_torch(step, steps: int) -> Kernels:
     with torch.profiler.profile(activities=activities) as profiler:
         for _ in range(steps):
             step()
+
     # Time on the GPU, if there is one, without nested events.
     spent = f"self_{'device' if on_gpu else 'cpu'}_time_total"
     kernels = [

@@ -14,7 +14,12 @@ from scipy import special
 
 from tfasr.alphabet import Alphabet
 from tfasr.bench.backends import RUNTIMES, AxesTask, AxesTimes, measure_axes
-from tfasr.bench.devices import cliff_rings, growing_batches, installed_backends, is_cliff
+from tfasr.bench.devices import (
+    cliff_rings,
+    growing_batches,
+    installed_backends,
+    is_cliff,
+)
 from tfasr.bench.modules import gpu_peak_bytes
 from tfasr.bench.workload import (
     Context,
@@ -25,7 +30,16 @@ from tfasr.bench.workload import (
 )
 from tfasr.data.features import FeatureConfig
 from tfasr.decoding.decoder import GreedyDecoder
-from tfasr.display.chart import Axis, Chart, Mark, Panel, Segments, counts_axis, curve, run_colour
+from tfasr.display.chart import (
+    Axis,
+    Chart,
+    Mark,
+    Panel,
+    Segments,
+    counts_axis,
+    curve,
+    run_colour,
+)
 from tfasr.display.table import UNKNOWN, Column, Table, fixed, milliseconds, table_of
 from tfasr.errors import UsageError
 from tfasr.exporting.litert import QUANTISED, convert, runner
@@ -73,9 +87,10 @@ class SweepConfig:
     frames: int = 1000  # feature frames of each utterance
     networks: tuple[str, ...] = ()  # names in `tfasr.models.model.MODELS` to compare
     network_units: int = 0  # width of networks; 0: as their configs say
-    lengths: tuple[int, ...] = (250, 500, 1000, 2000)  # feature frames in comparisons of networks
-    # each entry (threads of OpenMP and MKL, within an operation, operations in parallel) is
-    # measured in a process of TensorFlow and in one of PyTorch
+    # Feature frames in comparisons of networks.
+    lengths: tuple[int, ...] = (250, 500, 1000, 2000)
+    # each entry (threads of OpenMP and MKL, within an operation, operations in
+    # parallel) is measured in a process of TensorFlow and in one of PyTorch
     threads: tuple[tuple[int, int, int], ...] = ()
 
     def check(self) -> None:
@@ -99,16 +114,26 @@ class SweepRow:
     p99_s: float | None = None
     calls: int = 0  # how many were measured, after the warm-up
     peak_memory_mib: float | None = None  # of the process, smaller sizes included
-    device_memory_mib: float | None = None  # of TensorFlow on the GPU, for this size alone
+    # Of TensorFlow on the GPU, for this size alone.
+    device_memory_mib: float | None = None
     reason: str = ""  # why it was not run, or ""
 
     @classmethod
-    def of(cls, mode: str, precision: str, batch: int, seconds: Sequence[float], **more: Any):
+    def of(
+        cls,
+        mode: str,
+        precision: str,
+        batch: int,
+        seconds: Sequence[float],
+        **more: Any,
+    ):
         quantiles = np.quantile(seconds, [0.5, 0.9, 0.99]).tolist()
         return cls(mode, precision, batch, *quantiles, calls=len(seconds), **more)
 
 
-def sweep_rows(rows: Sequence[SweepRow], audio_s: float, tolerance: float) -> list[dict[str, Any]]:
+def sweep_rows(
+    rows: Sequence[SweepRow], audio_s: float, tolerance: float
+) -> list[dict[str, Any]]:
     """Returns rows as JSON values, with what their comparison shows, see `is_cliff`.
 
     ``audio_s``: seconds of audio in an utterance.
@@ -116,8 +141,13 @@ def sweep_rows(rows: Sequence[SweepRow], audio_s: float, tolerance: float) -> li
     seconds = {(row.mode, row.precision, row.batch): row.p50_s for row in rows}
     values = []
     for row in rows:
-        kind, utterance_s = (row.mode, row.precision), row.p50_s and row.p50_s / row.batch
-        others = [(n, s and s / n) for (*names, n), s in seconds.items() if tuple(names) == kind]
+        kind = (row.mode, row.precision)
+        utterance_s = row.p50_s and row.p50_s / row.batch
+        others = [
+            (n, s and s / n)
+            for (*names, n), s in seconds.items()
+            if tuple(names) == kind
+        ]
         exact_s = seconds.get((row.mode, "float32", row.batch))
         more = {
             "cliff": is_cliff(row.batch, utterance_s, others, tolerance),
@@ -126,6 +156,7 @@ def sweep_rows(rows: Sequence[SweepRow], audio_s: float, tolerance: float) -> li
             "speedup_over_float32": exact_s and row.p50_s and exact_s / row.p50_s,
         }
         values.append(asdict(row) | more)
+
     return values
 
 
@@ -134,25 +165,32 @@ def measure_inference(
 ) -> tuple[list[SweepRow], float]:
     """Returns a row for each batch size, smallest first, and the precision's error.
 
-    The error is the logits' relative root mean square difference from float32, for random weights.
+    The error is the logits' relative root mean square difference from float32, for
+    random weights.
     """
     _prepare()
     experiment = Experiment(model=model, features=features)
     answer = _inference_function(experiment, precision, config.frames)
-    rows, inputs = [], itemgetter("features", "feature_lengths")
+    rows = []
+    inputs = itemgetter("features", "feature_lengths")
     for size in INFERENCE_BATCHES:
         logits = partial(answer(size), *inputs(_noise(experiment, config, size)))
         rows.append(_measured("inference", precision, size, logits, calls, WARMUP))
+
     noise = inputs(_noise(experiment, config, 1))
     exact = _inference_function(experiment, "float32", config.frames)(1)(*noise)
     difference = answer(1)(*noise) - exact
-    return rows, float(np.sqrt(np.mean(np.square(difference)) / np.mean(np.square(exact))))
+    return rows, float(
+        np.sqrt(np.mean(np.square(difference)) / np.mean(np.square(exact)))
+    )
 
 
 def measure_training(
     config: SweepConfig, model, features: FeatureConfig, precision: str, steps: int
 ) -> list[SweepRow]:
-    """Measures training steps with growing batches; a batch that won't fit has only a reason."""
+    """Measures training steps with growing batches; a batch that won't fit has only a
+    reason.
+    """
     _prepare()
     training = TrainingConfig(precision=precision, seed=SEED)
     experiment = Experiment(model=model, features=features, training=training)
@@ -161,7 +199,9 @@ def measure_training(
 
     def measured(size: int) -> SweepRow:
         batch = {k: tf.constant(v) for k, v in _noise(experiment, config, size).items()}
-        return _measured("training", precision, size, lambda: step(batch), steps, WARMUP)
+        return _measured(
+            "training", precision, size, lambda: step(batch), steps, WARMUP
+        )
 
     sizes = growing_batches(sorted(config.training_batches), MEMORY_SHARE, measured)
     return [
@@ -170,10 +210,14 @@ def measure_training(
     ]
 
 
-def _noise(experiment: Experiment, config: SweepConfig, size: int) -> dict[str, np.ndarray]:
+def _noise(
+    experiment: Experiment, config: SweepConfig, size: int
+) -> dict[str, np.ndarray]:
     # One utterance many times takes as long as different ones.
     noise = synthetic_batch(experiment, 1, config.frames)
-    return {name: np.repeat(tensor.numpy(), size, axis=0) for name, tensor in noise.items()}
+    return {
+        name: np.repeat(tensor.numpy(), size, axis=0) for name, tensor in noise.items()
+    }
 
 
 def _prepare() -> None:
@@ -193,8 +237,10 @@ def _inference_function(
         model = build_recogniser(portable(config), num_features, classes, seed=SEED)
         quantised = precision in QUANTISED
         return lambda batch: runner(
-            convert(model, batch, frames, num_features, quantised=quantised), usable_cores()
+            convert(model, batch, frames, num_features, quantised=quantised),
+            usable_cores(),
         )
+
     model = build_recogniser(config, num_features, classes, seed=SEED, dtype=precision)
     forward = tf.function(lambda features, lengths: model(features, lengths))
     # Reading the result ensures that it was computed.
@@ -202,7 +248,12 @@ def _inference_function(
 
 
 def _measured(
-    mode: str, precision: str, size: int, call: Callable[[], Any], calls: int, warmup: int
+    mode: str,
+    precision: str,
+    size: int,
+    call: Callable[[], Any],
+    calls: int,
+    warmup: int,
 ) -> SweepRow:
     if tf.config.list_logical_devices("GPU"):
         tf.config.experimental.reset_memory_stats("GPU:0")
@@ -229,18 +280,29 @@ def measure_errors(
     return Evaluator(model, source, GreedyDecoder(trained.alphabet)).evaluate().counts
 
 
-def _by_litert(trained: TrainedRun, source, precision: str, checkpoint: str) -> ErrorCounts:
-    config, num_features = trained.experiment.model, trained.experiment.features.num_features
-    model = build_recogniser(portable(config), num_features, trained.alphabet.num_classes)
+def _by_litert(
+    trained: TrainedRun, source, precision: str, checkpoint: str
+) -> ErrorCounts:
+    config = trained.experiment.model
+    num_features = trained.experiment.features.num_features
+    model = build_recogniser(
+        portable(config), num_features, trained.alphabet.num_classes
+    )
     model.set_weights(trained.model(checkpoint).recogniser.get_weights())
     utterances = source.split.utterances
     frames = max(utterance.frames for utterance in utterances)
-    # One utterance at a time, all padded to the longest; padding on the right changes nothing.
-    converted = convert(model, 1, frames, num_features, quantised=precision in QUANTISED)
+    # One utterance at a time, all padded to the longest; padding on the right changes
+    # nothing.
+    converted = convert(
+        model, 1, frames, num_features, quantised=precision in QUANTISED
+    )
     logits = runner(converted, usable_cores())
-    decoder, texts = GreedyDecoder(trained.alphabet), {}
+    decoder = GreedyDecoder(trained.alphabet)
+    texts = {}
     for batch in source.evaluation():
-        rows = (batch[name].numpy() for name in ("positions", "features", "feature_lengths"))
+        rows = (
+            batch[name].numpy() for name in ("positions", "features", "feature_lengths")
+        )
         for position, features, length in zip(*rows, strict=True):
             padded = np.zeros((1, frames, num_features), np.float32)
             padded[0, :length] = features[:length]
@@ -248,6 +310,7 @@ def _by_litert(trained: TrainedRun, source, precision: str, checkpoint: str) -> 
             log_probs = special.log_softmax(logits(padded, lengths), axis=-1)
             outputs = np.asarray(config.output_lengths(lengths))
             texts[int(position)] = decoder.decode(log_probs, outputs)[0].text
+
     ordered = [texts[utterance.position] for utterance in utterances]
     return count_errors([utterance.text for utterance in utterances], ordered)
 
@@ -265,7 +328,9 @@ def _cost(values: dict[str, Any], precision: str) -> str:
 
 
 def sweep_tables(values: dict[str, Any], calls: int, warmup: int) -> list[Table]:
-    """Returns the tables of a sweep's ``results``; inference had so many calls for each size."""
+    """Returns the tables of a sweep's ``results``; inference had so many calls for each
+    size.
+    """
     per_utterance = Column("ms per\nutterance", "", "utterance_s", milliseconds)
     of_modes = {
         "inference": (
@@ -294,8 +359,15 @@ def sweep_tables(values: dict[str, Any], calls: int, warmup: int) -> list[Table]
         Column("audio\ns/s", "", "audio_s_per_s", "{:.4g}".format),
         Column("times\nfloat32", "", "speedup_over_float32", fixed(2)),
         Column(cost, "", lambda row: _cost(values, row["precision"])),
-        Column("peak\nMiB", "", lambda r: r["device_memory_mib"] or r["peak_memory_mib"], fixed(0)),
-        Column("cliff", "", lambda row: row["reason"] or ("cliff" if row["cliff"] else "")),
+        Column(
+            "peak\nMiB",
+            "",
+            lambda r: r["device_memory_mib"] or r["peak_memory_mib"],
+            fixed(0),
+        ),
+        Column(
+            "cliff", "", lambda row: row["reason"] or ("cliff" if row["cliff"] else "")
+        ),
     ]
     notes = [
         "Cliff: an utterance takes longer than in a smaller batch. Peak: the most GPU memory used "
@@ -309,11 +381,15 @@ def sweep_tables(values: dict[str, Any], calls: int, warmup: int) -> list[Table]
             "root mean square, with random weights. It can't predict word errors; for those use "
             "--run_dir."
         )
+
     tables = []
     for mode, (note, *times) in of_modes.items():
         if rows := _of(values, mode):
             title = f"{mode.title()} over batch sizes and precisions"
-            tables.append(table_of(title, [*named, *times, *others], rows, [note, *notes]))
+            tables.append(
+                table_of(title, [*named, *times, *others], rows, [note, *notes])
+            )
+
     return [*tables, _error_table(values)] if values["errors"] is not None else tables
 
 
@@ -322,12 +398,18 @@ def _utterances_per_s(row: dict[str, Any]) -> float | None:
 
 
 def _error_table(values: dict[str, Any]) -> Table:
-    exact, signed = values["errors"]["float32"]["wer"], "{:+.2f}".format
+    exact = values["errors"]["float32"]["wer"]
+    signed = "{:+.2f}".format
     columns = [
         Column("precision", "", lambda row: PRECISIONS[row[0]].label),
         Column("WER\n%", "", lambda row: row[1]["wer"], fixed(2, 100)),
         Column("CER\n%", "", lambda row: row[1]["cer"], fixed(2, 100)),
-        Column("WER against\nfloat32", "", lambda row: 100 * (row[1]["wer"] - exact), signed),
+        Column(
+            "WER against\nfloat32",
+            "",
+            lambda row: 100 * (row[1]["wer"] - exact),
+            signed,
+        ),
         Column("utterances", "", lambda row: row[1]["utterances"]),
     ]
     note = f"The run's best checkpoint on {values['split']}, with greedy decoding."
@@ -339,9 +421,16 @@ def axes_rows(times: Sequence[AxesTimes], frame_s: float) -> list[dict[str, Any]
     """Returns times as JSON values; ``frame_s``: seconds between feature frames."""
     rows = []
     for row in times:
-        audio_s, step_s = row.batch * row.frames * frame_s, row.training_median_s
-        medians = {"training_median_s": step_s, "inference_median_s": row.inference_median_s}
-        rows.append({**asdict(row), **medians, "audio_s_per_s": step_s and audio_s / step_s})
+        audio_s = row.batch * row.frames * frame_s
+        step_s = row.training_median_s
+        medians = {
+            "training_median_s": step_s,
+            "inference_median_s": row.inference_median_s,
+        }
+        rows.append(
+            {**asdict(row), **medians, "audio_s_per_s": step_s and audio_s / step_s}
+        )
+
     return rows
 
 
@@ -355,10 +444,13 @@ _MEDIANS = [
 def axes_table(rows: Sequence[dict[str, Any]], absent: Sequence[str]) -> Table:
     """Returns a line per row of `axes_rows`; ``absent``: runtimes that are not installed."""
     of_graph = (row for row in rows if row["runtime"] == "tensorflow")
-    graph_s = {(row["network"], row["frames"]): row["training_median_s"] for row in of_graph}
+    graph_s = {
+        (row["network"], row["frames"]): row["training_median_s"] for row in of_graph
+    }
 
     def times_graph(row: dict[str, Any]) -> float | None:
-        step_s, exact_s = row["training_median_s"], graph_s.get((row["network"], row["frames"]))
+        step_s = row["training_median_s"]
+        exact_s = graph_s.get((row["network"], row["frames"]))
         return step_s and exact_s and exact_s / step_s
 
     columns = [
@@ -385,6 +477,7 @@ def axes_table(rows: Sequence[dict[str, Any]], absent: Sequence[str]) -> Table:
     if absent:
         named = ", ".join(RUNTIMES[name] for name in absent)
         notes.append(f"Not installed and left out: {named}.")
+
     return table_of("Kinds of network, lengths and frameworks", columns, rows, notes)
 
 
@@ -392,7 +485,8 @@ def threads_table(rows: Sequence[dict[str, Any]]) -> Table:
     first = {row["runtime"]: row["training_median_s"] for row in reversed(rows)}
 
     def times_first(row: dict[str, Any]) -> float | None:
-        before, now = first[row["runtime"]], row["training_median_s"]
+        before = first[row["runtime"]]
+        now = row["training_median_s"]
         return before and now and before / now
 
     columns = [
@@ -417,7 +511,10 @@ def axes_chart(rows: Sequence[dict[str, Any]]) -> Chart:
     for title, part in (("training step", "training"), ("inference", "inference")):
         for network in networks:
             of_network = [row for row in rows if row["network"] == network]
-            panels.append(_axes_panel(of_network, f"{network}: {title}", f"{part}_median_s"))
+            panels.append(
+                _axes_panel(of_network, f"{network}: {title}", f"{part}_median_s")
+            )
+
     caption = "Kinds of network over the length of their input, in each framework"
     return Chart("hardware_axes", caption, panels, columns=len(networks), width=290)
 
@@ -425,11 +522,14 @@ def axes_chart(rows: Sequence[dict[str, Any]]) -> Chart:
 def _axes_panel(rows: Sequence[dict[str, Any]], title: str, seconds: str) -> Panel:
     marks: list[Mark] = []
     for index, (runtime, name) in enumerate(RUNTIMES.items()):
-        of_runtime = [row for row in rows if row["runtime"] == runtime and not row["reason"]]
+        of_runtime = [
+            row for row in rows if row["runtime"] == runtime and not row["reason"]
+        ]
         if of_runtime:
             xs = [row["frames"] for row in of_runtime]
             ys = [1000 * row[seconds] for row in of_runtime]
             marks += curve(xs, ys, run_colour(index), name)
+
     frames = sorted({row["frames"] for row in rows})
     values = [value for mark in marks for value in mark.y] or [1.0]
     x = counts_axis("feature frames", frames)
@@ -465,15 +565,25 @@ def _panel(values: dict[str, Any], mode: str) -> Panel:
             colour = run_colour(index)
             if not training:
                 y1 = [1000 * row["p99_s"] for row in of_precision]
-                marks.append(Segments(x0=xs, x1=xs, y0=ys, y1=y1, colour=colour, width=1.4))
+                marks.append(
+                    Segments(x0=xs, x1=xs, y0=ys, y1=y1, colour=colour, width=1.4)
+                )
+
             marks += curve(xs, ys, colour, _legend(values, precision))
+
     cliffs = [row for row in rows if row["cliff"]]
     marks += cliff_rings(list(map(place, cliffs)), list(map(value, cliffs)))
     batches = sorted({row["batch"] for row in rows}) or [1]
     ends = (batches[0] - 0.5, batches[-1] + 0.5)
     ends = (batches[0] / 1.15, batches[-1] * 1.15) if training else ends
-    highest = max([value(row) if training else 1000 * row["p99_s"] for row in rows], default=1.0)
-    label = "utterances per second" if training else "latency of a batch, ms: p50, bar to p99"
+    highest = max(
+        [value(row) if training else 1000 * row["p99_s"] for row in rows], default=1.0
+    )
+    if training:
+        label = "utterances per second"
+    else:
+        label = "latency of a batch, ms: p50, bar to p99"
+
     x = Axis("batch, utterances", log=training, limits=ends, ticks=batches)
     return Panel(marks, x, Axis(label, limits=(0, 1.08 * highest)), title=mode)
 
@@ -486,13 +596,18 @@ def _legend(values: dict[str, Any], name: str) -> str:
     return label if name == "float32" else f"{label}: logits ±{error:.2g} %"
 
 
-def run(config: SweepConfig, model, features: FeatureConfig, context: Context) -> Result:
+def run(
+    config: SweepConfig, model, features: FeatureConfig, context: Context
+) -> Result:
     reason = "The hardware sweep needs tfasr's own training step and LiteRT, which need TensorFlow."
     require_tensorflow(reason, context)
     if context.run_dir is not None:
         experiment = open_trained(context.run_dir).experiment
-        model, features = experiment.model, experiment.features
-    errors = _errors(config, context)  # first, so that an unsuitable run is reported at once
+        model = experiment.model
+        features = experiment.features
+
+    # first, so that an unsuitable run is reported at once
+    errors = _errors(config, context)
     calls, steps = (max(1, round(n * context.fraction)) for n in (CALLS, STEPS))
     rows: list[SweepRow] = []
     logit_errors: dict[str, float] = {}
@@ -502,9 +617,13 @@ def run(config: SweepConfig, model, features: FeatureConfig, context: Context) -
             measure_inference, *work, precision, calls, backend="tensorflow"
         )
         rows += batches
+
     for precision in config.precisions:
         if PRECISIONS[precision].trains and config.training_batches:
-            rows += call(measure_training, *work, precision, steps, backend="tensorflow")
+            rows += call(
+                measure_training, *work, precision, steps, backend="tensorflow"
+            )
+
     times, absent = _axes(config, features, context.fraction)
     frame_s = features.step_samples / features.sample_rate_hz
     axes = axes_rows(times, frame_s) or None
@@ -521,10 +640,12 @@ def run(config: SweepConfig, model, features: FeatureConfig, context: Context) -
     if threads := axes_rows(thread_rows(config, features, context.fraction), frame_s):
         tables.append(threads_table(threads))
         values["threads"] = threads
+
     figures = {"hardware_sweep": lambda: sweep_chart(values)}
     if axes is not None:
         tables.append(axes_table(axes, absent))
         figures["hardware_axes"] = lambda: axes_chart(axes)
+
     return Result(tables, values, WARMUP, figures)
 
 
@@ -533,11 +654,14 @@ def _axes(
 ) -> tuple[list[AxesTimes], list[str]]:
     installed = installed_backends()
     absent = [name for name in RUNTIMES if name.removesuffix("_xla") not in installed]
-    task = _axes_task(config, features, fraction, config.networks, tuple(sorted(config.lengths)))
+    task = _axes_task(
+        config, features, fraction, config.networks, tuple(sorted(config.lengths))
+    )
     rows: list[AxesTimes] = []
     for runtime in (name for name in RUNTIMES if task.networks and name not in absent):
         options = {"backend": runtime.removesuffix("_xla"), "show_messages": False}
         rows += call(measure_axes, replace(task, runtime=runtime), **options)
+
     rows.sort(key=lambda row: config.networks.index(row.network))
     return rows, absent
 
@@ -547,7 +671,9 @@ _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _THREADS += ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
 
-def thread_rows(config: SweepConfig, features: FeatureConfig, fraction: float) -> list[AxesTimes]:
+def thread_rows(
+    config: SweepConfig, features: FeatureConfig, fraction: float
+) -> list[AxesTimes]:
     longest = (max(config.lengths),)
     task = _axes_task(config, features, fraction, (THREADS_NETWORK,), longest)
     installed = installed_backends()
@@ -555,13 +681,20 @@ def thread_rows(config: SweepConfig, features: FeatureConfig, fraction: float) -
     for runtime in ("tensorflow", "torch"):
         for threads in config.threads if runtime in {*RUNTIMES} & {*installed} else ():
             chosen = dict(zip(_THREADS, map(str, threads[:1] + threads), strict=True))
-            options = {"backend": runtime, "environment": chosen, "show_messages": False}
+            options = {
+                "backend": runtime,
+                "environment": chosen,
+                "show_messages": False,
+            }
             of_threads = replace(task, runtime=runtime, threads=threads)
             rows += call(measure_axes, of_threads, **options)
+
     return rows
 
 
-def _axes_task(config: SweepConfig, features, fraction: float, networks, lengths) -> AxesTask:
+def _axes_task(
+    config: SweepConfig, features, fraction: float, networks, lengths
+) -> AxesTask:
     steps = max(1, round(STEPS * fraction))
     sizes = (features.num_features, lengths, AXES_BATCH, steps, WARMUP)
     return AxesTask({name: smaller(name, config) for name in networks}, *sizes)
@@ -577,13 +710,15 @@ def smaller(name: str, config: SweepConfig) -> RecogniserConfig:
             f"SweepConfig.network_units must be 0 for {name!r}, which has no smaller(units). "
             f"Received: {config.network_units}."
         )
+
     return network.smaller(config.network_units)
 
 
 def _errors(config: SweepConfig, context: Context) -> dict[str, dict[str, Any]] | None:
     if context.run_dir is None:
         return None
-    where, shards = (context.run_dir, context.split), context.shard_dir
+    where = (context.run_dir, context.split)
+    shards = context.shard_dir
     return {
         name: call(measure_errors, *where, name, shards, backend="tensorflow").to_json()
         for name in config.precisions

@@ -1,4 +1,6 @@
-"""The protocol of ``tfasr bench``: a workload, its `Context` and `Result`, and the registry."""
+"""The protocol of ``tfasr bench``: a workload, its `Context` and `Result`, and the
+registry.
+"""
 
 import ast
 import importlib.util
@@ -23,7 +25,8 @@ class BenchConfig:
     """Names the workload that a preset runs, and how to run it."""
 
     workload: str = ""  # a name of `WORKLOADS`
-    fraction: float = 1.0  # share of the workload's data to run, with unchanged proportions
+    # Share of the workload's data to run, with unchanged proportions.
+    fraction: float = 1.0
 
     def check(self) -> None:
         # `find_workload` checks the name.
@@ -42,7 +45,8 @@ class Context:
     run_dir: Path | None = None  # a trained run to evaluate
     split: str = "validation"  # prepared data on which the run is evaluated
     shard_dir: Path | None = None  # folder of that split; None for the run's own shards
-    checkpoint: str = "best"  # of the run: "best" (by validation CER), "last", or a file
+    # Of the run: "best" (by validation CER), "last", or a file.
+    checkpoint: str = "best"
     log_probs: Path | None = None  # log-probabilities to decode
     save_log_probs: Path | None = None  # where to write the run's log-probabilities
     lexicon: Path | None = None  # one word per line; None for the run's own lexicon
@@ -51,10 +55,11 @@ class Context:
 @dataclass(frozen=True)
 class Result:
     tables: Sequence[Table]  # for readers
-    values: dict[str, Any]  # for programs, as JSON values; None for anything not measurable
+    # For programs, as JSON values; None for anything not measurable.
+    values: dict[str, Any]
     warmup_steps: int  # run first, and left out of all results
-    # each makes a `tfasr.display.chart.Chart` or a figure of Matplotlib, by file name without
-    # suffix; drawn only with --out
+    # each makes a `tfasr.display.chart.Chart` or a figure of Matplotlib, by file name
+    # without suffix; drawn only with --out
     figures: dict[str, Callable[[], Any]] = field(default_factory=dict)
 
 
@@ -63,15 +68,16 @@ class Workload:
     """Something that ``tfasr bench`` measures.
 
     Attributes:
-        run: called with one config of each of ``config_types``, in that order, and the `Context`.
-            It returns a `Result`, or yields ever larger ones, so a failure loses no measurement.
-        config_types: config classes that its presets may bind. `ModelConfig` stands for the config
-            of the model named in ``ModelConfig.name``.
-        backends: Keras backends that it supports, each in a separate process. Empty if it runs in
-            this process and starts others itself.
-        by_flags: whether it is a subcommand of ``tfasr bench`` with flags, instead of presets. Its
-            values are at the top level of ``results.json``, next to the machine's description,
-            instead of under "results".
+        run: called with one config of each of ``config_types``, in that order, and the
+            `Context`. It returns a `Result`, or yields ever larger ones, so a failure
+            loses no measurement.
+        config_types: config classes that its presets may bind. `ModelConfig` stands for
+            the config of the model named in ``ModelConfig.name``.
+        backends: Keras backends that it supports, each in a separate process. Empty if
+            it runs in this process and starts others itself.
+        by_flags: whether it is a subcommand of ``tfasr bench`` with flags, instead of
+            presets. Its values are at the top level of ``results.json``, next to the
+            machine's description, instead of under "results".
     """
 
     run: Callable[..., Result | Iterator[Result]]
@@ -89,7 +95,9 @@ def seconds_of(call: Callable[..., Any], *arguments: Any, **options: Any) -> flo
 def columns_of_tuples(
     headings: Sequence[str], text: Callable[[Any], str], plain: int = 1
 ) -> list[Column]:
-    """Returns columns for rows that are tuples; ``text`` formats all but the first ``plain``."""
+    """Returns columns for rows that are tuples; ``text`` formats all but the first
+    ``plain``.
+    """
 
     def formatted(value: Any) -> str:
         return value if isinstance(value, str) else text(value)
@@ -108,9 +116,13 @@ def require_tensorflow(what: str, context: Context) -> None:
 
 def _check(workload: Workload) -> None:
     if not isinstance(workload, Workload) or not callable(workload.run):
-        raise TypeError(f"it must be a tfasr.bench.workload.Workload. Received: {workload!r}")
+        raise TypeError(
+            f"it must be a tfasr.bench.workload.Workload. Received: {workload!r}"
+        )
     if unknown := set(workload.backends) - set(BACKENDS):
-        raise ValueError(f"its backends must be among {BACKENDS}. Received: {sorted(unknown)}")
+        raise ValueError(
+            f"its backends must be among {BACKENDS}. Received: {sorted(unknown)}"
+        )
 
 
 WORKLOADS: Registry[Workload] = Registry(
@@ -141,6 +153,7 @@ def purpose(name: str) -> str:
     else:
         source = Path(importlib.util.find_spec(module).origin)
         description = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8")))
+
     return (description or "").strip().split("\n")[0].rstrip(".")
 
 
@@ -151,4 +164,5 @@ def find_workload(name: str) -> Workload:
             f"BenchConfig.workload must be one of {WORKLOADS.listed()}. Received: {name!r}. "
             "A preset of tfasr bench binds it: try --gin_file bench/ds2_small.gin."
         )
+
     return WORKLOADS[name]

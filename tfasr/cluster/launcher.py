@@ -22,7 +22,8 @@ from tfasr.kit.process import start_module, usable_cores
 
 log = logging.getLogger("tfasr")
 
-# When a worker ends, the others notice, name it and stop; SIGTERM is sent if they haven't by then.
+# When a worker ends, the others notice, name it and stop; SIGTERM is sent if they
+# haven't by then.
 NOTICE_S = 20.0
 END_S = 15.0
 _LOOK_S = 0.1
@@ -53,15 +54,16 @@ def thread_variables(count: int, environment: Mapping[str, str]) -> dict[str, st
 def launch(count: int, arguments: Sequence[str], restarts: int | None = None) -> int:
     """Runs a tfasr command in ``count`` processes and returns when all have ended.
 
-    Each process's output is prefixed with its rank. When one fails, the others have `NOTICE_S` to
-    end by themselves; then they get SIGTERM and, `END_S` later, SIGKILL. SIGTERM and SIGINT are
-    passed on to all.
+    Each process's output is prefixed with its rank. When one fails, the others have
+    `NOTICE_S` to end by themselves; then they get SIGTERM and, `END_S` later, SIGKILL.
+    SIGTERM and SIGINT are passed on to all.
 
-    With ``restarts``, for workers that train in rounds, a process that fails is started again, at
-    most so many times, and the others go on. Only when rank 0 ends, all end.
+    With ``restarts``, for workers that train in rounds, a process that fails is started
+    again, at most so many times, and the others go on. Only when rank 0 ends, all end.
 
     Returns:
-        0, or the exit code of the first process that failed (128 plus the number of a signal).
+        0, or the exit code of the first process that failed (128 plus the number of a
+            signal).
     """
     pumps: list[threading.Thread] = []
     shared = {SECRET: os.environ.get(SECRET) or secrets.token_hex(32)}
@@ -74,13 +76,20 @@ def launch(count: int, arguments: Sequence[str], restarts: int | None = None) ->
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            # In another session, Ctrl-C reaches only the launcher, which passes it on once.
+            # In another session, Ctrl-C reaches only the launcher, which passes it on
+            # once.
             start_new_session=hasattr(os, "setsid"),
         )
-        for source, target in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):
-            pump = threading.Thread(target=_prefixed, args=(source, target, rank), daemon=True)
+        for source, target in (
+            (process.stdout, sys.stdout),
+            (process.stderr, sys.stderr),
+        ):
+            pump = threading.Thread(
+                target=_prefixed, args=(source, target, rank), daemon=True
+            )
             pump.start()
             pumps.append(pump)
+
         return process
 
     workers = _Workers(begin, restarts)
@@ -106,7 +115,8 @@ def launch(count: int, arguments: Sequence[str], restarts: int | None = None) ->
 class _Workers:
     def __init__(self, begin: Callable[[int], subprocess.Popen], restarts: int | None):
         self.processes: list[subprocess.Popen] = []
-        self._begin, self._restarts = begin, restarts
+        self._begin = begin
+        self._restarts = restarts
         self._left: dict[int, int] = {}  # restarts that are left, by rank
         self._passed_on = False
 
@@ -122,19 +132,25 @@ class _Workers:
             if self._restarts is not None:
                 self._begin_again([rank for rank in bad if rank])
                 bad = [0] if codes[0] is not None else []
+
             if bad and failed is None:
                 failed = bad[0]
                 now_s = time.monotonic()
                 due_s = [(now_s + NOTICE_S + END_S, signal.SIGKILL)]
-                if not self._passed_on:  # a second signal would end them before they have saved
+                # A second signal would end them before they have saved.
+                if not self._passed_on:
                     code = codes[failed]
                     how = f"signal {-code}" if code < 0 else f"exit code {code}"
                     if code:
-                        log.warning("worker %d ended with %s: ending the others", failed, how)
+                        log.warning(
+                            "worker %d ended with %s: ending the others", failed, how
+                        )
                     due_s.insert(0, (now_s + NOTICE_S, signal.SIGTERM))
+
             while due_s and time.monotonic() >= due_s[0][0]:
                 self._send(due_s.pop(0)[1])
             time.sleep(_LOOK_S)
+
         first = codes if self._restarts is None else codes[:1]
         code = next(filter(None, first), 0) if failed is None else codes[failed]
         return 128 - code if code < 0 else code
@@ -179,8 +195,11 @@ def unreachable(cluster: Cluster) -> list[int]:
 
 def _answers(address: str) -> bool:
     with contextlib.suppress(OSError):
-        socket.create_connection((host_of(address), port_of(address)), timeout=_CONNECT_S).close()
+        socket.create_connection(
+            (host_of(address), port_of(address)), timeout=_CONNECT_S
+        ).close()
         return True
+
     return False
 
 
@@ -192,12 +211,16 @@ _TIMES = 3
 class PeerWatch:
     """Checks every ``every_s`` seconds that the other workers' ports answer.
 
-    When some don't, its thread calls ``on_lost`` once with their ranks, and stops checking: other
-    workers end soon after, and ``lost`` names only those that ended first.
+    When some don't, its thread calls ``on_lost`` once with their ranks, and stops
+    checking: other workers end soon after, and ``lost`` names only those that ended
+    first.
     """
 
     def __init__(
-        self, cluster: Cluster, on_lost: Callable[[list[int]], None], every_s: float = EVERY_S
+        self,
+        cluster: Cluster,
+        on_lost: Callable[[list[int]], None],
+        every_s: float = EVERY_S,
     ):
         self.lost: list[int] = []
         self._cluster = cluster
@@ -234,4 +257,5 @@ class PeerWatch:
                 break
             time.sleep(_AGAIN_S)
             gone = sorted(set(gone) & set(unreachable(self._cluster)))
+
         return gone

@@ -18,11 +18,14 @@ _TELL_S = 20.0  # between messages about who is missing
 _LEAVE_S = 5.0  # at most, for the workers to read that all are here
 
 
-def await_peers(cluster: Cluster, timeout_s: float = START_S, secret: bytes = b"") -> None:
-    """Waits until all workers have met at the chief's port, before TensorFlow takes their ports.
+def await_peers(
+    cluster: Cluster, timeout_s: float = START_S, secret: bytes = b""
+) -> None:
+    """Waits until all workers have met at the chief's port, before TensorFlow takes
+    their ports.
 
-    Raises UsageError if this worker's port is taken, or another worker has another version of
-    tfasr; RunError if workers are missing after ``timeout_s``.
+    Raises UsageError if this worker's port is taken, or another worker has another
+    version of tfasr; RunError if workers are missing after ``timeout_s``.
     """
     if cluster.rank:
         check_free(cluster.addresses[cluster.rank], cluster.rank)
@@ -51,13 +54,18 @@ def await_peers(cluster: Cluster, timeout_s: float = START_S, secret: bytes = b"
 
 
 def _await_workers(
-    cluster: Cluster, timeout_s: float, port: ChiefPort, here: dict[int, grpc.ServicerContext]
+    cluster: Cluster,
+    timeout_s: float,
+    port: ChiefPort,
+    here: dict[int, grpc.ServicerContext],
 ) -> None:
     began_s = time.monotonic()
     tell_s = _TELL_S
     while True:
         others = range(1, cluster.size)
-        missing = [rank for rank in others if rank not in here or not here[rank].is_active()]
+        missing = [
+            rank for rank in others if rank not in here or not here[rank].is_active()
+        ]
         if not missing:
             return
         if port.other_version:
@@ -69,7 +77,9 @@ def _await_workers(
                 f"All {cluster.size} workers must be up within {timeout_s:.0f} s. Missing: "
                 f"{names}. Check their messages, and whether they can reach this host."
             )
+
         if waited_s >= tell_s:
             log.info("waiting for %s", names)
             tell_s += _TELL_S
+
         time.sleep(_LOOK_S)

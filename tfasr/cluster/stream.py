@@ -1,8 +1,8 @@
 """Messages between a run's chief and its workers: one gRPC stream for each worker.
 
-A message is a JSON object and arrays. On the stream it is a header, which also lists the arrays'
-types and shapes, and then the arrays' bytes in chunks. Both sides prove by TLS that they know the
-shared secret; workers on one machine may have an empty one.
+A message is a JSON object and arrays. On the stream it is a header, which also lists
+the arrays' types and shapes, and then the arrays' bytes in chunks. Both sides prove by
+TLS that they know the shared secret; workers on one machine may have an empty one.
 """
 
 import itertools
@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-# Otherwise gRPC writes lines about every stranger at the port. Read when it is imported.
+# Otherwise gRPC writes lines about every stranger at the port. Read when it is
+# imported.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 import grpc
 
@@ -35,8 +36,8 @@ _PAUSE_MS = 250  # between attempts to connect
 _CONNECT_MS = 5000  # for TCP and TLS together, on both sides
 _FLUSH_S = 1.0  # how long a worker that ends waits for its last message to be read
 _CHUNK_BYTES = 1 << 20
-# How often the other side is pinged, and how long it may take to answer before it counts as lost.
-# It answers without Python, but pings queue behind data on a slow link.
+# How often the other side is pinged, and how long it may take to answer before it
+# counts as lost. It answers without Python, but pings queue behind data on a slow link.
 _PING_EVERY_MS = 5000
 _PING_TIMEOUT_MS = 10000
 _OPTIONS = [
@@ -52,7 +53,8 @@ _OPTIONS = [
 _MOST_NAMED = 10  # strangers that the log names; about further ones it is silent
 _LONGEST_REASON = 1000  # characters: gRPC sends the reason in a header of at most 8 kB
 
-ACCEPTED = (("accepted", "yes"),)  # initial metadata; gRPC sends an empty one with a refusal
+# Initial metadata; gRPC sends an empty one with a refusal.
+ACCEPTED = (("accepted", "yes"),)
 _SERVICE = "tfasr.Chief"
 _METHOD = "Train"
 Message = dict[str, Any]
@@ -67,7 +69,9 @@ def spec_of(array: np.ndarray) -> Spec:
 
 def pieces(message: Message, arrays: Sequence[np.ndarray] = ()) -> Iterator[bytes]:
     """Cuts a message into what gRPC sends; the arrays must not change until all is sent."""
-    yield json.dumps({"message": message, "arrays": [spec_of(array) for array in arrays]}).encode()
+    yield json.dumps(
+        {"message": message, "arrays": [spec_of(array) for array in arrays]}
+    ).encode()
     for array in arrays:
         content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         for start in range(0, content.size, _CHUNK_BYTES):
@@ -81,8 +85,8 @@ def assembled(
 
     Args:
         incoming: what gRPC receives.
-        expected: gets the message, and returns which arrays must come with it before memory is
-            taken for them. None, for a sender that is trusted, accepts any.
+        expected: gets the message, and returns which arrays must come with it before
+            memory is taken for them. None, for a sender that is trusted, accepts any.
 
     Raises:
         ConnectionError: if the stream has ended, or this isn't such a message.
@@ -93,12 +97,17 @@ def assembled(
         specs = [(kind, tuple(shape)) for kind, shape in header["arrays"]]
         wanted = specs if expected is None else expected(message)
         if specs != wanted:
-            raise ConnectionError(f"it sent the arrays {specs!r:.200} instead of {wanted!r:.200}")
+            raise ConnectionError(
+                f"it sent the arrays {specs!r:.200} instead of {wanted!r:.200}"
+            )
         arrays = [np.empty(shape, kind) for kind, shape in specs]
         for array in arrays:
             _fill(array.reshape(-1).view(np.uint8), incoming)
     except (ValueError, TypeError, KeyError, RecursionError, AttributeError) as error:
-        raise ConnectionError(f"it sent no message of a worker: {error!r:.200}") from None
+        raise ConnectionError(
+            f"it sent no message of a worker: {error!r:.200}"
+        ) from None
+
     return message, arrays
 
 
@@ -122,10 +131,11 @@ def _next(incoming: Iterator[bytes]) -> bytes:
 class ChiefPort:
     """The chief's port, where each worker opens a stream.
 
-    ``attend`` is called for every stream in a thread of its own, with the worker's rank, its
-    pieces and gRPC's context, and yields the pieces that are sent to the worker. The worker waits
-    until ``attend`` sends the initial metadata `ACCEPTED` or returns, which ends the stream. If it
-    raises ConnectionError, the worker gets the reason.
+    ``attend`` is called for every stream in a thread of its own, with the worker's
+    rank, its pieces and gRPC's context, and yields the pieces that are sent to the
+    worker. The worker waits until ``attend`` sends the initial metadata `ACCEPTED` or
+    returns, which ends the stream. If it raises ConnectionError, the worker gets the
+    reason.
     """
 
     def __init__(
@@ -137,9 +147,11 @@ class ChiefPort:
         self.other_version = ""  # the refusal of a worker with another version of tfasr
         self._cluster = cluster
         self._attend = attend
-        self._unproven = 0  # connections that have not shown yet that they know the secret
+        # Connections that have not shown yet that they know the secret.
+        self._unproven = 0
         self._strangers = 0
-        # A worker that comes again may be here twice until its first stream's end is noticed.
+        # A worker that comes again may be here twice until its first stream's end is
+        # noticed.
         most_streams = 2 * cluster.size + 8
         train = grpc.stream_stream_rpc_method_handler(self._serve)
         self._server = grpc.server(
@@ -166,7 +178,9 @@ class ChiefPort:
         self._server.start()
 
     def close(self, grace_s: float | None = None) -> None:
-        """Frees the port, and ends all streams that don't end by themselves within ``grace_s``."""
+        """Frees the port, and ends all streams that don't end by themselves within
+        ``grace_s``.
+        """
         self._server.stop(grace_s).wait()
 
     def _begun(self) -> None:
@@ -180,19 +194,26 @@ class ChiefPort:
     def _warn(self, reason: str) -> None:
         self._strangers += 1
         if self._strangers <= _MOST_NAMED:
-            log.warning("refused connection %d to the chief: %s", self._strangers, reason)
+            log.warning(
+                "refused connection %d to the chief: %s", self._strangers, reason
+            )
 
-    def _serve(self, incoming: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+    def _serve(
+        self, incoming: Iterator[bytes], context: grpc.ServicerContext
+    ) -> Iterator[bytes]:
         self._unproven -= 1
         hello = dict(context.invocation_metadata())
         refusal = self._refusal(hello)
         if refusal:
             self._warn(refusal)
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, refusal)
+
         try:
             yield from self._attend(int(hello["rank"]), incoming, context)
         except ConnectionError as error:
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error)[:_LONGEST_REASON])
+            context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT, str(error)[:_LONGEST_REASON]
+            )
 
     def _refusal(self, hello: Mapping[str, str]) -> str:
         cluster = self._cluster
@@ -206,6 +227,7 @@ class ChiefPort:
                 f"{version!r:.40}, {cluster.name(0)} has {__version__!r}."
             )
             return self.other_version
+
         return ""
 
 
@@ -229,16 +251,20 @@ class ChiefStream:
         self._secret = secret
         self.connect(within_s)
 
-    def connect(self, within_s: float, stopped: Callable[[], bool] = lambda: False) -> None:
+    def connect(
+        self, within_s: float, stopped: Callable[[], bool] = lambda: False
+    ) -> None:
         """Opens the stream, perhaps once more.
 
-        Raises UsageError if the chief has another secret, list of addresses or version of tfasr;
-        RunError if no chief answers within ``within_s`` seconds, or ``stopped()`` becomes true.
+        Raises UsageError if the chief has another secret, list of addresses or version
+        of tfasr; RunError if no chief answers within ``within_s`` seconds, or
+        ``stopped()`` becomes true.
         """
         deadline_s = time.monotonic() + within_s
         while True:
             self._open()
-            # Both wait: until the chief accepts this worker, and until the stream has ended.
+            # Both wait: until the chief accepts this worker, and until the stream has
+            # ended.
             accepted = ACCEPTED[0] in self._call.initial_metadata()
             if accepted or self._call.code() is grpc.StatusCode.OK:
                 return
@@ -253,16 +279,20 @@ class ChiefStream:
                     f"{self._cluster.name(0)} has others: set {SECRET} and --cluster alike "
                     "everywhere."
                 )
+
             if time.monotonic() >= deadline_s or stopped():
                 raise RunError(
                     f"All {self._cluster.size} workers must be up within {within_s:.0f} s. "
                     f"Missing: {self._cluster.name(0)}: {reason}. Check its messages, and whether "
                     "this host can reach it on this port."
                 )
+
             time.sleep(_PAUSE_MS / 1000)
 
     def send(self, message: Message, arrays: Sequence[np.ndarray] = ()) -> None:
-        """Sends a message in the background; if that fails, the next `receive` raises the error."""
+        """Sends a message in the background; if that fails, the next `receive` raises
+        the error.
+        """
         self._outgoing.put(pieces(message, arrays))
 
     def receive(self, timeout_s: float | None = None) -> tuple[Message, Arrays] | None:
@@ -275,6 +305,7 @@ class ChiefStream:
             received = self._incoming.get(timeout=timeout_s)
         except queue.Empty:
             return None
+
         if isinstance(received, ConnectionError):
             raise received
         return received

@@ -12,14 +12,16 @@ from tfasr.errors import UsageError
 
 SECRET = "TFASR_CLUSTER_SECRET"
 TRUSTED = "TFASR_CLUSTER_TRUSTED"
-# Any client can fetch a certificate from the port and try secrets against it, so the secret must
-# be too long to be found.
+# Any client can fetch a certificate from the port and try secrets against it, so the
+# secret must be too long to be found.
 _FEWEST_BITS = 128
 # With fewer different characters, a secret of that length isn't random.
 _FEWEST_DIFFERENT = 8
 
 
-def shared_secret(cluster: Cluster, environment: Mapping[str, str], *, needed: bool) -> bytes:
+def shared_secret(
+    cluster: Cluster, environment: Mapping[str, str], *, needed: bool
+) -> bytes:
     """Returns the secret that all workers of a cluster know; b"" if there is none.
 
     Raises:
@@ -36,6 +38,7 @@ def shared_secret(cluster: Cluster, environment: Mapping[str, str], *, needed: b
             f"workers on all hosts. Received: {len(secret)} characters, which hold at most {bits} "
             f"bits. Make one with: export {SECRET}=$(openssl rand -hex 32)"
         )
+
     return secret.encode(errors="surrogateescape")
 
 
@@ -49,7 +52,8 @@ def _most_bits(secret: str) -> int:
 
 
 def check_trusted(cluster: Cluster, environment: Mapping[str, str]) -> None:
-    """Raises UsageError before synchronous training on several hosts, unless the user accepts it.
+    """Raises UsageError before synchronous training on several hosts, unless the user
+    accepts it.
 
     TensorFlow's servers ask for no password and encrypt nothing.
     """
@@ -68,7 +72,8 @@ def on_loopback(cluster: Cluster) -> bool:
     return all(host == "localhost" or host.startswith("127.") for host in hosts)
 
 
-# All certificates carry this name, and clients expect it whatever the chief's address is.
+# All certificates carry this name, and clients expect it whatever the chief's address
+# is.
 CERTIFIED_NAME = "tfasr"
 # A host's clock plays no part: only the secret makes a certificate valid.
 _VALID_FROM = datetime.datetime(1970, 1, 1)
@@ -79,9 +84,10 @@ _VALID_UNTIL = datetime.datetime(9999, 12, 31)
 def identity(secret: bytes, cluster: Cluster) -> tuple[bytes, bytes, bytes]:
     """Makes a key and a certificate for this process's role, chief or worker, in PEM.
 
-    The certificate is signed by the cluster's authority, whose key follows from the secret and the
-    workers' addresses: every process makes it for itself, and no process without the secret can.
-    The third value is the authority's own certificate, by which the other side's is checked.
+    The certificate is signed by the cluster's authority, whose key follows from the
+    secret and the workers' addresses: every process makes it for itself, and no process
+    without the secret can. The third value is the authority's own certificate, by which
+    the other side's is checked.
     """
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
@@ -92,7 +98,9 @@ def identity(secret: bytes, cluster: Cluster) -> tuple[bytes, bytes, bytes]:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name.from_rfc4514_string(f"CN={CERTIFIED_NAME}")
 
-    def signed(subject: x509.Name, public: Any, *extensions: x509.ExtensionType) -> bytes:
+    def signed(
+        subject: x509.Name, public: Any, *extensions: x509.ExtensionType
+    ) -> bytes:
         builder = x509.CertificateBuilder(
             issuer_name=authority_name,
             subject_name=subject,
@@ -101,14 +109,17 @@ def identity(secret: bytes, cluster: Cluster) -> tuple[bytes, bytes, bytes]:
             not_valid_before=_VALID_FROM,
             not_valid_after=_VALID_UNTIL,
         )
-        # With the keys' identifiers, a wrong secret shows as an unknown authority and not as a bad
-        # signature of a known one.
+        # With the keys' identifiers, a wrong secret shows as an unknown authority and
+        # not as a bad signature of a known one.
         for extension in (
             x509.SubjectKeyIdentifier.from_public_key(public),
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()),
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(
+                authority_key.public_key()
+            ),
             *extensions,
         ):
             builder = builder.add_extension(extension, critical=False)
+
         certificate = builder.sign(authority_key, hashes.SHA256())
         return certificate.public_bytes(serialization.Encoding.PEM)
 
@@ -123,7 +134,9 @@ def identity(secret: bytes, cluster: Cluster) -> tuple[bytes, bytes, bytes]:
             name,
             key.public_key(),
             x509.SubjectAlternativeName([x509.DNSName(CERTIFIED_NAME)]),
-            x509.ExtendedKeyUsage([usages.CLIENT_AUTH if cluster.rank else usages.SERVER_AUTH]),
+            x509.ExtendedKeyUsage(
+                [usages.CLIENT_AUTH if cluster.rank else usages.SERVER_AUTH]
+            ),
         ),
         signed(
             authority_name,
@@ -140,8 +153,10 @@ def _scalar(secret: bytes, cluster: Cluster) -> int:
     """Derives a private key of the curve P-256 from the secret.
 
     From 384 bits, the remainder by the curve's order of 256 bits is as good as uniform.
-    Source: NIST SP 800-186, 3.2.1.3 (the order); FIPS 186-5, A.2.1 (extra random bits); RFC 7914
-    (scrypt).
+    Source: NIST SP 800-186, 3.2.1.3 (the order); FIPS 186-5, A.2.1 (extra random bits);
+    RFC 7914 (scrypt).
     """
-    derived = hashlib.scrypt(secret, salt=cluster.plan.encode(), n=2**14, r=8, p=1, dklen=48)
+    derived = hashlib.scrypt(
+        secret, salt=cluster.plan.encode(), n=2**14, r=8, p=1, dklen=48
+    )
     return int.from_bytes(derived, "big") % (_P256_ORDER - 1) + 1

@@ -1,7 +1,7 @@
 """``tfasr bench``: measures what a part of the system costs.
 
-``tfasr bench decoder`` and ``step`` have flags; ``tfasr bench --gin_file bench/ds2_small.gin`` runs
-any other workload as its preset describes it.
+``tfasr bench decoder`` and ``step`` have flags; ``tfasr bench --gin_file
+bench/ds2_small.gin`` runs any other workload as its preset describes it.
 """
 
 import argparse
@@ -24,22 +24,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     by_preset = (name for name in WORKLOADS if name not in SUBCOMMANDS)
     purposes = "; ".join(f"{name}: {purpose(name)}" for name in by_preset)
     add("--gin_file", help=f"a preset or file that names a workload ({purposes})")
-    add("--gin_binding", action="append", default=[], metavar="LINE", help="overrides the file")
+    add(
+        "--gin_binding",
+        action="append",
+        default=[],
+        metavar="LINE",
+        help="overrides the file",
+    )
     add("--backend", choices=BACKENDS, help="Keras's backend; default: tensorflow")
     add("--fraction", type=float, help="share of the data; default: the preset's")
     add("--corpus_dir", help="recordings, if the workload can use them")
     add("--run_dir", help="a trained run, if the workload can evaluate one")
-    add("--split", default="validation", help="a split of that run; default: %(default)s")
+    add(
+        "--split",
+        default="validation",
+        help="a split of that run; default: %(default)s",
+    )
     add("--shard_dir", help="where the split is; default: the run's shards")
-    add("--format", choices=formats(), default="table", help="format of the printed tables")
-    add("--out", metavar="DIR|FILE.json", help="a folder for tables, JSON and figures, or a file")
+    add(
+        "--format",
+        choices=formats(),
+        default="table",
+        help="format of the printed tables",
+    )
+    add(
+        "--out",
+        metavar="DIR|FILE.json",
+        help="a folder for tables, JSON and figures, or a file",
+    )
     subcommands = parser.add_subparsers(dest="subcommand", metavar="WORKLOAD")
     for name, (declare, run_it) in SUBCOMMANDS.items():
         description = inspect.getdoc(run_it) + "\n"
         summary = description.split("\n")[0].partition(": ")[2].rstrip(".")
         subcommand = subcommands.add_parser(name, help=summary, description=description)
         declare(subcommand)
-        output = {"choices": formats(), "default": "table", "help": "default: %(default)s"}
+        output = {
+            "choices": formats(),
+            "default": "table",
+            "help": "default: %(default)s",
+        }
         subcommand.add_argument("--format", **output)
         subcommand.set_defaults(run_subcommand=run_it)
 
@@ -55,9 +78,20 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         from tfasr.bench.perform import bench_preset
 
-        names = ("backend", "fraction", "corpus_dir", "out", "run_dir", "split", "shard_dir")
+        names = (
+            "backend",
+            "fraction",
+            "corpus_dir",
+            "out",
+            "run_dir",
+            "split",
+            "shard_dir",
+        )
         options = {"output_format": arguments.format, **_same(arguments, *names)}
-        text = bench_preset(arguments.gin_file, bindings=arguments.gin_binding, **options)
+        text = bench_preset(
+            arguments.gin_file, bindings=arguments.gin_binding, **options
+        )
+
     print(text, end="")
     return 0
 
@@ -69,7 +103,9 @@ def _same(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
 def _run(arguments: argparse.Namespace, name: str, config, context: Context) -> str:
     from tfasr.bench.perform import run_workload
 
-    return run_workload(name, [config], context, out=arguments.out, output_format=arguments.format)
+    return run_workload(
+        name, [config], context, out=arguments.out, output_format=arguments.format
+    )
 
 
 def _numbers(arguments: argparse.Namespace, flag: str) -> tuple[int, ...]:
@@ -91,16 +127,38 @@ def _decoder_flags(parser: argparse.ArgumentParser) -> None:
     defaults = DecoderBenchConfig()
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--run_dir", help="a folder that tfasr train wrote")
-    source.add_argument("--log_probs", metavar="FILE", help="an .npz from --save_log_probs")
+    source.add_argument(
+        "--log_probs", metavar="FILE", help="an .npz from --save_log_probs"
+    )
     add("--split", help="a prepared split, with --run_dir")
     add("--shard_dir", help="where the split is; default: the run's shards")
-    add("--checkpoint", default="best", help="best, last or a file; default: %(default)s")
-    add("--save_log_probs", metavar="FILE", help="save the log-probabilities to this .npz file")
-    add("--lexicon", metavar="FILE", help="one word a line; default: the run's or the file's")
+    add(
+        "--checkpoint",
+        default="best",
+        help="best, last or a file; default: %(default)s",
+    )
+    add(
+        "--save_log_probs",
+        metavar="FILE",
+        help="save the log-probabilities to this .npz file",
+    )
+    add(
+        "--lexicon",
+        metavar="FILE",
+        help="one word a line; default: the run's or the file's",
+    )
     decoders = f"some of {DECODERS.listed()}, with commas; default: %(default)s"
     add("--decoders", default=_joined(defaults.decoders), help=decoders)
-    add("--beam_widths", default=_joined(defaults.beam_widths), help="default: %(default)s")
-    add("--recombine", action="store_true", help="also measure with merged beams, if supported")
+    add(
+        "--beam_widths",
+        default=_joined(defaults.beam_widths),
+        help="default: %(default)s",
+    )
+    add(
+        "--recombine",
+        action="store_true",
+        help="also measure with merged beams, if supported",
+    )
     add("--num_threads", type=int, default=1, help="default: %(default)s")
     add("--out", metavar="DIR", help="write decoder.png, results.json, table.md here")
 
@@ -113,37 +171,60 @@ def _decoder(arguments: argparse.Namespace) -> str:
     if arguments.run_dir is not None and arguments.split is None:
         raise UsageError("--run_dir must come with --split, as in --split validation.")
     if arguments.log_probs is not None and (arguments.split or arguments.shard_dir):
-        raise UsageError("--split and --shard_dir need --run_dir instead of --log_probs.")
+        raise UsageError(
+            "--split and --shard_dir need --run_dir instead of --log_probs."
+        )
     with wrong_values_are_wrong_use():
         config = DecoderBenchConfig(
             decoders=arguments.decoders.split(","),
             beam_widths=_numbers(arguments, "beam_widths"),
             **_same(arguments, "recombine", "num_threads"),
         )
-    paths = _same(arguments, "run_dir", "shard_dir", "log_probs", "save_log_probs", "lexicon")
+
+    paths = _same(
+        arguments, "run_dir", "shard_dir", "log_probs", "save_log_probs", "lexicon"
+    )
     paths = {name: None if path is None else Path(path) for name, path in paths.items()}
-    split, checkpoint = arguments.split or "", arguments.checkpoint
-    return _run(arguments, "decoder", config, Context(split=split, checkpoint=checkpoint, **paths))
+    split = arguments.split or ""
+    checkpoint = arguments.checkpoint
+    return _run(
+        arguments,
+        "decoder",
+        config,
+        Context(split=split, checkpoint=checkpoint, **paths),
+    )
 
 
 def _step_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--gin_file", help="preset or file; default: the paper's model")
-    add("--gin_binding", action="append", default=[], help="overrides the file; repeatable")
+    add(
+        "--gin_binding",
+        action="append",
+        default=[],
+        help="overrides the file; repeatable",
+    )
     add("--batch", default="16", help="with commas; default: %(default)s")
     add("--frames", default="600", help="with commas; default: %(default)s")
     add("--labels", type=int, help="of an utterance; default: a seventh of the frames")
     precisions = f"some of {', '.join(trained())}, with commas; default: %(default)s"
     add("--precision", default=_joined(StepConfig().precisions), help=precisions)
     add("--rounds", type=int, default=5, help="default: %(default)s")
-    add("--length_spread", type=float, default=0.0, help="how much lengths vary, as a fraction")
+    add(
+        "--length_spread",
+        type=float,
+        default=0.0,
+        help="how much lengths vary, as a fraction",
+    )
     add("--out", metavar="DIR", help="write results.json and table.md here")
 
 
 def _step(arguments: argparse.Namespace) -> str:
-    """``tfasr bench step``: seconds, FLOP/s and memory of a training step on a synthetic batch.
+    """``tfasr bench step``: seconds, FLOP/s and memory of a training step on a
+    synthetic batch.
 
-    Every size and precision runs in a separate process, so peak memory is measured for each.
+    Every size and precision runs in a separate process, so peak memory is measured for
+    each.
     """
     with wrong_values_are_wrong_use():
         config = StepConfig(
@@ -154,6 +235,7 @@ def _step(arguments: argparse.Namespace) -> str:
             precisions=arguments.precision.split(","),
             **_same(arguments, "labels", "rounds", "length_spread"),
         )
+
     return _run(arguments, "step", config, Context())
 
 

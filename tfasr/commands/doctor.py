@@ -42,7 +42,16 @@ OPTIONAL = {
     "kenlm": "word beam search with a KenLM model",
     "tensorflow-io": "--audio_reader tfio",
 }
-_PACKAGES = ("tensorflow", "keras", "numpy", "scipy", "soundfile", "soxr", "jiwer", "psutil")
+_PACKAGES = (
+    "tensorflow",
+    "keras",
+    "numpy",
+    "scipy",
+    "soundfile",
+    "soxr",
+    "jiwer",
+    "psutil",
+)
 _DRIVER_PATIENCE_S = 180
 
 
@@ -50,7 +59,8 @@ _DRIVER_PATIENCE_S = 180
 class Examination:
     """A machine's properties; None means unknown.
 
-    Dictionaries come from the functions ``describe_...`` of `tfasr.telemetry`'s modules.
+    Dictionaries come from the functions ``describe_...`` of `tfasr.telemetry`'s
+    modules.
     """
 
     processor: dict[str, Any]
@@ -80,7 +90,10 @@ def examine(*, tensorflow: bool = False, root: Path = ROOT) -> Examination:
         gpus_on_bus=nvidia_devices(root),
         software={
             "python": sys.version.split()[0],
-            "packages": {"tfasr": __version__, **{name: version(name) for name in _PACKAGES}},
+            "packages": {
+                "tfasr": __version__,
+                **{name: version(name) for name in _PACKAGES},
+            },
             "optional": {name: version(name) for name in OPTIONAL},
         },
         decoder_problem=missing_extensions().get("word beam search"),
@@ -92,7 +105,9 @@ def examine(*, tensorflow: bool = False, root: Path = ROOT) -> Examination:
 
 def probe_tensorflow() -> dict[str, Any]:
     """Returns `tensorflow_view`, computed in another process, or "problem"."""
-    with contextlib.closing(Correspondence(tensorflow_view, task="TensorFlow")) as child:
+    with contextlib.closing(
+        Correspondence(tensorflow_view, task="TensorFlow")
+    ) as child:
         try:
             return child.next_answer(_DRIVER_PATIENCE_S)
         except TimeoutError as error:
@@ -103,13 +118,18 @@ def probe_tensorflow() -> dict[str, Any]:
 
 
 def tensorflow_view() -> dict[str, Any]:
-    """Returns TensorFlow's "version" and "devices", and the "cuda" and "cudnn" of its build."""
+    """Returns TensorFlow's "version" and "devices", and the "cuda" and "cudnn" of its
+    build.
+    """
     import tensorflow as tf
 
     built = tf.sysconfig.get_build_info()
     devices = [device.name for device in tf.config.list_physical_devices()]
     seen = {"version": tf.__version__, "devices": devices}
-    return seen | {"cuda": built.get("cuda_version"), "cudnn": built.get("cudnn_version")}
+    return seen | {
+        "cuda": built.get("cuda_version"),
+        "cudnn": built.get("cudnn_version"),
+    }
 
 
 def advice(machine: Examination) -> list[str]:
@@ -117,7 +137,8 @@ def advice(machine: Examination) -> list[str]:
 
 
 def _clock_advice(machine: Examination) -> Iterator[str]:
-    host, processor = machine.host, machine.processor
+    host = machine.host
+    processor = machine.processor
     threads = host["usable_threads"] or processor["threads"]
     taken = machine.taken
     if taken.others > BUSY:
@@ -125,27 +146,32 @@ def _clock_advice(machine: Examination) -> Iterator[str]:
             f"Other programs use {taken.others:.0%} of the processors and would distort measured "
             "times. Find them with top and end them, or wait (docs/quiet_machine.md)."
         )
+
     if taken.stolen is not None and taken.stolen > BUSY:
         yield (
             f"Other virtual machines take {taken.stolen:.0%} of the processors (steal) and would "
             "distort measured times. Wait, or rent a machine with dedicated processors."
         )
+
     if taken.throttled is not None and taken.throttled > BUSY:
         yield (
             f"A control group's quota holds back {taken.throttled:.0%} of the processors at this "
             "moment. Raise the limit, or pin to fewer processors."
         )
+
     slow = [name for name in processor["governors"] if name != "performance"]
     if slow:
         yield (
             f"The clock frequency is managed by {', '.join(slow)}. For steady times: cpupower "
             "frequency-set -g performance"
         )
+
     if host["cpu_limit"] is not None and threads and host["cpu_limit"] < threads:
         yield (
             f"The control group allows {host['cpu_limit']:g} processors' time for {threads} "
             "threads, so threads will be throttled. Raise the limit, or pin to fewer processors."
         )
+
     if processor["virtual"]:
         yield "This is a virtual machine: others may be using its processors."
     if "not readable" in machine.rapl:
@@ -156,9 +182,13 @@ def _gpu_advice(machine: Examination) -> Iterator[str]:
     if not machine.gpus and machine.gpus_on_bus:
         devices = f"NVIDIA devices ({machine.gpus_on_bus})"
         yield f"{devices} are installed but not usable: {machine.gpu_problem}"
+
     for index, gpu in enumerate(machine.gpus):
         pcie = gpu["pcie"]
-        if None not in (pcie["width"], pcie["max_width"]) and pcie["width"] < pcie["max_width"]:
+        if (
+            None not in (pcie["width"], pcie["max_width"])
+            and pcie["width"] < pcie["max_width"]
+        ):
             yield (
                 f"GPU {index} has {pcie['width']} of {pcie['max_width']} PCIe lanes: check its "
                 "slot. (An idle GPU may lower its PCIe generation, but not its lanes.)"
@@ -171,6 +201,7 @@ def _software_advice(machine: Examination) -> Iterator[str]:
             f"The compiled decoder does not load: {machine.decoder_problem}. Install tfasr again, "
             "with a C++ compiler."
         )
+
     packages = machine.software["packages"]
     missing = [name for name, version in packages.items() if version is None]
     of_training = [name for name in missing if name in _TRAINING]
@@ -179,9 +210,11 @@ def _software_advice(machine: Examination) -> Iterator[str]:
             f"Without {', '.join(of_training)} tfasr can't prepare data, train or evaluate; "
             "reports, the recorder, scoring and decoding work (docs/light_install.md)."
         )
+
     if len(missing) > len(of_training):
         others = [name for name in missing if name not in _TRAINING]
         yield f"Missing packages: {', '.join(others)}. Install tfasr again."
+
     if machine.gpus and machine.software["optional"]["nvidia-ml-py"] is None:
         yield f"nvidia-ml-py is not installed, so there is no {OPTIONAL['nvidia-ml-py']}."
     problem = (machine.tensorflow or {}).get("problem")
@@ -195,7 +228,9 @@ def _taken(taken: TakenNow) -> str:
 
 
 def description(machine: Examination) -> dict[str, Any]:
-    """Returns what ``--out`` writes: all that was found, and what ``--hardware`` reads of it."""
+    """Returns what ``--out`` writes: all that was found, and what ``--hardware`` reads
+    of it.
+    """
     return {
         "system_name": "",  # readers then take the file's name
         "number_of_nodes": 1,
@@ -217,7 +252,8 @@ def network(interface: dict[str, Any]) -> str:
 def pcie(gpu: dict[str, Any], prefix: str = "") -> str:
     """Describes a GPU's PCIe link, or with ``prefix="max_"`` its maximum; "" if unknown."""
     link = gpu["pcie"]
-    generation, width = link[f"{prefix}generation"], link[f"{prefix}width"]
+    generation = link[f"{prefix}generation"]
+    width = link[f"{prefix}width"]
     return "" if None in (generation, width) else f"PCIe Gen{generation} x{width}"
 
 
@@ -225,11 +261,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--format", choices=formats(), default="table", help="default: %(default)s")
     add("--out", metavar="FILE", help="also write a description (system.json)")
-    add("--measure", action="store_true", help="also measure its speed, a minute; --out keeps it")
-    add("--tensorflow", action="store_true", help="also import TensorFlow, in a separate process")
-    add("--beside", choices=["paper"], help="also list published machines, after this one")
+    add(
+        "--measure",
+        action="store_true",
+        help="also measure its speed, a minute; --out keeps it",
+    )
+    add(
+        "--tensorflow",
+        action="store_true",
+        help="also import TensorFlow, in a separate process",
+    )
+    add(
+        "--beside",
+        choices=["paper"],
+        help="also list published machines, after this one",
+    )
     gin = {"action": "append", "default": []}
-    add("--gin_file", **gin, help="also check that its prefetched batches fit; repeatable")
+    add(
+        "--gin_file",
+        **gin,
+        help="also check that its prefetched batches fit; repeatable",
+    )
     add("--gin_binding", **gin, help="repeatable")
 
 
@@ -240,7 +292,10 @@ def run(args: argparse.Namespace) -> int:
         from tfasr.training.memory import buffer_of_preset
 
         # In a separate process: reading a configuration imports TensorFlow.
-        buffer = call(buffer_of_preset, args.gin_file, args.gin_binding, show_messages=False)
+        buffer = call(
+            buffer_of_preset, args.gin_file, args.gin_binding, show_messages=False
+        )
+
     described = description(examination)
     measured = None
     if args.measure:
@@ -248,6 +303,7 @@ def run(args: argparse.Namespace) -> int:
 
         measured = Machine(**call(measured_here, show_messages=False))
         described[KEY] = measured.to_json()
+
     text = json.dumps(described, indent=1, ensure_ascii=False) + "\n"
     if args.out is not None:
         try:
@@ -256,18 +312,27 @@ def run(args: argparse.Namespace) -> int:
             raise RunError(
                 f"The description can't be written to {args.out}: {error}. Choose another --out."
             ) from error
-    machines = [machines_table(examination, published(args.beside))] if args.beside else []
+
+    if args.beside:
+        machines = [machines_table(examination, published(args.beside))]
+    else:
+        machines = []
+
     rows = [list(row) for row in _rows(examination, buffer)]
     if measured is not None:
         rows += [list(row) for row in measured.rows()]
     if args.format == "table":
         width = max(len(name) for name, _ in rows)
         lines = [f"{name:{width}}  {value}" for name, value in rows]
-        lines += ["", *([f"- {line}" for line in advice(examination)] or ["Nothing to fix."])]
+        lines += [
+            "",
+            *([f"- {line}" for line in advice(examination)] or ["Nothing to fix."]),
+        ]
         text = "\n".join(lines) + "\n" + (machines and "\n" + to_text(machines) or "")
     elif args.format != JSON:
         table = Table("This machine", ["part", "found"], rows, advice(examination))
         text = WRITERS.call(args.format, [table, *machines])
+
     sys.stdout.write(text)
     refusal = buffer and buffer.refusal(available_bytes())
     if refusal:
@@ -277,35 +342,49 @@ def run(args: argparse.Namespace) -> int:
 
 def machines_table(examination: Examination, source: PublishedSource) -> Table:
     """Returns this machine and the source's: processors, memory, devices and their links."""
-    processor, host, gpus = examination.processor, examination.host, examination.gpus
+    processor = examination.processor
+    host = examination.host
+    gpus = examination.gpus
     memory_bytes = host["memory_bytes"]
     this = {
         "machine": "this machine",
         "processor": processor["model"],
         **{name: processor[name] for name in ("sockets", "cores", "threads")},
         "memory_gb": None if memory_bytes is None else memory_bytes / 1e9,
-        "gpus": "; ".join(f"{g['name']}, {gibibytes(g['memory_bytes'])}" for g in gpus) or None,
+        "gpus": "; ".join(f"{g['name']}, {gibibytes(g['memory_bytes'])}" for g in gpus)
+        or None,
         "links": "; ".join(pcie(gpu, "max_") or _UNKNOWN for gpu in gpus) or None,
     }
     table = next(table for table in source.tables.values() if table.kind == "machines")
     headings = dict.fromkeys(table.rows[0], _shown) | {"memory_gb": "{:.3g}".format}
     columns = [
-        Column(name.replace("_gb", "\nGB"), name, lambda row, name=name: row.get(name), text)
+        Column(
+            name.replace("_gb", "\nGB"),
+            name,
+            lambda row, name=name: row.get(name),
+            text,
+        )
         for name, text in headings.items()
     ]
     notes = [f"{source.name} ({source.source}), {table.conditions}", *table.notes]
     return table_of(f"{table.what}: {table.name}", columns, [this, *table.rows], notes)
 
 
-def _rows(examination: Examination, buffer: "BufferNeed | None") -> list[tuple[str, str]]:
+def _rows(
+    examination: Examination, buffer: "BufferNeed | None"
+) -> list[tuple[str, str]]:
     rows = [*_machine(examination), *_devices(examination), *_software(examination)]
     if buffer is not None:
-        rows.append(("buffer", f"{buffer}; {available_bytes() / 2**30:.2f} GiB are available"))
+        rows.append(
+            ("buffer", f"{buffer}; {available_bytes() / 2**30:.2f} GiB are available")
+        )
+
     return rows
 
 
 def _machine(examination: Examination) -> list[tuple[str, str]]:
-    processor, host = examination.processor, examination.host
+    processor = examination.processor
+    host = examination.host
     counted = ((processor[name], name) for name in ("sockets", "cores", "threads"))
     shape = ", ".join(f"{_shown(count)} {name}" for count, name in counted)
     usable = f"{_shown(host['usable_threads'])} threads usable"
@@ -313,7 +392,11 @@ def _machine(examination: Examination) -> list[tuple[str, str]]:
         f"{usable}; control group: {_shown(host['cpu_limit'])} processors, "
         f"{gibibytes(host['memory_limit_bytes']) or _UNKNOWN} memory"
     )
-    virtual = {True: "virtual machine", False: "no virtual machine", None: "virtual machine n/a"}
+    virtual = {
+        True: "virtual machine",
+        False: "no virtual machine",
+        None: "virtual machine n/a",
+    }
     return [
         ("processor", f"{_shown(processor['model'])}: {shape}, {_shown(processor['numa_nodes'])} "
          "NUMA nodes"),
@@ -341,32 +424,51 @@ def _devices(examination: Examination) -> list[tuple[str, str]]:
             f"NVLinks: {_UNKNOWN if links is None else links}",
         ]
         rows.append((f"GPU {index}", ", ".join(facts)))
+
     if not examination.gpus:
         seen = f"{examination.gpus_on_bus or 'none'} seen on the PCI bus"
         rows.append(("GPUs", f"{seen}; {examination.gpu_problem or 'NVML sees none'}"))
+
     rows.append(("energy, processors", examination.rapl))
-    energy_source = {"counter": "a counter of joules", "power": "power, to be integrated"}
+    energy_source = {
+        "counter": "a counter of joules",
+        "power": "power, to be integrated",
+    }
     energy_source[None] = _UNKNOWN
     gpus = ", ".join(
-        f"GPU {index} {energy_source[gpu['energy']]}" for index, gpu in enumerate(examination.gpus)
+        f"GPU {index} {energy_source[gpu['energy']]}"
+        for index, gpu in enumerate(examination.gpus)
     )
-    rows.append(("energy, GPUs", gpus or f"{_UNKNOWN}: {examination.gpu_problem or 'no GPUs'}"))
+    rows.append(
+        ("energy, GPUs", gpus or f"{_UNKNOWN}: {examination.gpu_problem or 'no GPUs'}")
+    )
     return rows
 
 
 def _software(examination: Examination) -> list[tuple[str, str]]:
-    software, seen = examination.software, examination.tensorflow
+    software = examination.software
+    seen = examination.tensorflow
     problem = examination.decoder_problem
     rows = [("Python", software["python"])]
-    rows += [(name, version or "missing") for name, version in software["packages"].items()]
-    rows.append(("compiled decoder", "loads" if problem is None else f"does not load: {problem}"))
+    rows += [
+        (name, version or "missing") for name, version in software["packages"].items()
+    ]
+    rows.append(
+        (
+            "compiled decoder",
+            "loads" if problem is None else f"does not load: {problem}",
+        )
+    )
     if seen is not None:
         view = f"does not load: {seen.get('problem')}"
         if "problem" not in seen:
             devices = ", ".join(seen["devices"]) or "no devices"
-            cuda, cudnn = _shown(seen["cuda"]), _shown(seen["cudnn"])
+            cuda = _shown(seen["cuda"])
+            cudnn = _shown(seen["cudnn"])
             view = f"{devices}; built for CUDA {cuda}, cuDNN {cudnn}"
+
         rows.append(("TensorFlow's view", view))
+
     rows += [
         (name, f"{version or 'not installed'} ({OPTIONAL[name]})")
         for name, version in software["optional"].items()
@@ -375,4 +477,10 @@ def _software(examination: Examination) -> list[tuple[str, str]]:
 
 
 def _shown(value: object) -> str:
-    return _UNKNOWN if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+    if value is None:
+        return _UNKNOWN
+
+    if isinstance(value, float):
+        return f"{value:g}"
+
+    return str(value)

@@ -13,37 +13,75 @@ from tfasr.tta.policies import POLICIES
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "tfasr estimate --gin_file FILE --shard_dir DIR [--target METRIC=VALUE] ..."
+    parser.usage = (
+        "tfasr estimate --gin_file FILE --shard_dir DIR [--target METRIC=VALUE] ..."
+    )
     add = parser.add_argument
     files = "preset or file; repeatable; default: the paper's"
     add("--gin_file", action="append", metavar="FILE", help=files)
     line = "overrides the files; repeatable"
     add("--gin_binding", action="append", default=[], metavar="LINE", help=line)
     batch = {"dest": "gin_binding", "action": "append", "metavar": "N"}
-    add("--batch_size", **batch, type=short_cut(SHORT_CUTS["--batch_size"]), help="utterances")
+    add(
+        "--batch_size",
+        **batch,
+        type=short_cut(SHORT_CUTS["--batch_size"]),
+        help="utterances",
+    )
     add("--shard_dir", metavar="DIR", help="prepared splits train and validation")
     add("--manifest", metavar="FILE", help="or, before preparing, lengths and texts")
-    add("--target", metavar="METRIC=VALUE", help="such as cer=0.15; default: the recipe's")
-    add("--policy", metavar="NAME", choices=sorted(POLICIES), default="paper", help="its clock")
+    add(
+        "--target",
+        metavar="METRIC=VALUE",
+        help="such as cer=0.15; default: the recipe's",
+    )
+    add(
+        "--policy",
+        metavar="NAME",
+        choices=sorted(POLICIES),
+        default="paper",
+        help="its clock",
+    )
     add("--machine", metavar="FILE", help="another one, from doctor --measure --out")
     add_hardware_arguments(add, "the machine and its price: preset or file")
-    add("--catalogue", action="append", default=[], metavar="DIR", help="your finished runs")
-    add("--workers", type=_counts, default=[], metavar="2,4", help="also for so many machines")
+    add(
+        "--catalogue",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="your finished runs",
+    )
+    add(
+        "--workers",
+        type=_counts,
+        default=[],
+        metavar="2,4",
+        help="also for so many machines",
+    )
     add("--link_gbit_s", type=float, metavar="X", help="speed of the link between them")
     add("--lexicon", metavar="FILE", help="a dictionary for word_beam, one word a line")
-    add("--format", choices=("text", "json"), default="text", help="default: %(default)s")
+    add(
+        "--format",
+        choices=("text", "json"),
+        default="text",
+        help="default: %(default)s",
+    )
 
 
 def _counts(text: str) -> list[int]:
     try:
         return [int(number) for number in text.split(",")]
     except ValueError:
-        raise argparse.ArgumentTypeError(f"must be numbers like 2,4,8. Received: {text}") from None
+        raise argparse.ArgumentTypeError(
+            f"must be numbers like 2,4,8. Received: {text}"
+        ) from None
 
 
 def run(args: argparse.Namespace) -> None:
     if not getattr(args, "verbose", False):
-        logging.getLogger("tfasr").setLevel(logging.WARNING)  # the answer is all that is printed
+        # The answer is all that is printed.
+        logging.getLogger("tfasr").setLevel(logging.WARNING)
+
     # Imported here, because tfasr help must not wait for TensorFlow.
     from tfasr.estimates.estimate import estimate
     from tfasr.training.from_gin import load_config
@@ -68,10 +106,13 @@ def run(args: argparse.Namespace) -> None:
         text = json.dumps(result.to_json(), indent=1)
     else:
         text = "\n".join(result.lines())
+
     sys.stdout.write(f"{text}\n")
 
 
-def _hardware(args: argparse.Namespace, bound: HardwareConfig | None) -> HardwareConfig | None:
+def _hardware(
+    args: argparse.Namespace, bound: HardwareConfig | None
+) -> HardwareConfig | None:
     """Returns the machine's price: from its flags, its file, or the gin files."""
     price = args.price_usd_per_hour
     name = args.hardware

@@ -32,7 +32,11 @@ _FILES = ("scores.json", "scores.md", "scores.csv", "scores.tex")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     several = {"action": "append", "required": True}
-    add("--run_dir", **several, help="a folder that tfasr train wrote; repeatable, one row each")
+    add(
+        "--run_dir",
+        **several,
+        help="a folder that tfasr train wrote; repeatable, one row each",
+    )
     add("--shard_dir", help="default: the one that the run was trained with")
     add("--split", **several, help="a prepared split; repeatable, one column each")
     add_decoder_arguments(add)
@@ -60,16 +64,19 @@ def run(arguments: argparse.Namespace) -> None:
                 f"--hypotheses must be in a folder that exists. Received: {path}. Make its folder, "
                 "or choose another one."
             )
+
         if not single:
             raise UsageError(
                 "--hypotheses needs a single run and a single split. Received: "
                 f"{len(arguments.run_dir)} runs, {len(arguments.split)} splits."
             )
+
     if arguments.out:  # fails now, not after the work, if the place can't be written to
         folder = Path(arguments.out)
         owned = "rows" in object_or_empty(folder / _FILES[0])
         check_owned(folder, "--out", "scores of tfasr", _FILES, owned=owned)
         folder.mkdir(parents=True, exist_ok=True)
+
     rows = _scored(arguments, single)
     if arguments.out:
         from tfasr.reports.tables.paper import scores_table
@@ -79,6 +86,7 @@ def run(arguments: argparse.Namespace) -> None:
         write_whole(folder / "scores.md", _collated(rows, "markdown"))
         # last: if this file exists, all others do
         write_whole(folder / "scores.json", _collated(rows, "json"))
+
     if not single or arguments.format not in ("table", "markdown", "json"):
         print(_collated(rows, arguments.format), end="")
 
@@ -131,6 +139,7 @@ def _scored(arguments: argparse.Namespace, single: bool) -> list[dict[str, Any]]
             if trained.experiment.features.normalisation == "speaker":
                 about["normalised_over"] = "speaker"
             rows.append({**about, **scores, "loss": result.loss})
+
     return rows
 
 
@@ -150,7 +159,9 @@ def _summary(
     from tfasr.scoring.summary import summarise
 
     pairs = zip(references, hypotheses, strict=True)
-    counts = [count_errors([reference], [hypothesis]) for reference, hypothesis in pairs]
+    counts = [
+        count_errors([reference], [hypothesis]) for reference, hypothesis in pairs
+    ]
     return summarise(counts, [utterance.speaker for utterance in result.utterances])
 
 
@@ -158,15 +169,25 @@ def _decoder(
     decoder: "DecoderConfig", arguments: argparse.Namespace, model: "KenlmModel | None"
 ) -> dict[str, Any]:
     width = decoder.beam_width if DECODERS[decoder.name].has_beam else None
-    about = {"decoder": decoder.name, "beam_width": width, "checkpoint": arguments.checkpoint}
+    about = {
+        "decoder": decoder.name,
+        "beam_width": width,
+        "checkpoint": arguments.checkpoint,
+    }
     if arguments.lexicon is not None:
         about["lexicon"] = arguments.lexicon
-    about |= {n: v for n in ("prior_weight", "middle_weight") if (v := getattr(arguments, n))}
+    about |= {
+        n: v for n in ("prior_weight", "middle_weight") if (v := getattr(arguments, n))
+    }
     if arguments.hot_words is not None:
-        about |= {"hot_words": arguments.hot_words, "hot_word_weight": arguments.hot_word_weight}
+        about |= {
+            "hot_words": arguments.hot_words,
+            "hot_word_weight": arguments.hot_word_weight,
+        }
     if model is not None:
         about |= {"language_model": str(model.path), "lm_weight": model.weight}
         about |= {"word_bonus": model.word_bonus, "lm_unknown": model.unknown}
+
     return about
 
 
@@ -199,16 +220,25 @@ def _print_one(
             for row in rows:
                 table.add_row(*row)
             Console().print(table)
+
         print(kaldi_line(summary.counts))
 
 
-def _rows(scores: dict[str, Any], own: dict[str, float], loss: float) -> list[tuple[str, str]]:
+def _rows(
+    scores: dict[str, Any], own: dict[str, float], loss: float
+) -> list[tuple[str, str]]:
     rates = {"WER": "wer", "CER": "cer", "CER over the reference": "cer_reference"}
     counts = ("substitutions", "deletions", "insertions", "words")
     return [
         ("utterances", str(scores["utterances"])),
-        *((label, f"{scores[key]:.2%}{_interval(scores, key)}") for label, key in rates.items()),
-        *((METRICS[name].label or name, METRICS[name].shown(value)) for name, value in own.items()),
+        *(
+            (label, f"{scores[key]:.2%}{_interval(scores, key)}")
+            for label, key in rates.items()
+        ),
+        *(
+            (METRICS[name].label or name, METRICS[name].shown(value))
+            for name, value in own.items()
+        ),
         *((name, str(scores[name])) for name in counts),
         ("CTC loss per utterance", f"{loss:.3f}"),
     ]
@@ -219,8 +249,13 @@ def _interval(scores: dict[str, Any], key: str) -> str:
     ends = by_speaker or scores.get(f"{key}_interval")
     if ends is None:
         return ""
-    count, of = scores["utterances"], "utterances"
+    count = scores["utterances"]
+    of = "utterances"
     if by_speaker:
-        count, of = scores["speakers_resampled"], "speakers"
-    low, high, share = 100 * ends[0], ends[1], scores["confidence"]
+        count = scores["speakers_resampled"]
+        of = "speakers"
+
+    low = 100 * ends[0]
+    high = ends[1]
+    share = scores["confidence"]
     return f" ({share:.0%}: {low:.2f} to {high:.2%}, resampling {count} {of})"

@@ -18,9 +18,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--to", choices=EXPORTS, required=True, help=targets)
     add("--run_dir", required=True, help="a folder that tfasr train wrote")
     add("--out", required=True, metavar="DIR", help="a new or empty folder")
-    add("--int8", action="store_true", help="large weight matrices in 8 bits: onnx, litert")
+    add(
+        "--int8",
+        action="store_true",
+        help="large weight matrices in 8 bits: onnx, litert",
+    )
     add("--checkpoint", default="best", help="best, last or a file")
-    add("--split", default="validation", help="to compare export and run on; default: %(default)s")
+    add(
+        "--split",
+        default="validation",
+        help="to compare export and run on; default: %(default)s",
+    )
     add("--shard_dir", help="where the split is; default: the run's shards")
     add("--data_licence", help="of the training data, for the model card")
 
@@ -29,11 +37,24 @@ def run(arguments: argparse.Namespace) -> None:
     from tfasr.exporting.export import export
     from tfasr.scoring.summary import CONFIDENCE
 
-    names = ("to", "run_dir", "out", "int8", "checkpoint", "split", "shard_dir", "data_licence")
+    names = (
+        "to",
+        "run_dir",
+        "out",
+        "int8",
+        "checkpoint",
+        "split",
+        "shard_dir",
+        "data_licence",
+    )
     comparing = functools.partial(progress, f"compared on {arguments.split}")
-    done = export(**{name: getattr(arguments, name) for name in names}, progress=comparing)
+    done = export(
+        **{name: getattr(arguments, name) for name in names}, progress=comparing
+    )
     same = done.utterances - done.differing_texts
-    print(f"{done.folder}: {done.bytes / 1e6:.2f} MB, float32 is {done.float32_bytes / 1e6:.2f} MB")
+    print(
+        f"{done.folder}: {done.bytes / 1e6:.2f} MB, float32 is {done.float32_bytes / 1e6:.2f} MB"
+    )
     print(
         f"{arguments.split}: {same} of {done.utterances} utterances have the run's text, "
         f"log-probabilities within {done.difference:.2g}; WER {done.wer:.2%}"
@@ -44,7 +65,10 @@ def run(arguments: argparse.Namespace) -> None:
         if interval is not None:
             low, high = interval.interval
             ends = f" ({CONFIDENCE:.0%}: {100 * low:+.2f} to {100 * high:+.2f})"
-        print(f"int8 against float32: WER {100 * done.int8.wer_difference:+.2f} points{ends}")
+
+        print(
+            f"int8 against float32: WER {100 * done.int8.wer_difference:+.2f} points{ends}"
+        )
         print(
             f"int8: {done.audio_s_per_s:.0f} times real time on one core, float32: "
             f"{done.float32_audio_s_per_s:.0f} (the model alone, given features; measured once)"

@@ -13,7 +13,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--shard_dir", required=True, help="what tfasr prepare wrote")
     add("--split", default="train", help="default: %(default)s")
     add("--order", type=int, default=3, help="words of an n-gram; default: 3")
-    add("--out", required=True, help="the ARPA file, for tfasr evaluate --language_model")
+    add(
+        "--out",
+        required=True,
+        help="the ARPA file, for tfasr evaluate --language_model",
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -22,7 +26,9 @@ def run(arguments: argparse.Namespace) -> None:
 
     out = Path(arguments.out)
     if out.is_dir() or not out.absolute().parent.is_dir():
-        raise UsageError(f"--out must be a file in a folder that exists. Received: {out}.")
+        raise UsageError(
+            f"--out must be a file in a folder that exists. Received: {out}."
+        )
     split = open_split(arguments.shard_dir, arguments.split)
     utterances = split.utterances
 

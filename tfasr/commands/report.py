@@ -29,7 +29,9 @@ _log = logging.getLogger(__name__)
 
 
 def add_target_arguments(
-    add: Callable, policy: str | None, targets: str = "repeatable; default: the runs' targets"
+    add: Callable,
+    policy: str | None,
+    targets: str = "repeatable; default: the runs' targets",
 ) -> None:
     metric = f"such as cer=0.10, a fraction; {targets}"
     add("--target", action="append", default=[], metavar="METRIC=VALUE", help=metric)
@@ -59,7 +61,9 @@ def _usd(text: str) -> float:
 def add_text_rule_arguments(add: Callable, when: str = "") -> None:
     rule = "normalise references and hypotheses before they are compared; docs/languages.md"
     add("--normalise", choices=tuple(NORMALISERS), help=f"{when}{rule}")
-    language = "BCP 47 tag of the texts, such as tr, whose rules for upper and lower case hold"
+    language = (
+        "BCP 47 tag of the texts, such as tr, whose rules for upper and lower case hold"
+    )
     add("--language", metavar="TAG", help=f"{when}{language}")
 
 
@@ -67,11 +71,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     runs = "a run, a published log, or a folder of them"
     add("run_dirs", nargs="+", metavar="RUN_DIR", help=runs)
-    add("--out", metavar="DIR", help="also write report.html, figures and tables to this folder")
+    add(
+        "--out",
+        metavar="DIR",
+        help="also write report.html, figures and tables to this folder",
+    )
     written_as = (*WRITERS, JSON, CARD, CARD_JSON)
     add("--format", choices=written_as, default="table", help="default: %(default)s")
     add_target_arguments(add, None)
-    add("--power", action="store_true", help="also estimate how many runs prove a gap of 10 %%")
+    add(
+        "--power",
+        action="store_true",
+        help="also estimate how many runs prove a gap of 10 %%",
+    )
     force = "compare runs even if they are not comparable; list what differs"
     add("--force", action="store_true", help=force)
     machine = (
@@ -114,12 +126,15 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.write(_explained(args))
         if args.out is None:
             return 0
+
     names = ("out", "policy", "window", "power", "force", "hardware", "errors", "worst")
     names += ("price_usd_per_hour", "beside")
     options = {name: getattr(args, name) for name in names} | {"targets": args.target}
     options |= {"normalise": args.normalise or "", "language": args.language or ""}
     if not args.errors and (args.normalise or args.language):
-        raise UsageError("--normalise and --language need --errors. Received: no --errors.")
+        raise UsageError(
+            "--normalise and --language need --errors. Received: no --errors."
+        )
     text = report(args.run_dirs, output_format=args.format, many=True, **options)
     if not args.explain:
         sys.stdout.write(text)
@@ -141,20 +156,31 @@ def _explained(args: argparse.Namespace) -> str:
     if args.errors:
         raise UsageError("--explain shows times, and --errors texts. Leave one out.")
     question = ask(args.target, args.policy or "paper", args.window)
-    paths = list(dict.fromkeys(log for path in args.run_dirs for log in find_logs(path)))
+    paths = list(
+        dict.fromkeys(log for path in args.run_dirs for log in find_logs(path))
+    )
     names = distinct_names(paths)
     runs = [load_log(path, name) for path, name in zip(paths, names, strict=True)]
     targets = question.targets or merged_targets(run.targets for run in runs)
     if not targets:
-        raise UsageError("These runs set no target. Name one, such as --target cer=0.10.")
+        raise UsageError(
+            "These runs set no target. Name one, such as --target cer=0.10."
+        )
     explanations = [
         run.explain(policy=question.policy, window=question.window, **{metric: value})
         for run in runs
         for metric, value in targets
     ]
     if args.format == JSON:
-        return json.dumps([explanation.to_json() for explanation in explanations], indent=1) + "\n"
-    return WRITERS.call(args.format, [explanation.table() for explanation in explanations])
+        return (
+            json.dumps(
+                [explanation.to_json() for explanation in explanations], indent=1
+            )
+            + "\n"
+        )
+    return WRITERS.call(
+        args.format, [explanation.table() for explanation in explanations]
+    )
 
 
 def _history(args: argparse.Namespace) -> int:
@@ -163,25 +189,41 @@ def _history(args: argparse.Namespace) -> int:
     Returns the exit code: 0 without a slowdown, 3 with one.
     """
     # Imported here, because a report must not wait for SciPy.
-    from tfasr.reports.history import history_chart, history_json, history_table, load_history
+    from tfasr.reports.history import (
+        history_chart,
+        history_json,
+        history_table,
+        load_history,
+    )
 
     if len(args.run_dirs) > 1:
-        raise UsageError(f"--history reads one folder of runs. Received: {args.run_dirs}.")
+        raise UsageError(
+            f"--history reads one folder of runs. Received: {args.run_dirs}."
+        )
     if args.format not in HISTORY_FORMATS:
         known = ", ".join(HISTORY_FORMATS)
         raise UsageError(f"--history has the formats {known}. Received: {args.format}.")
+
     if len(args.target) > 1:
-        raise UsageError(f"A history needs exactly one target. Received: {args.target}.")
+        raise UsageError(
+            f"A history needs exactly one target. Received: {args.target}."
+        )
     asked = ask(args.target, args.policy or "paper", args.window)
     target = asked.targets[0] if asked.targets else None
     options = {"policy": asked.policy, "window": args.window, "since": args.since}
     if args.out is not None:
         files = [f"history.{suffix}" for suffix in ("json", "md", "png", "svg")]
-        owned = {"metric", "changes"} <= object_or_empty(Path(args.out, files[0])).keys()
+        owned = {"metric", "changes"} <= object_or_empty(
+            Path(args.out, files[0])
+        ).keys()
         check_owned(Path(args.out), "--out", "history of tfasr", files, owned=owned)
+
     history = load_history(args.run_dirs[0], target=target, force=args.force, **options)
-    tables, as_json = [history_table(history)], history_json(history)
-    sys.stdout.write(as_json if args.format == "json" else WRITERS.call(args.format, tables))
+    tables = [history_table(history)]
+    as_json = history_json(history)
+    sys.stdout.write(
+        as_json if args.format == "json" else WRITERS.call(args.format, tables)
+    )
     if args.out is not None:
         # Imported here: drawing is slow to load.
         from tfasr.display.vega import write_chart
@@ -192,6 +234,7 @@ def _history(args: argparse.Namespace) -> int:
         write_whole(out / "history.json", as_json)
         write_whole(out / "history.md", to_markdown(tables))
         _log.info("Wrote %s.", out / "history.png")
+
     return SLOWER if history.slower else 0
 
 
@@ -201,7 +244,12 @@ def add_watch_arguments(parser: argparse.ArgumentParser) -> None:
     add("run_dirs", nargs="+", metavar="RUN_DIR", help=runs)
     add_target_arguments(add, policy="paper")
     add("--once", action="store_true", help="print the state once and exit")
-    add("--every_s", type=float, default=2.0, help="seconds between updates; default: %(default)s")
+    add(
+        "--every_s",
+        type=float,
+        default=2.0,
+        help="seconds between updates; default: %(default)s",
+    )
 
 
 def run_watch(args: argparse.Namespace) -> int:
@@ -209,6 +257,7 @@ def run_watch(args: argparse.Namespace) -> int:
     if not 0 < args.every_s <= _MOST_S:
         limits = f"more than 0, at most {_MOST_S:g}"
         raise UsageError(f"--every_s must be {limits}. Received: {args.every_s}.")
+
     asked = ask(args.target, args.policy, args.window)
     watch = Watch(_paths(args.run_dirs), asked.targets, asked.policy, asked.own_window)
     try:
@@ -218,6 +267,7 @@ def run_watch(args: argparse.Namespace) -> int:
             _live(watch, args.every_s)
     except KeyboardInterrupt:  # the usual end of watching
         pass
+
     return 0
 
 
@@ -229,12 +279,18 @@ def _paths(names: list[str]) -> list[Path]:
                 f"A run to watch must exist, or start soon in an existing folder. "
                 f"Received: {path}; there is no folder {path.parent}."
             )
+
         folder = path.is_dir()
-        if not path.exists() or folder and (not any(path.iterdir()) or (path / LOCK_FILE).exists()):
+        if (
+            not path.exists()
+            or folder
+            and (not any(path.iterdir()) or (path / LOCK_FILE).exists())
+        ):
             paths.append(path)
         else:
             # The runs of a study lie deeper than find_logs looks.
             paths += (folder and list(run_folders(path))) or find_logs(path)
+
     return list(dict.fromkeys(paths))
 
 
@@ -247,6 +303,7 @@ def _lines(watch: Watch, every_s: float, *, once: bool) -> None:
             if printed.get(run.path) != news:
                 printed[run.path] = news
                 print(line(run), flush=True)
+
         if once or not any(run.goes_on for run in runs):
             return
         time.sleep(every_s)

@@ -20,8 +20,16 @@ LIMITS = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--run_dir", required=True, help="a folder that tfasr train or tfasr export wrote")
-    add("--host", default="127.0.0.1", help="default: %(default)s, only for this machine")
+    add(
+        "--run_dir",
+        required=True,
+        help="a folder that tfasr train or tfasr export wrote",
+    )
+    add(
+        "--host",
+        default="127.0.0.1",
+        help="default: %(default)s, only for this machine",
+    )
     add("--port", type=int, default=8765, help="default: %(default)s; 0: any free one")
     names = (
         "another name under which browsers may open the page, such as a proxy's (NAME:PORT if its "
@@ -40,6 +48,7 @@ def run(arguments: argparse.Namespace) -> None:
         "aiohttp", "tfasr serve", "'tfasr[serve]', or pip install aiohttp"
     ):
         importlib.import_module("aiohttp")
+
     from tfasr.serving.server import serve
     from tfasr.serving.service import Limits
 
@@ -51,6 +60,7 @@ def run(arguments: argparse.Namespace) -> None:
             "or encryption; a microphone works only through https or on localhost.",
             arguments.host,
         )
+
     serve(
         recogniser,
         name=Path(arguments.run_dir).resolve().name,
@@ -58,5 +68,7 @@ def run(arguments: argparse.Namespace) -> None:
         port=arguments.port,
         limits=limits,
         allowed_hosts=arguments.allow_host,
-        started=lambda url: print(f"{arguments.run_dir} at {url} (Ctrl-C ends it)", flush=True),
+        started=lambda url: print(
+            f"{arguments.run_dir} at {url} (Ctrl-C ends it)", flush=True
+        ),
     )

@@ -1,4 +1,5 @@
-"""``tfasr settings``: what gin can bind, with type, default and meaning, or what a preset sets.
+"""``tfasr settings``: what gin can bind, with type, default and meaning, or what a
+preset sets.
 
 Settings are read from source files, because importing these would load TensorFlow.
 """
@@ -17,7 +18,14 @@ from typing import Any, Literal
 
 from tfasr.errors import UsageError, did_you_mean, optional_package
 from tfasr.kit.config import wrong_type
-from tfasr.kit.gin import check_names, find_preset, presets, read_gin, references, registered
+from tfasr.kit.gin import (
+    check_names,
+    find_preset,
+    presets,
+    read_gin,
+    references,
+    registered,
+)
 from tfasr.kit.registry import plugins
 
 _PACKAGE = Path(__file__).parents[1]
@@ -27,7 +35,9 @@ _OPTIMIZERS = ("optimizers", "optimizers/schedules")
 _BY_GIN = {"macro": None, "constant": None, "singleton": None, "REQUIRED": None}
 _WIDTH = 52  # width of a binding, before its comment
 _BASES = ("Optimizer", "OptimizerMap", "LearningRateSchedule")
-_KERAS_TYPE = re.compile(r"^(A (Python|scalar|float)|Boolean|String|Float|Int).*?\.( |$)")
+_KERAS_TYPE = re.compile(
+    r"^(A (Python|scalar|float)|Boolean|String|Float|Int).*?\.( |$)"
+)
 _TYPES = {"Literal": Literal, "Callable": Callable, "Any": Any}
 
 
@@ -43,7 +53,9 @@ class Setting:
         binding = f"{self.name} = {value or self.default or '...'}"
         changed = value is not None and self.default not in ("", value)
         kind = self.type if value is None else ""
-        first = re.split(r"(?<=[^.\d])\. |; ", _KERAS_TYPE.sub("", self.meaning))[0].rstrip(".")
+        first = re.split(r"(?<=[^.\d])\. |; ", _KERAS_TYPE.sub("", self.meaning))[
+            0
+        ].rstrip(".")
         parts = (f"instead of {self.default}" if changed else kind, first)
         comment = ": ".join(filter(None, parts))
         return f"{binding:<{width}}  # {comment}".rstrip(" #")
@@ -60,7 +72,11 @@ class Group:
 @functools.cache
 def own_settings(files: tuple[Path, ...] = ()) -> dict[str, Group]:
     """Returns the groups defined in tfasr and in plug-ins' ``files``, by name."""
-    inside = [path for folder in _FOLDERS for path in sorted((_PACKAGE / folder).rglob("*.py"))]
+    inside = [
+        path
+        for folder in _FOLDERS
+        for path in sorted((_PACKAGE / folder).rglob("*.py"))
+    ]
     groups: dict[str, Group] = {}
     for path in (*inside, *files):
         source = path.read_text(encoding="utf-8")
@@ -72,18 +88,26 @@ def own_settings(files: tuple[Path, ...] = ()) -> dict[str, Group]:
                 if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
             }
             for node in body:
-                names = {ast.unparse(item) for item in getattr(node, "decorator_list", ())}
+                names = {
+                    ast.unparse(item) for item in getattr(node, "decorator_list", ())
+                }
                 if names & {"config_class", "gin.register"}:
                     groups[node.name] = _group(node, source.splitlines(), constants)
+
     return groups
 
 
 @functools.cache
 def optimizers() -> dict[str, Group]:
     """Returns Keras's optimizers and schedules, or {} if Keras's files aren't found."""
-    spec, groups = find_spec("keras"), {}
+    spec = find_spec("keras")
+    groups = {}
     folder = Path(spec.submodule_search_locations[0]) if spec else Path()
-    lists = [path for name in _OPTIMIZERS if (path := folder / name / "__init__.py").is_file()]
+    lists = [
+        path
+        for name in _OPTIMIZERS
+        if (path := folder / name / "__init__.py").is_file()
+    ]
     imports = r"from keras\.(src\.\S+) import \(?\s*\w+ as ([A-Z]\w+)"
     for path in lists:
         for module, name in re.findall(imports, path.read_text(encoding="utf-8")):
@@ -91,6 +115,7 @@ def optimizers() -> dict[str, Group]:
             for node in ast.parse(source.read_text(encoding="utf-8")).body:
                 if getattr(node, "name", "") == name not in _BASES:
                     groups[name] = _group(node, [], {})
+
     return groups
 
 
@@ -105,6 +130,7 @@ def _group(node: ast.ClassDef, lines: list[str], constants: dict[str, str]) -> G
         plain = f"@{default}" if re.fullmatch("[a-z]\\w+", default) else default
         more = (constants.get(default, plain), meanings.get(name) or comment)
         settings.append(Setting(f"{node.name}.{name}", kind, *more))
+
     return Group(doc.split("\n")[0], tuple(settings))
 
 
@@ -112,8 +138,15 @@ def _fields(node: ast.AST, lines: list[str]) -> Iterator[tuple[str, str, str, st
     for item in node.body if isinstance(node, ast.ClassDef) else [node]:
         if isinstance(item, ast.AnnAssign):
             default = ast.unparse(item.value) if item.value else ""
-            yield item.target.id, ast.unparse(item.annotation), default, _comment(item, lines)
-        elif isinstance(item, ast.FunctionDef) and (item is node or item.name == "__init__"):
+            yield (
+                item.target.id,
+                ast.unparse(item.annotation),
+                default,
+                _comment(item, lines),
+            )
+        elif isinstance(item, ast.FunctionDef) and (
+            item is node or item.name == "__init__"
+        ):
             arguments = item.args.args[item is not node :]
             defaults = [ast.unparse(value) for value in item.args.defaults]
             missing = repeat("", len(arguments) - len(defaults))
@@ -144,21 +177,32 @@ def check_gin(files: str | Sequence[str] | None, bindings: Sequence[str]) -> Non
     files = [files] if isinstance(files, str) else files or []
     if not files and not bindings:
         return
-    text, known = read_gin(files, bindings), known_settings()
-    groups = {name: {s.name.partition(".")[2] for s in g.settings} for name, g in known.items()}
+    text = read_gin(files, bindings)
+    known = known_settings()
+    groups = {
+        name: {s.name.partition(".")[2] for s in g.settings}
+        for name, g in known.items()
+    }
     names = {**groups, **registered(), **_BY_GIN}
-    # A module that a file imports may add names; without Keras's files, Keras's are unknown.
+    # A module that a file imports may add names; without Keras's files, Keras's are
+    # unknown.
     imports = any(statement.kind == "import" for statement in text.statements)
     complete = not imports and "Adam" in known
     check_names(text.bindings, names, complete=complete)
-    types = {setting.name: setting.type for group in known.values() for setting in group.settings}
+    types = {
+        setting.name: setting.type
+        for group in known.values()
+        for setting in group.settings
+    }
     for statement in text.bindings:
         name = statement.name.rpartition("/")[2]
         if types.get(name) and not any(references(statement.value)):
             try:
-                annotation = eval(types[name], dict(_TYPES))  # comes from source that runs anyway
+                # Comes from source that runs anyway.
+                annotation = eval(types[name], dict(_TYPES))
             except NameError:  # a type defined in a plug-in
                 continue
+
             if message := wrong_type(name, statement.value, annotation):
                 raise UsageError(f"{statement.place}: {message}")
 
@@ -173,15 +217,19 @@ def run(arguments: argparse.Namespace) -> None:
         print("\n".join(_shown(name)))
     if not arguments.names:
         print("\n".join(chain.from_iterable(map(_of_group, own_settings().items()))))
-        print(f"Optimizers and schedules, by tfasr settings NAME: {', '.join(optimizers())}")
+        print(
+            f"Optimizers and schedules, by tfasr settings NAME: {', '.join(optimizers())}"
+        )
 
 
 def _shown(name: str) -> Iterable[str]:
-    known, by_name = known_settings(), {}
+    known = known_settings()
+    by_name = {}
     for group in known.values():
         for setting in group.settings:
             by_name[setting.name] = setting
             by_name.setdefault(setting.name.partition(".")[2], []).append(setting)
+
     named = {group.lower(): group for group in known}.get(name.lower())
     if named:
         return _of_group((named, known[named]))
@@ -192,17 +240,30 @@ def _shown(name: str) -> Iterable[str]:
     try:
         path = find_preset(name)
     except UsageError as error:
-        names = [*by_name, *known, *(preset.removesuffix(".gin") for preset in presets())]
-        meant = did_you_mean(name, names, "See the lists of tfasr settings and tfasr presets.")
+        names = [
+            *by_name,
+            *known,
+            *(preset.removesuffix(".gin") for preset in presets()),
+        ]
+        meant = did_you_mean(
+            name, names, "See the lists of tfasr settings and tfasr presets."
+        )
         raise UsageError(
             f"NAME must be a setting or a preset. Received: {name!r}.{meant}"
         ) from error
+
     last = {bound.name: bound.value for bound in read_gin([str(path)]).bindings}
-    used = {ref.name.rpartition("/")[2] for value in last.values() for ref in references(value)}
+    used = {
+        ref.name.rpartition("/")[2]
+        for value in last.values()
+        for ref in references(value)
+    }
     # The settings of an optimizer that a later line has replaced do nothing.
     unused = optimizers().keys() - used if "TrainingConfig.optimizer" in last else ()
     return [
-        replace(by_name.get(key, Setting("", "", "", "")), name=name).line(_WIDTH, repr(value))
+        replace(by_name.get(key, Setting("", "", "", "")), name=name).line(
+            _WIDTH, repr(value)
+        )
         for name, value in last.items()
         if (key := name.rpartition("/")[2]).partition(".")[0] not in unused
     ]
@@ -210,7 +271,11 @@ def _shown(name: str) -> Iterable[str]:
 
 def _of_group(named: tuple[str, Group]) -> list[str]:
     name, group = named
-    return [f"# {name}: {group.meaning}", *(item.line(_WIDTH) for item in group.settings), ""]
+    return [
+        f"# {name}: {group.meaning}",
+        *(item.line(_WIDTH) for item in group.settings),
+        "",
+    ]
 
 
 def run_presets(arguments: argparse.Namespace) -> None:
@@ -243,6 +308,7 @@ def run_completion(arguments: argparse.Namespace) -> None:
             action.complete = shtab.DIRECTORY
         elif action.type is None and action.choices is None and action.nargs != 0:
             action.complete = shtab.FILE
+
     sys.stdout.write(shtab.complete(parser, arguments.shell))
 
 

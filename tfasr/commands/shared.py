@@ -34,18 +34,31 @@ def add_decoder_arguments(add: Callable) -> None:
     unknown = "words of the lexicon that the language model lacks: score them as its <unk>, or drop"
     add("--lm_unknown", choices=UNKNOWN_RULES, help=f"{unknown} them; default: score")
     hot = (
-        "words and names that are expected, one a line, after a tab their weight if not the default"
+        "words and names that are expected, one a line, "
+        "after a tab their weight if not the default"
     )
-    add("--hot_words", metavar="FILE", help=f"{hot}; decodes with beam if the run does with greedy")
+    add(
+        "--hot_words",
+        metavar="FILE",
+        help=f"{hot}; decodes with beam if the run does with greedy",
+    )
     weight = "added to the log score at each hot word; default: %(default)g"
     add("--hot_word_weight", type=float, default=DEFAULT_WEIGHT, help=weight)
-    add("--lm_weight", type=float, help="power of the language model's probabilities; default: 1")
+    add(
+        "--lm_weight",
+        type=float,
+        help="power of the language model's probabilities; default: 1",
+    )
     bonus = "added to the log score per word; higher gives more words; default: 0"
     add("--word_bonus", type=float, help=bonus)
 
 
 def add_recogniser_arguments(add: Callable) -> None:
-    add("--checkpoint", default="best", help="of a run: best, last or a file; default: %(default)s")
+    add(
+        "--checkpoint",
+        default="best",
+        help="of a run: best, last or a file; default: %(default)s",
+    )
     add_decoder_arguments(add)
 
 
@@ -66,7 +79,9 @@ def recogniser_of(arguments: argparse.Namespace) -> "Recogniser":
 
 
 def decoder_name(arguments: argparse.Namespace) -> str | None:
-    """Returns the flags' decoder, which is word_beam with a language model; None: the run's own."""
+    """Returns the flags' decoder, which is word_beam with a language model; None: the
+    run's own.
+    """
     return arguments.decoder or ("word_beam" if arguments.language_model else None)
 
 
@@ -83,19 +98,33 @@ def language_model(arguments: argparse.Namespace) -> "KenlmModel | None":
     if arguments.language_model is not None:
         with errors.wrong_values_are_wrong_use():
             return KenlmModel(arguments.language_model, **options)
+
     if options:
         raise UsageError(
             "--lm_weight, --word_bonus and --lm_unknown need a language model. Received: no "
             "--language_model."
         )
+
     return None
 
 
 def add_scheduler_arguments(add: Callable, work: str) -> None:
     """Adds the flags of a Dask scheduler whose workers do the ``work``."""
-    add("--scheduler", metavar="tls://HOST:PORT", help=f"a Dask scheduler whose workers {work}")
-    add("--tls_ca_file", metavar="FILE", help="who signed the certificates of a tls:// scheduler")
-    add("--tls_cert", metavar="FILE", help="this process's certificate for a tls:// scheduler")
+    add(
+        "--scheduler",
+        metavar="tls://HOST:PORT",
+        help=f"a Dask scheduler whose workers {work}",
+    )
+    add(
+        "--tls_ca_file",
+        metavar="FILE",
+        help="who signed the certificates of a tls:// scheduler",
+    )
+    add(
+        "--tls_cert",
+        metavar="FILE",
+        help="this process's certificate for a tls:// scheduler",
+    )
     add("--tls_key", metavar="FILE", help="the private key of --tls_cert")
 
 
@@ -106,17 +135,26 @@ def tls_of(arguments: argparse.Namespace) -> Tls:
         raise UsageError(
             "--tls_ca_file, --tls_cert and --tls_key need --scheduler tls://HOST:PORT."
         )
+
     return tls
 
 
 @contextlib.contextmanager
 def progress(done: str, total: int) -> Iterator[Callable[..., None]]:
-    """Draws a progress bar on a terminal; yields a function that adds 1, or N, to its count."""
+    """Draws a progress bar on a terminal; yields a function that adds 1, or N, to its
+    count.
+    """
     quiet = not logging.getLogger("tfasr").isEnabledFor(logging.INFO)
     if total < 2 or quiet or not sys.stderr.isatty():
         yield lambda _=1: None
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TimeRemainingColumn,
+    )
 
     columns = (done, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=errors.stderr_console()) as bar:

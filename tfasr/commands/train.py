@@ -22,37 +22,65 @@ log = logging.getLogger("tfasr")
 
 def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("-n", "--workers", type=int, required=True, help="how many processes train together")
-    again = (
-        "if they train in rounds (TrainingConfig.exchange): restart a worker that fails, up to N "
+    add(
+        "-n",
+        "--workers",
+        type=int,
+        required=True,
+        help="how many processes train together",
     )
-    add("--restarts", type=int, metavar="N", help=again + "times, while the others go on")
+    again = (
+        "if they train in rounds (TrainingConfig.exchange): "
+        "restart a worker that fails, up to N "
+    )
+    add(
+        "--restarts",
+        type=int,
+        metavar="N",
+        help=again + "times, while the others go on",
+    )
     more = {"nargs": argparse.REMAINDER, "metavar": "-- train FLAGS"}
-    add("arguments", **more, help="the command that each worker runs, without --cluster and --rank")
+    add(
+        "arguments",
+        **more,
+        help="the command that each worker runs, without --cluster and --rank",
+    )
 
 
 def run_launch(arguments: argparse.Namespace) -> int:
-    """``tfasr launch``: trains in several processes; without --restarts, one failure ends all."""
+    """``tfasr launch``: trains in several processes; without --restarts, one failure
+    ends all.
+    """
     from tfasr.cluster.launcher import launch
 
     words = arguments.arguments
     words = words[1:] if words[:1] == ["--"] else words
     if arguments.workers < 1:
-        raise UsageError(f"-n must be at least 1 worker. Received: {arguments.workers}.")
+        raise UsageError(
+            f"-n must be at least 1 worker. Received: {arguments.workers}."
+        )
+
     if words[:1] != ["train"]:
         raise UsageError(
             "launch needs the train command after --, such as tfasr launch -n 2 -- train "
             f"--shard_dir shards --run_dir run. Received: {' '.join(words[:1]) or 'no command'}."
         )
+
     worker_flags = [w for w in words if w.split("=")[0] in ("--cluster", "--rank")]
     if worker_flags:
         raise UsageError(
             "tfasr launch sets the workers' cluster itself. Received: "
             f"{', '.join(worker_flags)}. Leave it out."
         )
+
     if arguments.restarts is not None and arguments.restarts < 0:
-        raise UsageError(f"--restarts must be at least 0. Received: {arguments.restarts}.")
-    return launch(arguments.workers, [*words, "--cluster", "tf_config"], arguments.restarts)
+        raise UsageError(
+            f"--restarts must be at least 0. Received: {arguments.restarts}."
+        )
+
+    return launch(
+        arguments.workers, [*words, "--cluster", "tf_config"], arguments.restarts
+    )
 
 
 def add_gin_arguments(add: Callable) -> None:
@@ -78,7 +106,9 @@ SHORT_CUTS = {
     "--batch_size": "PipelineConfig.global_batch_size",
     "--seed": "TrainingConfig.seed",
 }
-LEXICON_HELP = "a dictionary for word_beam, one word a line; default: the training split's words"
+LEXICON_HELP = (
+    "a dictionary for word_beam, one word a line; default: the training split's words"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,9 +116,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_gin_arguments(add)
     for flag, setting in SHORT_CUTS.items():
         short = f"short for --gin_binding '{setting} = N'"
-        binding = {"dest": "gin_binding", "action": "append", "default": [], "metavar": "N"}
+        binding = {
+            "dest": "gin_binding",
+            "action": "append",
+            "default": [],
+            "metavar": "N",
+        }
         add(flag, **binding, type=short_cut(setting), help=short)
-    add("--shard_dir", required=True, help="folder with the prepared splits train and validation")
+
+    add(
+        "--shard_dir",
+        required=True,
+        help="folder with the prepared splits train and validation",
+    )
     add("--run_dir", required=True, help="the run's folder, created if missing")
     add("--lexicon", metavar="FILE", help=LEXICON_HELP)
     add("--resume", action="store_true", help="continue an interrupted run")
@@ -96,7 +136,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--no_memory_probe", action="store_true", help=probe)
     logs = {"action": "append", "choices": tuple(LOGS), "default": []}
     add("--log_to", **logs, help="also log scalars there; repeatable")
-    add("--dry_run", action="store_true", help="check everything, memory too, and write nothing")
+    add(
+        "--dry_run",
+        action="store_true",
+        help="check everything, memory too, and write nothing",
+    )
     add(
         "--cluster",
         metavar="tf_config|slurm|HOST:PORT,...",
@@ -113,7 +157,8 @@ def run(arguments: argparse.Namespace) -> None:
 
     cluster = named_cluster(arguments.cluster, arguments.rank, os.environ)
 
-    if arguments.resume:  # without the run's plug-ins, names in the preset may be unknown
+    # Without the run's plug-ins, names in the preset may be unknown.
+    if arguments.resume:
         require_plugins(arguments.run_dir)
     if arguments.dry_run:
         config = load_config(arguments.gin_file, arguments.gin_binding)
@@ -124,6 +169,7 @@ def run(arguments: argparse.Namespace) -> None:
         data = {"shard_dir": arguments.shard_dir, "lexicon": arguments.lexicon}
         print(dry_run(config.experiment, **data, memory_probe=probe))
         return
+
     from tfasr.training.run_folder import epochs_done
     from tfasr.training.train import train
     from tfasr.training.workers.team import joined
@@ -131,14 +177,18 @@ def run(arguments: argparse.Namespace) -> None:
     files = arguments.gin_file, arguments.gin_binding
     in_rounds = cluster is not None and trains_in_rounds(*files)
     with joined(cluster, in_rounds=in_rounds) as team:
-        # Only after joining, because this creates the optimizer, which initialises TensorFlow.
+        # Only after joining, because this creates the optimizer, which initialises
+        # TensorFlow.
         config = load_config(*files)
         history = train(
             config.experiment,
             shard_dir=arguments.shard_dir,
             run_dir=arguments.run_dir,
             resume=arguments.resume,
-            gin_texts={GIN_GIVEN_FILE: config.given, GIN_OPERATIVE_FILE: config.operative},
+            gin_texts={
+                GIN_GIVEN_FILE: config.given,
+                GIN_OPERATIVE_FILE: config.operative,
+            },
             hardware=config.hardware,
             memory_probe=not arguments.no_memory_probe,
             log_to=arguments.log_to,
@@ -146,6 +196,7 @@ def run(arguments: argparse.Namespace) -> None:
             own_process=True,
             team=team,
         )
+
     if history and team.rank == 0:
         last = history[-1]
         print(
@@ -159,7 +210,8 @@ def _describe(split: str, index: dict[str, Any], shard_dir: Path) -> str:
     left_out = f"{index['too_long']} too long, {index['bad']} bad"
     if index["bad"]:
         left_out += f", listed in {shard_dir / split / 'dropped.json'}"
-    count, shards = index["utterances"], len(index["shards"])
+    count = index["utterances"]
+    shards = len(index["shards"])
     return (
         f"{split}: {count} utterance{'s' * (count != 1)}, {index['duration_s'] / 3600:.2f} h, in "
         f"{shards} shard{'s' * (shards != 1)}; kept {count} of {listed}, "
@@ -168,7 +220,8 @@ def _describe(split: str, index: dict[str, Any], shard_dir: Path) -> str:
 
 
 def add_prepare_arguments(parser: argparse.ArgumentParser) -> None:
-    from tfasr.corpora.corpus import CORPORA  # here, as tfasr train doesn't need soundfile
+    # here, as tfasr train doesn't need soundfile
+    from tfasr.corpora.corpus import CORPORA
     from tfasr.normalisers import NORMALISERS
 
     add = parser.add_argument
@@ -178,28 +231,58 @@ def add_prepare_arguments(parser: argparse.ArgumentParser) -> None:
     add("--shard_dir", required=True, help="a folder is written here per split")
     split = "train, validation, test, or another that the corpus has, such as test-other of "
     add("--split", help=f"{split}LibriSpeech; default: the first three")
-    add("--manifest", help="a tsv or json corpus's list, within --corpus_dir; needs --split")
+    add(
+        "--manifest",
+        help="a tsv or json corpus's list, within --corpus_dir; needs --split",
+    )
     add("--subsets", help="folders of LibriSpeech, comma-separated; needs --split")
     language = (
         "of the transcripts, such as tr: its rules for upper and lower case hold (BCP 47); with "
         "--corpus synthetic, first make a corpus of it in --corpus_dir, such as de or cmn"
     )
     add("--language", metavar="TAG", help=language)
-    add("--voice", help="its espeak-ng voices, comma-separated; default: the language's")
+    add(
+        "--voice", help="its espeak-ng voices, comma-separated; default: the language's"
+    )
     add_gin_arguments(add)
-    add("--alphabet", metavar="NAME", help="english, auto (from the training text) or a file")
-    add("--mapping", metavar="FILE", help="replacements, one a line: old text, tab, new text")
+    add(
+        "--alphabet",
+        metavar="NAME",
+        help="english, auto (from the training text) or a file",
+    )
+    add(
+        "--mapping",
+        metavar="FILE",
+        help="replacements, one a line: old text, tab, new text",
+    )
     rule = "write other spellings of the same speech alike, by a named rule; docs/languages.md"
     add("--normalise", choices=tuple(NORMALISERS), help=rule)
     add("--keep_case", action="store_true", default=None, help="keep upper case")
-    add("--keep_punctuation", action="store_true", default=None, help="with --alphabet auto")
-    add("--units", metavar="N", help="sub-word units: how many, or a sentencepiece model's file")
+    add(
+        "--keep_punctuation",
+        action="store_true",
+        default=None,
+        help="with --alphabet auto",
+    )
+    add(
+        "--units",
+        metavar="N",
+        help="sub-word units: how many, or a sentencepiece model's file",
+    )
     add("--units_kind", choices=("unigram", "bpe", "word"), help="default: unigram")
     bad = "fail if a larger share of the utterances is unusable (too long ones don't count); "
-    add("--max_bad_fraction", type=float, default=0.01, help=f"{bad}default: %(default)s")
+    add(
+        "--max_bad_fraction",
+        type=float,
+        default=0.01,
+        help=f"{bad}default: %(default)s",
+    )
     add("--num_workers", type=int, help="default: all cores")
     add_scheduler_arguments(add, "do the work; docs/preparing_at_scale.md")
-    add("--noise_dir", help="recordings to mix into copies of utterances; see NoiseConfig")
+    add(
+        "--noise_dir",
+        help="recordings to mix into copies of utterances; see NoiseConfig",
+    )
     add("--impulse_dir", help="rooms' impulse responses to convolve copies with")
     add("--audio_reader", choices=("soundfile", "tfio"), default="soundfile")
 
@@ -213,15 +296,27 @@ def run_prepare(arguments: argparse.Namespace) -> None:
     config = load_config(arguments.gin_file, arguments.gin_binding)
     if arguments.voice or (arguments.language and arguments.corpus == "synthetic"):
         _make_corpus(arguments)
-    names = ("corpus", "corpus_dir", "shard_dir", "split", "manifest", "max_bad_fraction")
+    names = (
+        "corpus",
+        "corpus_dir",
+        "shard_dir",
+        "split",
+        "manifest",
+        "max_bad_fraction",
+    )
     scheduler = arguments.scheduler
     if scheduler is not None and arguments.num_workers is not None:
         raise UsageError(
             "--num_workers is for the threads of this machine: the workers of --scheduler have "
             "their own. Leave one of the two out."
         )
+
     tls = tls_of(arguments)
-    cluster = contextlib.nullcontext() if scheduler is None else cluster_executor(scheduler, tls)
+    if scheduler is None:
+        cluster = contextlib.nullcontext()
+    else:
+        cluster = cluster_executor(scheduler, tls)
+
     with cluster as executor:
         indexes = prepare(
             subsets=arguments.subsets.split(",") if arguments.subsets else None,
@@ -238,6 +333,7 @@ def run_prepare(arguments: argparse.Namespace) -> None:
             progress=log.isEnabledFor(logging.INFO),  # not with --quiet
             **{name: getattr(arguments, name) for name in names},
         )
+
     for name, index in indexes.items():
         print(_describe(name, index, Path(arguments.shard_dir)))
 
@@ -250,6 +346,7 @@ def _make_corpus(arguments: argparse.Namespace) -> None:
             "--voice makes a synthetic corpus: add --corpus synthetic. Received: --corpus "
             f"{arguments.corpus}."
         )
+
     make_synthetic_corpus(
         arguments.corpus_dir,
         language=arguments.language or ENGLISH,
@@ -257,7 +354,9 @@ def _make_corpus(arguments: argparse.Namespace) -> None:
     )
 
 
-def _alphabet(config: "AlphabetConfig", arguments: argparse.Namespace) -> "AlphabetConfig":
+def _alphabet(
+    config: "AlphabetConfig", arguments: argparse.Namespace
+) -> "AlphabetConfig":
     from tfasr.letters import SPECIAL_CASING, primary_language
 
     names = ("mapping", "keep_case", "keep_punctuation", "units_kind")
@@ -268,10 +367,12 @@ def _alphabet(config: "AlphabetConfig", arguments: argparse.Namespace) -> "Alpha
         arguments.normalise or primary_language(arguments.language) in SPECIAL_CASING
     ):  # other languages change no transcript
         changes["language"] = arguments.language
+
     if arguments.units is not None:
         counted = arguments.units.isdecimal()
         changes["units"] = int(arguments.units) if counted else 0
         changes["units_model"] = "" if counted else arguments.units
+
     with wrong_values_are_wrong_use():
         given = {name: value for name, value in changes.items() if value is not None}
         return dataclasses.replace(config, **given)

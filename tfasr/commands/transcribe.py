@@ -24,7 +24,8 @@ MOST_CHUNK_MS = 3_600_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from tfasr.recognising.files import FORMATS  # here, as other commands don't need soundfile
+    # here, as other commands don't need soundfile
+    from tfasr.recognising.files import FORMATS
 
     add = parser.add_argument
     recordings = (
@@ -34,7 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("audio", nargs="+", metavar="FILE|DIR|-", help=recordings)
     add("--run_dir", required=True, help="a folder that tfasr train wrote")
-    add("--format", choices=tuple(FORMATS), help="default: text; with --stream: json, or text")
+    add(
+        "--format",
+        choices=tuple(FORMATS),
+        help="default: text; with --stream: json, or text",
+    )
     files = "write a file per recording to this folder; finished recordings are skipped"
     add("--out", metavar="DIR", help=files)
     add_recogniser_arguments(add)
@@ -45,7 +50,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "whenever the text changes; needs a model that can stream"
     )
     add("--stream", action="store_true", help=stream)
-    add("--chunk_ms", type=float, default=100.0, help="with --stream; default: %(default)g")
+    add(
+        "--chunk_ms",
+        type=float,
+        default=100.0,
+        help="with --stream; default: %(default)g",
+    )
     whole = (
         "with --stream: treat the whole recording as one utterance; otherwise an utterance "
         "ends after 1.2 s of silence, or after 20 s"
@@ -83,25 +93,32 @@ def run(arguments: argparse.Namespace) -> None:
     from tfasr.recognising.files import FORMATS, find_sources
 
     if arguments.batch_size < 1:
-        raise UsageError(f"--batch_size must be at least 1. Received: {arguments.batch_size}.")
+        raise UsageError(
+            f"--batch_size must be at least 1. Received: {arguments.batch_size}."
+        )
     if arguments.format is None:
         arguments.format = "json" if arguments.stream else "text"
     if arguments.stream:
         _run_stream(arguments)
         return
+
     written_as = FORMATS[arguments.format].by(_subtitle_rules(arguments))
     if STDIN in arguments.audio:
-        _check_alone(arguments, "- must stand alone, without other recordings and without --out.")
+        _check_alone(
+            arguments, "- must stand alone, without other recordings and without --out."
+        )
         recogniser = recogniser_of(arguments)
         transcript = recogniser.transcribe_blocks(_pcm(recogniser.sample_rate_hz))
         sys.stdout.write(written_as.header + written_as.write(STDIN, transcript))
         return
+
     sources = find_sources(arguments.audio)
     if arguments.out is None and len(sources) > 1 and not written_as.joins:
         raise UsageError(
             f"--format {arguments.format} needs a single recording. Received: {len(sources)} "
             "without --out. Name a folder with --out to get a file for each."
         )
+
     _check_found([source.path for source in sources])
     recogniser = recogniser_of(arguments)
     outcome = _transcribe(arguments, recogniser, sources)
@@ -120,10 +137,15 @@ def _transcribe(
     folder = None
     if arguments.out is not None:
         rules = _subtitle_rules(arguments)
-        folder = ResultFolder(Path(arguments.out), arguments.format, recogniser, sources, rules)
+        folder = ResultFolder(
+            Path(arguments.out), arguments.format, recogniser, sources, rules
+        )
+
     waiting = [source for source in sources if folder is None or not folder.has(source)]
     if len(waiting) < len(sources):
-        log.info("%d of %d are in --out already", len(sources) - len(waiting), len(sources))
+        log.info(
+            "%d of %d are in --out already", len(sources) - len(waiting), len(sources)
+        )
     written_as = FORMATS[arguments.format].by(_subtitle_rules(arguments))
     if folder is None:
         sys.stdout.write(written_as.header)
@@ -138,13 +160,20 @@ def _transcribe(
                 name = errors.printable(source.name, one_line=True)
                 sys.stdout.write(f"{name}\t{text}" if named else text)
                 sys.stdout.flush()
+
             advance()
 
         def failed(source: "Source", reason: str) -> None:
-            log.error("%s is skipped: %s", errors.printable(source.name, one_line=True), reason)
+            log.error(
+                "%s is skipped: %s",
+                errors.printable(source.name, one_line=True),
+                reason,
+            )
             advance()
 
-        return transcribe_sources(recogniser, waiting, finished, failed, arguments.batch_size)
+        return transcribe_sources(
+            recogniser, waiting, finished, failed, arguments.batch_size
+        )
 
 
 def _check_alone(arguments: argparse.Namespace, rule: str) -> None:
@@ -156,7 +185,9 @@ def _check_alone(arguments: argparse.Namespace, rule: str) -> None:
 def _check_found(audio: Sequence[str | Path]) -> None:
     """Raises UsageError if no recording exists; if some do, missing ones are skipped later."""
     if not any(Path(path).exists() for path in audio):
-        raise UsageError(f"Recordings must be files or folders. {errors.received_path(audio[0])}")
+        raise UsageError(
+            f"Recordings must be files or folders. {errors.received_path(audio[0])}"
+        )
 
 
 def _run_stream(arguments: argparse.Namespace) -> None:
@@ -166,9 +197,13 @@ def _run_stream(arguments: argparse.Namespace) -> None:
             f"--stream must be written as {' or '.join(STREAMED)}. Received: --format "
             f"{arguments.format}."
         )
+
     if not 0 < arguments.chunk_ms <= MOST_CHUNK_MS:
         limits = f"positive, at most {MOST_CHUNK_MS}"
-        raise UsageError(f"--chunk_ms must be {limits}. Received: {arguments.chunk_ms}.")
+        raise UsageError(
+            f"--chunk_ms must be {limits}. Received: {arguments.chunk_ms}."
+        )
+
     if arguments.audio != [STDIN]:
         _check_found(arguments.audio)
     from tfasr.recognising.segments import EndpointRules
@@ -176,18 +211,21 @@ def _run_stream(arguments: argparse.Namespace) -> None:
     recogniser = recogniser_of(arguments)
     stream = recogniser.open_stream(None if arguments.no_endpoints else EndpointRules())
     (audio,) = arguments.audio
-    rate_hz, chunk_s = recogniser.sample_rate_hz, arguments.chunk_ms / 1000
+    rate_hz = recogniser.sample_rate_hz
+    chunk_s = arguments.chunk_ms / 1000
     if audio == STDIN:
         chunks = _pcm(rate_hz, chunk_s)
     else:
         from tfasr.data.audio import audio_blocks, warn
 
         chunks = audio_blocks(audio, rate_hz, chunk_s, remark=warn)
+
     try:
         for chunk in chunks:
             _write_results(stream.push(chunk), arguments.format)
     except ValueError as error:  # the audio can't be read
         raise RunError(str(error)) from error
+
     _write_results(stream.finish(), arguments.format)
 
 
@@ -199,6 +237,7 @@ def _write_results(results: "list[StreamResult]", output_format: str) -> None:
             sys.stdout.write(stream_json(result))
         elif result.final:
             sys.stdout.write(result.text + "\n")
+
     sys.stdout.flush()
 
 

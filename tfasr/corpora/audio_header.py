@@ -40,22 +40,45 @@ _FFMPEG_S = 1800  # limit in seconds, for both processor time and wall-clock tim
 _FFMPEG_BYTES = 2**32 - 2**16  # largest WAV file: 12 hours at 48 kHz
 _LONGEST_S = 1e6
 _FFMPEG = (
-    *("ffmpeg", "-nostdin", "-hide_banner", "-v", "error", "-xerror", "-timelimit", str(_FFMPEG_S)),
+    *(
+        "ffmpeg",
+        "-nostdin",
+        "-hide_banner",
+        "-v",
+        "error",
+        "-xerror",
+        "-timelimit",
+        str(_FFMPEG_S),
+    ),
     *("-protocol_whitelist", "file,pipe", "-f", "{reader}", "-i", "file:/dev/stdin"),
-    *("-map", "0:a:0", "-ac", "1", "-t", "{most_s}", "-c:a", "pcm_s16le", "-f", "wav", "pipe:1"),
+    *(
+        "-map",
+        "0:a:0",
+        "-ac",
+        "1",
+        "-t",
+        "{most_s}",
+        "-c:a",
+        "pcm_s16le",
+        "-f",
+        "wav",
+        "pipe:1",
+    ),
 )
 _PIECE_BYTES = 1 << 20
-# In ffmpeg's messages: prefixes for its developers, and words that mean that a file is truncated.
+# In ffmpeg's messages: prefixes for its developers, and words that mean that a file is
+# truncated.
 _FFMPEG_PREFIX = re.compile(r"\[[^]]* @ 0x[0-9a-f]+\] |file:/dev/stdin: ")
 _FFMPEG_CUT = re.compile("ended prematurely|partial file", re.IGNORECASE)
 _MOST_MESSAGE = 300
 
 
 def stated_duration_s(path: str | Path) -> float | None:
-    """Reads a duration from a plain FLAC or WAV header without a decoder; None if it isn't there.
+    """Reads a duration from a plain FLAC or WAV header without a decoder; None if it
+    isn't there.
 
-    Source: RFC 9639, section 8.2 (FLAC's STREAMINFO); Microsoft's "Multimedia Programming Interface
-    and Data Specifications 1.0" (RIFF WAVE).
+    Source: RFC 9639, section 8.2 (FLAC's STREAMINFO); Microsoft's "Multimedia
+    Programming Interface and Data Specifications 1.0" (RIFF WAVE).
     """
     with (
         contextlib.suppress(OSError, ValueError),
@@ -66,13 +89,17 @@ def stated_duration_s(path: str | Path) -> float | None:
             return _of_flac(head)
         if head.startswith(b"RIFF"):
             return _of_wav(head, os.fstat(file.fileno()).st_size)
+
     return None
 
 
 def _of_flac(head: bytes) -> float | None:
-    is_stream_info = len(head) >= 42 and head[4] & 0x7F == 0 and head[5:8] == b"\0\0\x22"
+    is_stream_info = (
+        len(head) >= 42 and head[4] & 0x7F == 0 and head[5:8] == b"\0\0\x22"
+    )
     packed = int.from_bytes(head[18:26], "big")
-    rate_hz, samples = packed >> 44, packed & (2**36 - 1)
+    rate_hz = packed >> 44
+    samples = packed & (2**36 - 1)
     if not is_stream_info or not rate_hz or not samples:
         return None
     return samples / rate_hz
@@ -86,7 +113,8 @@ def _of_wav(head: bytes, size: int) -> float | None:
     (stated,) = struct.unpack("<I", head[40:44])
     whole_bytes = bits in (8, 16, 24, 32) and 8 * block == channels * bits
     possible = form == _PCM and rate_hz and channels and whole_bytes
-    # If anything follows the samples, the stated size may be wrong: `opened_audio` looks at it.
+    # If anything follows the samples, the stated size may be wrong: `opened_audio`
+    # looks at it.
     padded = stated + stated % 2
     if not possible or not 0 < stated < UNKNOWN_BYTES or padded != size - _HEAD_BYTES:
         return None
@@ -96,8 +124,9 @@ def _of_wav(head: bytes, size: int) -> float | None:
 class _ReadInOrder(soundfile.SoundFile):
     """An audio file that is read from beginning to end, without seeking.
 
-    By default, soundfile seeks to its new position after each block. In an MP3 file this resets
-    libsndfile's decoder, which loses its state, so the samples would depend on the block size.
+    By default, soundfile seeks to its new position after each block. In an MP3 file
+    this resets libsndfile's decoder, which loses its state, so the samples would depend
+    on the block size.
     """
 
     def seekable(self) -> bool:
@@ -112,7 +141,8 @@ class AudioFile:
         channels: how many.
         frames: samples per channel, counted wherever the header can't be trusted.
         remark: how the header differs from the content, for people; "" if it doesn't.
-        exact_seek: whether `seek` finds the sample that reading from the beginning would.
+        exact_seek: whether `seek` finds the sample that reading from the beginning
+            would.
     """
 
     def __init__(
@@ -132,16 +162,21 @@ class AudioFile:
         self.channels: int = first.channels
         self.frames: int = sum(file.frames for file in files)
         self.remark = remark
-        keeps_no_state = first.format in _EXACT_SEEK and first.subtype in _EXACT_SEEK_SUBTYPES
+        keeps_no_state = (
+            first.format in _EXACT_SEEK and first.subtype in _EXACT_SEEK_SUBTYPES
+        )
         self.exact_seek = len(files) == 1 and keeps_no_state
 
     def read(self, count: int) -> np.ndarray:
         """Returns the next samples, float32 ``(at most count, channels)``; none at the end."""
         while self._left or self._next_file():
-            block = self._file.read(min(count, self._left), dtype="float32", always_2d=True)
+            block = self._file.read(
+                min(count, self._left), dtype="float32", always_2d=True
+            )
             self._left = self._left - len(block) if len(block) else 0
             if len(block):
                 return block
+
         return np.zeros((0, self.channels), np.float32)
 
     def _next_file(self) -> bool:
@@ -149,6 +184,7 @@ class AudioFile:
             self.remark = rest.remark
             self.frames = rest.frames
             self._waiting = rest._files[1:]
+
         self._rest = lambda: None
         if not self._waiting:
             return False
@@ -176,11 +212,12 @@ _EXACT_SEEK_SUBTYPES = ("PCM_S8", "PCM_U8", "PCM_16", "PCM_24", "PCM_32") + (
 def opened_audio(path: str | Path) -> Iterator[AudioFile]:
     """Opens a complete audio file, through ffmpeg if libsndfile doesn't read its format.
 
-    Files whose header states a wrong length are read to their end, and so are all of several files
-    that were joined. Errors, except for a full disk, are raised as a ValueError that names the
-    path: also if a file is cut short.
+    Files whose header states a wrong length are read to their end, and so are all of
+    several files that were joined. Errors, except for a full disk, are raised as a
+    ValueError that names the path: also if a file is cut short.
     """
-    # Checked first, because libsndfile reports a missing file or a folder as "System error".
+    # Checked first, because libsndfile reports a missing file or a folder as "System
+    # error".
     if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises on an overlong name
         raise unreadable(path, "there is no such file")
     try:
@@ -197,10 +234,12 @@ def opened_audio(path: str | Path) -> Iterator[AudioFile]:
         raise unreadable(path, f"its header is cut short ({error})") from error
     # soundfile raises TypeError for a name that ends in .raw.
     except (soundfile.SoundFileError, OSError, TypeError) as error:
-        if getattr(error, "errno", None) == errno.ENOSPC:  # no space for ffmpeg's output
+        # No space for ffmpeg's output.
+        if getattr(error, "errno", None) == errno.ENOSPC:
             raise
         cause = getattr(error, "error_string", str(error))
-        if "possibly a pipe" in cause:  # what libsndfile says of files in no format that it knows
+        # What libsndfile says of files in no format that it knows.
+        if "possibly a pipe" in cause:
             cause = "its format is not recognised"
         raise unreadable(path, cause) from error
 
@@ -242,20 +281,31 @@ def _joined(layout: Layout, stored: BinaryIO, stack: contextlib.ExitStack) -> Au
     for part in layout.parts:
         file = stack.enter_context(_sound_file(PartFile(stored, part)))
         if part.frames is not None and abs(part.frames - file.frames) > part.tolerance:
-            counts = f"it holds {part.frames} samples, but the decoder expects {file.frames}"
+            counts = (
+                f"it holds {part.frames} samples, but the decoder expects {file.frames}"
+            )
             raise UnsoundError(f"{counts}; convert it to FLAC")
+
         files.append(file)
+
     forms = {(file.samplerate, file.channels) for file in files}
     if len(forms) > 1:
-        listed = ", ".join(f"{rate} Hz with {count} channels" for rate, count in sorted(forms))
-        raise UnsoundError(f"files of different rates or channels are joined in it: {listed}")
+        listed = ", ".join(
+            f"{rate} Hz with {count} channels" for rate, count in sorted(forms)
+        )
+        raise UnsoundError(
+            f"files of different rates or channels are joined in it: {listed}"
+        )
+
     return AudioFile(files, layout.remark)
 
 
 def _layout(
     path: str | Path, stored: BinaryIO, head: bytes, size: int, read: Read
 ) -> Layout | None:
-    """Returns what a file holds if its header doesn't tell; UnsoundError if it is cut short."""
+    """Returns what a file holds if its header doesn't tell; UnsoundError if it is cut
+    short.
+    """
     if not size:
         raise UnsoundError("it is empty: 0 bytes")
     if head.startswith(FLAC_MARK):
@@ -268,9 +318,11 @@ def _layout(
             if content[start : start + 4] in (FLAC_MARK, b"OggS", b"RIFF"):
                 return None  # another format behind MP3's tag
             return mpeg_layout(content, size)
+
     if head.startswith(b"NIST_1A"):
         _check_sphere(read(0, 1024), size)
         return None
+
     return chunk_layout(read, size)
 
 
@@ -281,29 +333,39 @@ def _is_named_mpeg(path: str | Path, head: bytes) -> bool:
 def _check_sphere(header: bytes, size: int) -> None:
     fields = dict(re.findall(rb"^(\w+) -i (\d+)", header, re.MULTILINE))
     count = int(fields.get(b"sample_count", 0))
-    sample_bytes = int(fields.get(b"channel_count", 1)) * int(fields.get(b"sample_n_bytes", 2))
+    sample_bytes = int(fields.get(b"channel_count", 1)) * int(
+        fields.get(b"sample_n_bytes", 2)
+    )
     present = (size - len(header)) // sample_bytes
     if present < count:
         raise UnsoundError(f"truncated: {present} of {count} samples are there")
 
 
 @contextlib.contextmanager
-def decoded_by_ffmpeg(path: str | Path, most_s: float = _LONGEST_S) -> Iterator[BinaryIO | None]:
+def decoded_by_ffmpeg(
+    path: str | Path, most_s: float = _LONGEST_S
+) -> Iterator[BinaryIO | None]:
     """Decodes a recording in a format that libsndfile can't read to a temporary mono WAV file.
 
-    Yields that file, or None if libsndfile reads the format. At most ``most_s`` seconds are
-    decoded. Raises ValueError if ffmpeg is missing or can't read the whole file.
+    Yields that file, or None if libsndfile reads the format. At most ``most_s`` seconds
+    are decoded. Raises ValueError if ffmpeg is missing or can't read the whole file.
     """
     with Path(path).open("rb") as file:
         foreign = FOREIGN.match(file.read(_HEAD_BYTES))
         if foreign is None:
             yield None
             return
+
         if shutil.which(_FFMPEG[0]) is None:
-            remedy = "install ffmpeg (such as apt install ffmpeg), or convert it to FLAC"
+            remedy = (
+                "install ffmpeg (such as apt install ffmpeg), or convert it to FLAC"
+            )
             raise unreadable(path, f"libsndfile does not read its format: {remedy}")
+
         file.seek(0)
-        command = [word.format(reader=foreign.lastgroup, most_s=most_s) for word in _FFMPEG]
+        command = [
+            word.format(reader=foreign.lastgroup, most_s=most_s) for word in _FFMPEG
+        ]
         with tempfile.TemporaryFile() as decoded:
             if fault := _run_ffmpeg(command, file, decoded):
                 raise unreadable(path, f"ffmpeg: {fault}")
@@ -314,27 +376,38 @@ def decoded_by_ffmpeg(path: str | Path, most_s: float = _LONGEST_S) -> Iterator[
 def _run_ffmpeg(command: list[str], source: BinaryIO, decoded: BinaryIO) -> str:
     """Runs ffmpeg and writes its output to ``decoded``; returns what went wrong, or "".
 
-    If this process is killed, ffmpeg ends at its next write to the pipe, or at its time limit.
+    If this process is killed, ffmpeg ends at its next write to the pipe, or at its time
+    limit.
     """
     with (
         tempfile.TemporaryFile() as messages,
-        subprocess.Popen(command, stdin=source, stdout=subprocess.PIPE, stderr=messages) as process,
+        subprocess.Popen(
+            command, stdin=source, stdout=subprocess.PIPE, stderr=messages
+        ) as process,
     ):
         late = threading.Timer(_FFMPEG_S, process.kill)
         late.start()
         try:
-            while decoded.tell() <= _FFMPEG_BYTES and (piece := process.stdout.read(_PIECE_BYTES)):
+            while decoded.tell() <= _FFMPEG_BYTES and (
+                piece := process.stdout.read(_PIECE_BYTES)
+            ):
                 decoded.write(piece)
             if decoded.tell() <= _FFMPEG_BYTES:
                 process.wait()
         finally:
             late.cancel()
             process.kill()
+
         messages.seek(0)
         text = messages.read(_PIECE_BYTES).decode(errors="replace")
+
     if decoded.tell() > _FFMPEG_BYTES:
-        return f"it holds more than {_FFMPEG_BYTES / 1e9:.1f} GB of samples: cut it in two"
-    text = "; ".join(_FFMPEG_PREFIX.sub("", text).split("\n")).strip("; ")[:_MOST_MESSAGE]
+        return (
+            f"it holds more than {_FFMPEG_BYTES / 1e9:.1f} GB of samples: cut it in two"
+        )
+    text = "; ".join(_FFMPEG_PREFIX.sub("", text).split("\n")).strip("; ")[
+        :_MOST_MESSAGE
+    ]
     if "matches no streams" in text:
         return "it holds no audio, only pictures"
     failed = process.returncode or _FFMPEG_CUT.search(text)
@@ -342,10 +415,11 @@ def _run_ffmpeg(command: list[str], source: BinaryIO, decoded: BinaryIO) -> str:
 
 
 def audio_duration_s(path: str | Path) -> float:
-    """Returns an audio file's seconds: from its header where that can be trusted, else counted.
+    """Returns an audio file's seconds: from its header where that can be trusted, else
+    counted.
 
-    The headers of FLAC files, and of WAV files that end with their samples, are trusted; reading
-    the samples will show whether they are right.
+    The headers of FLAC files, and of WAV files that end with their samples, are
+    trusted; reading the samples will show whether they are right.
     """
     stated_s = stated_duration_s(path)
     if stated_s is not None:

@@ -1,8 +1,10 @@
-"""Finds the samples in WAV, RF64, W64, AIFF, CAF and AU files, whatever size their header states.
+"""Finds the samples in WAV, RF64, W64, AIFF, CAF and AU files, whatever size their
+header states.
 
-Sources: Microsoft's "Multimedia Programming Interface and Data Specifications 1.0" (RIFF WAVE);
-EBU Tech 3306 (RF64); Sony's "Wave64 File Format"; Apple's "Audio Interchange File Format 1.3" and
-"Core Audio Format Specification 1.0"; Sun's "audio.h" (AU).
+Sources: Microsoft's "Multimedia Programming Interface and Data Specifications 1.0"
+(RIFF WAVE); EBU Tech 3306 (RF64); Sony's "Wave64 File Format"; Apple's "Audio
+Interchange File Format 1.3" and "Core Audio Format Specification 1.0"; Sun's "audio.h"
+(AU).
 """
 
 import struct
@@ -11,17 +13,52 @@ from dataclasses import dataclass
 
 from tfasr.corpora.parts import Layout, Part, Read, UnsoundError
 
-# Programs that can't seek back to the header (in a pipe) leave a size near 2**31 or 2**32 in it.
+# Programs that can't seek back to the header (in a pipe) leave a size near 2**31 or
+# 2**32 in it.
 UNKNOWN_BYTES = 2**31 - 2**16
 _UNKNOWN_64 = 2**62
 _LARGEST_32 = 2**32 - 1
 _GUID_END = bytes.fromhex("f3acd3118cd100c04f8edb8a")  # of Wave64's chunks
-_DS64 = struct.Struct("<4sIQQQI")  # of RF64: sizes of the file and the samples, and their number
+# Of RF64: sizes of the file and the samples, and their number.
+_DS64 = struct.Struct("<4sIQQQI")
 # Chunks that may be cut off after the samples, without harm to them.
 _AFTER_SAMPLES = frozenset(
-    (b"LIST", b"id3 ", b"ID3 ", b"bext", b"fact", b"cue ", b"smpl", b"inst", b"PEAK", b"PAD ")
-    + (b"JUNK", b"junk", b"FLLR", b"iXML", b"axml", b"_PMX", b"afsp", b"DISP", b"acid", b"plst")
-    + (b"MARK", b"COMT", b"NAME", b"AUTH", b"ANNO", b"APPL", b"FVER", b"INFO", b"free", b"info")
+    (
+        b"LIST",
+        b"id3 ",
+        b"ID3 ",
+        b"bext",
+        b"fact",
+        b"cue ",
+        b"smpl",
+        b"inst",
+        b"PEAK",
+        b"PAD ",
+    )
+    + (
+        b"JUNK",
+        b"junk",
+        b"FLLR",
+        b"iXML",
+        b"axml",
+        b"_PMX",
+        b"afsp",
+        b"DISP",
+        b"acid",
+        b"plst",
+    )
+    + (
+        b"MARK",
+        b"COMT",
+        b"NAME",
+        b"AUTH",
+        b"ANNO",
+        b"APPL",
+        b"FVER",
+        b"INFO",
+        b"free",
+        b"info",
+    )
 )
 
 
@@ -80,7 +117,9 @@ def chunk_layout(read: Read, size: int) -> Layout | None:
     files = list(_files(read, size))
     present = sum(stop - start for file in files for start, stop in file.windows)
     stated = files[0].stated if files else 0
-    if not files or (len(files) == 1 and len(files[0].windows) == 1 and present == stated):
+    if not files or (
+        len(files) == 1 and len(files[0].windows) == 1 and present == stated
+    ):
         return None
     parts = tuple(_part(read, file) for file in files)
     is_unknown = not stated or (stated >= UNKNOWN_BYTES and stated > present)
@@ -89,6 +128,7 @@ def chunk_layout(read: Read, size: int) -> Layout | None:
         remark = f"{len(files)} files are joined in it; all of them are read"
     elif not is_unknown:
         remark = f"its header states {stated} bytes of samples, but {present} are there"
+
     return Layout(parts, remark)
 
 
@@ -110,7 +150,10 @@ def _follow(read: Read, size: int, file: _Samples) -> int:
     position = file.start + form.first
     header_bytes = form.name_bytes + form.size.size
     while position + header_bytes <= size:
-        if position > file.start + form.first and _form_of(read(position, 40)) is not None:
+        if (
+            position > file.start + form.first
+            and _form_of(read(position, 40)) is not None
+        ):
             return position
         name, length = _chunk(read, position, form)
         begin = position + header_bytes
@@ -119,6 +162,7 @@ def _follow(read: Read, size: int, file: _Samples) -> int:
         if name != form.samples:
             position = _aligned(begin + length, file, read, size)
             continue
+
         if file.large and length == _LARGEST_32:
             length = _DS64.unpack(file.large)[3]
         begin = min(begin + form.before, size)
@@ -127,6 +171,7 @@ def _follow(read: Read, size: int, file: _Samples) -> int:
         file.windows.append((begin, end))
         file.stated = file.stated or length
         position = _aligned(end, file, read, size)
+
     return size
 
 
@@ -146,7 +191,9 @@ def _aligned(position: int, file: _Samples, read: Read, size: int) -> int:
     return position + padding
 
 
-def _end_of_samples(read: Read, size: int, file: _Samples, begin: int, length: int) -> int:
+def _end_of_samples(
+    read: Read, size: int, file: _Samples, begin: int, length: int
+) -> int:
     end = begin + length
     if end > size:
         has_64_bits = file.form.size.size == 8 or bool(file.large)
@@ -154,7 +201,9 @@ def _end_of_samples(read: Read, size: int, file: _Samples, begin: int, length: i
         if length < unknown:
             there = f"{size - begin} of {length} bytes of audio are there"
             raise UnsoundError(f"truncated: {there}")
+
         return size
+
     padding = -(end - file.start) % file.form.alignment
     if any(_only_chunks(read, size, file.form, end + skip) for skip in {0, padding}):
         return end
@@ -174,6 +223,7 @@ def _only_chunks(read: Read, size: int, form: _Form, position: int) -> bool:
         if not all(32 <= letter < 127 for letter in name) or end > size:
             return False
         position = end + -end % form.alignment
+
     return True
 
 
@@ -196,6 +246,7 @@ def _part(read: Read, file: _Samples) -> Part:
         if form.counts_header:
             length += form.name_bytes + form.size.size
         form.size.pack_into(header, len(header) - form.before - form.size.size, length)
+
     return Part(bytes(header), tuple(file.windows))
 
 
@@ -205,9 +256,12 @@ def _as_rf64(header: bytearray, file: _Samples, present: int) -> bytearray:
         _, length = struct.unpack("<4sI", file.large[:8])
         place = chunks.index(b"ds64")
         del chunks[place : place + 8 + length]
+
     chunks[-4:] = _LARGEST_32.to_bytes(4, "little")
     ds64 = _DS64.pack(b"ds64", _DS64.size - 8, len(chunks) + present, present, 0, 0)
-    return bytearray(b"RF64" + _LARGEST_32.to_bytes(4, "little") + b"WAVE" + ds64) + chunks
+    return (
+        bytearray(b"RF64" + _LARGEST_32.to_bytes(4, "little") + b"WAVE" + ds64) + chunks
+    )
 
 
 def _au_layout(head: bytes, size: int) -> Layout | None:

@@ -17,13 +17,16 @@ class Corpus:
     Attributes:
         read: ``read(corpus_dir, split)`` returns a split's utterances, usually by
             `tfasr.corpora.reading.assemble`. If ``list_suffix`` is set, it is called as
-            ``read(list, corpus_dir)``; with ``has_subsets`` as ``read(corpus_dir, split,
-            subsets)``.
-        splits: ``splits(corpus_dir)`` returns the splits in the folder that ``tfasr prepare``
-            prepares by default, such as "train", "validation" and "test". None if ``list_suffix``
-            is set: then ``--manifest`` names the list and ``--split`` the split.
-        list_suffix: such as ".tsv", for a corpus that has one list of utterances per split.
-        has_subsets: whether ``--subsets`` can choose parts of a split, as for LibriSpeech.
+            ``read(list, corpus_dir)``; with ``has_subsets`` as ``read(corpus_dir,
+            split, subsets)``.
+        splits: ``splits(corpus_dir)`` returns the splits in the folder that ``tfasr
+            prepare`` prepares by default, such as "train", "validation" and "test".
+            None if ``list_suffix`` is set: then ``--manifest`` names the list and
+            ``--split`` the split.
+        list_suffix: such as ".tsv", for a corpus that has one list of utterances per
+            split.
+        has_subsets: whether ``--subsets`` can choose parts of a split, as for
+            LibriSpeech.
     """
 
     read: Callable[..., CorpusSplit]
@@ -35,9 +38,13 @@ class Corpus:
 def check_corpus(corpus: object) -> None:
     """Raises TypeError or ValueError if an object can't be registered as a corpus."""
     if not isinstance(corpus, Corpus) or not callable(corpus.read):
-        raise TypeError(f"it must be a tfasr.corpora.corpus.Corpus. Received: {corpus!r}.")
+        raise TypeError(
+            f"it must be a tfasr.corpora.corpus.Corpus. Received: {corpus!r}."
+        )
     if not callable(corpus.splits) and corpus.list_suffix is None:
-        raise ValueError("it must have a function splits(corpus_dir), or a list_suffix.")
+        raise ValueError(
+            "it must have a function splits(corpus_dir), or a list_suffix."
+        )
 
 
 CORPORA: Registry[Corpus] = Registry(
@@ -70,12 +77,14 @@ def read_split(
     manifest: str | Path | None = None,
     subsets: Sequence[str] | None = None,
 ) -> CorpusSplit:
-    """Returns one split of a corpus: its usable utterances, and what was rejected, with reasons.
+    """Returns one split of a corpus: its usable utterances, and what was rejected, with
+    reasons.
 
-    ``manifest`` is the path of the list for a corpus such as "tsv": absolute, or relative to
-    ``corpus_dir`` or else to the working directory. By default it is ``<split>.json`` or
-    ``<split>.tsv`` in ``corpus_dir`` or its folder ``splits``. ``subsets`` names the folders that
-    make up the split of "librispeech". Each such folder, as "test-other", is also a split.
+    ``manifest`` is the path of the list for a corpus such as "tsv": absolute, or
+    relative to ``corpus_dir`` or else to the working directory. By default it is
+    ``<split>.json`` or ``<split>.tsv`` in ``corpus_dir`` or its folder ``splits``.
+    ``subsets`` names the folders that make up the split of "librispeech". Each such
+    folder, as "test-other", is also a split.
     """
     reader = _corpus(corpus)
     check_split(split)
@@ -85,12 +94,14 @@ def read_split(
             f"--manifest belongs to --corpus {' or '.join(listed)}: {corpus} has its own lists. "
             f"Received: --corpus {corpus} --manifest {manifest}."
         )
+
     if subsets and not reader.has_subsets:
         divided = (name for name in CORPORA if CORPORA[name].has_subsets)
         raise UsageError(
             f"--subsets belongs to --corpus {' or '.join(divided)}. Received: --corpus {corpus} "
             f"--subsets {','.join(subsets)}."
         )
+
     if reader.has_subsets:
         return reader.read(corpus_dir, split, subsets)
     if reader.list_suffix is None:
@@ -98,9 +109,13 @@ def read_split(
             raise UsageError(
                 f"--split must be one that {corpus} has: {', '.join(known)}. Received: {split!r}."
             )
+
         return reader.read(corpus_dir, split)
+
     corpus_dir = require_folder(corpus_dir, "the folder that holds the corpus")
-    return reader.read(find_manifest(corpus_dir, split, reader.list_suffix, manifest), corpus_dir)
+    return reader.read(
+        find_manifest(corpus_dir, split, reader.list_suffix, manifest), corpus_dir
+    )
 
 
 def available_splits(corpus: str, corpus_dir: str | Path) -> list[str]:
@@ -109,21 +124,33 @@ def available_splits(corpus: str, corpus_dir: str | Path) -> list[str]:
     if reader.list_suffix is None:
         return list(reader.splits(corpus_dir))
     corpus_dir = require_folder(corpus_dir, "the folder that holds the corpus")
-    return [split for split in SPLITS if any(_usual_lists(corpus_dir, split, reader.list_suffix))]
+    return [
+        split
+        for split in SPLITS
+        if any(_usual_lists(corpus_dir, split, reader.list_suffix))
+    ]
 
 
 def _corpus(name: str) -> Corpus:
     if name not in CORPORA:
-        raise UsageError(f"--corpus must be one of {CORPORA.listed()}. Received: {name!r}.")
+        raise UsageError(
+            f"--corpus must be one of {CORPORA.listed()}. Received: {name!r}."
+        )
     return CORPORA[name]
 
 
 def _usual_lists(corpus_dir: Path, split: str, suffix: str) -> list[Path]:
     name = split + suffix
-    return [path for path in (corpus_dir / name, corpus_dir / "splits" / name) if path.is_file()]
+    return [
+        path
+        for path in (corpus_dir / name, corpus_dir / "splits" / name)
+        if path.is_file()
+    ]
 
 
-def find_manifest(corpus_dir: Path, split: str, suffix: str, manifest: str | Path | None) -> Path:
+def find_manifest(
+    corpus_dir: Path, split: str, suffix: str, manifest: str | Path | None
+) -> Path:
     """Returns the path of a split's list of utterances; UsageError if it doesn't exist."""
     if manifest is None:
         if usual := _usual_lists(corpus_dir, split, suffix):
@@ -132,10 +159,14 @@ def find_manifest(corpus_dir: Path, split: str, suffix: str, manifest: str | Pat
             f"The list of the split {split!r} must be named with --manifest, or be {split}{suffix} "
             f"in {corpus_dir} or in its folder splits. Found there: {found_in(corpus_dir)}."
         )
+
     # If `manifest` is absolute, `/` ignores the folder before it.
     candidates = dict.fromkeys([corpus_dir / manifest, Path(manifest).absolute()])
     for path in candidates:
         if path.is_file():
             return path
+
     tried = " and ".join(map(str, candidates))
-    raise UsageError(f"--manifest must be a file. Received: {manifest}. Looked for {tried}.")
+    raise UsageError(
+        f"--manifest must be a file. Received: {manifest}. Looked for {tried}."
+    )

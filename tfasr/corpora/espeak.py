@@ -1,7 +1,7 @@
 """Speech from the espeak-ng library, which runs in a separate process.
 
-The library is written in C and keeps global state. In a child process, a crash loses the speech but
-doesn't end the caller.
+The library is written in C and keeps global state. In a child process, a crash loses
+the speech but doesn't end the caller.
 """
 
 import base64
@@ -22,31 +22,40 @@ from tfasr.errors import RunError, optional_package
 from tfasr.kit.process import ChildError, Correspondence, received
 
 SAMPLE_RATE_HZ = 22050
-# The library cuts the paths of its data files, which include the files' names, at 160 bytes.
+# The library cuts the paths of its data files, which include the files' names, at 160
+# bytes.
 _LONGEST_DATA_PATH_BYTES = 100
 _SYNCHRONOUS = 2
 _DONT_EXIT = 0x8000
-_RATE_PARAMETER, _PITCH_PARAMETER = 1, 3
+_RATE_PARAMETER = 1
+_PITCH_PARAMETER = 3
 _UTF8 = 1
 
 
 class Library:
-    """The C functions of espeak-ng that tfasr uses; OSError if it's too old or doesn't start."""
+    """The C functions of espeak-ng that tfasr uses; OSError if it's too old or doesn't
+    start.
+    """
 
     def __init__(self, library: str, data: str):
         self._library = ctypes.CDLL(library)
         if not hasattr(self._library, "espeak_ng_SetRandSeed"):
-            raise OSError("this espeak-ng is too old; install espeakng-loader 0.2.4 or newer")
+            raise OSError(
+                "this espeak-ng is too old; install espeakng-loader 0.2.4 or newer"
+            )
         self._chunks: list[bytes] = []
         callback = ctypes.CFUNCTYPE(
             ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p
         )
-        self._callback = callback(self._collect)  # kept, or the library would call freed memory
+        # kept, or the library would call freed memory
+        self._callback = callback(self._collect)
         rate_hz = self._library.espeak_Initialize(
             _SYNCHRONOUS, 0, os.fsencode(data), ctypes.c_int(_DONT_EXIT)
         )
         if rate_hz != SAMPLE_RATE_HZ:
-            raise OSError(f"espeak-ng must start at {SAMPLE_RATE_HZ} Hz. Received: {rate_hz}.")
+            raise OSError(
+                f"espeak-ng must start at {SAMPLE_RATE_HZ} Hz. Received: {rate_hz}."
+            )
         self._library.espeak_SetSynthCallback(self._callback)
 
     def _collect(self, samples: Any, count: int, events: Any) -> int:
@@ -60,7 +69,8 @@ class Library:
 
     def speak(self, text: str, voice: str, rate_wpm: int, pitch: int) -> bytes:
         self._chunks.clear()
-        # Breathy voices add noise, which the library would otherwise seed with the time of day.
+        # Breathy voices add noise, which the library would otherwise seed with the time
+        # of day.
         self._library.espeak_ng_SetRandSeed(ctypes.c_long(1))
         if self._library.espeak_SetVoiceByName(voice.encode()):
             raise OSError(f"espeak-ng has no voice {voice!r}")
@@ -76,13 +86,14 @@ class Library:
 
 
 def _answers(library_path: str, data: str) -> Iterator[list[str]]:
-    # Yields [samples in base64, error message or ""], first for starting the library (without
-    # samples), then for each request.
+    # Yields [samples in base64, error message or ""], first for starting the library
+    # (without samples), then for each request.
     try:
         library = Library(library_path, data)
     except OSError as error:
         yield ["", str(error)]
         return
+
     yield ["", ""]
     for request in received():
         try:
@@ -94,9 +105,10 @@ def _answers(library_path: str, data: str) -> Iterator[list[str]]:
 class Espeak:
     """A child process that speaks; use it as a context manager.
 
-    The same sequence of calls gives the same samples in every process, because the library's noise
-    is seeded before each call. Order matters: the library keeps state between utterances. Raises
-    UsageError if the package espeakng-loader is missing, and RunError if the library fails.
+    The same sequence of calls gives the same samples in every process, because the
+    library's noise is seeded before each call. Order matters: the library keeps state
+    between utterances. Raises UsageError if the package espeakng-loader is missing, and
+    RunError if the library fails.
     """
 
     def __init__(self):
@@ -106,7 +118,9 @@ class Espeak:
         with contextlib.ExitStack() as resources:
             data = resources.enter_context(_short_path(loader.get_data_path()))
             paths = (loader.get_library_path(), data)
-            self._child = Correspondence(_answers, *paths, task="The speech synthesiser")
+            self._child = Correspondence(
+                _answers, *paths, task="The speech synthesiser"
+            )
             resources.callback(self._child.close)
             self._receive("while starting")
             self._resources = resources.pop_all()
@@ -121,7 +135,9 @@ class Espeak:
     def pid(self) -> int:
         return self._child.pid
 
-    def speak(self, text: str, voice: str, rate_wpm: int = 175, pitch: int = 50) -> np.ndarray:
+    def speak(
+        self, text: str, voice: str, rate_wpm: int = 175, pitch: int = 50
+    ) -> np.ndarray:
         """Returns int16 ``(samples,)`` in a voice such as "en-us+f3"; the pitch is 0..100."""
         request = {"text": text, "voice": voice, "rate_wpm": rate_wpm, "pitch": pitch}
         self._child.send(request)
@@ -137,7 +153,10 @@ class Espeak:
             code = error.exit_code
             how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
             words = f"{how} {error.messages}"
-            raise RunError(f"The speech synthesiser ended {occasion}: {words}") from error
+            raise RunError(
+                f"The speech synthesiser ended {occasion}: {words}"
+            ) from error
+
         if fault:
             raise RunError(f"The speech synthesiser failed {occasion}: {fault}.")
         return base64.b64decode(samples)
@@ -148,6 +167,7 @@ def _short_path(data: str):
     if len(os.fsencode(data)) <= _LONGEST_DATA_PATH_BYTES:
         yield data
         return
+
     with tempfile.TemporaryDirectory(prefix="espeak-") as folder:
         link = Path(folder, "data")
         link.symlink_to(data, target_is_directory=True)

@@ -8,21 +8,32 @@ import re
 from tfasr.corpora.formats import FLAC_MARK
 from tfasr.corpora.parts import Layout, Part, Read
 
-_BEGINNING = re.compile(rb"fLaC[\x00\x80]\x00\x00\x22")  # the mark; STREAMINFO's type and length
+# The mark; STREAMINFO's type and length.
+_BEGINNING = re.compile(rb"fLaC[\x00\x80]\x00\x00\x22")
 _SYNC = (b"\xff\xf8", b"\xff\xf9")  # of a frame: blocks of one size, or of several
 _TAG_BYTES = 128  # MP3's tag, which some programs write behind FLAC files too
 _HEAD_BYTES = 42
 _DECODER_BYTES = 8192  # that libFLAC reads at once
 _MOST_FRAME_BYTES = 1 << 20  # if the header states no size of its largest frame
 _MOST_FRAME_HEADER = 16
-_BLOCK_SIZES = (0, 192, 576, 1152, 2304, 4608, 0, 0, *(256 << power for power in range(8)))
+_BLOCK_SIZES = (
+    0,
+    192,
+    576,
+    1152,
+    2304,
+    4608,
+    0,
+    0,
+    *(256 << power for power in range(8)),
+)
 
 
 def flac_layout(read: Read, size: int) -> Layout | None:
     """Returns the files in a FLAC file; None if its last frame ends where its header says.
 
-    Only the end of the file is read, so this doesn't find a longer file of the same number of
-    samples that was joined to it: see `joined_files`.
+    Only the end of the file is read, so this doesn't find a longer file of the same
+    number of samples that was joined to it: see `joined_files`.
     """
     head = read(0, _HEAD_BYTES)
     stated = _stated_samples(head)
@@ -53,9 +64,13 @@ def joined_files(read: Read, size: int) -> Layout | None:
                 remark = f"its header states {stated} samples, but {present} are there"
             known = int.from_bytes(head[18:26], "big") - stated + present
             head = head[:18] + known.to_bytes(8, "big") + head[26:]
+
         parts.append(Part(head, ((start + len(head), end),)))
+
     if len(parts) > 1:
-        return Layout(tuple(parts), f"{len(parts)} files are joined in it; all of them are read")
+        return Layout(
+            tuple(parts), f"{len(parts)} files are joined in it; all of them are read"
+        )
     return None if is_right else Layout(tuple(parts), remark)
 
 
@@ -72,12 +87,15 @@ def _tail(read: Read, head: bytes, start: int, end: int) -> bytes:
 
 
 def _last_sample(tail: bytes, head: bytes) -> int:
-    """Returns the number of samples up to the end of the last frame; 0 if no frame is found."""
+    """Returns the number of samples up to the end of the last frame; 0 if no frame is
+    found.
+    """
     place = len(tail)
     while (place := max(tail.rfind(sync, 0, place) for sync in _SYNC)) >= 0:
         samples = _frame_end(tail[place : place + _MOST_FRAME_HEADER], head)
         if samples:
             return samples
+
     return 0
 
 
@@ -85,7 +103,8 @@ def _frame_end(frame: bytes, head: bytes) -> int:
     """Returns the number of the sample after a frame, 0 if its header is none."""
     if len(frame) < 6 or frame[3] & 1:
         return 0
-    code, rate_code = frame[2] >> 4, frame[2] & 15
+    code = frame[2] >> 4
+    rate_code = frame[2] & 15
     ones = 8 - (~frame[4] & 0xFF).bit_length()  # leading ones, as in UTF-8
     number_bytes = ones or 1
     number = frame[4] & (0x7F >> ones)
@@ -96,12 +115,14 @@ def _frame_end(frame: bytes, head: bytes) -> int:
     if code in (6, 7):
         samples = 1 + int.from_bytes(frame[place : place + code - 5], "big")
         place += code - 5
+
     place += {12: 1, 13: 2, 14: 2}.get(rate_code, 0)
     if not samples or ones in (1, 8) or place >= len(frame):
         return 0
     if _crc_8(frame[:place]) != frame[place]:
         return 0
-    if frame[1] == 0xF9:  # blocks of different sizes: the number is that of the first sample
+    # Blocks of different sizes: the number is that of the first sample.
+    if frame[1] == 0xF9:
         return number + samples
     return number * int.from_bytes(head[10:12], "big") + samples
 
@@ -119,6 +140,7 @@ def _table_of_crc_8() -> list[int]:
         for _ in range(8):
             value = value << 1 ^ (0x107 if value & 0x80 else 0)
         table.append(value & 0xFF)
+
     return table
 
 

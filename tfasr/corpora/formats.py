@@ -5,8 +5,9 @@ import re
 from tfasr.corpora.mpeg import begins_with_frames
 
 FLAC_MARK = b"fLaC"
-# First bytes of formats that libsndfile can't read; each group is named after ffmpeg's demuxer.
-# ffmpeg may use only that: it might take the file for a playlist, which opens other files.
+# First bytes of formats that libsndfile can't read; each group is named after ffmpeg's
+# demuxer. ffmpeg may use only that: it might take the file for a playlist, which opens
+# other files.
 FOREIGN = re.compile(
     rb"(?P<mov>.{4}ftyp)|(?P<matroska>\x1aE\xdf\xa3)|(?P<aac>\xff[\xf0\xf1\xf8\xf9])|(?P<asf>0&\xb2u)"
     rb"|(?P<amr>#!AMR)|(?P<wv>wvpk)",
@@ -31,8 +32,10 @@ def format_of(beginning: bytes) -> str | None:
     for name, marks in _FORMATS.items():
         if beginning.startswith(marks):
             return name
+
     foreign = FOREIGN.match(beginning)
-    if foreign is not None and foreign.lastgroup != "aac":  # too short a mark to be sure
+    # Too short a mark to be sure.
+    if foreign is not None and foreign.lastgroup != "aac":
         return foreign.lastgroup
     if foreign is not None and _begins_with_aac_frames(beginning):
         return "AAC"
@@ -42,7 +45,8 @@ def format_of(beginning: bytes) -> str | None:
 def _begins_with_aac_frames(content: bytes) -> bool:
     """Whether another frame with the same header follows the first one.
 
-    Source: ISO/IEC 13818-7, section 6.2 (ADTS): 13 bits from bit 30 on are the frame's bytes.
+    Source: ISO/IEC 13818-7, section 6.2 (ADTS): 13 bits from bit 30 on are the frame's
+    bytes.
     """
     size = int.from_bytes(content[3:6], "big") >> 5 & 0x1FFF
     return size > 7 and content[size : size + 3] == content[:3]

@@ -1,4 +1,6 @@
-"""Reads LibriSpeech's folders ``<subset>/<speaker>/<chapter>/``, each with a transcript file."""
+"""Reads LibriSpeech's folders ``<subset>/<speaker>/<chapter>/``, each with a transcript
+file.
+"""
 
 import fnmatch
 from collections.abc import Sequence
@@ -20,7 +22,9 @@ from tfasr.corpora.reading import (
 from tfasr.corpora.utterance import SPLITS, CorpusSplit, Rejection
 from tfasr.errors import UsageError
 
-_EXPECTED = "the folder that holds train-clean-100, dev-clean, test-clean or other subsets"
+_EXPECTED = (
+    "the folder that holds train-clean-100, dev-clean, test-clean or other subsets"
+)
 _SUBSETS = {"train": "train-*", "validation": "dev-clean", "test": "test-clean"}
 _PREFIXES = ("train-", "dev-", "test-")
 _TRANSCRIPT = ".trans.txt"
@@ -29,7 +33,8 @@ _TRANSCRIPT = ".trans.txt"
 def read_librispeech(
     corpus_dir: str | Path, split: str, subsets: Sequence[str] | None = None
 ) -> CorpusSplit:
-    """Returns a split: ``subsets`` if given, else its default subsets or the subset of its name.
+    """Returns a split: ``subsets`` if given, else its default subsets or the subset of
+    its name.
 
     Source: openslr.org/12, README.TXT: section "File structure".
     """
@@ -41,6 +46,7 @@ def read_librispeech(
         for folder, files in walk(corpus_dir / subset):
             speaker = folder.relative_to(corpus_dir / subset).parts[:1]
             _read_chapter(files, "".join(speaker), entries, rejections)
+
     return assemble(f"{', '.join(chosen)} of {corpus_dir}", entries, rejections)
 
 
@@ -62,13 +68,16 @@ def _present_subsets(corpus_dir: Path) -> list[str]:
     for name in names:
         if any(inner.startswith(_PREFIXES) for inner in subfolders(corpus_dir / name)):
             advice = f" Give --corpus_dir {corpus_dir / name} instead."
+
     raise UsageError(
         f"--corpus_dir must be {_EXPECTED}. Received: {corpus_dir}. "
         f"Found there: {found_in(corpus_dir)}.{advice}"
     )
 
 
-def _chosen_subsets(corpus_dir: Path, split: str, subsets: Sequence[str] | None) -> list[str]:
+def _chosen_subsets(
+    corpus_dir: Path, split: str, subsets: Sequence[str] | None
+) -> list[str]:
     if subsets:
         missing = [name for name in subsets if not (corpus_dir / name).is_dir()]
         if missing:
@@ -76,7 +85,9 @@ def _chosen_subsets(corpus_dir: Path, split: str, subsets: Sequence[str] | None)
                 f"Every subset must be a folder in {corpus_dir}. Missing: {', '.join(missing)}. "
                 f"Found there: {found_in(corpus_dir)}."
             )
+
         return list(dict.fromkeys(subsets))
+
     present = _present_subsets(corpus_dir)
     pattern = _SUBSETS.get(split, split)  # a subset is also a split
     chosen = fnmatch.filter(present, pattern)
@@ -86,11 +97,15 @@ def _chosen_subsets(corpus_dir: Path, split: str, subsets: Sequence[str] | None)
             f"{corpus_dir}. Found there: {', '.join(present)}. Download it, or name the subsets "
             "to read with --subsets."
         )
+
     return chosen
 
 
 def _read_chapter(
-    files: list[Path], speaker: str, entries: list[ListedUtterance], rejections: list[Rejection]
+    files: list[Path],
+    speaker: str,
+    entries: list[ListedUtterance],
+    rejections: list[Rejection],
 ) -> None:
     audio: dict[str, Path] = {}
     for path in files:
@@ -99,6 +114,7 @@ def _read_chapter(
         if audio.setdefault(path.stem, path) != path:
             detail = f"{path} next to {audio[path.stem].name}"
             rejections.append(Rejection(path.stem, DUPLICATE_ID, detail))
+
     transcribed = set()
     for path in files:
         if not path.name.endswith(_TRANSCRIPT):
@@ -107,12 +123,20 @@ def _read_chapter(
             if isinstance(line, Rejection):
                 rejections.append(line)
                 continue
+
             utterance_id, _, text = line.partition(" ")
             transcribed.add(utterance_id)
             audio_path = audio.get(utterance_id, path.parent / f"{utterance_id}.flac")
-            entries.append(ListedUtterance(utterance_id, audio_path, text, speaker, origin))
+            entries.append(
+                ListedUtterance(utterance_id, audio_path, text, speaker, origin)
+            )
+
     rejections += [
-        Rejection(stem, AUDIO_WITHOUT_TRANSCRIPT, f"{path} is in no {_TRANSCRIPT} of its folder")
+        Rejection(
+            stem,
+            AUDIO_WITHOUT_TRANSCRIPT,
+            f"{path} is in no {_TRANSCRIPT} of its folder",
+        )
         for stem, path in audio.items()
         if stem not in transcribed
     ]

@@ -34,24 +34,38 @@ _RENAMED = {"start": "begin", "offset": "begin", "stop": "end"}
 # Words in the names of other toolkits' fields that change the audio.
 _FACTORS = frozenset(("speed", "tempo", "gain", "volume"))
 _EFFECTS = frozenset(
-    ("pitch", "reverb", "rir", "trim", "crop", "transform", "transforms", "perturb", "perturbation")
+    (
+        "pitch",
+        "reverb",
+        "rir",
+        "trim",
+        "crop",
+        "transform",
+        "transforms",
+        "perturb",
+        "perturbation",
+    )
     + ("augment", "augmentation", "augmentor", "augmentations", "channel")
     + ("start", "begin", "end", "stop", "offset", "onset")
 )
 
 
 def read_tsv(manifest: str | Path, corpus_dir: str | Path) -> CorpusSplit:
-    """Returns the utterances of a tab-separated list; their ids are their paths without suffix.
+    """Returns the utterances of a tab-separated list; their ids are their paths without
+    suffix.
 
-    The first line names the columns, in any order: ``path`` and ``text``, optionally ``speaker``
-    and ``seconds``. For segments of recordings there are also ``begin`` and ``end``, in seconds,
-    and ``channel``, from 0; empty fields stand for the recording's begin and end, and the mean of
-    its channels. The segments are part of the ids. Lines with other columns that change the audio,
-    such as ``speed``, are rejected; all others are ignored. Quotation marks have no special
-    meaning. Durations come from the audio. A list can name any file on your computer, whose content
-    then ends up in the shards, so read only lists that you trust.
+    The first line names the columns, in any order: ``path`` and ``text``, optionally
+    ``speaker`` and ``seconds``. For segments of recordings there are also ``begin`` and
+    ``end``, in seconds, and ``channel``, from 0; empty fields stand for the recording's
+    begin and end, and the mean of its channels. The segments are part of the ids. Lines
+    with other columns that change the audio, such as ``speed``, are rejected; all
+    others are ignored. Quotation marks have no special meaning. Durations come from the
+    audio. A list can name any file on your computer, whose content then ends up in the
+    shards, so read only lists that you trust.
     """
-    corpus_dir = require_folder(corpus_dir, "the folder that the list's paths are relative to")
+    corpus_dir = require_folder(
+        corpus_dir, "the folder that the list's paths are relative to"
+    )
     manifest = Path(manifest)
     lines = numbered_lines(manifest)
     columns = _columns(manifest, next(lines, (1, b""))[1])
@@ -84,22 +98,33 @@ def _columns(manifest: Path, header: bytes) -> list[str]:
             f"Received: the column {other[0]} in {manifest}. Call it {_RENAMED[other[0]]}, or "
             "leave it out."
         )
+
     missing = [name for name in REQUIRED if name not in recognised]
     if missing or len(recognised) != len(set(recognised)):
-        fault = f"no column {' and no column '.join(missing)}" if missing else "a column twice"
+        if missing:
+            fault = f"no column {' and no column '.join(missing)}"
+        else:
+            fault = "a column twice"
+
         raise UsageError(
             f"A tab-separated list must begin with a header that names the columns path and text "
             f"once, and speaker and seconds if it has them, with a tab between two names. "
             f"Received: {fault} in {header[:80].decode(errors='replace')!r}, the first line "
             f"of {manifest}."
         )
+
     return columns
 
 
-def _parse(line: str, columns: list[str], doubtful: list[str], corpus_dir: Path) -> Listed:
+def _parse(
+    line: str, columns: list[str], doubtful: list[str], corpus_dir: Path
+) -> Listed:
     fields = line.split("\t")
     if len(fields) != len(columns):
-        raise MalformedLineError(f"it must have {len(columns)} columns; it has {len(fields)}")
+        raise MalformedLineError(
+            f"it must have {len(columns)} columns; it has {len(fields)}"
+        )
+
     row = dict(zip(columns, fields, strict=True))
     for name in doubtful:
         _refuse_change(name, row[name].strip())
@@ -119,7 +144,10 @@ def _segment(row: dict[str, str]) -> Segment | None:
     if not (begin or end or channel):
         return None
     if channel and not channel.isdecimal():
-        raise MalformedLineError(f"channel must be a number from 0, or empty; received {channel!r}")
+        raise MalformedLineError(
+            f"channel must be a number from 0, or empty; received {channel!r}"
+        )
+
     return segment_of(
         seconds_of(begin or "0", "begin"),
         seconds_of(end, "end") if end else None,
@@ -130,23 +158,28 @@ def _segment(row: dict[str, str]) -> Segment | None:
 TSV = Corpus(read_tsv, list_suffix=".tsv")
 
 
-def read_json_manifest(manifest: str | Path, corpus_dir: str | Path | None = None) -> CorpusSplit:
+def read_json_manifest(
+    manifest: str | Path, corpus_dir: str | Path | None = None
+) -> CorpusSplit:
     """Returns the utterances of a JSON-lines manifest.
 
-    Each line is an object with ``audio_filepath`` (absolute, or relative to the manifest's folder
-    or to ``corpus_dir``) and ``text``, and optionally ``offset`` and ``duration`` in seconds,
-    ``channel`` (from 0), ``speaker`` and ``id`` (by default the path without suffix, with the
-    segment if it isn't the whole file). An utterance is ``duration`` long if the file is longer.
-    Lines with other fields that change the audio, such as ``speed``, are rejected. A manifest can
-    name any file on your computer, whose content then ends up in the shards: read only those you
-    trust.
+    Each line is an object with ``audio_filepath`` (absolute, or relative to the
+    manifest's folder or to ``corpus_dir``) and ``text``, and optionally ``offset`` and
+    ``duration`` in seconds, ``channel`` (from 0), ``speaker`` and ``id`` (by default
+    the path without suffix, with the segment if it isn't the whole file). An utterance
+    is ``duration`` long if the file is longer. Lines with other fields that change the
+    audio, such as ``speed``, are rejected. A manifest can name any file on your
+    computer, whose content then ends up in the shards: read only those you trust.
 
     Source: NVIDIA NeMo's documentation, "Preparing Custom ASR Data".
     """
     manifest = Path(manifest).absolute()
     folders = [manifest.parent]
     if corpus_dir is not None:
-        folders.append(require_folder(corpus_dir, "the folder that the manifest's paths are in"))
+        folders.append(
+            require_folder(corpus_dir, "the folder that the manifest's paths are in")
+        )
+
     _refuse_array(manifest)
     folders = list(dict.fromkeys(folders))
     parsed = parsed_lines(manifest, lambda line: _parse_json(line, folders))
@@ -161,6 +194,7 @@ def _refuse_array(manifest: Path) -> None:
         content = json.loads(manifest.read_bytes())
     except (ValueError, RecursionError):
         return  # each line will be read, and rejected if it is malformed
+
     if isinstance(content, list) and any(isinstance(value, dict) for value in content):
         raise UsageError(
             f"A JSON manifest must have one object a line. {manifest} is one JSON array: write "
@@ -189,12 +223,14 @@ def _parse_json(line: str, folders: list[Path]) -> Listed:
         prefixes = (folder.as_posix().rstrip("/") + "/" for folder in folders)
         prefix = next(filter(utterance_id.startswith, prefixes), "")
         utterance_id = utterance_id.removeprefix(prefix)
+
     if segment is not None and not stated_id.strip():
         utterance_id = segment.named(utterance_id)
     candidates = [folder / path for folder in folders]
     if len(candidates) > 1:
         is_file = os.path.isfile  # Path.is_file raises on an overlong name
         candidates = [path for path in candidates if is_file(path)] or candidates
+
     # Whether a duration without an offset is that of a part, only the file can tell.
     stated_s = duration if segment is None else 0.0
     return Listed(utterance_id, candidates[0], text, speaker, segment, stated_s)
@@ -211,7 +247,9 @@ def _refuse_changed_audio(content: dict[str, Any]) -> None:
 
 
 def _refuse_change(name: str, value: Any) -> None:
-    """Raises MalformedLineError if a field, by its name, changes the audio in an unknown way."""
+    """Raises MalformedLineError if a field, by its name, changes the audio in an
+    unknown way.
+    """
     words = _changing_words(name)
     if not words or not value:
         return
@@ -219,6 +257,7 @@ def _refuse_change(name: str, value: Any) -> None:
         number = None if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
         number = None
+
     is_factor = words <= _FACTORS
     if number == 0 or (is_factor and number == 1):
         return
@@ -237,8 +276,13 @@ def _json_segment(content: dict[str, Any], duration: float) -> Segment | None:
     channel = content.get("channel", content.get("channel_selector"))
     if channel == "average":
         channel = None
-    if channel is not None and (isinstance(channel, bool) or not isinstance(channel, int)):
-        raise MalformedLineError(f"channel must be a number from 0; received {channel!r}")
+    if channel is not None and (
+        isinstance(channel, bool) or not isinstance(channel, int)
+    ):
+        raise MalformedLineError(
+            f"channel must be a number from 0; received {channel!r}"
+        )
+
     if not offset and channel is None:
         return None
     return segment_of(offset, offset + duration if duration else None, channel)
@@ -247,16 +291,23 @@ def _json_segment(content: dict[str, Any], duration: float) -> Segment | None:
 def _content(line: str) -> Any:
     try:
         content = orjson.loads(line)
-        numbers = (content.get("id"), content.get("speaker")) if isinstance(content, dict) else ()
-        if float not in map(type, numbers):  # orjson parses very large integers as floats
+        if isinstance(content, dict):
+            numbers = (content.get("id"), content.get("speaker"))
+        else:
+            numbers = ()
+
+        # Orjson parses very large integers as floats.
+        if float not in map(type, numbers):
             return content
     except orjson.JSONDecodeError:
         pass  # Python's parser accepts more, and its errors are clearer
+
     try:
         content = json.loads(line)
         json.dumps(content, ensure_ascii=False).encode()  # raises for a lone surrogate
     except (ValueError, RecursionError) as error:
         raise MalformedLineError(f"it is not JSON: {error}") from error
+
     return content
 
 
@@ -266,7 +317,10 @@ def _field(content: dict[str, Any], name: str, kind: Any, default: Any = None) -
         return default
     if isinstance(value, bool) or not isinstance(value, kind):
         expected = getattr(kind, "__name__", str(kind))
-        raise MalformedLineError(f"{name} must be of type {expected}; received {value!r}")
+        raise MalformedLineError(
+            f"{name} must be of type {expected}; received {value!r}"
+        )
+
     return value
 
 
@@ -277,7 +331,9 @@ OUTSIDE = "characters outside the alphabet"
 
 
 def ctc_frames_needed(labels: Sequence[int]) -> int:
-    """Returns how many frames CTC needs: one per label, and a blank between equal neighbours."""
+    """Returns how many frames CTC needs: one per label, and a blank between equal
+    neighbours.
+    """
     return len(labels) + sum(map(operator.eq, labels, labels[1:]))
 
 
@@ -288,20 +344,27 @@ def fault(
     output_frames: Callable[[float], int],
     max_duration_s: float = math.inf,
 ) -> Rejection | None:
-    """Returns why an utterance is left out, or None. ``output_frames`` maps seconds to frames."""
+    """Returns why an utterance is left out, or None.
+
+    ``output_frames`` maps seconds to frames.
+    """
     if utterance.duration_s > max_duration_s:
         detail = f"{utterance.duration_s:.2f} s > {max_duration_s:.2f} s"
         return Rejection(utterance.id, TOO_LONG, detail)
+
     if not utterance.text:
         return Rejection(utterance.id, "empty transcript", str(utterance.audio_path))
     foreign = alphabet.foreign_characters(utterance.text)
     if foreign:
         detail = f"{foreign} in {utterance.text!r}"
         return Rejection(utterance.id, OUTSIDE, detail)
+
     return length_fault(utterance, alphabet, output_frames(utterance.duration_s))
 
 
-def length_fault(utterance: Utterance, alphabet: Alphabet, frames: int) -> Rejection | None:
+def length_fault(
+    utterance: Utterance, alphabet: Alphabet, frames: int
+) -> Rejection | None:
     """Returns why the transcript doesn't fit into this many output frames, or None."""
     needed = ctc_frames_needed(alphabet.encode(utterance.text)) if frames > 0 else 1
     if frames >= needed:

@@ -20,7 +20,8 @@ from tfasr.corpora.utterance import CorpusSplit
 from tfasr.errors import UsageError
 
 _NAMES = {"train": "train", "validation": "dev", "test": "test"}
-_NAMES |= {name: name for name in ("validated", "other", "invalidated")}  # only in Common Voice
+# Only in Common Voice.
+_NAMES |= {name: name for name in ("validated", "other", "invalidated")}
 _AUDIO_OF_MLS = (".flac", ".opus", ".ogg", ".mp3")
 
 
@@ -29,24 +30,33 @@ class Release:
     """How a corpus's release lists the utterances of one language."""
 
     expected: str  # describes the language's folder, for messages
-    list_of: str  # path of a split's list in it; {} stands for the release's name of the split
-    row: Callable[[Path, str, dict[str, str]], Listed]  # from a folder, a split and a line's fields
-    columns: tuple[str, ...] = ()  # names of the list's columns; empty if its first line has them
+    # Path of a split's list in it; {} stands for the release's name of the split.
+    list_of: str
+    # From a folder, a split and a line's fields.
+    row: Callable[[Path, str, dict[str, str]], Listed]
+    # Names of the list's columns; empty if its first line has them.
+    columns: tuple[str, ...] = ()
 
     def splits(self, corpus_dir: str | Path) -> list[str]:
         folder = require_folder(corpus_dir, self.expected)
-        present = [s for s, n in _NAMES.items() if (folder / self.list_of.format(n)).is_file()]
+        present = [
+            s for s, n in _NAMES.items() if (folder / self.list_of.format(n)).is_file()
+        ]
         if not present:
             raise UsageError(
                 f"--corpus_dir must be {self.expected}, with {self.list_of.format('train')}. "
                 f"Received: {folder}. Found there: {found_in(folder)}."
             )
+
         return present
 
     def read(self, corpus_dir: str | Path, split: str) -> CorpusSplit:
         if split not in (known := self.splits(corpus_dir)):
-            raise UsageError(f"--split must be one of {', '.join(known)}. Received: {split!r}.")
-        folder, name = Path(corpus_dir).absolute(), _NAMES[split]
+            raise UsageError(
+                f"--split must be one of {', '.join(known)}. Received: {split!r}."
+            )
+        folder = Path(corpus_dir).absolute()
+        name = _NAMES[split]
         path = folder / self.list_of.format(name)
         return assemble(str(path), self._entries(folder, name, path))
 
@@ -54,27 +64,37 @@ class Release:
         lines = numbered_lines(path)
         columns = self.columns
         if not columns:
-            columns = tuple(next(lines, (1, b""))[1].decode(errors="replace").split("\t"))
+            columns = tuple(
+                next(lines, (1, b""))[1].decode(errors="replace").split("\t")
+            )
 
         def parse(line: str) -> Listed:
             row = dict(zip(columns, fields := line.split("\t"), strict=False))
             if len(fields) != len(columns):
-                raise MalformedLineError(f"it must have {len(columns)} columns, not {len(fields)}")
+                raise MalformedLineError(
+                    f"it must have {len(columns)} columns, not {len(fields)}"
+                )
             try:
                 return self.row(folder, name, row)
             except KeyError as error:
-                raise UsageError(f"{path} must have a column {error}. It has {columns}.") from None
+                raise UsageError(
+                    f"{path} must have a column {error}. It has {columns}."
+                ) from None
 
         return entries_of(parsed_lines(path, parse, lines))
 
 
 def _common_voice(folder: Path, split: str, row: dict[str, str]) -> Listed:
     name = row["path"] if Path(row["path"]).suffix else f"{row['path']}.mp3"
-    return Listed(Path(name).stem, folder / "clips" / name, row["sentence"], row["client_id"])
+    return Listed(
+        Path(name).stem, folder / "clips" / name, row["sentence"], row["client_id"]
+    )
 
 
 def _fleurs(folder: Path, split: str, row: dict[str, str]) -> Listed:
-    places = [folder / place / row["file"] for place in (f"audio/{split}", split, "audio")]
+    places = [
+        folder / place / row["file"] for place in (f"audio/{split}", split, "audio")
+    ]
     return Listed(Path(row["file"]).stem, _first_file(places), row["transcription"], "")
 
 
@@ -98,7 +118,15 @@ _FLEURS = Release(
     "a language's folder of FLEURS, such as de_de, with its archives of audio unpacked",
     "{}.tsv",
     _fleurs,
-    ("sentence", "file", "raw_transcription", "transcription", "phonemes", "samples", "gender"),
+    (
+        "sentence",
+        "file",
+        "raw_transcription",
+        "transcription",
+        "phonemes",
+        "samples",
+        "gender",
+    ),
 )
 _MLS = Release(
     "a language's folder of Multilingual LibriSpeech, such as mls_german",
@@ -106,4 +134,6 @@ _MLS = Release(
     _mls,
     ("id", "text"),
 )
-COMMON_VOICE, FLEURS, MLS = (Corpus(r.read, r.splits) for r in (_COMMON_VOICE, _FLEURS, _MLS))
+COMMON_VOICE, FLEURS, MLS = (
+    Corpus(r.read, r.splits) for r in (_COMMON_VOICE, _FLEURS, _MLS)
+)

@@ -22,17 +22,23 @@ def ogg_layout(content: bytes | mmap.mmap, size: int) -> Layout | None:
     if not _ends(content[max(0, size - 2 * _LARGEST_PAGE_BYTES) :]):
         raise UnsoundError("truncated: the Ogg stream has no last page")
     starts = [0]
-    before = 0  # a first page; streams of one recording, as of a film, have theirs in a row
+    # A first page; streams of one recording, as of a film, have theirs in a row.
+    before = 0
     while (place := content.find(_FIRST_PAGE, before + 1)) >= 0:
-        if place != before + _page_bytes(content[before : before + _LARGEST_PAGE_BYTES]):
+        if place != before + _page_bytes(
+            content[before : before + _LARGEST_PAGE_BYTES]
+        ):
             starts.append(place)
         before = place
+
     if len(starts) == 1:
         return None
     ends = [*starts[1:], size]
     windows = zip(starts, ends, strict=True)
     parts = tuple(Part(b"", (window,)) for window in windows)
-    return Layout(parts, f"it is a chain of {len(parts)} Ogg streams; all of them are read")
+    return Layout(
+        parts, f"it is a chain of {len(parts)} Ogg streams; all of them are read"
+    )
 
 
 def _ends(tail: bytes) -> bool:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import BinaryIO
 
-Read = Callable[[int, int], bytes]  # ``read(position, count)`` returns at most ``count`` bytes
+# ``read(position, count)`` returns at most ``count`` bytes
+Read = Callable[[int, int], bytes]
 
 
 class UnsoundError(ValueError):
@@ -19,8 +20,10 @@ class Part:
 
     Attributes:
         header: what replaces the other file's header.
-        windows: pairs of positions in the other file, of the first byte and after the last one.
-        frames: how many samples per channel were counted in the windows; None if not counted.
+        windows: pairs of positions in the other file, of the first byte and after the
+            last one.
+        frames: how many samples per channel were counted in the windows; None if not
+            counted.
         tolerance: by how many samples a decoder's count may differ from ``frames``.
     """
 
@@ -32,10 +35,13 @@ class Part:
 
 @dataclass(frozen=True)
 class Layout:
-    """What a file holds, where its header is wrong or missing, or several files were joined."""
+    """What a file holds, where its header is wrong or missing, or several files were
+    joined.
+    """
 
     parts: tuple[Part, ...]
-    remark: str  # how the header differs from the content; "" if the header is merely incomplete
+    # How the header differs from the content; "" if the header is merely incomplete.
+    remark: str
 
 
 class PartFile(io.RawIOBase):
@@ -46,7 +52,9 @@ class PartFile(io.RawIOBase):
         self._header = part.header
         self._windows = part.windows
         self._position = 0
-        self._size = len(part.header) + sum(stop - start for start, stop in part.windows)
+        self._size = len(part.header) + sum(
+            stop - start for start, stop in part.windows
+        )
 
     def readable(self) -> bool:
         return True
@@ -58,20 +66,24 @@ class PartFile(io.RawIOBase):
         return self._position
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        origin = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
+        origin = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[
+            whence
+        ]
         self._position = max(origin + offset, 0)
         return self._position
 
     def readinto(self, buffer: bytearray) -> int:
         view = memoryview(buffer).cast("B")
         filled = 0
-        while filled < len(view):  # libsndfile takes a short read for the end of the file
+        # Libsndfile takes a short read for the end of the file.
+        while filled < len(view):
             piece = self._next(len(view) - filled)
             if not piece:
                 break
             view[filled : filled + len(piece)] = piece
             filled += len(piece)
             self._position += len(piece)
+
         return filled
 
     def _next(self, count: int) -> bytes:
@@ -82,6 +94,9 @@ class PartFile(io.RawIOBase):
         within -= len(self._header)
         for start, stop in self._windows:
             if within < stop - start:
-                return os.pread(self._descriptor, min(count, stop - start - within), start + within)
+                return os.pread(
+                    self._descriptor, min(count, stop - start - within), start + within
+                )
             within -= stop - start
+
         return b""

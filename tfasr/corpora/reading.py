@@ -29,7 +29,8 @@ MALFORMED_LINE = "malformed line"
 
 _MIN_HEADER_READERS = 8
 _NAMES_SHOWN = 12
-MOST_OUTSIDE_S = 0.1  # by which a segment may end after its recording: times are rounded
+# By which a segment may end after its recording: times are rounded.
+MOST_OUTSIDE_S = 0.1
 _RECORDINGS = 4096  # whose durations are remembered while their segments are listed
 _Parsed = TypeVar("_Parsed")
 
@@ -44,8 +45,8 @@ class ListedUtterance:
     speaker: str  # "" if unknown
     origin: str  # place of the transcript, for messages ("dev.tsv, line 7")
     segment: Segment | None = None  # which part of the file; None: all of it
-    # The list's duration, for lists whose utterances are as long as it says: if the file is longer,
-    # the rest isn't part of the utterance. 0 if the list doesn't say.
+    # The list's duration, for lists whose utterances are as long as it says: if the
+    # file is longer, the rest isn't part of the utterance. 0 if the list doesn't say.
     stated_s: float = 0.0
 
 
@@ -61,8 +62,9 @@ class Judged:
 class ListedSplit(CorpusSplit):
     """A split whose audio headers are read only when needed.
 
-    `utterances` and `rejections` read all of them and keep the results in memory. `tfasr prepare`
-    instead reads `items`, which can be iterated over once, in the corpus's order.
+    `utterances` and `rejections` read all of them and keep the results in memory.
+    `tfasr prepare` instead reads `items`, which can be iterated over once, in the
+    corpus's order.
     """
 
     def __init__(self, source: str, items: Iterator[ListedUtterance | Rejection]):
@@ -88,14 +90,18 @@ class ListedSplit(CorpusSplit):
             if isinstance(item, Rejection):
                 rejected.append(item)
                 continue
+
             first = listed.setdefault(item.id, item)
             if first is not item:
                 rejected.append(duplicate(item, first.origin))
+
         with ThreadPoolExecutor(header_readers()) as threads:
             results = [judged.result for judged in threads.map(judge, listed.values())]
         utterances = [result for result in results if isinstance(result, Utterance)]
         rejected += [result for result in results if isinstance(result, Rejection)]
-        return sorted(utterances, key=lambda u: u.id), sorted(rejected, key=rejection_row)
+        return sorted(utterances, key=lambda u: u.id), sorted(
+            rejected, key=rejection_row
+        )
 
 
 def assemble(
@@ -103,22 +109,28 @@ def assemble(
     entries: Iterable[ListedUtterance | Rejection],
     rejections: Iterable[Rejection] = (),
 ) -> CorpusSplit:
-    """Returns a split in which every entry is either an utterance or a rejection, sorted by id.
+    """Returns a split in which every entry is either an utterance or a rejection,
+    sorted by id.
 
-    ``source`` names what was read, for messages. ``entries`` are in the corpus's order; if several
-    have the same id, all but the first are rejected. They may be a generator, so that only a few
-    are in memory at a time. ``rejections`` are those of the corpus's reader, which may also be
-    among the entries. Raises UsageError if there are no entries and no rejections.
+    ``source`` names what was read, for messages. ``entries`` are in the corpus's order;
+    if several have the same id, all but the first are rejected. They may be a
+    generator, so that only a few are in memory at a time. ``rejections`` are those of
+    the corpus's reader, which may also be among the entries. Raises UsageError if there
+    are no entries and no rejections.
     """
     items = itertools.chain(rejections, entries)
     first = next(items, None)
     if first is None:
-        raise UsageError(f"A split must hold at least one utterance. Found none in {source}.")
+        raise UsageError(
+            f"A split must hold at least one utterance. Found none in {source}."
+        )
     return ListedSplit(source, itertools.chain([first], items))
 
 
 def header_readers() -> int:
-    """Returns how many threads read audio headers: many, because they mostly wait for the disk."""
+    """Returns how many threads read audio headers: many, because they mostly wait for
+    the disk.
+    """
     return max(_MIN_HEADER_READERS, usable_cores())
 
 
@@ -141,30 +153,40 @@ def judge(
     if not entry.id.isascii():  # file names may not be valid Unicode
         id_ = entry.id.encode(errors="backslashreplace").decode()
         entry = dataclasses.replace(entry, id=id_)
+
     text = normalise(entry.text)
     if not text:
         detail = f"{entry.origin} ({entry.audio_path})"
         return Judged(entry, Rejection(entry.id, EMPTY_TRANSCRIPT, detail))
+
     try:
         status = os.stat(entry.audio_path)  # noqa: PTH116 - one system call; Path would need two
         is_file = stat.S_ISREG(status.st_mode)
     except (OSError, ValueError):  # missing, or an impossible name
         is_file = False
+
     if not is_file:
         detail = f"{entry.origin}: {entry.audio_path} does not exist"
         return Judged(entry, Rejection(entry.id, TRANSCRIPT_WITHOUT_AUDIO, detail))
+
     try:
         if known is not None and known[:2] == (status.st_size, status.st_mtime_ns):
             recording_s = known[2]
         elif entry.segment is None:
             recording_s = audio_duration_s(entry.audio_path)
         else:
-            recording_s = _recording_s(entry.audio_path, status.st_size, status.st_mtime_ns)
+            recording_s = _recording_s(
+                entry.audio_path, status.st_size, status.st_mtime_ns
+            )
+
         if recording_s <= 0:
-            raise ValueError(f"An audio file must hold audio. {entry.audio_path} is empty.")
+            raise ValueError(
+                f"An audio file must hold audio. {entry.audio_path} is empty."
+            )
     except ValueError as error:
         rejection = Rejection(entry.id, UNREADABLE_AUDIO, f"{entry.origin}: {error}")
         return Judged(entry, rejection)
+
     file = (recording_s, status.st_size, status.st_mtime_ns)
     duration_s = recording_s
     segment = entry.segment
@@ -177,8 +199,12 @@ def judge(
             times = f"{begin_s:.3f} to {end_s:.3f} s of {entry.audio_path}"
             detail = f"{entry.origin}: {times}, which lasts {recording_s:.3f} s"
             return Judged(entry, Rejection(entry.id, OUTSIDE_RECORDING, detail), *file)
+
         duration_s = min(end_s, recording_s) - begin_s
-    utterance = Utterance(entry.id, entry.audio_path, duration_s, text, entry.speaker, segment)
+
+    utterance = Utterance(
+        entry.id, entry.audio_path, duration_s, text, entry.speaker, segment
+    )
     return Judged(entry, utterance, *file)
 
 
@@ -188,7 +214,9 @@ def _recording_s(path: Path, size: int, changed_ns: int) -> float:
 
 
 def require_folder(path: str | Path, expected: str) -> Path:
-    """Returns a corpus folder's absolute path; UsageError, with ``expected``, if it's unfit."""
+    """Returns a corpus folder's absolute path; UsageError, with ``expected``, if it's
+    unfit.
+    """
     folder = Path(path).absolute()
     try:
         is_folder = folder.is_dir()
@@ -198,6 +226,7 @@ def require_folder(path: str | Path, expected: str) -> Path:
         raise UsageError(
             f"--corpus_dir must be readable. Received: {folder}: {error.strerror}."
         ) from None
+
     if not is_folder:
         raise UsageError(f"--corpus_dir must be {expected}. {received_path(folder)}")
     return folder
@@ -215,10 +244,14 @@ def subfolders(folder: Path) -> list[str]:
 
 
 def walk(folder: Path) -> Iterator[tuple[Path, list[Path]]]:
-    """Yields each folder from ``folder`` down with its files, sorted; none twice through links."""
+    """Yields each folder from ``folder`` down with its files, sorted; none twice
+    through links.
+    """
 
     def fail(error: OSError) -> None:
-        raise UsageError(f"Every folder of a corpus must be readable. Received: {error}.")
+        raise UsageError(
+            f"Every folder of a corpus must be readable. Received: {error}."
+        )
 
     entered: set[tuple[int, int]] = set()
     for root, folders, names in os.walk(folder, onerror=fail, followlinks=True):
@@ -227,6 +260,7 @@ def walk(folder: Path) -> Iterator[tuple[Path, list[Path]]]:
         if identity in entered:  # a link to a folder above, or to one visited before
             folders.clear()
             continue
+
         entered.add(identity)
         folders.sort()
         yield Path(root), [Path(root, name) for name in sorted(names)]
@@ -254,11 +288,14 @@ def entries_of(
         if isinstance(row, Rejection):
             yield row
             continue
+
         id_, path, text, speaker, segment, stated_s = row
         yield ListedUtterance(id_, path, text, speaker, origin, segment, stated_s)
 
 
-def segment_of(begin_s: float, end_s: float | None, channel: int | None = None) -> Segment:
+def segment_of(
+    begin_s: float, end_s: float | None, channel: int | None = None
+) -> Segment:
     """Returns a segment; MalformedLineError if there can't be one from and to these times."""
     try:
         return Segment(begin_s, end_s, channel)
@@ -272,22 +309,33 @@ def seconds_of(text: str, name: str) -> float:
         seconds = float(text)
     except ValueError:
         seconds = math.nan
+
     if not 0 <= seconds < math.inf:
-        raise MalformedLineError(f"{name} must be a number, not below 0; received {text!r}")
+        raise MalformedLineError(
+            f"{name} must be a number, not below 0; received {text!r}"
+        )
     return seconds
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yields the number (from 1) and content of lines that aren't blank; see `encoded_lines`."""
-    for number, line in enumerate(encoded_lines(path, "It is a corpus's list."), start=1):
+    """Yields the number (from 1) and content of lines that aren't blank; see
+    `encoded_lines`.
+    """
+    for number, line in enumerate(
+        encoded_lines(path, "It is a corpus's list."), start=1
+    ):
         if line and not line.isspace():
             yield number, line
 
 
 def parsed_lines(
-    path: Path, parse: Callable[[str], _Parsed], lines: Iterable[tuple[int, bytes]] | None = None
+    path: Path,
+    parse: Callable[[str], _Parsed],
+    lines: Iterable[tuple[int, bytes]] | None = None,
 ) -> Iterator[tuple[str, _Parsed | Rejection]]:
-    """Yields each line's place and ``parse``'s result, or a rejection if the line is malformed."""
+    """Yields each line's place and ``parse``'s result, or a rejection if the line is
+    malformed.
+    """
     for number, line in numbered_lines(path) if lines is None else lines:
         place = f"{path}, line {number}"
         try:
@@ -297,4 +345,8 @@ def parsed_lines(
             cause = f"it is not UTF-8: {error}"
         except MalformedLineError as error:
             cause = str(error)
-        yield place, Rejection(f"{path.name}:{number}", MALFORMED_LINE, f"{place}: {cause}")
+
+        yield (
+            place,
+            Rejection(f"{path.name}:{number}", MALFORMED_LINE, f"{place}: {cause}"),
+        )

@@ -24,27 +24,33 @@ from tfasr.corpora.reading import (
 from tfasr.corpora.utterance import SPLITS, CorpusSplit, Rejection
 from tfasr.errors import UsageError
 
-_EXPECTED = "the folder of Speech Commands that holds one folder per word (yes, no, up, ...)"
+_EXPECTED = (
+    "the folder of Speech Commands that holds one folder per word (yes, no, up, ...)"
+)
 _LISTS = {"validation": "validation_list.txt", "test": "testing_list.txt"}
 _SPEAKER_END = "_nohash_"
 # The last part of a path, without suffix.
 _FILE_NAME = re.compile(r"([^/\\\s]+?)(?:\.\w+)?(?=\s|$)")
-_BY_THE_RULE = 0.9  # share of a list's names from which on it must have been made by the rule
+# Share of a list's names from which on it must have been made by the rule.
+_BY_THE_RULE = 0.9
 MAX_NUM_WAVS_PER_CLASS = 2**27 - 1
 VALIDATION_PERCENT = 10.0
 TESTING_PERCENT = 10.0
 
 
 def official_split(file_name: str) -> str:
-    """Returns a recording's split by the corpus's rule, from its name ``<speaker>_nohash_<n>.wav``.
+    """Returns a recording's split by the corpus's rule, from its name
+    ``<speaker>_nohash_<n>.wav``.
 
-    The rule hashes the speaker. So all recordings of a speaker are in one split, and stay there if
-    the corpus grows.
+    The rule hashes the speaker. So all recordings of a speaker are in one split, and
+    stay there if the corpus grows.
 
     Source: arXiv 1804.03209, section 6 (README.md of the corpus, ``which_set``).
     """
     speaker = file_name.rpartition("/")[2].partition(_SPEAKER_END)[0]
-    digest = int(hashlib.sha1(os.fsencode(speaker), usedforsecurity=False).hexdigest(), 16)
+    digest = int(
+        hashlib.sha1(os.fsencode(speaker), usedforsecurity=False).hexdigest(), 16
+    )
     percent = digest % (MAX_NUM_WAVS_PER_CLASS + 1) * (100.0 / MAX_NUM_WAVS_PER_CLASS)
     if percent < VALIDATION_PERCENT:
         return "validation"
@@ -54,10 +60,11 @@ def official_split(file_name: str) -> str:
 def read_speech_commands(corpus_dir: str | Path, split: str) -> CorpusSplit:
     """Returns one split; transcripts are the folders' names, ids the paths without suffix.
 
-    Folders whose name begins with an underscore (``_background_noise_``) are skipped. Recordings in
-    no list belong to training or, if `official_split` says so, to a split whose list is missing. A
-    recording that a bad line of a list may mean belongs to that list's split, so that it never gets
-    into training. Raises UsageError if a recording is in both lists.
+    Folders whose name begins with an underscore (``_background_noise_``) are skipped.
+    Recordings in no list belong to training or, if `official_split` says so, to a split
+    whose list is missing. A recording that a bad line of a list may mean belongs to
+    that list's split, so that it never gets into training. Raises UsageError if a
+    recording is in both lists.
     """
     corpus_dir = require_folder(corpus_dir, _EXPECTED)
     recordings = _recordings(corpus_dir)
@@ -68,13 +75,22 @@ def read_speech_commands(corpus_dir: str | Path, split: str) -> CorpusSplit:
         if lists.split_of(utterance_id) == split:
             word = utterance_id.partition("/")[0]
             speaker = path.stem.partition(_SPEAKER_END)[0]
-            entries.append(ListedUtterance(utterance_id, path, word, speaker, str(path.parent)))
+            entries.append(
+                ListedUtterance(utterance_id, path, word, speaker, str(path.parent))
+            )
+
     absent = [
-        Rejection(name, TRANSCRIPT_WITHOUT_AUDIO, f"{listed[split][name]}: there is no such file")
+        Rejection(
+            name,
+            TRANSCRIPT_WITHOUT_AUDIO,
+            f"{listed[split][name]}: there is no such file",
+        )
         for name in lists.absent.get(split, ())
     ]
     return assemble(
-        f"the split {split!r} of {corpus_dir}", entries, absent + bad_lines.get(split, [])
+        f"the split {split!r} of {corpus_dir}",
+        entries,
+        absent + bad_lines.get(split, []),
     )
 
 
@@ -82,7 +98,9 @@ def speech_commands_splits(corpus_dir: str | Path) -> list[str]:
     """Returns those of "train", "validation" and "test" that have a recording."""
     corpus_dir = require_folder(corpus_dir, _EXPECTED)
     recordings = _recordings(corpus_dir)
-    lists = _Lists(corpus_dir, *_read_lists(corpus_dir), {name for name, _ in recordings})
+    lists = _Lists(
+        corpus_dir, *_read_lists(corpus_dir), {name for name, _ in recordings}
+    )
     present = {lists.split_of(utterance_id) for utterance_id, _ in recordings}
     return [split for split in SPLITS if split in present]
 
@@ -104,10 +122,13 @@ def _recordings(corpus_dir: Path) -> list[tuple[str, Path]]:
             f"{' and '.join(_LISTS.values())}. Received: {corpus_dir}. "
             f"Found there: {found_in(corpus_dir)}."
         )
+
     return recordings
 
 
-def _read_lists(corpus_dir: Path) -> tuple[dict[str, dict[str, str]], dict[str, list[Rejection]]]:
+def _read_lists(
+    corpus_dir: Path,
+) -> tuple[dict[str, dict[str, str]], dict[str, list[Rejection]]]:
     listed: dict[str, dict[str, str]] = {}
     rejections: dict[str, list[Rejection]] = {split: [] for split in _LISTS}
     for split, name in _LISTS.items():
@@ -120,12 +141,14 @@ def _read_lists(corpus_dir: Path) -> tuple[dict[str, dict[str, str]], dict[str, 
                 rejections[split].append(utterance_id)
             elif listed[split].setdefault(utterance_id, place) != place:
                 rejections[split].append(Rejection(utterance_id, DUPLICATE_ID, place))
+
     twice = sorted(set(listed.get("validation", {})) & set(listed.get("test", {})))
     if twice:
         raise UsageError(
             f"A recording may be in only one of {' and '.join(_LISTS.values())}. "
             f"Received: {len(twice)} in both in {corpus_dir}: {', '.join(twice[:5])}."
         )
+
     return listed, rejections
 
 
@@ -161,13 +184,16 @@ class _Lists:
         present: set[str],
     ):
         self._listed = listed
-        self.absent = {split: sorted(set(names) - present) for split, names in listed.items()}
+        self.absent = {
+            split: sorted(set(names) - present) for split, names in listed.items()
+        }
         self._is_faulty = {
             split
             for split, names in listed.items()
             if (bad_lines[split] or self.absent[split]) and _follows_rule(names, split)
         }
-        self._meant: dict[str, str] = {}  # by a file's name in a bad line: the list's split
+        # By a file's name in a bad line: the list's split.
+        self._meant: dict[str, str] = {}
         for split, names in self.absent.items():
             for name in names:
                 self._meant[name.rpartition("/")[2]] = split
@@ -179,6 +205,7 @@ class _Lists:
         for split, names in self._listed.items():
             if utterance_id in names:
                 return split
+
         meant = self._meant.get(utterance_id.rpartition("/")[2])
         if meant is not None:
             return meant
@@ -186,6 +213,7 @@ class _Lists:
             place = bisect.bisect(names, utterance_id)
             if place and utterance_id.startswith(names[place - 1]):
                 return split
+
         derived = official_split(f"{utterance_id}.wav")
         if derived not in self._listed or derived in self._is_faulty:
             return derived

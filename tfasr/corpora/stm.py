@@ -1,7 +1,8 @@
 """Reads NIST's STM files, and TED-LIUM's folders, which consist of them.
 
-Sources: NIST's sclite, "stm - Definition of a segment time mark file"; Rousseau et al., "TED-LIUM:
-an automatic speech recognition dedicated corpus", LREC 2012; openslr.org/7, /19 and /51.
+Sources: NIST's sclite, "stm - Definition of a segment time mark file"; Rousseau et al.,
+"TED-LIUM: an automatic speech recognition dedicated corpus", LREC 2012; openslr.org/7,
+/19 and /51.
 """
 
 import re
@@ -35,14 +36,17 @@ _DETACHED = re.compile(r" '(?=\w)")  # TED-LIUM writes "it 's" for "it's"
 
 
 def read_stm(manifest: str | Path, corpus_dir: str | Path) -> CorpusSplit:
-    """Returns the segments of an STM file: name, channel, speaker, begin, end, labels and text.
+    """Returns the segments of an STM file: name, channel, speaker, begin, end, labels
+    and text.
 
-    Audio files have the names in the list, with any suffix, and are in the folder of the list or
-    the one above, in ``corpus_dir``, or in their folders ``sph``, ``wav`` or ``audio``. The
-    channel "1" or "A" of a recording with one channel is all of it. Segments that are to be
-    ignored are left out.
+    Audio files have the names in the list, with any suffix, and are in the folder of
+    the list or the one above, in ``corpus_dir``, or in their folders ``sph``, ``wav``
+    or ``audio``. The channel "1" or "A" of a recording with one channel is all of it.
+    Segments that are to be ignored are left out.
     """
-    corpus_dir = require_folder(corpus_dir, "the folder that holds the list's recordings")
+    corpus_dir = require_folder(
+        corpus_dir, "the folder that holds the list's recordings"
+    )
     manifest = Path(manifest).absolute()
     audio = _AudioFiles([manifest.parent, manifest.parent.parent, corpus_dir])
     return assemble(str(manifest), _entries(manifest, audio))
@@ -60,6 +64,7 @@ def read_tedlium(corpus_dir: str | Path, split: str) -> CorpusSplit:
             f"--corpus_dir must be {_EXPECTED} Received: {folder}, without the split {split!r}. "
             f"Found there: {found_in(folder)}."
         )
+
     audio = _AudioFiles([lists[0].parent.parent])
 
     def entries() -> Iterator[ListedUtterance | Rejection]:
@@ -79,6 +84,7 @@ def _lists(folder: Path, split: str) -> list[Path]:
         for above in (folder, folder / "legacy"):
             if lists := sorted((above / name / "stm").glob("*.stm")):
                 return lists
+
     return []
 
 
@@ -86,7 +92,9 @@ class _AudioFiles:
     """Finds recordings by their names without suffix; each folder is listed once."""
 
     def __init__(self, folders: Iterable[Path]):
-        self._folders = [folder / inner for folder in folders for inner in _AUDIO_FOLDERS]
+        self._folders = [
+            folder / inner for folder in folders for inner in _AUDIO_FOLDERS
+        ]
         self._known: dict[str, Path] | None = None
 
     def __getitem__(self, name: str) -> Path:
@@ -97,6 +105,7 @@ class _AudioFiles:
                     if path.suffix.lower() in AUDIO_SUFFIXES:
                         self._known.setdefault(path.stem, path)
                         self._known.setdefault(path.name, path)
+
         return self._known.get(name, self._folders[0] / f"{name}.sph")
 
 
@@ -108,7 +117,9 @@ def _entries(
         for number, line in numbered_lines(path)
         if not line.startswith(_COMMENT) and _IGNORED.encode() not in line
     )
-    yield from entries_of(parsed_lines(path, lambda line: _parse(line, audio, joined), lines))
+    yield from entries_of(
+        parsed_lines(path, lambda line: _parse(line, audio, joined), lines)
+    )
 
 
 def _parse(line: str, audio: _AudioFiles, joined: bool) -> Listed:
@@ -117,12 +128,14 @@ def _parse(line: str, audio: _AudioFiles, joined: bool) -> Listed:
         raise MalformedLineError(
             f"it must have a name, channel, speaker, begin, end and text; received {line[:80]!r}"
         )
+
     name, channel, speaker, begin, end = fields[:5]
     text = fields[5] if len(fields) > 5 else ""
     if text.startswith("<") and ">" in text:  # labels, such as <o,f0,female>
         labels, _, rest = text.partition(">")
         if "," in labels:
             text = rest.strip()
+
     if joined:
         text = _DETACHED.sub("'", text)
     segment = segment_of(
@@ -138,7 +151,9 @@ def _channel_number(channel: str) -> int | None:
         return int(channel) - 1
     if len(channel) == 1 and "A" <= channel.upper() <= "Z":
         return ord(channel.upper()) - ord("A")
-    raise MalformedLineError(f"channel must be 1, 2, ... or A, B, ...; received {channel!r}")
+    raise MalformedLineError(
+        f"channel must be 1, 2, ... or A, B, ...; received {channel!r}"
+    )
 
 
 STM = Corpus(read_stm, list_suffix=".stm")

@@ -1,7 +1,8 @@
 """Makes a corpus without downloads: a synthesiser speaks commands in many voices.
 
-The corpus's folder contains ``train.tsv``, ``validation.tsv`` and ``test.tsv``, the audio in a
-folder per split, and ``synthetic.json``: the arguments, and whether the corpus is finished.
+The corpus's folder contains ``train.tsv``, ``validation.tsv`` and ``test.tsv``, the
+audio in a folder per split, and ``synthetic.json``: the arguments, and whether the
+corpus is finished.
 """
 
 import contextlib
@@ -27,9 +28,21 @@ from tfasr.errors import RunError, UsageError
 from tfasr.kit.files import PARTIAL_SUFFIX, take_lock, write_whole
 
 # A small grammar of spoken commands: a few dozen words, in sentences of one to seven.
-_DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+_DIGITS = (
+    "zero",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+)
 
-# Slots in braces are filled from _SLOTS. A form that is listed twice is drawn twice as often.
+# Slots in braces are filled from _SLOTS. A form that is listed twice is drawn twice as
+# often.
 _FORMS = (
     "turn the {room} {device} {state}",
     "turn the {room} {device} {state}",
@@ -71,19 +84,28 @@ class Grammar:
 
     def sentence(self, generator: np.random.Generator) -> str:
         form = _choose(generator, self.forms)
-        return re.sub(r"\{(\w+)\}", lambda slot: _choose(generator, self.slots[slot[1]]), form)
+        return re.sub(
+            r"\{(\w+)\}", lambda slot: _choose(generator, self.slots[slot[1]]), form
+        )
 
 
 def grammar_of(language: str, voices: Sequence[str] = ()) -> Grammar:
-    """Returns a language's grammar with these voices, or its own; UsageError if it's unknown."""
-    languages = json.loads(Path(__file__).with_name("languages.json").read_text("utf-8"))
+    """Returns a language's grammar with these voices, or its own; UsageError if it's
+    unknown.
+    """
+    languages = json.loads(
+        Path(__file__).with_name("languages.json").read_text("utf-8")
+    )
     languages[ENGLISH] = {"forms": _FORMS, "slots": _SLOTS, "accents": _ACCENTS}
     if language not in languages:
         raise UsageError(
             f"--language must be one of {', '.join(sorted(languages))}. Received: {language!r}."
         )
+
     content = languages[language]
-    usual = [f"{accent}+{variant}" for accent in content["accents"] for variant in _VARIANTS]
+    usual = [
+        f"{accent}+{variant}" for accent in content["accents"] for variant in _VARIANTS
+    ]
     return Grammar(content["forms"], content["slots"], tuple(voices) or tuple(usual))
 
 
@@ -95,7 +117,21 @@ _ACCENTS = (
     *("en", "en-us", "en-029", "en-gb-scotland"),
     *("en-gb-x-gbclan", "en-gb-x-gbcwmd", "en-gb-x-rp", "en-us-nyc"),
 )
-_VARIANTS = ("m1", "m2", "m3", "m4", "m5", "m6", "m7", "m8", "f1", "f2", "f3", "f4", "f5")
+_VARIANTS = (
+    "m1",
+    "m2",
+    "m3",
+    "m4",
+    "m5",
+    "m6",
+    "m7",
+    "m8",
+    "f1",
+    "f2",
+    "f3",
+    "f4",
+    "f5",
+)
 
 _USUAL_VOICES = 48
 _RATES_WPM = (130, 200)
@@ -106,7 +142,9 @@ _PAUSES_S = (0.0, 0.15)
 
 
 class Speaker(Protocol):
-    def speak(self, text: str, voice: str, rate_wpm: int = 175, pitch: int = 50) -> np.ndarray:
+    def speak(
+        self, text: str, voice: str, rate_wpm: int = 175, pitch: int = 50
+    ) -> np.ndarray:
         """Returns int16 ``(samples,)`` at `SAMPLE_RATE_HZ`."""
 
 
@@ -130,7 +168,10 @@ def voices_of_splits(
 
 
 def speak_sentence(
-    speaker: Speaker, grammar: Grammar, voices: list[str], generator: np.random.Generator
+    speaker: Speaker,
+    grammar: Grammar,
+    voices: list[str],
+    generator: np.random.Generator,
 ) -> SpokenSentence:
     """Returns a random sentence in one of the voices, at the synthesiser's sample rate."""
     text = grammar.sentence(generator)
@@ -138,19 +179,24 @@ def speak_sentence(
     rate_wpm = int(generator.integers(*_RATES_WPM))
     pitch = int(generator.integers(*_PITCHES))
     samples, before = _in_a_room(speaker.speak(text, voice, rate_wpm, pitch), generator)
-    # Written to memory first, because libsndfile doesn't report a full disk as an OSError.
+    # Written to memory first, because libsndfile doesn't report a full disk as an
+    # OSError.
     wav = io.BytesIO()
     soundfile.write(wav, samples, SAMPLE_RATE_HZ, format="WAV", subtype="PCM_16")
-    duration_s, pause_before_s = len(samples) / SAMPLE_RATE_HZ, before / SAMPLE_RATE_HZ
+    duration_s = len(samples) / SAMPLE_RATE_HZ
+    pause_before_s = before / SAMPLE_RATE_HZ
     return SpokenSentence(text, voice, duration_s, pause_before_s, wav.getvalue())
 
 
-def _in_a_room(speech: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, int]:
+def _in_a_room(
+    speech: np.ndarray, generator: np.random.Generator
+) -> tuple[np.ndarray, int]:
     """Changes loudness, adds pauses and noise; also returns the first pause in samples."""
     before, after = (generator.uniform(*_PAUSES_S, size=2) * SAMPLE_RATE_HZ).astype(int)
     gain = 10 ** (generator.uniform(*_GAINS_DB) / 20)
     noise_to_signal = 10 ** (-generator.uniform(*_SIGNAL_TO_NOISE_DB) / 20)
-    # Summed in integers, because float sums may differ between machines in the last bits.
+    # Summed in integers, because float sums may differ between machines in the last
+    # bits.
     energy = int(np.sum(speech.astype(np.int64) ** 2))
     noise_level = noise_to_signal * (energy / max(1, len(speech))) ** 0.5
     quiet = np.pad(speech.astype(np.float64), (before, after))
@@ -173,7 +219,8 @@ class Parameters:
     num_voices: int
     recipe: int = _RECIPE
     language: str = ENGLISH
-    voices: Sequence[str] = ()  # names in espeak-ng; empty for the language's default voices
+    # Names in espeak-ng; empty for the language's default voices.
+    voices: Sequence[str] = ()
 
     @property
     def grammar(self) -> Grammar:
@@ -192,6 +239,7 @@ class Parameters:
                 "A synthetic corpus must have a seed of 0 or more and at least one utterance per "
                 f"split. Received: seed={self.seed}, utterances={counts}."
             )
+
         most = len(self.grammar.voices)
         if not len(SPLITS) <= self.num_voices <= most:
             raise UsageError(
@@ -213,16 +261,19 @@ def make_synthetic_corpus(
 ) -> None:
     """Makes a corpus of synthetic speech, unless the folder already holds the same corpus.
 
-    ``num_voices`` is the number of voices in all splits, by default 48 or all that the language
-    has. ``language`` is "en" or one in languages.json; ``voices`` are names in espeak-ng, such as
-    "de+f2". The same arguments give the same bytes with the same versions of espeak-ng and NumPy.
-    If a killed call left the corpus unfinished, it is made anew. Raises UsageError for wrong
-    arguments or a folder with other files, RunError if the synthesiser or the disk fails.
+    ``num_voices`` is the number of voices in all splits, by default 48 or all that the
+    language has. ``language`` is "en" or one in languages.json; ``voices`` are names in
+    espeak-ng, such as "de+f2". The same arguments give the same bytes with the same
+    versions of espeak-ng and NumPy. If a killed call left the corpus unfinished, it is
+    made anew. Raises UsageError for wrong arguments or a folder with other files,
+    RunError if the synthesiser or the disk fails.
     """
     if num_voices is None:
         num_voices = min(_USUAL_VOICES, len(grammar_of(language, voices).voices))
     parameters = Parameters(
-        *(seed, num_train, num_validation, num_test, num_voices), language=language, voices=voices
+        *(seed, num_train, num_validation, num_test, num_voices),
+        language=language,
+        voices=voices,
     )
     corpus_dir = Path(corpus_dir)
     try:
@@ -231,6 +282,7 @@ def make_synthetic_corpus(
         raise UsageError(
             f"A corpus must have a folder. Received: {corpus_dir}: {error}."
         ) from error
+
     with _locked(corpus_dir):
         if _is_made(corpus_dir, parameters):
             return
@@ -244,14 +296,19 @@ def make_synthetic_corpus(
                 ) from error
 
 
-def spoken_corpus(parameters: Parameters, speaker: Speaker) -> Iterator[tuple[str, SpokenSentence]]:
+def spoken_corpus(
+    parameters: Parameters, speaker: Speaker
+) -> Iterator[tuple[str, SpokenSentence]]:
     """Yields splits and sentences; the order matters, because the speaker keeps state."""
     grammar = parameters.grammar
     voices = voices_of_splits(parameters.seed, parameters.num_voices, grammar.voices)
     counts = (parameters.num_train, parameters.num_validation, parameters.num_test)
-    for number, (split, of_split, count) in enumerate(zip(SPLITS, voices, counts, strict=True), 1):
+    for number, (split, of_split, count) in enumerate(
+        zip(SPLITS, voices, counts, strict=True), 1
+    ):
         for index in range(count):
-            # Each utterance has its own generator, so its text doesn't depend on the others.
+            # Each utterance has its own generator, so its text doesn't depend on the
+            # others.
             generator = np.random.default_rng([parameters.seed, number, index])
             yield split, speak_sentence(speaker, grammar, of_split, generator)
 
@@ -278,6 +335,7 @@ def _require_made(corpus_dir: str | Path) -> Path:
             f"--corpus_dir must be {expected} and finished, as its {MARKER_FILE} records. "
             f"Received: {corpus_dir}. Found there: {found_in(corpus_dir)}."
         )
+
     return corpus_dir
 
 
@@ -305,19 +363,25 @@ def _read_marker(corpus_dir: Path) -> tuple[dict, bool]:
 
 
 def _write_marker(corpus_dir: Path, parameters: Parameters, finished: bool) -> None:
-    content = json.dumps({**parameters.to_json(), "finished": finished}, indent=2) + "\n"
+    content = (
+        json.dumps({**parameters.to_json(), "finished": finished}, indent=2) + "\n"
+    )
     write_whole(corpus_dir / MARKER_FILE, content)
 
 
 def _is_made(corpus_dir: Path, parameters: Parameters) -> bool:
     made_with, finished = _read_marker(corpus_dir)
     if not made_with:
-        if {path.name for path in corpus_dir.iterdir()} - {MARKER_FILE + PARTIAL_SUFFIX}:
+        if {path.name for path in corpus_dir.iterdir()} - {
+            MARKER_FILE + PARTIAL_SUFFIX
+        }:
             raise UsageError(
                 f"A synthetic corpus needs a separate folder. Received: {corpus_dir}. "
                 f"Found there: {found_in(corpus_dir)}. Choose another folder."
             )
+
         return False
+
     if finished:
         if made_with == parameters.to_json():
             return True
@@ -326,9 +390,11 @@ def _is_made(corpus_dir: Path, parameters: Parameters) -> bool:
             f"It was made with {made_with}. Received: {parameters.to_json()}. "
             "Choose another folder, or delete this one."
         )
+
     for split in SPLITS:
         shutil.rmtree(corpus_dir / split, ignore_errors=True)
         (corpus_dir / f"{split}.tsv").unlink(missing_ok=True)
+
     return False
 
 
@@ -340,7 +406,10 @@ def _make(corpus_dir: Path, parameters: Parameters, espeak: Espeak) -> None:
     for split, spoken in spoken_corpus(parameters, espeak):
         path = f"{split}/{len(rows[split]) - 1:05}.wav"
         (corpus_dir / path).write_bytes(spoken.wav)
-        rows[split].append("\t".join((path, spoken.voice, f"{spoken.duration_s:.3f}", spoken.text)))
+        rows[split].append(
+            "\t".join((path, spoken.voice, f"{spoken.duration_s:.3f}", spoken.text))
+        )
+
     for split in SPLITS:
         write_whole(corpus_dir / f"{split}.tsv", "\n".join(rows[split]) + "\n")
     _write_marker(corpus_dir, parameters, finished=True)

@@ -25,8 +25,19 @@ from tfasr.errors import UsageError, optional_package
 from tfasr.kit.files import write_whole
 
 _DATASET = "a folder of Hugging Face's datasets: saved to disk, or with parquet files"
-_SPLITS = {"train": ("train",), "validation": ("validation", "valid", "dev"), "test": ("test",)}
-_TEXTS = ("text", "sentence", "transcription", "transcript", "normalized_text", "raw_text")
+_SPLITS = {
+    "train": ("train",),
+    "validation": ("validation", "valid", "dev"),
+    "test": ("test",),
+}
+_TEXTS = (
+    "text",
+    "sentence",
+    "transcription",
+    "transcript",
+    "normalized_text",
+    "raw_text",
+)
 _SPEAKERS = ("speaker_id", "client_id", "speaker")
 _AUDIO_FOLDER = "tfasr-audio"
 _ROUNDED_S = 0.001  # by which times in a manifest may differ
@@ -39,19 +50,27 @@ def dataset_splits(corpus_dir: str | Path) -> list[str]:
 
 def _files(folder: Path, split: str) -> list[Path]:
     for name in _SPLITS.get(split, (split,)):
-        patterns = (f"{name}/data-*.arrow", f"**/{name}-*.parquet", f"**/{name}.parquet")
+        patterns = (
+            f"{name}/data-*.arrow",
+            f"**/{name}-*.parquet",
+            f"**/{name}.parquet",
+        )
         patterns += (f"**/{name}/*.parquet",)
-        if files := sorted({path for pattern in patterns for path in folder.glob(pattern)}):
+        if files := sorted(
+            {path for pattern in patterns for path in folder.glob(pattern)}
+        ):
             return files
+
     return []
 
 
 def read_dataset(corpus_dir: str | Path, split: str) -> CorpusSplit:
     """Returns a split of a dataset whose rows have audio as bytes or as a path.
 
-    Bytes are first written to files in the folder "tfasr-audio" in ``corpus_dir``, unless they are
-    there already. The text is in the first of the columns "text", "sentence", "transcription",
-    "transcript", "normalized_text" and "raw_text" that exists.
+    Bytes are first written to files in the folder "tfasr-audio" in ``corpus_dir``,
+    unless they are there already. The text is in the first of the columns "text",
+    "sentence", "transcription", "transcript", "normalized_text" and "raw_text" that
+    exists.
     """
     folder = require_folder(corpus_dir, _DATASET)
     files = _files(folder, split)
@@ -61,11 +80,13 @@ def read_dataset(corpus_dir: str | Path, split: str) -> CorpusSplit:
             f"data/{split}-00000-of-00001.parquet. Received: {folder}. Found there: "
             f"{found_in(folder)}."
         )
+
     return assemble(f"the split {split!r} of {folder}", _rows(folder, split, files))
 
 
 def _rows(folder: Path, split: str, files: list[Path]) -> Iterator[ListedUtterance]:
-    kept, number = folder / _AUDIO_FOLDER / split, 0
+    kept = folder / _AUDIO_FOLDER / split
+    number = 0
     for path in files:
         for row in _table(path):
             yield _entry(row, kept / f"{number:08}", f"{path}, row {number}", path)
@@ -83,36 +104,60 @@ def _table(path: Path) -> Iterator[dict[str, Any]]:
                 batches = parquet.ParquetFile(file).iter_batches(batch_size=64)
             else:
                 batches = iter(ipc.open_stream(file))
+
             for batch in batches:
                 yield from batch.to_pylist()
     except (pyarrow.ArrowException, OSError) as error:
-        raise UsageError(f"{path} must be a readable table: {error}. Fetch it again.") from error
+        raise UsageError(
+            f"{path} must be a readable table: {error}. Fetch it again."
+        ) from error
 
 
-def _entry(row: dict[str, Any], stem: Path, origin: str, path: Path) -> ListedUtterance | Rejection:
+def _entry(
+    row: dict[str, Any], stem: Path, origin: str, path: Path
+) -> ListedUtterance | Rejection:
     texts = [name for name in _TEXTS if name in row]
     if "audio" not in row or not texts:
         raise UsageError(
             f"A dataset must have a column audio with bytes or a path, and one of "
             f"{', '.join(_TEXTS)}. {path} has {', '.join(map(str, row))}."
         )
+
     audio = row["audio"] if isinstance(row["audio"], dict) else {}
-    content, name = audio.get("bytes"), audio.get("path") or ""
+    content = audio.get("bytes")
+    name = audio.get("path") or ""
     stated_id = row.get("id")
-    identity = str(stated_id) if stated_id not in (None, "") else _name_in(name) or stem.name
-    text = next((row[name] for name in texts if row[name] and isinstance(row[name], str)), None)
+    if stated_id not in (None, ""):
+        identity = str(stated_id)
+    else:
+        identity = _name_in(name) or stem.name
+
+    text = next(
+        (row[name] for name in texts if row[name] and isinstance(row[name], str)), None
+    )
     if not content and not name:
-        return Rejection(identity, TRANSCRIPT_WITHOUT_AUDIO, f"{origin}: it has no audio")
+        return Rejection(
+            identity, TRANSCRIPT_WITHOUT_AUDIO, f"{origin}: it has no audio"
+        )
+
     if text is None:
-        detail = f"{origin}: {' and '.join(texts)} are empty" if texts[1:] else f"{origin}: no text"
+        if texts[1:]:
+            detail = f"{origin}: {' and '.join(texts)} are empty"
+        else:
+            detail = f"{origin}: no text"
+
         return Rejection(identity, EMPTY_TRANSCRIPT, detail)
+
     place = Path(name)
     if content:
         place = stem.with_name(stem.name + (place.suffix or ".wav"))
         if not (place.is_file() and place.stat().st_size == len(content)):
             place.parent.mkdir(parents=True, exist_ok=True)
             write_whole(place, content)
-    speaker = next((str(row[name]) for name in _SPEAKERS if row.get(name) is not None), "")
+
+    speaker = next(
+        (str(row[name]) for name in _SPEAKERS if row.get(name) is not None), ""
+    )
     return ListedUtterance(identity, stem.parents[2] / place, text, speaker, origin)
 
 
@@ -130,20 +175,25 @@ DATASET = Corpus(read_dataset, dataset_splits)
 def read_lhotse(manifest: str | Path, corpus_dir: str | Path) -> CorpusSplit:
     """Returns the utterances of a lhotse manifest of cuts or supervisions.
 
-    A cut with one supervision is an utterance; with several, each supervision is one. Cuts and
-    recordings with transforms other than Resample, cuts of several recordings (MixedCut), and cuts
-    of several but not all channels are rejected. Supervisions in ``x_supervisions_y.jsonl.gz``
-    need their recordings in ``x_recordings_y.jsonl.gz``.
+    A cut with one supervision is an utterance; with several, each supervision is one.
+    Cuts and recordings with transforms other than Resample, cuts of several recordings
+    (MixedCut), and cuts of several but not all channels are rejected. Supervisions in
+    ``x_supervisions_y.jsonl.gz`` need their recordings in ``x_recordings_y.jsonl.gz``.
 
     Source: lhotse.readthedocs.io, "Cuts" and "Recording".
     """
-    corpus_dir = require_folder(corpus_dir, "the folder that the manifest's paths are relative to")
+    corpus_dir = require_folder(
+        corpus_dir, "the folder that the manifest's paths are relative to"
+    )
     manifest = Path(manifest)
     recordings = {}
     if "supervisions" in manifest.name:
         path = manifest.with_name(manifest.name.replace("supervisions", "recordings"))
         if not path.is_file():
-            raise UsageError(f"{manifest} needs its recordings in {path}, which does not exist.")
+            raise UsageError(
+                f"{manifest} needs its recordings in {path}, which does not exist."
+            )
+
         for _, recording in parsed_lines(path, _object):
             if not isinstance(recording, Rejection):
                 recordings[recording.get("id")] = recording
@@ -164,6 +214,7 @@ def _object(line: str) -> dict[str, Any]:
         content = json.loads(line)
     except (ValueError, RecursionError):
         content = None
+
     if not isinstance(content, dict):
         raise MalformedLineError("it must be a JSON object")
     return content
@@ -175,7 +226,10 @@ def _utterances(
     try:
         is_cut = "supervisions" in content
         if content.get("type", "MonoCut") not in ("MonoCut", "MultiCut"):
-            raise MalformedLineError(f"its type is {content['type']}, which isn't supported")
+            raise MalformedLineError(
+                f"its type is {content['type']}, which isn't supported"
+            )
+
         recording = content.get("recording") or recordings[content["recording_id"]]
         _refuse_transforms(content)
         _refuse_transforms(recording)
@@ -185,18 +239,24 @@ def _utterances(
         for supervision in supervisions:
             stretch = content
             if len(supervisions) > 1:  # its times are relative to the cut
-                stretch = supervision | {"start": content["start"] + supervision["start"]}
+                stretch = supervision | {
+                    "start": content["start"] + supervision["start"]
+                }
                 _require_within(supervision, content)
+
             segment = _segment(stretch, content, recording)
             identity = str(stretch["id"])
             speaker = str(supervision.get("speaker") or "")
-            listed.append(Listed(identity, path, supervision["text"] or "", speaker, segment))
+            listed.append(
+                Listed(identity, path, supervision["text"] or "", speaker, segment)
+            )
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         if isinstance(error, MalformedLineError):
             raise
         raise MalformedLineError(
             f"it must be a supervision of a known recording, or a cut with one: {error!r}"
         ) from None
+
     if not listed:
         raise MalformedLineError("its cut has no supervision, so no text")
     return listed
@@ -217,13 +277,19 @@ def _source(recording: dict[str, Any]) -> str:
     if len(sources) != 1:
         raise MalformedLineError(f"its audio must be one file; received {len(sources)}")
     if sources[0]["type"] != "file":
-        raise MalformedLineError(f"its audio must be a file; received {sources[0]['type']!r}")
+        raise MalformedLineError(
+            f"its audio must be a file; received {sources[0]['type']!r}"
+        )
+
     return sources[0]["source"]
 
 
 def _require_within(supervision: dict[str, Any], cut: dict[str, Any]) -> None:
     end_s = supervision["start"] + supervision["duration"]
-    if supervision["start"] < -MOST_OUTSIDE_S or end_s > cut["duration"] + MOST_OUTSIDE_S:
+    if (
+        supervision["start"] < -MOST_OUTSIDE_S
+        or end_s > cut["duration"] + MOST_OUTSIDE_S
+    ):
         raise MalformedLineError(
             f"its cut contains only a part of the supervision {supervision['id']}"
         )
@@ -244,16 +310,20 @@ def _segment(
             raise MalformedLineError(
                 f"it must have one channel or all {len(channels)}; received {channel}"
             )
+
     if len(channels) == 1:
         channel = None
     elif channel is not None:
         channel = channels.index(channel)
+
     begin_s = max(stretch["start"], 0.0)
     end_s = stretch["start"] + stretch["duration"]
     is_whole = begin_s <= _ROUNDED_S and end_s >= recording["duration"] - _ROUNDED_S
     if is_whole and channel is None:
         return None
-    return segment_of(0.0 if is_whole else begin_s, None if is_whole else end_s, channel)
+    return segment_of(
+        0.0 if is_whole else begin_s, None if is_whole else end_s, channel
+    )
 
 
 LHOTSE = Corpus(read_lhotse, list_suffix=".jsonl")

@@ -8,7 +8,8 @@ from pathlib import Path
 from tfasr.errors import UsageError
 
 SPLITS = ("train", "validation", "test")
-_NAME = re.compile(r"[^\W_][\w-]*")  # of a split, its folder in --shard_dir, and its shards
+# Of a split, its folder in --shard_dir, and its shards.
+_NAME = re.compile(r"[^\W_][\w-]*")
 
 
 def check_split(split: str) -> None:
@@ -33,11 +34,16 @@ class Segment:
 
     def __post_init__(self) -> None:
         end_s = math.inf if self.end_s is None else self.end_s
-        if not 0 <= self.begin_s < end_s or math.isinf(self.begin_s) or self.end_s == math.inf:
+        if (
+            not 0 <= self.begin_s < end_s
+            or math.isinf(self.begin_s)
+            or self.end_s == math.inf
+        ):
             raise ValueError(
                 "a segment must begin at 0 s or later, and end after that; received "
                 f"{self.begin_s} to {self.end_s} s"
             )
+
         if self.channel is not None and self.channel < 0:
             raise ValueError(f"a channel must be 0 or more; received {self.channel}")
         # Lists state ends or durations, whose sums differ in the last digits.
@@ -76,7 +82,8 @@ class Rejection:
     """Something in a corpus that is not a usable utterance."""
 
     id: str  # the file's name if there is no id
-    reason: str  # a fixed phrase by which rejections are counted ("audio without transcript")
+    # A fixed phrase by which rejections are counted ("audio without transcript").
+    reason: str
     detail: str  # what exactly is wrong and where, for people
 
 

@@ -1,7 +1,9 @@
-"""Makes the alphabet a recogniser writes in: English, listed in a file, or taken from the text.
+"""Makes the alphabet a recogniser writes in: English, listed in a file, or taken from
+the text.
 
-`tfasr prepare` makes an alphabet from the training transcripts alone and reports what it keeps,
-maps and drops before anything is packed. Other splits get the alphabet of the training split.
+`tfasr prepare` makes an alphabet from the training transcripts alone and reports what
+it keeps, maps and drops before anything is packed. Other splits get the alphabet of the
+training split.
 """
 
 import io
@@ -34,7 +36,8 @@ TRAINING = "train"  # the split that alphabets are made from
 _SHOWN = 60
 _EXAMPLES = 5  # in a warning
 _LONGEST_TRANSCRIPT_BYTES = 1 << 20
-_MOST_UNITS_BYTES = 64 << 20  # limit for a model of sentencepiece; 32000 units have 0.8 MB
+# Limit for a model of sentencepiece; 32000 units have 0.8 MB.
+_MOST_UNITS_BYTES = 64 << 20
 _BPE = 2  # sentencepiece's number for byte-pair encoding
 
 log = logging.getLogger("tfasr")
@@ -45,19 +48,21 @@ class AlphabetConfig:
     """What a recogniser writes; shards and runs store the alphabet made from this.
 
     Attributes:
-        source: "english" (a-z and the apostrophe), "auto" (the characters of the training
-            transcripts), or a file with one character per line.
-        mapping: a file of replacements, one per line: a text, a tab, and what is written instead;
-            nothing after the tab drops the text. "" for none.
+        source: "english" (a-z and the apostrophe), "auto" (the characters of the
+            training transcripts), or a file with one character per line.
+        mapping: a file of replacements, one per line: a text, a tab, and what is
+            written instead; nothing after the tab drops the text. "" for none.
         keep_case: whether upper case is kept.
-        language: a BCP 47 tag whose rules for case hold, such as tr or az; "" for those of most
-            languages.
+        language: a BCP 47 tag whose rules for case hold, such as tr or az; "" for those
+            of most languages.
         normaliser: what transcripts are normalised by before anything else, see
             `tfasr.normalisers.NORMALISERS`; "" for nothing.
         keep_punctuation: whether "auto" keeps punctuation marks and symbols.
-        units: number of sub-word units to make from the training transcripts; 0 for characters.
-        units_kind: "unigram" or "bpe", which sentencepiece trains, or "word": at most so many of
-            the most frequent words and all characters, in which other words are spelled.
+        units: number of sub-word units to make from the training transcripts; 0 for
+            characters.
+        units_kind: "unigram" or "bpe", which sentencepiece trains, or "word": at most
+            so many of the most frequent words and all characters, in which other words
+            are spelled.
         units_model: a sentencepiece model file whose units to use instead; "" for none.
     """
 
@@ -73,19 +78,43 @@ class AlphabetConfig:
 
     def check(self) -> None:
         require(bool(self.source), self, "source", "english, auto or a file")
-        require(self.units >= 0, self, "units", "a number of units, or 0 for characters")
-        require(not (self.units and self.units_model), self, "units_model", "empty with units")
+        require(
+            self.units >= 0, self, "units", "a number of units, or 0 for characters"
+        )
+        require(
+            not (self.units and self.units_model),
+            self,
+            "units_model",
+            "empty with units",
+        )
         counted = self.units > 0 or self.units_kind != "word"
         require(counted, self, "units_kind", "unigram or bpe without a number of units")
         primary_language(self.language)
         if self.normaliser:
             check_normaliser(self.normaliser, self.language)
             require(not self.keep_case, self, "keep_case", "unset with a normaliser")
-            require(not self.keep_punctuation, self, "keep_punctuation", "unset with a normaliser")
+            require(
+                not self.keep_punctuation,
+                self,
+                "keep_punctuation",
+                "unset with a normaliser",
+            )
+
         if self.source != "auto":
-            require(not self.keep_punctuation, self, "keep_punctuation", "unset without auto")
+            require(
+                not self.keep_punctuation,
+                self,
+                "keep_punctuation",
+                "unset without auto",
+            )
+
         if self.source == "english":
-            require(not self.keep_case, self, "keep_case", "unset: English is lower case; use auto")
+            require(
+                not self.keep_case,
+                self,
+                "keep_case",
+                "unset: English is lower case; use auto",
+            )
 
 
 def transcripts(corpus: CorpusSplit) -> Iterator[str]:
@@ -96,10 +125,13 @@ def transcripts(corpus: CorpusSplit) -> Iterator[str]:
 def alphabet_of(
     config: AlphabetConfig, shard_dir: Path, training: Callable[[], CorpusSplit] | None
 ) -> Alphabet:
-    """Makes an alphabet from ``training``; if that is None, reads the prepared training split's."""
+    """Makes an alphabet from ``training``, or reads that of the prepared shards."""
     if training is not None:
-        texts = (lambda: transcripts(training())) if config != AlphabetConfig() else None
-        return make_alphabet(config, texts) if texts else Alphabet()
+        if config == AlphabetConfig():
+            return Alphabet()
+
+        return make_alphabet(config, lambda: transcripts(training()))
+
     folder = shard_dir / TRAINING
     if (folder / INDEX_FILE).is_file():
         return Alphabet.from_json(read_index(folder)["alphabet"])
@@ -108,10 +140,13 @@ def alphabet_of(
             f"The alphabet is that of the training split, which isn't in {shard_dir} yet. Run "
             f"tfasr prepare for {TRAINING!r} first."
         )
+
     return Alphabet()
 
 
-def make_alphabet(config: AlphabetConfig, texts: Callable[[], Iterable[str]]) -> Alphabet:
+def make_alphabet(
+    config: AlphabetConfig, texts: Callable[[], Iterable[str]]
+) -> Alphabet:
     """Makes an alphabet and logs what it keeps, maps and drops; calls ``texts`` several times.
 
     Raises UsageError naming the file, line or setting that is wrong, and the remedy.
@@ -121,7 +156,10 @@ def make_alphabet(config: AlphabetConfig, texts: Callable[[], Iterable[str]]) ->
     if config.source != "english":
         characters = _listed_characters(config) if listed else " "
         punctuation = "kept" if config.keep_punctuation else "dropped"
-        alphabet = Alphabet(characters, None, keep_case=config.keep_case, punctuation=punctuation)
+        alphabet = Alphabet(
+            characters, None, keep_case=config.keep_case, punctuation=punctuation
+        )
+
     alphabet = replace(
         alphabet,
         mapping=_mapping(config),
@@ -132,21 +170,30 @@ def make_alphabet(config: AlphabetConfig, texts: Callable[[], Iterable[str]]) ->
     counts: Counter[str] = Counter()
     apostrophes: Counter[str] = Counter()  # of all kinds, between letters
     odd: dict[str, Counter[str]] = {}
-    number, everything = 0, replace(alphabet, punctuation="refused")
+    number = 0
+    everything = replace(alphabet, punctuation="refused")
     for text in texts():
-        for kind, found in oddities(normalised(text, config.normaliser, config.language)):
+        for kind, found in oddities(
+            normalised(text, config.normaliser, config.language)
+        ):
             odd.setdefault(kind, Counter())[found] += 1
+
         text = everything.normalise(text)
         apostrophes += apostrophes_within_words(text)
         counts.update(with_plain_apostrophes(text))
         number += 1
+
     if config.source == "auto":
         characters = _seen_characters(counts, apostrophes, config.keep_punctuation)
         alphabet = replace(alphabet, characters=characters)
-        # If a mark between them is dropped, two characters may combine into a letter not seen yet.
-        outside = (alphabet.foreign_characters(alphabet.normalise(text)) for text in texts())
+        # If a mark between them is dropped, two characters may combine into a letter
+        # not seen yet.
+        outside = (
+            alphabet.foreign_characters(alphabet.normalise(text)) for text in texts()
+        )
         characters = "".join(sorted(set(characters).union(*outside)))
         alphabet = replace(alphabet, characters=characters)
+
     for source, target in alphabet.mapping:
         foreign = alphabet.foreign_characters(alphabet.normalise(target))
         if foreign or (config.source != "auto" and source in alphabet.characters):
@@ -154,6 +201,7 @@ def make_alphabet(config: AlphabetConfig, texts: Callable[[], Iterable[str]]) ->
                 f"{config.mapping} must map other texts to characters of the alphabet. It maps "
                 f"{source!r} to {target!r}. Change the line, or the alphabet."
             )
+
     if config.units or config.units_model:
         alphabet = _with_units(alphabet, config, texts)
     for line in _report(alphabet, config, counts, number):
@@ -169,12 +217,20 @@ def _seen_characters(
     marks = {c for c in counts if is_punctuation(c)}
     letters = set(counts) - marks - {" ", WORD_START}
     if not letters:
-        raise UsageError("An alphabet needs letters. The training transcripts have none.")
+        raise UsageError(
+            "An alphabet needs letters. The training transcripts have none."
+        )
+
     if keep_punctuation:
         marks |= set(apostrophes)
-        letters |= {c for c in marks if unicodedata.category(c)[0] != "C"} - {WORD_START}
-    elif set(apostrophes) - letters:  # those in letters also begin or end words: they are letters
+        letters |= {c for c in marks if unicodedata.category(c)[0] != "C"} - {
+            WORD_START
+        }
+    elif (
+        set(apostrophes) - letters
+    ):  # those in letters also begin or end words: they are letters
         letters.add("'")
+
     return _sorted(letters, counts)
 
 
@@ -185,11 +241,14 @@ def _sorted(letters: set[str], counts: Mapping[str, int]) -> str:
     return "".join(sorted(letters | set(" " * spaced)))
 
 
-_MOST_BYTES = 1 << 20  # of an alphabet or a mapping; searching for more texts takes minutes
+# Of an alphabet or a mapping; searching for more texts takes minutes.
+_MOST_BYTES = 1 << 20
 
 
 def _lines(path: str, remedy: str) -> Iterator[tuple[str, str]]:
-    for number, line in enumerate(text_lines(path, remedy, most_bytes=_MOST_BYTES), start=1):
+    for number, line in enumerate(
+        text_lines(path, remedy, most_bytes=_MOST_BYTES), start=1
+    ):
         if line:
             yield f"line {number} of {path}", unicodedata.normalize("NFC", line)
 
@@ -203,15 +262,19 @@ def _listed_characters(config: AlphabetConfig) -> str:
             fault = f"is {character[:20]!r}, not one character of a text"
         elif unicodedata.category(character[0])[0] == "M":
             name = unicodedata.name(character[0], "a mark")
-            fault = f"is a combining mark alone, {name}; write it together with a letter"
+            fault = (
+                f"is a combining mark alone, {name}; write it together with a letter"
+            )
         elif character in seen:
             fault = f"repeats {character!r} of {seen[character]}"
         elif not config.keep_case and character != lower(character, config.language):
             fault = "is upper case, but transcripts become lower case; write "
             fault += f"{lower(character, config.language)!r}, or add --keep_case"
+
         if fault:
             raise UsageError(f"{place} {fault}. {remedy}")
         seen[character] = place
+
     letters = set("".join(seen))
     if not letters - {" "}:
         raise UsageError(f"{config.source} lists no characters. {remedy}")
@@ -226,6 +289,7 @@ def _mapping(config: AlphabetConfig) -> tuple[tuple[str, str], ...]:
         if not tab or not source or "\t" in target or source in pairs:
             raise UsageError(f"{place} is {line[:40]!r}. {remedy}")
         pairs[source] = target
+
     return tuple(sorted(pairs.items()))
 
 
@@ -254,7 +318,8 @@ def _with_units(
         from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
     if config.units_model:
-        source, remedy = config.units_model, "Name a file .model that sentencepiece wrote."
+        source = config.units_model
+        remedy = "Name a file .model that sentencepiece wrote."
         try:
             content = read_bytes(config.units_model, _MOST_UNITS_BYTES)
         except OSError as error:
@@ -262,13 +327,18 @@ def _with_units(
         except UsageError as error:
             raise UsageError(f"--units: {error} {remedy}") from None
     else:
-        source, remedy = f"--units {config.units}", "Choose another number of units."
+        source = f"--units {config.units}"
+        remedy = "Choose another number of units."
         content = _trained_units(sentencepiece, alphabet, config, texts)
+
     model = ModelProto()
     try:
         model.ParseFromString(content)
-        # Other types are bytes, and marks for unknown text or a sentence's start and end.
-        units = tuple((p.piece, float(p.score)) for p in model.pieces if p.type == p.NORMAL)
+        # Other types are bytes, and marks for unknown text or a sentence's start and
+        # end.
+        units = tuple(
+            (p.piece, float(p.score)) for p in model.pieces if p.type == p.NORMAL
+        )
         if config.units:
             units = _complete(units, alphabet)
         kind = "bpe" if model.trainer_spec.model_type == _BPE else "unigram"
@@ -276,17 +346,22 @@ def _with_units(
             raise ValueError("It has no units.")
         return replace(alphabet, units=units, units_kind=kind)
     except Exception as error:  # a damaged file raises protobuf's own DecodeError
-        raise UsageError(f"{source} doesn't fit the alphabet. {error} {remedy}") from error
+        raise UsageError(
+            f"{source} doesn't fit the alphabet. {error} {remedy}"
+        ) from error
 
 
 def _with_words(
     alphabet: Alphabet, config: AlphabetConfig, texts: Callable[[], Iterable[str]]
 ) -> Alphabet:
-    """Makes units of the most frequent words, scored by their counts, and of all characters."""
+    """Makes units of the most frequent words, scored by their counts, and of all
+    characters.
+    """
     if " " not in alphabet.characters:
         raise UsageError(
             "--units_kind word needs spaces between words. The training text has none. Use unigram."
         )
+
     _require_room(alphabet, config)
     words = Counter(word for text in _usable(alphabet, texts) for word in text.split())
     characters = sorted(alphabet.unit_characters)
@@ -324,10 +399,13 @@ def _trained_units(
         raise UsageError(
             f"{config.units} units can't be trained on this text: {reason} Choose another --units."
         ) from error
+
     return model.getvalue()
 
 
-def _complete(units: tuple[tuple[str, float], ...], alphabet: Alphabet) -> tuple[Any, ...]:
+def _complete(
+    units: tuple[tuple[str, float], ...], alphabet: Alphabet
+) -> tuple[Any, ...]:
     """Adds the characters that sentencepiece left out, in place of the lowest-scored units."""
     missing = sorted(alphabet.unit_characters - {name for name, _ in units})
     longer = [unit for unit in units if len(unit[0]) > 1]
@@ -341,16 +419,25 @@ def _report(
     alphabet: Alphabet, config: AlphabetConfig, counts: Counter[str], transcripts: int
 ) -> Iterator[str]:
     spoken = [c for c in alphabet.characters if c != alphabet.separator]
-    units = f", in {len(alphabet.units)} {alphabet.units_kind} units" if alphabet.units else ""
+    if alphabet.units:
+        units = f", in {len(alphabet.units)} {alphabet.units_kind} units"
+    else:
+        units = ""
+
     yield (
         f"alphabet {config.source}: {len(spoken)} characters{units}, from {transcripts} training "
         f"transcripts: {counted(dict.fromkeys(spoken, 0))}"
     )
     drops = alphabet.punctuation != "refused"
     outside = {c: n for c, n in counts.items() if c not in spoken}
-    dropped = {c: n for c, n in outside.items() if drops and (c == " " or is_punctuation(c))}
+    dropped = {
+        c: n for c, n in outside.items() if drops and (c == " " or is_punctuation(c))
+    }
     if alphabet.mapping:
-        yield "  mapped: " + ", ".join(f"{s!r} to {t!r}" for s, t in alphabet.mapping[:_SHOWN])
+        yield "  mapped: " + ", ".join(
+            f"{s!r} to {t!r}" for s, t in alphabet.mapping[:_SHOWN]
+        )
+
     if dropped:
         yield f"  dropped, or a space for a dash: {counted(dropped)}"
     if foreign := {c: n for c, n in outside.items() if c not in dropped}:
@@ -361,12 +448,16 @@ def _report(
 
 
 def _warnings(odd: Mapping[str, Counter[str]]) -> Iterator[str]:
-    """Yields what the transcripts have that nobody pronounces so, and the flag that mends it."""
+    """Yields what the transcripts have that nobody pronounces so, and the flag that
+    mends it.
+    """
     remedies = {"numbers": "--normalise spoken-1 writes them in words"}
     for kind, counts in odd.items():
         shown = ", ".join(text for text, _ in counts.most_common(_EXAMPLES))
         more = ", ..." if len(counts) > _EXAMPLES else ""
-        remedy = remedies.get(kind, "--normalise plain-1 removes them or writes plain letters")
+        remedy = remedies.get(
+            kind, "--normalise plain-1 removes them or writes plain letters"
+        )
         yield (
             f"{sum(counts.values())} {kind} in the training transcripts ({shown}{more}) are left "
             f"as they are: {remedy}, and so does a --mapping"
@@ -374,7 +465,9 @@ def _warnings(odd: Mapping[str, Counter[str]]) -> Iterator[str]:
 
 
 def counted(counts: Mapping[str, int]) -> str:
-    """Lists characters with their counts, the most frequent first; combining marks on a circle."""
+    """Lists characters with their counts, the most frequent first; combining marks on a
+    circle.
+    """
     names = {"M": "\N{DOTTED CIRCLE}{}", "Z": "U+{:04X}", "C": "U+{:04X}"}
     order = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     listed = []
@@ -383,5 +476,6 @@ def counted(counts: Mapping[str, int]) -> str:
         shown = form.format(ord(character) if "04X" in form else character)
         shown = "space" if character == " " else shown
         listed.append(f"{shown} {count}" if count else shown)
+
     more = f" and {len(order) - _SHOWN} more" if len(order) > _SHOWN else ""
     return (", " if any(counts.values()) else " ").join(listed) + more

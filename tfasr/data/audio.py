@@ -12,7 +12,12 @@ from pathlib import Path
 import numpy as np
 import soxr
 
-from tfasr.corpora.audio_header import AudioFile, audio_duration_s, opened_audio, unreadable
+from tfasr.corpora.audio_header import (
+    AudioFile,
+    audio_duration_s,
+    opened_audio,
+    unreadable,
+)
 from tfasr.corpora.utterance import Segment
 from tfasr.errors import UsageError
 
@@ -20,14 +25,17 @@ __all__ = ["audio_blocks", "audio_duration_s", "check_audio_reader", "read_audio
 
 AUDIO_READERS = ("soundfile", "tfio")
 _MOST_VALUES = 1 << 20  # samples of a block, over all channels
-_LONG_S = 60.0  # length of a block if a whole file is read: most utterances fit into one
-# tensorflow-io 0.37.1 confuses files that threads open at once: one gets another's length.
+# Length of a block if a whole file is read: most utterances fit into one.
+_LONG_S = 60.0
+# tensorflow-io 0.37.1 confuses files that threads open at once: one gets another's
+# length.
 _ONE_AT_A_TIME = threading.Lock()
 _REMEDY = (
     "Install TensorFlow 2.16 with tensorflow-io 0.37.1 (pip install 'tensorflow==2.16.*' "
     "'tensorflow-io==0.37.1'), or keep the default reader, soundfile."
 )
-# Mixing and lossy codecs exceed full scale by a few decibels. 24 dB are samples in another unit.
+# Mixing and lossy codecs exceed full scale by a few decibels. 24 dB are samples in
+# another unit.
 _LOUDEST = 16.0
 _SILENT = 1e-4  # -80 dB of full scale: below the noise of any microphone
 _CANCELLED = 1e-4  # power of the mean of channels over the mean of their powers: -40 dB
@@ -60,12 +68,14 @@ def read_audio(
     reader: str = "soundfile",
     segment: Segment | None = None,
 ) -> np.ndarray:
-    """Returns an audio file's samples, float32 ``(samples,)``: one channel, -1..1 at full scale.
+    """Returns an audio file's samples, float32 ``(samples,)``: one channel, -1..1 at
+    full scale.
 
-    Channels are averaged unless the ``segment`` names one; other sample rates are converted by
-    soxr's band-limited filter (HQ). The reader is "soundfile", or "tfio" if `check_audio_reader`
-    accepts that. Raises ValueError, with path and cause, if the file is missing, unreadable, cut
-    short or empty, has NaN, infinity or samples far above full scale, or lacks the segment.
+    Channels are averaged unless the ``segment`` names one; other sample rates are
+    converted by soxr's band-limited filter (HQ). The reader is "soundfile", or "tfio"
+    if `check_audio_reader` accepts that. Raises ValueError, with path and cause, if the
+    file is missing, unreadable, cut short or empty, has NaN, infinity or samples far
+    above full scale, or lacks the segment.
     """
     (recorded,) = read_segments(path, [segment], sample_rate_hz, reader)
     if isinstance(recorded, ValueError):
@@ -84,7 +94,10 @@ def read_segments(
     Each gets what `read_audio` returns, or the ValueError that it raises.
     """
     if sample_rate_hz <= 0:
-        raise ValueError(f"sample_rate_hz must be positive. Received: {sample_rate_hz}.")
+        raise ValueError(
+            f"sample_rate_hz must be positive. Received: {sample_rate_hz}."
+        )
+
     parts = [segment or Segment() for segment in segments]
     try:
         if reader != "soundfile":
@@ -103,7 +116,9 @@ def _whole(path: str | Path, sample_rate_hz: int, channel: int | None) -> Record
     def remark(kind: str, detail: str) -> None:
         recorded.remarks.append((kind, detail))
 
-    blocks = list(audio_blocks(path, sample_rate_hz, _LONG_S, channel=channel, remark=remark))
+    blocks = list(
+        audio_blocks(path, sample_rate_hz, _LONG_S, channel=channel, remark=remark)
+    )
     if blocks:
         recorded.samples = np.concatenate(blocks) if len(blocks) > 1 else blocks[0]
     return _checked(path, recorded, sample_rate_hz)
@@ -133,13 +148,16 @@ def _cut(
     while waiting:
         first = waiting[0]
         if file.exact_seek and begins[first] < file.frames:
-            # Segments may overlap: all that begin before the end of the first one are read with it.
+            # Segments may overlap: all that begin before the end of the first one are
+            # read with it.
             file.seek(begins[first])
             position = begins[first]
+
         if file.exact_seek:
             reading = [n for n in waiting if begins[n] < ends[first]]
         else:
             reading = list(waiting)
+
         last = max(ends[number] for number in reading)
         while position < last:
             block = file.read(min(_MOST_VALUES // file.channels, last - position))
@@ -148,12 +166,16 @@ def _cut(
             for number in reading:
                 begin = max(begins[number] - position, 0)
                 held[number].append(block[begin : max(ends[number] - position, 0)])
+
             position += len(block)
+
         for number in reading:
             results[number] = _segment(
                 path, file, segments[number], held.pop(number), sample_rate_hz
             )
+
         waiting = [number for number in waiting if number not in reading]
+
     return results
 
 
@@ -171,7 +193,9 @@ def _segment(
 
     mixer = _Mixer(path, segment.channel)
     try:
-        samples = mixer.mono(np.concatenate([np.zeros((0, file.channels), np.float32), *blocks]))
+        samples = mixer.mono(
+            np.concatenate([np.zeros((0, file.channels), np.float32), *blocks])
+        )
         mixer.finish(remark)
         recorded.samples = _resampled(samples, file.samplerate, sample_rate_hz)
         return _checked(path, recorded, sample_rate_hz)
@@ -182,9 +206,13 @@ def _segment(
 def _resampled(samples: np.ndarray, rate_hz: int, wanted_hz: int) -> np.ndarray:
     if rate_hz == wanted_hz or not samples.size:
         return samples
-    resampler = soxr.ResampleStream(rate_hz, wanted_hz, 1, dtype="float32", quality="HQ")
+    resampler = soxr.ResampleStream(
+        rate_hz, wanted_hz, 1, dtype="float32", quality="HQ"
+    )
     rest = np.zeros(0, np.float32)
-    return np.concatenate([resampler.resample_chunk(samples), resampler.resample_chunk(rest, True)])
+    return np.concatenate(
+        [resampler.resample_chunk(samples), resampler.resample_chunk(rest, True)]
+    )
 
 
 def warn(kind: str, detail: str) -> None:
@@ -202,7 +230,8 @@ def audio_blocks(
 ) -> Iterator[np.ndarray]:
     """Yields the samples that `read_audio` returns, bit for bit, in blocks, to save memory.
 
-    At the end, ``remark`` is called with what is remarkable about them, such as silence.
+    At the end, ``remark`` is called with what is remarkable about them, such as
+    silence.
     """
     count = 0
     with opened_audio(path) as file:
@@ -210,17 +239,27 @@ def audio_blocks(
         if file.samplerate != sample_rate_hz:
             rates = (file.samplerate, sample_rate_hz)
             resampler = soxr.ResampleStream(*rates, 1, dtype="float32", quality="HQ")
-        size = min(int(block_s * file.samplerate), _MOST_VALUES // file.channels, file.frames)
+
+        size = min(
+            int(block_s * file.samplerate), _MOST_VALUES // file.channels, file.frames
+        )
         size = max(size, 1)
         mixer = _Mixer(path, channel)
         while len(block := file.read(size)):
             count += len(block)
             mono = mixer.mono(block)
             yield mono if resampler is None else resampler.resample_chunk(mono)
+
         if count != file.frames:  # libsndfile may end early without an error
-            raise unreadable(path, f"truncated: {count} of {file.frames} samples are there")
+            raise unreadable(
+                path, f"truncated: {count} of {file.frames} samples are there"
+            )
+
         if not count:
-            raise unreadable(path, f"it holds no audio: 0 samples at {file.samplerate} Hz")
+            raise unreadable(
+                path, f"it holds no audio: 0 samples at {file.samplerate} Hz"
+            )
+
         if resampler is not None:
             yield resampler.resample_chunk(np.zeros(0, np.float32), last=True)
         if file.remark:
@@ -239,15 +278,23 @@ class _Mixer:
         self._mean_power = 0.0  # of their mean
 
     def mono(self, samples: np.ndarray) -> np.ndarray:
-        """Maps float32 ``(samples, channels)`` to ``(samples,)``; ValueError if that can't be."""
+        """Maps float32 ``(samples, channels)`` to ``(samples,)``; ValueError if that
+        can't be.
+        """
         count = samples.shape[1]
         if samples.size:
             self._check_range(samples)
         if self._channel is not None:
             if self._channel >= count:
-                there = "only channel 0" if count == 1 else f"the channels 0 to {count - 1}"
+                if count == 1:
+                    there = "only channel 0"
+                else:
+                    there = f"the channels 0 to {count - 1}"
+
                 raise unreadable(self._path, f"it has {there}, but not {self._channel}")
+
             return samples[:, self._channel]
+
         if count == 1:
             return samples[:, 0]
         mean = samples.mean(axis=1)
@@ -261,7 +308,10 @@ class _Mixer:
             raise unreadable(self._path, "it holds samples that are not finite numbers")
         if loudest > _LOUDEST:
             scale = f"it holds samples up to {loudest:.4g}, where full scale is 1"
-            raise unreadable(self._path, f"{scale}: scale them, or store them as integers")
+            raise unreadable(
+                self._path, f"{scale}: scale them, or store them as integers"
+            )
+
         self._loudest = max(self._loudest, float(loudest))
 
     def finish(self, remark: Remark) -> None:
@@ -273,9 +323,14 @@ class _Mixer:
 
 
 def check_audio_reader(name: str) -> None:
-    """Raises UsageError unless `read_audio` can use this reader with the installed packages."""
+    """Raises UsageError unless `read_audio` can use this reader with the installed
+    packages.
+    """
     if name not in AUDIO_READERS:
-        raise UsageError(f"The audio reader must be one of {AUDIO_READERS}. Received: {name!r}.")
+        raise UsageError(
+            f"The audio reader must be one of {AUDIO_READERS}. Received: {name!r}."
+        )
+
     if name == "tfio" and (reason := _why_no_tfio()):
         raise UsageError(
             "The audio reader tfio needs tensorflow-io and the TensorFlow it was built for. "
@@ -290,13 +345,18 @@ def _decode_with_tfio(path: str | Path) -> tuple[np.ndarray, int]:
     try:
         with _ONE_AT_A_TIME:
             audio = tfio.audio.AudioIOTensor(str(path))
-            samples, rate_hz = audio.to_tensor().numpy(), int(audio.rate.numpy())
+            samples = audio.to_tensor().numpy()
+            rate_hz = int(audio.rate.numpy())
             promised = int(audio.shape[0])
     except (tf.errors.OpError, ValueError) as error:
         message = getattr(error, "message", str(error))
         raise unreadable(path, f"tensorflow-io: {message}") from error
+
     if len(samples) != promised:
-        raise unreadable(path, f"truncated: {len(samples)} of {promised} samples are there")
+        raise unreadable(
+            path, f"truncated: {len(samples)} of {promised} samples are there"
+        )
+
     return _to_float(samples), rate_hz
 
 
@@ -318,6 +378,7 @@ def _segments_by_tfio(
             results.append(_checked(path, recorded, sample_rate_hz))
         except ValueError as error:
             results.append(error)
+
     return results
 
 
@@ -327,17 +388,22 @@ def _to_float(samples: np.ndarray) -> np.ndarray:
     if samples.dtype.kind == "i":
         full_scale = -float(np.iinfo(samples.dtype).min)
         return (samples / full_scale).astype(np.float32)
+
     return samples.astype(np.float32)
 
 
 @functools.cache
 def _why_no_tfio() -> str:
-    """Returns why tensorflow-io doesn't load, or ""; it fits only one version of TensorFlow."""
+    """Returns why tensorflow-io doesn't load, or ""; it fits only one version of
+    TensorFlow.
+    """
     try:
         import tensorflow as tf
     except ImportError as error:
         return f"TensorFlow cannot be imported ({error})"
-    # If its native library doesn't fit, importing tensorflow-io only warns; using it raises.
+
+    # If its native library doesn't fit, importing tensorflow-io only warns; using it
+    # raises.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -348,4 +414,5 @@ def _why_no_tfio() -> str:
         except Exception as error:  # a broken native library can raise anything
             cause = " ".join(str(error).split())[:400]
             return f"tensorflow-io does not load with TensorFlow {tf.__version__} ({cause})"
+
     return ""

@@ -28,17 +28,21 @@ class AugmentationConfig:
     Attributes:
         time_masks: how many stretches of frames are set to 0.
         time_mask_frames: most frames of a stretch.
-        time_mask_fraction: longest stretch as a share of the utterance, if that is shorter.
-        frequency_masks: how many bands of log-mel features are set to 0. The MFCC are left alone,
-            as their neighbours aren't close in frequency.
+        time_mask_fraction: longest stretch as a share of the utterance, if that is
+            shorter.
+        frequency_masks: how many bands of log-mel features are set to 0. The MFCC are
+            left alone, as their neighbours aren't close in frequency.
         frequency_mask_bins: most features of a band.
         from_epoch: the first epoch, counted from 1, with masks.
-        tempo_change: 0.1 means that each utterance gets 0.9 to 1.1 times its frames, drawn anew in
-            each epoch. This is not speed perturbation of the waveform, see `Tempo`.
-        vocal_tract_change: 0.1 means that each utterance's frequencies are multiplied by 0.9 to
-            1.1, drawn anew in each epoch, as by another speaker's vocal tract; see `VocalTract`.
+        tempo_change: 0.1 means that each utterance gets 0.9 to 1.1 times its frames,
+            drawn anew in each epoch. This is not speed perturbation of the waveform,
+            see `Tempo`.
+        vocal_tract_change: 0.1 means that each utterance's frequencies are multiplied
+            by 0.9 to 1.1, drawn anew in each epoch, as by another speaker's vocal
+            tract; see `VocalTract`.
 
-    Source: D. Park et al., SpecAugment, Interspeech 2019, section 2: bands of log-mel channels.
+    Source: D. Park et al., SpecAugment, Interspeech 2019, section 2: bands of log-mel
+    channels.
     """
 
     time_masks: int = 0
@@ -51,30 +55,44 @@ class AugmentationConfig:
     vocal_tract_change: float = 0.0
 
     def check(self) -> None:
-        for field in ("time_masks", "time_mask_frames", "frequency_masks", "frequency_mask_bins"):
+        for field in (
+            "time_masks",
+            "time_mask_frames",
+            "frequency_masks",
+            "frequency_mask_bins",
+        ):
             require(getattr(self, field) >= 0, self, field, "at least 0")
+
         require(self.from_epoch >= 1, self, "from_epoch", "an epoch, counted from 1")
         for field in ("tempo_change", "vocal_tract_change"):
             require(0 <= getattr(self, field) <= 0.5, self, field, "in 0..0.5")
-        require(0 <= self.time_mask_fraction <= 1, self, "time_mask_fraction", "in 0..1")
+        require(
+            0 <= self.time_mask_fraction <= 1, self, "time_mask_fraction", "in 0..1"
+        )
 
 
 def augment(
     features: tf.Tensor, config: AugmentationConfig, seed: tf.Tensor, num_mel_bins: int
 ) -> tf.Tensor:
-    """Sets random stretches and bands of normalised features ``(frames, num_features)`` to 0."""
+    """Sets random stretches and bands of normalised features ``(frames, num_features)``
+    to 0.
+    """
     if config.time_masks:
         frames = tf.shape(features)[0]
-        share = tf.cast(config.time_mask_fraction * tf.cast(frames, tf.float32), tf.int32)
+        share = tf.cast(
+            config.time_mask_fraction * tf.cast(frames, tf.float32), tf.int32
+        )
         widest = tf.minimum(config.time_mask_frames, share)
         keep = _keep(frames, widest, config.time_masks, seed)
         features *= keep[:, None]
+
     if config.frequency_masks:
         others = tf.shape(features)[1] - num_mel_bins
         bins = tf.convert_to_tensor(num_mel_bins)
         widest = tf.minimum(config.frequency_mask_bins, bins)
         keep = _keep(bins, widest, config.frequency_masks, seed + 1)
         features *= tf.pad(keep, [[0, others]], constant_values=1.0)[None, :]
+
     return features
 
 
@@ -89,46 +107,66 @@ def _keep(size: tf.Tensor, widest: tf.Tensor, masks: int, seed: tf.Tensor) -> tf
 
 def most_frames(frames: Any, change: float) -> Any:
     """Returns an upper bound on utterances' frames (int or array) at the slowest tempo."""
-    return np.floor(np.multiply(frames, 1 + change)).astype(np.int64) + 1 if change else frames
+    if change:
+        return np.floor(np.multiply(frames, 1 + change)).astype(np.int64) + 1
+
+    return frames
 
 
 def least_frames(frames: Any, change: float) -> Any:
-    return np.ceil(np.multiply(frames, 1 - change)).astype(np.int64) - 1 if change else frames
+    if change:
+        return np.ceil(np.multiply(frames, 1 - change)).astype(np.int64) - 1
+
+    return frames
 
 
 class Tempo:
     """Multiplies an utterance's frames by a random factor, ``1 - change`` to ``1 + change``.
 
-    Changes the tempo like speed perturbation (T. Ko et al., Audio augmentation for speech
-    recognition, Interspeech 2015), but of features instead of the waveform: frames are interpolated
-    linearly, so pitch and formants don't change. The model (``output_lengths``) never gets fewer
-    output frames than CTC needs for the labels. ``longest``: frames of the longest utterance.
+    Changes the tempo like speed perturbation (T. Ko et al., Audio augmentation for
+    speech recognition, Interspeech 2015), but of features instead of the waveform:
+    frames are interpolated linearly, so pitch and formants don't change. The model
+    (``output_lengths``) never gets fewer output frames than CTC needs for the labels.
+    ``longest``: frames of the longest utterance.
     """
 
-    def __init__(self, change: float, output_lengths: Callable[[Any], Any], longest: int):
+    def __init__(
+        self, change: float, output_lengths: Callable[[Any], Any], longest: int
+    ):
         self._change = change
         outputs = np.asarray(output_lengths(np.arange(1, longest + 1, dtype=np.int32)))
-        # The fewest outputs of any input at least this long; longer inputs may give fewer outputs.
+        # The fewest outputs of any input at least this long; longer inputs may give
+        # fewer outputs.
         outputs = np.minimum.accumulate(outputs[::-1])[::-1]
         needed = np.arange(max(int(outputs[-1]), 0) + 1)
         # For each number of output frames, the fewest feature frames that give so many.
         self._least = (np.searchsorted(outputs, needed) + 1).astype(np.int32)
 
-    def frames(self, frames: tf.Tensor, labels: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    def frames(
+        self, frames: tf.Tensor, labels: tf.Tensor, seed: tf.Tensor
+    ) -> tf.Tensor:
         """Returns how many frames an utterance gets; ``seed`` is integers ``(2,)``."""
         span = (1 - self._change, 1 + self._change)
         # + 2, because the masks use the seeds + 0 and + 1.
         factor = tf.random.stateless_uniform([], seed + 2, *span)
         drawn = tf.cast(tf.round(factor * tf.cast(frames, tf.float32)), tf.int32)
         # CTC needs a blank between two equal labels.
-        needed = tf.size(labels) + tf.math.count_nonzero(labels[1:] == labels[:-1], dtype=tf.int32)
+        needed = tf.size(labels) + tf.math.count_nonzero(
+            labels[1:] == labels[:-1], dtype=tf.int32
+        )
         least = tf.gather(self._least, tf.minimum(needed, len(self._least) - 1))
         return tf.maximum(drawn, tf.minimum(least, frames))
 
-    def ranges(self, frames: np.ndarray, needed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the fewest and most frames of utterances that need ``needed`` output frames."""
+    def ranges(
+        self, frames: np.ndarray, needed: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the fewest and most frames of utterances that need ``needed`` output
+        frames.
+        """
         least = self._least[np.minimum(needed, len(self._least) - 1)]
-        fewest = np.maximum(least_frames(frames, self._change), np.minimum(least, frames))
+        fewest = np.maximum(
+            least_frames(frames, self._change), np.minimum(least, frames)
+        )
         return fewest, most_frames(frames, self._change)
 
 
@@ -144,8 +182,9 @@ def resampled(features: tf.Tensor, frames: tf.Tensor) -> tf.Tensor:
     )
 
 
-# Frequencies are scaled up to this share of half the sample rate: 4800 Hz at 16 kHz, above the
-# formants. Higher ones are mapped so that half the sample rate stays where it is.
+# Frequencies are scaled up to this share of half the sample rate: 4800 Hz at 16 kHz,
+# above the formants. Higher ones are mapped so that half the sample rate stays where it
+# is.
 _SCALED_SHARE = 0.6
 
 
@@ -155,22 +194,26 @@ class VocalTract:
 
     The factor is drawn uniformly between ``1 - change`` and ``1 + change``.
 
-    Source: N. Jaitly and G. E. Hinton, Vocal tract length perturbation (VTLP) improves speech
-    recognition, ICML workshop 2013. Its piecewise linear map is applied by interpolating computed
-    log-mel energies, instead of moving the mel filters.
+    Source: N. Jaitly and G. E. Hinton, Vocal tract length perturbation (VTLP) improves
+    speech recognition, ICML workshop 2013. Its piecewise linear map is applied by
+    interpolating computed log-mel energies, instead of moving the mel filters.
     """
 
     change: float
     config: FeatureConfig
 
     def drawn(self, features: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """Scales the frequencies of features (float32, not yet normalised) by a random factor."""
+        """Scales the frequencies of features (float32, not yet normalised) by a random
+        factor.
+        """
         span = (1 - self.change, 1 + self.change)
         # + 3, because masks and tempo use the seeds + 0 to + 2.
         return self.scaled(features, tf.random.stateless_uniform([], seed + 3, *span))
 
     def scaled(self, features: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
-        """Returns features with frequencies multiplied by ``factor``, up to `_SCALED_SHARE`."""
+        """Returns features with frequencies multiplied by ``factor``, up to
+        `_SCALED_SHARE`.
+        """
         bins = self.config.num_mel_bins
         places = self._places(factor)
         below = tf.cast(places, tf.int32)
@@ -185,13 +228,16 @@ class VocalTract:
         return tf.concat([log_mel, mfcc], axis=-1)
 
     def _places(self, factor: tf.Tensor) -> tf.Tensor:
-        """Returns where each mel bin's energy comes from, a fractional bin, ``(num_mel_bins,)``."""
+        """Returns where each mel bin's energy comes from, a fractional bin,
+        ``(num_mel_bins,)``.
+        """
         config = self.config
         edges = mel(np.array([config.lower_edge_hz, config.upper_edge_hz]))
         centres = np.linspace(*edges, config.num_mel_bins + 2)[1:-1]
         hz = (700 * np.expm1(centres / 1127)).astype(np.float32)
         highest = config.sample_rate_hz / 2
-        # The highest scaled frequency before and after scaling; see the source's equation.
+        # The highest scaled frequency before and after scaling; see the source's
+        # equation.
         after = _SCALED_SHARE * highest * tf.minimum(factor, 1.0)
         before = after / factor
         slope = (highest - before) / (highest - after)
@@ -208,21 +254,24 @@ _MOST_DRAWS = 10  # excerpts of noise to try until one isn't silent
 
 @config_class
 class NoiseConfig:
-    """Which copies ``tfasr prepare`` makes of each utterance, in addition to the recording itself.
+    """Which copies ``tfasr prepare`` makes of each utterance, in addition to the
+    recording itself.
 
     Attributes:
-        copies: number of noisy copies, each with a random room from ``--impulse_dir``, then a
-            random noise from ``--noise_dir``, if these folders are given.
-        snr_db: the lowest and highest ratio of speech to noise power in decibels, between which it
-            is drawn uniformly; both powers are means over the whole utterance.
-        speeds: factors, such as (0.9, 1.1), each for a copy without noise that plays slower or
-            faster; pitch and formants change, too.
+        copies: number of noisy copies, each with a random room from ``--impulse_dir``,
+            then a random noise from ``--noise_dir``, if these folders are given.
+        snr_db: the lowest and highest ratio of speech to noise power in decibels,
+            between which it is drawn uniformly; both powers are means over the whole
+            utterance.
+        speeds: factors, such as (0.9, 1.1), each for a copy without noise that plays
+            slower or faster; pitch and formants change, too.
         keep_clean: whether the recording itself is packed as well.
         splits: the splits that get copies.
         seed: decides, together with an utterance's id, all random choices for it.
 
-    Source: T. Ko et al., Audio augmentation for speech recognition, Interspeech 2015 (speeds), and
-    A study on data augmentation of reverberant speech, ICASSP 2017 (rooms and noise).
+    Source: T. Ko et al., Audio augmentation for speech recognition, Interspeech 2015
+    (speeds), and A study on data augmentation of reverberant speech, ICASSP 2017 (rooms
+    and noise).
     """
 
     copies: int = 1
@@ -235,9 +284,16 @@ class NoiseConfig:
     def check(self) -> None:
         require(0 <= self.copies <= 1000, self, "copies", "in 0..1000")
         ordered = -100 <= self.snr_db[0] <= self.snr_db[1] <= 100
-        require(ordered, self, "snr_db", "a lower and an upper number of decibels, in -100..100")
+        require(
+            ordered,
+            self,
+            "snr_db",
+            "a lower and an upper number of decibels, in -100..100",
+        )
         # A copy's id contains its speed.
-        usable = all(0.5 <= s <= 2 and s != 1 and s == float(f"{s:g}") for s in self.speeds)
+        usable = all(
+            0.5 <= s <= 2 and s != 1 and s == float(f"{s:g}") for s in self.speeds
+        )
         distinct = len(set(self.speeds)) == len(self.speeds)
         rule = "different factors in 0.5..2 of at most 6 digits, none of them 1"
         require(usable and distinct, self, "speeds", rule)
@@ -256,8 +312,11 @@ class Copies:
     def content(self) -> dict[str, Any]:
         return {**to_json(self.config), "files": self.files_hash}
 
-    def rows(self, kept: Rows, folder: Path, why_not: Callable[[Row], Rejection | None]) -> Rows:
-        """Returns rows for utterances and their copies, except copies that ``why_not`` rejects.
+    def rows(
+        self, kept: Rows, folder: Path, why_not: Callable[[Row], Rejection | None]
+    ) -> Rows:
+        """Returns rows for utterances and their copies, except copies that ``why_not``
+        rejects.
 
         Raises UsageError if an utterance's id ends like a copy's.
         """
@@ -271,9 +330,14 @@ class Copies:
                     "An utterance's id must not end like that of a copy, such as ~noise1. "
                     f"Received: {row[0]!r}. Rename it in the corpus's list."
                 )
+
             rows.extend([row] if self.config.keep_clean else [])
-            made = ([row[0] + end, row[1], row[2] / speed, *row[3:]] for end, speed in endings)
+            made = (
+                [row[0] + end, row[1], row[2] / speed, *row[3:]]
+                for end, speed in endings
+            )
             rows.extend(copy for copy in made if why_not(copy) is None)
+
         return rows
 
     def changed(self, samples: np.ndarray, id_: str, rate_hz: int) -> np.ndarray:
@@ -286,11 +350,15 @@ class Copies:
         digest = hashlib.sha256(id_.encode(errors="backslashreplace")).digest()
         rng = np.random.default_rng([self.config.seed, *digest])
         if self.impulses:
-            impulse = read_audio(self.impulses[rng.integers(len(self.impulses))], rate_hz)
+            impulse = read_audio(
+                self.impulses[rng.integers(len(self.impulses))], rate_hz
+            )
             samples = reverberated(samples, impulse)
+
         if self.noises:
             noise = self._drawn(len(samples), rng, rate_hz)
             samples = mixed(samples, noise, rng.uniform(*self.config.snr_db))
+
         return samples
 
     def _drawn(self, length: int, rng: np.random.Generator, rate_hz: int) -> np.ndarray:
@@ -298,21 +366,33 @@ class Copies:
         for _ in range(_MOST_DRAWS):
             path = self.noises[rng.integers(len(self.noises))]
             available = int(audio_duration_s(path) * rate_hz)
-            begin, read, parts = int(rng.integers(max(available - length, 0) + 1)), 0, []
+            begin = int(rng.integers(max(available - length, 0) + 1))
+            read = 0
+            parts = []
             for block in audio_blocks(path, rate_hz):
                 parts.append(block[max(begin - read, 0) :])
                 read += len(block)
                 if read >= begin + length:
                     break
-            noise = np.resize(np.concatenate(parts), length)  # a short noise is repeated
+
+            # A short noise is repeated.
+            noise = np.resize(np.concatenate(parts), length)
             if noise.any():
                 return noise
-        raise ValueError(f"{_MOST_DRAWS} excerpts of noise, the last one of {path}, were silent")
+
+        raise ValueError(
+            f"{_MOST_DRAWS} excerpts of noise, the last one of {path}, were silent"
+        )
 
 
 def mixed(samples: np.ndarray, noise: np.ndarray, snr_db: float) -> np.ndarray:
-    """Adds noise of equal length, scaled to a mean power ``snr_db`` below that of the samples."""
-    powers = [float(np.mean(np.square(values, dtype=np.float64))) for values in (samples, noise)]
+    """Adds noise of equal length, scaled to a mean power ``snr_db`` below that of the
+    samples.
+    """
+    powers = [
+        float(np.mean(np.square(values, dtype=np.float64)))
+        for values in (samples, noise)
+    ]
     gain = math.sqrt(powers[0] / powers[1] / 10 ** (snr_db / 10))
     return (samples + gain * noise).astype(np.float32)
 
@@ -320,14 +400,17 @@ def mixed(samples: np.ndarray, noise: np.ndarray, snr_db: float) -> np.ndarray:
 def reverberated(samples: np.ndarray, impulse: np.ndarray) -> np.ndarray:
     """Applies a room's impulse response to samples; keeps their number, timing and loudness.
 
-    The response starts with the direct sound, its largest value; everything before is cut off.
+    The response starts with the direct sound, its largest value; everything before is
+    cut off.
     """
     from scipy.signal import fftconvolve
 
     impulse = impulse[int(np.abs(impulse).argmax()) :].astype(np.float64)
     wet = fftconvolve(samples, impulse)[: len(samples)]
     loudness = np.linalg.norm(wet)
-    return (wet * (np.linalg.norm(samples) / loudness if loudness else 1.0)).astype(np.float32)
+    return (wet * (np.linalg.norm(samples) / loudness if loudness else 1.0)).astype(
+        np.float32
+    )
 
 
 def copies_of(
@@ -342,10 +425,12 @@ def copies_of(
     noises = _recordings("--noise_dir", noise_dir, digest)
     impulses = _recordings("--impulse_dir", impulse_dir, digest)
     if noises or impulses:
-        made, needs = bool(config.copies), "NoiseConfig.copies must be at least 1"
+        made = bool(config.copies)
+        needs = "NoiseConfig.copies must be at least 1"
     else:
         made = bool(config.speeds) or config == NoiseConfig()
         needs = "NoiseConfig needs --noise_dir, --impulse_dir or NoiseConfig.speeds"
+
     if not made:
         raise UsageError(f"{needs}, or it makes no copies. Received: {config}.")
     if not (noises or impulses or config.speeds):
@@ -356,7 +441,10 @@ def copies_of(
             f"NoiseConfig.splits must name a split that is prepared. Received: {config.splits}, "
             f"while {', '.join(splits)} is prepared."
         )
-    return dict.fromkeys(of_splits, Copies(config, noises, impulses, digest.hexdigest()[:16]))
+
+    return dict.fromkeys(
+        of_splits, Copies(config, noises, impulses, digest.hexdigest()[:16])
+    )
 
 
 def _recordings(flag: str, folder: str | Path | None, digest: Any) -> tuple[Path, ...]:
@@ -367,12 +455,17 @@ def _recordings(flag: str, folder: str | Path | None, digest: Any) -> tuple[Path
             f"{flag} must be a folder of recordings ({', '.join(sorted(_FILES))}). Received: "
             f"{folder}, which holds none."
         )
+
     for path in paths:
         try:
             audio_duration_s(path)
             if flag == "--impulse_dir" and not read_audio(path).any():
                 raise ValueError(f"{path} is silent")
         except ValueError as error:
-            raise UsageError(f"{flag} must hold sound. {error}. Remove the file.") from None
+            raise UsageError(
+                f"{flag} must hold sound. {error}. Remove the file."
+            ) from None
+
         digest.update(f"{flag}\0{path.name}\0{file_sha256(path)}\n".encode())
+
     return tuple(paths)

@@ -1,4 +1,6 @@
-"""Makes batches from shards: parallel reading, shuffling, buckets or fixed padding, prefetching."""
+"""Makes batches from shards: parallel reading, shuffling, buckets or fixed padding,
+prefetching.
+"""
 
 import random
 from collections.abc import Callable, Sequence
@@ -24,36 +26,48 @@ from tfasr.kit.config import config_class, require, require_within
 from tfasr.kit.process import usable_cores
 
 Batch = dict[str, tf.Tensor]
-# Nothing here needs AutoGraph, which would take longer than all the rest of making a dataset.
+# Nothing here needs AutoGraph, which would take longer than all the rest of making a
+# dataset.
 do_not_convert = tf.autograph.experimental.do_not_convert
 _FEATURES = ("features", "second_features")
 _CANDIDATES = 128
 _SHOWN = 200  # characters of TensorFlow's message
 _MOST_UTTERANCES = 2**20  # per batch: TensorFlow ends the process if a size overflows
-_SECOND_SEEDS = 4  # the second view's masks; those below are the first's, tempo and vocal tract
+# The second view's masks; those below are the first's, tempo and vocal tract.
+_SECOND_SEEDS = 4
 # If the tempo changes, about so many utterances' lengths decide the buckets.
 _ENOUGH_LENGTHS = 100_000
 
 
 def bucket_boundaries(lengths: Sequence[int], num_buckets: int) -> list[int]:
-    """Returns those longest lengths of buckets, of at most 128 tried, that need least padding."""
+    """Returns those longest lengths of buckets, of at most 128 tried, that need least
+    padding.
+    """
     if not len(lengths):
-        raise ValueError("A split must hold utterances to be bucketed. Received: lengths=[].")
+        raise ValueError(
+            "A split must hold utterances to be bucketed. Received: lengths=[]."
+        )
+
     ordered = np.sort(np.asarray(lengths))
     candidates = np.unique(ordered)
     if len(candidates) > _CANDIDATES:
-        # Tries quantiles only, because time grows with the square of the number of candidates.
+        # Tries quantiles only, because time grows with the square of the number of
+        # candidates.
         quantiles = np.linspace(0, 1, _CANDIDATES)
         candidates = np.unique(np.quantile(ordered, quantiles, method="higher"))
+
     counts = np.searchsorted(ordered, candidates, side="right")
     # cost[j] = fewest frames, with padding, if candidate j is the last boundary so far.
     cost = candidates * counts
     choice = []
     for _ in range(min(num_buckets, len(candidates)) - 1):
-        alternatives = cost[:, None] + candidates[None, :] * (counts[None, :] - counts[:, None])
+        alternatives = cost[:, None] + candidates[None, :] * (
+            counts[None, :] - counts[:, None]
+        )
         alternatives[np.tril_indices(len(candidates), -1)] = np.iinfo(np.int64).max
         choice.append(alternatives.argmin(axis=0))
         cost = alternatives.min(axis=0)
+
     boundaries = [len(candidates) - 1]
     for previous in reversed(choice):
         boundaries.append(int(previous[boundaries[-1]]))
@@ -62,7 +76,9 @@ def bucket_boundaries(lengths: Sequence[int], num_buckets: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Padding:
-    """Groups utterances by length into buckets and batches, padded to their bucket's length."""
+    """Groups utterances by length into buckets and batches, padded to their bucket's
+    length.
+    """
 
     boundaries: list[int]  # the buckets' longest lengths in frames, ascending
     batch_size: int  # utterances; the last batch of a bucket may have fewer
@@ -82,7 +98,8 @@ class Padding:
             lambda bucket, window: self._padded(window, bucket),
             window_size=self.batch_size,
         )
-        # `_padded` passes shapes as tensors, so TensorFlow doesn't know them when tracing.
+        # `_padded` passes shapes as tensors, so TensorFlow doesn't know them when
+        # tracing.
         return grouped.map(self._with_static_shapes)
 
     def unpadded(self, elements: tf.data.Dataset) -> tf.data.Dataset:
@@ -93,9 +110,15 @@ class Padding:
             window_size=self.batch_size,
         )
 
-    def one_batch(self, elements: tf.data.Dataset, longest: tf.Tensor) -> tf.data.Dataset:
-        """Returns utterances as one batch, padded for a longest utterance of ``longest`` frames."""
-        return self._padded(elements, self.bucket_of(longest)).map(self._with_static_shapes)
+    def one_batch(
+        self, elements: tf.data.Dataset, longest: tf.Tensor
+    ) -> tf.data.Dataset:
+        """Returns utterances as one batch, padded for a longest utterance of
+        ``longest`` frames.
+        """
+        return self._padded(elements, self.bucket_of(longest)).map(
+            self._with_static_shapes
+        )
 
     def _bucket(self, element: Batch) -> tf.Tensor:
         return self.bucket_of(element["feature_lengths"])
@@ -112,7 +135,8 @@ class Padding:
         shapes = dict.fromkeys(_FEATURES, [None, self.frames, self.num_features])
         shapes["labels"] = [None, None]
         return {
-            name: tf.ensure_shape(value, shapes.get(name, [None])) for name, value in batch.items()
+            name: tf.ensure_shape(value, shapes.get(name, [None]))
+            for name, value in batch.items()
         }
 
 
@@ -131,22 +155,25 @@ class PipelineConfig:
     Attributes:
         global_batch_size: utterances per optimizer update, over all replicas.
         num_readers: shards read at the same time.
-        shuffle_buffer: size of the shuffle buffer in utterances. Shards are read in random order
-            too, and `tfasr prepare` has mixed each split's utterances.
-        prefetch: number of global batches (of all replicas together) prepared in advance.
-        padding: "fixed" (every utterance padded to ``max_frames``, as in the paper) or "bucketed"
-            (utterances of similar length together, padded to the bucket's longest).
+        shuffle_buffer: size of the shuffle buffer in utterances. Shards are read in
+            random order too, and `tfasr prepare` has mixed each split's utterances.
+        prefetch: number of global batches (of all replicas together) prepared in
+            advance.
+        padding: "fixed" (every utterance padded to ``max_frames``, as in the paper) or
+            "bucketed" (utterances of similar length together, padded to the bucket's
+            longest).
         num_buckets: number of lengths to which batches are padded.
         max_frames: feature frames to which "fixed" pads.
-        batch_size_schedule: pairs of an epoch (ascending, 2 or later) and the batch size from that
-            epoch on; until then, it is ``global_batch_size``. The batch size changes how many
-            steps an epoch has, and learning rates depend on the step.
+        batch_size_schedule: pairs of an epoch (ascending, 2 or later) and the batch
+            size from that epoch on; until then, it is ``global_batch_size``. The batch
+            size changes how many steps an epoch has, and learning rates depend on the
+            step.
 
-    Source: the paper, Table 2 (batch size, readers, and ``prefetch``, its buffer of whole batches,
-    which is 40 or more there and 4 here, to spare memory) and section 4.4.1 (1670 frames).
-    D. Amodei et al., Deep Speech 2, ICML 2016, section 3.2 (SortaGrad, which sorts by each batch's
-    longest utterance). S. Smith et al., Don't Decay the Learning Rate, Increase the Batch Size,
-    ICLR 2018 (batch sizes by epoch).
+    Source: the paper, Table 2 (batch size, readers, and ``prefetch``, its buffer of
+    whole batches, which is 40 or more there and 4 here, to spare memory) and section
+    4.4.1 (1670 frames). D. Amodei et al., Deep Speech 2, ICML 2016, section 3.2
+    (SortaGrad, which sorts by each batch's longest utterance). S. Smith et al., Don't
+    Decay the Learning Rate, Increase the Batch Size, ICLR 2018 (batch sizes by epoch).
     """
 
     global_batch_size: int = 96
@@ -165,7 +192,9 @@ class PipelineConfig:
         epochs = [1, *(epoch for epoch, _ in self.batch_size_schedule)]
         ascending = all(earlier < later for earlier, later in pairwise(epochs))
         message = f"pairs of an epoch, ascending from 2, and a batch size of 1..{_MOST_UTTERANCES}"
-        positive = 0 < min(self.batch_sizes) <= max(self.batch_sizes) <= _MOST_UTTERANCES
+        positive = (
+            0 < min(self.batch_sizes) <= max(self.batch_sizes) <= _MOST_UTTERANCES
+        )
         require(ascending and positive, self, "batch_size_schedule", message)
 
     @property
@@ -196,7 +225,8 @@ class Reading:
             raise
         except (tf.errors.OpError, UnicodeDecodeError) as error:
             self._split.check_unchanged()
-            # TensorFlow's message may contain a record's bytes, and Python may fail to decode it.
+            # TensorFlow's message may contain a record's bytes, and Python may fail to
+            # decode it.
             cause = ascii(getattr(error, "message", "no record"))[1:_SHOWN]
             raise RunError(
                 f"The shards in {self._split.folder} can't be read as those of tfasr prepare "
@@ -207,7 +237,9 @@ class Reading:
 
 @dataclass(frozen=True)
 class Share:
-    """A worker's rows of a batch of n: ``rank * n // count`` to ``(rank + 1) * n // count``."""
+    """A worker's rows of a batch of n: ``rank * n // count`` to ``(rank + 1) * n //
+    count``.
+    """
 
     rank: int
     count: int
@@ -226,22 +258,25 @@ class _Kind:
 class BatchSource:
     """Makes the batches of one prepared split; the same seed gives the same batches.
 
-    A batch is a dict of ``features`` float32 ``(batch, frames, num_features)``, normalised and
-    right-padded with 0; ``feature_lengths`` int32 ``(batch,)``; ``labels`` int32 ``(batch,
-    labels)``; ``label_lengths`` int32 ``(batch,)``; ``positions`` int64 ``(batch,)``, the
-    utterances' positions in the split; ``duration_s`` float32 ``(batch,)``. Batches contain real
-    utterances only: each bucket's last batch in an epoch may be smaller. With ``second_view``,
-    training batches also have ``second_features``: the same utterances with other masks. Its
+    A batch is a dict of ``features`` float32 ``(batch, frames, num_features)``,
+    normalised and right-padded with 0; ``feature_lengths`` int32 ``(batch,)``;
+    ``labels`` int32 ``(batch, labels)``; ``label_lengths`` int32 ``(batch,)``;
+    ``positions`` int64 ``(batch,)``, the utterances' positions in the split;
+    ``duration_s`` float32 ``(batch,)``. Batches contain real utterances only: each
+    bucket's last batch in an epoch may be smaller. With ``second_view``, training
+    batches also have ``second_features``: the same utterances with other masks. Its
     arguments are the configs of a recipe and what they leave open.
 
-    ``statistics`` are the training split's mean and deviation, for normalisation "corpus" and
-    "speaker", which reads the whole split when the source is made. The model's
-    ``output_lengths`` are required if the tempo changes, because a fast utterance must keep enough
-    output frames for its labels. ``boundaries`` are the padded training batches' lengths.
-    ``evaluated`` is the size of evaluation batches, by default twice the global batch size.
+    ``statistics`` are the training split's mean and deviation, for normalisation
+    "corpus" and "speaker", which reads the whole split when the source is made. The
+    model's ``output_lengths`` are required if the tempo changes, because a fast
+    utterance must keep enough output frames for its labels. ``boundaries`` are the
+    padded training batches' lengths. ``evaluated`` is the size of evaluation batches,
+    by default twice the global batch size.
 
     Raises:
-        UsageError: if the split has other features, or an utterance too long for fixed batches.
+        UsageError: if the split has other features, or an utterance too long for fixed
+            batches.
     """
 
     def __init__(
@@ -269,6 +304,7 @@ class BatchSource:
                 f"Normalisation {features.normalisation!r} must be given the training split's "
                 "statistics. Received: statistics=None."
             )
+
         self._statistics = statistics or (None, None)
         self._padding = self._padded_for(0.0)
         change = self._augmentation.tempo_change
@@ -283,28 +319,40 @@ class BatchSource:
                     "A source whose tempo changes must be given the model's output_lengths. "
                     f"Received: tempo_change={change} and None."
                 )
+
             self._tempo = Tempo(change, output_lengths, int(split.frames.max()))
+
         if features.normalisation == "speaker" and len(split.utterances):
             self._speakers, self._of_speakers = self._speaker_statistics()
 
     @property
     def frame_ranges(self) -> tuple[np.ndarray, np.ndarray]:
-        """The fewest and most frames of each utterance in training, int64 ``(utterances,)``."""
+        """The fewest and most frames of each utterance in training, int64
+        ``(utterances,)``.
+        """
         frames = self.split.frames
         if self._tempo is None:
             return frames, frames
         return self._tempo.ranges(frames, self.split.frames_needed)
 
     def _padded_for(self, tempo_change: float) -> Padding:
-        pipeline, lengths = self._pipeline, self.split.frames
+        pipeline = self._pipeline
+        lengths = self.split.frames
         longest = int(most_frames(lengths.max(initial=0), tempo_change))
         sizes = (pipeline.global_batch_size, self._features.num_features)
         if pipeline.padding == "bucketed":
             if tempo_change:
                 some = lengths[:: max(len(lengths) // _ENOUGH_LENGTHS, 1)]
-                slowed = [most_frames(some, change) for change in (-tempo_change, tempo_change)]
+                slowed = [
+                    most_frames(some, change)
+                    for change in (-tempo_change, tempo_change)
+                ]
                 lengths = np.concatenate([some, *slowed, [longest]])
-            return Padding(bucket_boundaries(lengths, pipeline.num_buckets), *sizes, None)
+
+            return Padding(
+                bucket_boundaries(lengths, pipeline.num_buckets), *sizes, None
+            )
+
         if longest <= pipeline.max_frames:
             return Padding([pipeline.max_frames], *sizes, pipeline.max_frames)
         slowest = " at the slowest tempo" if tempo_change else ""
@@ -320,17 +368,24 @@ class BatchSource:
 
         A worker with a ``share`` gets every ``count``-th shard.
         """
-        files = self.split.files if share is None else self.split.files[share.rank :: share.count]
+        if share is None:
+            files = self.split.files
+        else:
+            files = self.split.files[share.rank :: share.count]
+
         files = files or tf.zeros([0], tf.string)  # an empty list has no type
         records = tf.data.TFRecordDataset(files, self._compression)
         if self.split.whole:
             wanted = tf.constant([u.position for u in self.split.utterances], tf.int64)
 
             def within(record: tf.Tensor) -> tf.Tensor:
-                position = tf.io.parse_single_example(record, {"position": RECORD["position"]})
+                position = tf.io.parse_single_example(
+                    record, {"position": RECORD["position"]}
+                )
                 return tf.reduce_any(wanted == position["position"])
 
             records = records.filter(within)
+
         padding = replace(self._padding, batch_size=self._evaluated)
         return (
             padding.batches(self._parsed(records, self._parse))
@@ -341,20 +396,28 @@ class BatchSource:
     @do_not_convert
     def first(self, count: int) -> Batch:
         """Returns the first utterances of the shards as one batch, without augmentation."""
-        records = tf.data.TFRecordDataset(self.split.files, self._compression).take(count)
+        records = tf.data.TFRecordDataset(self.split.files, self._compression).take(
+            count
+        )
         batches = records.map(self._parse).padded_batch(count).with_options(_options())
         return next(Reading(batches, self.split))
 
     def training(
-        self, seed: int, epoch: int, skip: int = 0, replicas: int = 1, share: Share | None = None
+        self,
+        seed: int,
+        epoch: int,
+        skip: int = 0,
+        replicas: int = 1,
+        share: Share | None = None,
     ) -> tf.data.Dataset:
         """Returns one epoch's batches; epochs are counted from 1.
 
-        The order depends on ``seed`` and ``epoch`` only. So a resumed epoch can skip the first
-        ``skip`` global batches, which it has already trained on, and gets the same remaining ones.
-        With several ``replicas``, each global batch is cut into so many elements of equal size;
-        remaining utterances, at most ``replicas - 1``, are left out. With a ``share``, a worker
-        gets its rows of each global batch, see `share_of_batches`; no utterance is left out.
+        The order depends on ``seed`` and ``epoch`` only. So a resumed epoch can skip
+        the first ``skip`` global batches, which it has already trained on, and gets the
+        same remaining ones. With several ``replicas``, each global batch is cut into so
+        many elements of equal size; remaining utterances, at most ``replicas - 1``, are
+        left out. With a ``share``, a worker gets its rows of each global batch, see
+        `share_of_batches`; no utterance is left out.
         """
         generator = random.Random(f"{seed} {epoch}")
         files = list(self.split.files)
@@ -366,7 +429,9 @@ class BatchSource:
         if kind not in self._epochs:
             self._epochs[kind] = self._traced(kind)
         batches = self._epochs[kind](
-            tf.constant(files), tf.constant(order_seed, tf.int64), tf.constant(skip, tf.int64)
+            tf.constant(files),
+            tf.constant(order_seed, tf.int64),
+            tf.constant(skip, tf.int64),
         )
         batches = batches.prefetch(max(self._pipeline.prefetch, 1) * replicas)
         return batches.with_options(_options(warm_start=True))
@@ -376,16 +441,22 @@ class BatchSource:
             batches = tf.data.Dataset.from_tensors(plan).flat_map(
                 lambda *plan: self._epoch_batches(*plan, kind)
             )
-            return batches if kind.replicas == 1 else cut_for_replicas(batches, kind.replicas)
+            if kind.replicas == 1:
+                return batches
+
+            return cut_for_replicas(batches, kind.replicas)
 
         files = tf.TensorSpec([len(self.split.files)], tf.string)
         number = tf.TensorSpec([], tf.int64)
-        return tf.function(do_not_convert(epoch), input_signature=[files, number, number])
+        return tf.function(
+            do_not_convert(epoch), input_signature=[files, number, number]
+        )
 
     def _epoch_batches(
         self, files: tf.Tensor, order_seed: tf.Tensor, skip: tf.Tensor, kind: _Kind
     ) -> tf.data.Dataset:
-        # `shuffle` also uses TensorFlow's global seed, on which the order must not depend.
+        # `shuffle` also uses TensorFlow's global seed, on which the order must not
+        # depend.
         tf.compat.v1.set_random_seed(None)
         padding = replace(self._training_padding, batch_size=kind.batch_size)
 
@@ -405,29 +476,38 @@ class BatchSource:
 
     def _augmented(self, element: Batch, order_seed: tf.Tensor, kind: _Kind) -> Batch:
         seeds = tf.stack([order_seed, element["positions"]])
-        features, frames = element["features"], element["feature_lengths"]
+        features = element["features"]
+        frames = element["feature_lengths"]
         if self._tempo is not None:
             frames = self._tempo.frames(frames, element["labels"], seeds)
             features = resampled(features, frames)
+
         element = {**element, "feature_lengths": frames}
         views = dict(zip(_FEATURES, (0, _SECOND_SEEDS), strict=True))
         for name, shift in views.items() if self._second_view else [("features", 0)]:
             element[name] = features
             if kind.masked:
                 bins = self._features.num_mel_bins
-                element[name] = augment(features, self._augmentation, seeds + shift, bins)
+                element[name] = augment(
+                    features, self._augmentation, seeds + shift, bins
+                )
+
         return element
 
     def _unread(self, record: tf.Tensor, order_seed: tf.Tensor) -> Batch:
         dtype = tf.as_dtype(self.split.index["packing"]["dtype"])
         element = unread(record, dtype.size * self._features.num_features)
-        labels, frames = element.pop("labels"), element["feature_lengths"]
+        labels = element.pop("labels")
+        frames = element["feature_lengths"]
         if self._tempo is not None:
             seeds = tf.stack([order_seed, element["positions"]])
             frames = self._tempo.frames(frames, labels, seeds)
+
         return {**element, "feature_lengths": frames}
 
-    def _shuffled_records(self, files: tf.Tensor, order_seed: tf.Tensor) -> tf.data.Dataset:
+    def _shuffled_records(
+        self, files: tf.Tensor, order_seed: tf.Tensor
+    ) -> tf.data.Dataset:
         readers = min(self._pipeline.num_readers, len(self.split.files))
         records = tf.data.Dataset.from_tensor_slices(files).interleave(
             lambda file: tf.data.TFRecordDataset(file, self._compression),
@@ -438,6 +518,7 @@ class BatchSource:
         if self._pipeline.shuffle_buffer:
             buffer = min(self._pipeline.shuffle_buffer, len(self.split.utterances))
             records = records.shuffle(buffer, order_seed)
+
         return records
 
     @property
@@ -457,7 +538,8 @@ class BatchSource:
         utterances = self.split.whole or self.split.utterances
         positions = np.array([utterance.position for utterance in utterances])
         codes = utterances.column("speaker")
-        # An utterance of an unknown speaker is normalised as if the speaker had said nothing else.
+        # An utterance of an unknown speaker is normalised as if the speaker had said
+        # nothing else.
         codes = np.where(codes == 0, ~positions.astype(np.uint64), codes)
         names, numbers = np.unique(codes, return_inverse=True)
         speakers = np.full(positions.max() + 1, -1)
@@ -469,16 +551,22 @@ class BatchSource:
             sums[speakers[int(parsed["position"])]].add(features.numpy())
         own = tuple(map(np.stack, zip(*(s.statistics() for s in sums), strict=True)))
         frames = np.array([[s.frames] for s in sums], np.float32)
-        with tf.device("CPU"):  # tensors, because arrays would be copied into each traced graph
-            values = [tf.constant(array) for array in pooled(frames, own, self._statistics)]
+        # tensors, because arrays would be copied into each traced graph
+        with tf.device("CPU"):
+            values = [
+                tf.constant(array) for array in pooled(frames, own, self._statistics)
+            ]
             return tf.constant(speakers), values
 
     def _decoded(self, record: tf.Tensor) -> tuple[Batch, tf.Tensor]:
         """Returns a parsed record, and its features before normalisation."""
         parsed = tf.io.parse_single_example(record, RECORD)
-        # Reshaped as integers, because on processors without half precision oneDNN logs an error.
+        # Reshaped as integers, because on processors without half precision oneDNN logs
+        # an error.
         dtype = tf.as_dtype(self.split.index["packing"]["dtype"])
-        bits = tf.io.decode_raw(parsed["features"], tf.uint16 if dtype.size == 2 else tf.int32)
+        bits = tf.io.decode_raw(
+            parsed["features"], tf.uint16 if dtype.size == 2 else tf.int32
+        )
         rows = tf.reshape(bits, [-1, self._features.num_features])
         return parsed, tf.cast(tf.bitcast(rows, dtype), tf.float32)
 
@@ -487,12 +575,16 @@ class BatchSource:
         mean, deviation = self._statistics
         if self._features.normalisation == "speaker":
             speaker = tf.gather(self._speakers, parsed["position"])
-            mean, deviation = (tf.gather(values, speaker) for values in self._of_speakers)
+            mean, deviation = (
+                tf.gather(values, speaker) for values in self._of_speakers
+            )
+
         if order_seed is not None and self._vocal_tract is not None:
             seed = tf.stack([order_seed, parsed["position"]])
             features = self._vocal_tract.drawn(features, seed)
             if self._features.normalisation == "speaker":
                 mean = self._vocal_tract.drawn(mean[None], seed)[0]
+
         labels = tf.cast(tf.sparse.to_dense(parsed["labels"]), tf.int32)
         return {
             "features": normalise_features(features, self._features, mean, deviation),
@@ -523,12 +615,13 @@ def share_of_batches(
 ) -> tf.data.Dataset:
     """Returns a worker's share of each batch, with facts about the whole batch.
 
-    ``batches`` consist of what `unread` returns, without labels. ``padded(records, longest)`` makes
-    one batch of serialised records, padded for ``longest`` frames. A share also has
-    ``all_positions`` int64, ``all_duration_s`` float32 and ``all_lengths`` int32, each
-    ``(utterances,)``, of the whole batch in its order; ``first_row`` int32, where the share begins;
-    and ``counted`` float32: 1, or 0 if the batch has too few utterances for all workers, so that
-    this worker repeats one of another worker's.
+    ``batches`` consist of what `unread` returns, without labels. ``padded(records,
+    longest)`` makes one batch of serialised records, padded for ``longest`` frames. A
+    share also has ``all_positions`` int64, ``all_duration_s`` float32 and
+    ``all_lengths`` int32, each ``(utterances,)``, of the whole batch in its order;
+    ``first_row`` int32, where the share begins; and ``counted`` float32: 1, or 0 if the
+    batch has too few utterances for all workers, so that this worker repeats one of
+    another worker's.
     """
 
     def share_of(batch: Batch) -> tf.data.Dataset:
@@ -559,7 +652,8 @@ def cut_for_replicas(batches: tf.data.Dataset, replicas: int) -> tf.data.Dataset
         each = tf.shape(batch["feature_lengths"])[0] // replicas
         parts = {
             name: tf.reshape(
-                value[: each * replicas], tf.concat([[replicas, each], tf.shape(value)[1:]], 0)
+                value[: each * replicas],
+                tf.concat([[replicas, each], tf.shape(value)[1:]], 0),
             )
             for name, value in batch.items()
         }

@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 LOG_FLOOR = 1e-6  # added to every filter's energy before its logarithm
-LEAST_DEVIATION = 1e-3  # a constant feature (digital silence) is thus centred, but not amplified
+# A constant feature (digital silence) is thus centred, but not amplified.
+LEAST_DEVIATION = 1e-3
 Statistics = tuple[np.ndarray, np.ndarray]  # mean and deviation
-PRIOR_FRAMES = 150  # of an average speaker, for speakers who say little; nothing else was tried
+# Of an average speaker, for speakers who say little; nothing else was tried.
+PRIOR_FRAMES = 150
 # Fourier transforms, of which the last is used; `expect_many_frames` adds a faster one.
 _transforms: list[Callable] = [np.fft.rfft]
 
@@ -32,11 +34,13 @@ class FeatureConfig:
         num_mfcc: cepstral coefficients per frame, appended to the log-mel energies.
         lower_edge_hz: where the lowest mel filter begins.
         upper_edge_hz: where the highest mel filter ends.
-        normalisation: "utterance" (zero mean and unit variance of each feature over an utterance),
-            "speaker" (over all utterances of the split by the same speaker, see `pooled`), "corpus"
-            (with the training split's mean and deviation) or "none". Shards contain features before
-            normalisation, so you can change it without preparing again.
-        spectrum: what mel filters sum up: "magnitude" (the paper's), or its square "power".
+        normalisation: "utterance" (zero mean and unit variance of each feature over an
+            utterance), "speaker" (over all utterances of the split by the same speaker,
+            see `pooled`), "corpus" (with the training split's mean and deviation) or
+            "none". Shards contain features before normalisation, so you can change it
+            without preparing again.
+        spectrum: what mel filters sum up: "magnitude" (the paper's), or its square
+            "power".
 
     Source: the paper, section 2.1: 80 log-mel and 13 MFCC, 32 ms windows every 10 ms.
     """
@@ -52,10 +56,22 @@ class FeatureConfig:
     spectrum: Literal["magnitude", "power"] = "magnitude"
 
     def check(self) -> None:
-        for field in ("sample_rate_hz", "window_samples", "step_samples", "num_mel_bins"):
+        for field in (
+            "sample_rate_hz",
+            "window_samples",
+            "step_samples",
+            "num_mel_bins",
+        ):
             require(getattr(self, field) > 0, self, field, "positive")
-        require(0 <= self.num_mfcc <= self.num_mel_bins, self, "num_mfcc", "in 0..num_mel_bins")
-        possible = 0 <= self.lower_edge_hz < self.upper_edge_hz <= self.sample_rate_hz / 2
+        require(
+            0 <= self.num_mfcc <= self.num_mel_bins,
+            self,
+            "num_mfcc",
+            "in 0..num_mel_bins",
+        )
+        possible = (
+            0 <= self.lower_edge_hz < self.upper_edge_hz <= self.sample_rate_hz / 2
+        )
         rule = "above lower_edge_hz and at most half the sample rate"
         require(possible, self, "upper_edge_hz", rule)
 
@@ -72,31 +88,38 @@ def cosines(num_mel_bins: int, num_mfcc: int) -> np.ndarray:
 
     It replaces TensorFlow's, which fails if there are no frames.
     """
-    angles = np.outer(np.arange(num_mel_bins) + 0.5, np.arange(num_mfcc)) * np.pi / num_mel_bins
+    angles = (
+        np.outer(np.arange(num_mel_bins) + 0.5, np.arange(num_mfcc))
+        * np.pi
+        / num_mel_bins
+    )
     return (np.sqrt(2 / num_mel_bins) * np.cos(angles)).astype(np.float32)
 
 
 def compute_features(samples: "tf.Tensor", config: FeatureConfig) -> "tf.Tensor":
     """Returns the features of one utterance, before normalisation.
 
-    Log-mel: filters that are triangles on HTK's mel scale sum up the power or magnitude spectrum;
-    the feature is the natural logarithm of 1e-6 plus that sum. MFCC: HTK's type-II cosine transform
-    of the log-mel energies, with every coefficient (the zeroth too) multiplied by
-    sqrt(2 / num_mel_bins), without liftering.
+    Log-mel: filters that are triangles on HTK's mel scale sum up the power or magnitude
+    spectrum; the feature is the natural logarithm of 1e-6 plus that sum. MFCC: HTK's
+    type-II cosine transform of the log-mel energies, with every coefficient (the zeroth
+    too) multiplied by sqrt(2 / num_mel_bins), without liftering.
 
     Args:
         samples: float32 ``(samples,)`` in -1..1.
 
     Returns:
-        float32 ``(frames, num_mel_bins + num_mfcc)``; 0 frames if the audio is below one window.
+        float32 ``(frames, num_mel_bins + num_mfcc)``; 0 frames if the audio is below
+            one window.
 
-    Source: the paper, section 2.1, which starts from a magnitude spectrogram; S. Young et al., The
-    HTK Book, section 5.6.
+    Source: the paper, section 2.1, which starts from a magnitude spectrogram; S. Young
+    et al., The HTK Book, section 5.6.
     """
     # Imported here, because `numpy_features` must run without TensorFlow.
     tf = needed("tensorflow", "tfasr.compute_features")
     size = config.window_samples
-    spectrum = tf.signal.stft(samples, size, config.step_samples, size, tf.signal.hann_window)
+    spectrum = tf.signal.stft(
+        samples, size, config.step_samples, size, tf.signal.hann_window
+    )
     energies = tf.abs(spectrum)
     if config.spectrum == "power":
         energies = tf.math.square(energies)
@@ -124,13 +147,15 @@ def normalise_features(
     if config.normalisation == "utterance":
         mean = tf.reduce_mean(features, axis=0)
         deviation = tf.math.reduce_std(features, axis=0)
+
     return (features - mean) / tf.maximum(deviation, LEAST_DEVIATION)
 
 
 def numpy_features(samples: np.ndarray, config: FeatureConfig) -> np.ndarray:
     """`compute_features` in NumPy.
 
-    Samples that start at a multiple of ``step_samples`` in a recording have its frames from there.
+    Samples that start at a multiple of ``step_samples`` in a recording have its frames
+    from there.
     """
     samples = np.asarray(samples, np.float32)
     if config.num_frames(len(samples)) == 0:
@@ -141,7 +166,8 @@ def numpy_features(samples: np.ndarray, config: FeatureConfig) -> np.ndarray:
     energies = np.square(spectrum.real) + np.square(spectrum.imag)
     if config.spectrum == "magnitude":
         energies = np.sqrt(energies)
-    energies = energies.astype(np.float32, copy=False)  # NumPy before 2.0 transforms in float64
+    # NumPy before 2.0 transforms in float64
+    energies = energies.astype(np.float32, copy=False)
     log_mel = np.log(energies @ mel_filters(config) + np.float32(LOG_FLOOR))
     if not config.num_mfcc:
         return log_mel
@@ -167,22 +193,25 @@ def normalise_frames(
 ) -> np.ndarray:
     """`normalise_features` in NumPy; "corpus" and "none" also work on parts of an utterance.
 
-    For "speaker" it takes the corpus's statistics, for `normalise_features` those of `pooled`;
-    ``features`` count as all that the speaker said.
+    For "speaker" it takes the corpus's statistics, for `normalise_features` those of
+    `pooled`; ``features`` count as all that the speaker said.
     """
     if config.normalisation == "none" or not len(features):
         return features
     if config.normalisation == "speaker":
         own = features.mean(axis=0), features.std(axis=0)
         mean, deviation = pooled(len(features), own, (mean, deviation))
+
     if config.normalisation == "utterance":
-        mean, deviation = features.mean(axis=0), features.std(axis=0)
+        mean = features.mean(axis=0)
+        deviation = features.std(axis=0)
+
     return (features - mean) / np.maximum(deviation, np.float32(LEAST_DEVIATION))
 
 
 def pooled(frames: np.ndarray | int, own: Statistics, corpus: Statistics) -> Statistics:
-    """Returns mean and deviation ``(..., num_features)`` of a speaker's ``frames`` frames and
-    `PRIOR_FRAMES` more, which have the training split's mean and deviation.
+    """Returns mean and deviation ``(..., num_features)`` of a speaker's ``frames``
+    frames and `PRIOR_FRAMES` more, which have the training split's mean and deviation.
     """
     share = frames / (frames + PRIOR_FRAMES)
     apart = own[0] - corpus[0]
@@ -190,8 +219,12 @@ def pooled(frames: np.ndarray | int, own: Statistics, corpus: Statistics) -> Sta
     return corpus[0] + share * apart, (within + share * (1 - share) * apart**2) ** 0.5
 
 
-def check_statistics(mean: np.ndarray, deviation: np.ndarray, num_features: int) -> None:
-    """Raises ValueError for invalid statistics; a deviation of 0 (constant feature) is valid."""
+def check_statistics(
+    mean: np.ndarray, deviation: np.ndarray, num_features: int
+) -> None:
+    """Raises ValueError for invalid statistics; a deviation of 0 (constant feature) is
+    valid.
+    """
     shapes = {mean.shape, deviation.shape}
     finite = np.isfinite(mean).all() and np.isfinite(deviation).all()
     possible = finite and (deviation >= 0).all() and deviation.any()
@@ -205,9 +238,13 @@ def check_statistics(mean: np.ndarray, deviation: np.ndarray, num_features: int)
 
 @functools.cache
 def hann_window(length: int) -> np.ndarray:
-    """Returns TensorFlow's periodic Hann window, which is in fact symmetric for odd lengths."""
+    """Returns TensorFlow's periodic Hann window, which is in fact symmetric for odd
+    lengths.
+    """
     period = length if length % 2 == 0 else max(length - 1, 1)
-    return (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(length) / period)).astype(np.float32)
+    return (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(length) / period)).astype(
+        np.float32
+    )
 
 
 @functools.cache
@@ -217,7 +254,9 @@ def mel_filters(config: FeatureConfig) -> np.ndarray:
     frequencies = mel(np.linspace(0.0, config.sample_rate_hz / 2, bins))[:, None]
     edges = mel(np.array([config.lower_edge_hz, config.upper_edge_hz]))
     edges = np.linspace(*edges, config.num_mel_bins + 2)
-    lower, centre, upper = edges[:-2], edges[1:-1], edges[2:]
+    lower = edges[:-2]
+    centre = edges[1:-1]
+    upper = edges[2:]
     rising = (frequencies - lower) / (centre - lower)
     falling = (upper - frequencies) / (upper - centre)
     filters = np.maximum(0.0, np.minimum(rising, falling))

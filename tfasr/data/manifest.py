@@ -36,7 +36,8 @@ INDEX_FILE = "index.json"
 MANIFEST_FILE = "manifest.jsonl"
 COLUMNS_FILE = "columns.npy"
 FORMAT = 1
-# The most utterances, of some 500 bytes each, to keep in memory; larger splits get columns.
+# The most utterances, of some 500 bytes each, to keep in memory; larger splits get
+# columns.
 MOST_HELD = 100_000
 
 _AGAIN = "Run tfasr prepare again; it recreates damaged files."
@@ -58,7 +59,13 @@ _COLUMNS = np.dtype(
     ]
 )
 _TYPES = {
-    **{"format": int, "content_hash": str, "alphabet": dict, "features": dict, "packing": dict},
+    **{
+        "format": int,
+        "content_hash": str,
+        "alphabet": dict,
+        "features": dict,
+        "packing": dict,
+    },
     **{"conv": list, "utterances": int, "feature_sums": dict, "shards": list},
     **{"manifest_sha256": str, "index_sha256": str},
 }
@@ -79,7 +86,8 @@ class ShardedUtterance:
     frames: int  # feature frames
     frames_needed: int  # the fewest output frames with which CTC can align the text
     content: str  # a hash of the audio; noisy copies have their original's
-    recording: str = ""  # name of the recording of which it is a segment; "" if it is all of one
+    # Name of the recording of which it is a segment; "" if it is all of one.
+    recording: str = ""
 
 
 def _content_code(content: str) -> int:
@@ -87,7 +95,9 @@ def _content_code(content: str) -> int:
 
 
 def _name_code(name: str) -> int:
-    digest = hashlib.blake2b(name.encode(errors="backslashreplace"), digest_size=8).digest()
+    digest = hashlib.blake2b(
+        name.encode(errors="backslashreplace"), digest_size=8
+    ).digest()
     return int.from_bytes(digest, "little") if name else 0
 
 
@@ -98,7 +108,11 @@ class HeldUtterances(list[ShardedUtterance]):
 
     def column(self, name: str) -> np.ndarray:
         """Returns the column of `_COLUMNS` with this name, ``(utterances,)``."""
-        codes = {"content": _content_code, "speaker": _name_code, "recording": _name_code}
+        codes = {
+            "content": _content_code,
+            "speaker": _name_code,
+            "recording": _name_code,
+        }
         code = codes.get(name, lambda value: value)
         return np.array([code(getattr(u, name)) for u in self], _COLUMNS[name])
 
@@ -112,7 +126,9 @@ class HeldUtterances(list[ShardedUtterance]):
 
 
 class PackedUtterances(Sequence[ShardedUtterance]):
-    """Like `HeldUtterances` for a manifest too large for memory: reads its file when needed."""
+    """Like `HeldUtterances` for a manifest too large for memory: reads its file when
+    needed.
+    """
 
     def __init__(self, path: Path, columns: np.ndarray):
         self._columns = columns
@@ -131,6 +147,7 @@ class PackedUtterances(Sequence[ShardedUtterance]):
             block := os.pread(self._file, _LINE_BYTES, offset + len(line))
         ):
             line += block
+
         return _unchecked(line.partition(b"\n")[0])
 
     def __iter__(self) -> Iterator[ShardedUtterance]:
@@ -155,17 +172,21 @@ class PackedUtterances(Sequence[ShardedUtterance]):
 
     def _at(self, position: int) -> ShardedUtterance:
         # Positions increase from line to line, with gaps.
-        number = bisect.bisect_left(self, position, key=lambda utterance: utterance.position)
+        number = bisect.bisect_left(
+            self, position, key=lambda utterance: utterance.position
+        )
         if number == len(self) or self[number].position != position:
             raise KeyError(position)
         return self[number]
 
     def _lines(self) -> Iterator[list[bytes]]:
-        offset, begun = 0, b""
+        offset = 0
+        begun = b""
         while block := os.pread(self._file, _LINES_BYTES, offset):
             offset += len(block)
             *lines, begun = (begun + block).split(b"\n")
             yield lines
+
         if begun:
             yield [begun]
 
@@ -213,8 +234,10 @@ class FeatureSums:
         """Adds up several shards' sums, each as returned by `to_json`."""
         result = cls()
         for part in parts:
-            total, squares = np.asarray(part["total"]), np.asarray(part["squares"])
+            total = np.asarray(part["total"])
+            squares = np.asarray(part["squares"])
             result.merge(cls(part["frames"], total, squares))
+
         return result
 
 
@@ -227,17 +250,23 @@ def require_prepared(shard_dir: str | Path, split: str) -> None:
     """Raises UsageError unless a folder has a split that ``tfasr prepare`` finished."""
     if (Path(shard_dir) / split / INDEX_FILE).is_file():
         return
-    prepared = sorted(path.parent.name for path in Path(shard_dir).glob(f"*/{INDEX_FILE}"))
+    prepared = sorted(
+        path.parent.name for path in Path(shard_dir).glob(f"*/{INDEX_FILE}")
+    )
     rule = f"--shard_dir must hold the prepared split {split!r}."
     remedy = f"Run tfasr prepare for {split!r}; it resumes."
     if not Path(shard_dir).exists():
         raise UsageError(f"{rule} {received_path(shard_dir, otherwise=remedy)}")
     remedy = did_you_mean(split, prepared, remedy)
-    raise UsageError(f"{rule} Received: {shard_dir}, with the finished splits {prepared}.{remedy}")
+    raise UsageError(
+        f"{rule} Received: {shard_dir}, with the finished splits {prepared}.{remedy}"
+    )
 
 
 def read_index(folder: Path) -> dict[str, Any]:
-    """Returns a split's index; UsageError if it's damaged or names files outside its folder."""
+    """Returns a split's index; UsageError if it's damaged or names files outside its
+    folder.
+    """
     path = folder / INDEX_FILE
     index = read_object(path, _AGAIN, tuple(_TYPES))
     if index["format"] != FORMAT:
@@ -245,6 +274,7 @@ def read_index(folder: Path) -> dict[str, Any]:
             f"Shards must be in format {FORMAT}. Those of {path} are in {index['format']!r}: "
             "another version of tfasr wrote them. Run tfasr prepare into another --shard_dir."
         )
+
     wrong = [name for name, kind in _TYPES.items() if not isinstance(index[name], kind)]
     packing = index["packing"] if not wrong else {}
     if packing.get("dtype") not in ("float16", "float32"):
@@ -252,24 +282,31 @@ def read_index(folder: Path) -> dict[str, Any]:
     if packing.get("compression") not in ("GZIP", "ZLIB", ""):
         wrong.append("packing.compression")
     if not wrong:
-        wrong = [f"shards: {shard!r}" for shard in index["shards"] if not _is_shard(shard)]
+        wrong = [
+            f"shards: {shard!r}" for shard in index["shards"] if not _is_shard(shard)
+        ]
     if not wrong and not {"frames", "total", "squares"} <= index["feature_sums"].keys():
         wrong.append("feature_sums")
     if wrong:
-        raise UsageError(f"{path} is damaged: it has no valid {', '.join(wrong[:3])}. {_AGAIN}")
+        raise UsageError(
+            f"{path} is damaged: it has no valid {', '.join(wrong[:3])}. {_AGAIN}"
+        )
     names = [shard["file"] for shard in index["shards"]]
     outside = [n for n in names if n in ("", ".", "..") or {"/", "\\", "\0"} & set(n)]
     if outside:
         raise UsageError(
             f"The shards of {path} must lie in its folder. It names {', '.join(outside[:_LISTED])}."
         )
+
     _check_hash(path, _index_hash(index), index["index_sha256"])
     return index
 
 
 def _check_hash(path: Path, digest: str, stated: str) -> None:
     if digest != stated:
-        raise UsageError(f"{path} must be as it was written: it does not match its hash. {_AGAIN}")
+        raise UsageError(
+            f"{path} must be as it was written: it does not match its hash. {_AGAIN}"
+        )
 
 
 def _is_shard(shard: Any) -> bool:
@@ -279,7 +316,9 @@ def _is_shard(shard: Any) -> bool:
 
 
 def check_shards(folder: Path, index: dict[str, Any], *, content: bool) -> None:
-    """Raises UsageError unless all shards have the index's sizes and, if ``content``, hashes."""
+    """Raises UsageError unless all shards have the index's sizes and, if ``content``,
+    hashes.
+    """
     shards = {shard["file"]: shard for shard in index["shards"]}
     missing = [name for name in shards if not (folder / name).is_file()]
     if missing:
@@ -288,14 +327,18 @@ def check_shards(folder: Path, index: dict[str, Any], *, content: bool) -> None:
             f"Missing in {folder}: {', '.join(missing[:_LISTED])}. "
             "Run tfasr prepare again; it resumes."
         )
+
     sizes = {name: (folder / name).stat().st_size for name in shards}
     wrong = [name for name, size in sizes.items() if size != shards[name]["bytes"]]
     if wrong:
         raise UsageError(
             f"Shards in {folder} must have the size that their index notes. Received: "
-            + ", ".join(f"{n} with {sizes[n]} of {shards[n]['bytes']} bytes" for n in wrong[:10])
+            + ", ".join(
+                f"{n} with {sizes[n]} of {shards[n]['bytes']} bytes" for n in wrong[:10]
+            )
             + ". Run tfasr prepare again; it replaces them."
         )
+
     if not content:
         return
     stated = {name: shard["sha256"] for name, shard in shards.items()}
@@ -307,7 +350,12 @@ def check_shards(folder: Path, index: dict[str, Any], *, content: bool) -> None:
             f"Shards must be readable. {error.filename}: {error.strerror}. Correct its "
             "permissions, or run tfasr prepare again."
         ) from None
-    other = [name for name, digest in zip(stated, hashes, strict=True) if digest != stated[name]]
+
+    other = [
+        name
+        for name, digest in zip(stated, hashes, strict=True)
+        if digest != stated[name]
+    ]
     if other:
         raise UsageError(
             f"Shards must be as they were written. In {folder} these do not match their hash: "
@@ -315,7 +363,9 @@ def check_shards(folder: Path, index: dict[str, Any], *, content: bool) -> None:
         )
 
 
-def read_manifest(folder: Path, index: dict[str, Any]) -> HeldUtterances | PackedUtterances:
+def read_manifest(
+    folder: Path, index: dict[str, Any]
+) -> HeldUtterances | PackedUtterances:
     """Returns a split's utterances in the order of its records; large splits stay on disk."""
     path = folder / MANIFEST_FILE
     if not path.is_file():
@@ -323,21 +373,29 @@ def read_manifest(folder: Path, index: dict[str, Any]) -> HeldUtterances | Packe
             f"{folder} must hold {MANIFEST_FILE} in addition to its index. It is missing. "
             "Run tfasr prepare again; it resumes."
         )
+
     try:
         if index["utterances"] > MOST_HELD and "columns_sha256" in index:
             _check_hash(path, file_sha256(path), index["manifest_sha256"])
             return PackedUtterances(path, _read_columns(folder / COLUMNS_FILE, index))
+
         content = path.read_bytes()
     except OSError as error:
-        raise UsageError(f"{path} must be readable. Received: {error.strerror}.") from None
+        raise UsageError(
+            f"{path} must be readable. Received: {error.strerror}."
+        ) from None
+
     lines = [line for line in content.split(b"\n") if line]
     if len(lines) != index["utterances"]:
         raise UsageError(
             f"{path} must list the index's {index['utterances']} utterances. "
             f"Received: {len(lines)}. Run tfasr prepare again; it resumes."
         )
+
     _check_hash(path, hashlib.sha256(content).hexdigest(), index["manifest_sha256"])
-    return HeldUtterances(_checked(line, path, n) for n, line in enumerate(lines, start=1))
+    return HeldUtterances(
+        _checked(line, path, n) for n, line in enumerate(lines, start=1)
+    )
 
 
 _UTTERANCE_FIELDS = dataclasses.fields(ShardedUtterance)
@@ -350,11 +408,13 @@ def _checked(line: bytes, path: Path, number: int) -> ShardedUtterance:
             kind = (int, float) if field.type is float else field.type
             if not isinstance(getattr(utterance, field.name), kind):
                 raise ValueError(f"{field.name} is not of type {field.type.__name__}")
+
         np.uint64(_content_code(utterance.content))
     except (ValueError, TypeError, RecursionError, OverflowError) as error:
         raise UsageError(
             f"Every line of {path} must be an utterance. Line {number} is not: {error}. {_AGAIN}"
         ) from None
+
     return utterance
 
 
@@ -362,7 +422,10 @@ def _read_columns(path: Path, index: dict[str, Any]) -> np.ndarray:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise UsageError(f"{path} must be readable. Received: {error.strerror}. {_AGAIN}") from None
+        raise UsageError(
+            f"{path} must be readable. Received: {error.strerror}. {_AGAIN}"
+        ) from None
+
     _check_hash(path, hashlib.sha256(content).hexdigest(), index["columns_sha256"])
     file = io.BytesIO(content)
     try:
@@ -370,19 +433,24 @@ def _read_columns(path: Path, index: dict[str, Any]) -> np.ndarray:
         np.lib.format.read_array_header_1_0(file)
         rows = np.frombuffer(content, _COLUMNS, offset=file.tell())
     except ValueError as error:
-        raise UsageError(f"{path} must hold a split's columns: {error}. {_AGAIN}") from None
+        raise UsageError(
+            f"{path} must hold a split's columns: {error}. {_AGAIN}"
+        ) from None
+
     if len(rows) != index["utterances"]:
         raise UsageError(
             f"{path} must list the index's {index['utterances']} utterances. Received: "
             f"{len(rows)}. {_AGAIN}"
         )
+
     return rows
 
 
 class PackedIndex:
     """Writes a split's manifest, columns and index from its shards' sidecars, in this order.
 
-    A sidecar is a shard's JSON file. ``unpacked`` has the utterances that couldn't be packed.
+    A sidecar is a shard's JSON file. ``unpacked`` has the utterances that couldn't be
+    packed.
     """
 
     def __init__(self, folder: Path, sidecars: Iterable[dict[str, Any]]):
@@ -392,7 +460,8 @@ class PackedIndex:
         self._rows = tempfile.SpooledTemporaryFile(IN_MEMORY_BYTES, dir=folder)  # noqa: SIM115
         weakref.finalize(self, self._rows.close)
         self._names: dict[str, int] = {}
-        self.remarks: Counter[str] = Counter()  # numbers of utterances, by the remark's kind
+        # Numbers of utterances, by the remark's kind.
+        self.remarks: Counter[str] = Counter()
         self.remarked: dict[str, list[str]] = {}  # the first of their ids
         self._shards: list[dict[str, Any]] = []
         self._sums = FeatureSums()
@@ -401,17 +470,25 @@ class PackedIndex:
         self._duration_s = 0.0
 
     def write_manifest(self) -> str:
-        """Reads the sidecars and writes the manifest; returns the manifest's SHA-256 as hex."""
+        """Reads the sidecars and writes the manifest; returns the manifest's SHA-256 as
+        hex.
+        """
         digest = hashlib.sha256()
         with whole_file(self._folder / MANIFEST_FILE) as file:
             for sidecar in self._sidecars:
                 lines = self._added(sidecar)
                 digest.update(lines)
                 file.write(lines)
+
         return digest.hexdigest()
 
     def write_index(
-        self, split: str, packing: dict[str, Any], planned: str, dropped: Any, manifest_sha256: str
+        self,
+        split: str,
+        packing: dict[str, Any],
+        planned: str,
+        dropped: Any,
+        manifest_sha256: str,
     ) -> dict[str, Any]:
         """Writes a large split's columns and then the index; returns the index."""
         content = planned + "".join(self._records_hashes)
@@ -439,15 +516,20 @@ class PackedIndex:
 
     def _added(self, sidecar: dict[str, Any]) -> bytes:
         utterances = sidecar["utterances"]
-        shard = {name: sidecar[name] for name in ("file", "bytes", "utterances", "sha256")}
+        shard = {
+            name: sidecar[name] for name in ("file", "bytes", "utterances", "sha256")
+        }
         self._shards.append({**shard, "utterances": len(utterances)})
         self._records_hashes.append(sidecar["records_sha256"])
         self._sums.merge(FeatureSums.merged([sidecar["feature_sums"]]))
-        self.unpacked.extend([bad["id"], bad["reason"], bad["detail"]] for bad in sidecar["bad"])
+        self.unpacked.extend(
+            [bad["id"], bad["reason"], bad["detail"]] for bad in sidecar["bad"]
+        )
         for id_, kind, _ in sidecar["remarks"]:
             self.remarks[kind] += 1
             if self.remarks[kind] <= _REMARKED:
                 self.remarked.setdefault(kind, []).append(id_)
+
         lines = [encoded(utterance) for utterance in utterances]
         rows = np.empty(len(utterances), _COLUMNS)
         for row, (utterance, line) in enumerate(zip(utterances, lines, strict=True)):
@@ -463,6 +545,7 @@ class PackedIndex:
             self._bytes += len(line)
             self._frames += utterance["frames"]
             self._duration_s += utterance["duration_s"]
+
         self._utterances += len(utterances)
         self._rows.write(rows.tobytes())
         return b"".join(lines)
@@ -472,11 +555,16 @@ class PackedIndex:
             if len(self._names) > _MOST_NAMES:
                 self._names.clear()
             self._names[name] = _name_code(name)
+
         return self._names[name]
 
     def _write_columns(self) -> str:
         header = io.BytesIO()
-        shape = {"descr": _COLUMNS.descr, "fortran_order": False, "shape": (self._utterances,)}
+        shape = {
+            "descr": _COLUMNS.descr,
+            "fortran_order": False,
+            "shape": (self._utterances,),
+        }
         np.lib.format.write_array_header_1_0(header, shape)
         digest = hashlib.sha256()
         with self._rows, whole_file(self._folder / COLUMNS_FILE) as file:
@@ -486,4 +574,5 @@ class PackedIndex:
                 digest.update(block)
                 file.write(block)
                 block = self._rows.read(_BLOCK_BYTES)
+
         return digest.hexdigest()

@@ -1,7 +1,7 @@
 """Reserves a split's folder and packs its shards with any `concurrent.futures.Executor`.
 
-``plan.json`` is written first and has the number of shards, from which the names of all files
-follow. No other files are ever overwritten or removed.
+``plan.json`` is written first and has the number of shards, from which the names of all
+files follow. No other files are ever overwritten or removed.
 """
 
 import concurrent.futures
@@ -77,7 +77,8 @@ def check_split_folder(folder: Path) -> None:
     """Raises UsageError unless a folder is new, empty, or made by ``tfasr prepare``."""
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     names -= {*_BEFORE_THE_PLAN, PLAN_FILE + PARTIAL_SUFFIX}
-    flag, claim = "A split's folder in --shard_dir", f"{PLAN_FILE} of tfasr prepare"
+    flag = "A split's folder in --shard_dir"
+    claim = f"{PLAN_FILE} of tfasr prepare"
     check_owned(folder, flag, claim, names, owned=_plan(folder) is not None)
 
 
@@ -101,8 +102,12 @@ def keep_only_plan(folder: Path, split: str, key: str, shards: int) -> None:
     if plan is not None:
         remove_unfinished(folder, split)
     names = [path.name for path in folder.iterdir()]
-    listed = [name for name in names if plan is not None and _is_shards(name, split, plan[1])]
-    needed = {name for name in names if _is_shards(name, split, shards)}.difference(listed)
+    listed = [
+        name for name in names if plan is not None and _is_shards(name, split, plan[1])
+    ]
+    needed = {name for name in names if _is_shards(name, split, shards)}.difference(
+        listed
+    )
     if plan is None:
         needed.update(name for name in names if name in _OF_A_SPLIT)
     if foreign := sorted(needed):
@@ -110,11 +115,14 @@ def keep_only_plan(folder: Path, split: str, key: str, shards: int) -> None:
             f"{folder} must not hold files with a shard's name that aren't tfasr's. Received: "
             f"{', '.join(foreign[:_LISTED])}. Move them away."
         )
+
     (folder / INDEX_FILE).unlink(missing_ok=True)
-    sync_folder(folder)  # otherwise, after a power loss the old index may be there, with new shards
+    # otherwise, after a power loss the old index may be there, with new shards
+    sync_folder(folder)
     if plan is None or plan[0] != key:
         for name in listed:
             (folder / name).unlink(missing_ok=True)
+
     write_whole(folder / PLAN_FILE, json.dumps({"key": key, "shards": shards}) + "\n")
 
 
@@ -146,10 +154,12 @@ def _plan(folder: Path) -> tuple[str, int] | None:
         text = (folder / PLAN_FILE).read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError, UnicodeDecodeError):
         return None
+
     with contextlib.suppress(ValueError, TypeError, KeyError):
         plan = json.loads(text)
         if isinstance(plan["key"], str) and isinstance(plan["shards"], int):
             return plan["key"], plan["shards"]
+
     return None
 
 
@@ -165,10 +175,13 @@ class Packing:
     copies: Copies | None = None  # noisy copies, and copies at other speeds
 
     def content(self) -> dict[str, Any]:
-        """Returns these settings as JSON, without normalisation, which shards don't depend on."""
+        """Returns these settings as JSON, without normalisation, which shards don't
+        depend on.
+        """
         features = to_json(self.features)
         del features["normalisation"]
-        if features["spectrum"] == "power":  # as in older versions, which had no other spectrum
+        # As in older versions, which had no other spectrum.
+        if features["spectrum"] == "power":
             del features["spectrum"]
         return {
             "format": FORMAT,
@@ -195,7 +208,10 @@ def write_part(
     partial: Path | None = None,
 ) -> dict[str, Any]:
     """Writes one shard and returns its sidecar; bad utterances leave gaps in the positions."""
-    records, utterances, bad, remarks = [], [], [], []
+    records = []
+    utterances = []
+    bad = []
+    remarks = []
     sums = FeatureSums()
     recordings = _Recordings(packing, part)
     for number, utterance in enumerate(part):
@@ -205,13 +221,16 @@ def write_part(
         if isinstance(packed, Rejection):
             bad.append(vars(packed))
             continue
+
         remarks += [[utterance.id, kind, detail] for kind, detail in recorded.remarks]
         del recorded  # so that its memory is used for the next one
         features, labels, utterance_sums, listed = packed
         records.append(encode_record(features, labels, position, listed.duration_s))
         sums.merge(utterance_sums)
-        # Its fields are plain values, so that asdict's deep copies would only cost time.
+        # Its fields are plain values, so that asdict's deep copies would only cost
+        # time.
         utterances.append(dict(vars(listed)))
+
     write_shard(shard_path, records, packing.shards.compression, partial)
     return {
         "file": shard_path.name,
@@ -226,7 +245,9 @@ def write_part(
 
 
 class _Recordings:
-    """Reads a shard's utterances; all segments of a file at once, so that it is opened once."""
+    """Reads a shard's utterances; all segments of a file at once, so that it is opened
+    once.
+    """
 
     def __init__(self, packing: Packing, part: Sequence[Utterance]):
         self._packing = packing
@@ -238,7 +259,9 @@ class _Recordings:
                 self._of_file.setdefault(utterance.audio_path, []).append(number)
 
     def read(self, number: int) -> Recorded | ValueError | OSError:
-        """Returns what was read for the utterance with this number, or why it can't be read."""
+        """Returns what was read for the utterance with this number, or why it can't be
+        read.
+        """
         if number not in self._read:
             path = self._part[number].audio_path
             numbers = self._of_file.get(path, [number])
@@ -248,10 +271,14 @@ class _Recordings:
             rate_hz = self._packing.features.sample_rate_hz
             results: list[Recorded | ValueError | OSError]
             try:
-                results = read_segments(path, segments, rate_hz, self._packing.audio_reader)
+                results = read_segments(
+                    path, segments, rate_hz, self._packing.audio_reader
+                )
             except OSError as error:
                 results = [error] * len(numbers)
+
             self._read.update(zip(numbers, results, strict=True))
+
         return self._read.pop(number)
 
 
@@ -270,13 +297,16 @@ def _pack_utterance(
             samples = packing.copies.changed(recorded.samples, utterance.id, rate_hz)
         except (ValueError, OSError) as error:
             return Rejection(utterance.id, "unreadable audio", str(error))
+
     duration_s = len(samples) / rate_hz
     longest_s = packing.shards.max_duration_s
     other_length = dict(recorded.remarks).get(OTHER_LENGTH)
     if other_length and 0 < longest_s < duration_s:
         detail = f"{duration_s:.2f} s > {longest_s:.2f} s: {other_length}"
         return Rejection(utterance.id, TOO_LONG, detail)
-    # Checked again, because the duration in the header may differ from that of the samples.
+
+    # Checked again, because the duration in the header may differ from that of the
+    # samples.
     fault = length_fault(utterance, packing.alphabet, packing.output_frames(duration_s))
     if fault is not None:
         return fault
@@ -285,22 +315,28 @@ def _pack_utterance(
     sums.add(features)
     if not sums.finite:
         loudest = float(np.abs(samples).max())
-        detail = f"{utterance.audio_path}: samples up to {loudest:g}, where full scale is 1"
+        detail = (
+            f"{utterance.audio_path}: samples up to {loudest:g}, where full scale is 1"
+        )
         return Rejection(utterance.id, "features that are not finite numbers", detail)
+
     labels = packing.alphabet.encode(utterance.text)
     listed = ShardedUtterance(
         *(position, utterance.id, utterance.text, utterance.speaker),
         duration_s=round(duration_s, 4),
         frames=len(features),
         frames_needed=ctc_frames_needed(labels),
-        content=audio_hash(recorded.samples),  # a copy has its recording's, for `overlap`
+        # A copy has its recording's, for `overlap`.
+        content=audio_hash(recorded.samples),
         recording=_recording_name(utterance),
     )
     return features, labels, sums, listed
 
 
 def _recording_name(utterance: Utterance) -> str:
-    """Returns a name by which segments of one recording are known in all splits; "" for none."""
+    """Returns a name by which segments of one recording are known in all splits; "" for
+    none.
+    """
     if utterance.segment is None or utterance.segment.is_whole:
         return ""
     path = utterance.audio_path
@@ -321,7 +357,8 @@ def audio_hash(samples: np.ndarray) -> str:
 
 def _features(packing: Packing, samples: np.ndarray) -> np.ndarray:
     features = _feature_function(packing.features)(samples).numpy()
-    # By NumPy, because on processors without half precision TensorFlow's oneDNN logs an error.
+    # By NumPy, because on processors without half precision TensorFlow's oneDNN logs an
+    # error.
     with np.errstate(over="ignore"):  # values too large for float16 become infinite
         return features.astype(packing.shards.dtype)
 
@@ -334,7 +371,8 @@ def _feature_function(config: FeatureConfig) -> Callable[[np.ndarray], tf.Tensor
     )
 
 
-# Pending tasks: enough to keep some hundred workers busy, and few enough to fit into memory.
+# Pending tasks: enough to keep some hundred workers busy, and few enough to fit into
+# memory.
 AT_ONCE = 512
 _REMEDY = "Start workers with dask worker ADDRESS."
 # On network file systems, other hosts may see a new file up to a minute late.
@@ -357,7 +395,9 @@ def software() -> dict[str, str]:
 
 
 def exported(value: Any) -> bytes:
-    """Pickles a value for `imported` in another process, with plug-ins and software versions."""
+    """Pickles a value for `imported` in another process, with plug-ins and software
+    versions.
+    """
     return pickle.dumps((loaded_plugins(), software(), pickle.dumps(value)))
 
 
@@ -366,7 +406,9 @@ def imported(content: bytes) -> Any:
     plugins, wanted, value = pickle.loads(content)
     here = software()
     other = [
-        f"{name} {here[name]} for {wanted[name]}" for name in here if here[name] != wanted[name]
+        f"{name} {here[name]} for {wanted[name]}"
+        for name in here
+        if here[name] != wanted[name]
     ]
     if other:
         raise RunError(
@@ -374,6 +416,7 @@ def imported(content: bytes) -> Any:
             f"depend on who made them. The worker on {socket.gethostname()} has "
             f"{', '.join(other)}: install the same, and run tfasr prepare again; it resumes."
         )
+
     for plugin in plugins:
         load_plugin(plugin)
     return pickle.loads(value)
@@ -387,7 +430,8 @@ def completed(
 ) -> Iterator[Any]:
     """Yields the result of ``function(*task)`` for every task, as soon as it is done.
 
-    At most ``at_once`` tasks are pending. If the caller stops early, the others are cancelled.
+    At most ``at_once`` tasks are pending. If the caller stops early, the others are
+    cancelled.
     """
     tasks = iter(tasks)
     running: set[Future] = set()
@@ -396,12 +440,18 @@ def completed(
             for task in itertools.islice(tasks, at_once - len(running)):
                 try:
                     running.add(executor.submit(function, *task))
-                except RuntimeError as error:  # the executor was shut down, or is broken
+                except (
+                    RuntimeError
+                ) as error:  # the executor was shut down, or is broken
                     raise _lost(error) from error
+
             if not running:
                 return
-            done, running = concurrent.futures.wait(running, return_when="FIRST_COMPLETED")
-            while done:  # not a for loop, which would keep a reference to a failed future
+            done, running = concurrent.futures.wait(
+                running, return_when="FIRST_COMPLETED"
+            )
+            # Not a for loop, which would keep a reference to a failed future.
+            while done:
                 yield _result(done.pop())
     finally:
         for future in running:
@@ -411,7 +461,10 @@ def completed(
 def _result(future: Future) -> Any:
     try:
         return future.result()
-    except (concurrent.futures.CancelledError, concurrent.futures.BrokenExecutor) as error:
+    except (
+        concurrent.futures.CancelledError,
+        concurrent.futures.BrokenExecutor,
+    ) as error:
         raise _lost(error) from error
     except Exception as error:
         # For example Dask's KilledWorker, if several workers died during the same task.
@@ -419,13 +472,17 @@ def _result(future: Future) -> Any:
             raise _lost(error) from error
         raise
     finally:
-        # The future's error refers to this frame. A reference back would make a cycle that keeps
-        # the task's files open, even on a full disk.
+        # The future's error refers to this frame. A reference back would make a cycle
+        # that keeps the task's files open, even on a full disk.
         del future
 
 
 def _lost(error: BaseException) -> RunError:
-    cause = f"{type(error).__name__}: {' '.join(str(error).split())[:400]}".removesuffix(": ")
+    cause = (
+        f"{type(error).__name__}: {' '.join(str(error).split())[:400]}".removesuffix(
+            ": "
+        )
+    )
     return RunError(
         f"The executor must do every task. It gave up with {cause}. Finished shards are kept. Find "
         "out why its workers ended (often too little memory), and run tfasr prepare again; it "
@@ -435,13 +492,19 @@ def _lost(error: BaseException) -> RunError:
 
 @contextlib.contextmanager
 def cluster_executor(address: str, tls: Tls) -> Iterator[Executor]:
-    """Connects to a Dask cluster during the block. Dask gives a lost worker's tasks to others."""
+    """Connects to a Dask cluster during the block.
+
+    Dask gives a lost worker's tasks to others.
+    """
     with scheduler_client(address, tls) as client:
         if threads := client.nthreads():
             total = sum(threads.values())
             log.info("%s: %d workers, %d threads.", address, len(threads), total)
         else:
-            log.warning("%s has no workers: the shards wait for one. %s", address, _REMEDY)
+            log.warning(
+                "%s has no workers: the shards wait for one. %s", address, _REMEDY
+            )
+
         yield client.get_executor(pure=False)
 
 
@@ -453,12 +516,16 @@ class ShardPlan:
     key: str  # of the folder's plan; tasks of an older plan raise an error
 
 
-def finish_shard_elsewhere(plan: bytes, number: int, part: Sequence[Utterance]) -> dict[str, Any]:
+def finish_shard_elsewhere(
+    plan: bytes, number: int, part: Sequence[Utterance]
+) -> dict[str, Any]:
     """`finish_shard` on another host; RunError if it lacks the folder, audio or software."""
     shard_plan: ShardPlan = imported(plan)
     _check_seen(shard_plan, part)
     with room_in(shard_plan.folder):
-        return finish_shard(shard_plan, number, part, unique=f"-{uuid.uuid4().hex[:16]}")
+        return finish_shard(
+            shard_plan, number, part, unique=f"-{uuid.uuid4().hex[:16]}"
+        )
 
 
 def finish_shard(
@@ -472,6 +539,7 @@ def finish_shard(
         sidecar = json.loads(sidecar_path.read_text(encoding="utf-8"))
         if sidecar["sha256"] == file_sha256(shard_path):
             return sidecar
+
     position = number * plan.packing.shards.utterances_per_shard
     partial = shard_path.with_suffix(PARTIAL_SUFFIX + unique)
     sidecar = write_part(shard_path, plan.packing, position, part, partial)
@@ -486,7 +554,10 @@ def room_in(folder: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, tf.errors.ResourceExhaustedError) as error:
-        if isinstance(error, OSError) and error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if isinstance(error, OSError) and error.errno not in (
+            errno.ENOSPC,
+            errno.EDQUOT,
+        ):
             raise
         raise RunError(
             f"{folder} must have room for the shards. The disk is full: {error}. Finished shards "
@@ -495,7 +566,8 @@ def room_in(folder: Path) -> Iterator[None]:
 
 
 def _check_seen(plan: ShardPlan, part: Sequence[Utterance]) -> None:
-    # Without this check, audio that this host doesn't see would count as a fault of the corpus.
+    # Without this check, audio that this host doesn't see would count as a fault of the
+    # corpus.
     worker = f"The worker on {socket.gethostname()}"
     again = "mount it there, and run tfasr prepare again; it resumes."
     deadline = time.monotonic() + _PLAN_SEEN_WITHIN_S
@@ -504,7 +576,9 @@ def _check_seen(plan: ShardPlan, part: Sequence[Utterance]) -> None:
             cause = "does not see it" if key is None else "finds another plan in it"
             seen = f"Every worker must see {plan.folder} under this path."
             raise RunError(f"{seen} {worker} {cause}: {again}")
+
         time.sleep(_ASK_AGAIN_S)
+
     unseen = [u.audio_path for u in part if not u.audio_path.exists()]
     if unseen:
         seen = "Every worker must see the corpus under the same path."

@@ -1,4 +1,6 @@
-"""Packs a corpus split into shards on all cores, resumably, deterministically and atomically."""
+"""Packs a corpus split into shards on all cores, resumably, deterministically and
+atomically.
+"""
 
 import ast
 import contextlib
@@ -50,7 +52,15 @@ from tfasr.data.packing import (
     room_in,
     shard_name,
 )
-from tfasr.data.rows import IN_MEMORY_BYTES, Row, Rows, decoded, encoded, in_order, in_places
+from tfasr.data.rows import (
+    IN_MEMORY_BYTES,
+    Row,
+    Rows,
+    decoded,
+    encoded,
+    in_order,
+    in_places,
+)
 from tfasr.errors import RunError, UsageError
 from tfasr.kit.files import PARTIAL_SUFFIX, new_file, whole_file
 from tfasr.kit.process import usable_cores
@@ -59,7 +69,8 @@ WhyNot = Callable[[Utterance], Rejection | None]
 Normalise = Callable[[str], str]
 _CHUNK = 512
 _CHUNKS_AT_ONCE = 32
-_LEAST_COMPUTED = 0.2  # if judging a chunk computes for a smaller share of its time, use threads
+# If judging a chunk computes for a smaller share of its time, use threads.
+_LEAST_COMPUTED = 0.2
 _AHEAD = 256  # chunks judged in threads before this share is measured again
 _BLOCK_BYTES = 1 << 20
 _PLACES_AT_ONCE = 100_000
@@ -84,11 +95,16 @@ class Selection:
     def is_of_another_alphabet(self) -> bool:
         """Whether characters outside the alphabet exclude more than 20 % of the utterances."""
         most = _FEW_FOREIGN * (len(self.kept) + self.bad)
-        return len(self.unfit) > most and sum(row[1] == OUTSIDE for row in self.unfit) > most
+        return (
+            len(self.unfit) > most
+            and sum(row[1] == OUTSIDE for row in self.unfit) > most
+        )
 
 
 def kept_row(utterance: Utterance, size: int, changed_ns: int) -> list[Any]:
-    """Returns an utterance's fields, its audio file's size in bytes, and time of last change."""
+    """Returns an utterance's fields, its audio file's size in bytes, and time of last
+    change.
+    """
     segment = utterance.segment
     return [
         utterance.id,
@@ -117,43 +133,52 @@ def select(
 ) -> Selection:
     """Divides a corpus split into utterances to keep, too long ones, and bad ones.
 
-    Large lists go to files in ``folder``; ``on_listed`` gets the number of entries judged so far.
+    Large lists go to files in ``folder``; ``on_listed`` gets the number of entries
+    judged so far.
     """
     selection = Selection(Rows(folder), Rows(folder), Rows(folder), Rows(folder))
     if isinstance(corpus, ListedSplit):
         rules = (why_not, normalise)
-        judged = _judged(corpus.items(), rules, folder / LISTING_FILE, threads, on_listed)
+        judged = _judged(
+            corpus.items(), rules, folder / LISTING_FILE, threads, on_listed
+        )
         rows = in_order(judged, lambda row: (row[0], row[1]), folder)
         for _, group in itertools.groupby(rows, key=lambda row: row[0]):
             _file_group(list(group), selection)
         return selection
+
     for utterance in sorted(corpus.utterances, key=lambda utterance: utterance.id):
         status = utterance.audio_path.stat()
         utterance = replace(utterance, text=normalise(utterance.text))
         file = (utterance.duration_s, status.st_size, status.st_mtime_ns)
         judged = Judged(None, utterance, *file)
         _file(_row(0, judged, why_not), selection)
+
     selection.unusable.extend(sorted(map(rejection_row, corpus.rejections)))
     return selection
 
 
-# A judged item is a row: its id, number in the corpus's order, place in the corpus's list ("" for
-# rejections by the corpus's reader), audio path, one of these kinds, `kept_row` or `rejection_row`.
+# A judged item is a row: its id, number in the corpus's order, place in the corpus's
+# list ("" for rejections by the corpus's reader), audio path, one of these kinds,
+# `kept_row` or `rejection_row`.
 _KEPT, _TOO_LONG, _UNUSABLE, _UNFIT = range(4)
 
 
 def _row(number: int, judged: Judged, why_not: WhyNot) -> list[Any]:
-    entry, result = judged.entry, judged.result
+    entry = judged.entry
+    result = judged.result
     kind = _UNUSABLE
     if isinstance(result, Utterance):
         rejection = why_not(result)
         if rejection is None:
-            kind, row = _KEPT, kept_row(result, judged.bytes, judged.changed_ns)
+            kind = _KEPT
+            row = kept_row(result, judged.bytes, judged.changed_ns)
         else:
             kind = _TOO_LONG if rejection.reason == TOO_LONG else _UNFIT
             row = rejection_row(rejection)
     else:
         row = rejection_row(result)
+
     origin, path = ("", "") if entry is None else (entry.origin, str(entry.audio_path))
     return [result.id, number, origin, path, kind, row]
 
@@ -168,6 +193,7 @@ def _file_group(group: list[Row], selection: Selection) -> None:
     if len(group) == 1:
         _file(group[0], selection)
         return
+
     first = None
     unusable = []
     for row in group:
@@ -175,11 +201,13 @@ def _file_group(group: list[Row], selection: Selection) -> None:
             entry = ListedUtterance(row[0], Path(row[3]), "", "", row[2])
             unusable.append(rejection_row(duplicate(entry, first)))
             continue
+
         first = row[2] or first
         if row[4] == _UNUSABLE:
             unusable.append(tuple(row[5]))
         else:
             _file(row, selection)
+
     selection.unusable.extend(sorted(unusable))
 
 
@@ -190,8 +218,9 @@ def _judged(
     threads: Executor,
     on_listed: Callable[[int], None],
 ) -> Iterator[Row]:
-    # If judging a chunk mostly waits for a file server or a slow disk, threads judge the next
-    # chunks. If headers are read without delay, threads would only wait for Python's lock.
+    # If judging a chunk mostly waits for a file server or a slow disk, threads judge
+    # the next chunks. If headers are read without delay, threads would only wait for
+    # Python's lock.
     waiting: deque[Future] = deque()
     count = ahead = 0
     with _Headers(log_path) as headers:
@@ -199,21 +228,28 @@ def _judged(
             chunk = list(itertools.islice(items, _CHUNK))
             known = [headers.known(item) for item in chunk]
             if chunk and ahead:
-                waiting.append(threads.submit(_judge_chunk, first, chunk, known, *rules))
+                waiting.append(
+                    threads.submit(_judge_chunk, first, chunk, known, *rules)
+                )
                 ahead -= 1
             elif chunk:
-                began_s, computed_s = time.perf_counter(), time.thread_time()
+                began_s = time.perf_counter()
+                computed_s = time.thread_time()
                 waiting.append(Future())
                 waiting[-1].set_result(_judge_chunk(first, chunk, known, *rules))
                 computed_s = time.thread_time() - computed_s
                 if computed_s < _LEAST_COMPUTED * (time.perf_counter() - began_s):
                     ahead = _AHEAD
-            while waiting and (not chunk or not ahead or len(waiting) > _CHUNKS_AT_ONCE):
+
+            while waiting and (
+                not chunk or not ahead or len(waiting) > _CHUNKS_AT_ONCE
+            ):
                 notes, rows = waiting.popleft().result()
                 headers.note(notes)
                 yield from rows
                 count += len(rows)
                 on_listed(count)
+
             if not chunk:
                 return
 
@@ -225,7 +261,8 @@ def _judge_chunk(
     why_not: WhyNot,
     normalise: Normalise,
 ) -> tuple[list[list[Any]], list[Row]]:
-    notes, rows = [], []
+    notes = []
+    rows = []
     for number, (item, before) in enumerate(zip(chunk, known, strict=True), first):
         if isinstance(item, Rejection):
             judged = Judged(None, item)
@@ -233,15 +270,17 @@ def _judge_chunk(
             judged = judge(item, before, normalise)
             path = str(item.audio_path)
             notes.append([path, judged.bytes, judged.changed_ns, judged.recording_s])
+
         rows.append(_row(number, judged, why_not))
+
     return notes, rows
 
 
 class _Headers:
     """A file of the durations that audio headers state, in the order of the corpus's files.
 
-    An interrupted call's file is used from its start, until it differs from the corpus. All
-    entries are written to a new file, which then replaces the old one.
+    An interrupted call's file is used from its start, until it differs from the corpus.
+    All entries are written to a new file, which then replaces the old one.
     """
 
     def __init__(self, path: Path):
@@ -266,20 +305,29 @@ class _Headers:
             self._partial.unlink(missing_ok=True)
 
     def known(self, item: ListedUtterance | Rejection) -> tuple[int, int, float] | None:
-        """Returns an entry's size, time of change and seconds, if an earlier call wrote them."""
+        """Returns an entry's size, time of change and seconds, if an earlier call wrote
+        them.
+        """
         if self._old is None or isinstance(item, Rejection):
             return None
         try:
             path, size, changed_ns, seconds = decoded(self._old.readline())
-        except (ValueError, TypeError):  # the file's end, or a line that a killed process cut
+        except (
+            ValueError,
+            TypeError,
+        ):  # the file's end, or a line that a killed process cut
             path = None
+
         if path != str(item.audio_path):
             self._drop_old()
             return None
+
         return (size, changed_ns, seconds) if isinstance(seconds, float) else None
 
     def note(self, rows: list[list[Any]]) -> None:
-        """Writes path, size, time of change and seconds (None if unreadable) of audio files."""
+        """Writes path, size, time of change and seconds (None if unreadable) of audio
+        files.
+        """
         self._new.writelines(map(encoded, rows))
 
     def _drop_old(self) -> None:
@@ -291,11 +339,11 @@ class _Headers:
 @dataclass(frozen=True)
 class PackingOrder:
     kept: Rows  # of `kept_row`
-    # A hash of the settings and of each utterance's id, text and file size, but not of paths or
-    # times. The index's ``content_hash`` adds the hashes of the records.
+    # A hash of the settings and of each utterance's id, text and file size, but not of
+    # paths or times. The index's ``content_hash`` adds the hashes of the records.
     content_hash: str
-    # A hash of this and of speakers, segments and times of change. Finished shards are kept if it's
-    # the same.
+    # A hash of this and of speakers, segments and times of change. Finished shards are
+    # kept if it's the same.
     resume_key: str
 
     def parts(self, size: int) -> Iterator[list[Utterance]]:
@@ -305,7 +353,9 @@ class PackingOrder:
             yield part
 
 
-def packing_order(kept: Rows, split: str, packing: Packing, folder: Path) -> PackingOrder:
+def packing_order(
+    kept: Rows, split: str, packing: Packing, folder: Path
+) -> PackingOrder:
     """Shuffles a split's utterances, so that each shard has many speakers, and hashes them."""
     content = hashlib.sha256(json.dumps(packing.content(), sort_keys=True).encode())
     mixed = Rows(folder)
@@ -314,11 +364,17 @@ def packing_order(kept: Rows, split: str, packing: Packing, folder: Path) -> Pac
             id_, _, _, text, speaker, segment, size, changed_ns = row
             mixed.append(row)
             content.update(f"{id_}\0{text}\0{size}\n".encode(errors="backslashreplace"))
-            also.write(f"{speaker}\0{changed_ns}\0{segment}\n".encode(errors="backslashreplace"))
+            also.write(
+                f"{speaker}\0{changed_ns}\0{segment}\n".encode(
+                    errors="backslashreplace"
+                )
+            )
+
         key = hashlib.sha256(content.hexdigest().encode())
         also.seek(0)
         while block := also.read(_BLOCK_BYTES):
             key.update(block)
+
     return PackingOrder(mixed, content.hexdigest(), key.hexdigest())
 
 
@@ -326,7 +382,9 @@ def _places(count: int, split: str) -> Iterator[int]:
     order = array("I", range(count))
     random.Random(split).shuffle(order)
     places = np.empty(count, np.uint32)
-    places[np.frombuffer(order, np.dtype(f"u{order.itemsize}"))] = np.arange(count, dtype=np.uint32)
+    places[np.frombuffer(order, np.dtype(f"u{order.itemsize}"))] = np.arange(
+        count, dtype=np.uint32
+    )
     del order
     for begin in range(0, count, _PLACES_AT_ONCE):
         yield from places[begin : begin + _PLACES_AT_ONCE].tolist()
@@ -346,7 +404,9 @@ class Dropped:
         return self.selection.bad + len(self.unpacked)
 
     def write(self, path: Path) -> None:
-        """Writes ``dropped.json``: counts by reason, then every utterance that was left out."""
+        """Writes ``dropped.json``: counts by reason, then every utterance that was left
+        out.
+        """
         reasons = Counter({TOO_LONG: self.too_long} if self.too_long else {})
         reasons.update(reason for _, reason, _ in self._bad_rows())
         head = {"too_long": self.too_long, "bad": self.bad}
@@ -361,20 +421,29 @@ class Dropped:
                 indented = between + "  " + text.replace("\n", "\n  ")
                 file.write(indented.encode(errors="backslashreplace"))
                 between = ",\n"
+
             file.write(b"]\n}\n" if between == "\n" else b"\n ]\n}\n")
 
-    def refuse_too_many(self, num_kept: int, max_bad_fraction: float, path: Path) -> None:
-        """Raises RunError if no utterance is good, or too many are bad; long ones don't count."""
-        total, bad = num_kept + self.selection.bad, self.bad
+    def refuse_too_many(
+        self, num_kept: int, max_bad_fraction: float, path: Path
+    ) -> None:
+        """Raises RunError if no utterance is good, or too many are bad; long ones don't
+        count.
+        """
+        total = num_kept + self.selection.bad
+        bad = self.bad
         if not total:
             raise RunError(
                 f"{path.parent} would be empty: no utterance was found, or all are too long."
             )
+
         # Compares a quotient, because 0.29 * 100 is less than 29 in floating point.
         if bad / total <= max_bad_fraction and bad < total:
             return
         first = itertools.islice(self._bad_rows(), _LISTED)
-        listed = "\n".join(f"  {id_}: {reason} ({detail})" for id_, reason, detail in first)
+        listed = "\n".join(
+            f"  {id_}: {reason} ({detail})" for id_, reason, detail in first
+        )
         more = f"\n  ... and {bad - _LISTED} more" if bad > _LISTED else ""
         needed = math.ceil(1000 * bad / total) / 1000
         remedy = f"Correct them, or accept the loss with --max_bad_fraction {needed:g}"
@@ -384,12 +453,14 @@ class Dropped:
         for _, reason, detail in self._bad_rows():
             if reason == OUTSIDE:
                 foreign.update(ast.literal_eval(detail.partition("] in ")[0] + "]"))
+
         if foreign:
             common = ", ".join(f"{c!r} in {n}" for c, n in foreign.most_common(_LISTED))
             remedy = (
                 f"Utterances with characters outside the alphabet: {common}. Take the alphabet "
                 f"from the text with --alphabet auto, or map characters with --mapping. {remedy}"
             )
+
         raise RunError(
             f"At most {max_bad_fraction:.2%} of the utterances may be bad. Received: {bad} of "
             f"{total} ({bad / total:.2%}):\n{listed}{more}\n"
@@ -397,7 +468,9 @@ class Dropped:
         )
 
     def _bad_rows(self) -> Iterator[list[Any]]:
-        return itertools.chain(self.selection.unusable, self.selection.unfit, self.unpacked)
+        return itertools.chain(
+            self.selection.unusable, self.selection.unfit, self.unpacked
+        )
 
 
 def pack_split(
@@ -415,14 +488,15 @@ def pack_split(
 ) -> dict[str, Any]:
     """Writes a split's shards, manifest, list of dropped utterances and, last, its index.
 
-    Shards that an interrupted call finished are kept, unless the plan (settings, utterances and
-    their files) has changed. Threads keep all cores busy, because decoding, features and
-    compression release Python's lock; an ``executor`` replaces them. Memory grows by some 60 bytes
-    per utterance. ``max_duration_s`` is by default that of ``packing.shards``; ``max_bad_fraction``
-    is a share of the utterances that aren't too long. ``on_listed`` gets the number of entries
-    judged so far; ``on_progress``, after every shard, the number of finished and of all utterances.
-    All other parameters are what decides a split's bytes.
-    Raises the errors of `tfasr.data.prepare_corpus.prepare`.
+    Shards that an interrupted call finished are kept, unless the plan (settings,
+    utterances and their files) has changed. Threads keep all cores busy, because
+    decoding, features and compression release Python's lock; an ``executor`` replaces
+    them. Memory grows by some 60 bytes per utterance. ``max_duration_s`` is by default
+    that of ``packing.shards``; ``max_bad_fraction`` is a share of the utterances that
+    aren't too long. ``on_listed`` gets the number of entries judged so far;
+    ``on_progress``, after every shard, the number of finished and of all utterances.
+    All other parameters are what decides a split's bytes. Raises the errors of
+    `tfasr.data.prepare_corpus.prepare`.
     """
     folder = (shard_dir / split).absolute()
     why_not = functools.partial(
@@ -435,9 +509,12 @@ def pack_split(
         with _threads(header_readers()) as threads:
             normalise = packing.alphabet.normalise
             selection = select(corpus, why_not, folder, threads, on_listed, normalise)
+
         chosen = selection.kept
         if packing.copies is not None:
-            chosen = packing.copies.rows(chosen, folder, lambda row: why_not(utterance_of(row)))
+            chosen = packing.copies.rows(
+                chosen, folder, lambda row: why_not(utterance_of(row))
+            )
         num_kept = len(chosen)
         order = packing_order(chosen, split, packing, folder)
         size = packing.shards.utterances_per_shard
@@ -448,10 +525,13 @@ def pack_split(
         except UsageError:  # leaves a folder that it can't use as it was
             (folder / LISTING_FILE).unlink(missing_ok=True)
             raise
-        if selection.is_of_another_alphabet():  # reported before time is spent on packing
+
+        # Reported before time is spent on packing.
+        if selection.is_of_another_alphabet():
             before = Dropped(selection, Rows(folder))
             before.write(folder / DROPPED_FILE)
             before.refuse_too_many(num_kept, max_bad_fraction, folder / DROPPED_FILE)
+
         cores = _threads(num_workers or usable_cores())
         with cores if executor is None else contextlib.nullcontext(executor) as pool:
             done = 0
@@ -459,18 +539,26 @@ def pack_split(
                 work = functools.partial(finish_shard, plan)
             else:
                 work = functools.partial(finish_shard_elsewhere, exported(plan))
+
             for sidecar in completed(pool, work, enumerate(order.parts(size))):
                 done += len(sidecar["utterances"]) + len(sidecar["bad"])
                 on_progress(done, num_kept)
+
         remove_unfinished(folder, split)
-        paths = (folder / f"{shard_name(split, number)}.json" for number in range(shards))
-        packed = PackedIndex(folder, (orjson.loads(path.read_bytes()) for path in paths))
+        paths = (
+            folder / f"{shard_name(split, number)}.json" for number in range(shards)
+        )
+        packed = PackedIndex(
+            folder, (orjson.loads(path.read_bytes()) for path in paths)
+        )
         dropped = Dropped(selection, packed.unpacked)
         manifest_sha256 = packed.write_manifest()
         dropped.write(folder / DROPPED_FILE)
         dropped.refuse_too_many(num_kept, max_bad_fraction, folder / DROPPED_FILE)
         content = packing.content()
-        index = packed.write_index(split, content, order.content_hash, dropped, manifest_sha256)
+        index = packed.write_index(
+            split, content, order.content_hash, dropped, manifest_sha256
+        )
         _warn_of_remarks(folder, packed)
         (folder / LISTING_FILE).unlink(missing_ok=True)
         return index

@@ -1,4 +1,6 @@
-"""Prepares a corpus's splits; warns of utterances and speakers shared with the training split."""
+"""Prepares a corpus's splits; warns of utterances and speakers shared with the training
+split.
+"""
 
 import contextlib
 import functools
@@ -37,7 +39,8 @@ log = logging.getLogger("tfasr")
 
 @dataclass(frozen=True)
 class Overlap:
-    utterances: list[str]  # ids of held-out utterances whose audio is in the training split too
+    # Ids of held-out utterances whose audio is in the training split too.
+    utterances: list[str]
     of_utterances: int  # number of utterances in the held-out split
     speakers: list[str]  # names of the speakers in both splits
     of_speakers: int  # number of speakers named in the held-out split
@@ -54,8 +57,14 @@ class Overlap:
 
     def __str__(self) -> str:
         counted = (
-            (self.utterances, f"{self.of_utterances} utterances are in the training split too"),
-            (self.speakers, f"{self.of_speakers} speakers are in the training split too"),
+            (
+                self.utterances,
+                f"{self.of_utterances} utterances are in the training split too",
+            ),
+            (
+                self.speakers,
+                f"{self.of_speakers} speakers are in the training split too",
+            ),
             (
                 self.recordings,
                 f"{self.of_recordings} recordings have segments in the training split too",
@@ -69,19 +78,24 @@ class Overlap:
 
 
 def overlap(
-    training: HeldUtterances | PackedUtterances, held_out: HeldUtterances | PackedUtterances
+    training: HeldUtterances | PackedUtterances,
+    held_out: HeldUtterances | PackedUtterances,
 ) -> Overlap:
     """Returns what a held-out split shares with the training split.
 
-    Utterances count as the same if the hashes of their audio are equal or, if one of the splits
-    lacks such hashes, if ids, texts, durations and frames are equal.
+    Utterances count as the same if the hashes of their audio are equal or, if one of
+    the splits lacks such hashes, if ids, texts, durations and frames are equal.
     """
-    content, known = held_out.column("content"), training.column("content")
+    content = held_out.column("content")
+    known = training.column("content")
     if content.all() and known.all():
         same = _among(content, known)
     else:
         shared = set(map(_described, held_out)).intersection(map(_described, training))
-        same = np.array([_described(utterance) in shared for utterance in held_out], bool)
+        same = np.array(
+            [_described(utterance) in shared for utterance in held_out], bool
+        )
+
     speakers, of_speakers = _shared_names(training, held_out, "speaker")
     recordings, of_recordings = _shared_names(training, held_out, "recording")
     return Overlap(
@@ -99,7 +113,9 @@ def _shared_names(
     held_out: HeldUtterances | PackedUtterances,
     column: str,
 ) -> tuple[list[str], int]:
-    """Returns the names that both splits have in a column, and how many the held-out one has."""
+    """Returns the names that both splits have in a column, and how many the held-out
+    one has.
+    """
     named, first = np.unique(held_out.column(column), return_index=True)
     shared = first[(named != 0) & _among(named, training.column(column))]
     names = sorted(getattr(held_out[int(number)], column) for number in shared)
@@ -118,17 +134,24 @@ def _among(values: np.ndarray, known: np.ndarray) -> np.ndarray:
         part = known[begin : begin + _AT_ONCE]
         place = np.minimum(np.searchsorted(distinct, part), len(distinct) - 1)
         is_known[place[distinct[place] == part]] = True
+
     return is_known[which]
 
 
 def warn_of_overlap(shared: Overlap, split: str) -> None:
     if shared.utterances or shared.speakers or shared.recordings:
-        log.warning("%s: %s. Its error rates are lower than those on new data.", split, shared)
+        log.warning(
+            "%s: %s. Its error rates are lower than those on new data.", split, shared
+        )
 
 
 def warn_of_overlaps(shard_dir: Path) -> None:
-    """Warns of what each finished split in a shard folder shares with the training split there."""
-    folders = {path.parent.name: path.parent for path in shard_dir.glob(f"*/{INDEX_FILE}")}
+    """Warns of what each finished split in a shard folder shares with the training
+    split there.
+    """
+    folders = {
+        path.parent.name: path.parent for path in shard_dir.glob(f"*/{INDEX_FILE}")
+    }
     training_folder = folders.pop("train", None)
     if training_folder is None or not folders:
         return
@@ -145,6 +168,7 @@ def warn_of_overlaps(shard_dir: Path) -> None:
         except UsageError as error:
             log.warning("%s", error)
             continue
+
         warn_of_overlap(overlap(training, utterances), name)
         if noise and noise == training_noise:
             log.warning(
@@ -157,7 +181,9 @@ def warn_of_overlaps(shard_dir: Path) -> None:
 def _utterances_and_noise(
     folder: Path,
 ) -> tuple[HeldUtterances | PackedUtterances, str | None]:
-    """Reads a finished split's utterances, and the hash of the noise mixed into it (None: none)."""
+    """Reads a finished split's utterances, and the hash of the noise mixed into it
+    (None: none).
+    """
     index = read_index(folder)
     utterances = read_manifest(folder, index)
     return utterances, index.get("noise", {}).get("files")
@@ -187,41 +213,48 @@ def prepare(
     """Prepares one split of a corpus, or all; the same call after an interruption continues.
 
     Args:
-        corpus: a name in `tfasr.corpora.corpus.CORPORA`: "librispeech", "speech_commands", "json",
-            "tsv", "synthetic", or one that an imported module has registered.
+        corpus: a name in `tfasr.corpora.corpus.CORPORA`: "librispeech",
+            "speech_commands", "json", "tsv", "synthetic", or one that an imported
+            module has registered.
         corpus_dir: the corpus's folder.
         shard_dir: gets a folder for each split.
-        split: "train", "validation", "test" or another that the corpus has, such as "test-other".
-            By default, those of the first three that it has.
-        manifest: the list of a "json" or "tsv" corpus, relative to ``corpus_dir`` or absolute.
-        subsets: folders of LibriSpeech that make up the split, such as ["train-clean-5"].
+        split: "train", "validation", "test" or another that the corpus has, such as
+            "test-other". By default, those of the first three that it has.
+        manifest: the list of a "json" or "tsv" corpus, relative to ``corpus_dir`` or
+            absolute.
+        subsets: folders of LibriSpeech that make up the split, such as
+            ["train-clean-5"].
         features: a `FeatureConfig`, by default that of the paper (arXiv 2003.12366).
         shards: a `ShardConfig`.
-        model: config of a model, by default the paper's. The number of output frames that it
-            computes decides which utterances are too short.
-        alphabet: an `Alphabet`, or a `tfasr.data.alphabets.AlphabetConfig` to make one from. By
-            default that of the training split if it is prepared, otherwise English.
-        max_bad_fraction: with a larger share of bad utterances, the split isn't prepared.
+        model: config of a model, by default the paper's. The number of output frames
+            that it computes decides which utterances are too short.
+        alphabet: an `Alphabet`, or a `tfasr.data.alphabets.AlphabetConfig` to make one
+            from. By default that of the training split if it is prepared, otherwise
+            English.
+        max_bad_fraction: with a larger share of bad utterances, the split isn't
+            prepared.
         num_workers: threads; all cores by default.
-        executor: does the work instead of threads, such as a ``ProcessPoolExecutor``, or what
-            ``get_executor`` of a Dask client returns. Its workers must see the corpus and
-            ``shard_dir`` under the same absolute paths and run the same software. The shards are
-            then the same as with threads, bit for bit.
+        executor: does the work instead of threads, such as a ``ProcessPoolExecutor``,
+            or what ``get_executor`` of a Dask client returns. Its workers must see the
+            corpus and ``shard_dir`` under the same absolute paths and run the same
+            software. The shards are then the same as with threads, bit for bit.
         audio_reader: "soundfile" or "tfio".
         progress: whether to draw a progress bar on stderr.
-        noise: a `NoiseConfig`: which copies of utterances are packed too; by default, one noisy
-            copy of each training utterance if ``noise_dir`` or ``impulse_dir`` is given.
+        noise: a `NoiseConfig`: which copies of utterances are packed too; by default,
+            one noisy copy of each training utterance if ``noise_dir`` or
+            ``impulse_dir`` is given.
         noise_dir: a folder of noise recordings, which are mixed into copies.
-        impulse_dir: a folder of rooms' impulse responses, with which copies are convolved.
+        impulse_dir: a folder of rooms' impulse responses, with which copies are
+            convolved.
 
     Returns:
         Each split's index, by its name.
 
     Raises:
-        UsageError: for a wrong folder, split or reader, or if ``shard_dir`` contains other files or
-            another process is preparing the split.
-        RunError: if too many utterances are bad, the disk is full, or the executor or one of its
-            workers fails.
+        UsageError: for a wrong folder, split or reader, or if ``shard_dir`` contains
+            other files or another process is preparing the split.
+        RunError: if too many utterances are bad, the disk is full, or the executor or
+            one of its workers fails.
     """
     from tfasr.corpora.corpus import available_splits, read_split
     from tfasr.corpora.utterance import check_split
@@ -239,8 +272,11 @@ def prepare(
             "A manifest or subsets must come with the split they make. Add --split train, "
             "validation or test."
         )
+
     if not 0 <= max_bad_fraction <= 1:
-        raise UsageError(f"max_bad_fraction must lie in 0..1. Received: {max_bad_fraction}.")
+        raise UsageError(
+            f"max_bad_fraction must lie in 0..1. Received: {max_bad_fraction}."
+        )
     if num_workers is not None and num_workers < 1:
         raise UsageError(f"num_workers must be at least 1. Received: {num_workers}.")
     packing = Packing(
@@ -258,14 +294,18 @@ def prepare(
             f"{corpus_dir} must hold a list named after a split, such as train.{corpus}. Found "
             "none. Name a list with --manifest and its split with --split."
         )
+
     copies = copies_of(noise, noise_dir, impulse_dir, splits)
     for name in splits:
         check_split_folder(Path(shard_dir) / name)
-    reading = functools.partial(read_split, corpus, corpus_dir, manifest=manifest, subsets=subsets)
+    reading = functools.partial(
+        read_split, corpus, corpus_dir, manifest=manifest, subsets=subsets
+    )
     if not isinstance(alphabet, Alphabet):
         training = functools.partial(reading, TRAINING) if TRAINING in splits else None
         chosen = alphabet_of(alphabet or AlphabetConfig(), Path(shard_dir), training)
         packing = replace(packing, alphabet=chosen)
+
     indexes = {}
     for name in splits:
         with _progress(name, progress) as callbacks:
@@ -279,16 +319,29 @@ def prepare(
                 executor=executor,
                 **callbacks,
             )
+
     warn_of_overlaps(Path(shard_dir))
     return indexes
 
 
 @contextlib.contextmanager
 def _progress(split: str, shown: bool) -> Iterator[dict[str, Callable[..., None]]]:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TimeRemainingColumn,
+    )
 
-    columns = (BarColumn(), MofNCompleteColumn(), "utterances, time left", TimeRemainingColumn())
-    bar = Progress("{task.description}", *columns, console=stderr_console(), disable=not shown)
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        "utterances, time left",
+        TimeRemainingColumn(),
+    )
+    bar = Progress(
+        "{task.description}", *columns, console=stderr_console(), disable=not shown
+    )
     task = bar.add_task(f"list {split}", total=None)
 
     def packed(done: int, total: int) -> None:

@@ -1,7 +1,7 @@
 """Lists of rows that needn't fit into memory, with sorting and rearranging.
 
-Beyond a few megabytes they go to nameless files in the caller's folder. The system removes these
-files when the process ends.
+Beyond a few megabytes they go to nameless files in the caller's folder. The system
+removes these files when the process ends.
 """
 
 import heapq
@@ -66,7 +66,10 @@ def decoded(line: bytes) -> Any:
 
 
 def in_order(
-    rows: Iterable[Row], key: Callable[[Row], Any], folder: Path, at_once: int = _ROWS_AT_ONCE
+    rows: Iterable[Row],
+    key: Callable[[Row], Any],
+    folder: Path,
+    at_once: int = _ROWS_AT_ONCE,
 ) -> Iterator[Row]:
     """Yields rows sorted, with at most ``at_once`` of them in memory."""
     rows = iter(rows)
@@ -75,17 +78,25 @@ def in_order(
         if not runs and len(run) < at_once:
             yield from run
             return
+
         runs.append(Rows(folder).extend(run))
         del run
         if len(runs) == _MOST_FILES:
             runs = [Rows(folder).extend(heapq.merge(*runs, key=key))]
+
     yield from heapq.merge(*runs, key=key)
 
 
 def in_places(
-    rows: Iterable[Row], places: Iterable[int], count: int, folder: Path, at_once=_ROWS_AT_ONCE
+    rows: Iterable[Row],
+    places: Iterable[int],
+    count: int,
+    folder: Path,
+    at_once=_ROWS_AT_ONCE,
 ) -> Iterator[Row]:
-    """Yields rows in the order of ``places``, a permutation of ``range(count)``, one per row."""
+    """Yields rows in the order of ``places``, a permutation of ``range(count)``, one
+    per row.
+    """
     at_once = max(at_once, -(-count // _MOST_FILES))
     files = -(-count // at_once)
     parts = [Rows(folder, IN_MEMORY_BYTES // files) for _ in range(files)]

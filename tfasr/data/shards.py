@@ -1,4 +1,6 @@
-"""Writes shards (compressed TFRecord files of features and labels) and opens prepared splits."""
+"""Writes shards (compressed TFRecord files of features and labels) and opens prepared
+splits.
+"""
 
 import contextlib
 import dataclasses
@@ -44,7 +46,8 @@ class ShardConfig:
 
     Attributes:
         utterances_per_shard: at most so many; bad utterances make a shard smaller.
-        dtype: of the stored features; float16 halves the files, with rounding below 0.1 %.
+        dtype: of the stored features; float16 halves the files, with rounding below 0.1
+            %.
         compression: of the TFRecord files; "" for none.
         max_duration_s: longer utterances are left out and counted; 0 keeps all.
 
@@ -58,7 +61,12 @@ class ShardConfig:
 
     def check(self) -> None:
         require(self.utterances_per_shard > 0, self, "utterances_per_shard", "positive")
-        require(self.max_duration_s >= 0, self, "max_duration_s", "positive, or 0 for no limit")
+        require(
+            self.max_duration_s >= 0,
+            self,
+            "max_duration_s",
+            "positive, or 0 for no limit",
+        )
 
 
 def write_shard(
@@ -67,25 +75,32 @@ def write_shard(
     """Writes a shard, which is called ``partial`` until it is complete and on the disk."""
     partial = partial or path.with_suffix(PARTIAL_SUFFIX)
     partial.unlink(missing_ok=True)  # a link is removed, never followed
-    # Digits of features don't repeat, so looking for repeated sequences would more than double the
-    # time and find nothing. Files get smaller by run lengths and by the frequencies of bytes.
+    # Digits of features don't repeat, so looking for repeated sequences would more than
+    # double the time and find nothing. Files get smaller by run lengths and by the
+    # frequencies of bytes.
     options = tf.io.TFRecordOptions(
-        compression_type=compression, compression_level=1, compression_strategy=_ZLIB_RLE
+        compression_type=compression,
+        compression_level=1,
+        compression_strategy=_ZLIB_RLE,
     )
     try:
         with tf.io.TFRecordWriter(str(partial), options) as writer:
             for record in records:
                 writer.write(record)
+
         publish(partial, path)
     except BaseException as error:
         with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)  # otherwise it would occupy space on a full disk
+            # Otherwise it would occupy space on a full disk.
+            partial.unlink(missing_ok=True)
+
         full = tf.errors.ResourceExhaustedError  # `packing.room_in` reports a full disk
         if isinstance(error, tf.errors.OpError) and not isinstance(error, full):
             raise RunError(
                 f"{path} can't be written: {error.message}. Finished shards are kept: repair the "
                 "disk, and run tfasr prepare again; it resumes."
             ) from error
+
         raise
 
 
@@ -104,20 +119,27 @@ def encode_record(
 
 @dataclass(frozen=True)
 class ShardedSplit:
-    """An opened, complete prepared split; utterances are in the order of the shards' records."""
+    """An opened, complete prepared split; utterances are in the order of the shards'
+    records.
+    """
 
     folder: Path
     index: dict[str, Any]
     utterances: HeldUtterances | PackedUtterances = field(repr=False)
-    states: dict[str, FileState] = field(repr=False, default_factory=dict)  # shards' when opened
+    # shards' when opened
+    states: dict[str, FileState] = field(repr=False, default_factory=dict)
     # all utterances in the shards, if these are only a part of them
     whole: HeldUtterances | PackedUtterances | None = field(default=None, repr=False)
 
     def part(self, utterances: int) -> "ShardedSplit":
-        """Returns so many utterances of the split: always the same, chosen by their ids' hashes."""
+        """Returns so many utterances of the split: always the same, chosen by their
+        ids' hashes.
+        """
         if utterances >= len(self.utterances):
             return self
-        drawn = sorted(self.utterances, key=lambda u: hashlib.sha256(u.id.encode()).digest())
+        drawn = sorted(
+            self.utterances, key=lambda u: hashlib.sha256(u.id.encode()).digest()
+        )
         chosen = sorted(drawn[:utterances], key=lambda u: u.position)
         whole = self.whole or self.utterances
         return dataclasses.replace(self, utterances=HeldUtterances(chosen), whole=whole)
@@ -137,7 +159,9 @@ class ShardedSplit:
 
     @property
     def frames_needed(self) -> np.ndarray:
-        """The fewest output frames with which CTC can align each text, int64 ``(utterances,)``."""
+        """The fewest output frames with which CTC can align each text, int64
+        ``(utterances,)``.
+        """
         return self.utterances.column("frames_needed").astype(np.int64)
 
     def transcripts(self) -> Iterator[str]:
@@ -147,7 +171,9 @@ class ShardedSplit:
         return self.utterances.at(positions)
 
     def check_unchanged(self) -> None:
-        """Raises RunError if shards have changed since they were opened (a new time is allowed)."""
+        """Raises RunError if shards have changed since they were opened (a new time is
+        allowed).
+        """
         hashes = {shard["file"]: shard.get("sha256") for shard in self.index["shards"]}
         changed = []
         for name, state in self.states.items():
@@ -159,7 +185,9 @@ class ShardedSplit:
                 if now[0] == state[0] and file_sha256(path) == hashes[name]:
                     self.states[name] = now
                     continue
+
             changed.append(name)
+
         if changed:
             raise RunError(
                 f"A run's data must stay as it is. In {self.folder} {len(changed)} of "
@@ -173,17 +201,23 @@ class ShardedSplit:
         return FeatureSums.merged([self.index["feature_sums"]]).statistics()
 
 
-def open_split(shard_dir: str | Path, split: str, *, content: bool = False) -> ShardedSplit:
-    """Opens a split that ``tfasr prepare`` wrote to --shard_dir, and checks that it is complete.
+def open_split(
+    shard_dir: str | Path, split: str, *, content: bool = False
+) -> ShardedSplit:
+    """Opens a split that ``tfasr prepare`` wrote to --shard_dir, and checks that it is
+    complete.
 
-    With ``content``, the shards' contents are checked too, by their hashes. Raises UsageError if
-    the split was never prepared, or files are missing, damaged or changed.
+    With ``content``, the shards' contents are checked too, by their hashes. Raises
+    UsageError if the split was never prepared, or files are missing, damaged or
+    changed.
     """
     folder = Path(shard_dir) / split
     require_prepared(shard_dir, split)
     index = read_index(folder)
     check_shards(folder, index, content=content)
-    states = {shard["file"]: file_state(folder / shard["file"]) for shard in index["shards"]}
+    states = {
+        shard["file"]: file_state(folder / shard["file"]) for shard in index["shards"]
+    }
     return ShardedSplit(folder, index, read_manifest(folder, index), states)
 
 

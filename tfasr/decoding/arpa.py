@@ -1,4 +1,6 @@
-"""Makes files of n-gram models loadable by kenlm: compressed, unigram and marked ARPA files."""
+"""Makes files of n-gram models loadable by kenlm: compressed, unigram and marked ARPA
+files.
+"""
 
 import contextlib
 import itertools
@@ -26,21 +28,25 @@ _FEWEST_BYTES = 4
 def loadable_by_kenlm(path: Path) -> Iterator[Path]:
     """Yields a file with the same model that kenlm can load: ``path`` or a temporary copy.
 
-    kenlm reads neither gzip (as it is packaged), byte-order marks, text before the header, nor
-    models of single words, for which the copy gets a bigram that changes no probability. KenLM's
-    own binary files are yielded as they are.
+    kenlm reads neither gzip (as it is packaged), byte-order marks, text before the
+    header, nor models of single words, for which the copy gets a bigram that changes no
+    probability. KenLM's own binary files are yielded as they are.
 
-    Raises ValueError if the file is missing, or is neither an ARPA file nor KenLM's binary format.
+    Raises ValueError if the file is missing, or is neither an ARPA file nor KenLM's
+    binary format.
     """
     if not path.is_file():
         raise ValueError(f"A language model's file must exist. Received: {path}.")
     if is_binary(path):
         yield path
         return
+
     with path.open("rb") as file:
         start = file.read(_STARTING_BYTES)
     if not start:
-        raise ValueError(f"An ARPA file must not be empty. Received: {path} of 0 bytes.")
+        raise ValueError(
+            f"An ARPA file must not be empty. Received: {path} of 0 bytes."
+        )
     counts = _counts(path)
     is_plain = start.lstrip().startswith(_DATA)
     if is_plain:
@@ -48,6 +54,7 @@ def loadable_by_kenlm(path: Path) -> Iterator[Path]:
     if is_plain and len(counts) > 1:
         yield path
         return
+
     with tempfile.TemporaryDirectory(prefix="tfasr-") as folder:
         copy = Path(folder) / "model.arpa"
         with copy.open("wb") as file:
@@ -83,12 +90,14 @@ def _counts(path: Path) -> list[int]:
             counts.append(int(match[2][:_MOST_DIGITS]))
         elif line.strip():
             break
+
     if not counts:
         raise ValueError(
             "A language model must be an ARPA file, which begins with \\data\\ and lines of the "
             "form 'ngram 1=10', plain or compressed by gzip, or a binary file made by KenLM's "
             f"build_binary. Received: {path}, which is neither."
         )
+
     return counts
 
 
@@ -120,7 +129,9 @@ def _with_a_bigram(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _check_size(path: Path, size: int, counts: list[int]) -> None:
-    """Raises ValueError if a header promises more n-grams, thus memory, than its file can hold."""
+    """Raises ValueError if a header promises more n-grams, thus memory, than its file
+    can hold.
+    """
     if _FEWEST_BYTES * sum(counts) > size:
         raise ValueError(
             f"An ARPA file must contain the n-grams it counts. Received: {path} of {size} bytes, "

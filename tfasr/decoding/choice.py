@@ -31,8 +31,9 @@ DECODERS: Registry[DecoderKind] = Registry(
 
 HOT_WORD_DECODERS = ("beam", "word_beam")
 
-# TensorFlow 2.21's prefix tree took 5.3 to 6.5 kB per frame and hypothesis kept, with 30 classes
-# (measured at widths 2000 and 8000, 50 and 100 frames). It is freed before the next utterance.
+# TensorFlow 2.21's prefix tree took 5.3 to 6.5 kB per frame and hypothesis kept, with
+# 30 classes (measured at widths 2000 and 8000, 50 and 100 frames). It is freed before
+# the next utterance.
 _BYTES_PER_CHILD = 220
 _LONGEST_WORD = 4096  # characters; real words are far shorter
 
@@ -42,12 +43,14 @@ class DecoderConfig:
     """The decoder used in evaluations.
 
     Attributes:
-        name: "greedy", "beam" (prefix beam search over characters), "word_beam" (word beam search
-            with the words of the training transcripts as dictionary, as in the paper), or another
-            one of `DECODERS`.
-        beam_width: hypotheses kept per frame, at most 65536; not used by greedy decoding.
+        name: "greedy", "beam" (prefix beam search over characters), "word_beam" (word
+            beam search with the words of the training transcripts as dictionary, as in
+            the paper), or another one of `DECODERS`.
+        beam_width: hypotheses kept per frame, at most 65536; not used by greedy
+            decoding.
         recombine: whether word beam search drops beams that can't win, see
-            `tfasr.decoding.word_beam_search.WordBeamSearch`; not in the published algorithm.
+            `tfasr.decoding.word_beam_search.WordBeamSearch`; not in the published
+            algorithm.
     """
 
     name: str = "word_beam"
@@ -55,11 +58,20 @@ class DecoderConfig:
     recombine: bool = False
 
     def check(self) -> None:
-        require(self.name in DECODERS, self, "name", f"a known decoder: {DECODERS.listed()}")
-        require(0 < self.beam_width <= MAX_BEAM_WIDTH, self, "beam_width", f"1..{MAX_BEAM_WIDTH}")
+        require(
+            self.name in DECODERS, self, "name", f"a known decoder: {DECODERS.listed()}"
+        )
+        require(
+            0 < self.beam_width <= MAX_BEAM_WIDTH,
+            self,
+            "beam_width",
+            f"1..{MAX_BEAM_WIDTH}",
+        )
 
 
-def check_beam(config: DecoderConfig, num_classes: int, frames: int, available_bytes: int) -> None:
+def check_beam(
+    config: DecoderConfig, num_classes: int, frames: int, available_bytes: int
+) -> None:
     """Raises UsageError, suggesting a width, if prefix beam search needs too much memory."""
     a_width = _BYTES_PER_CHILD * num_classes * frames
     needed = config.beam_width * a_width
@@ -98,6 +110,7 @@ def make_decoder(
             f"Hot words need one of the decoders {', '.join(HOT_WORD_DECODERS)}. Received: the "
             f"decoder {config.name}. Choose one of them by --decoder."
         )
+
     if language_model is None and not hot_words:
         return DECODERS[config.name].make(config, alphabet, lexicon, num_threads)
     if language_model is None and config.name == "beam":
@@ -108,11 +121,13 @@ def make_decoder(
             hot_words=hot_words,
             num_threads=num_threads,
         )
+
     if config.name != "word_beam":
         raise UsageError(
             "A language model needs the decoder word_beam, which writes the words that it "
             f"scores. Received: the decoder {config.name}. Choose --decoder word_beam."
         )
+
     return WordBeamSearch(
         alphabet,
         lexicon,
@@ -126,7 +141,9 @@ def make_decoder(
 
 
 def with_hot_words(config: DecoderConfig) -> DecoderConfig:
-    """Returns the decoder to use if there are hot words: prefix beam search instead of greedy."""
+    """Returns the decoder to use if there are hot words: prefix beam search instead of
+    greedy.
+    """
     return replace(config, name="beam") if config.name == "greedy" else config
 
 
@@ -135,7 +152,9 @@ def needs_lexicon(config: DecoderConfig) -> bool:
 
 
 def read_lexicon(path: str | Path, alphabet: Alphabet) -> list[str]:
-    """Reads words, one per line, normalised like transcripts; UsageError if the file is unfit."""
+    """Reads words, one per line, normalised like transcripts; UsageError if the file is
+    unfit.
+    """
     remedy = "Use a text file with one word per line, such as LibriSpeech's librispeech-vocab.txt."
     vocabulary = set()
     for number, line in enumerate(text_lines(path, remedy), start=1):
@@ -145,7 +164,9 @@ def read_lexicon(path: str | Path, alphabet: Alphabet) -> list[str]:
                 f"Every line of {path} must be a word in the letters of the alphabet. Line "
                 f"{number} is {line.strip()!r}. {remedy}"
             )
+
         vocabulary.add(word)
+
     vocabulary.discard("")
     if not vocabulary:
         raise UsageError(f"{path} must contain words, but is empty. {remedy}")
@@ -154,7 +175,9 @@ def read_lexicon(path: str | Path, alphabet: Alphabet) -> list[str]:
 
 
 def require_lexicon_use(path: str | Path, *decoders: DecoderConfig | None) -> None:
-    """Raises UsageError unless one of the decoders has a dictionary that the lexicon replaces."""
+    """Raises UsageError unless one of the decoders has a dictionary that the lexicon
+    replaces.
+    """
     used = [decoder for decoder in decoders if decoder is not None]
     if not any(map(needs_lexicon, used)):
         raise UsageError(
@@ -172,12 +195,16 @@ def save_lexicon(run_dir: Path, words: Iterable[str]) -> None:
 
 
 def load_lexicon(run_dir: Path) -> list[str]:
-    """Reads the words written by `save_lexicon`; UsageError if the file is missing or unfit."""
+    """Reads the words written by `save_lexicon`; UsageError if the file is missing or
+    unfit.
+    """
     path = run_dir / LEXICON_FILE
     remedy = "Copy it from the original run: it has the training transcripts' words, one per line."
     words = [word for word in read_text(path, remedy).split("\n") if word]
     if not words:
-        raise UsageError(f"A run's dictionary must contain words. {path} is empty. {remedy}")
+        raise UsageError(
+            f"A run's dictionary must contain words. {path} is empty. {remedy}"
+        )
     _check_lengths(words, path, remedy)
     return words
 

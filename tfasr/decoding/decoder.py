@@ -18,7 +18,8 @@ class Hypothesis:
     """The decoded text of one utterance.
 
     Attributes:
-        text: in plain spelling, without the alphabet's separator between doubled letters.
+        text: in plain spelling, without the alphabet's separator between doubled
+            letters.
         score: natural logarithm of the decoder's score for the text; larger is better.
     """
 
@@ -35,13 +36,16 @@ class Decoder(Protocol):
     def decode(self, log_probs: np.ndarray, lengths: np.ndarray) -> list[Hypothesis]:
         """Returns the best hypothesis of each utterance.
 
-        ``log_probs`` are float32 ``(batch, time, classes)``, natural logarithms, blank last;
-        ``lengths`` integers ``(batch,)``: the number of valid frames of each utterance.
+        ``log_probs`` are float32 ``(batch, time, classes)``, natural logarithms, blank
+        last; ``lengths`` integers ``(batch,)``: the number of valid frames of each
+        utterance.
         """
 
 
 class DecodedUtterance(Protocol):
-    """Decodes an utterance while its frames arrive; the result equals that of `Decoder.decode`."""
+    """Decodes an utterance while its frames arrive; the result equals that of
+    `Decoder.decode`.
+    """
 
     def hear(self, log_probs: np.ndarray) -> None:
         """Adds frames of log-probabilities, float32 ``(time, classes)``, blank last."""
@@ -52,10 +56,12 @@ class DecodedUtterance(Protocol):
 
 @dataclass(frozen=True)
 class DecoderKind:
-    # ``make(config, alphabet, lexicon, num_threads)`` with a `tfasr.decoding.choice.DecoderConfig`
-    # and the number of threads; None means one per core.
+    # ``make(config, alphabet, lexicon, num_threads)`` with a
+    # `tfasr.decoding.choice.DecoderConfig` and the number of threads; None means one
+    # per core.
     make: Callable[..., Decoder]
-    needs_lexicon: bool = False  # whether it finds only words of the training transcripts
+    # Whether it finds only words of the training transcripts.
+    needs_lexicon: bool = False
     has_beam: bool = True  # whether ``config.beam_width`` has an effect
     label: str = ""  # in tables
     recombines: bool = False  # whether ``config.recombine`` has an effect
@@ -64,20 +70,26 @@ class DecoderKind:
 
 def check_kind(kind: object) -> None:
     if not isinstance(kind, DecoderKind) or not callable(kind.make):
-        raise TypeError(f"it must be a tfasr.decoding.decoder.DecoderKind. Received: {kind!r}.")
+        raise TypeError(
+            f"it must be a tfasr.decoding.decoder.DecoderKind. Received: {kind!r}."
+        )
 
 
-def check_log_probs(log_probs: np.ndarray, lengths: np.ndarray, num_classes: int) -> None:
+def check_log_probs(
+    log_probs: np.ndarray, lengths: np.ndarray, num_classes: int
+) -> None:
     """Raises ValueError unless the arrays are valid arguments of `Decoder.decode`."""
     if log_probs.ndim != 3 or log_probs.shape[2] != num_classes:
         raise ValueError(
             f"log_probs must have the shape (batch, time, {num_classes}): the alphabet's "
             f"characters and the blank. Received: shape={log_probs.shape}."
         )
+
     if lengths.shape != log_probs.shape[:1]:
         raise ValueError(
             f"lengths must have the shape ({log_probs.shape[0]},). Received: {lengths.shape}."
         )
+
     if lengths.size and (lengths.min() < 0 or lengths.max() > log_probs.shape[1]):
         raise ValueError(
             f"lengths must lie in 0..{log_probs.shape[1]}, the frames of log_probs. "
@@ -107,7 +119,8 @@ class BeamSearchDecoder:
             beam_width=self._beam_width,
         )
         labels: list[list[int]] = [[] for _ in lengths]
-        rows, values = paths.indices.numpy()[:, 0], paths.values.numpy()
+        rows = paths.indices.numpy()[:, 0]
+        values = paths.values.numpy()
         for row, label in zip(rows, values, strict=True):
             labels[row].append(int(label))
         texts = map(self._alphabet.decode, labels)
@@ -118,14 +131,18 @@ class BeamSearchDecoder:
 
 
 BEAM = DecoderKind(
-    lambda config, alphabet, lexicon, num_threads: BeamSearchDecoder(alphabet, config.beam_width),
+    lambda config, alphabet, lexicon, num_threads: BeamSearchDecoder(
+        alphabet, config.beam_width
+    ),
     label="prefix beam",
     on_tensorflow=True,
 )
 
 
 class GreedyDecoder:
-    """Takes each frame's most probable class; the paper (arXiv 2003.12366) calls this width 1."""
+    """Takes each frame's most probable class; the paper (arXiv 2003.12366) calls this
+    width 1.
+    """
 
     def __init__(self, alphabet: Alphabet):
         self._alphabet = alphabet
@@ -134,7 +151,9 @@ class GreedyDecoder:
         lengths = np.asarray(lengths)
         check_log_probs(log_probs, lengths, self._alphabet.num_classes)
         utterances = [self.begin() for _ in lengths]
-        for utterance, frames, count in zip(utterances, log_probs, lengths, strict=True):
+        for utterance, frames, count in zip(
+            utterances, log_probs, lengths, strict=True
+        ):
             utterance.hear(frames[:count])
         return [utterance.best() for utterance in utterances]
 
@@ -146,12 +165,13 @@ class GreedyDecoder:
 class PriorDivision:
     """Decodes class probabilities divided by the classes' priors to the power ``weight``.
 
-    A CTC model prefers classes that are frequent in its training text. A dictionary and a language
-    model know that already, so it would count twice. ``log_priors`` are the natural logarithms of
-    the classes' mean probabilities, float32 ``(classes,)``. Scores are those of the quotients.
+    A CTC model prefers classes that are frequent in its training text. A dictionary and
+    a language model know that already, so it would count twice. ``log_priors`` are the
+    natural logarithms of the classes' mean probabilities, float32 ``(classes,)``.
+    Scores are those of the quotients.
 
-    Source: A. Zeyer, R. Schlueter, H. Ney, Why does CTC result in peaky behavior?, 2021 (arXiv
-        2105.14849), on label priors.
+    Source: A. Zeyer, R. Schlueter, H. Ney, Why does CTC result in peaky behavior?, 2021
+        (arXiv 2105.14849), on label priors.
     """
 
     decoder: Any  # a `Decoder`; for `decode_n_best`, one that has this method
@@ -176,11 +196,12 @@ class PriorDivision:
 class MiddleRescoring:
     """Rescores word beam search's best hypotheses with a middle layer's outputs.
 
-    A hypothesis's score is the search's plus ``weight`` times the log-probability of its text in
-    the middle layer. If the search's best text doesn't fit into the middle layer's frames, it stays
-    the best. ``search`` has the method ``decode_n_best`` of `WordBeamSearch`. ``middle_labels``
-    are, for each class but the blank, the classes that the middle layer has learnt in its place.
-    ``log_probs`` have the classes of the last layer, then the middle layer's.
+    A hypothesis's score is the search's plus ``weight`` times the log-probability of
+    its text in the middle layer. If the search's best text doesn't fit into the middle
+    layer's frames, it stays the best. ``search`` has the method ``decode_n_best`` of
+    `WordBeamSearch`. ``middle_labels`` are, for each class but the blank, the classes
+    that the middle layer has learnt in its place. ``log_probs`` have the classes of the
+    last layer, then the middle layer's.
     """
 
     search: Any
@@ -193,18 +214,27 @@ class MiddleRescoring:
         candidates = self.search.decode_n_best(last, lengths, RESCORED_HYPOTHESES)
         return [
             self._best(hypotheses, frames[:count])
-            for hypotheses, frames, count in zip(candidates, middle, lengths, strict=True)
+            for hypotheses, frames, count in zip(
+                candidates, middle, lengths, strict=True
+            )
         ]
 
     def _best(self, hypotheses: list[Hypothesis], log_probs: np.ndarray) -> Hypothesis:
         labels = [
-            [label for unit in self.alphabet.encode(h.text) for label in self.middle_labels[unit]]
+            [
+                label
+                for unit in self.alphabet.encode(h.text)
+                for label in self.middle_labels[unit]
+            ]
             for h in hypotheses
         ]
         of_middle = ctc_log_probs(log_probs, labels)
         if np.isneginf(of_middle[0]):
             return hypotheses[0]
-        scores = [h.score + self.weight * m for h, m in zip(hypotheses, of_middle, strict=True)]
+        scores = [
+            h.score + self.weight * m
+            for h, m in zip(hypotheses, of_middle, strict=True)
+        ]
         best = int(np.argmax(scores))
         return Hypothesis(hypotheses[best].text, float(scores[best]))
 
@@ -212,12 +242,14 @@ class MiddleRescoring:
 def ctc_log_probs(log_probs: np.ndarray, texts: Sequence[Sequence[int]]) -> np.ndarray:
     """Returns the logarithm of each text's CTC probability, -inf if it has no path.
 
-    ``log_probs`` are one utterance's valid frames ``(time, classes)``, blank last; ``texts`` are
-    labels. Source: A. Graves et al., Connectionist Temporal Classification, ICML 2006.
+    ``log_probs`` are one utterance's valid frames ``(time, classes)``, blank last;
+    ``texts`` are labels. Source: A. Graves et al., Connectionist Temporal
+    Classification, ICML 2006.
     """
     blank = log_probs.shape[1] - 1
     lengths = np.array([len(labels) for labels in texts], int)
-    # Columns: one that is never reached, the start, and the labels with blanks around each.
+    # Columns: one that is never reached, the start, and the labels with blanks around
+    # each.
     states = np.full((len(texts), 2 * lengths.max(initial=0) + 3), blank)
     for row, labels in zip(states, texts, strict=True):
         row[3 : 3 + 2 * len(labels) : 2] = labels
@@ -229,6 +261,7 @@ def ctc_log_probs(log_probs: np.ndarray, texts: Sequence[Sequence[int]]) -> np.n
         stepped = np.logaddexp(reached[:, 2:], reached[:, 1:-1])
         reached[:, 2:] = np.logaddexp(stepped, skipped) + frame[states[:, 2:]]
         reached[:, 1] = -np.inf
+
     rows = np.arange(len(texts))
     return np.logaddexp(reached[rows, 2 * lengths + 2], reached[rows, 2 * lengths + 1])
 
@@ -247,7 +280,9 @@ class GreedyUtterance:
             return
         path = np.append(self._last, log_probs.argmax(axis=1))
         starts = path[1:] != path[:-1]
-        self._labels += path[1:][starts & (path[1:] != self._alphabet.blank_id)].tolist()
+        self._labels += path[1:][
+            starts & (path[1:] != self._alphabet.blank_id)
+        ].tolist()
         self._last = int(path[-1])
         self._score += float(log_probs.max(axis=1).sum())
 
@@ -278,4 +313,6 @@ def lexicon_from_transcripts(
     transcripts: Iterable[str], word_characters: str | None = None
 ) -> list[str]:
     """Returns the distinct words of transcripts, sorted. Source: the paper, section 2.2.2."""
-    return sorted({word for text in transcripts for word in split_words(text, word_characters)})
+    return sorted(
+        {word for text in transcripts for word in split_words(text, word_characters)}
+    )

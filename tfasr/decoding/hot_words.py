@@ -1,4 +1,6 @@
-"""Hot words: words that are expected in the speech, such as names, which become more probable."""
+"""Hot words: words that are expected in the speech, such as names, which become more
+probable.
+"""
 
 import logging
 from collections.abc import Mapping
@@ -12,9 +14,10 @@ log = logging.getLogger("tfasr")
 
 MAX_HOT_WEIGHT = 100.0
 DEFAULT_WEIGHT = 5.0
-# What an occurrence adds to the log score at most for each class that it writes. A word that no one
-# said costs -log(probability) for each of them, 7 to 17 in a pause, so more than it earns. Without
-# a bound, a large weight fills pauses with the word, again and again.
+# What an occurrence adds to the log score at most for each class that it writes. A word
+# that no one said costs -log(probability) for each of them, 7 to 17 in a pause, so more
+# than it earns. Without a bound, a large weight fills pauses with the word, again and
+# again.
 MOST_PER_CLASS = 3.0
 _SHOWN = 5
 _REMEDY = (
@@ -28,8 +31,8 @@ HotWords = Mapping[str, float]
 def most_added(word: str, alphabet: Alphabet) -> float:
     """Returns the most that an occurrence of a hot word adds to a text's log score.
 
-    It is `MOST_PER_CLASS` for each of the word's classes, and for the space between it and the next
-    word if the alphabet has one.
+    It is `MOST_PER_CLASS` for each of the word's classes, and for the space between it
+    and the next word if the alphabet has one.
     """
     labels = alphabet.encode(word)
     classes = len(labels) - labels.count(alphabet.separator_id)
@@ -39,13 +42,15 @@ def most_added(word: str, alphabet: Alphabet) -> float:
 
 
 def hot_words_of(
-    source: "HotWords | str | Path", alphabet: Alphabet, default_weight: float = DEFAULT_WEIGHT
+    source: "HotWords | str | Path",
+    alphabet: Alphabet,
+    default_weight: float = DEFAULT_WEIGHT,
 ) -> dict[str, float]:
     """Returns the weights of single words, spelled as the alphabet spells transcripts.
 
-    Each word of a name such as "new york" gets the name's weight; in scripts without spaces, each
-    character. A word that several lines name gets the largest weight. The log names weights above
-    what an occurrence can add; see `most_added`.
+    Each word of a name such as "new york" gets the name's weight; in scripts without
+    spaces, each character. A word that several lines name gets the largest weight. The
+    log names weights above what an occurrence can add; see `most_added`.
 
     Args:
         source: weights by word or name, or a text file with one per line.
@@ -53,11 +58,14 @@ def hot_words_of(
         default_weight: of lines without a weight.
 
     Raises:
-        UsageError: if the file can't be read, a word has other characters than the alphabet, or a
-            weight isn't a number in -100..100. The message names the line.
+        UsageError: if the file can't be read, a word has other characters than the
+            alphabet, or a weight isn't a number in -100..100. The message names the
+            line.
     """
     if isinstance(source, Mapping):
-        entries = [(f"The hot word {text!r}", text, weight) for text, weight in source.items()]
+        entries = [
+            (f"The hot word {text!r}", text, weight) for text, weight in source.items()
+        ]
     else:
         entries = []
         for number, line in enumerate(text_lines(source, _REMEDY), start=1):
@@ -65,6 +73,7 @@ def hot_words_of(
             if text.strip():
                 place = f"Line {number} of {source}"
                 entries.append((place, text, weight if tab else default_weight))
+
     weights: dict[str, float] = {}
     for place, text, weight in entries:
         normalised = alphabet.normalise(text)
@@ -74,11 +83,15 @@ def hot_words_of(
                 f"Hot words must be written in the letters of the alphabet. {place} is {text!r}, "
                 f"which {why}. {_REMEDY}"
             )
+
         number = _weight(weight, place)
         for word in words(normalised):
             weights[word] = max(number, weights.get(word, number))
+
     if not weights:
-        raise UsageError(f"Hot words must name at least one word. Received: {source}. {_REMEDY}")
+        raise UsageError(
+            f"Hot words must name at least one word. Received: {source}. {_REMEDY}"
+        )
     _warn_of_large(weights, alphabet)
     return weights
 
@@ -105,6 +118,7 @@ def _weight(weight: str | float, place: str) -> float:
         number = float(weight)
     except ValueError:
         number = float("nan")
+
     if not abs(number) <= MAX_HOT_WEIGHT:
         raise UsageError(f"{place} has the weight {weight!r}. {_REMEDY}")
     return number

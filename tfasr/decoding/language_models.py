@@ -17,8 +17,11 @@ from tfasr.kit.files import write_whole
 MAX_WEIGHT = 10.0
 MAX_WORD_BONUS = 100.0
 MAX_ORDER = 6  # the limit of the kenlm package on PyPI
-BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"
-_NEVER = -99.0  # ARPA's log10 probability of the sentence's start, which is never predicted
+BEGIN = "<s>"
+END = "</s>"
+UNKNOWN = "<unk>"
+# ARPA's log10 probability of the sentence's start, which is never predicted
+_NEVER = -99.0
 UNKNOWN_RULES = ("score", "drop")
 _NAMED = 10  # words in a message
 Words = tuple[str, ...]
@@ -35,10 +38,11 @@ class KenlmModel:
     Args:
         path: an ARPA file, which may be compressed by gzip, or KenLM's binary format.
         weight: in 0..10.
-        word_bonus: in -100..100, a natural logarithm that offsets the model's preference for few
-            words.
-        unknown: what happens to words of the lexicon that the model doesn't have: "score" gives
-            them the probability of ``<unk>``, "drop" removes them from the lexicon.
+        word_bonus: in -100..100, a natural logarithm that offsets the model's
+            preference for few words.
+        unknown: what happens to words of the lexicon that the model doesn't have:
+            "score" gives them the probability of ``<unk>``, "drop" removes them from
+            the lexicon.
 
     Raises:
         ValueError: if a number is out of range, or the file is missing or damaged.
@@ -53,14 +57,21 @@ class KenlmModel:
         unknown: Literal["score", "drop"] = "score",
     ):
         if not 0 <= weight <= MAX_WEIGHT:
-            raise ValueError(f"weight must lie in 0..{MAX_WEIGHT}. Received: weight={weight!r}.")
+            raise ValueError(
+                f"weight must lie in 0..{MAX_WEIGHT}. Received: weight={weight!r}."
+            )
+
         if not abs(word_bonus) <= MAX_WORD_BONUS:
             raise ValueError(
                 f"word_bonus must lie in -{MAX_WORD_BONUS}..{MAX_WORD_BONUS}. "
                 f"Received: word_bonus={word_bonus!r}."
             )
+
         if unknown not in UNKNOWN_RULES:
-            raise ValueError(f"unknown must be one of {UNKNOWN_RULES}. Received: {unknown!r}.")
+            raise ValueError(
+                f"unknown must be one of {UNKNOWN_RULES}. Received: {unknown!r}."
+            )
+
         self.path = Path(path)
         self.weight = float(weight)
         self.word_bonus = float(word_bonus)
@@ -93,6 +104,7 @@ class KenlmModel:
                 f"{self.path} must have words of the lexicon, or none can be recognised. It has "
                 f"none of the {len(words)}: is its text in the same letter case and language?"
             )
+
         return known if drops else words
 
     def scorer(self, words: list[str]) -> "WordScorer":
@@ -115,13 +127,18 @@ def _loaded(file: Path, path: Path) -> Any:
                 f"{reason} Use the model's ARPA file, or convert it again: build_binary "
                 "MODEL.arpa MODEL.bin."
             ) from error
-        raise ValueError(f"{path} must be a sound ARPA file. kenlm: {reason}") from error
+
+        raise ValueError(
+            f"{path} must be a sound ARPA file. kenlm: {reason}"
+        ) from error
 
 
 class WordScorer:
     """Gives a kenlm model's states numbers for the C++ search; -1 is a sentence's start."""
 
-    def __init__(self, kenlm: Any, model: Any, words: list[str], weight: float, word_bonus: float):
+    def __init__(
+        self, kenlm: Any, model: Any, words: list[str], weight: float, word_bonus: float
+    ):
         self._new_state = kenlm.State
         self._model = model
         self._words = words
@@ -134,13 +151,16 @@ class WordScorer:
         self._lock = threading.Lock()
 
     def score(self, state: int, word: int) -> tuple[int, float]:
-        """Returns the next state and the logarithm of the factor that the word multiplies by."""
+        """Returns the next state and the logarithm of the factor that the word
+        multiplies by.
+        """
         following = self._new_state()
         log10 = self._model.BaseScore(self._state(state), self._words[word], following)
         with self._lock:
             number = self._ids.setdefault(following, len(self._states))
             if number == len(self._states):
                 self._states.append(following)
+
         return number, self._scale * log10 + self._word_bonus
 
     def end(self, state: int) -> float:
@@ -162,34 +182,45 @@ def _kenlm() -> Any:
 @dataclass(frozen=True)
 class Order:
     probabilities: Mapping[Words, float]  # of an n-gram's last word after the others
-    # For each context, the factor that gives the probability of a word that never followed it,
-    # from the word's probability after the shorter context.
+    # For each context, the factor that gives the probability of a word that never
+    # followed it, from the word's probability after the shorter context.
     left_over: Mapping[Words, float]
 
 
 class NgramModel:
     """Interpolated Kneser-Ney estimates of the next word, with one discount per order (1..6).
 
-    The lowest order is interpolated with a uniform distribution over all words and ``<unk>``.
+    The lowest order is interpolated with a uniform distribution over all words and
+    ``<unk>``.
 
-    Source: Kneser and Ney, "Improved backing-off for m-gram language modeling", ICASSP 1995;
-        interpolated as in Chen and Goodman, "An empirical study of smoothing techniques for
-        language modeling", 1998, section 4.1.
+    Source: Kneser and Ney, "Improved backing-off for m-gram language modeling", ICASSP
+        1995; interpolated as in Chen and Goodman, "An empirical study of smoothing
+        techniques for language modeling", 1998, section 4.1.
     """
 
     def __init__(
-        self, transcripts: Iterable[str], order: int = 3, word_characters: str | None = None
+        self,
+        transcripts: Iterable[str],
+        order: int = 3,
+        word_characters: str | None = None,
     ):
         if not isinstance(order, int) or not 1 <= order <= MAX_ORDER:
-            raise ValueError(f"order must be an integer in 1..{MAX_ORDER}. Received: {order!r}.")
+            raise ValueError(
+                f"order must be an integer in 1..{MAX_ORDER}. Received: {order!r}."
+            )
+
         counts = _counts(transcripts, order, word_characters)
-        self.vocabulary = sorted({word for (word,) in counts[0]} - {BEGIN} | {END, UNKNOWN})
+        self.vocabulary = sorted(
+            {word for (word,) in counts[0]} - {BEGIN} | {END, UNKNOWN}
+        )
         self.orders: list[Order] = []
         for number in range(order):
             self.orders.append(self._order(_adjusted(counts, number)))
 
     def probability(self, words: Words) -> float:
-        """Returns the last word's probability after the others; unknown words count as <unk>."""
+        """Returns the last word's probability after the others; unknown words count as
+        <unk>.
+        """
         unigrams = self.orders[0].probabilities
         words = tuple(w if (w,) in unigrams or w == BEGIN else UNKNOWN for w in words)
         return self._probability(words[-len(self.orders) :])
@@ -198,15 +229,23 @@ class NgramModel:
         """Writes an ARPA file."""
         shown = [dict(order.probabilities) for order in self.orders]
         shown[0][(BEGIN,)] = 10**_NEVER
-        lines = ["\\data\\", *(f"ngram {n}={len(grams)}" for n, grams in enumerate(shown, 1))]
+        lines = [
+            "\\data\\",
+            *(f"ngram {n}={len(grams)}" for n, grams in enumerate(shown, 1)),
+        ]
         for number, grams in enumerate(shown, 1):
             lines += ["", f"\\{number}-grams:"]
-            following = self.orders[number].left_over if number < len(self.orders) else None
+            if number < len(self.orders):
+                following = self.orders[number].left_over
+            else:
+                following = None
+
             for words, probability in sorted(grams.items()):
                 line = f"{math.log10(probability):.7g}\t{' '.join(words)}"
                 if following is not None and words in following:
                     line += f"\t{math.log10(following[words]):.7g}"
                 lines.append(line)
+
         write_whole(Path(path), "\n".join([*lines, "", "\\end\\", ""]))
 
     def _order(self, adjusted: Mapping[Words, int]) -> Order:
@@ -218,6 +257,7 @@ class NgramModel:
         for words, count in adjusted.items():
             totals[words[:-1]] += count
             followers[words[:-1]] += 1
+
         left_over = {c: discount * followers[c] / totals[c] for c in totals}
         probabilities = {
             words: (count - discount) / totals[words[:-1]]
@@ -226,7 +266,10 @@ class NgramModel:
         }
         if not self.orders:  # words that were never seen: <unk>
             share = left_over[()] / len(self.vocabulary)
-            probabilities |= {(w,): share for w in self.vocabulary if (w,) not in probabilities}
+            probabilities |= {
+                (w,): share for w in self.vocabulary if (w,) not in probabilities
+            }
+
         return Order(probabilities, left_over)
 
     def _probability(self, words: Words) -> float:
@@ -247,22 +290,31 @@ def _counts(
         words = split_words(text, word_characters)
         marks = sorted({BEGIN, END, UNKNOWN} & set(words))
         if marks:
-            raise ValueError(f"Transcripts must not contain {marks}, reserved in ARPA files.")
+            raise ValueError(
+                f"Transcripts must not contain {marks}, reserved in ARPA files."
+            )
+
         sentence = (BEGIN, *words, END) if words else ()
         for length, counted in enumerate(counts, 1):
-            counted.update(sentence[i : i + length] for i in range(len(sentence) - length + 1))
+            counted.update(
+                sentence[i : i + length] for i in range(len(sentence) - length + 1)
+            )
+
     if not counts[0]:
         raise ValueError("An n-gram model needs at least one word. Received: no words.")
     return counts
 
 
 def _adjusted(counts: list[Counter[Words]], number: int) -> dict[Words, int]:
-    """Returns an order's counts: below the highest, how many distinct words precede an n-gram."""
+    """Returns an order's counts: below the highest, how many distinct words precede an
+    n-gram.
+    """
     adjusted = counts[number]
     if number + 1 < len(counts):
         before: defaultdict[Words, int] = defaultdict(int)
         for words in counts[number + 1]:
             before[words[1:]] += 1
         adjusted = {w: n if w[0] == BEGIN else before[w] for w, n in adjusted.items()}
+
     # No word precedes the sentence's start, and no model needs to predict it.
     return {words: count for words, count in adjusted.items() if words != (BEGIN,)}

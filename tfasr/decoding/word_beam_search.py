@@ -33,12 +33,22 @@ class BigramCounts:
 
     def __post_init__(self):
         if not self.unigrams:
-            raise ValueError("Bigram counts must have at least one word. Received: no words.")
+            raise ValueError(
+                "Bigram counts must have at least one word. Received: no words."
+            )
         counts = [*self.unigrams.items(), *self.bigrams.items()]
-        wrong = [(k, n) for k, n in counts if not isinstance(n, int) or not 1 <= n <= MAX_COUNT]
+        wrong = [
+            (k, n)
+            for k, n in counts
+            if not isinstance(n, int) or not 1 <= n <= MAX_COUNT
+        ]
         if wrong:
-            raise ValueError(f"Counts must be integers in 1..2**53. Received: {wrong[:10]}.")
-        strangers = sorted({w for pair in self.bigrams for w in pair if w not in self.unigrams})
+            raise ValueError(
+                f"Counts must be integers in 1..2**53. Received: {wrong[:10]}."
+            )
+        strangers = sorted(
+            {w for pair in self.bigrams for w in pair if w not in self.unigrams}
+        )
         if strangers:
             raise ValueError(
                 "Every word of a bigram must have a unigram count. "
@@ -56,44 +66,49 @@ class BigramCounts:
             words = split_words(text, word_characters)
             unigrams.update(words)
             bigrams.update(zip(words, words[1:], strict=False))
+
         return cls(unigrams, bigrams)
 
 
 class WordBeamSearch:
     """Decodes log-probabilities into words of a dictionary, with any characters between them.
 
-    The beam consists of the ``beam_width`` best class sequences. Equal scores are ordered by
-    classes, so results don't depend on threads or machine. If every path is impossible, the
-    hypothesis is the empty text with score -inf.
+    The beam consists of the ``beam_width`` best class sequences. Equal scores are
+    ordered by classes, so results don't depend on threads or machine. If every path is
+    impossible, the hypothesis is the empty text with score -inf.
 
     Args:
-        alphabet: the characters; with a separator, beams spell ``co_ol`` and hypotheses "cool".
-        lexicon: words in plain spelling. None allows any words, which makes this a prefix beam
-            search; it needs ``hot_words``.
+        alphabet: the characters; with a separator, beams spell ``co_ol`` and hypotheses
+            "cool".
+        lexicon: words in plain spelling. None allows any words, which makes this a
+            prefix beam search; it needs ``hot_words``.
         beam_width: class sequences kept per frame, 1..65536.
         mode: ``words`` (dictionary only), ``ngrams`` (bigrams scored at word ends),
             ``ngrams_forecast`` (also within words, by their possible endings),
             ``ngrams_forecast_sample`` (the same, estimated from 20 words) or ``kenlm``.
-        language_model: a `BigramCounts` for the modes with n-grams, a `KenlmModel` for ``kenlm``.
-        hot_words: words in plain spelling and their weights, in -100..100, which are added to the
-            log score of a text at each occurrence of the word, up to what
-            `tfasr.decoding.hot_words.most_added` returns; for the modes ``words`` and ``kenlm``.
-            Words that the lexicon lacks are added to it.
+        language_model: a `BigramCounts` for the modes with n-grams, a `KenlmModel` for
+            ``kenlm``.
+        hot_words: words in plain spelling and their weights, in -100..100, which are
+            added to the log score of a text at each occurrence of the word, up to what
+            `tfasr.decoding.hot_words.most_added` returns; for the modes ``words`` and
+            ``kenlm``. Words that the lexicon lacks are added to it.
         smoothing: added to every bigram's count.
         word_characters: the characters of words; None for all but the space.
-        recombine: if beams share the point in the dictionary and the language model's state, drop
-            those that are no more probable than the best of them, with and without a final blank.
-            Not in the published algorithm.
+        recombine: if beams share the point in the dictionary and the language model's
+            state, drop those that are no more probable than the best of them, with and
+            without a final blank. Not in the published algorithm.
         collapse_spaces: write runs of spaces as one, without any at the ends of a text.
-        num_threads: threads for the utterances of a batch; None for one per available core.
+        num_threads: threads for the utterances of a batch; None for one per available
+            core.
         seed: seed of the words drawn by ``ngrams_forecast_sample``.
 
     Raises:
         ValueError: if an argument is invalid, or for units of a script without spaces.
-        RunError: if the compiled C++ search is missing; the message has the command to build it.
+        RunError: if the compiled C++ search is missing; the message has the command to
+            build it.
 
-    Source: Scheidl, Fiel, Sablatnig, "Word beam search: a connectionist temporal classification
-        decoding algorithm", ICFHR 2018.
+    Source: Scheidl, Fiel, Sablatnig, "Word beam search: a connectionist temporal
+        classification decoding algorithm", ICFHR 2018.
     """
 
     def __init__(
@@ -117,6 +132,7 @@ class WordBeamSearch:
             raise ValueError(
                 f"alphabet must be a tfasr.Alphabet. Received: {str(alphabet)[:50]!r}."
             )
+
         self.alphabet = alphabet
         self.beam_width = _integer("beam_width", beam_width, 1, MAX_BEAM_WIDTH)
         if num_threads is None:
@@ -128,14 +144,19 @@ class WordBeamSearch:
         word_characters = _word_characters(alphabet, word_characters)
         hot_words = dict(hot_words or {})
         _check_hot_words(hot_words, lexicon, mode)
-        words = _spelled_words(alphabet, hot_words if lexicon is None else lexicon, word_characters)
+        words = _spelled_words(
+            alphabet, hot_words if lexicon is None else lexicon, word_characters
+        )
         if mode == "kenlm":
             _check_kenlm(language_model)
             known = set(language_model.known_words(words.values()))
             words = {spelled: word for spelled, word in words.items() if word in known}
-        if hot_words:  # after unknown words were dropped, because hot words are expected
+
+        # After unknown words were dropped, because hot words are expected.
+        if hot_words:
             words |= _spelled_words(alphabet, hot_words, word_characters)
             words = dict(sorted(words.items()))
+
         model = None
         if mode == "kenlm":
             scorer = language_model.scorer(list(words.values()))
@@ -144,7 +165,10 @@ class WordBeamSearch:
             seed = _integer("seed", seed, 0, (1 << 64) - 1)
             model = _bigram_model(core, mode, language_model, words, smoothing, seed)
         elif language_model is not None:
-            raise ValueError("mode='words' takes no language model. Received one; set mode too.")
+            raise ValueError(
+                "mode='words' takes no language model. Received one; set mode too."
+            )
+
         if hot_words:
             bonuses = [
                 (index, min(float(hot_words[word]), most_added(word, alphabet)))
@@ -152,6 +176,7 @@ class WordBeamSearch:
                 if word in hot_words
             ]
             model = core.HotWords(bonuses=bonuses, model=model)
+
         collapse_spaces = collapse_spaces and " " in alphabet.symbols
         self._decoder = core.Decoder(
             words=list(words),
@@ -169,11 +194,14 @@ class WordBeamSearch:
     def decode(self, log_probs: np.ndarray, lengths: np.ndarray) -> list[Hypothesis]:
         """Returns the best hypothesis of each utterance.
 
-        ``log_probs``: float32 ``(batch, time, classes)``, natural logarithms, blank last. -inf is
-        allowed, and frames beyond an utterance's length may contain anything. Raises ValueError for
-        wrong shapes or types, or a valid frame with NaN or a logarithm above 1e-4 (rounding).
+        ``log_probs``: float32 ``(batch, time, classes)``, natural logarithms, blank
+        last. -inf is allowed, and frames beyond an utterance's length may contain
+        anything. Raises ValueError for wrong shapes or types, or a valid frame with NaN
+        or a logarithm above 1e-4 (rounding).
         """
-        return [candidates[0] for candidates in self.decode_n_best(log_probs, lengths, 1)]
+        return [
+            candidates[0] for candidates in self.decode_n_best(log_probs, lengths, 1)
+        ]
 
     def begin(self) -> "WordBeamUtterance":
         """Returns an utterance that is decoded while its frames arrive."""
@@ -188,13 +216,18 @@ class WordBeamSearch:
         check_log_probs(log_probs, lengths, self.alphabet.num_classes)
         beams = self._decoder.decode(log_probs, lengths, n_best, self.num_threads)
         return [
-            [Hypothesis(self.alphabet.decode(labels), score) for labels, score in candidates]
+            [
+                Hypothesis(self.alphabet.decode(labels), score)
+                for labels, score in candidates
+            ]
             for candidates in beams
         ]
 
 
 class WordBeamUtterance:
-    """Decodes an utterance while its frames arrive, with the same result as from all at once."""
+    """Decodes an utterance while its frames arrive, with the same result as from all at
+    once.
+    """
 
     def __init__(self, alphabet: Alphabet, utterance: Any):
         self._alphabet = alphabet
@@ -207,6 +240,7 @@ class WordBeamUtterance:
             raise ValueError(
                 f"log_probs must have the shape (time, classes). Received: {log_probs.shape}."
             )
+
         batch, _ = _arrays(log_probs[None], np.zeros(1, np.int64))
         check_log_probs(batch, np.array([len(log_probs)]), self._alphabet.num_classes)
         self._utterance.hear(batch[0])
@@ -225,20 +259,28 @@ def _core() -> Any:
             f"({error}). Greedy decoding works without it. Build it with a C++17 compiler: "
             "pip install -e . in the source folder."
         ) from error
+
     return _word_beam_core
 
 
 def _integer(name: str, value: int, low: int, high: int) -> int:
     is_integer = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if not is_integer or not low <= value <= high:
-        raise ValueError(f"{name} must be an integer in {low}..{high}. Received: {name}={value!r}.")
+        raise ValueError(
+            f"{name} must be an integer in {low}..{high}. Received: {name}={value!r}."
+        )
     return int(value)
 
 
-def _arrays(log_probs: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    log_probs, lengths = np.asarray(log_probs), np.asarray(lengths)
+def _arrays(
+    log_probs: np.ndarray, lengths: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    log_probs = np.asarray(log_probs)
+    lengths = np.asarray(lengths)
     if log_probs.dtype.kind != "f":
-        raise ValueError(f"log_probs must be floating. Received: dtype={log_probs.dtype}.")
+        raise ValueError(
+            f"log_probs must be floating. Received: dtype={log_probs.dtype}."
+        )
     if lengths.dtype.kind not in "iu":
         raise ValueError(f"lengths must be integers. Received: dtype={lengths.dtype}.")
     with np.errstate(over="ignore"):  # values too small for float32 become -inf
@@ -249,12 +291,15 @@ def _arrays(log_probs: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.
 def _kinds(
     alphabet: Alphabet, word_characters: frozenset[str], lexicon: Iterable[str]
 ) -> list[int]:
-    """Returns for each class 1 if words contain it, 2 if it starts a word (no space), else 0."""
+    """Returns for each class 1 if words contain it, 2 if it starts a word (no space),
+    else 0.
+    """
     if alphabet.units and " " not in alphabet.characters:
         raise ValueError(
             "Word beam search needs words, but units of a script without spaces cross them. "
             "Choose the decoder greedy or beam, or train on characters."
         )
+
     joined = alphabet.units or all(len(split_words(word)) == 1 for word in lexicon)
     if not (joined and any(alphabet.word_starts)):
         return [int(c in word_characters) for c in alphabet.symbols]
@@ -271,6 +316,7 @@ def _word_characters(alphabet: Alphabet, word_characters: str | None) -> frozens
             f"word_characters must be characters of the alphabet {alphabet.characters!r}. "
             f"Received: word_characters={word_characters!r} with {foreign}."
         )
+
     return frozenset(word_characters) | ({alphabet.separator} - {None})
 
 
@@ -278,13 +324,19 @@ def _spelled_words(
     alphabet: Alphabet, lexicon: Iterable[str], word_characters: frozenset[str]
 ) -> dict[tuple[int, ...], str]:
     if isinstance(lexicon, str) or not isinstance(lexicon, Iterable):
-        raise ValueError(f"lexicon must be an iterable of words. Received: {str(lexicon)[:50]!r}.")
+        raise ValueError(
+            f"lexicon must be an iterable of words. Received: {str(lexicon)[:50]!r}."
+        )
     words = list(lexicon)
-    strange = sorted(repr(word) for word in words if not isinstance(word, str) or not word)
+    strange = sorted(
+        repr(word) for word in words if not isinstance(word, str) or not word
+    )
     if strange:
         raise ValueError(f"Words must be non-empty strings. Received: {strange[:10]}.")
     if not words:
-        raise ValueError("lexicon must have at least one word. Received: an empty dictionary.")
+        raise ValueError(
+            "lexicon must have at least one word. Received: an empty dictionary."
+        )
     writable = word_characters - {alphabet.separator}
     words = set(words)
     if not set("".join(words)) <= writable:
@@ -294,6 +346,7 @@ def _spelled_words(
             f"Words must be made of the characters {''.join(sorted(writable))!r}. Received: "
             f"{len(wrong)} words with the characters {foreign}: {wrong[:10]}."
         )
+
     return dict(sorted((tuple(alphabet.encode(word)), word) for word in words))
 
 
@@ -310,10 +363,12 @@ def _bigram_model(
             f"mode={mode!r} needs language_model=BigramCounts(...). "
             f"Received: {type(counts).__name__}."
         )
+
     if not isinstance(smoothing, (int, float)) or not 0 <= smoothing <= MAX_SMOOTHING:
         raise ValueError(
             f"smoothing must lie in 0..{MAX_SMOOTHING}. Received: smoothing={smoothing!r}."
         )
+
     ids = {word: index for index, word in enumerate(words.values())}
     strangers = sorted(word for word in counts.unigrams if word not in ids)
     if strangers:
@@ -321,7 +376,11 @@ def _bigram_model(
             "The language model's words must be in the lexicon. "
             f"Received: {len(strangers)} that are not: {strangers[:10]}."
         )
-    rows = [(ids[first], ids[second], count) for (first, second), count in counts.bigrams.items()]
+
+    rows = [
+        (ids[first], ids[second], count)
+        for (first, second), count in counts.bigrams.items()
+    ]
     return core.BigramModel(
         unigrams=[float(counts.unigrams.get(word, 0)) for word in ids],
         bigrams=np.array(rows, dtype=np.int64).reshape(-1, 3),
@@ -340,8 +399,11 @@ def _check_hot_words(
             "lexicon must be an iterable of words, or None in mode='words' with hot words. "
             f"Received: None, mode={mode!r}, {len(hot_words)} hot words."
         )
+
     if hot_words and mode not in ("words", "kenlm"):
-        raise ValueError(f"Hot words need mode='words' or mode='kenlm'. Received: mode={mode!r}.")
+        raise ValueError(
+            f"Hot words need mode='words' or mode='kenlm'. Received: mode={mode!r}."
+        )
 
 
 def _check_kenlm(model: "KenlmModel | None") -> None:

@@ -1,15 +1,16 @@
 """Figures as data: marks in panels, independent of how they are drawn.
 
-`tfasr.display.vega` turns a chart into Vega-Lite specifications for PNG, SVG and the HTML page.
-Panels are stacked, or arranged in columns. Coordinates are in the units of the data; rows of bars
-are numbered 0, 1, 2 and named by their axis, see `rows_axis`.
+`tfasr.display.vega` turns a chart into Vega-Lite specifications for PNG, SVG and the
+HTML page. Panels are stacked, or arranged in columns. Coordinates are in the units of
+the data; rows of bars are numbered 0, 1, 2 and named by their axis, see `rows_axis`.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-# Contrast about 3:1 on white and near-black. Colour-blind people can tell the first ones apart.
+# Contrast about 3:1 on white and near-black. Colour-blind people can tell the first
+# ones apart.
 RUN_COLOURS = (
     "#2f7fd0", "#d9660d", "#1f9e6e", "#c2569b", "#8a8418", "#7a63d4", "#1596a8", "#cf4747",
 )  # fmt: skip
@@ -57,7 +58,8 @@ def shortened(name: str, most: int = 30) -> str:
 class Mark:
     series: str = ""  # its entry in the legend, which toggles all marks of the series
     colour: str = INK  # "#rrggbb"; `INK` is the page's text colour
-    texts: Sequence[str] | None = None  # the tooltip of each point; None for tooltips of x and y
+    # The tooltip of each point; None for tooltips of x and y.
+    texts: Sequence[str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,9 +123,11 @@ class Rule(Mark):
 
 @dataclass(frozen=True, kw_only=True)
 class Labels(Mark):
-    """Text at points; ``align`` is the part of the text at the point: "left", "right" or "center".
+    """Text at points; ``align`` is the part of the text at the point: "left", "right"
+    or "center".
 
-    ``size``: the font's, in pixels. ``dy``: how many pixels below its point the text is.
+    ``size``: the font's, in pixels. ``dy``: how many pixels below its point the text
+    is.
     """
 
     x: Numbers
@@ -138,11 +142,14 @@ class Labels(Mark):
 class Axis:
     label: str = ""  # with its unit
     log: bool = False  # whether it is logarithmic, and can't show values of 0 or less
-    limits: tuple[float, float] | None = None  # left or lower end first; None fits the data
+    # Left or lower end first; None fits the data.
+    limits: tuple[float, float] | None = None
     ticks: Numbers | None = None  # labelled values; None for an automatic choice
-    tick_labels: Sequence[str] | None = None  # labels of ``ticks``; None for the numbers
+    # Labels of ``ticks``; None for the numbers.
+    tick_labels: Sequence[str] | None = None
     grid: bool = True  # whether ticks have lines across the panel
-    choose: bool = False  # whether readers of the page can switch to a logarithmic scale
+    # Whether readers of the page can switch to a logarithmic scale.
+    choose: bool = False
     label_angle: float = 0.0  # rotation of tick labels in degrees
 
 
@@ -162,8 +169,8 @@ class Chart:
     name: str  # the name of its files: lower case, digits, "_", "-" and "."
     caption: str  # a sentence without its full stop
     panels: Sequence[Panel]  # from the top, row by row
-    # the same panels over several horizontal axes, by names such as "minutes". Readers of the page
-    # can switch between them; ``panels`` are those of the view shown first
+    # the same panels over several horizontal axes, by names such as "minutes". Readers
+    # of the page can switch between them; ``panels`` are those of the view shown first
     views: Mapping[str, Sequence[Panel]] = field(default_factory=dict)
     wide: bool = False  # whether it takes the page's full width
     columns: int = 1  # panels side by side
@@ -177,17 +184,25 @@ class Chart:
                 # An area shows the spread of a line; the legend shows the line.
                 if mark.series and isinstance(entries.get(mark.series), Area | None):
                     entries[mark.series] = mark
+
         return entries
 
 
 def rows_axis(names: Sequence[str]) -> Axis:
     """Returns a vertical axis of named rows, from the top; names may repeat."""
-    ticks, limits = list(range(len(names))), (len(names) - 0.4, -0.6)
+    ticks = list(range(len(names)))
+    limits = (len(names) - 0.4, -0.6)
     return Axis(limits=limits, ticks=ticks, tick_labels=list(names), grid=False)
 
 
 def curve(
-    x: Numbers, y: Numbers, colour: str, series: str = "", *, dash="solid", symbol="circle"
+    x: Numbers,
+    y: Numbers,
+    colour: str,
+    series: str = "",
+    *,
+    dash="solid",
+    symbol="circle",
 ) -> list[Mark]:
     line = Line(x=x, y=y, colour=colour, dash=dash, series=series)
     return [line, Points(x=x, y=y, colour=colour, symbol=symbol)]
@@ -205,11 +220,18 @@ def log_ticks(
     steps: Sequence[Numbers] = (range(1, 10), (1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1,)),
     most: int = 8,
 ) -> list[float]:
-    """Returns ticks of a logarithmic axis: those of the finest steps that make at most ``most``."""
+    """Returns ticks of a logarithmic axis: those of the finest steps that make at most
+    ``most``.
+    """
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for of_decade in steps:
-        ticks = [float(f"{step * 10.0**decade:.6g}") for decade in decades for step in of_decade]
+        ticks = [
+            float(f"{step * 10.0**decade:.6g}")
+            for decade in decades
+            for step in of_decade
+        ]
         ticks = [tick for tick in ticks if low <= tick <= high]
         if len(ticks) <= most:
             break
+
     return ticks

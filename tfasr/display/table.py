@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Cell = str | int | float | bool | None
-NEVER, UNKNOWN, REFUSED = "NA", "n/a", "refused"  # never reached, not known, not comparable
+# Never reached, not known, not comparable.
+NEVER = "NA"
+UNKNOWN = "n/a"
+REFUSED = "refused"
 Row = TypeVar("Row")
 Other = TypeVar("Other")
 _FORMULA = ("=", "+", "-", "@", "\t", "\n")
@@ -47,10 +50,14 @@ def file_names(titles: Sequence[str]) -> list[str]:
     names: list[str] = []
     for title in titles:
         plain = re.sub(r"[^a-z0-9.-]+", "_", title.lower()).strip("_.-")[:80] or "table"
-        name, number = plain, 2
+        name = plain
+        number = 2
         while name in names:
-            name, number = f"{plain}-{number}", number + 1
+            name = f"{plain}-{number}"
+            number = number + 1
+
         names.append(name)
+
     return names
 
 
@@ -74,12 +81,13 @@ class Table:
     columns: list[str]  # headings, which may have a line break; the first names the row
     rows: list[list[str]]
     notes: list[str] = field(default_factory=list)
-    # for each row, the index of the run whose colour it gets, or None for no colour; by default the
-    # row's own index
+    # for each row, the index of the run whose colour it gets, or None for no colour; by
+    # default the row's own index
     colours: list[int | None] | None = None
     name: str = ""  # of its files; by default its title
     records: Records | None = None  # what programs get instead of the text, if anything
-    # for each column, what the HTML page writes above its heading, such as a target; or ""
+    # for each column, what the HTML page writes above its heading, such as a target; or
+    # ""
     groups: list[str] | None = None
     # columns that the HTML page folds away, by the label that unfolds them
     details: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -90,8 +98,10 @@ class Column(Generic[Row]):
     """One column of a table, for text, CSV, JSON, LaTeX, HTML and notebooks."""
 
     heading: str  # for readers, may have a line break; "" hides the column from readers
-    name: str  # for programs, with unit, such as ``wall_s``; "" hides the column from programs
-    # unrounded, in SI units and fractions; None if unknown. It may be given as a path, see `at`
+    # For programs, with unit, such as ``wall_s``; "" hides the column from programs.
+    name: str
+    # unrounded, in SI units and fractions; None if unknown. It may be given as a path,
+    # see `at`
     value: Callable[[Row], Any] | str
     text: Callable[[Any], str] = str  # formats a value that is not None
     missing: str | Callable[[Row], str] = UNKNOWN  # shown to readers for None
@@ -113,7 +123,8 @@ class Column(Generic[Row]):
 def at(path: str) -> Callable[[Any], Any]:
     """Returns a function for the value at a path of attributes, keys and places in tuples.
 
-    In ``at("decomposition.runs.0")``, as elsewhere, the value is None if one on the way to it is.
+    In ``at("decomposition.runs.0")``, as elsewhere, the value is None if one on the way
+    to it is.
     """
 
     def value(row: Any) -> Any:
@@ -122,6 +133,7 @@ def at(path: str) -> Callable[[Any], Any]:
                 row = row.get(step)
             elif row is not None:
                 row = row[int(step)] if step.isdecimal() else getattr(row, step)
+
         return row
 
     return value
@@ -140,15 +152,16 @@ def table_of(
 ) -> Table:
     """Returns a table with a line per row; the first column names the row.
 
-    ``colours`` and ``name``: see `Table`. ``leave_out_empty`` drops columns without any value.
-    ``records`` replaces the columns' records if programs get other rows than readers. The other
-    parameters are fields of `Table`.
+    ``colours`` and ``name``: see `Table`. ``leave_out_empty`` drops columns without any
+    value. ``records`` replaces the columns' records if programs get other rows than
+    readers. The other parameters are fields of `Table`.
     """
     if leave_out_empty:
         columns = [c for c in columns if any(c.value(row) is not None for row in rows)]
     if records is None and any(column.name for column in columns):
         # Without rows, there is no header.
         records = column_records(columns, rows) if rows else Records([], [])
+
     shown = [column for column in columns if column.heading]
     texts = [[column.cell(row) for column in shown] for row in rows]
     headings = [column.heading for column in shown]
@@ -161,7 +174,9 @@ def values_of(columns: Sequence[Column[Row]], row: Row) -> dict[str, Any]:
 
 def column_records(columns: Sequence[Column[Row]], rows: Sequence[Row]) -> Records:
     shown = [column for column in columns if column.name]
-    return Records([c.name for c in shown], [[c.value(row) for c in shown] for row in rows])
+    return Records(
+        [c.name for c in shown], [[c.value(row) for c in shown] for row in rows]
+    )
 
 
 def for_readers(
@@ -169,14 +184,18 @@ def for_readers(
 ) -> list[Column[Other]]:
     """Returns ``columns``, hidden from programs, for rows that ``row_of`` converts."""
     return [
-        Column(c.heading, "", lambda row: None, shown=lambda row, c=c: c.cell(row_of(row)))
+        Column(
+            c.heading, "", lambda row: None, shown=lambda row, c=c: c.cell(row_of(row))
+        )
         for c in columns
         if c.heading
     ]
 
 
 def fixed(decimals: int, scale: float = 1.0) -> Callable[[float], str]:
-    """Returns a formatter with a fixed number of decimals, after multiplication by ``scale``."""
+    """Returns a formatter with a fixed number of decimals, after multiplication by
+    ``scale``.
+    """
     return lambda value: f"{value * scale:.{decimals}f}"
 
 
@@ -192,7 +211,13 @@ def milliseconds(seconds: float | None) -> str:
     if seconds is None:
         return UNKNOWN
     ms = 1000 * seconds
-    return f"{ms:.2f}" if abs(ms) < 10 else f"{ms:.1f}" if abs(ms) < 1000 else f"{ms:.0f}"
+    if abs(ms) < 10:
+        return f"{ms:.2f}"
+
+    if abs(ms) < 1000:
+        return f"{ms:.1f}"
+
+    return f"{ms:.0f}"
 
 
 def to_csv(tables: Sequence[Table]) -> str:
@@ -210,7 +235,8 @@ def to_csv(tables: Sequence[Table]) -> str:
 def table_to_csv(table: Table) -> str:
     """Formats a table's records, or else its text, with a header; empty cells are unknown."""
     records = table.records or Records(
-        [" ".join(heading.split()) for heading in table.columns], [list(row) for row in table.rows]
+        [" ".join(heading.split()) for heading in table.columns],
+        [list(row) for row in table.rows],
     )
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -231,7 +257,8 @@ def harmless(text: str) -> str:
     """Prefixes an apostrophe to text that spreadsheets would run as a formula.
     Source: OWASP, "CSV Injection".
     """
-    # Spreadsheets end lines at carriage returns too, but the writer quotes only line feeds.
+    # Spreadsheets end lines at carriage returns too, but the writer quotes only line
+    # feeds.
     text = text.replace("\r", "\n")
     if not text.startswith(_FORMULA):
         return text
@@ -239,6 +266,7 @@ def harmless(text: str) -> str:
         float(text)
     except ValueError:
         return "'" + text
+
     return text
 
 
@@ -280,9 +308,12 @@ def table_to_latex(table: Table, label: str) -> str:
 def latex_text(text: str) -> str:
     """Escapes text for LaTeX, on one line.
 
-    Letters of any script stay; XeLaTeX and LuaLaTeX print them all, pdfTeX's fonts lack some.
+    Letters of any script stay; XeLaTeX and LuaLaTeX print them all, pdfTeX's fonts lack
+    some.
     """
-    plain = "".join(" " if unicodedata.category(letter) == "Cc" else letter for letter in text)
+    plain = "".join(
+        " " if unicodedata.category(letter) == "Cc" else letter for letter in text
+    )
     return "".join(_SPECIAL.get(letter, letter) for letter in plain.strip())
 
 
@@ -300,7 +331,9 @@ def _heading(heading: str) -> str:
     return rf"\shortstack{{{lines}}}"
 
 
-def html_table(headings: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> str:
+def html_table(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], caption: str
+) -> str:
     """Formats a plain, escaped HTML table, which takes the notebook's colours."""
     head = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
     cells = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
@@ -312,7 +345,9 @@ def html_table(headings: Sequence[str], rows: Sequence[Sequence[str]], caption: 
     )
 
 
-def dataframe(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> "pd.DataFrame":
+def dataframe(
+    rows: Sequence[Mapping[str, Any]], columns: Sequence[str]
+) -> "pd.DataFrame":
     """Returns a pandas data frame with at least ``columns``, even without rows.
 
     Raises UsageError, with the pip command, if pandas is missing.
@@ -338,6 +373,7 @@ def to_text(tables: Sequence[Table]) -> str:
         lines += [*wrapped(table.title, _WIDTH), "", *_drawn(table), ""]
         for note in table.notes:
             lines += wrapped(note, _NOTE_WIDTH)
+
     text = "\n".join([*lines, ""])
     return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
 
@@ -354,8 +390,12 @@ def _drawn(table: Table) -> list[str]:
     widths = [max(map(cell_len, column)) for column in columns]
 
     def line(cells: Sequence[str]) -> str:
-        blanks = [" " * (width - cell_len(c)) for c, width in zip(cells, widths, strict=True)]
-        figures = (blank + cell for blank, cell in zip(blanks[1:], cells[1:], strict=True))
+        blanks = [
+            " " * (width - cell_len(c)) for c, width in zip(cells, widths, strict=True)
+        ]
+        figures = (
+            blank + cell for blank, cell in zip(blanks[1:], cells[1:], strict=True)
+        )
         return " " + " ".join([cells[0] + blanks[0], *figures])
 
     lines = [line(cells) for cells in zip(*head, strict=True)]
@@ -371,6 +411,7 @@ def to_markdown(tables: Sequence[Table]) -> str:
         lines.append("")
         lines.extend(f"- {markdown_text(note)}" for note in table.notes)
         blocks.append("\n".join(lines) + "\n")
+
     return "\n".join(blocks)
 
 

@@ -16,7 +16,17 @@ import numpy as np
 import vl_convert
 
 from tfasr.display import chart as charts
-from tfasr.display.chart import Axis, Chart, Line, Mark, Panel, Points, Rects, Rule, Segments
+from tfasr.display.chart import (
+    Axis,
+    Chart,
+    Line,
+    Mark,
+    Panel,
+    Points,
+    Rects,
+    Rule,
+    Segments,
+)
 from tfasr.kit.files import write_whole
 from tfasr.kit.process import call
 
@@ -48,7 +58,8 @@ def picture_spec(chart: Chart) -> Spec:
             "width": chart.width,
             "height": panel.height,
             **_frame(panel),
-            "layer": [layer for mark in panel.marks for layer in _still(mark, panel)] or [_NOTHING],
+            "layer": [layer for mark in panel.marks for layer in _still(mark, panel)]
+            or [_NOTHING],
         }
         for panel in chart.panels
     ]
@@ -63,11 +74,13 @@ def picture_spec(chart: Chart) -> Spec:
 
 
 def page_panels(panels: Sequence[Panel]) -> list[Spec]:
-    """Returns panels in parts, from which the page's script draws the series that a reader selects.
+    """Returns panels in parts, from which the page's script draws the series that a
+    reader selects.
 
-    Each has ``spec``, a specification without layers; ``layers`` with their ``series``, and for
-    rules ``at``, their axis and value; ``choose``, whether readers may choose the scales of x and
-    y; and ``lowest``, the smallest positive values, where logarithmic axes start.
+    Each has ``spec``, a specification without layers; ``layers`` with their ``series``,
+    and for rules ``at``, their axis and value; ``choose``, whether readers may choose
+    the scales of x and y; and ``lowest``, the smallest positive values, where
+    logarithmic axes start.
     """
     return [
         {
@@ -86,11 +99,14 @@ def page_panels(panels: Sequence[Panel]) -> list[Spec]:
 
 
 def page_legend(chart: Chart) -> list[Spec]:
-    """Returns the legend's entries: ``name``, ``colour`` and ``dash`` (None except for lines)."""
+    """Returns the legend's entries: ``name``, ``colour`` and ``dash`` (None except for
+    lines).
+    """
     entries = []
     for name, mark in chart.series().items():
         dash = DASHES[mark.dash] if isinstance(mark, Line | Segments) else None
         entries.append({"name": name, "colour": mark.colour, "dash": dash})
+
     return entries
 
 
@@ -141,42 +157,70 @@ def _axis(channel: str, axis: Axis) -> Spec:
         look["values"] = numbers(ticks)
     elif not axis.log:
         look["tickCount"] = _TICKS
+
     if axis.tick_labels is not None:
-        # Vega passes a tick's value; the label is found by the value's index among the ticks.
-        values, names = json.dumps(numbers(ticks)), json.dumps(list(axis.tick_labels))
+        # Vega passes a tick's value; the label is found by the value's index among the
+        # ticks.
+        values = json.dumps(numbers(ticks))
+        names = json.dumps(list(axis.tick_labels))
         look["labelExpr"] = f"{names}[indexof({values}, datum.value)]"
         look["labelOverlap"] = False
+
     if axis.label_angle:
-        look |= {"labelAngle": axis.label_angle, "labelAlign": "right", "labelBaseline": "middle"}
+        look |= {
+            "labelAngle": axis.label_angle,
+            "labelAlign": "right",
+            "labelBaseline": "middle",
+        }
+
     return {"field": channel, "type": "quantitative", "scale": scale, "axis": look}
 
 
 def _layers(mark: Mark) -> list[Spec]:
     colour = {"value": mark.colour}
-    dash = {"value": DASHES[mark.dash]} if isinstance(mark, Line | Segments | Rule) else None
+    if isinstance(mark, Line | Segments | Rule):
+        dash = {"value": DASHES[mark.dash]}
+    else:
+        dash = None
+
     if isinstance(mark, Line):
-        look = {"type": "line", "clip": True, "strokeWidth": mark.width, "tooltip": None}
+        look = {
+            "type": "line",
+            "clip": True,
+            "strokeWidth": mark.width,
+            "tooltip": None,
+        }
         # Connects points in their order, not sorted by x.
         encoding = {"color": colour, "strokeDash": dash, "order": {"value": None}}
         return [_layer(look, encoding, x=mark.x, y=mark.y)]
+
     if isinstance(mark, charts.Area):
         look = {"type": "area", "opacity": 0.22, "clip": True, "tooltip": None}
         encoding = {"y2": {"field": "y2"}, "fill": colour}
         return [_layer(look, encoding, x=mark.x, y=mark.low, y2=mark.high)]
+
     if isinstance(mark, Points):
         size = (mark.size / 2) ** 2 if mark.symbol == "star" else mark.size**2
         look = {"type": "point", "filled": mark.symbol not in _HOLLOW, "opacity": 1, "clip": True,
                 "strokeWidth": 1.8, "size": size, "shape": _SHAPES[mark.symbol]}  # fmt: skip
         look |= {"angle": 90} if mark.symbol == "tick" else {}
         return [_layer(look, {"color": colour}, mark.texts, x=mark.x, y=mark.y)]
+
     if isinstance(mark, Rule):
         return _rule(mark, colour, dash)
     if isinstance(mark, charts.Labels):
         shift = {"left": 5, "right": -5, "center": 0}[mark.align]
-        look = {"type": "text", "align": mark.align, "dx": shift, "dy": mark.dy, "tooltip": None}
+        look = {
+            "type": "text",
+            "align": mark.align,
+            "dx": shift,
+            "dy": mark.dy,
+            "tooltip": None,
+        }
         look |= {"baseline": "middle", "fontSize": mark.size}
         encoding = {"text": {"field": "words", "type": "nominal"}, "color": colour}
         return [_layer(look, encoding, x=mark.x, y=mark.y, words=mark.words)]
+
     if isinstance(mark, Rects | Segments):
         encoding = {"x2": {"field": "x2"}, "y2": {"field": "y2"}}
         if isinstance(mark, Segments):
@@ -187,13 +231,20 @@ def _layers(mark: Mark) -> list[Spec]:
             look |= {"opacity": mark.opacity}
             outline = colour if mark.outline else {"value": None}
             encoding |= {"fill": colour, "stroke": outline}
+
         places = {"x": mark.x0, "x2": mark.x1, "y": mark.y0, "y2": mark.y1}
         return [_layer(look, encoding, mark.texts, **places)]
-    raise TypeError(f"A mark must be of tfasr.display.chart. Received: {type(mark).__name__}.")
+
+    raise TypeError(
+        f"A mark must be of tfasr.display.chart. Received: {type(mark).__name__}."
+    )
 
 
 def _layer(
-    look: Spec, encoding: Spec, texts: Sequence[str] | None = None, **columns: Sequence[Any]
+    look: Spec,
+    encoding: Spec,
+    texts: Sequence[str] | None = None,
+    **columns: Sequence[Any],
 ) -> Spec:
     cells = [list(c) if name == "words" else numbers(c) for name, c in columns.items()]
     names = list(columns)
@@ -201,6 +252,7 @@ def _layer(
         cells.append(list(texts))
         names.append("t")
         encoding = {**encoding, "tooltip": {"field": "t", "type": "nominal"}}
+
     rows = [dict(zip(names, row, strict=True)) for row in zip(*cells, strict=True)]
     return {"data": {"values": rows}, "mark": look, "encoding": encoding}
 
@@ -208,14 +260,27 @@ def _layer(
 def _rule(mark: Rule, colour: Spec, dash: Spec) -> list[Spec]:
     other, end = ("y", "height") if mark.axis == "x" else ("x", "width")
     at = {mark.axis: [mark.value]}
-    look = {"type": "rule", "strokeWidth": 1.1, "opacity": 0.65, "clip": True, "tooltip": None}
+    look = {
+        "type": "rule",
+        "strokeWidth": 1.1,
+        "opacity": 0.65,
+        "clip": True,
+        "tooltip": None,
+    }
     across = {other: {"value": 0}, f"{other}2": {"value": end}}
     layers = [_layer(look, {**across, "strokeDash": dash, "color": colour}, **at)]
     if mark.label:
-        look = {"type": "text", "align": "left", "dx": 5, "baseline": "middle", "tooltip": None}
+        look = {
+            "type": "text",
+            "align": "left",
+            "dx": 5,
+            "baseline": "middle",
+            "tooltip": None,
+        }
         place = {other: {"value": end if other == "x" else 0}}
         encoding = {**place, "text": {"value": mark.label}, "color": colour}
         layers.append(_layer({**look, "fontSize": _FONT_PX}, encoding, **at))
+
     return layers
 
 
@@ -228,6 +293,7 @@ def _still(mark: Mark, panel: Panel) -> list[Spec]:
     if _within(mark, "x", panel.x) and _within(mark, "y", panel.y):
         for layer in layers:
             layer["mark"].pop("clip", None)
+
     return layers
 
 
@@ -238,6 +304,7 @@ def _within(mark: Mark, channel: str, axis: Axis) -> bool:
         columns = [[mark.value]] if mark.axis == channel else []
     else:
         columns = [getattr(mark, name, ()) for name in _PLACES[channel]]
+
     values = np.concatenate([np.asarray(column, float) for column in columns] or [[]])
     values = values[np.isfinite(values)]  # NaN and infinity are not drawn
     return bool(((values >= min(axis.limits)) & (values <= max(axis.limits))).all())
@@ -256,7 +323,9 @@ def _tooltips(mark: Mark, panel: Panel) -> list[Spec]:
     ]
     look = {"type": "point", "filled": True, "size": 90, "opacity": 0, "clip": True}
     encoding = {"tooltip": [{"field": "s", "type": "nominal", "title": "_"}, *shown]}
-    layer = _layer(look, encoding, x=np.asarray(mark.x)[index], y=np.asarray(mark.y)[index])
+    layer = _layer(
+        look, encoding, x=np.asarray(mark.x)[index], y=np.asarray(mark.y)[index]
+    )
     return [{**layer, "transform": [{"calculate": json.dumps(mark.series), "as": "s"}]}]
 
 
@@ -279,8 +348,11 @@ def _legends(chart: Chart) -> list[Spec]:
         label = charts.shortened(name, _NAME_CHARACTERS)
         if number == charts.LEGEND_ENTRIES - 1 and hidden > 0:
             label += f" and {hidden} more"
-        kind = {Line: "stroke", Segments: "stroke", Points: "color"}.get(type(mark), "fill")
+        kind = {Line: "stroke", Segments: "stroke", Points: "color"}.get(
+            type(mark), "fill"
+        )
         kinds.setdefault(kind, []).append((label, mark))
+
     widths = {kind: _ENTRY_PX + _CHARACTER_PX * max(len(label) for label, _ in group)
               for kind, group in kinds.items()}  # fmt: skip
     room = chart.width * chart.columns + 60
@@ -291,7 +363,11 @@ def _legends(chart: Chart) -> list[Spec]:
         widths[kind] * math.ceil(len(group) / rows) for kind, group in kinds.items()
     ):
         rows += 1
-    return [_legend(kind, group, math.ceil(len(group) / rows)) for kind, group in kinds.items()]
+
+    return [
+        _legend(kind, group, math.ceil(len(group) / rows))
+        for kind, group in kinds.items()
+    ]
 
 
 def _legend(kind: str, entries: Sequence[tuple[str, Mark]], columns: int) -> Spec:
@@ -303,8 +379,18 @@ def _legend(kind: str, entries: Sequence[tuple[str, Mark]], columns: int) -> Spe
     legend: Spec = {"labelExpr": label, "columns": columns, "symbolOpacity": 1}
     field: Spec = {"field": "s", "type": "nominal", "legend": legend}
     colours = {"domain": names, "range": [mark.colour for mark in marks]}
-    encoding: Spec = {"x": {"value": 0}, "y": {"value": 0}, kind: {**field, "scale": colours}}
-    look: Spec = {"type": "point", "size": 0, "opacity": 0, "filled": True, "tooltip": None}
+    encoding: Spec = {
+        "x": {"value": 0},
+        "y": {"value": 0},
+        kind: {**field, "scale": colours},
+    }
+    look: Spec = {
+        "type": "point",
+        "size": 0,
+        "opacity": 0,
+        "filled": True,
+        "tooltip": None,
+    }
     if kind == "stroke":
         legend |= {"symbolType": "stroke", "symbolSize": 250}
         dashes = [DASHES[getattr(mark, "dash", "solid")] for mark in marks]
@@ -317,21 +403,32 @@ def _legend(kind: str, entries: Sequence[tuple[str, Mark]], columns: int) -> Spe
         legend |= {"symbolStrokeWidth": 1.8}
         shapes = {"domain": names, "range": [_SHAPES[symbol] for symbol in symbols]}
         encoding["shape"] = {**field, "scale": shapes}
-    return {"data": {"values": [{"s": name} for name in names]}, "mark": look, "encoding": encoding}
+
+    return {
+        "data": {"values": [{"s": name} for name in names]},
+        "mark": look,
+        "encoding": encoding,
+    }
 
 
 def write_chart(chart: Chart, folder: Path) -> str:
     """Writes a chart as ``NAME.png`` and ``NAME.svg`` on white; returns the SVG document."""
     svg = svg_text(chart)
     write_whole(folder / f"{chart.name}.svg", svg)
-    write_whole(folder / f"{chart.name}.png", vl_convert.svg_to_png(svg, scale=_PNG_SCALE))
+    write_whole(
+        folder / f"{chart.name}.png", vl_convert.svg_to_png(svg, scale=_PNG_SCALE)
+    )
     return svg
 
 
 def svg_text(chart: Chart) -> str:
     """Returns a chart as an SVG document on white, with selectable text."""
     # The renderer rejects bytes that aren't valid UTF-8, as in some file names.
-    spec = json.dumps(picture_spec(chart), ensure_ascii=False).encode(errors="replace").decode()
+    spec = (
+        json.dumps(picture_spec(chart), ensure_ascii=False)
+        .encode(errors="replace")
+        .decode()
+    )
     svg = vl_convert.vegalite_to_svg(spec, vl_version=_VEGA_LITE)
     # Hundredths of a pixel are precise enough and take a third of the space.
     svg = re.sub(
@@ -363,7 +460,9 @@ class Drawing:
 def embedded_svg(svg: str) -> str:
     """Returns the SVG of `svg_text` as an HTML element, in the page's text colour."""
     svg = svg.replace(_PAPER, "", 1)
-    svg = re.sub(r'<svg [^>]*viewBox="([^"]*)"[^>]*>', r'<svg viewBox="\1" role="img">', svg)
+    svg = re.sub(
+        r'<svg [^>]*viewBox="([^"]*)"[^>]*>', r'<svg viewBox="\1" role="img">', svg
+    )
     svg = re.sub(r' (?:class|id|font-family)="[^"]*"', "", svg)
     return svg.replace(charts.INK, "currentColor")
 
@@ -372,10 +471,15 @@ def embedded_svg(svg: str) -> str:
 def page_library() -> str:
     """Returns the script that draws a page's charts (``vegaEmbed`` with dependencies).
 
-    Another process generates it, because that takes 100 MB, which this process would keep.
+    Another process generates it, because that takes 100 MB, which this process would
+    keep.
     """
-    return call(_bundled, plugins=(), show_messages=False, task="Bundling the page's script")
+    return call(
+        _bundled, plugins=(), show_messages=False, task="Bundling the page's script"
+    )
 
 
 def _bundled() -> str:
-    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=_VEGA_LITE)
+    return vl_convert.javascript_bundle(
+        "window.vegaEmbed = vegaEmbed;", vl_version=_VEGA_LITE
+    )

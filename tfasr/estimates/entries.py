@@ -1,7 +1,8 @@
 """The catalogue: how many utterances finished runs trained on until they met their targets.
 
-A file holds the runs of one recipe on one corpus. ``tfasr report RUNS --catalogue FOLDER`` writes
-such files; those in ``tfasr/estimates/catalogue`` come with tfasr. Nothing here needs TensorFlow.
+A file holds the runs of one recipe on one corpus. ``tfasr report RUNS --catalogue
+FOLDER`` writes such files; those in ``tfasr/estimates/catalogue`` come with tfasr.
+Nothing here needs TensorFlow.
 """
 
 import dataclasses
@@ -41,7 +42,8 @@ class Trained:
     commit: str
     # rows of utterances seen, then `CatalogueEntry.metrics`; [] if no curve was kept
     curve: list[list[float]] = dataclasses.field(default_factory=list)
-    # if no curve was kept: utterances by target, such as {"cer=0.15": 5915}; None means never
+    # if no curve was kept: utterances by target, such as {"cer=0.15": 5915}; None means
+    # never
     reached: dict[str, float | None] = dataclasses.field(default_factory=dict)
 
 
@@ -58,22 +60,28 @@ class CatalogueEntry:
     metrics: list[str]  # of the curves' columns
     runs: list[Trained]
     source: str  # where the figures come from, and what they assume
-    # `Experiment.to_json` of the recipe; settings that don't change the result may differ
+    # `Experiment.to_json` of the recipe; settings that don't change the result may
+    # differ
     experiment: dict[str, Any] = dataclasses.field(default_factory=dict)
-    training_audio: str = ""  # hash of the recordings, as in a run's comparability; "" if unknown
+    # Hash of the recordings, as in a run's comparability; "" if unknown.
+    training_audio: str = ""
     shards: dict[str, str] = dataclasses.field(default_factory=dict)  # hash by split
 
     def utterances_to(self, target: Target, window: int) -> list[float | None]:
         """Returns each run's utterances until it met a target by a rule; None means never.
 
-        Runs without a curve are left out unless they recorded this target under this rule.
+        Runs without a curve are left out unless they recorded this target under this
+        rule.
         """
         found = []
         for run in self.runs:
             if run.curve:
                 found.append(self._on_curve(run, target, window))
-            elif window == self.window and (name := target_name(*target)) in run.reached:
+            elif (
+                window == self.window and (name := target_name(*target)) in run.reached
+            ):
                 found.append(run.reached[name])
+
         return found
 
     def _on_curve(self, run: Trained, target: Target, window: int) -> float | None:
@@ -82,7 +90,9 @@ class CatalogueEntry:
             return None
         column = 1 + self.metrics.index(metric)
         points = [
-            AccuracyPoint(row[0] / self.train_utterances, row[0], row[column], self.per_epoch)
+            AccuracyPoint(
+                row[0] / self.train_utterances, row[0], row[column], self.per_epoch
+            )
             for row in run.curve
         ]
         return first_sustained(points, value, metric=metric, window=window).seconds
@@ -96,7 +106,9 @@ class CatalogueEntry:
         if metric not in self.metrics:
             return None
         column = 1 + self.metrics.index(metric)
-        return min((row[column] for run in self.runs for row in run.curve), default=None)
+        return min(
+            (row[column] for run in self.runs for row in run.curve), default=None
+        )
 
 
 def target_name(metric: str, value: float) -> str:
@@ -112,8 +124,10 @@ def read_catalogue(folders: Sequence[str | Path] = ()) -> list[CatalogueEntry]:
                 "--catalogue must be a folder that tfasr report --catalogue wrote. Received: "
                 f"{folder}, which is no folder."
             )
+
         for path in sorted(folder.glob("*.json")):
             entries.append(_read(path))
+
     return entries
 
 
@@ -129,7 +143,10 @@ def _read(path: Path) -> CatalogueEntry:
             raise ValueError("its sizes must be whole numbers above 0")
         _check_runs(entry)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise UsageError(f"{path} isn't a catalogue file: {error}. {_REMEDY}") from error
+        raise UsageError(
+            f"{path} isn't a catalogue file: {error}. {_REMEDY}"
+        ) from error
+
     return entry
 
 
@@ -155,11 +172,13 @@ def write_entries(runs: Sequence[Run], folder: str | Path) -> list[Path]:
     for run in runs:
         if run.status == "success" and (run.path / EXPERIMENT_FILE).is_file():
             groups.setdefault(_recipe_key(run), []).append(run)
+
     if not groups:
         raise UsageError(
             "A catalogue needs finished runs of tfasr train. None of the "
             f"{len(runs)} runs has finished and kept its {EXPERIMENT_FILE}."
         )
+
     make_folder(Path(folder))
     paths = []
     for members in groups.values():
@@ -168,6 +187,7 @@ def write_entries(runs: Sequence[Run], folder: str | Path) -> list[Path]:
         path = Path(folder) / f"{name.replace('.gin', '')}.json"
         write_whole(path, written(entry))
         paths.append(path)
+
     return paths
 
 
@@ -180,14 +200,20 @@ def written(entry: CatalogueEntry) -> str:
             runs = ",\n  ".join(json.dumps(run, ensure_ascii=False) for run in value)
             lines.append(f' "runs": [\n  {runs}\n ]')
         else:
-            lines.append(f" {json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}")
+            lines.append(
+                f" {json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}"
+            )
+
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def _recipe_key(run: Run) -> str:
     experiment = _experiment(run)
     experiment["training"] = {**experiment["training"], "seed": None}
-    shared = [(run.comparability or {}).get("training_audio"), run.fact("global_batch_size")]
+    shared = [
+        (run.comparability or {}).get("training_audio"),
+        run.fact("global_batch_size"),
+    ]
     return json.dumps([experiment, shared], sort_keys=True)
 
 
@@ -199,7 +225,11 @@ def _entry(runs: Sequence[Run]) -> CatalogueEntry:
     first = runs[0]
     experiment = _experiment(first)
     facts = first.comparability or {}
-    metrics = [name for name in METRICS if metric_named(name).rate and first.accuracy_curve(name)]
+    metrics = [
+        name
+        for name in METRICS
+        if metric_named(name).rate and first.accuracy_curve(name)
+    ]
     return CatalogueEntry(
         recipe=first.path.resolve().parent.name if len(runs) > 1 else first.name,
         corpus=str(facts.get("training_audio", "unknown"))[:8],
@@ -220,7 +250,9 @@ def _trained(run: Run, metrics: Sequence[str]) -> Trained:
     curves = [run.accuracy_curve(name, UTTERANCES) for name in metrics]
     curve = []
     for points in zip(*curves, strict=False):
-        curve.append([points[0].elapsed_s, *(round(point.value, 6) for point in points)])
+        curve.append(
+            [points[0].elapsed_s, *(round(point.value, 6) for point in points)]
+        )
     machine = (run.system.get("system") or {}).get("processor") or ""
     return Trained(
         seed=run.fact("seed"),

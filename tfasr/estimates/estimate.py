@@ -1,8 +1,9 @@
 """`tfasr.estimate`: how long a training will take until its target, before it begins.
 
-A time to accuracy is how many utterances a recipe needs, times what each takes. The first hardly
-depends on the machine and comes from finished runs (`tfasr.estimates.entries`); the second is
-measured in a minute (`tfasr.estimates.trial`).
+A time to accuracy is how many utterances a recipe needs, times what each takes. The
+first hardly depends on the machine and comes from finished runs
+(`tfasr.estimates.entries`); the second is measured in a minute
+(`tfasr.estimates.trial`).
 """
 
 import dataclasses
@@ -50,10 +51,12 @@ HOUR_S = 3600.0
 
 @dataclass(frozen=True)
 class Estimate:
-    """What `estimate` found; ``print`` shows it, ``plot`` draws it, ``to_json`` is for programs.
+    """What `estimate` found; ``print`` shows it, ``plot`` draws it, ``to_json`` is for
+    programs.
 
-    Times are in seconds. ``seconds`` has the paper's clock and the others, by their names; None
-    where the catalogue doesn't say when a policy's rule was met. Its fields are the JSON's.
+    Times are in seconds. ``seconds`` has the paper's clock and the others, by their
+    names; None where the catalogue doesn't say when a policy's rule was met. Its fields
+    are the JSON's.
     """
 
     recipe: str
@@ -73,7 +76,9 @@ class Estimate:
     epoch_s: float  # a whole epoch with its evaluation and checkpoint
     train_utterances: int
     notes: list[str]
-    draws: np.ndarray | None = dataclasses.field(default=None, repr=False, compare=False)
+    draws: np.ndarray | None = dataclasses.field(
+        default=None, repr=False, compare=False
+    )
 
     @property
     def label(self) -> str:
@@ -106,6 +111,7 @@ class Estimate:
                 f"an hour trains {epochs:.3g} epochs ({utterances:,.0f} utterances), each with "
                 f"its evaluation: {duration(self.epoch_s)} an epoch"
             ]
+
         spoken = [
             f"{name} {duration(times.middle)}" if times else f"{name} not known"
             for name, times in self.seconds.items()
@@ -130,6 +136,7 @@ class Estimate:
             price = f"price: {hour}{cost.usd:.2g} USD"
         else:
             price = "price: not known (add --price_usd_per_hour or --hardware)"
+
         if cost.kwh is None:
             return f"{price}; energy: not known (no counters here)"
         return f"{price}; energy: {1000 * cost.kwh:.3g} Wh ({cost.kwh_is})"
@@ -145,11 +152,15 @@ class Estimate:
             "reason": self.match.reason,
         }
         content["share"] = SHARE
-        content["trial"]["host"] = None if self.trial.host is None else self.trial.host.share
+        content["trial"]["host"] = (
+            None if self.trial.host is None else self.trial.host.share
+        )
         return content
 
     def plot(self) -> "Drawing":
-        """Draws how likely the target is met by a time; UsageError if the time is not known."""
+        """Draws how likely the target is met by a time; UsageError if the time is not
+        known.
+        """
         from tfasr.display.vega import Drawing  # here: drawing is slow to load
 
         if self.draws is None:
@@ -157,7 +168,10 @@ class Estimate:
         shares = np.linspace(0.01, 0.99, 99)
         minutes = np.quantile(self.draws, shares) / 60
         line = Line(x=minutes, y=100 * shares, colour=run_colour(0), series=self.recipe)
-        axes = Axis("minutes since the creation of the model"), Axis("runs that have arrived, %")
+        axes = (
+            Axis("minutes since the creation of the model"),
+            Axis("runs that have arrived, %"),
+        )
         caption = f"Estimate: {self._headline()}"
         return Drawing(Chart("estimate", caption, [Panel([line], *axes)]))
 
@@ -181,20 +195,25 @@ def estimate(
 ) -> Estimate:
     """Estimates how long a training takes until a target, without training to it.
 
-    It trains for at most a minute in a temporary folder to see what steps, evaluations and
-    checkpoints take, and looks up how many utterances finished runs of this recipe needed. About
-    80 % of intervals contain the time of a new run; docs/estimate.md has how that was tested.
+    It trains for at most a minute in a temporary folder to see what steps, evaluations
+    and checkpoints take, and looks up how many utterances finished runs of this recipe
+    needed. About 80 % of intervals contain the time of a new run; docs/estimate.md has
+    how that was tested.
 
     Args:
-        experiment: the run's configs, such as ``tfasr.load_config("fast/an4.gin").experiment``.
+        experiment: the run's configs, such as
+            ``tfasr.load_config("fast/an4.gin").experiment``.
         target: such as "cer=0.15"; by default the first of the experiment's targets.
         shard_dir: the folder with the prepared splits "train" and "validation".
-        manifest: instead of ``shard_dir``, a list of the training utterances with their lengths.
+        manifest: instead of ``shard_dir``, a list of the training utterances with their
+            lengths.
         recipe: the recipe's name for readers.
         policy: whose clock and rule count, see `tfasr.tta.policies`.
         hardware: the machine's price.
-        catalogue: folders of ``tfasr report --catalogue``, looked at before the shipped one.
-        machine: a file of ``tfasr doctor --measure --out``, to estimate for that machine instead.
+        catalogue: folders of ``tfasr report --catalogue``, looked at before the shipped
+            one.
+        machine: a file of ``tfasr doctor --measure --out``, to estimate for that
+            machine instead.
         workers: numbers of workers to estimate too, each with a machine like this one.
         link_gbit_s: the speed of the link between them.
         lexicon: word beam search's dictionary, see `tfasr.train`.
@@ -203,7 +222,8 @@ def estimate(
 
     Raises:
         UsageError: for whatever is missing or doesn't fit together.
-        RunError: if the training couldn't run here either, such as if a batch doesn't fit.
+        RunError: if the training couldn't run here either, such as if a batch doesn't
+            fit.
     """
     metric, value = _target(target, experiment)
     clock = policy_named(policy)
@@ -212,12 +232,16 @@ def estimate(
     entries = read_catalogue(catalogue)
     experiment = on_devices(experiment)
     with prepared_noise(manifest, experiment, shard_dir) as (folder, train_utterances):
-        trial = try_out(experiment, folder, lexicon=lexicon, most_s=most_s, own_process=own_process)
+        trial = try_out(
+            experiment, folder, lexicon=lexicon, most_s=most_s, own_process=own_process
+        )
         split = open_split(folder, "train")
         audio = training_audio(split) if manifest is None else ""
+
     notes = _busy(trial.host)
     if other is not None:
-        # The ratio of the same probes on both machines carries over what a step costs here.
+        # The ratio of the same probes on both machines carries over what a step costs
+        # here.
         precision = experiment.training.precision
         here = measure(only=precision)
         ratio = other.step_ratio(here, trial.step_s, precision)
@@ -226,9 +250,18 @@ def estimate(
             f"for {other.name} from its file: steps {ratio:.2g} times as long as here; such ratios "
             "are off by 30 % (docs/estimate.md)"
         )
-    match = find_entry(entries, experiment, recipe, train_utterances, audio, (metric, value))
+
+    match = find_entry(
+        entries, experiment, recipe, train_utterances, audio, (metric, value)
+    )
     asked = _Question(
-        experiment, (metric, value), clock, train_utterances, trial, match, other is not None
+        experiment,
+        (metric, value),
+        clock,
+        train_utterances,
+        trial,
+        match,
+        other is not None,
     )
     return asked.answer(recipe, hardware, workers, link_gbit_s, other, notes)
 
@@ -241,7 +274,8 @@ class _Question:
     train_utterances: int
     trial: Trial
     match: Match
-    elsewhere: bool  # whether the times are for a machine that is known from its file alone
+    # Whether the times are for a machine that is known from its file alone.
+    elsewhere: bool
 
     def answer(
         self,
@@ -268,10 +302,14 @@ class _Question:
             seconds[self.policy.name] = range_of(draws)
             for count in workers:
                 ratio = self._worker_ratio(count, link_gbit_s)
-                by_workers[count] = range_of(self._seconds(self.policy, drawn, speed * ratio))
+                by_workers[count] = range_of(
+                    self._seconds(self.policy, drawn, speed * ratio)
+                )
+
             notes = [*self.match.notes, *notes, *self._ends_before(utterances)]
         elif workers:
             notes = [*notes, f"--workers needs a known time: {unknown}"]
+
         epoch_s = float(self._epoch_s())
         middle_s = seconds[self.policy.name].middle if not unknown else HOUR_S
         return Estimate(
@@ -308,8 +346,13 @@ class _Question:
             return ""
         if reached:
             best = entry.best(metric)
-            least = "" if best is None else f"; the best {metric_label(metric)} is {best:.1%}"
+            if best is None:
+                least = ""
+            else:
+                least = f"; the best {metric_label(metric)} is {best:.1%}"
+
             return f"no run of {entry.recipe} reached this target{least}"
+
         known = ", ".join(entry.targets()) or "none"
         return (
             f"nobody has trained {entry.recipe} to {target_name(metric, value)} by this rule; "
@@ -336,6 +379,7 @@ class _Question:
         if host is not None and host.disturbed:
             # The disturbance may go on, or end at once.
             speed = speed * host.share ** rng.uniform(0, 1, len(speed))
+
         return speed
 
     def _seconds(self, policy: Policy, utterances, speed=1.0) -> np.ndarray:
@@ -343,7 +387,11 @@ class _Question:
         batch = self.experiment.pipeline.global_batch_size
         every = batch * self.experiment.training.checkpoint_every_steps
         return self.trial.seconds(
-            policy, utterances, evaluations, evaluations + np.floor(utterances / every), speed
+            policy,
+            utterances,
+            evaluations,
+            evaluations + np.floor(utterances / every),
+            speed,
         )
 
     def _by_clock(self, window: int, speed: np.ndarray) -> dict[str, Range | None]:
@@ -354,6 +402,7 @@ class _Question:
             times[name] = None
             if met:
                 times[name] = range_of(self._seconds(policy, self._drawn(met), speed))
+
         return times
 
     def _epoch_s(self) -> float:
@@ -362,7 +411,9 @@ class _Question:
 
     def _worker_ratio(self, count: int, link_gbit_s: float | None) -> float:
         """Returns the seconds of a global batch on so many workers, as a share of one's."""
-        size = gradient_bytes(self.trial.parameters, self.experiment.training.gradient_exchange)
+        size = gradient_bytes(
+            self.trial.parameters, self.experiment.training.gradient_exchange
+        )
         together_s = step_of_workers(
             count, self.trial.step_s, self.trial.step_fixed_s, size, link_gbit_s
         )
@@ -388,9 +439,15 @@ class _Question:
 def _target(target: str | Target | None, experiment: Experiment) -> Target:
     if target is None:
         if not experiment.training.targets:
-            raise UsageError("This recipe sets no target. Name one, such as --target cer=0.15.")
+            raise UsageError(
+                "This recipe sets no target. Name one, such as --target cer=0.15."
+            )
+
         target = experiment.training.targets[0]
-    return check_target(*(written_target(target) if isinstance(target, str) else target))
+
+    return check_target(
+        *(written_target(target) if isinstance(target, str) else target)
+    )
 
 
 def _check_sources(shard_dir, manifest, workers: Sequence[int], link_gbit_s) -> None:
@@ -399,8 +456,12 @@ def _check_sources(shard_dir, manifest, workers: Sequence[int], link_gbit_s) -> 
             "An estimate needs either --shard_dir, the prepared data, or, before it is prepared, "
             f"--manifest. Received: {'neither' if shard_dir is None else 'both'}."
         )
+
     if any(count < 2 for count in workers):
-        raise UsageError(f"--workers must be numbers of at least 2. Received: {list(workers)}.")
+        raise UsageError(
+            f"--workers must be numbers of at least 2. Received: {list(workers)}."
+        )
+
     if workers and not (link_gbit_s and 0 < link_gbit_s < math.inf):
         raise UsageError(
             "--workers needs the speed of the link between them, such as --link_gbit_s 10. "

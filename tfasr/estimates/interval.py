@@ -8,14 +8,15 @@ import numpy as np
 
 SHARE = 0.8  # of new runs whose time lies in the interval
 DRAWS = 4000
-# The spread of utterances to a target between seeds that is assumed before any was seen: a standard
-# deviation of logarithms, which counts as much as that many further runs. The kept runs' recipes
-# vary by 8 to 20 %, and MLPerf's RNN-T by 3 to 10 %.
+# The spread of utterances to a target between seeds that is assumed before any was
+# seen: a standard deviation of logarithms, which counts as much as that many further
+# runs. The kept runs' recipes vary by 8 to 20 %, and MLPerf's RNN-T by 3 to 10 %.
 ASSUMED_SPREAD = 0.15
 ASSUMED_RUNS = 2
-# How far a whole run's speed lies from that of a minute of its steps, on a machine that nobody else
-# seems to use, and how far a step's time lies from that of another machine, scaled by probes. Both
-# were chosen so that intervals hold on the kept runs: benchmarks/estimate.py.
+# How far a whole run's speed lies from that of a minute of its steps, on a machine that
+# nobody else seems to use, and how far a step's time lies from that of another machine,
+# scaled by probes. Both were chosen so that intervals hold on the kept runs:
+# benchmarks/estimate.py.
 SPEED_ERROR = 0.08
 MACHINE_ERROR = 0.35
 
@@ -39,15 +40,21 @@ def range_of(draws: np.ndarray) -> Range:
 
 
 def drawn_utterances(
-    reached: Sequence[float], *, step: float, rng: np.random.Generator, draws: int = DRAWS
+    reached: Sequence[float],
+    *,
+    step: float,
+    rng: np.random.Generator,
+    draws: int = DRAWS,
 ) -> np.ndarray:
     """Draws how many utterances a new run trains on until its target, ``(draws,)``.
 
-    Logarithms of ``reached`` are taken as normal with an unknown mean and an unknown spread, so a
-    new run's differ from their mean as Student's t does. ``step`` is how many utterances lie
-    between two evaluations: a target is only met at one, so draws are rounded to them.
+    Logarithms of ``reached`` are taken as normal with an unknown mean and an unknown
+    spread, so a new run's differ from their mean as Student's t does. ``step`` is how
+    many utterances lie between two evaluations: a target is only met at one, so draws
+    are rounded to them.
 
-    Source: A. Gelman et al., Bayesian Data Analysis, 3rd edition, 2013, sections 3.2 and 3.3.
+    Source: A. Gelman et al., Bayesian Data Analysis, 3rd edition, 2013, sections 3.2
+    and 3.3.
     """
     logs = np.log(np.asarray(reached, float))
     count = len(logs)
@@ -62,6 +69,8 @@ def drawn_utterances(
     return np.maximum(evaluations, 1) * step
 
 
-def drawn_speeds(relative_error: float, rng: np.random.Generator, draws: int = DRAWS) -> np.ndarray:
+def drawn_speeds(
+    relative_error: float, rng: np.random.Generator, draws: int = DRAWS
+) -> np.ndarray:
     """Draws by what factor a run's seconds differ from those predicted, ``(draws,)``."""
     return np.exp(math.hypot(relative_error, SPEED_ERROR) * rng.standard_normal(draws))

@@ -1,7 +1,7 @@
 """A machine's speed in a file, so that an estimate can be for a machine that isn't at hand.
 
-``tfasr doctor --measure --out FILE`` writes it in about a minute: training steps of three small
-models, large matrix products, memory bandwidth, the decoder and FLAC.
+``tfasr doctor --measure --out FILE`` writes it in about a minute: training steps of
+three small models, large matrix products, memory bandwidth, the decoder and FLAC.
 """
 
 import dataclasses
@@ -40,11 +40,16 @@ _SIZES = (512, 2048)  # of matrix products
 _ARRAY_BYTES = 2**28  # larger than caches, mostly
 _REMEDY = "Write it on that machine with tfasr doctor --measure --out FILE."
 
-# Steps of 10 ms to some 0.3 s on two cores: a recipe's step lies between two of them, or near one.
+# Steps of 10 ms to some 0.3 s on two cores: a recipe's step lies between two of them,
+# or near one.
 PROBES: dict[str, tuple[AcousticModelConfig, int, int]] = {
     "narrow": (
         AcousticModelConfig(
-            conv_filters=128, conv_stride=4, num_lstm_layers=2, lstm_units=96, bidirectional=True
+            conv_filters=128,
+            conv_stride=4,
+            num_lstm_layers=2,
+            lstm_units=96,
+            bidirectional=True,
         ),
         8,
         300,
@@ -68,7 +73,8 @@ class Machine:
     """What was measured on a machine; times in seconds."""
 
     name: str
-    step_s: dict[str, dict[str, float]]  # by precision ("float32" and the fastest) and probe
+    # By precision ("float32" and the fastest) and probe.
+    step_s: dict[str, dict[str, float]]
     fastest: str  # the precision that recipes take where they take the fastest
     start_s: float  # building a probe and tracing its first step, the mean
     decoder_s: float  # of one thread's word beam search through a fixed input
@@ -83,24 +89,34 @@ class Machine:
         """Returns what was measured as names and values for readers."""
         rows = []
         for precision, steps in self.step_s.items():
-            spoken = [f"{probe} {1000 * seconds:.3g} ms" for probe, seconds in steps.items()]
+            spoken = [
+                f"{probe} {1000 * seconds:.3g} ms" for probe, seconds in steps.items()
+            ]
             rows.append((f"steps, {precision}", ", ".join(spoken)))
-        products = [f"{name} {rate / 1e9:.3g}" for name, rate in self.flops_per_s.items()]
+
+        products = [
+            f"{name} {rate / 1e9:.3g}" for name, rate in self.flops_per_s.items()
+        ]
         rows.append(("products, GFLOP/s", ", ".join(products)))
         moved = [f"{name} {rate / 1e9:.3g}" for name, rate in self.bytes_per_s.items()]
         rows.append(("memory, GB/s", ", ".join(moved)))
-        rows.append(("word beam search", f"{1000 * self.decoder_s:.3g} ms for 400 frames"))
+        rows.append(
+            ("word beam search", f"{1000 * self.decoder_s:.3g} ms for 400 frames")
+        )
         rows.append(("FLAC", f"{self.flac_audio_s_per_s or 0:.0f} s of audio per s"))
         return rows
 
     def step_ratio(self, here: "Machine", step_s: float, precision: str) -> float:
         """Returns how many times as long a step takes on this machine as on ``here``.
 
-        Between probes, the ratio's logarithm is a straight line over that of the time here.
+        Between probes, the ratio's logarithm is a straight line over that of the time
+        here.
         """
         ours = here.step_s[precision if precision in here.step_s else here.fastest]
         theirs = self.step_s["float32" if precision == "float32" else self.fastest]
-        rows = sorted((math.log(ours[name]), math.log(theirs[name] / ours[name])) for name in ours)
+        rows = sorted(
+            (math.log(ours[name]), math.log(theirs[name] / ours[name])) for name in ours
+        )
         x, y = zip(*rows, strict=True)
         return math.exp(float(np.interp(math.log(step_s), x, y)))
 
@@ -116,7 +132,9 @@ def measure(*, name: str = "this machine", only: str | None = None) -> Machine:
     precisions = dict.fromkeys(("float32", fastest) if only is None else (only,))
     began = time.perf_counter()
     calls = {
-        (precision, probe): _step(probe, precision) for precision in precisions for probe in PROBES
+        (precision, probe): _step(probe, precision)
+        for precision in precisions
+        for probe in PROBES
     }
     start_s = (time.perf_counter() - began) / len(calls)
 
@@ -131,7 +149,9 @@ def measure(*, name: str = "this machine", only: str | None = None) -> Machine:
     return dataclasses.replace(
         machine,
         flops_per_s={
-            f"{precision} {size}": matmul_ceiling(precision, seconds=_PIECE_S, size=size)
+            f"{precision} {size}": matmul_ceiling(
+                precision, seconds=_PIECE_S, size=size
+            )
             for precision in ("float32", "mixed_bfloat16")
             for size in _SIZES
         },
@@ -178,8 +198,21 @@ def _decoder_s() -> float:
     logits = 4 * rng.standard_normal((4, 100, alphabet.num_classes)).astype(np.float32)
     log_probs = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
     lengths = np.full(4, 100, np.int32)
-    words = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
-    decoder = make_decoder(DecoderConfig(name="word_beam", beam_width=64), alphabet, words, 1)
+    words = [
+        "one",
+        "two",
+        "three",
+        "four",
+        "five",
+        "six",
+        "seven",
+        "eight",
+        "nine",
+        "ten",
+    ]
+    decoder = make_decoder(
+        DecoderConfig(name="word_beam", beam_width=64), alphabet, words, 1
+    )
     return fastest_s(lambda: decoder.decode(log_probs, lengths), _PIECE_S)
 
 
@@ -198,7 +231,9 @@ def _flac_audio_s_per_s() -> float:
 
 
 def read_machine(path: str | Path) -> Machine:
-    """Reads a machine's file; raises UsageError if it is missing, of another version or broken."""
+    """Reads a machine's file; raises UsageError if it is missing, of another version or
+    broken.
+    """
     if not Path(path).is_file():
         raise UsageError(f"--machine must be a file. {received_path(path)} {_REMEDY}")
     try:
@@ -212,13 +247,17 @@ def read_machine(path: str | Path) -> Machine:
                 f"{path} was written by another version of tfasr: its format is {version!r}, "
                 f"and this one reads {FORMAT}. {_REMEDY}"
             )
+
         name = str(content.get("system_name") or Path(path).stem)
         machine = Machine(**{**measured, "name": name})
         _check(machine)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         if isinstance(error, UsageError):
             raise
-        raise UsageError(f"{path} isn't a machine's file: {error}. {_REMEDY}") from error
+        raise UsageError(
+            f"{path} isn't a machine's file: {error}. {_REMEDY}"
+        ) from error
+
     return machine
 
 
@@ -231,6 +270,7 @@ def _check(machine: Machine) -> None:
         if steps.keys() != PROBES.keys():
             raise ValueError(f"its probes in {precision} must be {', '.join(PROBES)}")
         numbers += steps.values()
+
     if not all(isinstance(n, int | float) and 0 < n < math.inf for n in numbers):
         raise ValueError("its times must be finite and above 0")
 
@@ -238,8 +278,8 @@ def _check(machine: Machine) -> None:
 def scaled(trial: Trial, here: Machine, there: Machine, precision: str) -> Trial:
     """Returns what a trial on this machine would have cost on another one.
 
-    Steps and forward passes are scaled by the probes, the start by theirs, and the rest, which is
-    one thread's work, by the decoder.
+    Steps and forward passes are scaled by the probes, the start by theirs, and the
+    rest, which is one thread's work, by the decoder.
     """
     step = there.step_ratio(here, trial.step_s, precision)
     thread = there.decoder_s / here.decoder_s
@@ -247,7 +287,9 @@ def scaled(trial: Trial, here: Machine, there: Machine, precision: str) -> Trial
     ratios = dict.fromkeys(EVALUATION, step) | {"train": step, "decode": thread}
 
     def times(seconds: Mapping[str, float]) -> dict[str, float]:
-        return {name: value * ratios.get(name, thread) for name, value in seconds.items()}
+        return {
+            name: value * ratios.get(name, thread) for name, value in seconds.items()
+        }
 
     return dataclasses.replace(
         trial,

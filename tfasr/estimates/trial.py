@@ -1,4 +1,6 @@
-"""A short real training in a temporary folder, whose ledger says what each part of a run costs."""
+"""A short real training in a temporary folder, whose ledger says what each part of a
+run costs.
+"""
 
 import contextlib
 import dataclasses
@@ -27,12 +29,14 @@ from tfasr.tta.policies import POLICIES, Policy
 from tfasr.tta.run import Run, load_run
 
 MOST_S = 60.0  # of steps, after those of the warm-up
-KNOWN = 0.03  # relative standard error of the mean step at which no more steps are needed
+# Relative standard error of the mean step at which no more steps are needed.
+KNOWN = 0.03
 ENOUGH_S = 20.0  # with so many seconds of steps, a second evaluation isn't waited for
 WARM_UP = 10  # first steps, which compile and fill caches
 FEWEST = 30  # steps behind a mean
 EVALUATED = 300  # utterances of each trial evaluation, at most
-# Once per checkpoint; everything else that is neither start nor evaluation goes with the steps.
+# Once per checkpoint; everything else that is neither start nor evaluation goes with
+# the steps.
 _SAVING = ("checkpoint", "averaging")
 _ONCE = ("init", "compile")
 _EPOCHS = 2**31 - 1
@@ -43,16 +47,19 @@ _MOST_STOPPED_S = 3.0
 class Trial:
     """What the parts of a run cost, by interval of the ledger, in seconds.
 
-    It has fields for each kind of work that `Estimate` multiplies by how often a run does it.
+    It has fields for each kind of work that `Estimate` multiplies by how often a run
+    does it.
     """
 
-    # by policy: the clock's reading after the warm-up, whose utterances are trained on by then
+    # by policy: the clock's reading after the warm-up, whose utterances are trained on
+    # by then
     start_s: dict[str, float]
     warm_utterances: int
     per_utterance: dict[str, float]  # by interval
     per_evaluation: dict[str, float]  # by interval, of all validation utterances
     per_checkpoint: dict[str, float]  # by interval
-    later_s: float  # compiling further shapes, and what the first evaluation takes longer
+    # Compiling further shapes, and what the first evaluation takes longer.
+    later_s: float
     relative_error: float  # standard error of the mean step
     step_fixed_s: float  # of a step, whatever the batch
     step_s: float  # mean
@@ -70,7 +77,8 @@ class Trial:
         checkpoints: np.ndarray,
         speed: float | np.ndarray = 1.0,
     ) -> np.ndarray:
-        """Returns a policy's clock after so much training; ``speed`` multiplies all but the start.
+        """Returns a policy's clock after so much training; ``speed`` multiplies all but
+        the start.
 
         All arguments are arrays of one shape or numbers.
         """
@@ -86,7 +94,9 @@ class Trial:
         excluded = set(policy.excluded)
         if not policy.counts_evaluation:
             excluded |= set(EVALUATION)
-        return math.fsum(value for name, value in seconds.items() if name not in excluded)
+        return math.fsum(
+            value for name, value in seconds.items() if name not in excluded
+        )
 
 
 class _Enough(keras.callbacks.Callback):
@@ -113,6 +123,7 @@ class _Enough(keras.callbacks.Callback):
             if now - self._first > self._most_s:
                 self.model.stop_training = True
             return
+
         self._steps.append(now - self._began)
         spent_s = math.fsum(self._steps)
         known = relative_error(self._steps) <= KNOWN and len(self._steps) >= FEWEST
@@ -128,7 +139,9 @@ def relative_error(seconds: list[float]) -> float:
     """Returns the relative standard error of a mean; infinity for fewer than two values."""
     if len(seconds) < 2:
         return math.inf
-    return statistics.stdev(seconds) / math.sqrt(len(seconds)) / statistics.fmean(seconds)
+    return (
+        statistics.stdev(seconds) / math.sqrt(len(seconds)) / statistics.fmean(seconds)
+    )
 
 
 def try_out(
@@ -141,13 +154,14 @@ def try_out(
 ) -> Trial:
     """Trains for at most a minute, with every part of a real run, and returns what each costs.
 
-    Raises UsageError or RunError for whatever would stop a real run, such as a batch that doesn't
-    fit into memory.
+    Raises UsageError or RunError for whatever would stop a real run, such as a batch
+    that doesn't fit into memory.
     """
     training = experiment.training
     validation = len(open_split(shard_dir, "validation").utterances)
     scored = min(training.evaluation_utterances or validation, validation)
-    # No target or budget may end the trial, and a large validation split needs only a part.
+    # No target or budget may end the trial, and a large validation split needs only a
+    # part.
     training = dataclasses.replace(
         training,
         epochs=_EPOCHS,
@@ -176,6 +190,7 @@ def try_out(
                 "TensorFlow finds the GPU but not its library cuDNN: install it with pip install "
                 "'tensorflow[and-cuda]', or hide the GPU with CUDA_VISIBLE_DEVICES=-1."
             ) from error
+
         run = load_run(run_dir)
         _check_unstopped(run)
         return trial_of(run, scored)
@@ -206,8 +221,11 @@ def trial_of(run: Run, evaluated: int) -> Trial:
     line = run.timeline
     steps = line.steps
     if not len(steps):
-        raise RunError("A training needs at least one whole batch to be estimated. Found none.")
-    # The warm-up ends before the first evaluation, which would otherwise be part of the start.
+        raise RunError(
+            "A training needs at least one whole batch to be estimated. Found none."
+        )
+    # The warm-up ends before the first evaluation, which would otherwise be part of the
+    # start.
     first_eval = [*line.of("eval_start"), len(line.events)][0]
     before_it = sum(index < first_eval for index in steps.indices)
     warm = min(WARM_UP, max(before_it - 1, 0), len(steps) - 1)
@@ -227,18 +245,28 @@ def trial_of(run: Run, evaluated: int) -> Trial:
 
     evaluations = len(line.of("tracked_stats"))
     checkpoints = max(len(line.of("checkpoint_stop")), 1)
-    per_evaluation, first_extra_s = _evaluation(run, in_evaluation, evaluations, evaluated)
+    per_evaluation, first_extra_s = _evaluation(
+        run, in_evaluation, evaluations, evaluated
+    )
     fixed_s = _fixed_s(steps.column("padded_frames")[warm:][after], timed_s)
-    start_s = {name: float(policy.times_s(line)[at]) for name, policy in POLICIES.items()}
+    start_s = {
+        name: float(policy.times_s(line)[at]) for name, policy in POLICIES.items()
+    }
     joules = used_joules(read_samples(run.path))
     return Trial(
         start_s=start_s,
         warm_utterances=int(utterances[:warm].sum()),
-        per_utterance={name: seconds / trained for name, seconds in spent.items() if seconds},
+        per_utterance={
+            name: seconds / trained for name, seconds in spent.items() if seconds
+        },
         per_evaluation=per_evaluation,
-        per_checkpoint={name: seconds / checkpoints for name, seconds in saving.items()},
+        per_checkpoint={
+            name: seconds / checkpoints for name, seconds in saving.items()
+        },
         later_s=once["compile"] + first_extra_s,
-        relative_error=_stratified_error(steps.column("padded_frames")[warm:][after], timed_s),
+        relative_error=_stratified_error(
+            steps.column("padded_frames")[warm:][after], timed_s
+        ),
         step_fixed_s=fixed_s,
         step_s=float(timed_s.mean()) if len(timed_s) else once["compile"],
         joules_per_s=None if joules is None else joules / run.wall_s,
@@ -272,14 +300,16 @@ def _evaluation(
         steady[name] = (seconds - first[name]) / (evaluations - 1)
         extra_s += max(first[name] - steady[name], 0.0)
         steady[name] *= scale
+
     return steady, extra_s
 
 
 def _stratified_error(frames: np.ndarray, seconds: np.ndarray) -> float:
-    """Returns the relative standard error of the mean step, as if each length came in proportion.
+    """Returns the relative standard error of the mean step, as if each length came in
+    proportion.
 
-    Batches of one length have one bucket; only the spread within buckets is an error, because a
-    run has all of them.
+    Batches of one length have one bucket; only the spread within buckets is an error,
+    because a run has all of them.
     """
     by_length: dict[float, list[float]] = defaultdict(list)
     for length, value in zip(frames.tolist(), seconds.tolist(), strict=True):

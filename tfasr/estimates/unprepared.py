@@ -37,13 +37,14 @@ def prepared_noise(
 ) -> Iterator[tuple[Path, int]]:
     """Yields a folder with prepared splits, and how many utterances an epoch has.
 
-    That is ``shard_dir`` if it is given. Otherwise the folder is temporary and holds noise as long
-    as some of the manifest's utterances, with their texts.
+    That is ``shard_dir`` if it is given. Otherwise the folder is temporary and holds
+    noise as long as some of the manifest's utterances, with their texts.
     """
     if manifest is None:
         folder = Path(shard_dir)
         yield folder, len(open_split(folder, "train").utterances)
         return
+
     spoken = read_lengths(manifest)
     with tempfile.TemporaryDirectory(prefix="tfasr-estimate-") as name:
         folder = Path(name)
@@ -54,7 +55,9 @@ def prepared_noise(
 
 
 def read_lengths(manifest: str | Path) -> list[_Spoken]:
-    """Reads the lengths and texts of a manifest; raises UsageError naming the first wrong line."""
+    """Reads the lengths and texts of a manifest; raises UsageError naming the first
+    wrong line.
+    """
     path = Path(manifest)
     if not path.is_file():
         raise UsageError(f"--manifest must be a file. Received: {path}. {_FORM}")
@@ -62,7 +65,9 @@ def read_lengths(manifest: str | Path) -> list[_Spoken]:
     is_json = bool(lines) and lines[0].lstrip().startswith("{")
     columns = [] if is_json or not lines else lines[0].split("\t")
     spoken = []
-    for number, line in enumerate(lines if is_json else lines[1:], start=1 if is_json else 2):
+    for number, line in enumerate(
+        lines if is_json else lines[1:], start=1 if is_json else 2
+    ):
         try:
             if is_json:
                 content = json.loads(line)
@@ -70,11 +75,16 @@ def read_lengths(manifest: str | Path) -> list[_Spoken]:
             else:
                 fields = dict(zip(columns, line.split("\t"), strict=False))
                 row = _Spoken(float(fields["seconds"]), fields["text"])
+
             if not 0 < row.seconds < math.inf:
                 raise ValueError(f"{row.seconds} seconds")
         except (KeyError, TypeError, ValueError) as error:
-            raise UsageError(f"Line {number} of {path} has no length: {error}. {_FORM}") from error
+            raise UsageError(
+                f"Line {number} of {path} has no length: {error}. {_FORM}"
+            ) from error
+
         spoken.append(row)
+
     if not spoken:
         raise UsageError(f"{path} lists no utterance. {_FORM}")
     return spoken
@@ -86,7 +96,9 @@ def _spread(spoken: list[_Spoken], most: int) -> list[_Spoken]:
     return [by_length[round(place)] for place in places]
 
 
-def _write_split(folder: Path, split: str, spoken: list[_Spoken], experiment: Experiment) -> None:
+def _write_split(
+    folder: Path, split: str, spoken: list[_Spoken], experiment: Experiment
+) -> None:
     rate = experiment.features.sample_rate_hz
     rng = np.random.default_rng(len(split))
     rows = ["path\ttext"]
@@ -96,6 +108,7 @@ def _write_split(folder: Path, split: str, spoken: list[_Spoken], experiment: Ex
         noise = 0.1 * rng.standard_normal(max(round(row.seconds * rate), 1))
         soundfile.write(audio / f"{number:05d}.wav", noise, rate)
         rows.append(f"audio/{split}/{number:05d}.wav\t{row.text}")
+
     (folder / f"{split}.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
     prepare(
         corpus="tsv",

@@ -1,7 +1,7 @@
 """What a step takes if several workers share each batch."""
 
-# Share of a link's stated speed that gradients use: Ethernet, IP and TCP headers take 6 %, and TCP
-# starts slowly after each step's pause.
+# Share of a link's stated speed that gradients use: Ethernet, IP and TCP headers take 6
+# %, and TCP starts slowly after each step's pause.
 DELIVERED = 0.85
 LATENCY_S = 50e-6  # of each message, in one rack
 
@@ -15,16 +15,17 @@ def step_of_workers(
 ) -> float:
     """Returns the seconds of a step on a global batch that ``count`` workers share.
 
-    Each computes its part of the batch, then all sum their gradients in a ring, with nothing
-    hidden behind the computation: ``2 (N - 1)`` messages, each of 1/N of the gradients.
+    Each computes its part of the batch, then all sum their gradients in a ring, with
+    nothing hidden behind the computation: ``2 (N - 1)`` messages, each of 1/N of the
+    gradients.
 
     Args:
         step_s: a step of one worker on the whole batch.
         fixed_s: the part of it that doesn't depend on the batch.
         gradients: bytes of all gradients.
 
-    Source: P. Patarasuk and X. Yuan, Bandwidth Optimal All-reduce Algorithms for Clusters of
-    Workstations, 2009, section 3.
+    Source: P. Patarasuk and X. Yuan, Bandwidth Optimal All-reduce Algorithms for
+    Clusters of Workstations, 2009, section 3.
     """
     messages = 2 * (count - 1)
     per_s = DELIVERED * link_gbit_s * 1e9 / 8

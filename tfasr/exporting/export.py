@@ -1,4 +1,6 @@
-"""Exports a run's recogniser for other programs, and compares its outputs with the run's model."""
+"""Exports a run's recogniser for other programs, and compares its outputs with the
+run's model.
+"""
 
 import dataclasses
 import math
@@ -25,7 +27,14 @@ from tfasr.models.build import SavedRecogniser, build_recogniser
 from tfasr.models.model import portable
 from tfasr.recognising import spec as exported
 from tfasr.recognising.runtimes import open_exported, open_model
-from tfasr.recognising.spec import FEATURES, LENGTHS, LOG_PROBS, ONNX, Acoustics, RecogniserSpec
+from tfasr.recognising.spec import (
+    FEATURES,
+    LENGTHS,
+    LOG_PROBS,
+    ONNX,
+    Acoustics,
+    RecogniserSpec,
+)
 from tfasr.recognising.tensorflow_runtimes import (
     CONTINUED_SIGNATURE,
     NEXT_STATE,
@@ -65,7 +74,8 @@ class SplitOutputs:
     scored: list[Scored]
     log_probs: list[np.ndarray]  # (frames, classes) for each utterance
     audio_s: float
-    thread_s: float  # processor time of this thread, in which ONNX Runtime and LiteRT compute
+    # Processor time of this thread, in which ONNX Runtime and LiteRT compute.
+    thread_s: float
 
     @property
     def audio_s_per_s(self) -> float:
@@ -86,32 +96,51 @@ def outputs_on(
     scores_of: dict[int, np.ndarray] = {}
     thread_s = 0.0
     for batch in source.evaluation():
-        features, lengths = (batch[name].numpy() for name in ("features", "feature_lengths"))
+        features, lengths = (
+            batch[name].numpy() for name in ("features", "feature_lengths")
+        )
         began = time.thread_time()
         log_probs = acoustics.log_probs(features, lengths)
         thread_s += time.thread_time() - began
         frames = np.asarray(output_lengths(lengths))
         hypotheses = decoder.decode(log_probs, frames)
         for position, hypothesis, scores, count in zip(
-            batch["positions"].numpy().tolist(), hypotheses, log_probs, frames, strict=True
+            batch["positions"].numpy().tolist(),
+            hypotheses,
+            log_probs,
+            frames,
+            strict=True,
         ):
-            texts[position], scores_of[position] = " ".join(hypothesis.text.split()), scores[:count]
+            texts[position], scores_of[position] = (
+                " ".join(hypothesis.text.split()),
+                scores[:count],
+            )
+
         advance(len(hypotheses))
+
     utterances = source.split.utterances
-    transcripts = [Transcript(u.id, u.text, texts[u.position], u.speaker) for u in utterances]
+    transcripts = [
+        Transcript(u.id, u.text, texts[u.position], u.speaker) for u in utterances
+    ]
     log_probs = [scores_of[utterance.position] for utterance in utterances]
-    return SplitOutputs(score(transcripts), log_probs, source.split.duration_s, thread_s)
+    return SplitOutputs(
+        score(transcripts), log_probs, source.split.duration_s, thread_s
+    )
 
 
 def largest_difference(first: list[np.ndarray], second: list[np.ndarray]) -> float:
     """Returns the largest difference of log-probabilities; those below -20 count as -20."""
     return max(
-        float(np.abs(np.maximum(a, _SMALLEST) - np.maximum(b, _SMALLEST)).max(initial=0.0))
+        float(
+            np.abs(np.maximum(a, _SMALLEST) - np.maximum(b, _SMALLEST)).max(initial=0.0)
+        )
         for a, b in zip(first, second, strict=True)
     )
 
 
-def check_agrees(of_run: list[np.ndarray], of_export: list[np.ndarray], speech: str) -> None:
+def check_agrees(
+    of_run: list[np.ndarray], of_export: list[np.ndarray], speech: str
+) -> None:
     difference = largest_difference(of_run, of_export)
     if not difference <= MOST_DIFFERENCE:
         raise RunError(
@@ -122,14 +151,24 @@ def check_agrees(of_run: list[np.ndarray], of_export: list[np.ndarray], speech: 
 
 
 def check_padded(spec: RecogniserSpec, of_run: Acoustics, of_export: Acoustics) -> None:
-    """Raises RunError if two models' outputs differ for padded noise of odd numbers of frames."""
+    """Raises RunError if two models' outputs differ for padded noise of odd numbers of
+    frames.
+    """
     kernel, stride = spec.geometry
-    sizes = [(kernel + stride * (n - 1) | 1, spec.features.num_features) for n in _PADDED_FRAMES]
+    sizes = [
+        (kernel + stride * (n - 1) | 1, spec.features.num_features)
+        for n in _PADDED_FRAMES
+    ]
     noise = [np.random.default_rng(1).normal(size=size) for size in sizes]
     features, lengths = exported.padded(noise)
     frames = [spec.output_frames(int(length)) for length in lengths]
     log_probs = [
-        [row[:count] for row, count in zip(model.log_probs(features, lengths), frames, strict=True)]
+        [
+            row[:count]
+            for row, count in zip(
+                model.log_probs(features, lengths), frames, strict=True
+            )
+        ]
         for model in (of_run, of_export)
     ]
     check_agrees(*log_probs, "a padded batch of noise")
@@ -153,6 +192,7 @@ def model_card(
         run = load_run(run_dir)
     except UsageError:  # a run whose ledger of times is missing can still be exported
         run = None
+
     samples = None if run is None else run.fact("train_samples")
     rows = [
         ("trained on", UNKNOWN if samples is None else f"{samples} utterances"),
@@ -208,7 +248,10 @@ def _times(run: Run | None) -> list[tuple[str, str]]:
     if run is None or not run.targets:
         return [("time to accuracy", UNKNOWN)]
     return [
-        (f"time to {name.upper()} {100 * rate:g} %", run.time_to_accuracy(**{name: rate}).summary)
+        (
+            f"time to {name.upper()} {100 * rate:g} %",
+            run.time_to_accuracy(**{name: rate}).summary,
+        )
         for name, rate in run.targets
     ]
 
@@ -216,7 +259,8 @@ def _times(run: Run | None) -> list[tuple[str, str]]:
 def _hardware(run: Run | None) -> str:
     system = (run.system if run is not None else {}).get("system") or {}
     gpus = ", ".join(str(gpu) for gpu in system.get("gpus") or [])
-    cores, processor = system.get("cores"), str(system.get("processor") or "")
+    cores = system.get("cores")
+    processor = str(system.get("processor") or "")
     processor = f"{cores} cores of {processor}" if cores and processor else processor
     return "; ".join(filter(None, [gpus, processor])) or UNKNOWN
 
@@ -233,12 +277,15 @@ class Exported:
     folder: Path
     bytes: int  # size of the model
     float32_bytes: int  # size of the model with float32 weights
-    utterances: int  # number of utterances on which exported and run's model were compared
+    # Number of utterances on which exported and run's model were compared.
+    utterances: int
     difference: float  # the largest difference of their log-probabilities
     differing_texts: int  # utterances for which their greedy transcripts differ
     wer: float  # of the exported model on these utterances
-    int8: PairedComparison | None  # WER compared with the float32 model's; None without int8
-    audio_s_per_s: float  # seconds of audio per second, the model alone on one core, measured once
+    # WER compared with the float32 model's; None without int8
+    int8: PairedComparison | None
+    # Seconds of audio per second, the model alone on one core, measured once.
+    audio_s_per_s: float
     float32_audio_s_per_s: float  # the same for the model with float32 weights
 
 
@@ -263,13 +310,14 @@ def export(
 ) -> Exported:
     """Exports a run's recogniser into a new folder, after comparing it with the run's model.
 
-    Arguments are the flags of ``tfasr export``. ``out`` is a new or empty folder, which stays
-    unchanged if anything fails; ``checkpoint`` is "best" (by validation CER), "last" or a file. The
-    models are compared on ``split`` of ``shard_dir``, by default the run's.
+    Arguments are the flags of ``tfasr export``. ``out`` is a new or empty folder, which
+    stays unchanged if anything fails; ``checkpoint`` is "best" (by validation CER),
+    "last" or a file. The models are compared on ``split`` of ``shard_dir``, by default
+    the run's.
 
     Raises:
-        UsageError: if run, checkpoint or split don't fit, a package is missing, or the target
-            doesn't support the model.
+        UsageError: if run, checkpoint or split don't fit, a package is missing, or the
+            target doesn't support the model.
         RunError: if the model can't be converted or its outputs differ.
     """
     out = Path(out)
@@ -278,18 +326,25 @@ def export(
     with tempfile.TemporaryDirectory() as temporary:
         paths = _written(kind, run, Path(temporary), int8=int8)
         of_run, *of_models = _outputs(kind, run, source, paths, progress)
-        of_float32, of_written = of_models[0], of_models[-1]
+        of_float32 = of_models[0]
+        of_written = of_models[-1]
         saved_bytes = exported.model_bytes(paths[0]) - exported.model_bytes(paths[-1])
         folder = Path(temporary, "export")
         folder.mkdir()
         written_bytes = kind.fill(folder, run, paths[-1])
         rates = summarise_scored(of_written.scored)
-        about = {"split": split, "rates": rates, "int8": int8, "data_licence": data_licence}
+        about = {
+            "split": split,
+            "rates": rates,
+            "int8": int8,
+            "data_licence": data_licence,
+        }
         card = model_card(run.trained.path, run.spec, kind.form(run.spec), **about)
         write_whole(folder / exported.CARD_FILE, card)
         exported.write_sums(folder)
         open_exported(folder, {})
         _published(folder, out)
+
     pairs = zip(of_run.scored, of_written.scored, strict=True)
     return Exported(
         folder=out,
@@ -297,7 +352,9 @@ def export(
         float32_bytes=written_bytes + saved_bytes,
         utterances=len(of_written.scored),
         difference=largest_difference(of_run.log_probs, of_written.log_probs),
-        differing_texts=sum(a.transcript.hypothesis != b.transcript.hypothesis for a, b in pairs),
+        differing_texts=sum(
+            a.transcript.hypothesis != b.transcript.hypothesis for a, b in pairs
+        ),
         wer=rates.counts.wer,
         int8=compare_pairs(of_float32.scored, of_written.scored) if int8 else None,
         audio_s_per_s=of_written.audio_s_per_s,
@@ -305,7 +362,9 @@ def export(
     )
 
 
-def write_unchecked(run_dir: Path, out: Path, *, to: str = ONNX, int8: bool, checkpoint: str):
+def write_unchecked(
+    run_dir: Path, out: Path, *, to: str = ONNX, int8: bool, checkpoint: str
+):
     """Writes an export for measurements, without comparing models and without a model card."""
     kind, run = _opened(to, run_dir, out, int8, checkpoint)
     with tempfile.TemporaryDirectory() as temporary:
@@ -318,7 +377,9 @@ def write_unchecked(run_dir: Path, out: Path, *, to: str = ONNX, int8: bool, che
         _published(folder, out)
 
 
-def _opened(to: str, run_dir: Path, out: Path, int8: bool, checkpoint: str) -> "tuple[Kind, _Run]":
+def _opened(
+    to: str, run_dir: Path, out: Path, int8: bool, checkpoint: str
+) -> "tuple[Kind, _Run]":
     check_owned(out, "--out", "part of this export", owned=False)
     exported.check_int8(to, int8)
     kind = KINDS[to]()
@@ -340,7 +401,10 @@ def _check_installed(*packages: str) -> None:
 
 
 def _written(kind: "Kind", run: _Run, temporary: Path, *, int8: bool) -> list[Path]:
-    paths = [temporary / name / exported.MODEL_FILES[kind.runtime] for name in ("float32", "int8")]
+    paths = [
+        temporary / name / exported.MODEL_FILES[kind.runtime]
+        for name in ("float32", "int8")
+    ]
     for path in paths:
         path.parent.mkdir()
     with without_noise():
@@ -348,22 +412,29 @@ def _written(kind: "Kind", run: _Run, temporary: Path, *, int8: bool) -> list[Pa
         if not int8:
             return paths[:1]
         kind.write(run, paths[1], float32=paths[0])
+
     return paths
 
 
 def _outputs(
     kind: "Kind", run: _Run, source: BatchSource, paths: list[Path], progress: Progress
 ) -> list[SplitOutputs]:
-    """Returns the outputs of the run's model and of its files, the first of which must agree."""
+    """Returns the outputs of the run's model and of its files, the first of which must
+    agree.
+    """
     with without_noise():
         models = [open_model(kind.runtime, path, run.spec) for path in paths]
         check_padded(run.spec, run.acoustics, models[0])
+
     compared = [run.acoustics, *models]
     with progress(len(compared) * len(source.split.utterances)) as advance:
         outputs = [
-            outputs_on(source, model, run.spec.alphabet, run.acoustics.output_lengths, advance)
+            outputs_on(
+                source, model, run.spec.alphabet, run.acoustics.output_lengths, advance
+            )
             for model in compared
         ]
+
     speech = f"the utterances of {source.split.folder}"
     check_agrees(outputs[0].log_probs, outputs[1].log_probs, speech)
     return outputs
@@ -384,14 +455,22 @@ def _published(folder: Path, out: Path) -> None:
 
 
 def _portable_model(run: _Run) -> tuple[Any, Callable]:
-    """Returns the model with exportable operations only, and a function that recognises batches."""
-    config, num_classes = portable(run.acoustics.config), run.spec.alphabet.num_classes
-    model = build_recogniser(config, run.acoustics.num_features, num_classes, dtype="float32")
+    """Returns the model with exportable operations only, and a function that recognises
+    batches.
+    """
+    config = portable(run.acoustics.config)
+    num_classes = run.spec.alphabet.num_classes
+    model = build_recogniser(
+        config, run.acoustics.num_features, num_classes, dtype="float32"
+    )
     model.set_weights(run.acoustics.recogniser.get_weights())
 
     def recognise(features: tf.Tensor, lengths: tf.Tensor) -> dict[str, tf.Tensor]:
         log_probs = tf.nn.log_softmax(model(features, lengths, training=False))
-        return {LOG_PROBS: log_probs, exported.OUTPUT_LENGTHS: config.output_lengths(lengths)}
+        return {
+            LOG_PROBS: log_probs,
+            exported.OUTPUT_LENGTHS: config.output_lengths(lengths),
+        }
 
     return model, recognise
 
@@ -401,7 +480,8 @@ class Kind:
 
     runtime: str  # what runs the model, a key of `MODEL_FILES`
     packages: tuple[str, ...] = ()  # needed to write the model
-    extra = ""  # tfasr's optional dependencies needed to run it, as in pip install 'tfasr[extra]'
+    # tfasr's optional dependencies needed to run it, as in pip install 'tfasr[extra]'
+    extra = ""
 
     def check(self, spec: RecogniserSpec) -> None:
         """Raises UsageError if the target doesn't support this recogniser."""
@@ -411,7 +491,9 @@ class Kind:
         return True
 
     def write(self, run: _Run, path: Path, float32: Path | None = None) -> None:
-        """Writes the model; with int8 weights if the path of its ``float32`` file is passed."""
+        """Writes the model; with int8 weights if the path of its ``float32`` file is
+        passed.
+        """
         raise NotImplementedError
 
     def fill(self, folder: Path, run: _Run, model: Path) -> int:
@@ -427,22 +509,27 @@ class Kind:
     def form(self, spec: RecogniserSpec) -> dict[str, Any]:
         """Returns the parts of a model card that depend on the kind of export, in Markdown.
 
-        ``files`` contain the model, ``commands`` use it, ``limits`` are what not to expect of it.
+        ``files`` contain the model, ``commands`` use it, ``limits`` are what not to
+        expect of it.
         """
         extra = f"[{self.extra}]" if self.extra else ""
-        install = f"pip install '/path/to/tfasr{extra}'  # a clone of tfasr, or its wheel"
+        install = (
+            f"pip install '/path/to/tfasr{extra}'  # a clone of tfasr, or its wheel"
+        )
         return {
             "files": f"`{exported.MODEL_FILES[self.runtime]}`",
             "commands": (install, "tfasr transcribe recording.wav --run_dir ."),
             "streams": spec.can_stream,
             "limits": WORD_LIMITS,
             "contents": "`recogniser.json` describes how features are computed and normalised, "
-            "`alphabet.json` the classes (the CTC blank is last). " + self.contents(spec),
+            "`alphabet.json` the classes (the CTC blank is last). "
+            + self.contents(spec),
         }
 
 
 class _Onnx(Kind):
-    runtime, extra = ONNX, "export"
+    runtime = ONNX
+    extra = "export"
     packages = ("onnx", "onnxruntime")
 
     def check(self, spec: RecogniserSpec) -> None:
@@ -453,15 +540,25 @@ class _Onnx(Kind):
         return spec.model in WRITTEN_BY_HAND  # a converted graph can't take states
 
     def write(self, run: _Run, path: Path, float32: Path | None = None) -> None:
-        from tfasr.exporting.onnx import converted_graph, metadata, quantised, recurrent_graph
+        from tfasr.exporting.onnx import (
+            converted_graph,
+            metadata,
+            quantised,
+            recurrent_graph,
+        )
 
-        name, num_features, carried = run.spec.model, run.acoustics.num_features, metadata(run.spec)
+        name = run.spec.model
+        num_features = run.acoustics.num_features
+        carried = metadata(run.spec)
         if float32 is not None:
             graph = quantised(float32.read_bytes())
         elif name in WRITTEN_BY_HAND:
             graph = recurrent_graph(run.acoustics.recogniser, num_features, carried)
         else:
-            graph = converted_graph(_portable_model(run)[1], num_features, name, carried)
+            graph = converted_graph(
+                _portable_model(run)[1], num_features, name, carried
+            )
+
         path.write_bytes(graph)
 
     def fill(self, folder: Path, run: _Run, model: Path) -> int:
@@ -482,7 +579,8 @@ class _Onnx(Kind):
 
 
 class _Litert(Kind):
-    runtime, extra = exported.LITERT, "litert"
+    runtime = exported.LITERT
+    extra = "litert"
 
     def streams(self, acoustics: KerasAcoustics, spec: RecogniserSpec) -> bool:
         from tfasr.exporting.litert import is_stepped
@@ -490,13 +588,21 @@ class _Litert(Kind):
         return is_stepped(acoustics.config)
 
     def write(self, run: _Run, path: Path, float32: Path | None = None) -> None:
-        from tfasr.exporting.litert import converted_litert_graph, is_stepped, litert_graph
+        from tfasr.exporting.litert import (
+            converted_litert_graph,
+            is_stepped,
+            litert_graph,
+        )
 
-        num_features, int8 = run.acoustics.num_features, float32 is not None
+        num_features = run.acoustics.num_features
+        int8 = float32 is not None
         if is_stepped(run.acoustics.config):
             graph = litert_graph(run.acoustics.recogniser, num_features, int8=int8)
         else:
-            graph = converted_litert_graph(_portable_model(run)[1], num_features, int8=int8)
+            graph = converted_litert_graph(
+                _portable_model(run)[1], num_features, int8=int8
+            )
+
         path.write_bytes(graph)
 
     def contents(self, spec: RecogniserSpec) -> str:
@@ -512,6 +618,7 @@ class _Litert(Kind):
                 "and, as `states_h_0` and so on, the states after each of these frames. The next "
                 "call takes the states after the last frame."
             )
+
         file = exported.MODEL_FILES[exported.LITERT]
         return f"`{file}`, which needs no TensorFlow operators, has the signature {signature}"
 
@@ -520,7 +627,8 @@ class _Keras(Kind):
     runtime = exported.KERAS
 
     def write(self, run: _Run, path: Path, float32: Path | None = None) -> None:
-        config, num_features = run.acoustics.config, run.acoustics.num_features
+        config = run.acoustics.config
+        num_features = run.acoustics.num_features
         num_classes = run.spec.alphabet.num_classes
         saved = SavedRecogniser(config, num_features, num_classes, name="recogniser")
         saved.recogniser.set_weights(run.acoustics.recogniser.get_weights())
@@ -546,20 +654,36 @@ class _SavedModel(Kind):
             FEATURES: tf.TensorSpec(shape, tf.float32),
             LENGTHS: tf.TensorSpec([None], tf.int32),
         }
-        signatures = {WHOLE_SIGNATURE: tf.function(recognise).get_concrete_function(**inputs)}
+        signatures = {
+            WHOLE_SIGNATURE: tf.function(recognise).get_concrete_function(**inputs)
+        }
         if run.spec.streams:
             states = model.initial_state(1)
             names = [f"{STATE}{number}" for number in range(len(states))]
 
-            def continued(features: tf.Tensor, **states: tf.Tensor) -> dict[str, tf.Tensor]:
-                logits, reached = model.continued(features, [states[name] for name in names])
-                after = {f"{NEXT_STATE}{number}": state for number, state in enumerate(reached)}
+            def continued(
+                features: tf.Tensor, **states: tf.Tensor
+            ) -> dict[str, tf.Tensor]:
+                logits, reached = model.continued(
+                    features, [states[name] for name in names]
+                )
+                after = {
+                    f"{NEXT_STATE}{number}": state
+                    for number, state in enumerate(reached)
+                }
                 return {LOG_PROBS: tf.nn.log_softmax(logits), **after}
 
             shapes = {FEATURES: [1, *shape[1:]]}
-            shapes |= {name: state.shape for name, state in zip(names, states, strict=True)}
-            inputs = {name: tf.TensorSpec(shape, tf.float32) for name, shape in shapes.items()}
-            signatures[CONTINUED_SIGNATURE] = tf.function(continued).get_concrete_function(**inputs)
+            shapes |= {
+                name: state.shape for name, state in zip(names, states, strict=True)
+            }
+            inputs = {
+                name: tf.TensorSpec(shape, tf.float32) for name, shape in shapes.items()
+            }
+            signatures[CONTINUED_SIGNATURE] = tf.function(
+                continued
+            ).get_concrete_function(**inputs)
+
         module = tf.Module()
         module.weights = [variable.value for variable in model.variables]
         tf.saved_model.save(module, str(path), signatures)

@@ -1,10 +1,11 @@
 """Writes a recogniser for LiteRT (formerly TensorFlow Lite), in one of two forms.
 
-Unidirectional recurrent models get a graph for a fixed number of steps, because LiteRT needs fixed
-sizes and its own LSTM doesn't expose its state. A call takes the recurrent states, computes
-`STEP_FRAMES` output frames, and returns the states after each of them. Longer recordings take
-several calls. The last call for a chunk of a stream is padded if fewer frames are left; the next
-chunk then starts from the states after the last frame that wasn't padding.
+Unidirectional recurrent models get a graph for a fixed number of steps, because LiteRT
+needs fixed sizes and its own LSTM doesn't expose its state. A call takes the recurrent
+states, computes `STEP_FRAMES` output frames, and returns the states after each of them.
+Longer recordings take several calls. The last call for a chunk of a stream is padded if
+fewer frames are left; the next chunk then starts from the states after the last frame
+that wasn't padding.
 
 All other models are converted to LiteRT's operations, and take one utterance per call.
 """
@@ -18,7 +19,9 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+from tensorflow.python.framework.convert_to_constants import (
+    convert_variables_to_constants_v2,
+)
 
 from tfasr.errors import RunError
 from tfasr.exporting.weights import FoldedStack, RecurrentWeights
@@ -29,7 +32,8 @@ from tfasr.recognising.spec import FEATURES, LENGTHS, LOG_PROBS, OUTPUT_LENGTHS
 
 # Output frames per call. More frames take less time each; fewer reduce latency.
 STEP_FRAMES = 8
-STACKS = ("acoustic_model", "gru")  # models that get a graph for a fixed number of steps
+# Models that get a graph for a fixed number of steps.
+STACKS = ("acoustic_model", "gru")
 _EXPORT_OTHERWISE = "Export it with --to onnx or --to saved_model."
 QUANTISED = ("int8",)  # those of LiteRT's precisions that have integer weights
 
@@ -44,7 +48,9 @@ def litert_graph(model: Any, num_features: int, *, int8: bool) -> bytes:
     return _signed(tf.function(step).get_concrete_function(**signature), STEP, int8)
 
 
-def converted_litert_graph(recognise: Callable, num_features: int, *, int8: bool) -> bytes:
+def converted_litert_graph(
+    recognise: Callable, num_features: int, *, int8: bool
+) -> bytes:
     """Converts any model, for one utterance per call; RunError if it can't be converted."""
     names = (LOG_PROBS, OUTPUT_LENGTHS)
     features = tf.TensorSpec([1, None, num_features], tf.float32)
@@ -55,7 +61,9 @@ def converted_litert_graph(recognise: Callable, num_features: int, *, int8: bool
         return [outputs[name] for name in names]
 
     with quiet_stderr(), _explained(_EXPORT_OTHERWISE):
-        frozen = _frozen(tf.function(in_order).get_concrete_function(*signature.values()))
+        frozen = _frozen(
+            tf.function(in_order).get_concrete_function(*signature.values())
+        )
 
     def named(features: tf.Tensor, lengths: tf.Tensor) -> dict[str, tf.Tensor]:
         return dict(zip(names, frozen(features, lengths), strict=True))
@@ -66,10 +74,14 @@ def converted_litert_graph(recognise: Callable, num_features: int, *, int8: bool
 def convert(
     model: keras.Model, batch: int, frames: int, num_features: int, *, quantised: bool
 ) -> bytes:
-    """Converts a `portable` model that returns logits, for one input size; RunError on failure."""
+    """Converts a `portable` model that returns logits, for one input size; RunError on
+    failure.
+    """
     features = tf.TensorSpec((batch, frames, num_features), tf.float32)
     signature = [features, tf.TensorSpec((batch,), tf.int32)]
-    function = tf.function(lambda features, lengths: model(features, lengths), signature)
+    function = tf.function(
+        lambda features, lengths: model(features, lengths), signature
+    )
     with _explained("Leave litert_float32 and int8 out of SweepConfig.precisions."):
         frozen = _frozen(function.get_concrete_function())
         converter = tf.lite.TFLiteConverter.from_concrete_functions([frozen], model)
@@ -77,7 +89,9 @@ def convert(
 
 
 def _frozen(concrete: Any) -> Any:
-    """Replaces a function's variables by constants, because LiteRT may lose variables in loops."""
+    """Replaces a function's variables by constants, because LiteRT may lose variables
+    in loops.
+    """
     return convert_variables_to_constants_v2(concrete, lower_control_flow=False)
 
 
@@ -85,9 +99,15 @@ def _signed(concrete: Any, signature: str, int8: bool) -> bytes:
     module = tf.Module()
     module.function = concrete
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-    with tempfile.TemporaryDirectory() as folder, quiet_stderr(), _explained(_EXPORT_OTHERWISE):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        quiet_stderr(),
+        _explained(_EXPORT_OTHERWISE),
+    ):
         tf.saved_model.save(module, folder, {signature: concrete}, options)
-        converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=[signature])
+        converter = tf.lite.TFLiteConverter.from_saved_model(
+            folder, signature_keys=[signature]
+        )
         return _content(converter, int8)
 
 
@@ -106,15 +126,23 @@ def _explained(remedy: str) -> Iterator[None]:
         cause = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         if unknown:
             cause = f"LiteRT has no {', '.join(unknown)}"
-        raise RunError(f"The model can't be converted to LiteRT: {cause}. {remedy}") from error
+        raise RunError(
+            f"The model can't be converted to LiteRT: {cause}. {remedy}"
+        ) from error
 
 
-def runner(content: bytes, num_threads: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """Returns a function that maps features and lengths to logits with a model by `convert`."""
+def runner(
+    content: bytes, num_threads: int
+) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """Returns a function that maps features and lengths to logits with a model by
+    `convert`.
+    """
     interpreter = litert_interpreter(content, num_threads)
     interpreter.allocate_tensors()
     features, lengths = sorted(
-        interpreter.get_input_details(), key=lambda detail: len(detail["shape"]), reverse=True
+        interpreter.get_input_details(),
+        key=lambda detail: len(detail["shape"]),
+        reverse=True,
     )
     output = interpreter.get_output_details()[0]["index"]
 
@@ -127,10 +155,13 @@ def runner(content: bytes, num_threads: int) -> Callable[[np.ndarray, np.ndarray
     return run
 
 
-def _step(stack: FoldedStack, num_features: int) -> tuple[Callable, dict[str, tf.TensorSpec]]:
+def _step(
+    stack: FoldedStack, num_features: int
+) -> tuple[Callable, dict[str, tf.TensorSpec]]:
     frames = len(stack.kernel) + (STEP_FRAMES - 1) * stack.stride
     layers = [_Layer(weights) for weights in stack.recurrent]
-    kernel, bias = _constant(stack.kernel), _constant(stack.bias)
+    kernel = _constant(stack.kernel)
+    bias = _constant(stack.bias)
     classifier = _constant(stack.classifier_kernel.T), _constant(stack.classifier_bias)
     sizes = {
         f"{state}_{number}": weights.units
@@ -139,14 +170,20 @@ def _step(stack: FoldedStack, num_features: int) -> tuple[Callable, dict[str, tf
     }
 
     def step(features: tf.Tensor, **states: tf.Tensor) -> dict[str, tf.Tensor]:
-        hidden = tf.nn.relu(tf.nn.conv1d(features, kernel, stack.stride, "VALID") + bias)[0]
-        waiting, reached = [states[name] for name in sizes], []
+        hidden = tf.nn.relu(
+            tf.nn.conv1d(features, kernel, stack.stride, "VALID") + bias
+        )[0]
+        waiting = [states[name] for name in sizes]
+        reached = []
         for layer in layers:
             after = layer.steps(hidden, [waiting.pop(0) for _ in layer.weights.states])
             hidden = after[0]
             reached += after
+
         logits = tf.matmul(hidden, classifier[0], transpose_b=True) + classifier[1]
-        outputs = {STATES + name: state for name, state in zip(sizes, reached, strict=True)}
+        outputs = {
+            STATES + name: state for name, state in zip(sizes, reached, strict=True)
+        }
         return {LOG_PROBS: tf.nn.log_softmax(logits), **outputs}
 
     signature = {FEATURES: tf.TensorSpec([1, frames, num_features], tf.float32)}
@@ -161,15 +198,17 @@ class _Layer:
         self._kernel = _constant(weights.kernel[0])
         self._recurrent_kernel = _constant(weights.recurrent_kernel[0])
         biases = np.split(weights.bias[0], 2)
-        # An LSTM can add both biases at once. A GRU must add the recurrent bias to the recurrent
-        # product, before the reset gate scales it.
+        # An LSTM can add both biases at once. A GRU must add the recurrent bias to the
+        # recurrent product, before the reset gate scales it.
         lstm = weights.operator == "LSTM"
         self._bias = _constant(biases[0] + biases[1] if lstm else biases[0])
         self._recurrent_bias = None if lstm else _constant(biases[1])
         self._after = _lstm_step if lstm else _gru_step
 
     def steps(self, hidden: tf.Tensor, states: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Returns each state after all steps, ``(steps, units)``; the first state is the output."""
+        """Returns each state after all steps, ``(steps, units)``; the first state is
+        the output.
+        """
         projected = tf.matmul(hidden, self._kernel, transpose_b=True) + self._bias
         reached: list[list[tf.Tensor]] = [[] for _ in states]
         for inputs in tf.split(projected, STEP_FRAMES):
@@ -179,10 +218,13 @@ class _Layer:
             states = self._after(inputs, recurrent, states)
             for seen, state in zip(reached, states, strict=True):
                 seen.append(state)
+
         return [tf.concat(seen, axis=0) for seen in reached]
 
 
-def _lstm_step(inputs: tf.Tensor, recurrent: tf.Tensor, states: list) -> list[tf.Tensor]:
+def _lstm_step(
+    inputs: tf.Tensor, recurrent: tf.Tensor, states: list
+) -> list[tf.Tensor]:
     gates = tf.split(inputs + recurrent, 4, axis=1)
     into, out, forget = (tf.sigmoid(gate) for gate in gates[:3])
     cell = forget * states[1] + into * tf.tanh(gates[3])
@@ -190,7 +232,8 @@ def _lstm_step(inputs: tf.Tensor, recurrent: tf.Tensor, states: list) -> list[tf
 
 
 def _gru_step(inputs: tf.Tensor, recurrent: tf.Tensor, states: list) -> list[tf.Tensor]:
-    of_inputs, of_state = tf.split(inputs, 3, axis=1), tf.split(recurrent, 3, axis=1)
+    of_inputs = tf.split(inputs, 3, axis=1)
+    of_state = tf.split(recurrent, 3, axis=1)
     update, reset = (tf.sigmoid(of_inputs[n] + of_state[n]) for n in (0, 1))
     candidate = tf.tanh(of_inputs[2] + reset * of_state[2])
     return [update * states[0] + (1 - update) * candidate]

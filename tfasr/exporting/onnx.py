@@ -1,9 +1,9 @@
 """Writes ONNX graphs of features and models, optionally with int8 weights.
 
-The graphs of the paper's model and of the GRU are written node by node, without loops. They are two
-to six times as fast as those that tf2onnx converts, and only they accept recurrent states. tf2onnx
-converts all other models. The features' Fourier transform is a
-convolution with cosines and sines, which every runtime supports.
+The graphs of the paper's model and of the GRU are written node by node, without loops.
+They are two to six times as fast as those that tf2onnx converts, and only they accept
+recurrent states. tf2onnx converts all other models. The features' Fourier transform is
+a convolution with cosines and sines, which every runtime supports.
 """
 
 import contextlib
@@ -34,13 +34,21 @@ from tfasr.exporting.weights import FoldedStack, RecurrentWeights
 from tfasr.kit.config import to_json
 from tfasr.kit.process import quiet_stderr
 from tfasr.recognising.runtimes import NEXT, onnx_runtime, onnx_session
-from tfasr.recognising.spec import FEATURES, LENGTHS, LOG_PROBS, OUTPUT_LENGTHS, RecogniserSpec
+from tfasr.recognising.spec import (
+    FEATURES,
+    LENGTHS,
+    LOG_PROBS,
+    OUTPUT_LENGTHS,
+    RecogniserSpec,
+)
 
 OPSET = 17
 CONVERTED_OPSET = 18
 IR_VERSION = 8
-BY_FRAME = [0, 2, 1]  # converts between (batch, channels, frames) and (batch, frames, channels)
-# Without Conv, because ONNX Runtime's integer convolution is slower than its float convolution.
+# Converts between (batch, channels, frames) and (batch, frames, channels).
+BY_FRAME = [0, 2, 1]
+# Without Conv, because ONNX Runtime's integer convolution is slower than its float
+# convolution.
 _INT8_OPERATORS = ["LSTM", "MatMul"]
 _INTEGERS = (TensorProto.INT32, TensorProto.INT64)
 
@@ -66,13 +74,15 @@ def metadata(spec: RecogniserSpec) -> dict[str, str]:
 class GraphWriter:
     """Collects nodes and weights. A method that adds a node returns the name of its output.
 
-    Tensors are ``(batch, channels, frames)`` unless a method's docstring gives another shape.
+    Tensors are ``(batch, channels, frames)`` unless a method's docstring gives another
+    shape.
     """
 
     def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.weights: list[onnx.TensorProto] = []
-        self.states: list[tuple[str, int]] = []  # name and units of each recurrent state
+        # Name and units of each recurrent state.
+        self.states: list[tuple[str, int]] = []
         self._numbers: Counter[str] = Counter()
 
     def weight(self, name: str, array: np.ndarray) -> str:
@@ -82,7 +92,9 @@ class GraphWriter:
         return name
 
     def node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
-        self.nodes.append(helper.make_node(kind, inputs, [output], name=output, **attributes))
+        self.nodes.append(
+            helper.make_node(kind, inputs, [output], name=output, **attributes)
+        )
         return output
 
     def _named(self, kind: str) -> str:
@@ -95,8 +107,11 @@ class GraphWriter:
     def constant(self, array: Any, dtype: Any = np.float32) -> str:
         return self.weight(self._named("constant"), np.asarray(array, dtype))
 
-    def model(self, num_features: int, num_classes: int, carried: dict[str, str]) -> bytes:
-        real, integer = TensorProto.FLOAT, TensorProto.INT32
+    def model(
+        self, num_features: int, num_classes: int, carried: dict[str, str]
+    ) -> bytes:
+        real = TensorProto.FLOAT
+        integer = TensorProto.INT32
         inputs = [
             (FEATURES, real, ["batch", "frames", num_features]),
             (LENGTHS, integer, ["batch"]),
@@ -104,12 +119,21 @@ class GraphWriter:
         outputs = [(LOG_PROBS, real, ["batch", "output_frames", num_classes])]
         outputs.append((OUTPUT_LENGTHS, integer, ["batch"]))
         inputs += [(name, real, [1, "batch", units]) for name, units in self.states]
-        outputs += [(NEXT + name, real, [1, "batch", units]) for name, units in self.states]
+        outputs += [
+            (NEXT + name, real, [1, "batch", units]) for name, units in self.states
+        ]
         return self.file("recogniser", inputs, outputs, carried)
 
-    def file(self, name: str, inputs: list, outputs: list, carried: dict[str, str]) -> bytes:
-        """Checks the graph and returns it as a file; inputs and outputs: (name, type, shape)."""
-        sides = [[helper.make_tensor_value_info(*v) for v in side] for side in (inputs, outputs)]
+    def file(
+        self, name: str, inputs: list, outputs: list, carried: dict[str, str]
+    ) -> bytes:
+        """Checks the graph and returns it as a file; inputs and outputs: (name, type,
+        shape).
+        """
+        sides = [
+            [helper.make_tensor_value_info(*v) for v in side]
+            for side in (inputs, outputs)
+        ]
         graph = helper.make_graph(self.nodes, name, *sides, self.weights)
         opsets = [helper.make_opsetid("", OPSET)]
         model = helper.make_model(graph, opset_imports=opsets, producer_name="tfasr")
@@ -123,10 +147,13 @@ def checked_content(model: onnx.ModelProto, carried: dict[str, str]) -> bytes:
     return model.SerializeToString()
 
 
-def converted_graph(recognise: Any, num_features: int, name: str, carried: dict) -> bytes:
+def converted_graph(
+    recognise: Any, num_features: int, name: str, carried: dict
+) -> bytes:
     """Converts any model with tf2onnx; raises RunError if tf2onnx can't convert it.
 
-    ``recognise`` maps features and lengths to a dictionary of `LOG_PROBS` and `OUTPUT_LENGTHS`.
+    ``recognise`` maps features and lengths to a dictionary of `LOG_PROBS` and
+    `OUTPUT_LENGTHS`.
     """
     import tensorflow as tf
     from tf2onnx import convert
@@ -140,18 +167,28 @@ def converted_graph(recognise: Any, num_features: int, name: str, carried: dict)
     try:
         with _corrected_tf2onnx() as handlers, quiet_stderr():
             options = {"opset": CONVERTED_OPSET, "custom_op_handlers": handlers}
-            model, _ = convert.from_function(tf.function(recognise), signature, **options)
+            model, _ = convert.from_function(
+                tf.function(recognise), signature, **options
+            )
     except Exception as error:  # tf2onnx and TensorFlow raise many kinds of errors
         raise RunError(f"{refusal}: {_one_line(error)}. {remedy}") from error
+
     nodes = _all_nodes(model.graph)
-    unknown = sorted({n.op_type for n in nodes if not onnx.defs.has(n.op_type, n.domain)})
+    unknown = sorted(
+        {n.op_type for n in nodes if not onnx.defs.has(n.op_type, n.domain)}
+    )
     if unknown:  # tf2onnx only logs these operations, and still writes the file
-        raise RunError(f"{refusal}: tf2onnx can't convert {', '.join(unknown)}. {remedy}")
+        raise RunError(
+            f"{refusal}: tf2onnx can't convert {', '.join(unknown)}. {remedy}"
+        )
     names = {FEATURES: ["batch", "frames"], LENGTHS: ["batch"]}
     names |= {LOG_PROBS: ["batch", "output_frames"], OUTPUT_LENGTHS: ["batch"]}
     for value in (*model.graph.input, *model.graph.output):
-        for axis, size in zip(value.type.tensor_type.shape.dim, names[value.name], strict=False):
+        for axis, size in zip(
+            value.type.tensor_type.shape.dim, names[value.name], strict=False
+        ):
             axis.dim_param = size
+
     model.producer_name = "tfasr"
     try:
         return checked_content(model, carried)
@@ -173,10 +210,11 @@ def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 @contextlib.contextmanager
 def _corrected_tf2onnx() -> Iterator[dict[str, tuple]]:
-    """Yields handlers for operations that tf2onnx 1.17 lacks or gets wrong, and stops its logging.
+    """Yields handlers for operations that tf2onnx 1.17 lacks or gets wrong, and stops
+    its logging.
 
-    Its FloorDiv and FloorMod round negative integers towards 0. Its rewriters of bidirectional
-    recurrences ignore utterances' lengths, and are switched off.
+    Its FloorDiv and FloorMod round negative integers towards 0. Its rewriters of
+    bidirectional recurrences ignore utterances' lengths, and are switched off.
     """
     from tf2onnx import tfonnx
 
@@ -199,8 +237,14 @@ def _corrected_tf2onnx() -> Iterator[dict[str, tuple]]:
 def _floor_div(graph: Any, node: Any, *_: Any) -> None:
     first, second = node.input
     if graph.get_dtype(first) in _INTEGERS:
-        rest = graph.make_node("Mod", [first, second]).output[0]  # it has the divisor's sign
-        _replaced(graph, node, "Div", [graph.make_node("Sub", [first, rest]).output[0], second])
+        # It has the divisor's sign.
+        rest = graph.make_node("Mod", [first, second]).output[0]
+        _replaced(
+            graph,
+            node,
+            "Div",
+            [graph.make_node("Sub", [first, rest]).output[0], second],
+        )
     else:
         _replaced(graph, node, "Floor", graph.make_node("Div", [first, second]).output)
 
@@ -210,7 +254,9 @@ def _floor_mod(graph: Any, node: Any, *_: Any) -> None:
     if graph.get_dtype(first) in _INTEGERS:
         _replaced(graph, node, "Mod", [first, second])
     else:
-        times = graph.make_node("Floor", graph.make_node("Div", [first, second]).output).output[0]
+        times = graph.make_node(
+            "Floor", graph.make_node("Div", [first, second]).output
+        ).output[0]
         product = graph.make_node("Mul", [times, second]).output[0]
         _replaced(graph, node, "Sub", [first, product])
 
@@ -223,7 +269,11 @@ def _erfc(graph: Any, node: Any, *_: Any) -> None:
 
 
 def _replaced(graph: Any, node: Any, kind: str, inputs: list[str]) -> None:
-    facts = {"shapes": node.output_shapes, "dtypes": node.output_dtypes, "outputs": node.output}
+    facts = {
+        "shapes": node.output_shapes,
+        "dtypes": node.output_dtypes,
+        "outputs": node.output,
+    }
     graph.remove_node(node.name)
     graph.make_node(kind, inputs, name=node.name, **facts)
 
@@ -234,12 +284,17 @@ def quantised(graph: bytes) -> bytes:
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     root = logging.getLogger()
-    root.disabled = True  # hides ONNX Runtime's advice to optimise the graph before quantising
+    # Hides ONNX Runtime's advice to optimise the graph before quantising.
+    root.disabled = True
     try:
         with tempfile.TemporaryDirectory() as folder:
-            float32, int8 = Path(folder, "float32.onnx"), Path(folder, "int8.onnx")
+            float32 = Path(folder, "float32.onnx")
+            int8 = Path(folder, "int8.onnx")
             float32.write_bytes(graph)
-            types = {"op_types_to_quantize": _INT8_OPERATORS, "weight_type": QuantType.QInt8}
+            types = {
+                "op_types_to_quantize": _INT8_OPERATORS,
+                "weight_type": QuantType.QInt8,
+            }
             quantize_dynamic(float32, int8, per_channel=False, **types)
             return int8.read_bytes()
     finally:
@@ -247,7 +302,8 @@ def quantised(graph: bytes) -> bytes:
 
 
 SAMPLES = "samples"
-MOST_DIFFERENCE = 0.01  # allowed for normalised features: rounding in nearly silent filters
+# Allowed for normalised features: rounding in nearly silent filters.
+MOST_DIFFERENCE = 0.01
 
 
 def checked_feature_graph(spec: RecogniserSpec) -> bytes:
@@ -264,6 +320,7 @@ def checked_feature_graph(spec: RecogniserSpec) -> bytes:
             f"they differ by up to {difference:.3g} (shapes {features.shape} and "
             f"{expected.shape}). Nothing was written; please report this error."
         )
+
     return graph
 
 
@@ -273,14 +330,19 @@ def _sounds(config: FeatureConfig) -> np.ndarray:
     rng = np.random.default_rng(1)
     tone = np.sin(2 * np.pi * 0.2 * config.sample_rate_hz * times**2)
     loudness = 0.5 * 10 ** (-2 * (1 + np.sin(6 * np.pi * times)))
-    return (loudness * (tone + 0.1 * rng.normal(size=count))).clip(-1, 1).astype(np.float32)
+    return (
+        (loudness * (tone + 0.1 * rng.normal(size=count)))
+        .clip(-1, 1)
+        .astype(np.float32)
+    )
 
 
 def feature_graph(config: FeatureConfig, statistics, carried: dict[str, str]) -> bytes:
     """Returns a graph file that computes `numpy_features` and `normalise_frames`.
 
-    It maps ``samples`` (batch, samples), float32 in -1..1, unpadded and at least one window, to
-    ``features`` (batch, frames, num_features). The file also contains the metadata ``carried``.
+    It maps ``samples`` (batch, samples), float32 in -1..1, unpadded and at least one
+    window, to ``features`` (batch, frames, num_features). The file also contains the
+    metadata ``carried``.
     """
     writer = GraphWriter()
     features = _normalised(writer, _features(writer, config), config, statistics)
@@ -296,15 +358,22 @@ def _features(writer: GraphWriter, config: FeatureConfig) -> str:
     bins = np.flatnonzero(filters.any(axis=1))  # no filter uses other bins
     by_channel = writer.add("Unsqueeze", SAMPLES, writer.constant([1], np.int64))
     waves = writer.weight("windowed_waves", _windowed_waves(config, bins))
-    spectrum = writer.add("Conv", by_channel, waves, strides=[config.step_samples], pads=[0, 0])
+    spectrum = writer.add(
+        "Conv", by_channel, waves, strides=[config.step_samples], pads=[0, 0]
+    )
     by_frame = writer.add("Transpose", spectrum, perm=[0, 2, 1])
     squares = writer.add("Mul", by_frame, by_frame)
     if config.spectrum == "power":
-        # A bin's cosine and sine get the same weight, so this matmul also adds their squares.
+        # A bin's cosine and sine get the same weight, so this matmul also adds their
+        # squares.
         weights = np.concatenate([filters[bins], filters[bins]])
     else:
-        pairs = writer.weight("both_parts", np.tile(np.eye(len(bins), dtype=np.float32), (2, 1)))
-        squares, weights = writer.add("Sqrt", writer.add("MatMul", squares, pairs)), filters[bins]
+        pairs = writer.weight(
+            "both_parts", np.tile(np.eye(len(bins), dtype=np.float32), (2, 1))
+        )
+        squares = writer.add("Sqrt", writer.add("MatMul", squares, pairs))
+        weights = filters[bins]
+
     energies = writer.add("MatMul", squares, writer.weight("mel_filters", weights))
     log_mel = writer.add("Log", writer.add("Add", energies, writer.constant(LOG_FLOOR)))
     if not config.num_mfcc:
@@ -316,23 +385,35 @@ def _features(writer: GraphWriter, config: FeatureConfig) -> str:
 def _windowed_waves(config: FeatureConfig, bins: np.ndarray) -> np.ndarray:
     """Returns cosines and sines times the window, ``(2 * bins, 1, window_samples)``."""
     window = np.arange(config.window_samples)
-    # Whole periods are removed in integers, before they cause rounding errors in the sine.
-    angles = 2 * np.pi * (np.outer(bins, window) % config.window_samples) / config.window_samples
+    # Whole periods are removed in integers, before they cause rounding errors in the
+    # sine.
+    angles = (
+        2
+        * np.pi
+        * (np.outer(bins, window) % config.window_samples)
+        / config.window_samples
+    )
     waves = np.concatenate([np.cos(angles), np.sin(angles)])
     return (waves * hann_window(config.window_samples))[:, None]
 
 
-def _normalised(writer: GraphWriter, features: str, config: FeatureConfig, statistics) -> str:
+def _normalised(
+    writer: GraphWriter, features: str, config: FeatureConfig, statistics
+) -> str:
     if config.normalisation == "none":
         return features
     if config.normalisation in ("corpus", "speaker") and statistics is None:
         kind = config.normalisation
-        raise ValueError(f"Normalisation {kind!r} must have statistics. Received: None.")
+        raise ValueError(
+            f"Normalisation {kind!r} must have statistics. Received: None."
+        )
+
     if config.normalisation == "corpus":
         mean, deviation = statistics
         centred = writer.add("Sub", features, writer.weight("mean", mean))
         limited = writer.weight("deviation", np.maximum(deviation, LEAST_DEVIATION))
         return writer.add("Div", centred, limited)
+
     mean = writer.add("ReduceMean", features, axes=[1], keepdims=1)
     centred = writer.add("Sub", features, mean)
     squares = writer.add("Mul", centred, centred)
@@ -342,14 +423,20 @@ def _normalised(writer: GraphWriter, features: str, config: FeatureConfig, stati
         corpus_variance = writer.weight("corpus_variance", statistics[1] ** 2)
         shape = writer.add("Shape", features, start=1, end=2)
         frames = writer.add("Cast", shape, to=TensorProto.FLOAT)
-        share = writer.add("Div", frames, writer.add("Add", frames, writer.constant(PRIOR_FRAMES)))
+        share = writer.add(
+            "Div", frames, writer.add("Add", frames, writer.constant(PRIOR_FRAMES))
+        )
         rest = writer.add("Sub", writer.constant(1), share)
         apart = writer.add("Sub", mean, corpus)
-        own, prior = writer.add("Mul", share, variance), writer.add("Mul", rest, corpus_variance)
-        between = writer.add("Mul", writer.add("Mul", share, rest), writer.add("Mul", apart, apart))
+        own = writer.add("Mul", share, variance)
+        prior = writer.add("Mul", rest, corpus_variance)
+        between = writer.add(
+            "Mul", writer.add("Mul", share, rest), writer.add("Mul", apart, apart)
+        )
         variance = writer.add("Sum", own, prior, between)
         mean = writer.add("Add", corpus, writer.add("Mul", share, apart))
         centred = writer.add("Sub", features, mean)
+
     deviation = writer.add("Sqrt", variance)
     limited = writer.add("Max", deviation, writer.constant(LEAST_DEVIATION))
     return writer.add("Div", centred, limited)
@@ -397,9 +484,12 @@ def _recurrent_layer(
         writer.states += [(state, weights.units) for state in states]
         inputs += states
         outputs += [NEXT + state for state in states]
+
     direction = "bidirectional" if two_ways else "forward"
     about = {"name": name, "hidden_size": weights.units, "direction": direction}
-    node = helper.make_node(weights.operator, inputs, outputs, **about, **weights.attributes)
+    node = helper.make_node(
+        weights.operator, inputs, outputs, **about, **weights.attributes
+    )
     writer.nodes.append(node)
     # From (frames, directions, batch, units) to (frames, batch, directions * units).
     by_batch = writer.add("Transpose", outputs[0], perm=[0, 2, 1, 3])

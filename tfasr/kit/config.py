@@ -46,6 +46,7 @@ def _matches(value: Any, annotation: Any) -> bool:
         if arguments[-1] is Ellipsis:
             return all(_matches(item, arguments[0]) for item in value)
         return len(value) == len(arguments) and all(map(_matches, value, arguments))
+
     return isinstance(value, annotation)
 
 
@@ -74,12 +75,15 @@ def _check_types(self) -> None:
     for field in dataclasses.fields(self):
         value = getattr(self, field.name)
         annotation = annotations[field.name]
-        if message := wrong_type(f"{type(self).__name__}.{field.name}", value, annotation):
+        if message := wrong_type(
+            f"{type(self).__name__}.{field.name}", value, annotation
+        ):
             raise TypeError(message)
         require(_is_small(value), self, field.name, "within 64 bits")
         # 8000 and 8000.0 must give the same JSON, because it is hashed.
         value = float(value) if annotation is float else _tuples(value)
         object.__setattr__(self, field.name, value)
+
     getattr(self, "check", lambda: None)()
 
 
@@ -87,8 +91,9 @@ def _check_types(self) -> None:
 def config_class(cls: _Class) -> _Class:
     """Makes a class a frozen, keyword-only dataclass that gin can bind by its name.
 
-    gin's bindings don't affect instances made in Python, only those of `tfasr.kit.gin`. Types
-    are checked (TypeError); a method ``check`` may raise ValueError for invalid values.
+    gin's bindings don't affect instances made in Python, only those of `tfasr.kit.gin`.
+    Types are checked (TypeError); a method ``check`` may raise ValueError for invalid
+    values.
     """
     cls.__post_init__ = _check_types
     return gin.register(dataclasses.dataclass(frozen=True, kw_only=True)(cls))
@@ -98,7 +103,9 @@ def require(holds: bool, config: Any, field: str, rule: str) -> None:
     """Raises ValueError naming a config's field, the rule it breaks and its value."""
     if not holds:
         received = f"{getattr(config, field)!r}"[:_SHOWN]
-        raise ValueError(f"{type(config).__name__}.{field} must be {rule}. Received: {received}.")
+        raise ValueError(
+            f"{type(config).__name__}.{field} must be {rule}. Received: {received}."
+        )
 
 
 def require_numbers(config: Any, *names: str, zero: bool = False) -> None:
@@ -115,7 +122,9 @@ def require_numbers(config: Any, *names: str, zero: bool = False) -> None:
 
 
 def require_within(config: Any, fewest: int, **most: int) -> None:
-    """Raises ValueError unless each field named in ``most`` is from ``fewest`` to its value."""
+    """Raises ValueError unless each field named in ``most`` is from ``fewest`` to its
+    value.
+    """
     for field, value in most.items():
         rule = f"{'positive' if fewest else 'at least 0'}, and at most {value}"
         require(fewest <= getattr(config, field) <= value, config, field, rule)
@@ -149,7 +158,9 @@ PRECISIONS.register("float32", Precision("float32", "float32", trains=True))
 PRECISIONS.register("mixed_bfloat16", Precision("bfloat16", "bfloat16", trains=True))
 PRECISIONS.register("mixed_float16", Precision("float16", "float16", trains=True))
 PRECISIONS.register("float64", Precision("float64", "float64"))
-PRECISIONS.register("litert_float32", Precision("LiteRT float32", "float32", litert=True))
+PRECISIONS.register(
+    "litert_float32", Precision("LiteRT float32", "float32", litert=True)
+)
 PRECISIONS.register("int8", Precision("LiteRT int8", "int8", litert=True))
 
 
@@ -162,11 +173,16 @@ def multiplied() -> tuple[str, ...]:
 
 
 def swept() -> tuple[str, ...]:
-    return tuple(name for name, known in PRECISIONS.items() if known.trains or known.litert)
+    return tuple(
+        name for name, known in PRECISIONS.items() if known.trains or known.litert
+    )
 
 
 def require_precision(config: Any, field: str, names: Iterable[str]) -> None:
     """Raises ValueError unless a config's field is one of the names, or a tuple of them."""
-    known, value = tuple(names), getattr(config, field)
+    known = tuple(names)
+    value = getattr(config, field)
     chosen = (value,) if isinstance(value, str) else value
-    require(all(name in known for name in chosen), config, field, f"of {', '.join(known)}")
+    require(
+        all(name in known for name in chosen), config, field, f"of {', '.join(known)}"
+    )

@@ -1,10 +1,11 @@
 """Atomic, durable file writes, and locks that a crash releases.
 
-A file is written next to its destination, synced and renamed, and the folder is synced. So the file
-always has either all of its old or all of its new content, even after a power loss.
+A file is written next to its destination, synced and renamed, and the folder is synced.
+So the file always has either all of its old or all of its new content, even after a
+power loss.
 
-Source: Pillai et al., "All file systems are not created equal", OSDI 2014, section 2 (why a rename
-needs these syncs).
+Source: Pillai et al., "All file systems are not created equal", OSDI 2014, section 2
+(why a rename needs these syncs).
 """
 
 import contextlib
@@ -28,11 +29,14 @@ MOST_JSON_BYTES = 32 << 20
 
 
 @contextlib.contextmanager
-def opened(path: str | Path, most_bytes: int | None = MOST_BYTES) -> Iterator[IO[bytes]]:
+def opened(
+    path: str | Path, most_bytes: int | None = MOST_BYTES
+) -> Iterator[IO[bytes]]:
     """Opens a file that anyone may have made, for reading: never waits, never reads endlessly.
 
-    ``most_bytes`` is the largest size, None for any, as for a reader that needs little memory.
-    Raises UsageError for a pipe, a device or a larger file, OSError like `open`.
+    ``most_bytes`` is the largest size, None for any, as for a reader that needs little
+    memory. Raises UsageError for a pipe, a device or a larger file, OSError like
+    `open`.
     """
     # Without O_NONBLOCK, opening a pipe waits for a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -46,10 +50,12 @@ def opened(path: str | Path, most_bytes: int | None = MOST_BYTES) -> Iterator[IO
             raise UsageError(
                 f"{path} has {about.st_size} bytes. At most {most_bytes} can be read here."
             )
+
         file = os.fdopen(descriptor, "rb")
     except BaseException:
         os.close(descriptor)
         raise
+
     with file, named_in_errors(Path(path)):
         yield file
 
@@ -59,7 +65,10 @@ def read_bytes(path: str | Path, most_bytes: int = MOST_BYTES) -> bytes:
     with opened(path, most_bytes) as file:
         content = file.read(most_bytes + 1)
     if len(content) > most_bytes:  # it grew, or is a file of the kernel without a size
-        raise UsageError(f"{path} has more than {most_bytes} bytes, too many to be read here.")
+        raise UsageError(
+            f"{path} has more than {most_bytes} bytes, too many to be read here."
+        )
+
     return content
 
 
@@ -73,7 +82,10 @@ def read_text(path: str | Path, remedy: str, most_bytes: int = MOST_BYTES) -> st
         cause = f"which is not UTF-8 text ({error.reason} at byte {error.start})"
     except OSError as error:
         cause = f"which cannot be read ({error.strerror or error})"
-    raise UsageError(f"A readable text file is needed. Received: {path}, {cause}. {remedy}")
+
+    raise UsageError(
+        f"A readable text file is needed. Received: {path}, {cause}. {remedy}"
+    )
 
 
 def read_object(
@@ -84,7 +96,8 @@ def read_object(
 ) -> dict[str, Any]:
     """Reads a JSON object that has the ``required`` keys, or raises UsageError.
 
-    A key may not occur twice in an object: readers would differ in which of its values they use.
+    A key may not occur twice in an object: readers would differ in which of its values
+    they use.
     """
     text = read_text(path, remedy, most_bytes)
     try:
@@ -93,10 +106,12 @@ def read_object(
         raise UsageError(
             f"{path} must be a JSON object, but is incomplete or damaged: {error}. {remedy}"
         ) from None
+
     if not isinstance(content, dict):
         raise UsageError(
             f"{path} must be a JSON object. Received: a JSON {type(content).__name__}. {remedy}"
         )
+
     missing = [name for name in required if name not in content]
     if missing:
         raise UsageError(f"{path} lacks {', '.join(missing)}. {remedy}")
@@ -109,18 +124,21 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"the key {twice!r:.60} occurs twice")
+
     return content
 
 
 _MOST_ENTRIES = 100_000
-_MOST_HOLES = 16  # times that a large file may be longer than what it occupies on the disk
+# Times that a large file may be longer than what it occupies on the disk.
+_MOST_HOLES = 16
 
 
 def check_plain(folder: Path) -> int:
-    """Checks that a folder from a stranger holds only folders and regular files of limited size.
+    """Checks that a folder from a stranger holds only folders and regular files of
+    limited size.
 
-    Links could lead out of the folder, pipes and devices never end. Returns the number of files.
-    Raises UsageError, naming the path.
+    Links could lead out of the folder, pipes and devices never end. Returns the number
+    of files. Raises UsageError, naming the path.
     """
     count = 0
     # `os.scandir` does not follow links, and reads no content.
@@ -135,7 +153,9 @@ def check_plain(folder: Path) -> int:
                 if stat.S_ISDIR(about.st_mode):
                     waiting.append(Path(entry.path))
                     continue
+
                 _check_plain_file(Path(entry.path), about)
+
     return count
 
 
@@ -157,6 +177,7 @@ def file_sha256(path: Path, most_bytes: int | None = None) -> str:
     with opened(path, most_bytes) as file:
         while block := file.read(1 << 20):
             digest.update(block)
+
     return digest.hexdigest()
 
 
@@ -168,14 +189,17 @@ def object_or_empty(path: str | Path) -> dict[str, Any]:
         return {}
 
 
-PARTIAL_SUFFIX = ".tfasr-partial"  # of files being written; a user's *.partial are left alone
+# Of files being written; a user's *.partial are left alone.
+PARTIAL_SUFFIX = ".tfasr-partial"
 
 _log = logging.getLogger("tfasr")
 _FAILED = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
 _HELD = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 
 
-def write_whole(path: str | Path, content: str | bytes, partial: str | Path | None = None) -> None:
+def write_whole(
+    path: str | Path, content: str | bytes, partial: str | Path | None = None
+) -> None:
     """Replaces a file's content. Text becomes UTF-8, with invalid bytes backslash-escaped."""
     with whole_file(path, partial) as file:
         if isinstance(content, str):
@@ -184,15 +208,21 @@ def write_whole(path: str | Path, content: str | bytes, partial: str | Path | No
 
 
 @contextlib.contextmanager
-def whole_file(path: str | Path, partial: str | Path | None = None) -> Iterator[IO[bytes]]:
+def whole_file(
+    path: str | Path, partial: str | Path | None = None
+) -> Iterator[IO[bytes]]:
     """Opens a temporary file, ``partial``, and renames it to ``path`` when it is closed.
 
-    Concurrent writers need different ``partial`` files. Raises UsageError if ``path`` is a device,
-    a pipe or a folder.
+    Concurrent writers need different ``partial`` files. Raises UsageError if ``path``
+    is a device, a pipe or a folder.
     """
     path = Path(path)
     check_replaceable(path)
-    partial = path.with_name(path.name + PARTIAL_SUFFIX) if partial is None else Path(partial)
+    if partial is None:
+        partial = path.with_name(path.name + PARTIAL_SUFFIX)
+    else:
+        partial = Path(partial)
+
     with named_in_errors(partial):
         file = new_file(partial)
     try:
@@ -200,19 +230,21 @@ def whole_file(path: str | Path, partial: str | Path | None = None) -> Iterator[
             yield file
             file.flush()
             os.fsync(file.fileno())
+
         partial.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)  # it would take up space on a full disk
         raise
+
     sync_folder(path.parent)
 
 
 def new_file(partial: Path) -> IO[bytes]:
     """Creates a temporary file, in place of one that a killed process left.
 
-    Its name must end like `PARTIAL_SUFFIX`, which nobody else uses. A link of that name is removed,
-    never followed.
+    Its name must end like `PARTIAL_SUFFIX`, which nobody else uses. A link of that name
+    is removed, never followed.
     """
     if os.path.lexists(partial):
         partial.unlink()
@@ -220,10 +252,14 @@ def new_file(partial: Path) -> IO[bytes]:
 
 
 def check_replaceable(path: Path) -> None:
-    """Raises UsageError if a path is a device, a pipe or a folder, which no file may replace."""
+    """Raises UsageError if a path is a device, a pipe or a folder, which no file may
+    replace.
+    """
     if path.exists() and not path.is_file():
         kind = "a folder" if path.is_dir() else "a device or a pipe"
-        raise UsageError(f"{path} is {kind} and can't be replaced by a file: choose another.")
+        raise UsageError(
+            f"{path} is {kind} and can't be replaced by a file: choose another."
+        )
 
 
 @contextlib.contextmanager
@@ -259,7 +295,9 @@ def sync(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Waits until a folder's list of files is on disk; ignored if the file system can't do this."""
+    """Waits until a folder's list of files is on disk; ignored if the file system can't
+    do this.
+    """
     try:
         sync(folder)
     except OSError as error:
@@ -280,21 +318,34 @@ _LISTED = 8
 
 
 def check_owned(
-    folder: Path, flag: str, claim: str, names: Iterable[str] | None = None, *, owned: bool
+    folder: Path,
+    flag: str,
+    claim: str,
+    names: Iterable[str] | None = None,
+    *,
+    owned: bool,
 ) -> None:
     """Raises UsageError if a writer would overwrite or remove other files in a folder.
 
-    ``names`` are the files it may write, or None if the folder must be empty. ``owned``: whether
-    the folder's content shows that this writer made it; ``claim`` names that content.
+    ``names`` are the files it may write, or None if the folder must be empty.
+    ``owned``: whether the folder's content shows that this writer made it; ``claim``
+    names that content.
     """
     if owned or not folder.exists():
         return
     if not folder.is_dir():
-        raise UsageError(f"{flag} must be a folder. {folder} is a file: choose another.")
+        raise UsageError(
+            f"{flag} must be a folder. {folder} is a file: choose another."
+        )
+
     kind = "new folder, or one without files of others that would be overwritten"
     if names is None:
-        kind, names = "new or empty folder", (path.name for path in folder.iterdir())
-    lost = sorted(name for name in dict.fromkeys(names) if os.path.lexists(folder / name))
+        kind = "new or empty folder"
+        names = (path.name for path in folder.iterdir())
+
+    lost = sorted(
+        name for name in dict.fromkeys(names) if os.path.lexists(folder / name)
+    )
     if lost:
         shown = ", ".join(lost[:_LISTED]) + (", ..." if lost[_LISTED:] else "")
         raise UsageError(
@@ -305,15 +356,20 @@ def check_owned(
 
 @contextlib.contextmanager
 def locked(path: Path, held: str) -> Iterator[None]:
-    """Holds a lock that a crash releases; raises UsageError(``held``) if another process has it."""
-    descriptor, owner = acquire_lock(path, held), os.getpid()
+    """Holds a lock that a crash releases; raises UsageError(``held``) if another
+    process has it.
+    """
+    descriptor = acquire_lock(path, held)
+    owner = os.getpid()
     try:
         yield
     finally:
-        # Keep the file in a forked process, which inherits the lock, and if it had content before.
+        # Keep the file in a forked process, which inherits the lock, and if it had
+        # content before.
         if os.getpid() == owner and not os.fstat(descriptor).st_size:
             with contextlib.suppress(OSError):
                 path.unlink()
+
         forget_lock(descriptor)
         os.close(descriptor)
 
@@ -327,10 +383,13 @@ def acquire_lock(path: Path, held: str) -> int:
         except BaseException:
             os.close(descriptor)
             raise
-        # The previous holder may have removed the file between our opening and locking it.
+
+        # The previous holder may have removed the file between our opening and locking
+        # it.
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(descriptor), path.stat()):
                 return descriptor
+
         forget_lock(descriptor)
         os.close(descriptor)
 
@@ -359,7 +418,8 @@ def forget_lock(descriptor: int) -> None:
 
 
 def _let_go() -> None:
-    """Gives up the parent's locks in a forked process, which would hold them as long as it lives.
+    """Gives up the parent's locks in a forked process, which would hold them as long as
+    it lives.
 
     The descriptors stay open, since their owners may still close them.
     """
@@ -369,6 +429,7 @@ def _let_go() -> None:
             about = os.fstat(descriptor)
             if (about.st_dev, about.st_ino) == place:
                 os.dup2(null, descriptor, inheritable=False)
+
     _locked.clear()
     os.close(null)
 
@@ -377,9 +438,12 @@ os.register_at_fork(after_in_child=_let_go)
 
 
 # The files in a run's folder.
-EVENTS_FILE = "events.jsonl"  # the ledger: all events, append-only; see `tfasr.ledger.events`
-WORKER_EVENTS = "events-worker-*.jsonl"  # each cluster worker's steps; see `worker_events_file`
-HEARTBEAT_FILE = "heartbeat"  # touched while the run lives; shows when a killed one ended
+# The ledger: all events, append-only; see `tfasr.ledger.events`.
+EVENTS_FILE = "events.jsonl"
+# Each cluster worker's steps; see `worker_events_file`.
+WORKER_EVENTS = "events-worker-*.jsonl"
+# Touched while the run lives; shows when a killed one ended.
+HEARTBEAT_FILE = "heartbeat"
 LOCK_FILE = "lock"  # locked while a process writes the run, then removed
 EXPERIMENT_FILE = "experiment.json"  # see `tfasr.training.experiment.Experiment`
 RECORDER_FILE = "recorder.json"  # the settings of a run written by `tfasr.Recorder`

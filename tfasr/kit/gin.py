@@ -22,7 +22,8 @@ log = logging.getLogger("tfasr")
 COMMAND_LINE = "--gin_binding"
 UNBOUND = "nothing, bind it"
 _LISTS = (
-    "tfasr settings lists what can be bound; --import MODULE adds modules of yours that have more."
+    "tfasr settings lists what can be bound; "
+    "--import MODULE adds modules of yours that have more."
 )
 DROPPED = "# dropped, "  # how comments on bindings without effect begin
 _DROPPED = f"{DROPPED}because later bindings leave it unused: "
@@ -40,8 +41,8 @@ class GinLine:
     path: Path | str  # or COMMAND_LINE
     number: int  # the line's in its file, or the binding's on the command line, from 1
     text: str  # without the line's end
-    # The higher, the later gin applies the line: after those of included and of earlier files;
-    # the command line comes last.
+    # The higher, the later gin applies the line: after those of included and of earlier
+    # files; the command line comes last.
     source: tuple[int, int] = (0, 0)
 
     @property
@@ -95,7 +96,9 @@ class GinText:
 
     @property
     def bindings(self) -> list[Statement]:
-        return [statement for statement in self.statements if statement.kind == "binding"]
+        return [
+            statement for statement in self.statements if statement.kind == "binding"
+        ]
 
 
 def presets_folder() -> Path:
@@ -106,18 +109,37 @@ def presets_folder() -> Path:
 
 def find_preset(name: str) -> Path:
     """Returns the absolute path of a gin file, given its path or a preset's name."""
-    for candidate in (Path(name), presets_folder() / name, presets_folder() / f"{name}.gin"):
+    for candidate in (
+        Path(name),
+        presets_folder() / name,
+        presets_folder() / f"{name}.gin",
+    ):
         if candidate.is_file():
             return candidate.resolve()
+
     names = [preset.removesuffix(".gin") for preset in presets()]
-    remedy = did_you_mean(name.removesuffix(".gin"), names, "tfasr presets lists all presets.")
-    raise UsageError(f"--gin_file must be a file or a preset. Received: {name!r}.{remedy}")
+    remedy = did_you_mean(
+        name.removesuffix(".gin"), names, "tfasr presets lists all presets."
+    )
+    raise UsageError(
+        f"--gin_file must be a file or a preset. Received: {name!r}.{remedy}"
+    )
 
 
 def presets() -> dict[str, Path]:
     """Returns the presets by their names for --gin_file, quick recipes first."""
     folder = presets_folder()
-    order = ("fast", ".", "train", "models", "data", "hardware", "study", "track", "bench")
+    order = (
+        "fast",
+        ".",
+        "train",
+        "models",
+        "data",
+        "hardware",
+        "study",
+        "track",
+        "bench",
+    )
     paths = {path.relative_to(folder): path for path in folder.rglob("*.gin")}
 
     def rank(path: Path) -> tuple[int, str]:
@@ -129,10 +151,13 @@ def presets() -> dict[str, Path]:
 def read_gin(files: Sequence[str], bindings: Sequence[str] = ()) -> GinText:
     """Reads gin files and the command line's bindings.
 
-    Includes are looked up in the file's folder, then among the presets. Included files must not
-    include others, and no two may bind the same name: gin would silently use the last binding.
+    Includes are looked up in the file's folder, then among the presets. Included files
+    must not include others, and no two may bind the same name: gin would silently use
+    the last binding.
     """
-    texts = [_with_includes(find_preset(file), number) for number, file in enumerate(files)]
+    texts = [
+        _with_includes(find_preset(file), number) for number, file in enumerate(files)
+    ]
     last = (len(files) + 1, 0)
     flags = [GinLine(COMMAND_LINE, n, text, last) for n, text in enumerate(bindings, 1)]
     texts += [GinText((line,), tuple(parse([line]))) for line in flags]
@@ -142,7 +167,8 @@ def read_gin(files: Sequence[str], bindings: Sequence[str] = ()) -> GinText:
 
 
 def read_evidence(path: Path) -> GinText:
-    """Reads a gin file that belongs to a run or track to be checked; it may not read other files.
+    """Reads a gin file that belongs to a run or track to be checked; it may not read
+    other files.
 
     Raises UsageError if it includes a file or imports a module.
     """
@@ -154,25 +180,35 @@ def read_evidence(path: Path) -> GinText:
                 f"{statement.place}: a file to be checked must hold only bindings. Received: "
                 f"{statement.text.strip()!r}."
             )
+
     return GinText(tuple(lines), tuple(statements))
 
 
 def parse(lines: Sequence[GinLine]) -> list[Statement]:
     """Returns the statements of one text in order; a UsageError names file and line."""
     texts = [text for line in lines for text in line.text.split("\n")]
-    at = [line for line in lines for _ in line.text.split("\n")]  # a flag may hold several lines
-    parsed, next_line = [], 1
+    # A flag may hold several lines.
+    at = [line for line in lines for _ in line.text.split("\n")]
+    parsed = []
+    next_line = 1
     try:
         parser = config_parser.ConfigParser("\n".join(texts) + "\n", _References())
         while (statement := parser.parse_statement()) is not None:
             next_line = parser.current_token.start[0]
             parsed.append((statement, next_line))
-    except (SyntaxError, tokenize.TokenError, ValueError, TypeError, RecursionError) as error:
+    except (
+        SyntaxError,
+        tokenize.TokenError,
+        ValueError,
+        TypeError,
+        RecursionError,
+    ) as error:
         place = _place(error, texts, at, next_line)
         raise UsageError(
             f"{place}: {_what(error)}. A binding looks like TrainingConfig.epochs = 5, or "
             "TrainingConfig.optimizer = @Adam."
         ) from error
+
     starts = [statement.location.line_num for statement, _ in parsed]
     # gin reads all lines of a block before it returns the block's first statement.
     following = [*starts[1:], len(texts) + 1]
@@ -184,7 +220,8 @@ def parse(lines: Sequence[GinLine]) -> list[Statement]:
 
 
 def _with_includes(path: Path, number: int) -> GinText:
-    lines, statements = _lines(path, (number + 1, 0)), []
+    lines = _lines(path, (number + 1, 0))
+    statements = []
     leaves: dict[str, GinText] = {}
     bound: dict[str, GinLine] = {}
     included: dict[GinLine, GinText] = {}
@@ -192,30 +229,39 @@ def _with_includes(path: Path, number: int) -> GinText:
         if statement.kind != "include":
             statements.append(statement)
             continue
+
         if statement.selector not in leaves:
             leaves[statement.selector] = _leaf(statement, (number, len(leaves) + 1))
         leaf = included[statement.lines[0]] = leaves[statement.selector]
-        for line, name in ((binding.lines[0], binding.name) for binding in leaf.bindings):
+        for line, name in (
+            (binding.lines[0], binding.name) for binding in leaf.bindings
+        ):
             other = bound.setdefault(name, line)
             if other.path != line.path:
                 raise UsageError(
                     f"Included presets must not bind a name twice. {line.place} binds {name}, "
                     f"which {other.place} does too. Bind it in the experiment's own file instead."
                 )
+
         statements += leaf.statements
+
     texts = [included[line].lines if line in included else (line,) for line in lines]
     return GinText(tuple(chain.from_iterable(texts)), tuple(statements))
 
 
 def _leaf(include: Statement, source: tuple[int, int]) -> GinText:
     by = include.lines[0]
-    candidates = [by.path.parent / include.selector, presets_folder() / include.selector]
+    candidates = [
+        by.path.parent / include.selector,
+        presets_folder() / include.selector,
+    ]
     path = next((path for path in candidates if path.is_file()), None)
     if path is None:
         raise UsageError(
             f"An included file must exist. {by.place} includes {include.selector!r}; looked for "
             f"{' and '.join(map(str, candidates))}."
         )
+
     lines = _lines(path, source)
     statements = parse(lines)
     nested = [statement for statement in statements if statement.kind == "include"]
@@ -224,6 +270,7 @@ def _leaf(include: Statement, source: tuple[int, int]) -> GinText:
             f"An included file must not include others. {nested[0].place} does, and is "
             f"included by {by.place}."
         )
+
     return GinText(tuple(lines), tuple(statements))
 
 
@@ -233,23 +280,32 @@ def _lines(path: Path, source: tuple[int, int]) -> list[GinLine]:
     except UsageError as error:
         raise UsageError(f"A gin file must be a small text file. {error}") from None
     except OSError as error:
-        raise UsageError(f"A gin file must be readable. Received: {path} ({error}).") from error
+        raise UsageError(
+            f"A gin file must be readable. Received: {path} ({error})."
+        ) from error
+
     try:
-        text = content.decode("utf-8-sig")  # some editors start a file with a byte order mark
+        # Some editors start a file with a byte order mark.
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         number = content.count(b"\n", 0, error.start) + 1
         raise UsageError(
             f"{path}:{number}: a gin file must be text in UTF-8. Received: the byte "
             f"0x{content[error.start]:02x}. Save the file as UTF-8, or name another one."
         ) from error
+
     texts = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
-    lines = [GinLine(path, number, line, source) for number, line in enumerate(texts, start=1)]
+    lines = [
+        GinLine(path, number, line, source)
+        for number, line in enumerate(texts, start=1)
+    ]
     for line in lines:
         if strange := _CONTROL.search(line.text):
             raise UsageError(
                 f"{line.place}: a gin file must be text. Received: the control character "
                 f"{strange[0]!r}. Is this a gin file?"
             )
+
     return lines
 
 
@@ -262,7 +318,8 @@ class _References(config_parser.ParserDelegate):
 
 
 def _statement(statement, texts: list[str], lines: list[GinLine]) -> Statement:
-    places, text = tuple(dict.fromkeys(lines)), "\n".join(texts)
+    places = tuple(dict.fromkeys(lines))
+    text = "\n".join(texts)
     if isinstance(statement, config_parser.ImportStatement):
         return Statement("import", places, text, statement.module)
     if isinstance(statement, config_parser.IncludeStatement):
@@ -271,11 +328,14 @@ def _statement(statement, texts: list[str], lines: list[GinLine]) -> Statement:
                 f"{places[0].place}: an include must stand alone in a line of a file, as in: "
                 f"include 'models/paper.gin'. Received: {text!r}."
             )
+
         return Statement("include", places, text, statement.filename)
+
     head = Statement("block", places, text, statement.selector, statement.scope)
     if isinstance(statement, config_parser.BlockDeclaration):
         return head
-    text, parameter = text.lstrip(), statement.arg_name or ""
+    text = text.lstrip()
+    parameter = statement.arg_name or ""
     in_block = bool(parameter and _PARAMETER_ALONE.match(text))
     if in_block:  # its head names the class
         text = f"{head.name}.{text}"
@@ -286,7 +346,9 @@ def _statement(statement, texts: list[str], lines: list[GinLine]) -> Statement:
 def _what(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "brackets are nested too deep"
-    message = str(error.args[0] if error.args else error).split("\n")[0].strip().rstrip(".")
+    message = (
+        str(error.args[0] if error.args else error).split("\n")[0].strip().rstrip(".")
+    )
     if isinstance(error, tokenize.TokenError):
         return f"a bracket or a quotation mark is not closed ({message})"
     if message.startswith("malformed node"):
@@ -294,12 +356,15 @@ def _what(error: Exception) -> str:
     return message
 
 
-def _place(error: Exception, texts: list[str], at: list[GinLine], next_line: int) -> str:
+def _place(
+    error: Exception, texts: list[str], at: list[GinLine], next_line: int
+) -> str:
     number = getattr(error, "lineno", None)
     if number is None:
         number = next_line
         while number < len(texts) and not texts[number - 1].partition("#")[0].strip():
             number += 1
+
     return at[min(max(number, 1), len(at)) - 1].place
 
 
@@ -315,10 +380,11 @@ def fill(
 ) -> Filled[_Configs]:
     """Builds configs with the bindings of gin files; gin's global state stays as it was.
 
-    An unused binding is a UsageError that names file and line. But if a preset's binding was in use
-    until a later file or the command line bound something else, such as another optimizer, it is
-    only dropped and logged. Without ``imports``, a file that imports a module is rejected.
-    ``build`` makes configs with `make`; a second call, without later files, finds what was in use.
+    An unused binding is a UsageError that names file and line. But if a preset's
+    binding was in use until a later file or the command line bound something else, such
+    as another optimizer, it is only dropped and logged. Without ``imports``, a file
+    that imports a module is rejected. ``build`` makes configs with `make`; a second
+    call, without later files, finds what was in use.
     """
     _import(text, imports)
     _check_macros(text.bindings)
@@ -329,17 +395,24 @@ def fill(
         named = [f"{statement.name} ({statement.place})" for statement in dropped]
         if len(named) > _NAMED:
             named[_NAMED:] = [f"and {len(named) - _NAMED} more"]
-        log.info("Dropped, since later bindings leave them unused: %s", ", ".join(named))
+        log.info(
+            "Dropped, since later bindings leave them unused: %s", ", ".join(named)
+        )
+
     return Filled(configs, _given(text, dropped), operative)
 
 
 def peek(cls: type, text: GinText) -> Any:
-    """Returns one config of gin files; skips bindings of names that nothing has defined yet."""
+    """Returns one config of gin files; skips bindings of names that nothing has defined
+    yet.
+    """
     _import(text, True)
     _check_macros(text.bindings)
     gin.clear_config()
     try:
-        of_class = [s for s in text.bindings if not s.parameter or _class_of(s) == cls.__name__]
+        of_class = [
+            s for s in text.bindings if not s.parameter or _class_of(s) == cls.__name__
+        ]
         _bind(of_class, skip_unknown=True)
         return make(cls, text)
     finally:
@@ -347,31 +420,47 @@ def peek(cls: type, text: GinText) -> Any:
 
 
 def bound_names(text: GinText) -> set[str]:
-    """Returns the names of the bound classes and functions, and "macro" if macros are bound."""
+    """Returns the names of the bound classes and functions, and "macro" if macros are
+    bound.
+    """
     return {_class_of(statement) for statement in text.bindings}
 
 
 def bound_scopes(cls: type, text: GinText) -> list[str]:
     """Returns the scopes in which a config class is bound, without ""."""
-    scopes = [s.scope for s in text.bindings if s.scope and _class_of(s) == cls.__name__]
+    scopes = [
+        s.scope for s in text.bindings if s.scope and _class_of(s) == cls.__name__
+    ]
     return list(dict.fromkeys(scopes))
 
 
 def make(cls: type, text: GinText, *, scope: str = "") -> Any:
-    """Makes a config with gin's bindings, ``scope``'s taking precedence; errors name the line."""
+    """Makes a config with gin's bindings, ``scope``'s taking precedence; errors name
+    the line.
+    """
     try:
         with gin.config_scope(scope or None):
             return gin.get_configurable(cls)()
     except (TypeError, ValueError) as error:
         message = str(error).split("\n")[0].replace(repr(gin.REQUIRED), UNBOUND)
         named = re.match(rf"{cls.__name__}\.(\w+)", message)
-        place = binding_place(text, cls.__name__, named[1], scope=scope) if named else ""
+        if named:
+            place = binding_place(text, cls.__name__, named[1], scope=scope)
+        else:
+            place = ""
+
         raise UsageError(f"{place}{message}") from error
 
 
-def binding_place(text: GinText, class_name: str, parameter: str, *, scope: str = "") -> str:
+def binding_place(
+    text: GinText, class_name: str, parameter: str, *, scope: str = ""
+) -> str:
     """Returns "file:line: " of a parameter's last binding, or "" if it is not bound."""
-    of_all = [s for s in text.bindings if s.parameter == parameter and _class_of(s) == class_name]
+    of_all = [
+        s
+        for s in text.bindings
+        if s.parameter == parameter and _class_of(s) == class_name
+    ]
     of_scope = [s for s in of_all if scope and s.scope == scope]
     return "".join(f"{statement.place}: " for statement in (of_scope or of_all)[-1:])
 
@@ -389,6 +478,7 @@ def _import(text: GinText, allowed: bool) -> None:
                 f"{statement.place}: this file must only describe a machine, and imports a module, "
                 f"which would run its code. Received: {statement.text.strip()!r}. Remove the line."
             )
+
         load_plugin(statement.selector, asked_at=statement.place)
 
 
@@ -400,10 +490,12 @@ def _check_macros(bindings: Iterable[Statement]) -> None:
             f"{macros[name].place}: {name} is bound but nothing uses it. Name its class, as in "
             "TrainingConfig.epochs = 5, or remove the line."
         )
+
     needs = {name: _macros_in(macro.value) for name, macro in macros.items()}
     while ends := [name for name, others in needs.items() if not others & needs.keys()]:
         for name in ends:
             del needs[name]
+
     for name, others in needs.items():  # gin would never finish looking it up
         raise UsageError(
             f"{macros[name].place}: a macro must not refer to itself. Received: {name}, which "
@@ -429,7 +521,9 @@ def _bind(bindings: Iterable[Statement], *, skip_unknown: bool = False) -> None:
 
 
 def registered() -> dict[str, set[str] | None]:
-    """Returns the parameters (None: any) of everything gin knows, by the last part of its name."""
+    """Returns the parameters (None: any) of everything gin knows, by the last part of
+    its name.
+    """
     names: dict[str, set[str] | None] = {}
     for selector, configurable in gin.config._REGISTRY.items():  # noqa: SLF001 - no public way
         parameters = inspect.signature(configurable.wrapped).parameters.values()
@@ -438,11 +532,15 @@ def registered() -> dict[str, set[str] | None]:
         earlier = names.get(name, set())
         any_of_both = takes_any or earlier is None
         names[name] = None if any_of_both else earlier | {p.name for p in parameters}
+
     return names
 
 
-def check_names(bindings: Iterable[Statement], known: Names, *, complete: bool = True) -> None:
-    """Raises UsageError for the first name that ``known`` lacks; it suggests the most similar one.
+def check_names(
+    bindings: Iterable[Statement], known: Names, *, complete: bool = True
+) -> None:
+    """Raises UsageError for the first name that ``known`` lacks; it suggests the most
+    similar one.
 
     Unless ``known`` is ``complete``, only parameters of known classes are checked.
     """
@@ -452,17 +550,29 @@ def check_names(bindings: Iterable[Statement], known: Names, *, complete: bool =
     for statement in bindings:
         for reference in references(statement.value):
             name = re.split(r"[./]", reference.name)[-1]
-            if reference.kind == "macro" and reference.name not in macros | {"gin.REQUIRED"}:
-                raise _unknown(statement, "%", reference.name, macros, "Bind it, or correct it.")
+            if reference.kind == "macro" and reference.name not in macros | {
+                "gin.REQUIRED"
+            }:
+                raise _unknown(
+                    statement, "%", reference.name, macros, "Bind it, or correct it."
+                )
+
             if reference.kind != "macro" and complete and name not in known:
                 raise _unknown(statement, "@", name, known)
-        name, parameter = _class_of(statement), statement.parameter
+
+        name = _class_of(statement)
+        parameter = statement.parameter
         if not parameter and statement.name not in used:
-            # In a file it may be a macro for other files; on the command line, it lacks a class.
+            # In a file it may be a macro for other files; on the command line, it lacks
+            # a class.
             for group in known if statement.lines[0].path == COMMAND_LINE else ():
                 if near := nearest(statement.name, known[group] or ()):
                     raise _unknown(
-                        statement, "", statement.name, (), f"Did you mean {group}.{near}?"
+                        statement,
+                        "",
+                        statement.name,
+                        (),
+                        f"Did you mean {group}.{near}?",
                     )
         elif parameter and name not in known and complete:
             raise _unknown(statement, "", statement.selector, known)
@@ -471,11 +581,17 @@ def check_names(bindings: Iterable[Statement], known: Names, *, complete: bool =
 
 
 def _unknown(
-    statement: Statement, before: str, name: str, known: Iterable[str], remedy: str = _LISTS
+    statement: Statement,
+    before: str,
+    name: str,
+    known: Iterable[str],
+    remedy: str = _LISTS,
 ) -> UsageError:
     near = nearest(name, known)
     remedy = f"Did you mean {before}{near}?" if near else remedy
-    return UsageError(f"{statement.place}: there is no setting {before}{name}. {remedy}")
+    return UsageError(
+        f"{statement.place}: there is no setting {before}{name}. {remedy}"
+    )
 
 
 def references(value: Any) -> Iterator[Reference]:
@@ -492,6 +608,7 @@ def _looked_up(value: Any, known: gin.config.ParserDelegate) -> Any:
         if value.kind == "macro":
             return known.macro(value.name)
         return known.configurable_reference(value.name, value.kind == "call")
+
     if isinstance(value, dict):
         return {_looked_up(k, known): _looked_up(v, known) for k, v in value.items()}
     if isinstance(value, list | tuple):
@@ -513,7 +630,9 @@ def _build(
 
 def _unused(text: GinText) -> list[Statement]:
     used = gin.config._OPERATIVE_CONFIG  # noqa: SLF001 - no public way
-    last = {statement.name: statement for statement in text.bindings if statement.parameter}
+    last = {
+        statement.name: statement for statement in text.bindings if statement.parameter
+    }
     unused = []
     for statement in last.values():
         bound = (statement.scope, statement.selector, statement.parameter)
@@ -521,9 +640,11 @@ def _unused(text: GinText) -> list[Statement]:
         if not any(
             statement.parameter in values
             for (scope, selector), values in used.items()
-            if selector == complete and f"{scope}/".startswith(f"{statement.scope}/".lstrip("/"))
+            if selector == complete
+            and f"{scope}/".startswith(f"{statement.scope}/".lstrip("/"))
         ):
             unused.append(statement)
+
     return unused
 
 
@@ -535,12 +656,16 @@ def _dropped(
     for source in sorted({statement.source for statement in text.statements})[:-1]:
         if not any(statement.source <= source for statement in waiting):
             continue
-        until = tuple(statement for statement in text.statements if statement.source <= source)
+        until = tuple(
+            statement for statement in text.statements if statement.source <= source
+        )
         try:
             _, idle, _ = _build(replace(text, statements=until), build)
         except UsageError:  # the earlier files don't work without the later ones
             continue
+
         waiting = [s for s in waiting if s.source > source or s in idle]
+
     if waiting:
         statement = waiting[0]
         name = statement.name.rpartition(".")[0]
@@ -549,6 +674,7 @@ def _dropped(
             f"{statement.place}: {statement.name} is bound but nothing uses it. Remove the "
             f"{remedy}, or make the experiment use {name}."
         )
+
     return [s for s in unused if s not in waiting]
 
 
@@ -556,11 +682,17 @@ def _given(text: GinText, dropped: Sequence[Statement]) -> str:
     without = {line for statement in dropped for line in statement.lines}
     for index, head in enumerate(text.statements):
         if head.kind == "block":
-            block = takewhile(lambda statement: statement.in_block, text.statements[index + 1 :])
-            if all(statement in dropped for statement in block):  # an empty block is not valid gin
+            block = takewhile(
+                lambda statement: statement.in_block, text.statements[index + 1 :]
+            )
+            # An empty block is not valid gin.
+            if all(statement in dropped for statement in block):
                 without |= set(head.lines)
+
     texts = (
-        _DROPPED + line.text.replace("\n", f"\n{_DROPPED}") if line in without else line.text
+        _DROPPED + line.text.replace("\n", f"\n{_DROPPED}")
+        if line in without
+        else line.text
         for line in text.lines
     )
     return "\n".join(texts) + "\n"

@@ -1,7 +1,7 @@
 """Calls functions in new processes, which have their own memory and Keras backend.
 
-``call(measure, request, backend="jax")`` computes ``measure(request)`` in another process.
-Arguments and results are pickled; UsageError and RunError are passed on.
+``call(measure, request, backend="jax")`` computes ``measure(request)`` in another
+process. Arguments and results are pickled; UsageError and RunError are passed on.
 """
 
 import contextlib
@@ -34,7 +34,9 @@ _one_thread = threading.RLock()
 
 @contextlib.contextmanager
 def quiet_stderr() -> Iterator[None]:
-    """Discards what is written to standard error, such as C++ output; exceptions still pass."""
+    """Discards what is written to standard error, such as C++ output; exceptions still
+    pass.
+    """
     with _one_thread:
         before = os.dup(2)
         with open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - a descriptor, no path
@@ -46,7 +48,8 @@ def quiet_stderr() -> Iterator[None]:
             os.close(before)
 
 
-# TensorFlow writes these lines before it reads TF_CPP_MIN_LOG_LEVEL, so that can't hide them.
+# TensorFlow writes these lines before it reads TF_CPP_MIN_LOG_LEVEL, so that can't hide
+# them.
 _NOISE = r"""(?x)WARNING:\ All\ log\ messages\ before\ absl::InitializeLog
 | To\ enable\ the\ following\ instructions:
 | (\d{4}-\d\d-\d\d\ [\d:.]+:\ )? [IW](\d{4}\ [\d:.]+\ +\d+)?\ \S+\.(cc|h):\d+\]
@@ -70,20 +73,24 @@ _filtering = False
 def without_noise() -> Iterator[None]:
     """Removes TensorFlow's messages about devices from standard error.
 
-    Everything else is passed on, even what a process writes just before it dies. Nothing is removed
-    if TF_CPP_MIN_LOG_LEVEL is set to 0.
+    Everything else is passed on, even what a process writes just before it dies.
+    Nothing is removed if TF_CPP_MIN_LOG_LEVEL is set to 0.
     """
     global _filtering
     if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2") == "0" or _filtering:
         yield
         return
+
     command = [sys.executable or "python3", "-ISc", _FILTER, _NOISE]
     try:
         before = os.dup(2)
-        reader = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+        reader = subprocess.Popen(
+            command, stdin=subprocess.PIPE, start_new_session=True
+        )
     except OSError:  # standard error is closed, or no more processes are allowed
         yield
         return
+
     os.dup2(reader.stdin.fileno(), 2)
     _filtering = True
     try:
@@ -106,6 +113,7 @@ def import_quietly(module: str, what: str) -> ModuleType:
         if tensorflow is not None and not any(Path("/dev").glob("nvidia*")):
             # TensorFlow complains about a missing GPU when it looks for one.
             tensorflow.config.list_physical_devices()
+
     return loaded
 
 
@@ -113,7 +121,9 @@ def load_tensorflow() -> None:
     """Imports TensorFlow and lists its devices, without its messages about them."""
     backend = os.environ.get("KERAS_BACKEND")
     if backend not in (None, "", "tensorflow", "jax", "torch", "numpy", "openvino"):
-        raise UsageError(f"KERAS_BACKEND must be a backend of Keras. Received: {backend!r}.")
+        raise UsageError(
+            f"KERAS_BACKEND must be a backend of Keras. Received: {backend!r}."
+        )
     with without_noise():
         import tensorflow as tf
 
@@ -122,9 +132,9 @@ def load_tensorflow() -> None:
 
 _Result = TypeVar("_Result")
 _SHOWN_MESSAGE = 1000
-# Like `python -m MODULE`, but without importing from the working directory, where a file may shadow
-# a standard module (Python 3.10 has no option for this). tfasr is imported from where it is in the
-# parent.
+# Like `python -m MODULE`, but without importing from the working directory, where a
+# file may shadow a standard module (Python 3.10 has no option for this). tfasr is
+# imported from where it is in the parent.
 _START = """\
 import sys
 sys.path[:] = [entry for entry in sys.path if entry]
@@ -161,12 +171,15 @@ def call(function: Callable[..., _Result], *arguments: Any, **options: Any) -> _
 
 
 def stream(
-    function: Callable[..., Any], *arguments: Any, show_messages: bool = True, **options: Any
+    function: Callable[..., Any],
+    *arguments: Any,
+    show_messages: bool = True,
+    **options: Any,
 ) -> Iterator[Any]:
     """Calls a function in a new process; yields its return value, or a generator's values.
 
-    UsageError and RunError are passed on; any other failure raises ChildError. ``options`` are
-    those of `Correspondence`.
+    UsageError and RunError are passed on; any other failure raises ChildError.
+    ``options`` are those of `Correspondence`.
     """
     answered = False
     child = Correspondence(function, *arguments, show_messages=show_messages, **options)
@@ -178,16 +191,18 @@ def stream(
                 if error.exit_code or not answered:
                     raise
                 return
+
             yield answer
             answered = True
 
 
 class Correspondence:
-    """A function in a new process; what it returns or yields are answers to what it `received`.
+    """A function in a new process; what it returns or yields are answers to what it
+    `received`.
 
-    The new process first loads ``plugins`` (by default, those of this process) and uses ``backend``
-    as its Keras backend. ``task`` names the work in messages. Without ``show_messages``, the new
-    process's messages appear only in a ChildError.
+    The new process first loads ``plugins`` (by default, those of this process) and uses
+    ``backend`` as its Keras backend. ``task`` names the work in messages. Without
+    ``show_messages``, the new process's messages appear only in a ChildError.
     """
 
     def __init__(
@@ -201,7 +216,9 @@ class Correspondence:
         show_messages: bool = False,
     ):
         name = f"{function.__module__}:{function.__qualname__}"
-        self._task = task or f"The process of {name}{backend and f' on {backend}' or ''}"
+        self._task = (
+            task or f"The process of {name}{backend and f' on {backend}' or ''}"
+        )
         request = {
             "call": pickled((function, arguments)),
             "folders": _folders(function),
@@ -223,6 +240,7 @@ class Correspondence:
                 stderr=messages,
                 pass_fds=[theirs.fileno()],
             )
+
         self._messages = messages
         self.send(request)
 
@@ -233,7 +251,8 @@ class Correspondence:
     def send(self, value: Any) -> None:
         """Sends a value; does nothing if the process has ended."""
         message = pickled(value)
-        with contextlib.suppress(OSError):  # the next read raises an error with the cause
+        # The next read raises an error with the cause.
+        with contextlib.suppress(OSError):
             self._pipe.send_bytes(message)
 
     def next_answer(self, timeout_s: float | None = None) -> Any:
@@ -243,7 +262,10 @@ class Correspondence:
         try:
             answer = pickle.loads(self._pipe.recv_bytes())
         except (EOFError, OSError):
-            raise ChildError(self._task, self._process.wait(), _end_of(self._messages)) from None
+            raise ChildError(
+                self._task, self._process.wait(), _end_of(self._messages)
+            ) from None
+
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -260,7 +282,9 @@ _parent: Connection | None = None  # in a process that a `Correspondence` starte
 
 
 def received() -> Iterator[Any]:
-    """Yields the values that a `Correspondence` sends to this process, until that is closed."""
+    """Yields the values that a `Correspondence` sends to this process, until that is
+    closed.
+    """
     with contextlib.suppress(EOFError, OSError):
         while True:
             yield pickle.loads(_parent.recv_bytes())
@@ -274,6 +298,7 @@ class _Pickler(pickle.Pickler):
         for kind, plain in ((numbers.Integral, int), (numbers.Real, float)):
             if isinstance(value, kind):
                 return plain, (plain(value),)
+
         return NotImplemented
 
 
@@ -287,6 +312,7 @@ def pickled(value: Any) -> bytes:
             "What another process needs must be importable there. Received: "
             f"{value!r:.500} ({error})."
         ) from error
+
     return buffer.getvalue()
 
 
@@ -299,10 +325,14 @@ def start_module(
 ) -> subprocess.Popen:
     """Starts a `module_command`, with more environment variables and ``without`` some."""
     command = module_command(module, *arguments)
-    return subprocess.Popen(command, env=child_environment(environment, without), **options)
+    return subprocess.Popen(
+        command, env=child_environment(environment, without), **options
+    )
 
 
-def run_module(module: str, *arguments: str | Path, **options: Any) -> subprocess.CompletedProcess:
+def run_module(
+    module: str, *arguments: str | Path, **options: Any
+) -> subprocess.CompletedProcess:
     """Runs a `module_command` and waits for its end, with options of `subprocess.run`."""
     command = module_command(module, *arguments)
     return subprocess.run(command, check=False, env=child_environment(), **options)
@@ -313,8 +343,14 @@ def module_command(module: str, *arguments: str | Path) -> list[str]:
 
     The new process ends when this one does; see `end_with`.
     """
-    package, parent = Path(__file__).parents[1] / "__init__.py", os.getpid()
-    return [sys.executable, "-c", _START, *map(str, (package, parent, module, *arguments))]
+    package = Path(__file__).parents[1] / "__init__.py"
+    parent = os.getpid()
+    return [
+        sys.executable,
+        "-c",
+        _START,
+        *map(str, (package, parent, module, *arguments)),
+    ]
 
 
 def run_child(parent: int, module: str) -> None:
@@ -323,6 +359,7 @@ def run_child(parent: int, module: str) -> None:
         end_with(parent)
     except RuntimeError as error:
         sys.exit(f"{module} needs more threads ({error}). Raise the limit (ulimit -u).")
+
     if module == __name__:
         _serve()
     else:
@@ -332,9 +369,10 @@ def run_child(parent: int, module: str) -> None:
 def end_with(parent: int) -> None:
     """Sends this process SIGTERM once the process ``parent`` has ended for any reason.
 
-    A training run then saves a checkpoint; after two minutes, the process is killed. The parent's
-    id is polled because the alternatives fail: a pipe stays open in the parent's other forks, and
-    Linux's death signal is sent as soon as the thread that started this process ends.
+    A training run then saves a checkpoint; after two minutes, the process is killed.
+    The parent's id is polled because the alternatives fail: a pipe stays open in the
+    parent's other forks, and Linux's death signal is sent as soon as the thread that
+    started this process ends.
     """
 
     def watch() -> None:
@@ -350,7 +388,9 @@ def end_with(parent: int) -> None:
 def child_environment(
     more: Mapping[str, str] | None = None, without: Sequence[str] = ()
 ) -> dict[str, str]:
-    """Returns this process's environment ``without`` some variables and with ``more`` others."""
+    """Returns this process's environment ``without`` some variables and with ``more``
+    others.
+    """
     kept = {name: value for name, value in os.environ.items() if name not in without}
     variables = {**kept, "PYTHONSAFEPATH": "1", **(more or {})}
     # An empty entry, as in ":/more", means the working directory.
@@ -381,7 +421,9 @@ def _serve() -> None:
     descriptor = int(sys.argv[1])
     os.set_inheritable(descriptor, False)
     _parent = Connection(descriptor)
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True)
+    logging.basicConfig(
+        level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True
+    )
     logging.getLogger("jax").setLevel(logging.WARNING)
 
     try:
@@ -409,22 +451,29 @@ def _values(request: dict[str, Any]) -> Iterator[Any]:
 
 
 def usable_cores() -> int:
-    """Returns how many cores this process may use by its CPU affinity and its container's quota."""
+    """Returns how many cores this process may use by its CPU affinity and its
+    container's quota.
+    """
     if hasattr(os, "sched_getaffinity"):  # Linux
         allowed = len(os.sched_getaffinity(0))
     else:
         allowed = os.cpu_count() or 1
+
     return max(1, int(min(allowed, quota())))
 
 
 @functools.cache
 def quota(root: Path = Path("/")) -> float:
-    """Returns how many cores' time Linux's control groups grant a container; inf if unlimited."""
+    """Returns how many cores' time Linux's control groups grant a container; inf if
+    unlimited.
+    """
     return min(map(_granted, control_groups("cpu", root)))
 
 
 def control_groups(controller: str, root: Path = Path("/")) -> list[Path]:
-    """Returns the folders of this process's control groups and parents; each can set limits."""
+    """Returns the folders of this process's control groups and parents; each can set
+    limits.
+    """
     top = root / "sys/fs/cgroup"
     # Inside a container, the group's path may not be mounted.
     folders = [top, top / controller]
@@ -432,22 +481,31 @@ def control_groups(controller: str, root: Path = Path("/")) -> list[Path]:
         groups = (root / "proc/self/cgroup").read_text("utf-8").splitlines()
     except OSError:  # not Linux
         groups = []
+
     for line in groups:
         _, controllers, path = line.split(":", 2)
         if not controllers or controller in controllers.split(","):
             for mount in (top / controllers, top / (controller if controllers else "")):
                 group = mount / path.strip("/")
-                folders += [group, *(p for p in group.parents if p == mount or mount in p.parents)]
+                folders += [
+                    group,
+                    *(p for p in group.parents if p == mount or mount in p.parents),
+                ]
+
     return folders
 
 
 def _granted(folder: Path) -> float:
     for names in (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]):
         try:
-            words = " ".join((folder / name).read_text("ascii") for name in names).split()
+            words = " ".join(
+                (folder / name).read_text("ascii") for name in names
+            ).split()
             time_us, period_us = (float(word) for word in words)
         except (OSError, ValueError):  # not there, or "max": no limit
             continue
+
         if time_us > 0 and period_us > 0:
             return time_us / period_us
+
     return math.inf

@@ -92,22 +92,25 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
     def register(self, name, thing=None):
         """Registers an object: ``register(name, thing)``, or ``@register(name)`` above it.
 
-        Raises UsageError if the name is taken (with both places) or isn't one word, or if the check
-        fails. In an interactive session, a name may be registered again.
+        Raises UsageError if the name is taken (with both places) or isn't one word, or
+        if the check fails. In an interactive session, a name may be registered again.
         """
         file, line, module = _caller()
 
         def add(thing: _Thing) -> _Thing:
-            entry, previous = Registered(name, module, file, line), self._entries.get(name)
+            entry = Registered(name, module, file, line)
+            previous = self._entries.get(name)
             # A module may be imported again, and a notebook cell run again.
             rerun = previous and (
-                previous.place == entry.place or previous.module == entry.module == "__main__"
+                previous.place == entry.place
+                or previous.module == entry.module == "__main__"
             )
             if previous and not rerun:
                 raise UsageError(
                     f"{entry.place}: the name {name!r} is taken. Received: a second {self.kind} of "
                     f"this name, after that of {previous.place}. Choose another name."
                 )
+
             self._checked(entry, thing)
             self._add(entry)
             self._things[name] = thing
@@ -124,26 +127,36 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
                 f"There is no {self.kind} {name!r}. Known {self.plural}: {self.listed()}. To use "
                 "one from your own module, import it: --import my_lab.my_module."
             )
+
         return self._entries[name]
 
     def name_of(self, thing: _Thing) -> str | None:
         """Returns the registered name of an object, or None."""
-        # A built-in object that the registry hasn't imported yet is known by where it is defined.
-        defined_at = (getattr(thing, "__module__", None), getattr(thing, "__name__", None))
+        # A built-in object that the registry hasn't imported yet is known by where it
+        # is defined.
+        defined_at = (
+            getattr(thing, "__module__", None),
+            getattr(thing, "__name__", None),
+        )
         for name, entry in self._entries.items():
             if name in self._things:
                 if self._things[name] is thing:
                     return name
             elif (entry.module, entry.attribute) == defined_at:
                 return name
+
         return None
 
-    def call(self, name: str, *arguments: Any, passes: tuple[type[Exception], ...] = ()) -> Any:
-        """Calls a registered function or class; a user's exception becomes a one-line RunError.
+    def call(
+        self, name: str, *arguments: Any, passes: tuple[type[Exception], ...] = ()
+    ) -> Any:
+        """Calls a registered function or class; a user's exception becomes a one-line
+        RunError.
 
         tfasr's own errors and those in ``passes`` are raised as they are.
         """
-        entry, thing = self.entry(name), self[name]
+        entry = self.entry(name)
+        thing = self[name]
         try:
             return thing(*arguments)
         except (UsageError, RunError, *passes):
@@ -152,7 +165,9 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
             if Path(entry.file).is_relative_to(_PACKAGE):
                 raise
             place, cause = blamed(error)
-            raise RunError(f"{place}: the {self.kind} {name!r} failed: {cause}.") from error
+            raise RunError(
+                f"{place}: the {self.kind} {name!r} failed: {cause}."
+            ) from error
 
     def listed(self) -> str:
         return ", ".join(self._entries)
@@ -164,6 +179,7 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
             thing = getattr(module, entry.attribute)
             self._checked(entry, thing)
             self._things[name] = thing
+
         return self._things[name]
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -189,6 +205,7 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
                 f"{entry.place}: the name of a {self.kind} must be one word. Received: "
                 f"{entry.name!r}."
             )
+
         self._entries[entry.name] = entry
 
     def _checked(self, entry: Registered, thing: _Thing) -> None:
@@ -226,14 +243,17 @@ class Plugin:
 def load_plugin(name: str, *, asked_at: str = "--import") -> ModuleType:
     """Imports a plug-in once: a module, possibly in the working directory, or a ``.py`` file.
 
-    ``asked_at`` is the flag or line that names it, for messages. Raises UsageError, with file and
-    line, if the module doesn't exist or can't be imported.
+    ``asked_at`` is the flag or line that names it, for messages. Raises UsageError,
+    with file and line, if the module doesn't exist or can't be imported.
     """
     if name not in _loaded:
         load = _file if name.endswith(".py") else _module
         try:
             _loaded[name] = load(name, asked_at)
-        except (KeyboardInterrupt, UsageError):  # a registry's error names file and line
+        except (
+            KeyboardInterrupt,
+            UsageError,
+        ):  # a registry's error names file and line
             raise
         except BaseException as error:
             place, cause = blamed(error)
@@ -241,11 +261,14 @@ def load_plugin(name: str, *, asked_at: str = "--import") -> ModuleType:
                 f"{place}: a plug-in must be importable. Received: {cause}. {asked_at} names "
                 f"{name!r}; correct it or leave it out."
             ) from error
+
     return _loaded[name]
 
 
 def plugins() -> list[Plugin]:
-    """Returns this process's plug-ins: those loaded, and other modules that registered names."""
+    """Returns this process's plug-ins: those loaded, and other modules that registered
+    names.
+    """
     names = {str(module.__file__): name for name, module in _loaded.items()}
     registers: dict[str, dict[str, list[str]]] = {file: {} for file in names}
     for registry in filter(None, (reference() for reference in _registries)):
@@ -254,6 +277,7 @@ def plugins() -> list[Plugin]:
                 names.setdefault(entry.file, entry.module)
                 kinds = registers.setdefault(entry.file, {})
                 kinds.setdefault(registry.kind, []).append(entry.name)
+
     return [
         Plugin(
             str(Path(name).resolve()) if name.endswith(".py") else name,
@@ -276,24 +300,30 @@ def record_plugins(run_dir: Path) -> None:
     """Writes ``plugins.json`` into a run's folder if there are plug-ins."""
     in_use = [dataclasses.asdict(plugin) for plugin in plugins()]
     if in_use:
-        write_whole(run_dir / PLUGINS_FILE, json.dumps({"plugins": in_use}, indent=1) + "\n")
+        write_whole(
+            run_dir / PLUGINS_FILE, json.dumps({"plugins": in_use}, indent=1) + "\n"
+        )
 
 
 def require_plugins(run_dir: str | Path, kinds: Collection[str] | None = None) -> None:
     """Raises UsageError if one of a run's plug-ins is not loaded.
 
-    ``kinds`` limits this to plug-ins that register objects of these kinds; others that are missing
-    are only logged. Nothing is loaded, because a run folder must not run code.
+    ``kinds`` limits this to plug-ins that register objects of these kinds; others that
+    are missing are only logged. Nothing is loaded, because a run folder must not run
+    code.
     """
     path = Path(run_dir) / PLUGINS_FILE
     if not path.exists():
         return
-    content = read_object(path, "It only lists plug-ins to --import; you can delete it.")
+    content = read_object(
+        path, "It only lists plug-ins to --import; you can delete it."
+    )
     loaded = plugins()
     try:
         recorded = [Plugin(**values) for values in content.get("plugins")]
     except TypeError:
         recorded = []
+
     for plugin in recorded:
         same = [p for p in loaded if plugin.name == p.name or plugin.sha256 == p.sha256]
         if not same:
@@ -302,12 +332,15 @@ def require_plugins(run_dir: str | Path, kinds: Collection[str] | None = None) -
                     f"{run_dir} was trained with the plug-in {plugin.described()}, which is not "
                     f"imported. Add --import {plugin.name} if you trust its code."
                 )
+
             if (run_dir, plugin.name) not in _mentioned:
                 _mentioned.add((run_dir, plugin.name))
                 message = "%s was trained with the plug-in %s; it is not needed here."
                 log.info(message, run_dir, plugin.name)
         elif plugin.sha256 not in [p.sha256 for p in same]:
-            log.warning("The plug-in %s has changed since %s was trained.", plugin.name, run_dir)
+            log.warning(
+                "The plug-in %s has changed since %s was trained.", plugin.name, run_dir
+            )
 
 
 def _module(name: str, asked_at: str) -> ModuleType:
@@ -333,17 +366,24 @@ def _file(file: str, asked_at: str) -> ModuleType:
         raise UsageError(
             f"{asked_at}: a plug-in must be a module or an existing .py file. {received_path(path)}"
         )
+
     path = path.resolve()
     for module in [*sys.modules.values()]:
-        if getattr(module, "__file__", None) == str(path) and module.__name__ != "__main__":
+        if (
+            getattr(module, "__file__", None) == str(path)
+            and module.__name__ != "__main__"
+        ):
             return module  # already imported under another name
-    # The module's name doesn't depend on process or folder, because experiment.json stores it.
+
+    # The module's name doesn't depend on process or folder, because experiment.json
+    # stores it.
     name = f"{FILE_MODULE}{path.stem}"
     if name in sys.modules:
         raise UsageError(
             f"{asked_at}: plug-in files must have different names. Received: {path} and "
             f"{sys.modules[name].__file__}. Rename one."
         )
+
     specification = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(specification)
     sys.modules[name] = module
@@ -352,6 +392,7 @@ def _file(file: str, asked_at: str) -> ModuleType:
     except BaseException:
         del sys.modules[name]
         raise
+
     return module
 
 
@@ -359,14 +400,19 @@ def blamed(error: BaseException) -> tuple[str, str]:
     """Returns where a user's code raised an error, and the error, each in one line."""
     message = str(error).split("\n")[0]
     if isinstance(error, SyntaxError):
-        place, message = f"{error.filename}:{error.lineno}", error.msg
+        place = f"{error.filename}:{error.lineno}"
+        message = error.msg
     else:
         frames = traceback.extract_tb(error.__traceback__)
         frame = [*frames, *(frame for frame in frames if _of_user(frame.filename))][-1]
         place = f"{frame.filename}:{frame.lineno}"
+
     return place, f"{type(error).__name__}: {message}".rstrip(": .")
 
 
 def _of_user(file: str) -> bool:
-    others = [*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), Path(__file__).parent]
+    others = [
+        *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")),
+        Path(__file__).parent,
+    ]
     return not file.startswith("<") and not any(map(Path(file).is_relative_to, others))

@@ -21,8 +21,8 @@ _OPEN = (
 )
 log = logging.getLogger("tfasr")
 
-# asyncio, ssl and Dask are imported within functions: most commands have flags of a scheduler and
-# use none, and their imports would take a tenth of such a command's time.
+# asyncio, ssl and Dask are imported within functions: most commands have flags of a
+# scheduler and use none, and their imports would take a tenth of such a command's time.
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,8 @@ class Tls:
     A file that is None is looked up in Dask's configuration (``distributed.comm.tls``).
     """
 
-    ca_file: str | None = None  # the authority that signed the certificates of all three sides
+    # The authority that signed the certificates of all three sides.
+    ca_file: str | None = None
     cert: str | None = None  # this process's certificate
     key: str | None = None  # the private key of that certificate
 
@@ -52,6 +53,7 @@ class Tls:
                 "--tls_ca_file, --tls_cert and --tls_key need an encrypted address. Received: "
                 f"{address}. Start scheduler and workers with the same files, and use tls://."
             )
+
         if not encrypted:
             return Security()
         for file in given.values():
@@ -60,6 +62,7 @@ class Tls:
                     f"--tls_ca_file, --tls_cert and --tls_key must be files. "
                     f"Received: {file}, which does not exist."
                 )
+
         return Security(require_encryption=True, **given)
 
 
@@ -68,7 +71,8 @@ def scheduler_client(address: str, tls: Tls) -> Iterator["Client"]:
     """Connects to a Dask scheduler during the block, in which Dask's own log is silent.
 
     Raises:
-        UsageError: if Dask isn't installed, no scheduler answers, or the certificates don't match.
+        UsageError: if Dask isn't installed, no scheduler answers, or the certificates
+            don't match.
     """
     with optional_package("Dask distributed", "--scheduler", "'tfasr[cluster]'"):
         import distributed  # noqa: F401
@@ -92,7 +96,8 @@ def _connected(address: str, security: "Security") -> "Client":
     from distributed import Client
 
     try:
-        with ThreadPoolExecutor(1) as thread:  # as a notebook already runs an event loop
+        # As a notebook already runs an event loop.
+        with ThreadPoolExecutor(1) as thread:
             thread.submit(asyncio.run, _shake_hands(address, security)).result()
         return Client(address, timeout=_CONNECT_WITHIN_S, security=security)
     except Exception as error:  # if another program answers, anything can be raised
@@ -103,7 +108,8 @@ def _connected(address: str, security: "Security") -> "Client":
 
 
 async def _shake_hands(address: str, security: "Security") -> None:
-    # Connects with a time limit first, because Dask's client would wait forever for an answer.
+    # Connects with a time limit first, because Dask's client would wait forever for an
+    # answer.
     import asyncio
 
     from distributed.comm import connect
@@ -123,6 +129,7 @@ def _cause(error: Exception) -> str:
     while one is not None and one not in chain:
         chain.append(one)
         one = one.__cause__ or one.__context__
+
     text = " ".join(str(each) for each in chain)
     of_tls = [each for each in chain if isinstance(each, ssl.SSLError)]
     if "CERTIFICATE_VERIFY_FAILED" in text:
@@ -130,6 +137,7 @@ def _cause(error: Exception) -> str:
             "whose certificate is not signed by --tls_ca_file. Give the file of the authority that "
             "signed the scheduler's certificate."
         )
+
     # The scheduler ends the connection at once, or says UNKNOWN_CA before.
     names = {type(each).__name__ for each in chain}
     if "UNKNOWN_CA" in text or names & {"SSLEOFError", "FatalCommClosedError"}:
@@ -137,6 +145,7 @@ def _cause(error: Exception) -> str:
             "which refused this certificate. Give a --tls_cert with its --tls_key, signed by the "
             "authority that the scheduler trusts."
         )
+
     if of_tls:
         return f"but the --tls_ files can't be used: {of_tls[-1]}. Check which file is which."
     if "ssl_context" in text:
@@ -144,4 +153,5 @@ def _cause(error: Exception) -> str:
             "an encrypted address, for which certificates are missing. Give --tls_ca_file, "
             "--tls_cert and --tls_key, or name them in Dask's configuration."
         )
+
     return f"where no scheduler answers ({type(error).__name__}). {_REMEDY}"

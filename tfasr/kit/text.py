@@ -23,10 +23,12 @@ def text_lines(
 ) -> Iterator[str]:
     """Yields the lines of a UTF-8 text file, without their ends; see `encoded_lines`.
 
-    Raises UsageError, with the path, the line and the ``remedy``, if the file can't be read or
-    isn't UTF-8.
+    Raises UsageError, with the path, the line and the ``remedy``, if the file can't be
+    read or isn't UTF-8.
     """
-    for number, line in enumerate(encoded_lines(path, remedy, most_bytes=most_bytes), start=1):
+    for number, line in enumerate(
+        encoded_lines(path, remedy, most_bytes=most_bytes), start=1
+    ):
         try:
             yield line.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -42,16 +44,18 @@ def encoded_lines(
     """Yields the lines of a text file as bytes, without their ends, also if they aren't UTF-8.
 
     Only a line feed ends a line, with or without a carriage return before it. (Python's
-    `str.splitlines` also splits at U+2028, U+0085 and others, which occur within texts.) A
-    byte-order mark is no part of the first line. UTF-16 is recognised by its mark and converted
-    to UTF-8; gzip is recognised by the file's first bytes, whatever its name. Raises UsageError,
-    with the path and the ``remedy``, if the file can't be read or has a line of over 1 MiB.
+    `str.splitlines` also splits at U+2028, U+0085 and others, which occur within
+    texts.) A byte-order mark is no part of the first line. UTF-16 is recognised by its
+    mark and converted to UTF-8; gzip is recognised by the file's first bytes, whatever
+    its name. Raises UsageError, with the path and the ``remedy``, if the file can't be
+    read or has a line of over 1 MiB.
 
     Args:
         path: the file.
         remedy: what to do about a file that can't be read.
-        most_bytes: the limit for a file from somebody else: it must be a regular file, and have no
-            more bytes than that, also once it is decompressed. None trusts the file.
+        most_bytes: the limit for a file from somebody else: it must be a regular file,
+            and have no more bytes than that, also once it is decompressed. None trusts
+            the file.
     """
     read_bytes = 0
     try:
@@ -61,9 +65,13 @@ def encoded_lines(
             for line in _as_utf_8(file):
                 read_bytes += len(line)
                 if len(line) > _LONGEST_LINE:
-                    raise OSError(f"one of its lines has more than {_LONGEST_LINE} bytes")
+                    raise OSError(
+                        f"one of its lines has more than {_LONGEST_LINE} bytes"
+                    )
                 if most_bytes is not None and read_bytes > most_bytes:
-                    raise OSError(f"it has more than {most_bytes} bytes once decompressed")
+                    raise OSError(
+                        f"it has more than {most_bytes} bytes once decompressed"
+                    )
                 yield line.removesuffix(b"\n").removesuffix(b"\r")
     except (OSError, EOFError, UnicodeError, UsageError, zlib.error) as error:
         cause = getattr(error, "strerror", None) or error
@@ -73,7 +81,9 @@ def encoded_lines(
         ) from error
 
 
-def _open(path: str | Path, most_bytes: int | None) -> contextlib.AbstractContextManager[IO[bytes]]:
+def _open(
+    path: str | Path, most_bytes: int | None
+) -> contextlib.AbstractContextManager[IO[bytes]]:
     if most_bytes is None:
         return Path(path).open("rb")
     return opened(path, most_bytes)
@@ -86,7 +96,9 @@ def _as_utf_8(file: io.BufferedReader) -> Iterator[bytes]:
         with io.TextIOWrapper(file, encoding="utf-16", newline="\n") as text:
             for line in iter(functools.partial(text.readline, longest), ""):
                 yield line.encode("utf-8")
+
         return
+
     if beginning.startswith(codecs.BOM_UTF8):
         file.read(len(codecs.BOM_UTF8))
     yield from iter(functools.partial(file.readline, longest), b"")

@@ -7,7 +7,13 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfasr.layers.compiled import call, plain, runs_here, second_derivatives_refused, team_size
+from tfasr.layers.compiled import (
+    call,
+    plain,
+    runs_here,
+    second_derivatives_refused,
+    team_size,
+)
 from tfasr.layers.fused_call import kept_scale
 from tfasr.layers.operations import Operation, core
 
@@ -19,8 +25,8 @@ Tensors = tuple[tf.Tensor, ...]
 def counted(share: tf.Tensor) -> Iterator[None]:
     """Weights this replica's frames in synchronised statistics by ``share`` (1 or 0).
 
-    It is 0 for a replica that gets no utterances of a batch. That replica runs the step on another
-    one's utterances, and its result is dropped.
+    It is 0 for a replica that gets no utterances of a batch. That replica runs the step
+    on another one's utterances, and its result is dropped.
     """
     token = _COUNTED.set(share)
     try:
@@ -41,11 +47,12 @@ def normalise_synchronised(
 ) -> Tensors:
     """Like `normalise_masked`, with mean and variance over all replicas' frames.
 
-    The gradients of ``gamma`` and ``beta`` cover this replica's frames; the optimizer sums them
-    over replicas. ``summed`` sums a tensor over all replicas.
-    Source: Ioffe and Szegedy 2015, Algorithm 1, over a batch that is split among several devices.
+    The gradients of ``gamma`` and ``beta`` cover this replica's frames; the optimizer
+    sums them over replicas. ``summed`` sums a tensor over all replicas. Source: Ioffe
+    and Szegedy 2015, Algorithm 1, over a batch that is split among several devices.
     """
-    shape, channels = tf.shape(inputs), inputs.shape[-1]
+    shape = tf.shape(inputs)
+    channels = inputs.shape[-1]
     counts = tf.reshape(tf.cast(mask, tf.float32), (-1, 1))
     if _COUNTED.get() is not None:
         counts *= _COUNTED.get()
@@ -56,7 +63,9 @@ def normalise_synchronised(
     @tf.custom_gradient
     def normalise(inputs, gamma, beta):
         valid = tf.where(counts > 0, _rows(inputs, channels), 0.0)
-        local = tf.concat([tf.reduce_sum(valid, axis=0), tf.reduce_sum(counts)[None]], axis=0)
+        local = tf.concat(
+            [tf.reduce_sum(valid, axis=0), tf.reduce_sum(counts)[None]], axis=0
+        )
         sums = summed(local)
         weights = tf.transpose(counts / tf.maximum(sums[-1], 1.0))
         mean = sums[:-1] / tf.maximum(sums[-1], 1.0)
@@ -65,7 +74,9 @@ def normalise_synchronised(
         variance = summed(tf.matmul(weights, tf.square(valid - mean))[0])
         inverse = tf.math.rsqrt(variance + epsilon)
         outputs = tf.reshape(centred * (inverse * gamma) + beta, shape)
-        return (outputs, mean, variance), _gradient(inputs, gamma, centred, inverse, weights, both)
+        return (outputs, mean, variance), _gradient(
+            inputs, gamma, centred, inverse, weights, both
+        )
 
     return normalise(inputs, tf.convert_to_tensor(gamma), tf.convert_to_tensor(beta))
 
@@ -73,14 +84,17 @@ def normalise_synchronised(
 def normalise_masked(inputs, gamma, beta, mask, epsilon: float) -> Tensors:
     """Normalises frames ``(batch, time, channels)`` by mean and variance of the unmasked ones.
 
-    ``mask`` ``(batch, time)`` is True for frames that count. Returns float32 outputs and, without
-    gradients, mean and variance ``(channels,)``.
+    ``mask`` ``(batch, time)`` is True for frames that count. Returns float32 outputs
+    and, without gradients, mean and variance ``(channels,)``.
 
-    Source: Ioffe and Szegedy 2015, Algorithm 1 and the gradients below it, with weights of 0 and 1.
+    Source: Ioffe and Szegedy 2015, Algorithm 1 and the gradients below it, with weights
+    of 0 and 1.
     """
-    shape, channels = tf.shape(inputs), inputs.shape[-1]
+    shape = tf.shape(inputs)
+    channels = inputs.shape[-1]
     counts = tf.reshape(tf.cast(mask, tf.float32), (-1, 1))
-    # A matmul with this row of weights sums over frames three times as fast as masking and summing.
+    # A matmul with this row of weights sums over frames three times as fast as masking
+    # and summing.
     weights = tf.transpose(counts / tf.maximum(tf.reduce_sum(counts), 1.0))
 
     @tf.custom_gradient
@@ -92,9 +106,12 @@ def normalise_masked(inputs, gamma, beta, mask, epsilon: float) -> Tensors:
         variance = tf.matmul(weights, tf.square(valid - mean))[0]
         inverse = tf.math.rsqrt(variance + epsilon)
         outputs = tf.reshape(centred * (inverse * gamma) + beta, shape)
-        return (outputs, mean, variance), _gradient(inputs, gamma, centred, inverse, weights)
+        return (outputs, mean, variance), _gradient(
+            inputs, gamma, centred, inverse, weights
+        )
 
-    # Passes the variables' values, because custom_gradient needs extra code for variables.
+    # Passes the variables' values, because custom_gradient needs extra code for
+    # variables.
     return normalise(inputs, tf.convert_to_tensor(gamma), tf.convert_to_tensor(beta))
 
 
@@ -102,11 +119,13 @@ def _rows(tensor: tf.Tensor, channels: int) -> tf.Tensor:
     return tf.reshape(tf.cast(tensor, tf.float32), (-1, channels))
 
 
-def _gradient(inputs, gamma, centred, inverse, weights, both=lambda *sums: sums) -> Callable:
+def _gradient(
+    inputs, gamma, centred, inverse, weights, both=lambda *sums: sums
+) -> Callable:
     """Returns a function for the gradients of ``inputs``, ``gamma`` and ``beta``.
 
-    ``weights`` ``(1, frames)``: each frame's share of the mean. ``both`` sums the gradients of
-    ``beta`` and ``gamma`` over the replicas that share statistics.
+    ``weights`` ``(1, frames)``: each frame's share of the mean. ``both`` sums the
+    gradients of ``beta`` and ``gamma`` over the replicas that share statistics.
     """
 
     def gradient(d_outputs, *_):
@@ -117,7 +136,11 @@ def _gradient(inputs, gamma, centred, inverse, weights, both=lambda *sums: sums)
         slope = gamma * inverse
         through_statistics = slope * all_beta + centred * (slope * inverse * all_along)
         d_inputs = slope * d_outputs - tf.transpose(weights) * through_statistics
-        return tf.cast(tf.reshape(d_inputs, tf.shape(inputs)), inputs.dtype), along, d_beta
+        return (
+            tf.cast(tf.reshape(d_inputs, tf.shape(inputs)), inputs.dtype),
+            along,
+            d_beta,
+        )
 
     return gradient
 
@@ -139,31 +162,47 @@ def normalises_here(dtype: str) -> bool:
     return runs_here(dtype, "normalise_float32")
 
 
-def normalise_and_drop(inputs, gamma, beta, mask, epsilon: float, drawn: Drawn) -> Tensors:
+def normalise_and_drop(
+    inputs, gamma, beta, mask, epsilon: float, drawn: Drawn
+) -> Tensors:
     """Like `normalise_masked`, followed by dropout, in float32 or bfloat16.
 
     Outputs have the inputs' dtype. A second derivative raises NotImplementedError.
 
-    Source: Ioffe and Szegedy 2015, Algorithm 1 and the gradients below it, with weights of 0 and 1;
-    Srivastava et al. 2014, dropout.
+    Source: Ioffe and Szegedy 2015, Algorithm 1 and the gradients below it, with weights
+    of 0 and 1; Srivastava et al. 2014, dropout.
     """
     seed = tf.zeros((2,), tf.int32) if drawn.seed is None else drawn.seed
     mask = tf.cast(mask, tf.bool)
 
     @tf.custom_gradient
     def normalise(inputs, gamma, beta):
-        x, scales, shifts = (tf.stop_gradient(tensor) for tensor in (inputs, gamma, beta))
+        x, scales, shifts = (
+            tf.stop_gradient(tensor) for tensor in (inputs, gamma, beta)
+        )
         tensors = [x, scales, shifts, mask, seed]
-        outputs, mean, variance = _compiled("normalise", "TfasrNormalise", tensors, options)
+        outputs, mean, variance = _compiled(
+            "normalise", "TfasrNormalise", tensors, options
+        )
 
         @tf.custom_gradient
         def gradient(d_outputs, *_):
-            tensors = [x, scales, mean, variance, tf.stop_gradient(d_outputs), mask, seed]
+            tensors = [
+                x,
+                scales,
+                mean,
+                variance,
+                tf.stop_gradient(d_outputs),
+                mask,
+                seed,
+            ]
             with tf.name_scope("normalisation_gradient"):
                 names = "normalise_back", "TfasrNormaliseGradient"
                 return _compiled(*names, tensors, options), _REFUSE
 
-        return (outputs, mean, variance), lambda d_outputs, *_: gradient(d_outputs, inputs, gamma)
+        return (outputs, mean, variance), lambda d_outputs, *_: gradient(
+            d_outputs, inputs, gamma
+        )
 
     scale = kept_scale(drawn.levels, inputs.dtype.as_numpy_dtype)
     options = {"epsilon": epsilon, "dropped_levels": drawn.levels, "scale": scale}
@@ -171,19 +210,25 @@ def normalise_and_drop(inputs, gamma, beta, mask, epsilon: float, drawn: Drawn) 
 
 
 def _compiled(function: str, operation: str, tensors, options):
-    """Calls a compiled C++ function with inputs, further tensors, mask and seed, in this order.
+    """Calls a compiled C++ function with inputs, further tensors, mask and seed, in
+    this order.
 
-    Returns an array with the inputs' shape and dtype, and two vectors ``(channels,)``: mean and
-    variance, or the gradients of gamma and beta.
+    Returns an array with the inputs' shape and dtype, and two vectors ``(channels,)``:
+    mean and variance, or the gradients of gamma and beta.
     """
-    dtype, shape, channels = tensors[0].dtype, tensors[0].shape, tensors[0].shape[-1]
-    run, threads = getattr(core, f"{function}_{dtype.name}"), team_size()
+    dtype = tensors[0].dtype
+    shape = tensors[0].shape
+    channels = tensors[0].shape[-1]
+    run = getattr(core, f"{function}_{dtype.name}")
+    threads = team_size()
 
     def normalise(*arrays):
         *arrays, mask, seed = arrays
         like = arrays[0]
         arrays = [plain(a).reshape(-1, channels) if a.ndim == 3 else a for a in arrays]
-        first, *others = run(*arrays, mask.reshape(-1), seed=seed, threads=threads(), **options)
+        first, *others = run(
+            *arrays, mask.reshape(-1), seed=seed, threads=threads(), **options
+        )
         return [first.view(like.dtype).reshape(like.shape), *others]
 
     attributes = {"T": dtype, "dropped_levels": int(options["dropped_levels"])}

@@ -7,7 +7,8 @@ import keras
 from tfasr.layers.batch_normalization import BatchNormalization
 from tfasr.layers.fused_call import run_fused, value_of
 
-# Fits into float16, and is so low that the ReLU outputs 0 whatever the recurrent part adds.
+# Fits into float16, and is so low that the ReLU outputs 0 whatever the recurrent part
+# adds.
 _FAR_BELOW_ZERO = -3e4
 
 
@@ -15,12 +16,15 @@ _FAR_BELOW_ZERO = -3e4
 class ClippedReLUCell(keras.layers.Layer):
     """One step of ``h[t] = min(max(x[t] + h[t - 1] R + b, 0), clip)``.
 
-    It has no input matrix: all inputs are projected before the first step (CUDNN_SKIP_INPUT).
+    It has no input matrix: all inputs are projected before the first step
+    (CUDNN_SKIP_INPUT).
     """
 
     def __init__(self, units: int, clip: float = 20.0, seed: int = 0, **kwargs):
         super().__init__(**kwargs)
-        self.units, self.clip, self.seed = units, clip, seed
+        self.units = units
+        self.clip = clip
+        self.seed = seed
         self.state_size = self.output_size = units
 
     def build(self, input_shape):
@@ -29,7 +33,9 @@ class ClippedReLUCell(keras.layers.Layer):
             initializer=keras.initializers.Orthogonal(seed=self.seed),
             name="recurrent_kernel",
         )
-        self.bias = self.add_weight(shape=(self.units,), initializer="zeros", name="bias")
+        self.bias = self.add_weight(
+            shape=(self.units,), initializer="zeros", name="bias"
+        )
         self.built = True
 
     def call(self, inputs, states, training=False):
@@ -41,20 +47,29 @@ class ClippedReLUCell(keras.layers.Layer):
         return [keras.ops.zeros((batch_size, self.units), dtype=self.compute_dtype)]
 
     def get_config(self):
-        return {**super().get_config(), "units": self.units, "clip": self.clip, "seed": self.seed}
+        return {
+            **super().get_config(),
+            "units": self.units,
+            "clip": self.clip,
+            "seed": self.seed,
+        }
 
 
 @keras.saving.register_keras_serializable(package="tfasr")
 class ClippedRNN(keras.layers.RNN):
-    """A `keras.layers.RNN` of a `ClippedReLUCell`; on CPUs with TensorFlow, C++ runs its steps."""
+    """A `keras.layers.RNN` of a `ClippedReLUCell`; on CPUs with TensorFlow, C++ runs
+    its steps.
+    """
 
-    last_kernel: str | None = None  # "fused CPU" or "generic loop"; None before the first call
+    # "fused CPU" or "generic loop"; None before the first call
+    last_kernel: str | None = None
     requested_kernel: str = "auto"  # or "generic": Keras's loop, for exporters
 
     def inner_loop(self, sequences, initial_state, mask, training=False):
         if not self._fused() or keras.tree.flatten(mask)[0] is not None:
             self.last_kernel = "generic loop"
             return super().inner_loop(sequences, initial_state, mask, training)
+
         from tfasr.layers.recurrent_kernels import recurrent_steps
 
         self.last_kernel = "fused CPU"
@@ -67,7 +82,10 @@ class ClippedRNN(keras.layers.RNN):
         return last, outputs, [last]
 
     def _fused(self) -> bool:
-        if keras.backend.backend() != "tensorflow" or self.requested_kernel == "generic":
+        if (
+            keras.backend.backend() != "tensorflow"
+            or self.requested_kernel == "generic"
+        ):
             return False
         from tfasr.layers.compiled import runs_here
 
@@ -80,17 +98,27 @@ class BidirectionalClippedRNN(keras.layers.Layer):
 
     Each direction's outputs are clipped at ``clip``, so the sum can reach twice that.
 
-    Source: D. Amodei et al., Deep Speech 2, arXiv 1512.02595, section 3.2: ``B(W h) + U h``; for
-    the sum and the shared projection also DeepMark's Torch code, torch/audio/BatchBRNN.lua.
+    Source: D. Amodei et al., Deep Speech 2, arXiv 1512.02595, section 3.2: ``B(W h) + U
+    h``; for the sum and the shared projection also DeepMark's Torch code,
+    torch/audio/BatchBRNN.lua.
     """
 
-    def __init__(self, units, clip: float = 20.0, seed: int = 0, kernel: str = "auto", **kwargs):
+    def __init__(
+        self, units, clip: float = 20.0, seed: int = 0, kernel: str = "auto", **kwargs
+    ):
         super().__init__(**kwargs)
-        self.units, self.clip, self.seed, self.kernel = units, clip, seed, kernel
+        self.units = units
+        self.clip = clip
+        self.seed = seed
+        self.kernel = kernel
         glorot = keras.initializers.GlorotUniform(3 * seed)
         policy = self.dtype_policy
         self.projection = keras.layers.Dense(
-            units, use_bias=False, kernel_initializer=glorot, dtype=policy, name="projection"
+            units,
+            use_bias=False,
+            kernel_initializer=glorot,
+            dtype=policy,
+            name="projection",
         )
         self.normalisation = BatchNormalization(dtype=policy, name="normalisation")
         self.forwards, self.backwards = (
@@ -114,12 +142,18 @@ class BidirectionalClippedRNN(keras.layers.Layer):
         self.built = True
 
     def call(self, inputs, valid=None, training=False):
-        """Returns ``(batch, time, units)``, zeros where ``valid`` ``(batch, time)`` is False."""
-        projected = self.normalisation(self.projection(inputs), training=training, valid=valid)
+        """Returns ``(batch, time, units)``, zeros where ``valid`` ``(batch, time)`` is
+        False.
+        """
+        projected = self.normalisation(
+            self.projection(inputs), training=training, valid=valid
+        )
         if valid is not None:
-            # So low an input keeps the state at zero, the initial state, throughout the padding
-            # with which the backward direction starts. So the steps need no mask.
+            # So low an input keeps the state at zero, the initial state, throughout the
+            # padding with which the backward direction starts. So the steps need no
+            # mask.
             projected = keras.ops.where(valid[:, :, None], projected, _FAR_BELOW_ZERO)
+
         backwards = keras.ops.flip(self.backwards(projected, training=training), axis=1)
         return self.forwards(projected, training=training) + backwards
 
@@ -127,7 +161,12 @@ class BidirectionalClippedRNN(keras.layers.Layer):
         return (*input_shape[:-1], self.units)
 
     def get_config(self):
-        config = {"units": self.units, "clip": self.clip, "seed": self.seed, "kernel": self.kernel}
+        config = {
+            "units": self.units,
+            "clip": self.clip,
+            "seed": self.seed,
+            "kernel": self.kernel,
+        }
         return {**super().get_config(), **config}
 
 
@@ -140,11 +179,15 @@ class ClippedReLU:
 
     def __init__(self, ceiling: float = 20.0):
         if not ceiling > 0:
-            raise ValueError(f"ceiling must be positive. Received: ceiling={ceiling!r}.")
+            raise ValueError(
+                f"ceiling must be positive. Received: ceiling={ceiling!r}."
+            )
         self.ceiling = float(ceiling)
 
     def __call__(self, x):
-        return keras.ops.minimum(keras.ops.relu(x), keras.ops.cast(self.ceiling, x.dtype))
+        return keras.ops.minimum(
+            keras.ops.relu(x), keras.ops.cast(self.ceiling, x.dtype)
+        )
 
     def get_config(self):
         return {"ceiling": self.ceiling}
@@ -158,11 +201,12 @@ class ClippedReLU:
 class SimpleRNN(keras.layers.SimpleRNN):
     """A `keras.layers.SimpleRNN` that trains with a hand-written gradient on CPUs.
 
-    The gradient covers ReLU, clipped or not, without ``recurrent_dropout`` and ``unroll``, in
-    float32 and bfloat16 (states in float32), with TensorFlow; anything else runs Keras's layer.
-    Arguments, weights, results, masking, states and saved weights are Keras's. ``last_kernel`` is
-    the implementation of the latest call: "fused CPU", "generic loop", "Keras on jax" or "Keras on
-    torch"; None before the first call.
+    The gradient covers ReLU, clipped or not, without ``recurrent_dropout`` and
+    ``unroll``, in float32 and bfloat16 (states in float32), with TensorFlow; anything
+    else runs Keras's layer. Arguments, weights, results, masking, states and saved
+    weights are Keras's. ``last_kernel`` is the implementation of the latest call:
+    "fused CPU", "generic loop", "Keras on jax" or "Keras on torch"; None before the
+    first call.
     """
 
     def __init__(self, units: int, *args, **kwargs):
@@ -174,19 +218,29 @@ class SimpleRNN(keras.layers.SimpleRNN):
         if keras.backend.backend() != "tensorflow":
             self.last_kernel = f"Keras on {keras.backend.backend()}"
             return super().inner_loop(*arguments)
+
         from tfasr.layers.compiled import runs_here
         from tfasr.layers.recurrent_kernels import recurrent_sequence
 
         ceiling = self._ceiling()
-        is_computed = ceiling is not None and not self.cell.recurrent_dropout and not self.unroll
+        is_computed = (
+            ceiling is not None and not self.cell.recurrent_dropout and not self.unroll
+        )
         if not is_computed or not runs_here(self.compute_dtype):
             self.last_kernel = "generic loop"
             return super().inner_loop(*arguments)
+
         self.last_kernel = "fused CPU"
 
         def run(inputs, kernel, recurrent_kernel, bias, states, mask):
             return recurrent_sequence(
-                inputs, kernel, recurrent_kernel, bias, *states, mask=mask, ceiling=ceiling
+                inputs,
+                kernel,
+                recurrent_kernel,
+                bias,
+                *states,
+                mask=mask,
+                ceiling=ceiling,
             )
 
         return run_fused(run, self, 1, *arguments)

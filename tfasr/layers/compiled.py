@@ -16,11 +16,16 @@ DTYPES = ("float32", "bfloat16")
 
 
 def runs_here(dtype: str, function: str = "forward_float32") -> bool:
-    """Whether a compiled function, which an older build may lack, can run in the current graph."""
+    """Whether a compiled function, which an older build may lack, can run in the
+    current graph.
+    """
     if not hasattr(core, function) or dtype not in DTYPES or has_gpu():
         return False
-    # XLA programs can't call external code. TensorFlow's own layers make the same check.
-    return not control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
+    # XLA programs can't call external code. TensorFlow's own layers make the same
+    # check.
+    return not control_flow_util.GraphOrParentsInXlaContext(
+        tf.compat.v1.get_default_graph()
+    )
 
 
 def call(
@@ -31,17 +36,25 @@ def call(
 ) -> list[tf.Tensor]:
     """Calls a compiled function now if TensorFlow runs eagerly, else adds it to the graph.
 
-    The graph runs it as an operation or, if `operations.registered` is false, calls back into
-    Python. The latter is slower, especially while Python is busy, and can't be exported.
+    The graph runs it as an operation or, if `operations.registered` is false, calls
+    back into Python. The latter is slower, especially while Python is busy, and can't
+    be exported.
     """
     if tf.executing_eagerly():
         # tf.numpy_function converts bfloat16 in a way that NumPy 2 deprecates.
-        return [tf.convert_to_tensor(array) for array in run(*(x.numpy() for x in arguments))]
+        return [
+            tf.convert_to_tensor(array)
+            for array in run(*(x.numpy() for x in arguments))
+        ]
+
     if operations.registered():
         operations.limit_threads(_configured_threads())
         return operations.add(operation, arguments, replicas_here())
+
     results = tf.numpy_function(run, arguments, operation.dtypes, stateful=False)
-    return [tf.ensure_shape(result, s) for result, s in zip(results, shapes, strict=True)]
+    return [
+        tf.ensure_shape(result, s) for result, s in zip(results, shapes, strict=True)
+    ]
 
 
 def second_derivatives_refused(what: str, instead: str) -> Callable:
@@ -69,9 +82,10 @@ def replicas_here() -> int:
 def team_size() -> Callable[[], int]:
     """Returns a function that returns how many threads a compiled call may use right then.
 
-    That is the number of the process's cores (see `usable_cores`) or, if smaller, of TensorFlow's
-    threads per operation, divided by the replicas in the process. TensorFlow's setting is read only
-    when a graph is made: it can't change later, and reading takes as long as a small call.
+    That is the number of the process's cores (see `usable_cores`) or, if smaller, of
+    TensorFlow's threads per operation, divided by the replicas in the process.
+    TensorFlow's setting is read only when a graph is made: it can't change later, and
+    reading takes as long as a small call.
     """
     configured = _configured_threads()
     replicas = replicas_here()

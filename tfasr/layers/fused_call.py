@@ -1,4 +1,6 @@
-"""What the models' layers share: loops over time in one call, dropout, the convolutions' dtype."""
+"""What the models' layers share: loops over time in one call, dropout, the
+convolutions' dtype.
+"""
 
 import functools
 from pathlib import Path
@@ -17,9 +19,10 @@ def has_gpu() -> bool:
 def convolution_policy(policy):
     """Returns the dtype policy for a convolution in a model of this policy.
 
-    It is float32 instead of mixed_bfloat16 where TensorFlow runs on a processor with AMX. There,
-    for some numbers of frames, oneDNN reads memory that nobody has written when it computes a
-    kernel's gradient in bfloat16. If that memory happens to hold NaN, the gradient is NaN too.
+    It is float32 instead of mixed_bfloat16 where TensorFlow runs on a processor with
+    AMX. There, for some numbers of frames, oneDNN reads memory that nobody has written
+    when it computes a kernel's gradient in bfloat16. If that memory happens to hold
+    NaN, the gradient is NaN too.
     """
     name = getattr(policy, "name", policy)
     concerned = name == "mixed_bfloat16" and keras.backend.backend() == "tensorflow"
@@ -29,16 +32,18 @@ def convolution_policy(policy):
 @functools.cache
 def _has_tiles() -> bool:
     listed = Path("/proc/cpuinfo")
-    return listed.exists() and " amx_bf16 " in listed.read_text(encoding="utf-8", errors="replace")
+    return listed.exists() and " amx_bf16 " in listed.read_text(
+        encoding="utf-8", errors="replace"
+    )
 
 
 def run_fused(run, layer, gates: int, sequences, initial_state, mask, training):
     """Calls ``run`` in place of a Keras layer's loop over time, ``inner_loop``.
 
-    ``run`` maps inputs, kernel, recurrent kernel, bias, float32 or float64 states and mask to
-    outputs and last states; the weights are ``gates * units`` wide. Returns, as ``inner_loop``
-    does, the last output, all outputs and the last states. The other arguments are
-    ``inner_loop``'s.
+    ``run`` maps inputs, kernel, recurrent kernel, bias, float32 or float64 states and
+    mask to outputs and last states; the weights are ``gates * units`` wide. Returns, as
+    ``inner_loop`` does, the last output, all outputs and the last states. The other
+    arguments are ``inner_loop``'s.
     """
     import tensorflow as tf
 
@@ -50,12 +55,15 @@ def run_fused(run, layer, gates: int, sequences, initial_state, mask, training):
     if layer.go_backwards:
         sequences = tf.reverse(sequences, axis=[1])
         mask = None if mask is None else tf.reverse(mask, axis=[1])
+
     weights = [value_of(cell.kernel), value_of(cell.recurrent_kernel)]
     no_bias = tf.zeros((gates * cell.units,), weights[0].dtype)
     bias = value_of(cell.bias) if cell.use_bias else no_bias
     initial = keras.tree.flatten(initial_state)
     dtypes = [tf.float64 if s.dtype == tf.float64 else tf.float32 for s in initial]
-    states = [tf.cast(state, dtype) for state, dtype in zip(initial, dtypes, strict=True)]
+    states = [
+        tf.cast(state, dtype) for state, dtype in zip(initial, dtypes, strict=True)
+    ]
     outputs, *states = run(sequences, *weights, bias, states, mask)
     if mask is not None:
         # Keras repeats the last valid output in masked steps, starting with zeros.
@@ -63,6 +71,7 @@ def run_fused(run, layer, gates: int, sequences, initial_state, mask, training):
         if not layer.zero_output_for_mask:
             written = tf.cumsum(tf.cast(mask, tf.int32), axis=1) > 0
         outputs = tf.where(written[:, :, tf.newaxis], outputs, tf.zeros_like(outputs))
+
     outputs.set_shape((*sequences.shape[:2], cell.units))
     return outputs[:, -1], outputs, states
 
@@ -78,9 +87,10 @@ def value_of(variable):
 class Dropout(keras.layers.Dropout):
     """A `keras.layers.Dropout` that draws 16 random bits per activation instead of 32.
 
-    The rate is rounded to a multiple of 1/65536. The remaining activations are scaled by the
-    rounded rate, so expected values are exact. With the same seed, other activations are dropped
-    than by Keras's layer. With ``noise_shape``, on GPUs, JAX and PyTorch, Keras's code runs.
+    The rate is rounded to a multiple of 1/65536. The remaining activations are scaled
+    by the rounded rate, so expected values are exact. With the same seed, other
+    activations are dropped than by Keras's layer. With ``noise_shape``, on GPUs, JAX
+    and PyTorch, Keras's code runs.
     """
 
     @property
@@ -109,11 +119,18 @@ class Dropout(keras.layers.Dropout):
         import tensorflow as tf
 
         size = tf.size(inputs)
-        # Drawing bits takes most of the time: 8.8 of 10.9 ms for 4720 x 800 activations, 2 cores.
+        # Drawing bits takes most of the time: 8.8 of 10.9 ms for 4720 x 800
+        # activations, 2 cores.
         words = tf.random.stateless_uniform(
-            [(size + 1) // 2], self.next_seed(), minval=None, maxval=None, dtype=tf.uint32
+            [(size + 1) // 2],
+            self.next_seed(),
+            minval=None,
+            maxval=None,
+            dtype=tf.uint32,
         )
-        levels = tf.reshape(tf.reshape(tf.bitcast(words, tf.uint16), [-1])[:size], tf.shape(inputs))
+        levels = tf.reshape(
+            tf.reshape(tf.bitcast(words, tf.uint16), [-1])[:size], tf.shape(inputs)
+        )
         factor = kept_scale(self.dropped_levels, inputs.dtype.as_numpy_dtype)
         scale = tf.constant(factor, inputs.dtype)
         keep = levels >= tf.constant(self.dropped_levels, tf.uint16)
@@ -135,6 +152,9 @@ def widened(hidden, valid, before: int, after: int):
     if valid is not None:
         of_frames = valid[(..., *(None for _ in hidden.shape[2:]))]
         hidden = keras.ops.where(of_frames, hidden, keras.ops.zeros_like(hidden))
+
     if not before and not after:
         return hidden
-    return keras.ops.pad(hidden, ((0, 0), (before, after), *((0, 0) for _ in hidden.shape[2:])))
+    return keras.ops.pad(
+        hidden, ((0, 0), (before, after), *((0, 0) for _ in hidden.shape[2:]))
+    )

@@ -8,7 +8,8 @@ KERNELS = ("auto", "fused", "cudnn", "generic")
 
 
 def _lacks_cudnn(dtype: str) -> bool:
-    # JAX can't pass it 16 bits, and raises when compiling: too late for Keras to use its own loop.
+    # JAX can't pass it 16 bits, and raises when compiling: too late for Keras to use
+    # its own loop.
     return keras.backend.backend() == "jax" and dtype in ("bfloat16", "float16")
 
 
@@ -16,25 +17,30 @@ def _lacks_cudnn(dtype: str) -> bool:
 class LSTM(keras.layers.LSTM):
     """A `keras.layers.LSTM` that trains with a hand-written gradient on CPUs.
 
-    Arguments, weights, results, masking, states and saved weights are those of `keras.layers.LSTM`,
-    and so is the config if ``kernel`` is "auto". On GPUs it uses Keras's cuDNN kernel, on JAX not
-    in 16 bits. Keras's code runs on JAX and PyTorch, and for anything that the fused kernel doesn't
-    support (activations other than tanh and sigmoid, ``recurrent_dropout``, ``unroll``). Second
-    derivatives raise NotImplementedError. Under mixed precision, matmuls run in the compute dtype,
-    states and gates in float32.
+    Arguments, weights, results, masking, states and saved weights are those of
+    `keras.layers.LSTM`, and so is the config if ``kernel`` is "auto". On GPUs it uses
+    Keras's cuDNN kernel, on JAX not in 16 bits. Keras's code runs on JAX and PyTorch,
+    and for anything that the fused kernel doesn't support (activations other than tanh
+    and sigmoid, ``recurrent_dropout``, ``unroll``). Second derivatives raise
+    NotImplementedError. Under mixed precision, matmuls run in the compute dtype, states
+    and gates in float32.
 
-    ``kernel`` can require an implementation: "fused", "cudnn", or "generic" for Keras's loop.
-    Creating or calling the layer raises ValueError if that implementation doesn't support it.
+    ``kernel`` can require an implementation: "fused", "cudnn", or "generic" for Keras's
+    loop. Creating or calling the layer raises ValueError if that implementation doesn't
+    support it.
 
-    ``last_kernel`` is the implementation of the latest call or trace: "fused CPU", "cuDNN",
-    "generic loop", "Keras on jax", "Keras on torch"; None before the first call. It is "fused
-    TensorFlow loop", the same gradient computed by TensorFlow's operations, on a GPU without cuDNN,
-    in float16 and float64, and if XLA compiles the whole model.
+    ``last_kernel`` is the implementation of the latest call or trace: "fused CPU",
+    "cuDNN", "generic loop", "Keras on jax", "Keras on torch"; None before the first
+    call. It is "fused TensorFlow loop", the same gradient computed by TensorFlow's
+    operations, on a GPU without cuDNN, in float16 and float64, and if XLA compiles the
+    whole model.
     """
 
     def __init__(self, units: int, *args, kernel: str = "auto", **kwargs):
         if kernel not in KERNELS:
-            raise ValueError(f"kernel must be one of {KERNELS}. Received: kernel={kernel!r}.")
+            raise ValueError(
+                f"kernel must be one of {KERNELS}. Received: kernel={kernel!r}."
+            )
         super().__init__(units, *args, **kwargs)
         self.requested_kernel = kernel
         self.last_kernel: str | None = None
@@ -46,7 +52,9 @@ class LSTM(keras.layers.LSTM):
                     "kernel='cudnn' must be used in float32 on JAX, whose call of cuDNN lacks 16 "
                     f"bits. Received: {self.compute_dtype}. Pass kernel='auto' or another dtype."
                 )
+
             self.use_cudnn = False
+
         reasons = self._reasons_against_fused()
         if kernel == "fused" and reasons:
             raise ValueError(
@@ -58,7 +66,8 @@ class LSTM(keras.layers.LSTM):
     def _reasons_against_fused(self) -> list[str]:
         cell = self.cell
         conditions = {
-            f"backend={keras.backend.backend()!r}": keras.backend.backend() == "tensorflow",
+            f"backend={keras.backend.backend()!r}": keras.backend.backend()
+            == "tensorflow",
             f"activation={cell.activation}": cell.activation is keras.activations.tanh,
             f"recurrent_activation={cell.recurrent_activation}": (
                 cell.recurrent_activation is keras.activations.sigmoid
@@ -75,7 +84,10 @@ class LSTM(keras.layers.LSTM):
     def inner_loop(self, sequences, initial_state, mask, training=False):
         if keras.backend.backend() != "tensorflow":
             self.last_kernel = f"Keras on {keras.backend.backend()}"
-            return self._keras_loop(sequences, initial_state, mask, training, self.use_cudnn)
+            return self._keras_loop(
+                sequences, initial_state, mask, training, self.use_cudnn
+            )
+
         arguments = (sequences, initial_state, mask, training)
         is_free = self.requested_kernel == "auto" and self.use_cudnn is not False
         if self._demands_cudnn() or (is_free and has_gpu()):
@@ -86,6 +98,7 @@ class LSTM(keras.layers.LSTM):
             except ValueError:  # how Keras reports that cuDNN doesn't support this
                 if self._demands_cudnn():
                     raise
+
         if self.requested_kernel != "generic" and not self._reasons_against_fused():
             return self._fused_loop(*arguments)
         self.last_kernel = "generic loop"
@@ -95,7 +108,8 @@ class LSTM(keras.layers.LSTM):
         return self.requested_kernel in ("auto", "cudnn") and self.use_cudnn is True
 
     def _keras_loop(self, sequences, initial_state, mask, training, use_cudnn):
-        wanted, self.use_cudnn = self.use_cudnn, use_cudnn
+        wanted = self.use_cudnn
+        self.use_cudnn = use_cudnn
         try:
             return super().inner_loop(sequences, initial_state, mask, training=training)
         finally:

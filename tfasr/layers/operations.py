@@ -1,8 +1,9 @@
 """The compiled C++ functions in ``_recurrent/`` (the core) as operations in TensorFlow graphs.
 
-Importing this module adds them to TensorFlow if the core is built. A model written by Keras's
-``model.export`` contains them, so it loads only in processes that have imported this module; others
-raise "Op type not registered 'TfasrRecurrence'". The files of ``tfasr export`` don't need tfasr.
+Importing this module adds them to TensorFlow if the core is built. A model written by
+Keras's ``model.export`` contains them, so it loads only in processes that have imported
+this module; others raise "Op type not registered 'TfasrRecurrence'". The files of
+``tfasr export`` don't need tfasr.
 """
 
 import functools
@@ -36,15 +37,19 @@ class Operation(NamedTuple):
 
 @functools.cache
 def registered() -> bool:
-    """Adds the operations to TensorFlow if its library and the core allow it; returns success."""
+    """Adds the operations to TensorFlow if its library and the core allow it; returns
+    success.
+    """
     if not hasattr(core, "register_operations"):
         return False
     reason = _reason_against()
     if reason is None:
-        # TensorFlow's own setting is read when a graph is made: reading it looks for devices.
+        # TensorFlow's own setting is read when a graph is made: reading it looks for
+        # devices.
         threads = os.environ.get("TF_NUM_INTRAOP_THREADS", "")
         limit_threads(int(threads) if re.fullmatch("[0-9]{1,5}", threads) else 0)
         return True
+
     log.warning(
         "The compiled layers could not be added to TensorFlow as operations: %s Graphs call them "
         "through Python, so exported models run only in this process.",
@@ -66,17 +71,24 @@ def _reason_against() -> str | None:
             reason = str(error)
         else:
             return None
+
     return reason
 
 
 def limit_threads(configured: int) -> None:
-    """Limits an operation's threads to TensorFlow's setting (0: no limit) and the CPU quota."""
+    """Limits an operation's threads to TensorFlow's setting (0: no limit) and the CPU
+    quota.
+    """
     most = max(int(min(quota(), _ANY_THREADS)), 1)
     core.limit_threads(min(configured or _ANY_THREADS, most))
 
 
-def add(operation: Operation, inputs: Sequence[tf.Tensor], replicas: int) -> list[tf.Tensor]:
-    """Adds an operation to the current graph and returns its outputs; call `registered` first."""
+def add(
+    operation: Operation, inputs: Sequence[tf.Tensor], replicas: int
+) -> list[tf.Tensor]:
+    """Adds an operation to the current graph and returns its outputs; call `registered`
+    first.
+    """
     attributes = {**operation.attributes, "replicas": replicas}
     values = {name: _value(attribute) for name, attribute in attributes.items()}
     graph = tf.compat.v1.get_default_graph()

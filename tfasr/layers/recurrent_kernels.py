@@ -1,8 +1,9 @@
 """Recurrent layers on CPUs: compiled steps, with a hand-written gradient.
 
-A step computes only what depends on the previous step. Large matmuls in TensorFlow project all
-inputs before the first step and compute the weights' gradients after the last. The steps run in
-compiled C++ (``_recurrent/``), which packs the weights once for all steps.
+A step computes only what depends on the previous step. Large matmuls in TensorFlow
+project all inputs before the first step and compute the weights' gradients after the
+last. The steps run in compiled C++ (``_recurrent/``), which packs the weights once for
+all steps.
 """
 
 import functools
@@ -13,14 +14,16 @@ import tensorflow as tf
 from tfasr.layers.compiled import call, plain, second_derivatives_refused, team_size
 from tfasr.layers.operations import Operation, core
 
-_REFUSE = second_derivatives_refused("The fused kernel", "Pass kernel='generic' to the layer.")
+_REFUSE = second_derivatives_refused(
+    "The fused kernel", "Pass kernel='generic' to the layer."
+)
 
 
 def forward_steps(projected, bias, recurrent_kernel, h, c, mask=None):
     """Runs an LSTM over all steps, from projected inputs ``(time, batch, 4 * units)``.
 
-    Returns the ``saved`` of `backward_steps` ``(time, batch, 6 * units)`` (the four gates in
-    Keras's order, c before and tanh(c) after each step), h after each step
+    Returns the ``saved`` of `backward_steps` ``(time, batch, 6 * units)`` (the four
+    gates in Keras's order, c before and tanh(c) after each step), h after each step
     ``(time, batch, units)``, and the last h and c.
     """
     inputs = _readable(projected)
@@ -30,14 +33,19 @@ def forward_steps(projected, bias, recurrent_kernel, h, c, mask=None):
     def step(t, h, c, saved_array, h_array):
         z = tf.cast(inputs.read(t), h.dtype) + _matmul(h, recurrent_kernel) + bias
         i, f, g, o = tf.split(z, 4, axis=1)
-        i, f, g, o = tf.sigmoid(i), tf.sigmoid(f), tf.tanh(g), tf.sigmoid(o)
+        i = tf.sigmoid(i)
+        f = tf.sigmoid(f)
+        g = tf.tanh(g)
+        o = tf.sigmoid(o)
         new_c = f * c + i * g
         tanh_c = tf.tanh(new_c)
         new_h = o * tanh_c
         saved_array = saved_array.write(t, tf.concat([i, f, g, o, c, tanh_c], axis=1))
         if valid is not None:
             keep = valid.read(t)
-            new_h, new_c = tf.where(keep, new_h, h), tf.where(keep, new_c, c)
+            new_h = tf.where(keep, new_h, h)
+            new_c = tf.where(keep, new_c, c)
+
         return t + 1, new_h, new_c, saved_array, h_array.write(t, new_h)
 
     time = tf.shape(projected)[0]
@@ -50,7 +58,8 @@ def forward_steps(projected, bias, recurrent_kernel, h, c, mask=None):
 
 def backward_steps(saved, d_outputs, transposed_kernel, d_h, d_c, mask=None):
     """Returns gradients for `forward_steps`' arguments ``projected``, ``h`` and ``c``."""
-    saved_array, d_outputs_array = _readable(saved), _readable(d_outputs)
+    saved_array = _readable(saved)
+    d_outputs_array = _readable(d_outputs)
     valid = None if mask is None else _readable(mask[:, :, tf.newaxis])
 
     def step(t, d_h, d_c, dz_array):
@@ -63,7 +72,12 @@ def backward_steps(saved, d_outputs, transposed_kernel, d_h, d_c, mask=None):
         dz_o = d_h * tanh_c * o * (1 - o)
         dz = tf.concat([dz_i, dz_f, dz_g, dz_o], axis=1)
         if valid is None:
-            return t - 1, _matmul(dz, transposed_kernel), d_new_c * f, dz_array.write(t, dz)
+            return (
+                t - 1,
+                _matmul(dz, transposed_kernel),
+                d_new_c * f,
+                dz_array.write(t, dz),
+            )
         keep = valid.read(t)
         dz = tf.where(keep, dz, tf.zeros_like(dz))
         d_h = tf.where(keep, _matmul(dz, transposed_kernel), d_h)
@@ -71,7 +85,9 @@ def backward_steps(saved, d_outputs, transposed_kernel, d_h, d_c, mask=None):
 
     time = tf.shape(saved)[0]
     state = (time - 1, d_h, d_c, _array(time, d_h, 4))
-    _, d_h, d_c, dz_array = tf.while_loop(lambda t, *_: t >= 0, step, state, parallel_iterations=1)
+    _, d_h, d_c, dz_array = tf.while_loop(
+        lambda t, *_: t >= 0, step, state, parallel_iterations=1
+    )
     return dz_array.stack(), d_h, d_c
 
 
@@ -81,7 +97,9 @@ def _matmul(states, weights):
 
 def _readable(sequence):
     sizes = {"size": tf.shape(sequence)[0], "element_shape": sequence.shape[1:]}
-    return tf.TensorArray(sequence.dtype, clear_after_read=False, **sizes).unstack(sequence)
+    return tf.TensorArray(sequence.dtype, clear_after_read=False, **sizes).unstack(
+        sequence
+    )
 
 
 def _array(size, state, width):
@@ -90,21 +108,32 @@ def _array(size, state, width):
 
 
 def recurrent_sequence(inputs, kernel, *recurrence, **options) -> tuple[tf.Tensor, ...]:
-    """Multiplies inputs ``(batch, time, features)`` by ``kernel``, then calls `recurrent_steps`."""
-    return recurrent_steps(like(tf.matmul(rows_of(inputs), kernel), inputs), *recurrence, **options)
+    """Multiplies inputs ``(batch, time, features)`` by ``kernel``, then calls
+    `recurrent_steps`.
+    """
+    return recurrent_steps(
+        like(tf.matmul(rows_of(inputs), kernel), inputs), *recurrence, **options
+    )
 
 
 def recurrent_steps(
-    projected, recurrent_kernel, bias, initial_h, initial_c=None, mask=None, ceiling=math.inf
+    projected,
+    recurrent_kernel,
+    bias,
+    initial_h,
+    initial_c=None,
+    mask=None,
+    ceiling=math.inf,
 ) -> tuple[tf.Tensor, ...]:
     """Runs the steps of a recurrent layer on projected inputs.
 
-    ``projected``: ``(batch, time, gates * units)``, float32 or bfloat16, the dtype of the matmuls.
-    With ``initial_c`` the layer is an LSTM; its four gates are in Keras's order (input, forget,
-    candidate, output). Without, it is a vanilla recurrent layer (one gate) whose ReLU is clipped at
-    ``ceiling``. States don't change where ``mask`` ``(batch, time)`` is False. Returns, in float32,
-    all outputs h ``(batch, time, units)``, the last h and, for an LSTM, the last c. A second
-    derivative raises NotImplementedError. The parameters are the operation's inputs.
+    ``projected``: ``(batch, time, gates * units)``, float32 or bfloat16, the dtype of
+    the matmuls. With ``initial_c`` the layer is an LSTM; its four gates are in Keras's
+    order (input, forget, candidate, output). Without, it is a vanilla recurrent layer
+    (one gate) whose ReLU is clipped at ``ceiling``. States don't change where ``mask``
+    ``(batch, time)`` is False. Returns, in float32, all outputs h ``(batch, time,
+    units)``, the last h and, for an LSTM, the last c. A second derivative raises
+    NotImplementedError. The parameters are the operation's inputs.
 
     Source: Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000.
     """
@@ -118,7 +147,9 @@ def recurrent_steps(
 
         @tf.custom_gradient
         def gradient(*upstream_and_differentiable):
-            upstream = [tf.stop_gradient(g) for g in upstream_and_differentiable[: len(results)]]
+            upstream = [
+                tf.stop_gradient(g) for g in upstream_and_differentiable[: len(results)]
+            ]
             saved = (gates, c, outputs, r, h_c, mask)
             dz, previous_h, d_bias, *d_states = _backward(saved, upstream, ceiling)
             gradients = [dz, outer(previous_h, dz), tf.cast(d_bias, b.dtype)]
@@ -130,15 +161,23 @@ def recurrent_steps(
 
 
 def _forward(projected, bias, recurrent_kernel, states, mask, ceiling):
-    name, threads = f"forward_{projected.dtype.name}", team_size()
+    name = f"forward_{projected.dtype.name}"
+    threads = team_size()
 
     def steps(projected, bias, recurrent_kernel, h, c, *mask):
         matrices = plain(projected), bias, plain(recurrent_kernel)
-        run, options = getattr(core, name), {"threads": threads(), "ceiling": ceiling}
+        run = getattr(core, name)
+        options = {"threads": threads(), "ceiling": ceiling}
         return run(*matrices, h, c, *(mask or [None]), **options)
 
     masks = [] if mask is None else [mask]
-    arguments = [projected, tf.cast(bias, tf.float32), recurrent_kernel, *_two(states), *masks]
+    arguments = [
+        projected,
+        tf.cast(bias, tf.float32),
+        recurrent_kernel,
+        *_two(states),
+        *masks,
+    ]
     batch, time, width = projected.shape
     units = recurrent_kernel.shape[0]
     shapes = [(batch, time, width), (batch, None, units), (batch, time, units)]
@@ -150,14 +189,20 @@ def _forward(projected, bias, recurrent_kernel, states, mask, ceiling):
 def _backward(saved, upstream, ceiling):
     gates, c, outputs, recurrent_kernel, states, mask = saved
     dtype = recurrent_kernel.dtype
-    name, threads = f"backward_{dtype.name}", team_size()
+    name = f"backward_{dtype.name}"
+    threads = team_size()
 
     def steps(gates, c, outputs, recurrent_kernel, h, c0, d_outputs, d_h, d_c, *mask):
         """Runs the compiled gradient; the arguments are its tensors."""
         tensors = gates, c, outputs, plain(recurrent_kernel), h, c0, *(mask or [None])
-        run, options = getattr(core, name), {"threads": threads(), "ceiling": ceiling}
+        run = getattr(core, name)
+        options = {"threads": threads(), "ceiling": ceiling}
         dz, previous_h, *others = run(*tensors, d_outputs, d_h, d_c, **options)
-        return [dz.view(dtype.as_numpy_dtype), previous_h.view(dtype.as_numpy_dtype), *others]
+        return [
+            dz.view(dtype.as_numpy_dtype),
+            previous_h.view(dtype.as_numpy_dtype),
+            *others,
+        ]
 
     masks = [] if mask is None else [mask]
     arguments = [gates, c, outputs, recurrent_kernel, *_two(states), upstream[0]]
@@ -172,7 +217,11 @@ def _backward(saved, upstream, ceiling):
 
 
 def _attributes(multiplied, mask, ceiling):
-    return {"T": multiplied.dtype, "masks": 0 if mask is None else 1, "ceiling": float(ceiling)}
+    return {
+        "T": multiplied.dtype,
+        "masks": 0 if mask is None else 1,
+        "ceiling": float(ceiling),
+    }
 
 
 def _two(states):
@@ -184,14 +233,20 @@ def rows_of(sequence):
 
 
 def like(rows, sequence):
-    return tf.reshape(rows, tf.concat([tf.shape(sequence)[:2], tf.shape(rows)[1:]], axis=0))
+    return tf.reshape(
+        rows, tf.concat([tf.shape(sequence)[:2], tf.shape(rows)[1:]], axis=0)
+    )
 
 
 def outer(left, right):
-    return tf.matmul(rows_of(tf.cast(left, right.dtype)), rows_of(right), transpose_a=True)
+    return tf.matmul(
+        rows_of(tf.cast(left, right.dtype)), rows_of(right), transpose_a=True
+    )
 
 
-def lstm_sequence(inputs, kernel, recurrent_kernel, bias, initial_h, initial_c, mask=None):
+def lstm_sequence(
+    inputs, kernel, recurrent_kernel, bias, initial_h, initial_c, mask=None
+):
     """Like `recurrent_sequence`, with its arguments, for an LSTM of any float dtype.
 
     It uses TensorFlow's operations alone.
@@ -200,13 +255,16 @@ def lstm_sequence(inputs, kernel, recurrent_kernel, bias, initial_h, initial_c, 
 
     @tf.custom_gradient
     def run(*differentiable):
-        # stop_gradient, because an outer tape can't record the compiled loop in `forward`.
+        # stop_gradient, because an outer tape can't record the compiled loop in
+        # `forward`.
         constants = [tf.stop_gradient(tensor) for tensor in differentiable]
         *results, saved = forward(*constants, mask)
 
         @tf.custom_gradient
         def gradient(*upstream_and_differentiable):
-            upstream = [tf.stop_gradient(tensor) for tensor in upstream_and_differentiable[:3]]
+            upstream = [
+                tf.stop_gradient(tensor) for tensor in upstream_and_differentiable[:3]
+            ]
             return backward(saved, upstream, *constants[1:3], mask), _REFUSE
 
         return results, lambda *upstream: gradient(*upstream, *differentiable)
@@ -228,7 +286,9 @@ def _lstm_forward(inputs, kernel, recurrent_kernel, bias, h, c, mask):
     x = tf.transpose(inputs, (1, 0, 2))
     projected = like(tf.matmul(rows_of(x), kernel), x)
     mask = None if mask is None else tf.transpose(mask)
-    saved, outputs, last_h, last_c = forward_steps(projected, bias, recurrent_kernel, h, c, mask)
+    saved, outputs, last_h, last_c = forward_steps(
+        projected, bias, recurrent_kernel, h, c, mask
+    )
     return tf.transpose(outputs, (1, 0, 2)), last_h, last_c, (x, h, outputs, saved)
 
 
@@ -237,8 +297,8 @@ def _lstm_backward(saved, upstream, kernel, recurrent_kernel, mask):
     d_outputs, d_h, d_c = upstream
     d_outputs = tf.transpose(d_outputs, (1, 0, 2))
     mask = None if mask is None else tf.transpose(mask)
-    # Transposing the weights once is faster than matmul's transpose_b in every step, which took
-    # twice as long at 800 units and 16 utterances.
+    # Transposing the weights once is faster than matmul's transpose_b in every step,
+    # which took twice as long at 800 units and 16 utterances.
     transposed = tf.transpose(recurrent_kernel)
     dz, d_h, d_c = backward_steps(for_loop, d_outputs, transposed, d_h, d_c, mask)
     d_bias = tf.reduce_sum(dz, axis=(0, 1))

@@ -1,53 +1,65 @@
-"""The append-only record of a run: ``events.jsonl``, one JSON object per line with mllog's keys.
+"""The append-only record of a run: ``events.jsonl``, one JSON object per line with
+mllog's keys.
 
-Each line is ``{"namespace", "time_ms", "event_type", "key", "value", "metadata"}``, where
-``event_type`` is INTERVAL_START, INTERVAL_END or POINT_IN_TIME. Every line's metadata has
-``session`` (0 for the process that started the run, then 1, 2, ... for those that resumed it) and
-``mono_s`` (that process's monotonic clock, which clock adjustments don't affect). The first line
-after a `Ledger.sync` also has ``synced_bytes``: how much of the file was on disk by then.
+Each line is ``{"namespace", "time_ms", "event_type", "key", "value", "metadata"}``,
+where ``event_type`` is INTERVAL_START, INTERVAL_END or POINT_IN_TIME. Every line's
+metadata has ``session`` (0 for the process that started the run, then 1, 2, ... for
+those that resumed it) and ``mono_s`` (that process's monotonic clock, which clock
+adjustments don't affect). The first line after a `Ledger.sync` also has
+``synced_bytes``: how much of the file was on disk by then.
 
-The last field, ``chain``, protects against damage. It has 32 hexadecimal digits: BLAKE2b (16 bytes)
-of the previous line's ``chain`` followed by this line's bytes up to ``,"chain"``. The first chained
-line starts from the hash of all bytes before it: none, or lines of format 1 that it resumes.
-A changed, removed, repeated or moved line breaks the chain, and `read_events` names the line. The
-chain is not a signature: anyone can recompute it, but its last hash
-(`tfasr.tta.run.Run.ledger_hash`) then differs from one that was published earlier.
+The last field, ``chain``, protects against damage. It has 32 hexadecimal digits:
+BLAKE2b (16 bytes) of the previous line's ``chain`` followed by this line's bytes up to
+``,"chain"``. The first chained line starts from the hash of all bytes before it: none,
+or lines of format 1 that it resumes. A changed, removed, repeated or moved line breaks
+the chain, and `read_events` names the line. The chain is not a signature: anyone can
+recompute it, but its last hash (`tfasr.tta.run.Run.ledger_hash`) then differs from one
+that was published earlier.
 
 `tfasr.ledger.schema` has the type and the meaning of each key's value, and
 ``docs/ledger.schema.json`` the same as JSON Schema. A training run writes, in order:
 
-- ``session_start``, then ``init_start``, ``model_creation`` (the paper's clock starts here),
-  ``init_stop``, ``run_start`` (again in every session), and the run's facts as points.
-- per epoch: ``epoch_start``, a ``train_step`` per optimizer update, ``checkpoint_start/_stop``,
-  ``sentences_start/_stop`` and ``logging_start/_stop`` (time spent on ``--log_to``), all with
-  metadata ``step``; ``eval_start``, ``eval_forward_start/_stop``, ``decode_start/_stop`` (training
-  waits for the decoder), ``decode_work``, ``eval_accuracy`` (WER, a fraction), ``tracked_stats``,
-  ``eval_stop``, ``epoch_stop``, all with metadata ``epoch_num``, from 1. An overlapped evaluation
-  writes its result when it is known, between a second pair of ``eval_start`` and ``eval_stop``,
-  possibly in a later epoch. Evaluations within epochs have metadata ``at_epoch``, such as 2.5 in
-  the middle of epoch 3.
-- if the optimizer averages weights: ``averaging_start/_stop`` before a checkpoint (metadata
-  ``step``) while averages and their batch statistics are computed, and ``swap_start/_stop`` twice
-  per evaluation, when the averages replace the training weights and when these come back.
-- if another model evaluates: ``swap_start/_stop`` twice per evaluation, while models are exchanged
-  on the devices. If that model is in another process: ``eval_wait_start/_stop`` (training waits for
-  it); the first pair of ``eval_start`` and ``eval_stop`` is then the handover of the checkpoint,
-  the second the arrival of the scores.
+- ``session_start``, then ``init_start``, ``model_creation`` (the paper's clock starts
+  here), ``init_stop``, ``run_start`` (again in every session), and the run's facts as
+  points.
+- per epoch: ``epoch_start``, a ``train_step`` per optimizer update,
+  ``checkpoint_start/_stop``, ``sentences_start/_stop`` and ``logging_start/_stop``
+  (time spent on ``--log_to``), all with metadata ``step``; ``eval_start``,
+  ``eval_forward_start/_stop``, ``decode_start/_stop`` (training waits for the decoder),
+  ``decode_work``, ``eval_accuracy`` (WER, a fraction), ``tracked_stats``,
+  ``eval_stop``, ``epoch_stop``, all with metadata ``epoch_num``, from 1. An overlapped
+  evaluation writes its result when it is known, between a second pair of ``eval_start``
+  and ``eval_stop``, possibly in a later epoch. Evaluations within epochs have metadata
+  ``at_epoch``, such as 2.5 in the middle of epoch 3.
+- if the optimizer averages weights: ``averaging_start/_stop`` before a checkpoint
+  (metadata ``step``) while averages and their batch statistics are computed, and
+  ``swap_start/_stop`` twice per evaluation, when the averages replace the training
+  weights and when these come back.
+- if another model evaluates: ``swap_start/_stop`` twice per evaluation, while models
+  are exchanged on the devices. If that model is in another process:
+  ``eval_wait_start/_stop`` (training waits for it); the first pair of ``eval_start``
+  and ``eval_stop`` is then the handover of the checkpoint, the second the arrival of
+  the scores.
 - at the end of a finished run, ``traces`` of its last session and ``checkpoints``.
-- ``run_stop`` with metadata ``status``: "success", "aborted" or, after a signal, "interrupted"
+- ``run_stop`` with metadata ``status``: "success", "aborted" or, after a signal,
+  "interrupted"
   (the last two with ``reason``).
 
-If a killed run is resumed, whatever it did after the checkpoint it resumes from is lost work.
+If a killed run is resumed, whatever it did after the checkpoint it resumes from is lost
+work.
 
-If several workers train together, the link is measured between ``link_start`` and ``link_stop`` in
-``init``. Each worker, including the chief, writes ``events-worker-<rank>.jsonl`` in the same
-folder: ``worker_start``, a ``worker_step`` per step, ``worker_machine`` and ``worker_sample``. All
-but the chief also write the intervals ``init``, ``epoch``, ``eval_forward`` and ``decode``. In
-rounds, workers write ``worker_round`` instead of ``worker_step``, the chief's ``train_step`` counts
-its own utterances, and the last one of a segment (`tfasr.training.workers.hub`) also all that the
-others trained on; ``exchange_start/_stop`` and ``wait_start/_stop`` enclose these intervals.
+If several workers train together, the link is measured between ``link_start`` and
+``link_stop`` in ``init``. Each worker, including the chief, writes
+``events-worker-<rank>.jsonl`` in the same folder: ``worker_start``, a ``worker_step``
+per step, ``worker_machine`` and ``worker_sample``. All but the chief also write the
+intervals ``init``, ``epoch``, ``eval_forward`` and ``decode``. In rounds, workers write
+``worker_round`` instead of ``worker_step``, the chief's ``train_step`` counts its own
+utterances, and the last one of a segment (`tfasr.training.workers.hub`) also all that
+the others trained on; ``exchange_start/_stop`` and ``wait_start/_stop`` enclose these
+intervals.
 
-Source: MLCommons logging (github.com/mlcommons/logging), the intervals: the paper, section 4.4.2.
+Source: MLCommons logging (github.com/mlcommons/logging), the intervals: the paper,
+section 4.4.2.
 """
 
 import contextlib
@@ -67,7 +79,8 @@ from tfasr.errors import RunError, UsageError
 from tfasr.kit import files
 from tfasr.ledger import schema
 
-# Increase this if older versions of tfasr would misread the events: they reject newer formats.
+# Increase this if older versions of tfasr would misread the events: they reject newer
+# formats.
 LEDGER_FORMAT = 2
 HEARTBEAT_S = 1.0
 _LINES_AT_ONCE = 2000
@@ -87,10 +100,11 @@ class LedgerContent:
 def read_events(path: str | Path) -> list[dict[str, Any]]:
     """Reads a ledger's events in file order, leaving out what a crash left incomplete.
 
-    A killed process leaves at most its last line incomplete. A power loss may also replace lines
-    since the last `Ledger.sync` by zeros; events are read up to the first of these. ``path`` is
-    ``events.jsonl`` or the run folder that holds it. Raises FileNotFoundError if there is no
-    ledger; UsageError if a line was damaged, removed or moved, or a newer tfasr wrote the ledger.
+    A killed process leaves at most its last line incomplete. A power loss may also
+    replace lines since the last `Ledger.sync` by zeros; events are read up to the first
+    of these. ``path`` is ``events.jsonl`` or the run folder that holds it. Raises
+    FileNotFoundError if there is no ledger; UsageError if a line was damaged, removed
+    or moved, or a newer tfasr wrote the ledger.
     """
     return read_ledger(path).events
 
@@ -104,13 +118,17 @@ def read_ledger(path: str | Path) -> LedgerContent:
             f"A run folder must hold {files.EVENTS_FILE}. Received: {path}, which does not exist. "
             "Name the --run_dir of tfasr train."
         )
+
     parsed = _whole_lines(_content(path), path, goes_on=False)
-    lines, events = parsed.lines, []
-    # Without hashes, the last line may be incomplete. With them, `_whole_lines` has left it out.
+    lines = parsed.lines
+    events = []
+    # Without hashes, the last line may be incomplete. With them, `_whole_lines` has
+    # left it out.
     may_end_at = len(lines) + 1 if parsed.chained else len(lines) - 1
     for first in range(0, len(lines), _LINES_AT_ONCE):
         block = lines[first : first + _LINES_AT_ONCE]
         events += _whole_block(block) or _line_by_line(block, path, first, may_end_at)
+
     cut = parsed.cut or len(events) < sum(map(bool, map(bytes.strip, lines)))
     return LedgerContent(events, cut, parsed.head.decode() if parsed.chained else None)
 
@@ -153,13 +171,17 @@ def _whole_lines(content: bytes, path: Path, *, goes_on: bool = True) -> _Lines:
     if goes_on or first < len(lines):
         start = sum(map(len, lines[:first])) + first
         head = _hash(b"", content[: min(start, end)])
+
     for index in range(first, len(lines)):
         line = lines[index]
         text = line[:-_FIELD_BYTES]
         head = _hash(head, text)
         if line[-_FIELD_BYTES:] != _FIELD + head + b'"}':
-            raise _damaged(path, index + 1, "its hash does not follow from the line before")
+            raise _damaged(
+                path, index + 1, "its hash does not follow from the line before"
+            )
         lines[index] = text + b"}"
+
     cut = bool(last) or before_zeros < len(content)
     return _Lines(lines, end, cut, first < len(lines), head)
 
@@ -183,15 +205,18 @@ def _check_version(content: bytes, path: Path) -> None:
         end = content.find(b"\n", at)
         first = content.rfind(b"\n", 0, at) + 1
         line = content[first : end if end >= 0 else None]
-        version, readable = 0, True
+        version = 0
+        readable = True
         with contextlib.suppress(ValueError, TypeError, KeyError):
             version = json.loads(line)["value"]["ledger_format"]
             readable = version <= LEDGER_FORMAT
+
         if not readable:
             raise UsageError(
                 f"{path} has version {version} of the ledger format, but this tfasr reads versions "
                 f"up to {LEDGER_FORMAT}. Update it: pip install --upgrade tfasr."
             )
+
         if version == LEDGER_FORMAT and end >= 0 and not _is_chained(line):
             raise _damaged(path, content.count(b"\n", 0, at) + 1, "its hash is missing")
 
@@ -201,16 +226,21 @@ def _is_chained(line: bytes) -> bool:
 
 
 def _before_zeros(content: bytes, path: Path) -> int:
-    # No event contains a zero byte. A file system may extend a file before it writes the data, one
-    # or more sectors at a time. Nothing after such a gap was synced either.
+    # No event contains a zero byte. A file system may extend a file before it writes
+    # the data, one or more sectors at a time. Nothing after such a gap was synced
+    # either.
     gap = content.find(b"\0")
     if gap < 0:
         return len(content)
     line_start = content.rfind(b"\n", 0, gap) + 1
     behind = content[gap:].lstrip(b"\0")
     end = len(content) - len(behind)
-    later = [event for line in behind.split(b"\n") if (event := _event_in(line)) is not None]
-    of_sectors = (gap == line_start or not gap % _SECTOR_BYTES) and not end % _SECTOR_BYTES
+    later = [
+        event for line in behind.split(b"\n") if (event := _event_in(line)) is not None
+    ]
+    of_sectors = (
+        gap == line_start or not gap % _SECTOR_BYTES
+    ) and not end % _SECTOR_BYTES
     if behind and not (of_sectors and max(map(_synced_bytes, later), default=0) <= gap):
         raise _damaged(path, content.count(b"\n", 0, gap) + 1, "it has zero bytes")
     return line_start
@@ -226,6 +256,7 @@ def _event_in(line: bytes) -> dict[str, Any] | None:
     with contextlib.suppress(ValueError, RecursionError):
         event = json.loads(line)
         return event if _is_event(event) else None
+
     return None
 
 
@@ -233,20 +264,26 @@ _STARTS = (b'{"namespace": "", "time_ms": ', b'{"namespace":"","time_ms":')
 
 
 def is_ledger(path: Path) -> bool:
-    """Whether a file starts like a ledger; also true if a killed process wrote less than that."""
+    """Whether a file starts like a ledger; also true if a killed process wrote less
+    than that.
+    """
     with contextlib.suppress(OSError, UsageError), files.opened(path, None) as file:
         content = file.read(len(_STARTS[0])).rstrip(b"\0")
         return any(content.startswith(s) or s.startswith(content) for s in _STARTS)
+
     return False
 
 
 def last_value(run_dir: str | Path, key: str) -> Any:
-    """Returns the value of a ledger's last event with a key, or None, parsing only that event."""
+    """Returns the value of a ledger's last event with a key, or None, parsing only that
+    event.
+    """
     return next(values_of(run_dir, key), None)
 
 
 def values_of(run_dir: str | Path, key: str) -> Iterator[Any]:
-    """Yields the values of a ledger's events with a key, last first, parsing only those events.
+    """Yields the values of a ledger's events with a key, last first, parsing only those
+    events.
 
     Values of a wrong type are left out.
     """
@@ -275,7 +312,10 @@ def chain_of(path: Path) -> list[str]:
     """Returns each line's hash (``chain``); "" for lines without one."""
     lines = _content(path).split(b"\n")[:-1]
     digits = slice(-2 * _HASH_BYTES - 2, -2)
-    return [line[digits].decode(errors="replace") if _is_chained(line) else "" for line in lines]
+    return [
+        line[digits].decode(errors="replace") if _is_chained(line) else ""
+        for line in lines
+    ]
 
 
 def ledger_covers(run_dir: str | Path, mark: Mapping[str, Any]) -> bool:
@@ -297,17 +337,19 @@ def _whole_block(lines: list[bytes]) -> list[dict[str, Any]] | None:
         try:
             events = orjson.loads(text)
         except ValueError:
-            events = json.loads(text)  # slower, but accepts NaN, the loss of a diverged run
+            # slower, but accepts NaN, the loss of a diverged run
+            events = json.loads(text)
     except ValueError:
         return None
+
     return events if len(events) == len(lines) and all(map(_is_event, events)) else None
 
 
 def _line_by_line(
     lines: list[bytes], path: Path, before: int, may_end_at: int
 ) -> list[dict[str, Any]]:
-    # Slower than `_whole_block`, but it finds the bad line. Events may end at a bad line if its
-    # number is ``may_end_at`` or higher.
+    # Slower than `_whole_block`, but it finds the bad line. Events may end at a bad
+    # line if its number is ``may_end_at`` or higher.
     events = []
     for number, line in enumerate(lines, start=before + 1):
         if not line.strip():
@@ -322,7 +364,9 @@ def _line_by_line(
             raise UsageError(
                 f"Line {number} of {path} is not an event: {error}. Restore the file from a copy."
             ) from None
+
         events.append(event)
+
     return events
 
 
@@ -331,9 +375,11 @@ def _is_event(event: Any) -> bool:
 
 
 def _written(event: dict[str, Any]) -> bytes:
-    # NaN and infinity are written as NaN and Infinity, which standard JSON doesn't allow.
+    # NaN and infinity are written as NaN and Infinity, which standard JSON doesn't
+    # allow.
     text = b"null"
-    with contextlib.suppress(TypeError):  # json accepts more than orjson, such as numbers as keys
+    # Json accepts more than orjson, such as numbers as keys.
+    with contextlib.suppress(TypeError):
         text = orjson.dumps(event)
     # orjson writes null for NaN; json keeps the difference.
     return json.dumps(event).encode() if b"null" in text else text
@@ -342,20 +388,23 @@ def _written(event: dict[str, Any]) -> bytes:
 class Ledger:
     """Appends events to a run's ``events.jsonl`` and shows that the process is alive.
 
-    Every event goes to the operating system at once, so ``kill -9`` loses at most the line being
-    written. After `sync`, all events so far also survive a power loss. A lock keeps a second
-    process from writing the same run.
+    Every event goes to the operating system at once, so ``kill -9`` loses at most the
+    line being written. After `sync`, all events so far also survive a power loss. A
+    lock keeps a second process from writing the same run.
 
     Args:
         run_dir: an existing folder.
         session: 0 for a new run, one more than the last session for a resumed one.
-        file: the ledger's name in the folder; each worker of a cluster writes a separate file.
+        file: the ledger's name in the folder; each worker of a cluster writes a
+            separate file.
 
     Raises:
         UsageError: if another process is writing this run.
     """
 
-    def __init__(self, run_dir: str | Path, session: int = 0, *, file: str = files.EVENTS_FILE):
+    def __init__(
+        self, run_dir: str | Path, session: int = 0, *, file: str = files.EVENTS_FILE
+    ):
         self.run_dir = Path(run_dir)
         self.session = session
         self._path = self.run_dir / file
@@ -372,14 +421,18 @@ class Ledger:
         except BaseException:
             self._file.close()
             raise
-        files.sync_folder(self.run_dir)  # so that a new ledger's name survives a power loss
-        self._synced_bytes: int | None = None  # the next event records it as synced_bytes
+
+        # So that a new ledger's name survives a power loss.
+        files.sync_folder(self.run_dir)
+        # The next event records it as synced_bytes.
+        self._synced_bytes: int | None = None
         self._heartbeat = self.run_dir / files.HEARTBEAT_FILE
         self.alive_until_ms: int | None = None
         with contextlib.suppress(FileNotFoundError):
             self.alive_until_ms = int(self._heartbeat.stat().st_mtime * 1000)
         self._closed = threading.Event()
-        self._beats = file == files.EVENTS_FILE  # only the run's own ledger has a heartbeat
+        # Only the run's own ledger has a heartbeat.
+        self._beats = file == files.EVENTS_FILE
         # Starts with the first event. An earlier heartbeat would count for the previous
         # session, which would then seem to have lasted until now.
         self._beat: threading.Thread | None = None
@@ -393,7 +446,11 @@ class Ledger:
             self._heartbeat.touch()
 
     def event(
-        self, key: str, value: Any = None, event_type: str = "POINT_IN_TIME", **metadata: Any
+        self,
+        key: str,
+        value: Any = None,
+        event_type: str = "POINT_IN_TIME",
+        **metadata: Any,
     ) -> None:
         """Appends an event; ``value`` and ``metadata`` must be JSON values.
 
@@ -423,7 +480,9 @@ class Ledger:
             self._append(text + _FIELD + head + b'"}\n', head)
             if self._beat is None and self._beats:
                 self._touch()
-                self._beat = threading.Thread(target=self._keep_beating, name="ledger", daemon=True)
+                self._beat = threading.Thread(
+                    target=self._keep_beating, name="ledger", daemon=True
+                )
                 self._beat.start()
 
     def write(self, value: Any, **metadata: Any) -> None:
@@ -437,11 +496,14 @@ class Ledger:
         parsed = _whole_lines(content, self._path)
         if parsed.end < len(content):
             os.ftruncate(self._file.fileno(), parsed.end)
-        self._head, self._bytes, self._is_whole = parsed.head, parsed.end, True
+        self._head = parsed.head
+        self._bytes = parsed.end
+        self._is_whole = True
 
     def _append(self, line: bytes, head: bytes) -> None:
         # Called in every step: using `named_in_errors` here would double its time.
-        self._is_whole = False  # until the line is written; a signal may interrupt this anywhere
+        # Until the line is written; a signal may interrupt this anywhere.
+        self._is_whole = False
         rest = line
         try:
             while rest:
@@ -449,6 +511,7 @@ class Ledger:
         except OSError as error:
             files.name_in_error(error, self._path)
             raise
+
         self._head, self._bytes = head, self._bytes + len(line)
         self._is_whole = True
 
@@ -464,7 +527,9 @@ class Ledger:
     def begin_session(
         self, resumed_from_step: int | None, declared: Any = None, **metadata: Any
     ) -> None:
-        """Writes ``session_start``, each process's first event, with `declaration`'s result."""
+        """Writes ``session_start``, each process's first event, with `declaration`'s
+        result.
+        """
         value = schema.SessionStart(
             session=self.session,
             resumed_from_step=resumed_from_step,
@@ -483,11 +548,17 @@ class Ledger:
                 self._continue()
             os.fsync(self._file.fileno())
             self._synced_bytes = self._bytes
+
         about = os.fstat(self._file.fileno())
         with contextlib.suppress(OSError):
-            # A rotation of logs (copytruncate) leaves the file in its place, but cuts it.
-            if os.path.samestat(about, self._path.stat()) and about.st_size >= self._bytes:
+            # A rotation of logs (copytruncate) leaves the file in its place, but cuts
+            # it.
+            if (
+                os.path.samestat(about, self._path.stat())
+                and about.st_size >= self._bytes
+            ):
                 return
+
         raise RunError(
             f"{self._path} was removed, replaced or cut while the run was writing it, so its "
             "record is gone. Restore the file and continue with --resume, or start again in an "
@@ -502,7 +573,9 @@ class Ledger:
 
     @contextlib.contextmanager
     def interval(self, name: str, **metadata: Any) -> Iterator[None]:
-        """Writes the start and stop of ``name`` around a block; no stop if the block raises."""
+        """Writes the start and stop of ``name`` around a block; no stop if the block
+        raises.
+        """
         self.start(name, **metadata)
         yield
         self.stop(name, **metadata)

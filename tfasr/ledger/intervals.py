@@ -36,12 +36,28 @@ WORKERS = ("exchange", "wait")
 """The intervals of training in rounds: weights are exchanged; the chief waits for workers."""
 Piece = tuple[str, int, int]
 CODES = {name: code for code, name in enumerate(INTERVALS)}
-_BRACKETED = {"init", *WORKERS, "averaging", *EVALUATION, "checkpoint", "sentences", "logging"}
-_EDGES = {f"{name}_{edge}": (name, edge) for name in _BRACKETED for edge in ("start", "stop")}
-# Lost work may start at these (see `lost_ranges`), so a step's time must not extend before them.
+_BRACKETED = {
+    "init",
+    *WORKERS,
+    "averaging",
+    *EVALUATION,
+    "checkpoint",
+    "sentences",
+    "logging",
+}
+_EDGES = {
+    f"{name}_{edge}": (name, edge) for name in _BRACKETED for edge in ("start", "stop")
+}
+# Lost work may start at these (see `lost_ranges`), so a step's time must not extend
+# before them.
 _STEP_BOUNDS = ("init_stop", "checkpoint_start", "checkpoint_stop")
-# From last to first: the step itself ends at its event; the wait for its batch comes before.
-_STEP_PARTS = (("train", "train_s"), ("compile", "compile_s"), ("input_wait", "input_wait_s"))
+# From last to first: the step itself ends at its event; the wait for its batch comes
+# before.
+_STEP_PARTS = (
+    ("train", "train_s"),
+    ("compile", "compile_s"),
+    ("input_wait", "input_wait_s"),
+)
 
 
 def metadata(event: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,7 +66,9 @@ def metadata(event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def evaluated_epoch(about: Mapping[str, Any]) -> Any:
-    """Returns an evaluation's epoch from its metadata, such as 2.5 in the middle of the third."""
+    """Returns an evaluation's epoch from its metadata, such as 2.5 in the middle of the
+    third.
+    """
     at = about.get("at_epoch")
     if type(at) not in (int, float) or not abs(at) < _LARGEST_EPOCH:
         return about.get("epoch_num")
@@ -60,7 +78,8 @@ def evaluated_epoch(about: Mapping[str, Any]) -> Any:
 def evaluation_place(epoch: float) -> dict[str, Any]:
     """Returns the metadata of an evaluation's events, which `evaluated_epoch` reads.
 
-    ``epoch`` is an int if a run evaluates only at the ends of its epochs, otherwise a float.
+    ``epoch`` is an int if a run evaluates only at the ends of its epochs, otherwise a
+    float.
     """
     if isinstance(epoch, int):
         return {"epoch_num": epoch}
@@ -86,12 +105,13 @@ def clock_us(
     """Returns the run's clock at each event and at the start of each session, in microseconds.
 
     The clock is 0 at the creation of the first process if the ledger records it
-    (``process_age_s``), otherwise at the first event. Within a session it follows the process's
-    monotonic clock (``mono_s``), or ``time_ms`` if an event lacks ``mono_s``, and never runs
-    backwards. Downtime isn't counted. A killed session lasts until its last event or the next
-    ``session_start``'s ``alive_until_ms``, whichever is later; the next session's time follows,
-    from the creation of its process. If the wall clock was set back in between, it can't show
-    whether the two processes overlapped, and the whole age of the next one counts.
+    (``process_age_s``), otherwise at the first event. Within a session it follows the
+    process's monotonic clock (``mono_s``), or ``time_ms`` if an event lacks ``mono_s``,
+    and never runs backwards. Downtime isn't counted. A killed session lasts until its
+    last event or the next ``session_start``'s ``alive_until_ms``, whichever is later;
+    the next session's time follows, from the creation of its process. If the wall clock
+    was set back in between, it can't show whether the two processes overlapped, and the
+    whole age of the next one counts.
 
     Raises:
         ValueError: naming the event, if one has no usable time.
@@ -107,23 +127,30 @@ def clock_us(
             silence = _alive_after_us(last, first)
             apart = round(_wall_us(first) - _wall_us(last))
             if apart >= 0:
-                # A process created before the previous session's end counts from that end.
+                # A process created before the previous session's end counts from that
+                # end.
                 age = min(age, max(0, apart - silence))
+
             begins[-1] = clock[-1] + silence
+
         clock.extend((begins[-1] + age + _session_us(events, about, session)).tolist())
+
     return clock, begins
 
 
 def _session_us(
     events: Sequence[Event], about: Sequence[dict[str, Any]], session: range
 ) -> np.ndarray:
-    monotonic_s = [facts.get("mono_s", _ABSENT) for facts in about[session.start : session.stop]]
+    monotonic_s = [
+        facts.get("mono_s", _ABSENT) for facts in about[session.start : session.stop]
+    ]
     if _ABSENT in monotonic_s:
         times = [round(_wall_us(events[index])) for index in session]
     else:
         for index, reading in zip(session, monotonic_s, strict=True):
             _number(events[index], "mono_s", reading, _LONGEST_S)
         times = np.rint(np.array(monotonic_s, dtype=float) * 1e6).astype(np.int64)
+
     # Threads may write events in another order than they read the clock.
     return np.maximum.accumulate(np.array(times, dtype=np.int64)) - times[0]
 
@@ -144,8 +171,10 @@ def _alive_after_us(last: Event, start: Event) -> int:
         return 0
     alive_us = _number(start, "alive_until_ms", alive_until_ms, 1e3 * _LONGEST_S) * 1000
     if _wall_us(last) <= _wall_us(start):
-        # A time after the next session's start is impossible: the wall clock was changed.
+        # A time after the next session's start is impossible: the wall clock was
+        # changed.
         alive_us = min(alive_us, _wall_us(start))
+
     return max(0, round(alive_us - _wall_us(last)))
 
 
@@ -159,6 +188,7 @@ def _number(event: Event, name: str, value: Any, most: float) -> float:
         raise ValueError(
             f"{name} must be a finite number of plausible size. Received: {value!r} in {event}."
         )
+
     return value
 
 
@@ -202,11 +232,15 @@ class Steps:
 def numbers(values: list[Any]) -> np.ndarray:
     """Returns values as floats, with NaN for anything that is not a number or doesn't fit."""
     if not set(map(type, values)) <= {int, float}:
-        values = [value if type(value) in (int, float) else math.nan for value in values]
+        values = [
+            value if type(value) in (int, float) else math.nan for value in values
+        ]
     try:
         return np.array(values, dtype=float)
     except OverflowError:
-        fitting = (v if type(v) is float or abs(v) <= _LARGEST else math.nan for v in values)
+        fitting = (
+            v if type(v) is float or abs(v) <= _LARGEST else math.nan for v in values
+        )
         return np.array(list(fitting), dtype=float)
 
 
@@ -227,15 +261,18 @@ def interval_pieces(
     sessions: Sequence[range],
     lost: Sequence[range],
 ) -> Pieces:
-    # A slot lasts from an event to the next one of its session, or to the session's end. A step
-    # gets its seconds from the end of a slot; the rest goes to the interval that is open.
+    # A slot lasts from an event to the next one of its session, or to the session's
+    # end. A step gets its seconds from the end of a slot; the rest goes to the interval
+    # that is open.
     firsts = np.array([session.start for session in sessions], dtype=int)
     times = np.array(clock, dtype=np.int64)
     ends = np.append(times[1:], times[-1:])
     ends[firsts[1:] - 1] = begins[1:]
     free_us = ends - times
     states = _states(indices, firsts, len(events))
-    claimed = _claimed(events, indices, firsts, np.where(states == CODES["overhead"], free_us, 0))
+    claimed = _claimed(
+        events, indices, firsts, np.where(states == CODES["overhead"], free_us, 0)
+    )
     # Before a session's first event: the time since its process was created.
     before = np.zeros_like(free_us)
     before[firsts] = times[firsts] - np.array(begins, dtype=np.int64)
@@ -249,28 +286,36 @@ def interval_pieces(
     begin_at = dict(zip(firsts.tolist(), begins, strict=True))
     for events_lost in lost:
         # No piece spans an event, and lost work starts and stops at events.
-        start, stop = clock[events_lost.start], begin_at[events_lost.stop]
+        start = clock[events_lost.start]
+        stop = begin_at[events_lost.stop]
         within = (pieces.starts_us >= start) & (pieces.stops_us <= stop)
         pieces.codes[within] = CODES["lost_work"]
+
     return pieces
 
 
-def _states(indices: Mapping[str, Sequence[int]], firsts: np.ndarray, count: int) -> np.ndarray:
+def _states(
+    indices: Mapping[str, Sequence[int]], firsts: np.ndarray, count: int
+) -> np.ndarray:
     edges = {index: _EDGES[key] for key in _EDGES for index in indices.get(key, ())}
     opened: list[str] = []
     begins = set(firsts.tolist())
-    at, codes = [], []
+    at = []
+    codes = []
     for index in sorted(begins | edges.keys()):
         if index in begins:
             opened = []
         name, edge = edges.get(index, ("", ""))
-        # In merged logs of several processes, an interval may be started and stopped repeatedly.
+        # In merged logs of several processes, an interval may be started and stopped
+        # repeatedly.
         if edge == "start" and name not in opened:
             opened.append(name)
         elif edge == "stop" and name in opened:
             opened.remove(name)
+
         at.append(index)
         codes.append(CODES[opened[-1] if opened else "overhead"])
+
     return np.repeat(np.array(codes, dtype=int), np.diff([*at, count]))
 
 
@@ -282,7 +327,8 @@ def _claimed(
 ) -> np.ndarray:
     """Returns the microseconds of `_STEP_PARTS` in each slot, ``(events, len(_STEP_PARTS))``.
 
-    Back from its event, a step's parts use up the overhead (``free``) since the previous step.
+    Back from its event, a step's parts use up the overhead (``free``) since the
+    previous step.
     """
     claimed = np.zeros((len(events), len(_STEP_PARTS)), dtype=np.int64)
     steps = np.array(indices.get("train_step", []), dtype=int)
@@ -299,6 +345,7 @@ def _claimed(
         taken = np.minimum(wanted[:, part], free_us)
         claimed[since[alone], part] = taken[alone]
         free_us = free_us - taken
+
     for step, first, wants in zip(
         steps[~alone].tolist(), since[~alone].tolist(), wanted[~alone], strict=True
     ):
@@ -309,26 +356,34 @@ def _claimed(
                 claimed[slot, part] = taken
                 wants[part] -= taken
                 free_us -= taken
+
     return claimed
 
 
 def _wanted_us(values: Sequence[Mapping[str, Any] | None]) -> np.ndarray:
     stats = [value or {} for value in values]
-    columns = [numbers([value.get(field) for value in stats]) for _, field in _STEP_PARTS]
+    columns = [
+        numbers([value.get(field) for value in stats]) for _, field in _STEP_PARTS
+    ]
     seconds = np.column_stack(columns)
     usable = (seconds > 0) & (seconds < np.inf)
-    return np.rint(np.where(usable, np.minimum(seconds, _LONGEST_S), 0) * 1e6).astype(np.int64)
+    return np.rint(np.where(usable, np.minimum(seconds, _LONGEST_S), 0) * 1e6).astype(
+        np.int64
+    )
 
 
 def lost_ranges(
-    events: Sequence[Event], indices: Mapping[str, Sequence[int]], sessions: Sequence[range]
+    events: Sequence[Event],
+    indices: Mapping[str, Sequence[int]],
+    sessions: Sequence[range],
 ) -> list[range]:
     """Returns the ranges of event indices in which work was lost.
 
     A range starts at the last event whose work a checkpoint saved and stops at the
-    ``session_start`` that resumed from it. The start is the ``checkpoint_stop`` of the step resumed
-    from or, if the process was killed earlier, its ``checkpoint_start`` or ``train_step``. If a
-    session resumed from no step, only the first session's initialisation was not lost.
+    ``session_start`` that resumed from it. The start is the ``checkpoint_stop`` of the
+    step resumed from or, if the process was killed earlier, its ``checkpoint_start`` or
+    ``train_step``. If a session resumed from no step, only the first session's
+    initialisation was not lost.
     """
     ranges = []
     for session in sessions[1:]:
@@ -341,13 +396,18 @@ def lost_ranges(
         if saved is None:
             stops = indices.get("init_stop", [])
             saved = stops[0] if stops and stops[0] < sessions[0].stop else 0
+
         if saved < session.start:
             ranges.append(range(saved, session.start))
+
     return ranges
 
 
 def kept_index(
-    events: Sequence[Event], indices: Mapping[str, Sequence[int]], before: int, step: int
+    events: Sequence[Event],
+    indices: Mapping[str, Sequence[int]],
+    before: int,
+    step: int,
 ) -> int | None:
     """Returns the last event before index ``before`` that a step's checkpoint covers, or None.
 
@@ -359,8 +419,10 @@ def kept_index(
         last = bisect.bisect_left(steps, stops[-1]) - 1
         if last >= 0 and metadata(events[steps[last]]).get("step") == step:
             return stops[-1]
+
     for key in ("checkpoint_stop", "checkpoint_start", "train_step"):
         for index in reversed(indices.get(key, [])):
             if index < before and metadata(events[index]).get("step") == step:
                 return index
+
     return None

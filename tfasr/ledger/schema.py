@@ -1,11 +1,12 @@
 """The values of a ledger's events: one type for each key, to write, check and describe them.
 
-`Ledger.write` takes an instance of the dataclasses here, `wrong_value` finds values of another type
-when a run is read, and ``docs/ledger.schema.json`` is the same as JSON Schema: renew it with
-``python -m tfasr.ledger.schema``. A field without a default is always written; one that is None by
-default is left out if it is unknown. A reader ignores further fields. The value of every event may
-be null, which means unknown. Keys that aren't listed here may have any JSON value, such as the
-facts that `tfasr.Recorder.note` records.
+`Ledger.write` takes an instance of the dataclasses here, `wrong_value` finds values of
+another type when a run is read, and ``docs/ledger.schema.json`` is the same as JSON
+Schema: renew it with ``python -m tfasr.ledger.schema``. A field without a default is
+always written; one that is None by default is left out if it is unknown. A reader
+ignores further fields. The value of every event may be null, which means unknown. Keys
+that aren't listed here may have any JSON value, such as the facts that
+`tfasr.Recorder.note` records.
 """
 
 import dataclasses
@@ -22,7 +23,8 @@ _METADATA = ("session", "epoch_num", "step")
 _LATEST_MS = 1e15
 _LARGEST = 2**53  # whole numbers up to here are exact as floats
 Finite = Annotated[float, "a finite number"]
-Rate = Annotated[float, "a number below 1e300"]  # or infinite or NaN, after a diverged evaluation
+# Or infinite or NaN, after a diverged evaluation.
+Rate = Annotated[float, "a number below 1e300"]
 _Value = TypeVar("_Value")
 
 EVENTS: dict[str, Any] = {}
@@ -49,17 +51,19 @@ class SessionStart:
 
     session: int  # 0 for the first process
     resumed_from_step: int | None  # None in the first session
-    alive_until_ms: float | None  # wall clock when the previous process was last known to run
+    # Wall clock when the previous process was last known to run.
+    alive_until_ms: float | None
     ledger_format: int | None = None
-    declared: dict[str, Any] | None = None  # if a study started it, see `tfasr.ledger.declared`
+    # If a study started it, see `tfasr.ledger.declared`.
+    declared: dict[str, Any] | None = None
 
 
 @event("train_step")
 class TrainStep:
     """One update of the weights; metadata ``epoch_num`` and ``step``, both from 1.
 
-    ``input_wait_s``, ``compile_s`` and ``train_s`` are the seconds up to the event, in this order.
-    A step that compiled counts as compiling altogether.
+    ``input_wait_s``, ``compile_s`` and ``train_s`` are the seconds up to the event, in
+    this order. A step that compiled counts as compiling altogether.
     """
 
     loss: float | None  # None if it was infinite or NaN
@@ -242,8 +246,8 @@ class WorkerStep:
     utterances: int  # of its share
     input_wait_s: Finite  # until its share was there
     step_s: Finite  # from then until all workers' gradients were applied
-    # Until its gradients were computed (on a GPU: until they were requested). With synchronised
-    # batch normalisation this includes waiting for the others' statistics.
+    # Until its gradients were computed (on a GPU: until they were requested). With
+    # synchronised batch normalisation this includes waiting for the others' statistics.
     ready_s: Finite
     compiled: bool = False  # whether anything was traced or compiled in the step
 
@@ -267,13 +271,15 @@ class WorkerSample:
     cpu_percent: float | None  # all processes
     process_percent: float | None  # the worker and its children
     gpu_percent: list[Finite]  # each GPU that the worker sees
-    # by counter: joules, and the value at which it restarts from 0 (None if it never does)
+    # by counter: joules, and the value at which it restarts from 0 (None if it never
+    # does)
     energy: dict[str, Annotated[tuple[Finite, Finite | None], "a pair of numbers"]]
 
 
 EVENTS |= {
     # Facts of the run, written at its start
-    "conditions": dict[str, Any],  # of each session, see `tfasr.telemetry.machine.conditions`
+    # Of each session, see `tfasr.telemetry.machine.conditions`.
+    "conditions": dict[str, Any],
     "shards": dict[str, str],  # each split's content hash
     "files": dict[str, str],  # SHA-256 of the run's settings, by file name
     "missing_compiled_parts": list[str],
@@ -288,10 +294,12 @@ EVENTS |= {
     "opt_base_learning_rate": float,
     "lstm_kernel": list[str],  # what computes the recurrent layers
     "targets": list[Annotated[tuple[str, Finite], "pairs of a metric and a number"]],
-    "metrics": dict[str, dict[str, Any]],  # declared ones: the fields of `tfasr.tta.metrics.Metric`
+    # Declared ones: the fields of `tfasr.tta.metrics.Metric`.
+    "metrics": dict[str, dict[str, Any]],
     "second_decoder": str,
     "comparability": dict[str, Any],  # what must be equal for results to be comparable
-    "hardware": dict[str, Any],  # the machine's price, see `tfasr.tta.costs.HardwareConfig`
+    # The machine's price, see `tfasr.tta.costs.HardwareConfig`.
+    "hardware": dict[str, Any],
     # Evaluations: WER, then every metric and count
     "eval_accuracy": float,
     "tracked_stats": dict[str, Rate | None],
@@ -318,11 +326,15 @@ def _made(cls: type, value: Mapping[str, Any]) -> Any:
             values[field.name] = _part(_hints(cls)[field.name], value[field.name])
         elif field.default is dataclasses.MISSING:
             values[field.name] = None
+
     return cls(**values)
 
 
 def _part(annotation: Any, value: Any) -> Any:
-    inner = next(filter(dataclasses.is_dataclass, (annotation, *typing.get_args(annotation))), None)
+    inner = next(
+        filter(dataclasses.is_dataclass, (annotation, *typing.get_args(annotation))),
+        None,
+    )
     if inner is None or value is None:
         return value
     if isinstance(value, list):
@@ -340,8 +352,12 @@ def to_json(value: Any) -> dict[str, Any]:
         if dataclasses.is_dataclass(content):
             content = to_json(content)
         elif isinstance(content, list):
-            content = [to_json(x) if dataclasses.is_dataclass(x) else x for x in content]
+            content = [
+                to_json(x) if dataclasses.is_dataclass(x) else x for x in content
+            ]
+
         values[field.name] = content
+
     return values
 
 
@@ -353,6 +369,7 @@ def wrong_event(event: Mapping[str, Any]) -> str | None:
     if not (type(time_ms) in (int, float) and abs(time_ms) <= _LATEST_MS):
         latest = f"a finite number up to {_LATEST_MS:g}"
         return f"time_ms must be {latest}, not {shown(time_ms)}"
+
     about = event.get("metadata")
     if about is not None and type(about) is not dict:
         return f"an event's metadata must be an object, not {shown(about)}"
@@ -360,6 +377,7 @@ def wrong_event(event: Mapping[str, Any]) -> str | None:
         number = about.get(name)
         if number is not None and not _holds(int, number):
             return f"{name} must be a whole number, not {shown(number)}"
+
     return wrong(event["key"], event.get("value"))
 
 
@@ -377,7 +395,8 @@ def wrong(key: str, value: Any) -> str | None:
     return f"{text}, not {shown(found)}"
 
 
-_Problem = tuple[str, str, Any]  # the place within the value, what must be there, what is
+# The place within the value, what must be there, what is.
+_Problem = tuple[str, str, Any]
 _NUMBERS = {int, float, types.NoneType}
 
 
@@ -397,7 +416,9 @@ def _needed(cls: type) -> list[str]:
     """Returns the fields that a value must have; any other one that is missing is unknown."""
     hints = _hints(cls)
     fields = [f for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING]
-    return [f.name for f in fields if types.NoneType not in typing.get_args(hints[f.name])]
+    return [
+        f.name for f in fields if types.NoneType not in typing.get_args(hints[f.name])
+    ]
 
 
 def _problem(annotation: Any, value: Any) -> _Problem | None:
@@ -411,6 +432,7 @@ def _problem(annotation: Any, value: Any) -> _Problem | None:
             return None
         within = problems[0]
         return within if within[0] else ("", _kind(annotation), value)
+
     if origin is list and type(value) is list:
         return _first_problem(arguments[0], enumerate(value))
     if origin is dict and type(value) is dict:
@@ -432,6 +454,7 @@ def _problem_of_fields(cls: type, value: Any) -> _Problem | None:
                 return _within(name, problem)
         elif name in _needed(cls):
             return name, _kind(hint), "missing"
+
     return None
 
 
@@ -440,6 +463,7 @@ def _first_problem(annotation: Any, items: Any) -> _Problem | None:
         problem = _problem(annotation, value)
         if problem is not None:
             return _within(name, problem)
+
     return None
 
 
@@ -463,7 +487,10 @@ def _holds(annotation: Any, value: Any) -> bool:
     if typing.get_origin(annotation) is Annotated:  # a pair
         kinds = typing.get_args(typing.get_args(annotation)[0])
         fits = kind is list and len(value) == len(kinds)
-        return fits and all(_problem(*pair) is None for pair in zip(kinds, value, strict=True))
+        return fits and all(
+            _problem(*pair) is None for pair in zip(kinds, value, strict=True)
+        )
+
     return kind is (types.NoneType if annotation is None else annotation)
 
 
@@ -519,7 +546,13 @@ def json_schema() -> dict[str, Any]:
     }
 
 
-_TYPES = {int: "integer", float: "number", str: "string", bool: "boolean", types.NoneType: "null"}
+_TYPES = {
+    int: "integer",
+    float: "number",
+    str: "string",
+    bool: "boolean",
+    types.NoneType: "null",
+}
 
 
 def _schema(annotation: Any) -> dict[str, Any]:
@@ -527,9 +560,12 @@ def _schema(annotation: Any) -> dict[str, Any]:
         return {
             "description": " ".join(annotation.__doc__.split()),
             "type": "object",
-            "properties": {name: _schema(hint) for name, hint in _hints(annotation).items()},
+            "properties": {
+                name: _schema(hint) for name, hint in _hints(annotation).items()
+            },
             "required": _needed(annotation),
         }
+
     origin = typing.get_origin(annotation)
     arguments = typing.get_args(annotation)
     if origin is Annotated:
@@ -537,7 +573,11 @@ def _schema(annotation: Any) -> dict[str, Any]:
     if origin is list:
         return {"type": "array", "items": _schema(arguments[0])}
     if origin is tuple:
-        return {"type": "array", "prefixItems": list(map(_schema, arguments)), "items": False}
+        return {
+            "type": "array",
+            "prefixItems": list(map(_schema, arguments)),
+            "items": False,
+        }
     if origin is dict:
         return {"type": "object", "additionalProperties": _schema(arguments[1])}
     if origin in (types.UnionType, typing.Union):

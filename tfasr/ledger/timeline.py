@@ -9,23 +9,30 @@ import numpy as np
 from tfasr.ledger import intervals, schema
 from tfasr.ledger.intervals import INTERVALS, Event, Piece, Pieces, Steps
 
-_CURVE_KEYS = ("eval_start", "eval_accuracy", "tracked_stats", "eval_stop", "epoch_stop")
+_CURVE_KEYS = (
+    "eval_start",
+    "eval_accuracy",
+    "tracked_stats",
+    "eval_stop",
+    "epoch_stop",
+)
 _Value = TypeVar("_Value")
 
 
 class Timeline:
     """All of a run's events in file order, and everything derived from them alone.
 
-    Pass every event of the run, as an event's time depends on those before it. Properties are
-    cached, so don't change the events. Those that need times raise ValueError, naming the event,
-    if one has no usable time.
+    Pass every event of the run, as an event's time depends on those before it.
+    Properties are cached, so don't change the events. Those that need times raise
+    ValueError, naming the event, if one has no usable time.
     """
 
     def __init__(self, events: Sequence[Event]):
         self.events = events
         self._of: dict[tuple[str, ...], list[int]] = {}
         self._counted: dict[tuple[frozenset[str], bool], np.ndarray] = {}
-        self.readings: dict[tuple[str, bool, bool], list[Any]] = {}  # for `tfasr.tta.policies`
+        # for `tfasr.tta.policies`
+        self.readings: dict[tuple[str, bool, bool], list[Any]] = {}
 
     @cached_property
     def keys(self) -> list[str]:
@@ -44,7 +51,9 @@ class Timeline:
 
     def of(self, *keys: str) -> list[int]:
         if keys not in self._of:
-            self._of[keys] = sorted(i for key in keys for i in self.indices.get(key, []))
+            self._of[keys] = sorted(
+                i for key in keys for i in self.indices.get(key, [])
+            )
         return self._of[keys]
 
     def fact(self, key: str) -> Any:
@@ -52,7 +61,9 @@ class Timeline:
         return self.events[indices[-1]].get("value") if indices else None
 
     def last(self, kind: type[_Value]) -> _Value | None:
-        """Returns the last event of a class of `tfasr.ledger.schema`; None if it is unknown."""
+        """Returns the last event of a class of `tfasr.ledger.schema`; None if it is
+        unknown.
+        """
         key = schema.KEYS[kind]
         return schema.value_of(key, self.fact(key))
 
@@ -80,7 +91,9 @@ class Timeline:
 
     @property
     def session_begins_us(self) -> list[int]:
-        """The run's clock at the start of each session: at its process's creation, if known."""
+        """The run's clock at the start of each session: at its process's creation, if
+        known.
+        """
         return self._clock[1]
 
     @cached_property
@@ -94,7 +107,9 @@ class Timeline:
 
     @cached_property
     def elapsed_s(self) -> list[float]:
-        """Seconds from the model's creation to each event; negative before it, without downtime."""
+        """Seconds from the model's creation to each event; negative before it, without
+        downtime.
+        """
         return [(now - self.zero_us) / 1e6 for now in self.clock_us]
 
     @property
@@ -117,20 +132,28 @@ class Timeline:
     @cached_property
     def evaluated(self) -> list[tuple[float, int]]:
         """The epoch and the index of each event of an evaluation or an epoch's end."""
-        epochs = ((intervals.evaluated_epoch(self.metadata[i]), i) for i in self.of(*_CURVE_KEYS))
-        return [(epoch, i) for epoch, i in epochs if epoch is not None and self.useful[i]]
+        epochs = (
+            (intervals.evaluated_epoch(self.metadata[i]), i)
+            for i in self.of(*_CURVE_KEYS)
+        )
+        return [
+            (epoch, i) for epoch, i in epochs if epoch is not None and self.useful[i]
+        ]
 
     @cached_property
     def pieces(self) -> list[Piece]:
         pieces = self._pieces
         names = (INTERVALS[code] for code in pieces.codes.tolist())
-        return list(zip(names, pieces.starts_us.tolist(), pieces.stops_us.tolist(), strict=True))
+        return list(
+            zip(names, pieces.starts_us.tolist(), pieces.stops_us.tolist(), strict=True)
+        )
 
     @cached_property
     def _pieces(self) -> Pieces:
         if not self.events:
             nothing = np.zeros(0, dtype=np.int64)
             return Pieces(nothing, nothing, nothing)
+
         read = (self.events, self.indices, *self._clock, self.sessions, self.lost)
         return intervals.interval_pieces(*read)
 
@@ -146,13 +169,19 @@ class Timeline:
         # Whole microseconds below 2 ** 53: these sums are exact.
         lengths = np.maximum(stops - pieces.starts_us, 0)
         totals = np.bincount(pieces.codes, lengths, len(INTERVALS))
-        return {name: float(total) / 1e6 for name, total in zip(INTERVALS, totals, strict=True)}
+        return {
+            name: float(total) / 1e6
+            for name, total in zip(INTERVALS, totals, strict=True)
+        }
 
-    def counted_us(self, excluded: frozenset[str], *, within_evaluation: bool) -> np.ndarray:
+    def counted_us(
+        self, excluded: frozenset[str], *, within_evaluation: bool
+    ) -> np.ndarray:
         """Returns the reading, at each event, of a clock that stops in ``excluded`` intervals.
 
-        Microseconds, int64 ``(events,)``, from 0 at the run's start. ``within_evaluation``: whether
-        overhead between ``eval_start`` and ``eval_stop`` counts.
+        Microseconds, int64 ``(events,)``, from 0 at the run's start.
+        ``within_evaluation``: whether overhead between ``eval_start`` and ``eval_stop``
+        counts.
         """
         choice = (excluded, within_evaluation)
         if choice not in self._counted:
@@ -160,9 +189,13 @@ class Timeline:
             stopped = self._stopped(excluded, within_evaluation)
             lengths = np.where(stopped, 0, pieces.stops_us - pieces.starts_us)
             passed = np.concatenate([[0], np.cumsum(lengths)])
-            # Pieces are cut at events, so every event is at a piece's end or before the first.
+            # Pieces are cut at events, so every event is at a piece's end or before the
+            # first.
             clock = np.array(self.clock_us, dtype=np.int64)
-            self._counted[choice] = passed[np.searchsorted(pieces.stops_us, clock, side="right")]
+            self._counted[choice] = passed[
+                np.searchsorted(pieces.stops_us, clock, side="right")
+            ]
+
         return self._counted[choice]
 
     def _stopped(self, excluded: frozenset[str], within_evaluation: bool) -> np.ndarray:
@@ -171,14 +204,21 @@ class Timeline:
         if not within_evaluation:
             overhead = pieces.codes == intervals.CODES["overhead"]
             stopped |= overhead & self._evaluating(pieces.starts_us)
+
         return stopped
 
     def stood_still(
-        self, excluded: frozenset[str], *, within_evaluation: bool, start_us: int, stop_us: int
+        self,
+        excluded: frozenset[str],
+        *,
+        within_evaluation: bool,
+        start_us: int,
+        stop_us: int,
     ) -> dict[str, tuple[float, int, int]]:
         """Returns the time that `counted_us` leaves out between two times of the run's clock.
 
-        For each interval: seconds, the number of pieces, and the event at which the last one ends.
+        For each interval: seconds, the number of pieces, and the event at which the
+        last one ends.
         """
         pieces = self._pieces
         within = (pieces.starts_us >= start_us) & (pieces.stops_us <= stop_us)
@@ -190,7 +230,12 @@ class Timeline:
                 lengths = pieces.stops_us[of_name] - pieces.starts_us[of_name]
                 last = int(np.searchsorted(self.clock_us, pieces.stops_us[of_name[-1]]))
                 seconds = float(lengths.sum()) / 1e6
-                left_out[name] = (seconds, int(of_name.size), min(last, len(self.events) - 1))
+                left_out[name] = (
+                    seconds,
+                    int(of_name.size),
+                    min(last, len(self.events) - 1),
+                )
+
         return left_out
 
     def _evaluating(self, times_us: np.ndarray) -> np.ndarray:
@@ -198,7 +243,9 @@ class Timeline:
         if not edges:
             return np.zeros(times_us.size, dtype=bool)
         at = np.array([self.clock_us[index] for index in edges])
-        opens = np.array([False, *(self.keys[index] == "eval_start" for index in edges)])
+        opens = np.array(
+            [False, *(self.keys[index] == "eval_start" for index in edges)]
+        )
         return opens[np.searchsorted(at, times_us, side="right")]
 
     @cached_property
@@ -208,13 +255,15 @@ class Timeline:
         firsts = [session.start for session in self.sessions]
         sessions = np.searchsorted(firsts, indices, side="right")
         places = np.arange(indices.size) - np.searchsorted(sessions, sessions)
-        chosen, at_us = indices.tolist(), np.array(self.clock_us, dtype=np.int64)[indices]
+        chosen = indices.tolist()
+        at_us = np.array(self.clock_us, dtype=np.int64)[indices]
         values = [self.events[index].get("value") or {} for index in chosen]
         return Steps(chosen, places, at_us, values)
 
 
 def wrong_value(timeline: Timeline) -> tuple[int, str] | None:
-    """Returns an event of a wrong type and what it must be, or None; see `tfasr.ledger.schema`.
+    """Returns an event of a wrong type and what it must be, or None; see
+    `tfasr.ledger.schema`.
 
     Everything that reads a run's events later relies on these types.
     """
@@ -222,6 +271,7 @@ def wrong_value(timeline: Timeline) -> tuple[int, str] | None:
         problem = schema.wrong_event(event)
         if problem is not None:
             return index, problem
+
     return None
 
 
@@ -229,22 +279,33 @@ def second_writer(timeline: Timeline) -> str | None:
     """Returns the evidence that two processes wrote a ledger at once, or None.
 
     A process's step numbers rise, and its session number is larger than those before.
-    The lock can't prevent two writers on file systems without locks, nor joined ledgers.
+    The lock can't prevent two writers on file systems without locks, nor joined
+    ledgers.
     """
-    session, step, began = None, 0, set()
-    for number, (key, about) in enumerate(zip(timeline.keys, timeline.metadata, strict=True), 1):
+    session = None
+    step = 0
+    began = set()
+    for number, (key, about) in enumerate(
+        zip(timeline.keys, timeline.metadata, strict=True), 1
+    ):
         new = about.get("session")
         if key == "session_start":
             step = 0
             if new is not None and new in began:
                 return f"event {number} starts session {new}, which had already started"
             began.add(new)
+
         if new != session:
             if None not in (session, new) and new < session:
-                return f"event {number} of session {new} follows one of session {session}"
-            session, step = new, 0
+                return (
+                    f"event {number} of session {new} follows one of session {session}"
+                )
+            session = new
+            step = 0
+
         if key == "train_step" and isinstance(about.get("step"), int):
             if about["step"] <= step:
                 return f"event {number} is step {about['step']} and follows step {step}"
             step = about["step"]
+
     return None

@@ -10,24 +10,38 @@ from tfasr.errors import UsageError
 from tfasr.kit.config import to_json
 from tfasr.kit.gin import GinText, binding_place, make
 from tfasr.models import model as registry
-from tfasr.models.model import MODELS, ModelConfig, RecogniserConfig, model_name, output_frames
+from tfasr.models.model import (
+    MODELS,
+    ModelConfig,
+    RecogniserConfig,
+    model_name,
+    output_frames,
+)
 
 _FEW = 3  # output frames of the shortest utterance tried
 
 
 def build_recogniser(
-    config: RecogniserConfig, num_features: int, num_classes: int, *, seed=0, dtype=None, check=None
+    config: RecogniserConfig,
+    num_features: int,
+    num_classes: int,
+    *,
+    seed=0,
+    dtype=None,
+    check=None,
 ) -> keras.Model:
     """Creates a model with all its weights and tries it on a few frames.
 
     ``check`` gets the model before it has weights and may raise an error.
 
-    Raises UsageError, with the place where a plug-in registered the model, if it can't be created
-    or called, or if its logits have other lengths than ``config.output_lengths`` returns.
+    Raises UsageError, with the place where a plug-in registered the model, if it can't
+    be created or called, or if its logits have other lengths than
+    ``config.output_lengths`` returns.
     """
     name = model_name(config)
     entry = MODELS.entry(name)
-    # A built-in model's place is the list of models, which would not help to find the error.
+    # A built-in model's place is the list of models, which would not help to find the
+    # error.
     named = f"The model {name!r}" + ("" if entry.attribute else f" ({entry.place})")
     try:
         model = config.make(num_features, num_classes, seed=seed, dtype=dtype)
@@ -40,12 +54,19 @@ def build_recogniser(
         _try(config, model, num_features, num_classes)
     except UsageError as error:
         raise UsageError(f"{named}: {error}") from error
-    except (TypeError, ValueError, AttributeError, LookupError, NotImplementedError) as error:
+    except (
+        TypeError,
+        ValueError,
+        AttributeError,
+        LookupError,
+        NotImplementedError,
+    ) as error:
         raise UsageError(
             f"{named} must be made by make(num_features, num_classes, *, "
             "seed, dtype) and be called as model(features, lengths, training=False). Received "
             f"{type(error).__name__}{_raised_at(error, entry.file)}: {error}"
         ) from error
+
     return model
 
 
@@ -57,22 +78,30 @@ def check_intermediate(config: RecogniserConfig, model: Any, num_features: int) 
             f"{type(model).__name__}. Set the weight to 0, or train an acoustic_model, gru or "
             "conformer."
         )
+
     frames = _shortest(config)
     features = keras.ops.zeros((1, frames, num_features))
-    model.call_with_intermediate(features, keras.ops.convert_to_tensor(np.int32([frames])))
+    model.call_with_intermediate(
+        features, keras.ops.convert_to_tensor(np.int32([frames]))
+    )
 
 
 def _shortest(config: RecogniserConfig) -> int:
-    shortest = next((n for n in range(1, 4096) if output_frames(config, n) >= _FEW), None)
+    shortest = next(
+        (n for n in range(1, 4096) if output_frames(config, n) >= _FEW), None
+    )
     if shortest is None:
         raise UsageError(
             f"output_lengths must leave at least {_FEW} output frames of 4095 feature frames. "
             f"Received: {output_frames(config, 4095)}."
         )
+
     return shortest
 
 
-def _try(config: RecogniserConfig, model: Any, num_features: int, num_classes: int) -> None:
+def _try(
+    config: RecogniserConfig, model: Any, num_features: int, num_classes: int
+) -> None:
     shortest = _shortest(config)
     # Consecutive lengths, because wrong output_lengths usually differ in rounding.
     for frames in (shortest, shortest + 1, shortest + 2, shortest + 7):
@@ -87,6 +116,7 @@ def _try(config: RecogniserConfig, model: Any, num_features: int, num_classes: i
                 f"output frames as output_lengths says: {expected} for {frames} feature frames. "
                 f"Received: {tuple(logits.shape)}. Correct output_lengths or call."
             )
+
         if keras.backend.standardize_dtype(logits.dtype) != "float32":
             raise UsageError(
                 "its logits must be float32, because the loss is computed from them. Received: "
@@ -95,7 +125,11 @@ def _try(config: RecogniserConfig, model: Any, num_features: int, num_classes: i
 
 
 def _raised_at(error: Exception, file: str) -> str:
-    lines = [at.lineno for at in traceback.extract_tb(error.__traceback__) if at.filename == file]
+    lines = [
+        at.lineno
+        for at in traceback.extract_tb(error.__traceback__)
+        if at.filename == file
+    ]
     return f" at {file}:{lines[-1]}" if lines else ""
 
 
@@ -106,7 +140,9 @@ def know_models() -> None:
 
 
 def model_class(lines: GinText) -> type:
-    """Returns the config class that ``ModelConfig.name`` selects; UsageError if there is none."""
+    """Returns the config class that ``ModelConfig.name`` selects; UsageError if there
+    is none.
+    """
     name = make(ModelConfig, lines).name
     if name not in MODELS:
         raise UsageError(
@@ -114,6 +150,7 @@ def model_class(lines: GinText) -> type:
             f"{MODELS.listed()}. Received: {name!r}. To use one from your own module, import the "
             "module: --import my_lab.models."
         )
+
     return MODELS[name]
 
 
@@ -125,13 +162,19 @@ class SavedRecogniser(keras.Model):
     """
 
     def __init__(
-        self, config: RecogniserConfig, num_features: int, num_classes: int, **kwargs: Any
+        self,
+        config: RecogniserConfig,
+        num_features: int,
+        num_classes: int,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.config = config
         self.num_features = num_features
         self.num_classes = num_classes
-        self.recogniser = build_recogniser(config, num_features, num_classes, dtype="float32")
+        self.recogniser = build_recogniser(
+            config, num_features, num_classes, dtype="float32"
+        )
         self.built = True
 
     def call(self, features: Any, feature_lengths: Any) -> Any:
@@ -152,6 +195,10 @@ class SavedRecogniser(keras.Model):
         }
 
     @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> "SavedRecogniser":
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: Any = None
+    ) -> "SavedRecogniser":
         sizes = registry.model_from_json(config["model"], config["sizes"])
-        return cls(sizes, config["num_features"], config["num_classes"], name=config["name"])
+        return cls(
+            sizes, config["num_features"], config["num_classes"], name=config["name"]
+        )

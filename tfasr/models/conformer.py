@@ -20,14 +20,17 @@ _ATTENTION = ("queries", "keys", "values", "outputs")
 
 
 def sinusoids(hidden):
-    """Returns position encodings ``(1, time, width)`` for ``(batch, time, width)``, width even.
+    """Returns position encodings ``(1, time, width)`` for ``(batch, time, width)``,
+    width even.
 
     Source: Vaswani et al. 2017, "Attention is all you need", section 3.5.
     """
     steps = keras.ops.arange(keras.ops.shape(hidden)[1], dtype="int32")
     rates = keras.ops.convert_to_tensor(wave_rates(hidden.shape[-1]))
     angles = keras.ops.cast(steps, "float32")[:, None] * rates[None, :]
-    waves = keras.ops.concatenate([keras.ops.sin(angles), keras.ops.cos(angles)], axis=-1)
+    waves = keras.ops.concatenate(
+        [keras.ops.sin(angles), keras.ops.cos(angles)], axis=-1
+    )
     return keras.ops.cast(waves, hidden.dtype)[None]
 
 
@@ -51,40 +54,65 @@ class ConformerBlock(keras.layers.Layer):
         self.sizes |= {"kernel": kernel, "dropout": dropout, "seed": seed}
         self._seeds = iter(range(seed, seed + 20))
         self.norms = [
-            keras.layers.LayerNormalization(dtype=self.dtype_policy, name=f"norm_{name}")
+            keras.layers.LayerNormalization(
+                dtype=self.dtype_policy, name=f"norm_{name}"
+            )
             for name in ("first", "attention", "convolution", "second", "last")
         ]
         self.dropouts = [
-            Dropout(dropout, seed=next(self._seeds), dtype=self.dtype_policy, name=f"dropout_{n}")
+            Dropout(
+                dropout,
+                seed=next(self._seeds),
+                dtype=self.dtype_policy,
+                name=f"dropout_{n}",
+            )
             for n in range(4)
         ]
         self.feed_forwards = [
-            (self._dense(_EXPANSION * width, f"{name}_in"), self._dense(width, f"{name}_out"))
+            (
+                self._dense(_EXPANSION * width, f"{name}_in"),
+                self._dense(width, f"{name}_out"),
+            )
             for name in ("first", "second")
         ]
-        # Not Keras's attention, whose copies of a seeded initializer all draw the same weights.
-        self.attention = [self._dense(width, f"attention_{name}") for name in _ATTENTION]
+        # Not Keras's attention, whose copies of a seeded initializer all draw the same
+        # weights.
+        self.attention = [
+            self._dense(width, f"attention_{name}") for name in _ATTENTION
+        ]
         self.gated = self._dense(2 * width, "gated")
         initializer = keras.initializers.GlorotUniform(next(self._seeds))
         policy = convolution_policy(self.dtype_policy)
         options = {"use_bias": False, "dtype": policy, "name": "depthwise"}
         options["depthwise_initializer"] = initializer
         self.depthwise = keras.layers.DepthwiseConv1D(kernel, **options)
-        self.normalisation = BatchNormalization(dtype=self.dtype_policy, name="normalisation")
+        self.normalisation = BatchNormalization(
+            dtype=self.dtype_policy, name="normalisation"
+        )
         self.pointwise = self._dense(width, "pointwise")
 
     def _dense(self, units: int, name: str):
-        initializer, policy = keras.initializers.GlorotUniform(next(self._seeds)), self.dtype_policy
-        return keras.layers.Dense(units, kernel_initializer=initializer, dtype=policy, name=name)
+        initializer = keras.initializers.GlorotUniform(next(self._seeds))
+        policy = self.dtype_policy
+        return keras.layers.Dense(
+            units, kernel_initializer=initializer, dtype=policy, name=name
+        )
 
     def build(self, input_shape):
         width = self.sizes["width"]
         shape = (None, None, width)
-        for layer in (*self.norms, self.gated, self.depthwise, self.normalisation, self.pointwise):
+        for layer in (
+            *self.norms,
+            self.gated,
+            self.depthwise,
+            self.normalisation,
+            self.pointwise,
+        ):
             layer.build(shape)
         for inner, outer in self.feed_forwards:
             inner.build(shape)
             outer.build((None, None, _EXPANSION * width))
+
         for layer in self.attention:
             layer.build(shape)
         self.built = True
@@ -92,7 +120,8 @@ class ConformerBlock(keras.layers.Layer):
     def call(self, inputs, valid, training=False):
         """Returns the block's outputs, of the inputs' shape ``(batch, time, width)``.
 
-        ``valid``: booleans ``(batch, time)``, False for padding; ``training`` as in Keras.
+        ``valid``: booleans ``(batch, time)``, False for padding; ``training`` as in
+        Keras.
         """
         first, attention, convolution, second, last = self.norms
         hidden = inputs + 0.5 * self._feed_forward(0, first(inputs), training)
@@ -116,7 +145,9 @@ class ConformerBlock(keras.layers.Layer):
 
         queries, keys, values = map(split, self.attention[:3])
         scale = (self.sizes["width"] // heads) ** -0.5
-        scores = keras.ops.matmul(queries * scale, keras.ops.transpose(keys, (0, 1, 3, 2)))
+        scores = keras.ops.matmul(
+            queries * scale, keras.ops.transpose(keys, (0, 1, 3, 2))
+        )
         # A softmax over many frames needs float32. Padding gets no weight.
         scores = keras.ops.cast(scores, "float32")
         scores = keras.ops.where(valid[:, None, None, :], scores, FAR_BELOW_ZERO)
@@ -130,7 +161,9 @@ class ConformerBlock(keras.layers.Layer):
         hidden = values * keras.ops.sigmoid(gates)
         reach = self.sizes["kernel"] - 1
         hidden = widened(hidden, valid, reach // 2, reach - reach // 2)
-        hidden = self.normalisation(self.depthwise(hidden), training=training, valid=valid)
+        hidden = self.normalisation(
+            self.depthwise(hidden), training=training, valid=valid
+        )
         hidden = self.pointwise(keras.ops.silu(hidden))
         return self.dropouts[2](hidden, training=training)
 
@@ -143,22 +176,26 @@ class ConformerConfig:
     """Sizes of the model; the defaults are those of Conformer (S).
 
     Source: Gulati et al. 2020, "Conformer: convolution-augmented transformer for speech
-    recognition", sections 2 and 3.2. Unlike in that paper, positions are sinusoids added before the
-    blocks, not relative positions in the attention, and subsampling convolves over time only.
+    recognition", sections 2 and 3.2. Unlike in that paper, positions are sinusoids
+    added before the blocks, not relative positions in the attention, and subsampling
+    convolves over time only.
     """
 
     width: int = 144  # channels of each block's input and output
     num_blocks: int = 16  # number of blocks, one after the other
     num_heads: int = 4  # of the attention; each has width / num_heads channels
     conv_kernel: int = 32  # frames of a block's depthwise convolution
-    subsampling: int = 2  # number of convolutions with stride 2 and kernel 3 before the blocks
+    # Number of convolutions with stride 2 and kernel 3 before the blocks.
+    subsampling: int = 2
     dropout: float = 0.1  # rate at the end of each of a block's modules
 
     def check(self) -> None:
         for field in ("width", "num_blocks", "num_heads", "conv_kernel"):
             require(getattr(self, field) > 0, self, field, "positive")
         require_within(self, 1, num_blocks=MOST_LAYERS)
-        require(self.width % self.num_heads == 0, self, "width", "a multiple of num_heads")
+        require(
+            self.width % self.num_heads == 0, self, "width", "a multiple of num_heads"
+        )
         require(self.width % 2 == 0, self, "width", "even")
         require(self.subsampling >= 0, self, "subsampling", "at least 0")
         require(0 <= self.dropout < 1, self, "dropout", "in 0..1, below 1")
@@ -171,28 +208,39 @@ class ConformerConfig:
             lengths = padded_conv_output_frames(lengths, 2)
         return lengths
 
-    def flops(self, num_features: int, num_classes: int, frames: int, *, training: bool) -> int:
-        width, of_first, total, channels = self.width, 0, 0, num_features
+    def flops(
+        self, num_features: int, num_classes: int, frames: int, *, training: bool
+    ) -> int:
+        width = self.width
+        of_first = 0
+        total = 0
+        channels = num_features
         for number in range(self.subsampling):
             frames = padded_conv_output_frames(frames, 2)
             total += frames * 3 * channels * width
             of_first = total if number == 0 else of_first
             channels = width
+
         feed_forward = 2 * 2 * width * _EXPANSION * width
         attention = 4 * width * width + 2 * frames * width
         convolution = 3 * width * width + self.conv_kernel * width
         total += frames * self.num_blocks * (feed_forward + attention + convolution)
         total += frames * (channels * width + width * num_classes)
-        # The backward pass costs twice as much, except for the features, which need no gradient.
+        # The backward pass costs twice as much, except for the features, which need no
+        # gradient.
         return 2 * (3 * total - of_first if training else total)
 
     def smaller(self, units: int) -> "ConformerConfig":
         return dataclasses.replace(self, width=units, num_blocks=4)
 
-    def step_bytes(self, num_features: int, parameters: int, batch: int, frames: int) -> int:
+    def step_bytes(
+        self, num_features: int, parameters: int, batch: int, frames: int
+    ) -> int:
         outputs = self.output_lengths(frames)
         a_frame = (6 * _EXPANSION + 40) * self.width + 5 * self.num_heads * outputs
-        values = outputs * self.num_blocks * a_frame + 2 * frames * (num_features + 3 * self.width)
+        values = outputs * self.num_blocks * a_frame + 2 * frames * (
+            num_features + 3 * self.width
+        )
         return step_bytes(parameters, batch * values)
 
 
@@ -202,7 +250,9 @@ class ConformerModel(Network):
     Padding is zero in the convolutions and ignored by the attention.
     """
 
-    def __init__(self, config: ConformerConfig, num_classes: int, seed: int = 0, dtype=None):
+    def __init__(
+        self, config: ConformerConfig, num_classes: int, seed: int = 0, dtype=None
+    ):
         super().__init__("conformer", config, dtype)
         policy = self.dtype_policy
 
@@ -235,6 +285,7 @@ class ConformerModel(Network):
         for layer in self.subsampling:
             layer.build(shape)
             shape = (None, None, self.config.width)
+
         self.projection.build(shape)
         shape = (None, None, self.config.width)
         for layer in (*self.blocks, self.classifier):
@@ -242,13 +293,16 @@ class ConformerModel(Network):
         self.built = True
 
     def encodings(self, features, feature_lengths, training):
-        hidden, lengths = features, feature_lengths
+        hidden = features
+        lengths = feature_lengths
         valid = valid_frames(hidden, lengths)
         for layer in self.subsampling:
-            # With one frame of padding on each side, half the frames remain, rounded up.
+            # With one frame of padding on each side, half the frames remain, rounded
+            # up.
             hidden = layer(widened(hidden, valid, 1, 1))
             lengths = padded_conv_output_frames(lengths, 2)
             valid = valid_frames(hidden, lengths)
+
         hidden = self.projection(hidden)
         outputs = [hidden + sinusoids(hidden)]
         for block in self.blocks:

@@ -1,4 +1,6 @@
-"""Floating-point operations and memory traffic of each module of a model in a training step."""
+"""Floating-point operations and memory traffic of each module of a model in a training
+step.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,24 +8,30 @@ from typing import Any
 
 from tfasr.layers.geometry import conv_output_frames
 
-# Estimates for batch normalisation with the ReLU and dropout after it, forward and backward:
-# operations, and numbers read or written, per activation.
-NORMALISATION_FLOPS, NORMALISATION_MOVES = 20, 13
-# Operations of an LSTM's gates per unit and step; tanh and the sigmoid count as one each.
+# Estimates for batch normalisation with the ReLU and dropout after it, forward and
+# backward: operations, and numbers read or written, per activation.
+NORMALISATION_FLOPS = 20
+NORMALISATION_MOVES = 13
+# Operations of an LSTM's gates per unit and step; tanh and the sigmoid count as one
+# each.
 _GATE_FLOPS = 60
-# AdaDelta per weight: two running averages, two roots, a division; 4 numbers read and 3 written.
-UPDATE_FLOPS, UPDATE_MOVES = 12, 7
+# AdaDelta per weight: two running averages, two roots, a division; 4 numbers read and 3
+# written.
+UPDATE_FLOPS = 12
+UPDATE_MOVES = 7
 
-# Kinds of work: "recurrence" is the loop over time with its matmuls and gates, "matmul" all other
-# matmuls, "elementwise" the rest.
+# Kinds of work: "recurrence" is the loop over time with its matmuls and gates, "matmul"
+# all other matmuls, "elementwise" the rest.
 KINDS = ("convolution", "matmul", "recurrence", "elementwise")
 _BASE_BYTES = 900 * 2**20  # Python, TensorFlow and compiled code before the first batch
-# Peak memory per weight, in numbers: weight, gradient, two optimizer slots, temporary copies.
+# Peak memory per weight, in numbers: weight, gradient, two optimizer slots, temporary
+# copies.
 _COPIES_OF_WEIGHTS = 8
-# Numbers per unit and output frame that a layer stores for its gradient: inputs, gates, states,
-# outputs, and what normalisation and dropout store.
+# Numbers per unit and output frame that a layer stores for its gradient: inputs, gates,
+# states, outputs, and what normalisation and dropout store.
 _KEPT_PER_UNIT = 15
-# The same for what only the layer being computed needs: projections, their gradients, copies.
+# The same for what only the layer being computed needs: projections, their gradients,
+# copies.
 _AT_WORK_PER_UNIT = 24
 _BYTES = 4  # per number; states and gates are float32 under mixed precision, too
 
@@ -32,9 +40,9 @@ _BYTES = 4  # per number; states and gates are float32 under mixed precision, to
 class ModuleCost:
     """Operations and memory traffic of a module in one training step, forward and backward.
 
-    ``flops`` and ``moved`` (bytes) are by kind, see `KINDS`. Each operation is assumed to read its
-    inputs from memory and write its outputs once, except recurrent weights that fit into a cache,
-    see `model_costs`.
+    ``flops`` and ``moved`` (bytes) are by kind, see `KINDS`. Each operation is assumed
+    to read its inputs from memory and write its outputs once, except recurrent weights
+    that fit into a cache, see `model_costs`.
     """
 
     name: str
@@ -61,32 +69,46 @@ def model_costs(
 ) -> list[ModuleCost]:  # fmt: skip
     """Returns the cost of every module of the acoustic model: its stages, loss and update.
 
-    Operations of convolutions and matmuls are exact, those of element-wise work estimated.
-    ``bytes_per_number``, 4 or 2, is for activations and weights; loss and update always use 4.
-    Recurrent weights of at most ``cache_bytes`` are read once per pass, larger ones each frame. The
-    other parameters are sizes of the model and of its batch.
+    Operations of convolutions and matmuls are exact, those of element-wise work
+    estimated. ``bytes_per_number``, 4 or 2, is for activations and weights; loss and
+    update always use 4. Recurrent weights of at most ``cache_bytes`` are read once per
+    pass, larger ones each frame. The other parameters are sizes of the model and of its
+    batch.
     """
     steps = conv_output_frames(frames, config.conv_kernel, config.conv_stride)
     positions = batch * steps
-    costs = [_front_end(config, num_features, batch * frames, positions, bytes_per_number)]
+    costs = [
+        _front_end(config, num_features, batch * frames, positions, bytes_per_number)
+    ]
     width = config.conv_filters
     for number in range(config.num_lstm_layers):
-        loop = _recurrent(config, number, width, positions, steps, bytes_per_number, cache_bytes)
+        loop = _recurrent(
+            config, number, width, positions, steps, bytes_per_number, cache_bytes
+        )
         costs.append(loop)
         width = config.directions * config.lstm_units
+
     head_flops = 3 * 2 * positions * width * num_classes
     head_moves = 3 * (positions * (width + num_classes) + width * num_classes)
     costs.append(ModuleCost("head", {"matmul": head_flops}, {"matmul": 4 * head_moves}))
-    lattice, scores = positions * (2 * labels + 1), positions * num_classes
-    costs.append(_elementwise("loss", 12 * lattice + 10 * scores, 4 * lattice + 6 * scores))
+    lattice = positions * (2 * labels + 1)
+    scores = positions * num_classes
+    costs.append(
+        _elementwise("loss", 12 * lattice + 10 * scores, 4 * lattice + 6 * scores)
+    )
     weights = num_weights(config, num_features, num_classes)
-    return [*costs, _elementwise("update", UPDATE_FLOPS * weights, UPDATE_MOVES * weights)]
+    return [
+        *costs,
+        _elementwise("update", UPDATE_FLOPS * weights, UPDATE_MOVES * weights),
+    ]
 
 
 def num_weights(config: Any, num_features: int, num_classes: int) -> int:
     width = config.directions * config.units
     normalised = config.conv_filters + config.num_layers * width
-    biases = config.conv_filters + config.num_layers * config.gates * width + num_classes
+    biases = (
+        config.conv_filters + config.num_layers * config.gates * width + num_classes
+    )
     scales = 2 * normalised if config.batch_normalisation else 0
     return least_parameters(config, num_features, num_classes) + biases + scales
 
@@ -106,34 +128,54 @@ def _elementwise(name: str, flops: float, moves: float) -> ModuleCost:
     return ModuleCost(name, {"elementwise": flops}, {"elementwise": 4 * moves})
 
 
-def _front_end(config, num_features: int, inputs: int, positions: int, size: int) -> ModuleCost:
+def _front_end(
+    config, num_features: int, inputs: int, positions: int, size: int
+) -> ModuleCost:
     weights = config.conv_kernel * num_features * config.conv_filters
     outputs = positions * config.conv_filters
     # Twice: forward, and for the weights' gradient; features need no gradient.
     moves = 2 * (inputs * num_features + outputs + weights)
     return ModuleCost(
         "front end",
-        {"convolution": 2 * 2 * positions * weights, "elementwise": NORMALISATION_FLOPS * outputs},
-        {"convolution": size * moves, "elementwise": size * NORMALISATION_MOVES * outputs},
+        {
+            "convolution": 2 * 2 * positions * weights,
+            "elementwise": NORMALISATION_FLOPS * outputs,
+        },
+        {
+            "convolution": size * moves,
+            "elementwise": size * NORMALISATION_MOVES * outputs,
+        },
     )
 
 
 def _recurrent(
-    config, number: int, width: int, positions: int, steps: int, size: int, cache_bytes: int
+    config,
+    number: int,
+    width: int,
+    positions: int,
+    steps: int,
+    size: int,
+    cache_bytes: int,
 ) -> ModuleCost:
     """Returns a layer's cost; the parameters are its sizes."""
-    units, directions = config.lstm_units, config.directions
-    kernel, recurrent = width * 4 * units, units * 4 * units
+    units = config.lstm_units
+    directions = config.directions
+    kernel = width * 4 * units
+    recurrent = units * 4 * units
     outputs = positions * directions * units
     flops = {
-        # Inputs times weights, the two gradients of that, and the recurrent weights' gradient.
+        # Inputs times weights, the two gradients of that, and the recurrent weights'
+        # gradient.
         "matmul": directions * 2 * positions * (3 * kernel + recurrent),
-        "recurrence": directions * 2 * 2 * positions * recurrent + _GATE_FLOPS * outputs,
+        "recurrence": directions * 2 * 2 * positions * recurrent
+        + _GATE_FLOPS * outputs,
         "elementwise": NORMALISATION_FLOPS * outputs,
     }
-    matmul_moves = positions * (3 * width + units + 4 * 4 * units) + 3 * kernel + recurrent
-    # Per unit: forward reads 4 projected inputs and writes 6 numbers to save and 1 output; backward
-    # reads those 6 + 1 and writes 4 gradients.
+    matmul_moves = (
+        positions * (3 * width + units + 4 * 4 * units) + 3 * kernel + recurrent
+    )
+    # Per unit: forward reads 4 projected inputs and writes 6 numbers to save and 1
+    # output; backward reads those 6 + 1 and writes 4 gradients.
     reads = 1 if size * recurrent <= cache_bytes else steps
     loop_moves = positions * units * (4 + 6 + 1 + 6 + 1 + 4) + 2 * reads * recurrent
     moved = {
@@ -144,14 +186,18 @@ def _recurrent(
     return ModuleCost(f"recurrent {number + 1}", flops, moved)
 
 
-def flops(config: Any, num_features: int, num_classes: int, frames: int, *, training: bool) -> int:
-    """Returns an utterance's floating-point operations; a multiplication with its addition is 2.
+def flops(
+    config: Any, num_features: int, num_classes: int, frames: int, *, training: bool
+) -> int:
+    """Returns an utterance's floating-point operations; a multiplication with its
+    addition is 2.
 
-    This counts the matmuls of convolution, recurrent layers and classifier, over all padded frames.
-    It leaves out gates, batch normalisation, dropout, softmax, CTC and the optimizer, together
-    below 1 % at the paper's sizes. Training adds the backward pass, which multiplies twice as much,
-    for the gradients of inputs and weights, except in the convolution, whose inputs, the features,
-    need no gradient. Raises ValueError if the convolution has no output frame.
+    This counts the matmuls of convolution, recurrent layers and classifier, over all
+    padded frames. It leaves out gates, batch normalisation, dropout, softmax, CTC and
+    the optimizer, together below 1 % at the paper's sizes. Training adds the backward
+    pass, which multiplies twice as much, for the gradients of inputs and weights,
+    except in the convolution, whose inputs, the features, need no gradient. Raises
+    ValueError if the convolution has no output frame.
     """
     outputs = conv_output_frames(frames, config.conv_kernel, config.conv_stride)
     if outputs < 1:
@@ -159,6 +205,7 @@ def flops(config: Any, num_features: int, num_classes: int, frames: int, *, trai
             f"The convolution needs at least {config.conv_kernel} frames, its kernel's size. "
             f"Received: frames={frames}."
         )
+
     weights = least_parameters(config, num_features, num_classes)
     convolution = config.conv_kernel * num_features * config.conv_filters
     return 2 * outputs * (3 * weights - convolution if training else weights)
@@ -168,7 +215,9 @@ def estimated_step_bytes(
     config: Any, num_features: int, parameters: int, batch: int, frames: int
 ) -> int:
     units = config.directions * config.lstm_units * bool(config.num_lstm_layers)
-    per_output = _KEPT_PER_UNIT * config.num_lstm_layers * units + _AT_WORK_PER_UNIT * units
+    per_output = (
+        _KEPT_PER_UNIT * config.num_lstm_layers * units + _AT_WORK_PER_UNIT * units
+    )
     # The convolution first copies the frames that each output sees.
     per_output += 8 * config.conv_filters + config.conv_kernel * num_features
     outputs = max(conv_output_frames(frames, config.conv_kernel, config.conv_stride), 1)
@@ -186,6 +235,9 @@ def least_parameters(config: Any, num_features: int, num_classes: int) -> int:
     total = config.conv_kernel * num_features * config.conv_filters
     width = config.conv_filters
     for _ in range(config.num_layers):
-        total += config.directions * config.gates * config.units * (width + config.units)
+        total += (
+            config.directions * config.gates * config.units * (width + config.units)
+        )
         width = config.directions * config.units
+
     return total + width * num_classes

@@ -17,7 +17,8 @@ from tfasr.models.recurrent import Stage, class_scores
 # Frequency x time: kernels and strides of the two convolutions.
 CONVOLUTIONS = (((5, 20), (2, 2)), ((5, 10), (1, 2)))
 # DeepMark's frequency bins per frame, and its characters plus the blank.
-NUM_BINS, NUM_CLASSES = 161, 29
+NUM_BINS = 161
+NUM_CLASSES = 29
 
 
 @config_class
@@ -27,64 +28,96 @@ class DeepSpeech2Config:
     Source: github.com/DeepMark/deepmark, issue 1 and torch/audio.
     """
 
-    num_bins: int | None = None  # per 10 ms frame; None: as many as features, or DeepMark's 161
+    # Per 10 ms frame; None: as many as features, or DeepMark's 161.
+    num_bins: int | None = None
     conv_filters: int = 32  # channels of both convolutions
     num_recurrent_layers: int = 7  # number of recurrent layers
-    units: int = 1760  # of the fully connected and, in each direction, of each recurrent layer
-    num_classes: int | None = None  # including the blank, the last; None: the alphabet's, or 29
+    # Of the fully connected and, in each direction, of each recurrent layer.
+    units: int = 1760
+    # Including the blank, the last; None: the alphabet's, or 29.
+    num_classes: int | None = None
     clip: float = 20.0  # the largest output of a rectifier
     recurrent_kernel: Literal["auto", "generic"] = "auto"  # "generic": Keras's loop
 
     def check(self) -> None:
         for field in ("conv_filters", "units", "clip"):
             require(getattr(self, field) > 0, self, field, "positive")
-        require(self.num_classes is None or self.num_classes > 0, self, "num_classes", "positive")
+        require(
+            self.num_classes is None or self.num_classes > 0,
+            self,
+            "num_classes",
+            "positive",
+        )
         require_within(self, 0, num_recurrent_layers=MOST_LAYERS)
         bins = NUM_BINS if self.num_bins is None else self.num_bins
-        require(frequency_bins(bins) > 0, self, "num_bins", "enough for two kernels of 5")
+        require(
+            frequency_bins(bins) > 0, self, "num_bins", "enough for two kernels of 5"
+        )
 
     def make(self, num_features: int, num_classes: int, *, seed: int = 0, dtype=None):
-        for field, expected in (("num_bins", num_features), ("num_classes", num_classes)):
+        for field, expected in (
+            ("num_bins", num_features),
+            ("num_classes", num_classes),
+        ):
             if getattr(self, field) not in (None, expected):
                 raise UsageError(
                     f"DeepSpeech2Config.{field} must be {expected}, to match features and "
                     f"alphabet, or unset. Received: {getattr(self, field)}."
                 )
+
         if frequency_bins(num_features) < 1:
             raise UsageError(
                 "Deep Speech 2 convolves over the features of a frame, so FeatureConfig must have "
                 f"enough for two kernels of 5. Received: {num_features} features per frame."
             )
-        sized = dataclasses.replace(self, num_bins=num_features, num_classes=num_classes)
+
+        sized = dataclasses.replace(
+            self, num_bins=num_features, num_classes=num_classes
+        )
         return DeepSpeech2(sized, seed, dtype=dtype)
 
     def output_lengths(self, lengths):
         return output_frames(lengths)
 
-    def flops(self, num_features: int, num_classes: int, frames: int, *, training: bool) -> int:
-        bins, channels, of_convolutions = num_features, 1, []
+    def flops(
+        self, num_features: int, num_classes: int, frames: int, *, training: bool
+    ) -> int:
+        bins = num_features
+        channels = 1
+        of_convolutions = []
         for kernel, stride in CONVOLUTIONS:
             bins = conv_output_frames(bins, kernel[0], stride[0])
             frames = padded_conv_output_frames(frames, stride[1])
-            products = frames * bins * kernel[0] * kernel[1] * channels * self.conv_filters
+            products = (
+                frames * bins * kernel[0] * kernel[1] * channels * self.conv_filters
+            )
             of_convolutions.append(2 * products)
             channels = self.conv_filters
-        width, weights = bins * channels, 0
+
+        width = bins * channels
+        weights = 0
         for _ in range(self.num_recurrent_layers):
             weights += self.units * (width + 2 * self.units)
             width = self.units
+
         weights += self.units * (width + num_classes)
         forward = sum(of_convolutions) + 2 * frames * weights
-        # The backward pass costs twice as much, except for the features, which need no gradient.
+        # The backward pass costs twice as much, except for the features, which need no
+        # gradient.
         return 3 * forward - of_convolutions[0] if training else forward
 
-    def step_bytes(self, num_features: int, parameters: int, batch: int, frames: int) -> int:
-        bins, values = num_features, 2 * frames * num_features
+    def step_bytes(
+        self, num_features: int, parameters: int, batch: int, frames: int
+    ) -> int:
+        bins = num_features
+        values = 2 * frames * num_features
         for (kernel, _), (stride, time_stride) in CONVOLUTIONS:
             bins = conv_output_frames(bins, kernel, stride)
             frames = padded_conv_output_frames(frames, time_stride)
-            # Padded, convolved, normalised and rectified values, and room for their gradients.
+            # Padded, convolved, normalised and rectified values, and room for their
+            # gradients.
             values += 8 * frames * bins * self.conv_filters
+
         values += frames * self.units * (12 * self.num_recurrent_layers + 12)
         return step_bytes(parameters, batch * values)
 
@@ -108,17 +141,21 @@ def output_frames(frames):
 class DeepSpeech2(keras.Model):
     """Two convolutions, bidirectional recurrent layers, a fully connected layer, class scores.
 
-    Padding must be on the right. If ``lengths`` are passed, padded frames are zero before each
-    convolution, left out of statistics and ignored by the recurrence. So an utterance's logits
-    don't depend on its padding or, in inference, on the other utterances.
+    Padding must be on the right. If ``lengths`` are passed, padded frames are zero
+    before each convolution, left out of statistics and ignored by the recurrence. So an
+    utterance's logits don't depend on its padding or, in inference, on the other
+    utterances.
     """
 
     def __init__(self, config: DeepSpeech2Config, seed: int = 0, dtype=None):
         super().__init__(name="deep_speech_2", dtype=dtype)
         self.config = config
         self.num_bins = NUM_BINS if config.num_bins is None else config.num_bins
-        self.num_classes = NUM_CLASSES if config.num_classes is None else config.num_classes
-        policy, filters = {"dtype": self.dtype_policy}, config.conv_filters
+        self.num_classes = (
+            NUM_CLASSES if config.num_classes is None else config.num_classes
+        )
+        policy = {"dtype": self.dtype_policy}
+        filters = config.conv_filters
 
         def named(name: str, number: int) -> dict:
             initializer = keras.initializers.GlorotUniform(100 * seed + number)
@@ -127,7 +164,10 @@ class DeepSpeech2(keras.Model):
         precision = {"dtype": convolution_policy(self.dtype_policy)}
         self.convolutions = [
             keras.layers.Conv2D(
-                filters, kernel[::-1], stride[::-1], **named(f"convolution_{n}", n) | precision
+                filters,
+                kernel[::-1],
+                stride[::-1],
+                **named(f"convolution_{n}", n) | precision,
             )
             for n, (kernel, stride) in enumerate(CONVOLUTIONS)
         ]
@@ -136,14 +176,20 @@ class DeepSpeech2(keras.Model):
             for n in range(len(CONVOLUTIONS))
         ]
         options = {"kernel": config.recurrent_kernel, **policy}
-        sizes, first = (config.units, config.clip), 100 * seed + 10
+        sizes = (config.units, config.clip)
+        first = 100 * seed + 10
         self.recurrent = [
-            BidirectionalClippedRNN(*sizes, seed=first + n, name=f"recurrent_{n}", **options)
+            BidirectionalClippedRNN(
+                *sizes, seed=first + n, name=f"recurrent_{n}", **options
+            )
             for n in range(config.num_recurrent_layers)
         ]
         options = named("fully_connected", 90)
-        self.fully_connected = keras.layers.Dense(config.units, use_bias=False, **options)
-        # Its offset serves as the dense layer's bias; the classifier's weights include any scale.
+        self.fully_connected = keras.layers.Dense(
+            config.units, use_bias=False, **options
+        )
+        # Its offset serves as the dense layer's bias; the classifier's weights include
+        # any scale.
         options = {"scale": False, "name": "last_normalisation", **policy}
         self.last_normalisation = BatchNormalization(**options)
         self.classifier = class_scores(self.num_classes, 100 * seed + 91)
@@ -156,21 +202,27 @@ class DeepSpeech2(keras.Model):
     def build(self, input_shape=None):
         config = self.config
         shape = (None, None, self.num_bins, 1)
-        for layer, normalisation in zip(self.convolutions, self.normalisations, strict=True):
+        for layer, normalisation in zip(
+            self.convolutions, self.normalisations, strict=True
+        ):
             layer.build(shape)
             shape = (None, None, None, config.conv_filters)
             normalisation.build((None, None, config.conv_filters))
+
         shape = (None, None, config.conv_filters * frequency_bins(self.num_bins))
         for layer in self.recurrent:
             layer.build(shape)
             shape = (None, None, config.units)
+
         self.fully_connected.build(shape)
         for layer in (self.last_normalisation, self.classifier):
             layer.build((None, None, config.units))
         self.built = True
 
     def call(self, spectrograms, lengths=None, training=False):
-        """Maps ``(batch, frames, num_bins)`` to float32 ``(batch, output frames, num_classes)``."""
+        """Maps ``(batch, frames, num_bins)`` to float32 ``(batch, output frames,
+        num_classes)``.
+        """
         hidden, valid = self._convolved(spectrograms, lengths, training)
         for layer in self.recurrent:
             hidden = layer(hidden, valid=valid, training=training)
@@ -199,26 +251,38 @@ class DeepSpeech2(keras.Model):
             valid = valid_frames(hidden, output_frames(lengths))
             return self._head(hidden, valid, training=True)
 
-        stages = [Stage("front end", front_end, [*self.convolutions, *self.normalisations])]
+        stages = [
+            Stage("front end", front_end, [*self.convolutions, *self.normalisations])
+        ]
         width = self.config.conv_filters * frequency_bins(self.num_bins)
         for number, layer in enumerate(self.recurrent, start=1):
-            stages.append(Stage(f"recurrent {number}", recurrent(layer), [layer], width))
+            stages.append(
+                Stage(f"recurrent {number}", recurrent(layer), [layer], width)
+            )
             width = self.config.units
+
         layers = [self.fully_connected, self.last_normalisation, self.classifier]
         return [*stages, Stage("head", head, layers, width)]
 
     def _convolved(self, spectrograms, lengths, training):
-        """Returns the convolutions' outputs ``(batch, frames, width)`` and the valid frames."""
+        """Returns the convolutions' outputs ``(batch, frames, width)`` and the valid
+        frames.
+        """
         hidden = keras.ops.expand_dims(spectrograms, -1)
         valid = None if lengths is None else valid_frames(hidden, lengths)
         layers = zip(self.convolutions, self.normalisations, CONVOLUTIONS, strict=True)
         for layer, normalisation, ((_, kernel), (_, stride)) in layers:
-            # Equals Keras's padding "same": of an even length, stride 2 skips the last added frame.
+            # Equals Keras's padding "same": of an even length, stride 2 skips the last
+            # added frame.
             hidden = layer(widened(hidden, valid, (kernel - 1) // 2, kernel // 2))
             if valid is not None:
                 lengths = padded_conv_output_frames(lengths, stride)
                 valid = valid_frames(hidden, lengths)
-            hidden = self._rectified(_normalised(normalisation, hidden, valid, training))
+
+            hidden = self._rectified(
+                _normalised(normalisation, hidden, valid, training)
+            )
+
         _, _, bins, channels = hidden.shape
         batch, frames = keras.ops.shape(hidden)[:2]
         return keras.ops.reshape(hidden, (batch, frames, bins * channels)), valid
@@ -228,7 +292,9 @@ class DeepSpeech2(keras.Model):
 
 
 def _normalised(normalisation, hidden, valid, training):
-    """Normalises ``(batch, time, bins, channels)``; training uses statistics of valid frames."""
+    """Normalises ``(batch, time, bins, channels)``; training uses statistics of valid
+    frames.
+    """
     _, _, bins, channels = hidden.shape
     batch, frames = keras.ops.shape(hidden)[:2]
     # Bins count as frames: they share a channel's mean and variance.

@@ -18,8 +18,8 @@ _REMEDY = "Export the model again with tfasr export --to keras."
 def load_keras_file(path: Path) -> SavedRecogniser:
     """Loads a model that ``tfasr export --to keras`` wrote, without its optimizer.
 
-    Raises UsageError, naming the file, if it isn't one, needs code that isn't loaded, or would take
-    up more memory than it has bytes, as compressed files can.
+    Raises UsageError, naming the file, if it isn't one, needs code that isn't loaded,
+    or would take up more memory than it has bytes, as compressed files can.
     """
     try:
         _check_sizes(path)
@@ -28,11 +28,15 @@ def load_keras_file(path: Path) -> SavedRecogniser:
         raise
     except Exception as error:  # Keras raises many kinds for files that aren't its own
         cause = " ".join(str(error).split())[:200]
-        raise UsageError(f"{path} must be an exported Keras model: {cause}. {_REMEDY}") from error
+        raise UsageError(
+            f"{path} must be an exported Keras model: {cause}. {_REMEDY}"
+        ) from error
+
     if not isinstance(model, SavedRecogniser):
         raise UsageError(
             f"{path} must hold a recogniser. Received: a {type(model).__name__}. {_REMEDY}"
         )
+
     return model
 
 
@@ -43,6 +47,7 @@ def _check_sizes(path: Path) -> None:
             raise UsageError(
                 f"{path} must hold its parts uncompressed, as Keras writes them. {_REMEDY}"
             )
+
         with archive.open(_WEIGHTS) as weights, h5py.File(weights, "r") as content:
             bytes_in_memory = _bytes_in_memory(content, path)
         if bytes_in_memory > size + _MOST_HEADER_BYTES:
@@ -57,12 +62,18 @@ def _bytes_in_memory(group: h5py.Group, path: Path) -> int:
     total = 0
     for name in group:
         if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-            raise UsageError(f"{path} has the link {name!r} to other weights. {_REMEDY}")
+            raise UsageError(
+                f"{path} has the link {name!r} to other weights. {_REMEDY}"
+            )
         item = group[name]
         if isinstance(item, h5py.Group):
             total += _bytes_in_memory(item, path)
             continue
+
         if item.external or item.is_virtual or item.dtype.kind not in "fiub":
-            raise UsageError(f"{path} has weights of the kind {item.dtype} in {name!r}. {_REMEDY}")
+            raise UsageError(
+                f"{path} has weights of the kind {item.dtype} in {name!r}. {_REMEDY}"
+            )
         total += item.nbytes
+
     return total

@@ -11,7 +11,8 @@ from tfasr.layers.geometry import conv_output_frames
 from tfasr.models import costs
 from tfasr.models.recurrent import class_scores
 
-# Order of an image's axes (batch N, height, width, channels C), and Keras's name for that order.
+# Order of an image's axes (batch N, height, width, channels C), and Keras's name for
+# that order.
 LAYOUTS = {"NHWC": "channels_last", "NCHW": "channels_first"}
 # Each convolution's kernel, time x frequency, and whether 2 x 2 max pooling follows.
 LAYERS = (((9, 5), False), ((3, 3), True), ((3, 3), True), ((3, 3), False))
@@ -23,7 +24,8 @@ class KeywordSpotterConfig:
 
     num_frames: int = 98  # feature frames per utterance, which is one second long
     num_bins: int = 40  # log-mel energies per frame
-    filters: tuple[int, int, int, int] = (10, 10, 22, 22)  # output channels of each convolution
+    # Output channels of each convolution.
+    filters: tuple[int, int, int, int] = (10, 10, 22, 22)
     num_words: int = 30  # keywords to tell apart
 
     def check(self) -> None:
@@ -42,28 +44,41 @@ def _sizes(size: int, axis: int) -> list[int]:
         if pooled:
             size //= 2
             sizes.append(size)
+
     return sizes
 
 
 class KeywordSpotter(keras.Model):
-    """Four unpadded convolutions with batch normalisation and ReLU, a global mean, class scores.
+    """Four unpadded convolutions with batch normalisation and ReLU, a global mean,
+    class scores.
 
     The last layer is always float32; ``layout`` is one of `LAYOUTS`.
     """
 
     def __init__(
-        self, config: KeywordSpotterConfig, seed: int = 0, dtype=None, layout: str = "NHWC"
+        self,
+        config: KeywordSpotterConfig,
+        seed: int = 0,
+        dtype=None,
+        layout: str = "NHWC",
     ):
         super().__init__(name="keyword_spotter", dtype=dtype)
         self.config = config
         self.layout = layout
-        policy, data_format = self.dtype_policy, LAYOUTS[layout]
+        policy = self.dtype_policy
+        data_format = LAYOUTS[layout]
         options = {"use_bias": False, "data_format": data_format}
         options["dtype"] = convolution_policy(policy)
-        initializers = [keras.initializers.HeNormal(100 * seed + n) for n in range(len(LAYERS))]
+        initializers = [
+            keras.initializers.HeNormal(100 * seed + n) for n in range(len(LAYERS))
+        ]
         self.convolutions = [
             keras.layers.Conv2D(
-                filters, kernel, kernel_initializer=initial, name=f"convolution_{number}", **options
+                filters,
+                kernel,
+                kernel_initializer=initial,
+                name=f"convolution_{number}",
+                **options,
             )
             for number, (filters, (kernel, _), initial) in enumerate(
                 zip(config.filters, LAYERS, initializers, strict=True)
@@ -83,25 +98,36 @@ class KeywordSpotter(keras.Model):
         return 1 if self.layout == "NCHW" else -1
 
     def _image_shape(self, channels: int) -> tuple[int | None, ...]:
-        return (None, channels, None, None) if self.layout == "NCHW" else (None,) * 3 + (channels,)
+        if self.layout == "NCHW":
+            return (None, channels, None, None)
+
+        return (None,) * 3 + (channels,)
 
     def build(self, input_shape=None):
         channels = 1
-        layers = zip(self.convolutions, self.normalisations, self.config.filters, strict=True)
+        layers = zip(
+            self.convolutions, self.normalisations, self.config.filters, strict=True
+        )
         for convolution, normalisation, filters in layers:
             convolution.build(self._image_shape(channels))
             normalisation.build(self._image_shape(filters))
             channels = filters
+
         self.classifier.build((None, channels))
         self.built = True
 
     def call(self, features, training=False):
-        """Maps float ``(batch, num_frames, num_bins)`` to float32 logits ``(batch, num_words)``."""
+        """Maps float ``(batch, num_frames, num_bins)`` to float32 logits ``(batch,
+        num_words)``.
+        """
         hidden = keras.ops.expand_dims(features, self._channel_axis)
         layers = zip(self.convolutions, self.normalisations, LAYERS, strict=True)
         for convolution, normalisation, (_, pooled) in layers:
-            hidden = keras.ops.relu(normalisation(convolution(hidden), training=training))
+            hidden = keras.ops.relu(
+                normalisation(convolution(hidden), training=training)
+            )
             hidden = self.pooling(hidden) if pooled else hidden
+
         image_axes = (2, 3) if self.layout == "NCHW" else (1, 2)
         return self.classifier(keras.ops.mean(hidden, axis=image_axes))
 
@@ -124,8 +150,9 @@ class LayerMemory:
 def memory_accounting(config: KeywordSpotterConfig) -> list[LayerMemory]:
     """Returns the memory that each layer needs to recognise one utterance, the input first.
 
-    Batch normalisation and ReLU overwrite the convolution's output. Scale and shift count as
-    weights; moving statistics don't, because they can be folded into scale and shift.
+    Batch normalisation and ReLU overwrite the convolution's output. Scale and shift
+    count as weights; moving statistics don't, because they can be folded into scale and
+    shift.
     """
     rows = [LayerMemory("input", (config.num_frames, config.num_bins), 0)]
     sizes = zip(_sizes(config.num_frames, 0), _sizes(config.num_bins, 1), strict=True)
@@ -137,43 +164,64 @@ def memory_accounting(config: KeywordSpotterConfig) -> list[LayerMemory]:
         if pooled:
             rows.append(LayerMemory("maxima of 2 x 2", (*next(sizes), filters), 0))
         channels = filters
+
     rows.append(LayerMemory("mean over time and frequency", (channels,), 0))
     weights = (channels + 1) * config.num_words
     return [*rows, LayerMemory("fully connected", (config.num_words,), weights)]
 
 
-# A training step's parts: convolutions forward, the gradients of their filters and of their inputs,
-# the classifier's matmul and its two gradients, the rest. Profiled kernels are assigned to them.
-FORWARD, OF_FILTERS, OF_INPUTS = "convolution", "filter gradient", "input gradient"
-CLASSIFIER, CLASSIFIER_BACK, REST = "classifier", "classifier gradient", "elementwise"
+# A training step's parts: convolutions forward, the gradients of their filters and of
+# their inputs, the classifier's matmul and its two gradients, the rest. Profiled
+# kernels are assigned to them.
+FORWARD = "convolution"
+OF_FILTERS = "filter gradient"
+OF_INPUTS = "input gradient"
+CLASSIFIER = "classifier"
+CLASSIFIER_BACK = "classifier gradient"
+REST = "elementwise"
 
 
 def step_cost(config: KeywordSpotterConfig, batch: int) -> costs.ModuleCost:
-    """Computes a training step's operations and bytes moved, by part, from the tensors' shapes.
+    """Computes a training step's operations and bytes moved, by part, from the tensors'
+    shapes.
 
-    Convolutions and matmuls are exact; the rest uses estimates of `tfasr.models.costs`. Each
-    operation is assumed to read its inputs and write its outputs once, in 32-bit numbers.
+    Convolutions and matmuls are exact; the rest uses estimates of `tfasr.models.costs`.
+    Each operation is assumed to read its inputs and write its outputs once, in 32-bit
+    numbers.
     """
     parts = (FORWARD, OF_FILTERS, OF_INPUTS, CLASSIFIER, CLASSIFIER_BACK, REST)
-    flops, moves = dict.fromkeys(parts, 0), dict.fromkeys(parts, 0)
+    flops = dict.fromkeys(parts, 0)
+    moves = dict.fromkeys(parts, 0)
 
     def add(part: str, operations: int, moved: int) -> None:
         flops[part] += operations
         moves[part] += moved
 
     sizes = zip(_sizes(config.num_frames, 0), _sizes(config.num_bins, 1), strict=True)
-    inputs, channels, weights = batch * config.num_frames * config.num_bins, 1, 0
-    for number, (filters, (kernel, pooled)) in enumerate(zip(config.filters, LAYERS, strict=True)):
+    inputs = batch * config.num_frames * config.num_bins
+    channels = 1
+    weights = 0
+    for number, (filters, (kernel, pooled)) in enumerate(
+        zip(config.filters, LAYERS, strict=True)
+    ):
         kernels = math.prod(kernel) * channels * filters
         outputs = batch * math.prod(next(sizes)) * filters
         work = (2 * outputs * kernels // filters, inputs + outputs + kernels)
-        for part in (FORWARD, OF_FILTERS, *([OF_INPUTS] if number else [])):  # features need none
+        # Features need none.
+        for part in (FORWARD, OF_FILTERS, *([OF_INPUTS] if number else [])):
             add(part, *work)
-        add(REST, costs.NORMALISATION_FLOPS * outputs, costs.NORMALISATION_MOVES * outputs)
-        inputs, channels, weights = outputs, filters, weights + kernels + 2 * filters
+        add(
+            REST,
+            costs.NORMALISATION_FLOPS * outputs,
+            costs.NORMALISATION_MOVES * outputs,
+        )
+        inputs = outputs
+        channels = filters
+        weights = weights + kernels + 2 * filters
         if pooled:
             inputs = batch * math.prod(next(sizes)) * filters
             add(REST, 2 * outputs, 2 * (outputs + inputs))
+
     add(REST, 2 * inputs, 2 * inputs)  # the global mean and its gradient
     product = channels * config.num_words
     moved = batch * (channels + config.num_words) + product
@@ -181,4 +229,6 @@ def step_cost(config: KeywordSpotterConfig, batch: int) -> costs.ModuleCost:
     add(CLASSIFIER_BACK, 4 * batch * product, 2 * moved)
     weights += product + config.num_words
     add(REST, costs.UPDATE_FLOPS * weights, costs.UPDATE_MOVES * weights)
-    return costs.ModuleCost("keyword spotter", flops, {part: 4 * n for part, n in moves.items()})
+    return costs.ModuleCost(
+        "keyword spotter", flops, {part: 4 * n for part, n in moves.items()}
+    )

@@ -1,7 +1,9 @@
-"""What a model must offer for training, timing, decoding and export, and the registered models.
+"""What a model must offer for training, timing, decoding and export, and the registered
+models.
 
-Code outside `tfasr.models` uses a model only through its registered config, see `RecogniserConfig`.
-This module's functions call a config's optional methods; if one is missing, they return a default.
+Code outside `tfasr.models` uses a model only through its registered config, see
+`RecogniserConfig`. This module's functions call a config's optional methods; if one is
+missing, they return a default.
 """
 
 import hashlib
@@ -21,56 +23,66 @@ _MOST_FRAMES = 4096  # feature frames, 41 s: far longer than training utterances
 class RecogniserConfig(Protocol):
     """A config class for `MODELS`: the sizes of a model, and how to create it.
 
-    Decorate your own class with `tfasr.kit.config.config_class` (below ``MODELS.register``), which
-    checks the types of its fields, gives them gin names and saves them in ``experiment.json``.
+    Decorate your own class with `tfasr.kit.config.config_class` (below
+    ``MODELS.register``), which checks the types of its fields, gives them gin names and
+    saves them in ``experiment.json``.
 
     Optional methods (for their defaults, see this module's functions):
 
-    - ``flops(num_features, num_classes, frames, *, training) -> int``: floating-point operations
-      per utterance, forward or, in training, forward and backward.
-    - ``step_bytes(num_features, parameters, batch, frames) -> int``: estimated memory of a process
-      that trains on such batches.
-    - ``least_parameters(num_features, num_classes) -> int``: a close lower bound on the number of
-      weights, without building the model.
-    - ``step_costs(*, num_features, num_classes, batch, frames, labels, bytes_per_number,
-      cache_bytes)``: a `tfasr.models.costs.ModuleCost` for each of the model's stages, the loss
-      and the update.
+    - ``flops(num_features, num_classes, frames, *, training) -> int``: floating-point
+      operations per utterance, forward or, in training, forward and backward.
+    - ``step_bytes(num_features, parameters, batch, frames) -> int``: estimated memory
+      of a process that trains on such batches.
+    - ``least_parameters(num_features, num_classes) -> int``: a close lower bound on the
+      number of weights, without building the model.
+    - ``step_costs(*, num_features, num_classes, batch, frames, labels,
+      bytes_per_number, cache_bytes)``: a `tfasr.models.costs.ModuleCost` for each of
+      the model's stages, the loss and the update.
     - ``smaller(units) -> RecogniserConfig``: a small model of the same kind.
-    - ``portable() -> RecogniserConfig``: the same model, with the same variables, built only from
+    - ``portable() -> RecogniserConfig``: the same model, with the same variables, built
+      only from
       operations that exporters support.
 
     Optional properties or fields:
 
-    - ``can_stream: bool``: whether no logit depends on frames beyond its own output frame's.
-    - ``keeps_momentum: bool``: whether batch normalisations keep their initial momentum (True), or
+    - ``can_stream: bool``: whether no logit depends on frames beyond its own output
+      frame's.
+    - ``keeps_momentum: bool``: whether batch normalisations keep their initial momentum
+      (True), or
       all follow ``TrainingConfig.batch_norm_window_utterances`` (False).
     """
 
-    def make(self, num_features: int, num_classes: int, *, seed: int, dtype: str | None) -> Any:
+    def make(
+        self, num_features: int, num_classes: int, *, seed: int, dtype: str | None
+    ) -> Any:
         """Returns the model: a ``keras.Model`` whose ``call`` takes ``(features, lengths)``.
 
-        ``call(features, lengths, training=False)`` gets right-padded float ``(batch, frames,
-        num_features)`` and int32 ``(batch,)`` numbers of valid frames. It returns float32 logits
-        ``(batch, output_lengths(frames), num_classes)``; those of padded frames are ignored. A
-        model may also have: a property ``kernels``, the names of the implementations that computed
-        the recurrence; a method ``stages``, see `tfasr.models.recurrent`; a method
-        ``call_with_intermediate``, see `tfasr.models.recurrent.Network`; and a method
-        ``output_layer()``, which returns the last layer, a ``Dense`` with kernel and bias, so that
-        training can change its initial weights (``TrainingConfig.zero_output_layer``, which presets
-        of ``gin/fast`` set).
+        ``call(features, lengths, training=False)`` gets right-padded float ``(batch,
+        frames, num_features)`` and int32 ``(batch,)`` numbers of valid frames. It
+        returns float32 logits ``(batch, output_lengths(frames), num_classes)``; those
+        of padded frames are ignored. A model may also have: a property ``kernels``, the
+        names of the implementations that computed the recurrence; a method ``stages``,
+        see `tfasr.models.recurrent`; a method ``call_with_intermediate``, see
+        `tfasr.models.recurrent.Network`; and a method ``output_layer()``, which returns
+        the last layer, a ``Dense`` with kernel and bias, so that training can change
+        its initial weights (``TrainingConfig.zero_output_layer``, which presets of
+        ``gin/fast`` set).
 
-        A model that can stream has two more methods. ``initial_state(batch)`` returns a list of
-        tensors ``(batch, ...)``: the recurrence's state before any frame. ``continued(features,
-        state)`` returns the next output frames' logits and the state after them. ``features`` start
-        with the first frame that the next output frame sees, and have no padding. However a stream
-        is cut into chunks, the logits must equal those of ``call``.
+        A model that can stream has two more methods. ``initial_state(batch)`` returns a
+        list of tensors ``(batch, ...)``: the recurrence's state before any frame.
+        ``continued(features, state)`` returns the next output frames' logits and the
+        state after them. ``features`` start with the first frame that the next output
+        frame sees, and have no padding. However a stream is cut into chunks, the logits
+        must equal those of ``call``.
 
-        ``seed`` is for initial weights and dropout; ``dtype`` is Keras's dtype policy: "float32",
-        "mixed_bfloat16", "mixed_float16" or None.
+        ``seed`` is for initial weights and dropout; ``dtype`` is Keras's dtype policy:
+        "float32", "mixed_bfloat16", "mixed_float16" or None.
         """
 
     def output_lengths(self, lengths: Any) -> Any:
-        """Returns how many output frames so many feature frames get: an int, array or tensor."""
+        """Returns how many output frames so many feature frames get: an int, array or
+        tensor.
+        """
 
 
 _REQUIRED = {
@@ -83,7 +95,11 @@ _ANSWERS = ("can_stream", "keeps_momentum")
 def check_config_class(cls: Any) -> None:
     if not inspect.isclass(cls):
         raise TypeError(f"it must be a config class. Received: {cls!r}.")
-    lacking = [text for name, text in _REQUIRED.items() if not callable(getattr(cls, name, None))]
+    lacking = [
+        text
+        for name, text in _REQUIRED.items()
+        if not callable(getattr(cls, name, None))
+    ]
     if lacking:
         raise TypeError(f"{cls.__name__} lacks {' and '.join(lacking)}.")
     for name in _ANSWERS:  # a method would always count as true
@@ -92,6 +108,7 @@ def check_config_class(cls: Any) -> None:
                 f"{cls.__name__}.{name} must be a property or a field. Received: a method. Write "
                 "@property above it."
             )
+
     if not hasattr(cls, "__dataclass_fields__"):
         raise TypeError(
             f"{cls.__name__} must be a config class: write @config_class (of tfasr.kit.config) "
@@ -128,6 +145,7 @@ def model_name(config: RecogniserConfig) -> str:
             f"Received: {type(config).__module__}.{type(config).__qualname__}. Write "
             f"@MODELS.register('some_name') above the class. Known models: {MODELS.listed()}."
         )
+
     return name
 
 
@@ -151,10 +169,12 @@ def model_from_json(source: dict[str, str], values: dict[str, Any]) -> Recognise
         elif module.startswith(FILE_MODULE):
             origin = f"the file {module.removeprefix(FILE_MODULE)}.py"
             remedy = "Add --import with that file's path, if you trust its code."
+
         raise UsageError(
             f"The model {name!r} is not registered: {origin}, which registers it, "
             f"has not been imported. {remedy} Known models: {MODELS.listed()}."
         )
+
     cls = MODELS[name]
     try:
         return cls(**values)
@@ -172,8 +192,8 @@ def output_frames(config: RecogniserConfig, frames: int) -> int:
 def frame_geometry(config: RecogniserConfig) -> list[int] | list[str]:
     """Returns a value that is equal for two models with the same `output_lengths`.
 
-    It is the kernel and stride of one unpadded convolution with the same output lengths or, if
-    there is none, a hash of the output lengths.
+    It is the kernel and stride of one unpadded convolution with the same output lengths
+    or, if there is none, a hash of the output lengths.
     """
     lengths = np.arange(1, _MOST_FRAMES + 1, dtype=np.int32)
     outputs = np.asarray(config.output_lengths(lengths))
@@ -183,11 +203,18 @@ def frame_geometry(config: RecogniserConfig) -> list[int] | list[str]:
         of_convolution = (lengths - kernel) // stride + 1
         if np.array_equal(np.maximum(outputs, 0), np.maximum(of_convolution, 0)):
             return [kernel, stride]
+
     return [hashlib.sha256(outputs.astype(np.int64).tobytes()).hexdigest()[:16]]
 
 
 def model_flops(
-    config: Any, num_features: int, num_classes: int, batch: int, frames: int, *, training: bool
+    config: Any,
+    num_features: int,
+    num_classes: int,
+    batch: int,
+    frames: int,
+    *,
+    training: bool,
 ) -> int | None:
     """Returns a padded batch's floating-point operations, without the optimizer's, or None."""
     if not hasattr(config, "flops"):
@@ -197,13 +224,22 @@ def model_flops(
 
 
 def estimated_step_bytes(
-    config: RecogniserConfig, num_features: int, parameters: int, batch: int, frames: int
+    config: RecogniserConfig,
+    num_features: int,
+    parameters: int,
+    batch: int,
+    frames: int,
 ) -> int | None:
     is_known = hasattr(config, "step_bytes")
-    return config.step_bytes(num_features, parameters, batch, frames) if is_known else None
+    if is_known:
+        return config.step_bytes(num_features, parameters, batch, frames)
+
+    return None
 
 
-def least_parameters(config: RecogniserConfig, num_features: int, num_classes: int) -> int | None:
+def least_parameters(
+    config: RecogniserConfig, num_features: int, num_classes: int
+) -> int | None:
     is_known = hasattr(config, "least_parameters")
     return config.least_parameters(num_features, num_classes) if is_known else None
 
@@ -213,7 +249,8 @@ def can_stream(config: RecogniserConfig) -> bool:
 
 
 def keeps_momentum(config: RecogniserConfig) -> bool | None:
-    """Whether batch normalisations keep their initial momentum; None if the config doesn't say.
+    """Whether batch normalisations keep their initial momentum; None if the config
+    doesn't say.
 
     If None, those with their class's default momentum follow the training's window.
     """

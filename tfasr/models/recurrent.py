@@ -24,12 +24,15 @@ RECURRENT_INITIALIZERS = {
 class Network(keras.Model):
     """A model that encodes features (`encode`) and classifies each output frame.
 
-    A subclass creates its layers, with `class_scores` as ``classifier`` after all others, and
-    defines ``build`` and `encode` or `encodings`. Checkpoints store variables in the order
-    in which layers are assigned. The dtype policy applies to all but the last, which is float32.
+    A subclass creates its layers, with `class_scores` as ``classifier`` after all
+    others, and defines ``build`` and `encode` or `encodings`. Checkpoints store
+    variables in the order in which layers are assigned. The dtype policy applies to all
+    but the last, which is float32.
     """
 
-    def __init__(self, name: str, config: Any, dtype: str | keras.DTypePolicy | None = None):
+    def __init__(
+        self, name: str, config: Any, dtype: str | keras.DTypePolicy | None = None
+    ):
         super().__init__(name=name, dtype=dtype)
         self.config = config
 
@@ -39,7 +42,8 @@ class Network(keras.Model):
     def call(self, features: Any, feature_lengths: Any, training: bool = False) -> Any:
         """Maps features ``(batch, frames, num_features)`` and int32 lengths to float32 logits.
 
-        Features are padded on the right; logits are ``(batch, output frames, classes)``.
+        Features are padded on the right; logits are ``(batch, output frames,
+        classes)``.
         """
         return self.classifier(self.encode(features, feature_lengths, training))
 
@@ -50,8 +54,8 @@ class Network(keras.Model):
 
         Raises UsageError if `encodings` returns fewer than two.
 
-        Source: J. Lee and S. Watanabe, Intermediate Loss Regularization for CTC-based Speech
-        Recognition, ICASSP 2021, section 3.
+        Source: J. Lee and S. Watanabe, Intermediate Loss Regularization for CTC-based
+        Speech Recognition, ICASSP 2021, section 3.
         """
         encodings = self.encodings(features, feature_lengths, training)
         if len(encodings) < 2:
@@ -60,6 +64,7 @@ class Network(keras.Model):
                 f"the same width before its classifier. Received: {type(self).__name__}, which "
                 "exposes no such layer. Add layers, or set the weight to 0."
             )
+
         middle = encodings[(len(encodings) - 1) // 2]
         return self.classifier(encodings[-1]), self.classifier(middle)
 
@@ -73,7 +78,10 @@ class Network(keras.Model):
     def encodings(self, features: Any, feature_lengths: Any, training: bool) -> list:
         """Returns outputs of layers as wide as the classifier's input, which comes last."""
         if type(self).encode is Network.encode:
-            raise NotImplementedError(f"{type(self).__name__} must define encode or encodings.")
+            raise NotImplementedError(
+                f"{type(self).__name__} must define encode or encodings."
+            )
+
         return [self.encode(features, feature_lengths, training)]
 
 
@@ -82,44 +90,62 @@ def class_scores(num_classes: int, seed: int) -> keras.layers.Dense:
 
     It is always float32, because the loss is computed from its logits.
     """
-    options = {"kernel_initializer": keras.initializers.GlorotUniform(seed), "dtype": "float32"}
+    options = {
+        "kernel_initializer": keras.initializers.GlorotUniform(seed),
+        "dtype": "float32",
+    }
     return keras.layers.Dense(num_classes, name="classifier", **options)
 
 
 def zero_output_layer(model: Any) -> None:
     """Sets the kernel of a model's last layer to 0; UsageError if it has no kernel."""
-    layer = model.output_layer() if callable(getattr(model, "output_layer", None)) else None
+    if callable(getattr(model, "output_layer", None)):
+        layer = model.output_layer()
+    else:
+        layer = None
+
     kernel = getattr(layer, "kernel", None)
     if kernel is None or len(kernel.shape) != 2:
-        lacks = "no such method" if layer is None else f"a {type(layer).__name__} without it"
+        if layer is None:
+            lacks = "no such method"
+        else:
+            lacks = f"a {type(layer).__name__} without it"
+
         raise UsageError(
             "TrainingConfig.zero_output_layer = True changes the kernel of the model's last layer. "
             f"{type(model).__name__} must have a method output_layer() that returns that layer, a "
             f"Dense: def output_layer(self): return self.scores. Received: {lacks}. Add it, or "
             "bind TrainingConfig.zero_output_layer = False."
         )
+
     kernel.assign(keras.ops.zeros_like(kernel))
 
 
 @dataclass(frozen=True)
 class Stage:
     name: str  # such as "front end", "recurrent 1" or "head"
-    # Maps the previous stage's outputs (or the features) and the numbers of valid feature frames
-    # (batch,) to (batch, output frames, width).
+    # Maps the previous stage's outputs (or the features) and the numbers of valid
+    # feature frames (batch,) to (batch, output frames, width).
     forward: Callable[[Any, Any], Any]
     layers: list  # those that the stage computes
     input_width: int = 0  # channels; unused for the first stage
 
     @property
     def variables(self) -> list:
-        return [variable for layer in self.layers for variable in layer.trainable_variables]
+        return [
+            variable for layer in self.layers for variable in layer.trainable_variables
+        ]
 
 
 def stages_of(model: Any) -> list[Stage]:
-    """Returns a model's stages, which together compute a training call, or one stage for all."""
+    """Returns a model's stages, which together compute a training call, or one stage
+    for all.
+    """
     if hasattr(model, "stages"):
         return model.stages()
-    return [Stage("model", lambda x, lengths: model(x, lengths, training=True), [model])]
+    return [
+        Stage("model", lambda x, lengths: model(x, lengths, training=True), [model])
+    ]
 
 
 class RecurrentStackConfig:
@@ -139,8 +165,14 @@ class RecurrentStackConfig:
         return getattr(self, f"{self.kind}_units")
 
     def check(self) -> None:
-        for field in ("conv_filters", "conv_kernel", "conv_stride", f"{self.kind}_units"):
+        for field in (
+            "conv_filters",
+            "conv_kernel",
+            "conv_stride",
+            f"{self.kind}_units",
+        ):
             require(getattr(self, field) > 0, self, field, "positive")
+
         require_within(self, 0, **{f"num_{self.kind}_layers": MOST_LAYERS})
         require(0 <= self.dropout < 1, self, "dropout", "in 0..1, below 1")
 
@@ -162,28 +194,37 @@ class RecurrentStackConfig:
     def output_lengths(self, lengths: Any) -> Any:
         return conv_output_frames(lengths, self.conv_kernel, self.conv_stride)
 
-    flops, least_parameters = costs.flops, costs.least_parameters
+    flops = costs.flops
+    least_parameters = costs.least_parameters
 
 
 class RecurrentStack(Network):
     """Conv1D, then recurrent layers, then a dense layer to classes.
 
-    Padding must be on the right. The convolution adds none, and a forward recurrence reaches
-    padding last, so padding affects no valid output frame. A backward recurrence uses a mask. Batch
-    statistics leave padding out.
+    Padding must be on the right. The convolution adds none, and a forward recurrence
+    reaches padding last, so padding affects no valid output frame. A backward
+    recurrence uses a mask. Batch statistics leave padding out.
     """
 
     model_name = ""  # the Keras model's name
 
-    def __init__(self, config: RecurrentStackConfig, num_classes: int, seed: int = 0, dtype=None):
+    def __init__(
+        self, config: RecurrentStackConfig, num_classes: int, seed: int = 0, dtype=None
+    ):
         super().__init__(self.model_name, config, dtype)
         seeds = iter(range(seed * 1000, seed * 1000 + 1000))
         initializer = keras.initializers.GlorotUniform(next(seeds))
-        options = {"activation": "relu", "kernel_initializer": initializer, "name": "convolution"}
+        options = {
+            "activation": "relu",
+            "kernel_initializer": initializer,
+            "name": "convolution",
+        }
         sizes = (config.conv_filters, config.conv_kernel, config.conv_stride)
         policy = convolution_policy(self.dtype_policy)
         self.convolution = keras.layers.Conv1D(*sizes, dtype=policy, **options)
-        self.recurrent = [self._recurrent(number, seeds) for number in range(config.num_layers)]
+        self.recurrent = [
+            self._recurrent(number, seeds) for number in range(config.num_layers)
+        ]
         blocks = range(config.num_layers + 1)
         self.normalisations = [
             BatchNormalization(dtype=self.dtype_policy, name=f"normalisation_{i}")
@@ -191,7 +232,12 @@ class RecurrentStack(Network):
             if config.batch_normalisation
         ]
         self.dropouts = [
-            Dropout(config.dropout, seed=next(seeds), dtype=self.dtype_policy, name=f"dropout_{i}")
+            Dropout(
+                config.dropout,
+                seed=next(seeds),
+                dtype=self.dtype_policy,
+                name=f"dropout_{i}",
+            )
             for i in blocks
         ]
         self.classifier = class_scores(num_classes, next(seeds))
@@ -200,14 +246,22 @@ class RecurrentStack(Network):
         raise NotImplementedError(f"{type(self).__name__} must define one_way.")
 
     def _recurrent(self, number: int, seeds: Iterator[int]) -> keras.layers.Layer:
-        # The backward layer isn't Keras's copy of the forward one, which would draw equal weights.
-        name, policy = f"{self.config.kind}_{number}", {"dtype": self.dtype_policy}
+        # The backward layer isn't Keras's copy of the forward one, which would draw
+        # equal weights.
+        name = f"{self.config.kind}_{number}"
+        policy = {"dtype": self.dtype_policy}
         options = {"units": self.config.units, "return_sequences": True, **policy}
         forward = self.one_way(seeds, go_backwards=False, name=name, **options)
         if not self.config.bidirectional:
             return forward
-        backward = self.one_way(seeds, go_backwards=True, name=f"{name}_backward", **options)
-        keywords = {"backward_layer": backward, "name": f"bidirectional_{number}", **policy}
+        backward = self.one_way(
+            seeds, go_backwards=True, name=f"{name}_backward", **options
+        )
+        keywords = {
+            "backward_layer": backward,
+            "name": f"bidirectional_{number}",
+            **policy,
+        }
         return keras.layers.Bidirectional(forward, **keywords)
 
     def build(self, input_shape: Any = None) -> None:
@@ -219,6 +273,7 @@ class RecurrentStack(Network):
             if block < len(self.recurrent):
                 self.recurrent[block].build(shape)
                 shape = (None, None, self.config.directions * self.config.units)
+
         self.classifier.build(shape)
         self.built = True
 
@@ -237,13 +292,16 @@ class RecurrentStack(Network):
     def continued(self, features: Any, state: list) -> tuple[Any, list]:
         """Returns logits of a stream's next frames and the state after them, see `make`."""
         hidden = self._finished(0, self.convolution(features), None, training=False)
-        waiting, reached = list(state), []
+        waiting = list(state)
+        reached = []
         for number, layer in enumerate(self.recurrent):
             last = [waiting.pop(0) for _ in _state_sizes(layer)]
-            # Calls the inner loop, because Keras's layers return states only if configured so.
+            # Calls the inner loop, because Keras's layers return states only if
+            # configured so.
             _, hidden, states = layer.inner_loop(hidden, last, None, training=False)
             reached += states
             hidden = self._finished(number + 1, hidden, None, training=False)
+
         return self.classifier(hidden), reached
 
     def _valid(self, hidden, feature_lengths):
@@ -259,8 +317,8 @@ class RecurrentStack(Network):
         dropout = self.dropouts[block]
         if not self.normalisations:
             return dropout(hidden, training=training)
-        # `valid` isn't passed as a mask, because Keras would pass that on to all following layers,
-        # including recurrent ones.
+        # `valid` isn't passed as a mask, because Keras would pass that on to all
+        # following layers, including recurrent ones.
         normalisation = self.normalisations[block]
         return normalisation(hidden, training=training, valid=valid, dropout=dropout)
 
@@ -270,11 +328,15 @@ class RecurrentStack(Network):
 
         def front_end(features, lengths):
             hidden = self.convolution(features)
-            return self._finished(0, hidden, self._valid(hidden, lengths), training=True)
+            return self._finished(
+                0, hidden, self._valid(hidden, lengths), training=True
+            )
 
         def recurrent(number: int):
             def forward(hidden, lengths):
-                return self._recurred(number, hidden, self._valid(hidden, lengths), training=True)
+                return self._recurred(
+                    number, hidden, self._valid(hidden, lengths), training=True
+                )
 
             return forward
 
@@ -282,9 +344,14 @@ class RecurrentStack(Network):
         width = self.config.conv_filters
         for number, layer in enumerate(self.recurrent):
             layers = [layer, *behind(number + 1)]
-            stages.append(Stage(f"recurrent {number + 1}", recurrent(number), layers, width))
+            stages.append(
+                Stage(f"recurrent {number + 1}", recurrent(number), layers, width)
+            )
             width = self.config.directions * self.config.units
-        head = Stage("head", lambda hidden, _: self.classifier(hidden), [self.classifier], width)
+
+        head = Stage(
+            "head", lambda hidden, _: self.classifier(hidden), [self.classifier], width
+        )
         return [*stages, head]
 
 
@@ -296,8 +363,8 @@ def _state_sizes(layer: Any) -> list[int]:
 class AcousticModelConfig(RecurrentStackConfig):
     """Sizes of the acoustic model.
 
-    Source: the paper (arXiv 2003.12366), section 4.4.3. It doesn't name the convolution's
-    activation; tfasr uses ReLU.
+    Source: the paper (arXiv 2003.12366), section 4.4.3. It doesn't name the
+    convolution's activation; tfasr uses ReLU.
     """
 
     conv_filters: int = 600  # output channels of the convolution over frames
@@ -305,9 +372,11 @@ class AcousticModelConfig(RecurrentStackConfig):
     conv_stride: int = 2  # feature frames between output frames
     num_lstm_layers: int = 5  # number of recurrent layers
     lstm_units: int = 800  # width of each layer, per direction
-    bidirectional: bool = False  # whether layers also run backwards; both outputs are concatenated
+    # Whether layers also run backwards; both outputs are concatenated.
+    bidirectional: bool = False
     dropout: float = 0.05  # dropout rate between layers
-    batch_normalisation: bool = True  # whether layers are batch-normalised, ignoring padded frames
+    # Whether layers are batch-normalised, ignoring padded frames.
+    batch_normalisation: bool = True
     # of the LSTMs' recurrent weights; all other weights start as "glorot_uniform"
     recurrent_initializer: Literal["glorot_uniform", "orthogonal"] = "glorot_uniform"
     # required implementation, see `tfasr.layers.lstm.LSTM`
@@ -317,7 +386,8 @@ class AcousticModelConfig(RecurrentStackConfig):
     gates = 4
     model = property(lambda self: AcousticModel)
 
-    step_bytes, step_costs = costs.estimated_step_bytes, costs.model_costs
+    step_bytes = costs.estimated_step_bytes
+    step_costs = costs.model_costs
 
     def portable(self) -> "AcousticModelConfig":
         return dataclasses.replace(self, lstm_kernel="generic")
@@ -330,7 +400,9 @@ class AcousticModel(RecurrentStack):
         options["kernel_initializer"] = keras.initializers.GlorotUniform(next(seeds))
         initializer = RECURRENT_INITIALIZERS[self.config.recurrent_initializer]
         recurrent = initializer(seed=next(seeds))
-        return LSTM(recurrent_initializer=recurrent, kernel=self.config.lstm_kernel, **options)
+        return LSTM(
+            recurrent_initializer=recurrent, kernel=self.config.lstm_kernel, **options
+        )
 
     @property
     def kernels(self) -> set[str]:
@@ -342,8 +414,9 @@ class AcousticModel(RecurrentStack):
 class GruModelConfig(RecurrentStackConfig):
     """Sizes of the model, as in `AcousticModelConfig` but with GRUs.
 
-    Source: Cho et al. 2014, "Learning phrase representations using RNN encoder-decoder"; the rest
-    is the model of the paper (arXiv 2003.12366), section 4.4.3.
+    Source: Cho et al. 2014, "Learning phrase representations using RNN
+    encoder-decoder"; the rest is the model of the paper (arXiv 2003.12366), section
+    4.4.3.
     """
 
     conv_filters: int = 600  # output channels of the convolution over frames
@@ -358,13 +431,17 @@ class GruModelConfig(RecurrentStackConfig):
     gates = 3
     model = property(lambda self: GruModel)
 
-    def step_bytes(self, num_features: int, parameters: int, batch: int, frames: int) -> int:
+    def step_bytes(
+        self, num_features: int, parameters: int, batch: int, frames: int
+    ) -> int:
         units = self.directions * self.gru_units
-        # 24 values per unit of each layer: gates, states and what Keras's loop stores of them; 24
-        # more for the temporary values of the layer that is being computed.
+        # 24 values per unit of each layer: gates, states and what Keras's loop stores
+        # of them; 24 more for the temporary values of the layer that is being computed.
         a_frame = units * (24 * self.num_gru_layers + 24) + 8 * self.conv_filters
         a_frame += self.conv_kernel * num_features
-        values = max(self.output_lengths(frames), 1) * a_frame + 2 * frames * num_features
+        values = (
+            max(self.output_lengths(frames), 1) * a_frame + 2 * frames * num_features
+        )
         return costs.step_bytes(parameters, batch * values)
 
 

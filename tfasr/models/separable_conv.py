@@ -11,7 +11,8 @@ from tfasr.layers.geometry import padded_conv_output_frames
 from tfasr.models.costs import step_bytes
 from tfasr.models.recurrent import Network, class_scores
 
-# QuartzNet's, in feature frames, and of its last convolution, which sees every second frame.
+# QuartzNet's, in feature frames, and of its last convolution, which sees every second
+# frame.
 _STRIDE = 2
 _LAST_DILATION = 2
 
@@ -20,8 +21,8 @@ _LAST_DILATION = 2
 class SeparableConvConfig:
     """Sizes of the model; the defaults are QuartzNet-5x5's.
 
-    Source: Kriman et al. 2020, "QuartzNet: deep automatic speech recognition with 1D time-channel
-    separable convolutions", Table 1.
+    Source: Kriman et al. 2020, "QuartzNet: deep automatic speech recognition with 1D
+    time-channel separable convolutions", Table 1.
     """
 
     # output channels per block; the first layer, before the blocks, has filters[0]
@@ -29,14 +30,21 @@ class SeparableConvConfig:
     kernels: tuple[int, ...] = (33, 39, 51, 63, 75)  # frames, per block
     repeats: int = 5  # separable convolutions per block
     first_kernel: int = 33  # frames that the first convolution sees
-    last_filters: tuple[int, int] = (512, 1024)  # channels of the two layers after the blocks
-    last_kernel: int = 87  # frames, for the first of these two layers; the second's kernel is 1
+    # Channels of the two layers after the blocks.
+    last_filters: tuple[int, int] = (512, 1024)
+    # frames, for the first of these two layers; the second's kernel is 1
+    last_kernel: int = 87
     dropout: float = 0.0  # share of activations dropped after each layer in training
 
     def check(self) -> None:
         for field in ("repeats", "first_kernel", "last_kernel"):
             require(getattr(self, field) > 0, self, field, "positive")
-        require(len(self.kernels) == len(self.filters), self, "kernels", "as long as filters")
+        require(
+            len(self.kernels) == len(self.filters),
+            self,
+            "kernels",
+            "as long as filters",
+        )
         require(bool(self.filters), self, "filters", "one or more numbers")
         require_within(self, 1, repeats=MOST_LAYERS // len(self.filters))
         for field in ("filters", "kernels", "last_filters"):
@@ -46,11 +54,13 @@ class SeparableConvConfig:
     @property
     def layers(self) -> list[tuple[int, int, int]]:
         """Input and output channels and kernel of each separable convolution but the first."""
-        convolutions, width = [], self.filters[0]
+        convolutions = []
+        width = self.filters[0]
         for filters, kernel in zip(self.filters, self.kernels, strict=True):
             for _ in range(self.repeats):
                 convolutions.append((width, filters, kernel))
                 width = filters
+
         return [*convolutions, (width, self.last_filters[0], self.last_kernel)]
 
     def make(self, num_features: int, num_classes: int, *, seed: int = 0, dtype=None):
@@ -59,7 +69,9 @@ class SeparableConvConfig:
     def output_lengths(self, lengths):
         return padded_conv_output_frames(lengths, _STRIDE)
 
-    def flops(self, num_features: int, num_classes: int, frames: int, *, training: bool) -> int:
+    def flops(
+        self, num_features: int, num_classes: int, frames: int, *, training: bool
+    ) -> int:
         first = num_features * (self.first_kernel + self.filters[0])
         weights = first + self.last_filters[0] * self.last_filters[1]
         weights += self.last_filters[1] * num_classes
@@ -67,7 +79,8 @@ class SeparableConvConfig:
         ins = (self.filters[0], *self.filters[:-1])
         weights += sum(into * out for into, out in zip(ins, self.filters, strict=True))
         outputs = 2 * self.output_lengths(frames)
-        # The backward pass costs twice as much, except for the features, which need no gradient.
+        # The backward pass costs twice as much, except for the features, which need no
+        # gradient.
         return outputs * (3 * weights - first if training else weights)
 
     def smaller(self, units: int) -> "SeparableConvConfig":
@@ -75,8 +88,13 @@ class SeparableConvConfig:
         last = (units, 2 * units)
         return dataclasses.replace(self, filters=filters, repeats=1, last_filters=last)
 
-    def step_bytes(self, num_features: int, parameters: int, batch: int, frames: int) -> int:
-        widths = sum(into + 7 * out for into, out, _ in self.layers) + 8 * self.last_filters[1]
+    def step_bytes(
+        self, num_features: int, parameters: int, batch: int, frames: int
+    ) -> int:
+        widths = (
+            sum(into + 7 * out for into, out, _ in self.layers)
+            + 8 * self.last_filters[1]
+        )
         values = self.output_lengths(frames) * widths + 4 * frames * num_features
         return step_bytes(parameters, batch * values)
 
@@ -87,16 +105,24 @@ class SeparableConvModel(Network):
     Padding is set to zero before each convolution, whatever it contained.
     """
 
-    def __init__(self, config: SeparableConvConfig, num_classes: int, seed: int = 0, dtype=None):
+    def __init__(
+        self, config: SeparableConvConfig, num_classes: int, seed: int = 0, dtype=None
+    ):
         super().__init__("separable_conv", config, dtype)
         self._seeds = iter(range(seed * 1000, seed * 1000 + 1000))
         self.first = self._separable(config.filters[0], config.first_kernel, "first")
         self.blocks = [
-            [self._separable(filters, kernel, f"block_{i}_{j}") for j in range(config.repeats)]
-            for i, (filters, kernel) in enumerate(zip(config.filters, config.kernels, strict=True))
+            [
+                self._separable(filters, kernel, f"block_{i}_{j}")
+                for j in range(config.repeats)
+            ]
+            for i, (filters, kernel) in enumerate(
+                zip(config.filters, config.kernels, strict=True)
+            )
         ]
         self.shortcuts = [
-            self._pointwise(filters, f"shortcut_{i}") for i, filters in enumerate(config.filters)
+            self._pointwise(filters, f"shortcut_{i}")
+            for i, filters in enumerate(config.filters)
         ]
         filters, more_filters = config.last_filters
         self.last = [
@@ -111,12 +137,17 @@ class SeparableConvModel(Network):
         for part in ("depthwise", "pointwise"):
             initializer = keras.initializers.GlorotUniform(next(self._seeds))
             options[f"{part}_initializer"] = initializer
-        layer = keras.layers.SeparableConv1D(filters, kernel, dilation_rate=dilation, **options)
+
+        layer = keras.layers.SeparableConv1D(
+            filters, kernel, dilation_rate=dilation, **options
+        )
         return self._normalised(layer, (kernel - 1) * dilation, name)
 
     def _pointwise(self, filters: int, name: str):
         initializer = keras.initializers.GlorotUniform(next(self._seeds))
-        layer = keras.layers.Dense(filters, kernel_initializer=initializer, **self._options)
+        layer = keras.layers.Dense(
+            filters, kernel_initializer=initializer, **self._options
+        )
         return self._normalised(layer, 0, name)
 
     @property
@@ -124,8 +155,11 @@ class SeparableConvModel(Network):
         return {"use_bias": False, "dtype": self.dtype_policy, "name": "convolution"}
 
     def _normalised(self, layer, reach: int, name: str) -> "NormalisedConv":
-        rate, seed = self.config.dropout, next(self._seeds)
-        return NormalisedConv(layer, reach, rate, seed, dtype=self.dtype_policy, name=name)
+        rate = self.config.dropout
+        seed = next(self._seeds)
+        return NormalisedConv(
+            layer, reach, rate, seed, dtype=self.dtype_policy, name=name
+        )
 
     def build(self, input_shape=None):
         shape = self.first.built_for(input_shape)
@@ -133,6 +167,7 @@ class SeparableConvModel(Network):
             shortcut.built_for(shape)
             for layer in block:
                 shape = layer.built_for(shape)
+
         for layer in self.last:
             shape = layer.built_for(shape)
         self.classifier.build(shape)
@@ -144,10 +179,13 @@ class SeparableConvModel(Network):
         valid = valid_frames(strided, self.output_lengths(feature_lengths))
         hidden = self.first(features, before, valid, training=training)
         for block, shortcut in zip(self.blocks, self.shortcuts, strict=True):
-            straight = shortcut(hidden, valid, valid, rectified=False, training=training)
+            straight = shortcut(
+                hidden, valid, valid, rectified=False, training=training
+            )
             for number, layer in enumerate(block, start=1):
                 added = straight if number == len(block) else None
                 hidden = layer(hidden, valid, valid, added, training=training)
+
         for layer in self.last:
             hidden = layer(hidden, valid, valid, training=training)
         return hidden
@@ -159,7 +197,9 @@ class NormalisedConv(keras.layers.Layer):
     def __init__(self, convolution, reach: int, rate: float, seed: int, **kwargs):
         super().__init__(**kwargs)
         self.convolution = convolution
-        self.normalisation = BatchNormalization(dtype=self.dtype_policy, name="normalisation")
+        self.normalisation = BatchNormalization(
+            dtype=self.dtype_policy, name="normalisation"
+        )
         self.dropout = Dropout(rate, seed=seed, dtype=self.dtype_policy, name="dropout")
         self.around = (reach // 2, reach - reach // 2)
 
@@ -171,9 +211,13 @@ class NormalisedConv(keras.layers.Layer):
         return (None, None, filters)
 
     def call(self, inputs, before, valid, added=None, rectified=True, training=False):
-        """``before`` and ``valid`` ``(batch, time)`` are False for padded inputs and outputs."""
+        """``before`` and ``valid`` ``(batch, time)`` are False for padded inputs and
+        outputs.
+        """
         inputs = widened(inputs, before, *self.around)
-        hidden = self.normalisation(self.convolution(inputs), training=training, valid=valid)
+        hidden = self.normalisation(
+            self.convolution(inputs), training=training, valid=valid
+        )
         hidden = hidden if added is None else hidden + added
         hidden = keras.ops.relu(hidden) if rectified else hidden
         return self.dropout(hidden, training=training)

@@ -15,7 +15,13 @@ from typing import Any
 from tfasr.corpora.audio_header import AUDIO_SUFFIXES
 from tfasr.corpora.reading import walk
 from tfasr.errors import UsageError, explained, printable
-from tfasr.kit.files import check_owned, make_folder, object_or_empty, read_object, write_whole
+from tfasr.kit.files import (
+    check_owned,
+    make_folder,
+    object_or_empty,
+    read_object,
+    write_whole,
+)
 from tfasr.ledger.declared import sha256
 from tfasr.recognising.recogniser import Recogniser
 from tfasr.recognising.spec import StreamResult, Transcript, Word
@@ -30,10 +36,12 @@ log = logging.getLogger("tfasr")
 
 @dataclass(frozen=True)
 class Format:
-    write: Callable[[str, Transcript], str]  # maps a recording's name and transcript to text
+    # Maps a recording's name and transcript to text.
+    write: Callable[[str, Transcript], str]
     suffix: str  # of a file that has one transcript
     header: str = ""  # written once, before all transcripts
-    joins: bool = True  # whether several recordings' transcripts can be written to one stream
+    # Whether several recordings' transcripts can be written to one stream.
+    joins: bool = True
     has_cues: bool = False  # whether ``write`` takes `SubtitleRules` too
 
     def by(self, rules: SubtitleRules) -> "Format":
@@ -54,7 +62,9 @@ def to_json(name: str, transcript: Transcript) -> str:
 
 
 def words_json(words: list[Word]) -> list[dict[str, Any]]:
-    """Returns words with the keys of the toolkit Vosk: ``conf``, ``start``, ``end``, ``word``."""
+    """Returns words with the keys of the toolkit Vosk: ``conf``, ``start``, ``end``,
+    ``word``.
+    """
     return [
         {
             "conf": round(word.confidence, 4),
@@ -74,6 +84,7 @@ def stream_json(result: StreamResult) -> str:
         content = {"result": words_json(result.words), "text": result.text}
     else:
         content = {"text": ""}
+
     return json.dumps(content, ensure_ascii=False) + "\n"
 
 
@@ -102,7 +113,8 @@ def _cues(transcript: Transcript, rules: SubtitleRules | None) -> list[Cue]:
 
 def to_ctm(name: str, transcript: Transcript) -> str:
     """Returns NIST's CTM: recording, channel, start, duration, word, confidence per line."""
-    recording = "_".join(name.split()) or "-"  # names can't contain spaces in this format
+    # Names can't contain spaces in this format.
+    recording = "_".join(name.split()) or "-"
     return "".join(
         f"{recording} 1 {word.start_s:.3f} {word.end_s - word.start_s:.3f} {word.text} "
         f"{word.confidence:.4f}\n"
@@ -138,24 +150,29 @@ def _clock(seconds: float, point: str) -> str:
 @dataclass(frozen=True)
 class Source:
     path: Path
-    name: str  # in results: the path that was passed, or the path within a folder that was passed
+    # In results: the path that was passed, or the path within a folder that was passed.
+    name: str
 
 
 @dataclass
 class Outcome:
     done: int = 0  # how many recordings were transcribed
     audio_s: float = 0.0  # their total duration
-    failed: dict[str, str] = field(default_factory=dict)  # unreadable files' names and reasons
+    # Unreadable files' names and reasons.
+    failed: dict[str, str] = field(default_factory=dict)
 
 
 def find_sources(names: list[str]) -> list[Source]:
-    """Returns named recordings and named folders' audio files; logs how many others it skips."""
+    """Returns named recordings and named folders' audio files; logs how many others it
+    skips.
+    """
     sources = []
     for name in names:
         path = Path(name)
         if not path.is_dir():
             sources.append(Source(path, name))
             continue
+
         files = [file for _, files in walk(path) for file in files]
         audio = [file for file in files if file.suffix.lower() in AUDIO_SUFFIXES]
         if not audio:
@@ -163,13 +180,25 @@ def find_sources(names: list[str]) -> list[Source]:
                 f"A folder must hold audio ({', '.join(sorted(AUDIO_SUFFIXES))}). Received: "
                 f"{path}, which contains none."
             )
-        others = [file.relative_to(path).as_posix() for file in files if file not in set(audio)]
+
+        others = [
+            file.relative_to(path).as_posix()
+            for file in files
+            if file not in set(audio)
+        ]
         if others:
             names = printable(", ".join(others[:_MOST_NAMED]), one_line=True)
             names += ", ..." * (len(others) > _MOST_NAMED)
             counts = f"{len(others)} of {len(files)} files are skipped"
-            log.warning("%s: %s, because their suffixes aren't of audio: %s", path, counts, names)
+            log.warning(
+                "%s: %s, because their suffixes aren't of audio: %s",
+                path,
+                counts,
+                names,
+            )
+
         sources += [Source(file, file.relative_to(path).as_posix()) for file in audio]
+
     return sources
 
 
@@ -182,10 +211,13 @@ def transcribe_sources(
 ) -> Outcome:
     """Transcribes recordings in order, ``batch_size`` segments at a time.
 
-    Calls ``finished`` with each transcript, ``failed`` with each unreadable file and the reason.
+    Calls ``finished`` with each transcript, ``failed`` with each unreadable file and
+    the reason.
     """
     outcome = Outcome()
-    transcripts = recogniser.transcripts((source.path for source in sources), batch_size)
+    transcripts = recogniser.transcripts(
+        (source.path for source in sources), batch_size
+    )
     for source, transcript in zip(sources, transcripts, strict=True):
         reason = str(transcript)
         if isinstance(transcript, Transcript):
@@ -198,8 +230,10 @@ def transcribe_sources(
                 if error.errno != errno.ENAMETOOLONG:
                     raise
                 reason, _ = explained(error)
+
         outcome.failed[source.name] = reason
         failed(source, reason)
+
     return outcome
 
 
@@ -209,9 +243,10 @@ _EMPTY = sha256(b"")
 class ResultFolder:
     """A folder of results in one of `FORMATS`, one for each recording, complete or absent.
 
-    A result's hash is stored in `RESULTS_FILE` before the result is written, to tell it from the
-    user's files, which are never overwritten. Raises UsageError if the folder's results have other
-    settings, if a user's file has a result's name, or two results would have the same name.
+    A result's hash is stored in `RESULTS_FILE` before the result is written, to tell it
+    from the user's files, which are never overwritten. Raises UsageError if the
+    folder's results have other settings, if a user's file has a result's name, or two
+    results would have the same name.
     """
 
     def __init__(
@@ -234,24 +269,31 @@ class ResultFolder:
         if self._format.has_cues:
             wanted["subtitles"] = asdict(rules)
         owned = wanted.keys() <= object_or_empty(settings).keys()
-        check_owned(folder, "--out", "results of tfasr transcribe", [SETTINGS_FILE], owned=owned)
+        check_owned(
+            folder, "--out", "results of tfasr transcribe", [SETTINGS_FILE], owned=owned
+        )
         written = read_object(settings, "Choose another --out.") if owned else wanted
         if differing := [name for name in wanted if written.get(name) != wanted[name]]:
             raise UsageError(
                 f"The results in --out must come from one recogniser and format. {folder} has "
                 f"others: its {', '.join(differing)} differ. Choose another --out."
             )
+
         listed = folder / RESULTS_FILE
         self._results = _listed_results(listed)
         lost = [str(path.relative_to(folder)) for path in self._others()]
-        check_owned(folder, "--out", f"note of them in {RESULTS_FILE}", lost, owned=False)
+        check_owned(
+            folder, "--out", f"note of them in {RESULTS_FILE}", lost, owned=False
+        )
         make_folder(folder)
         listed.touch()
         if not owned:
             write_whole(settings, json.dumps(wanted, indent=1) + "\n")
 
     def _named(self, sources: list[Source]) -> list[Path]:
-        """Returns each result's path: ``a.txt``, or ``a.wav.txt`` if ``a.txt`` isn't unique."""
+        """Returns each result's path: ``a.txt``, or ``a.wav.txt`` if ``a.txt`` isn't
+        unique.
+        """
         suffix = self._format.suffix
         names = [_inside(source.name) for source in sources]
         short = [name.with_suffix(suffix) for name in names]
@@ -267,6 +309,7 @@ class ResultFolder:
                 f"Each recording needs a separate result in --out. Received: several for "
                 f"{twice[0]}. Name the folder that holds them instead of the files."
             )
+
         return paths
 
     def _others(self) -> Iterator[Path]:
@@ -275,7 +318,9 @@ class ResultFolder:
             if os.path.lexists(path) and not self.has(source):
                 content_hash = _hash_of(path)
                 listed = self._results.get(str(path))
-                if content_hash != _EMPTY and (listed is None or content_hash != listed.sha256):
+                if content_hash != _EMPTY and (
+                    listed is None or content_hash != listed.sha256
+                ):
                     yield path
 
     def _note(self, source: Source, content_hash: str) -> None:
@@ -293,7 +338,8 @@ class ResultFolder:
     def has(self, source: Source) -> bool:
         """Whether a recording, as it is now, has a result that nobody has emptied.
 
-        A recording that was replaced is transcribed again, also if the new one is older.
+        A recording that was replaced is transcribed again, also if the new one is
+        older.
         """
         path = self._paths[source]
         listed = self._results.get(str(path))
@@ -304,6 +350,7 @@ class ResultFolder:
             same = _state(source.path) == listed.recording
         except OSError:
             return False
+
         return same and (size > 0 or listed.sha256 == _EMPTY)
 
     def write(self, source: Source, transcript: Transcript) -> None:
@@ -319,7 +366,8 @@ class _Listed:
     """What `RESULTS_FILE` says about a result."""
 
     sha256: str  # of the text
-    recording: list[int]  # the recording's size and time when it was transcribed, see `_state`
+    # The recording's size and time when it was transcribed, see `_state`.
+    recording: list[int]
 
 
 def _listed_results(path: Path) -> dict[str, _Listed]:
@@ -329,6 +377,7 @@ def _listed_results(path: Path) -> dict[str, _Listed]:
             result = json.loads(line)
             listed = _Listed(result["sha256"], result["recording"])
             results[str(path.parent / result["file"])] = listed
+
     return results
 
 
@@ -346,6 +395,8 @@ def _hash_of(path: Path) -> str:
 
 
 def _inside(name: str) -> Path:
-    """Returns a path for use within a folder: of absolute paths or ones with .., the last part."""
+    """Returns a path for use within a folder: of absolute paths or ones with .., the
+    last part.
+    """
     path = Path(name)
     return Path(path.name) if path.is_absolute() or ".." in path.parts else path

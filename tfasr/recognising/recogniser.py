@@ -27,7 +27,13 @@ from tfasr.recognising.segments import (
     cut_segments,
     recognised_in_batches,
 )
-from tfasr.recognising.spec import Acoustics, RecogniserSpec, StreamResult, Transcript, Word
+from tfasr.recognising.spec import (
+    Acoustics,
+    RecogniserSpec,
+    StreamResult,
+    Transcript,
+    Word,
+)
 
 if TYPE_CHECKING:
     from tfasr.decoding.language_models import KenlmModel
@@ -50,24 +56,27 @@ def load_recogniser(
 ) -> "Recogniser":
     """Returns a trained recogniser, ready to transcribe.
 
-    It computes in float32, whatever precision the run was trained in. Recognisers exported to ONNX
-    and LiteRT run without TensorFlow.
+    It computes in float32, whatever precision the run was trained in. Recognisers
+    exported to ONNX and LiteRT run without TensorFlow.
 
     Args:
         run_dir: a folder that `tfasr train` or `tfasr export` wrote.
         checkpoint: which of a run's: "best" (by validation CER), "last", or a file.
-        decoder: "greedy", "beam" or "word_beam"; the run's by default, as are `beam_width` and
-            `recombine` (of word beam search).
-        lexicon: a text file with one word per line, the dictionary for word beam search; by default
-            the run's, which consists of the training transcripts' words.
-        language_model: scores the words in word beam search in addition to the acoustic model.
-        hot_words: words and names that are expected, with their weights, or a text file of them:
-            see `tfasr.decoding.hot_words.hot_words_of`. They replace greedy decoding by prefix beam
-            search.
+        decoder: "greedy", "beam" or "word_beam"; the run's by default, as are
+            `beam_width` and `recombine` (of word beam search).
+        lexicon: a text file with one word per line, the dictionary for word beam
+            search; by default the run's, which consists of the training transcripts'
+            words.
+        language_model: scores the words in word beam search in addition to the acoustic
+            model.
+        hot_words: words and names that are expected, with their weights, or a text file
+            of them: see `tfasr.decoding.hot_words.hot_words_of`. They replace greedy
+            decoding by prefix beam search.
         hot_word_weight: of the file's lines without a weight.
 
     Raises:
-        UsageError: if the folder has no run or checkpoint, or its files don't fit together.
+        UsageError: if the folder has no run or checkpoint, or its files don't fit
+            together.
     """
     run_dir = Path(run_dir)
     changes = {"name": decoder, "beam_width": beam_width, "recombine": recombine}
@@ -78,6 +87,7 @@ def load_recogniser(
                 "--checkpoint must be left out for an export, which contains a single one. "
                 f"Received: {checkpoint} with {run_dir}. Export the run with that --checkpoint."
             )
+
         from tfasr.recognising.runtimes import open_exported
 
         with wrong_values_are_wrong_use():
@@ -85,11 +95,13 @@ def load_recogniser(
             spec = _with_lexicon(spec, lexicon)
             hot = hot_words and hot_words_of(hot_words, spec.alphabet, hot_word_weight)
             return _made(spec, acoustics, language_model, hot)
+
     if not (run_dir / EXPERIMENT_FILE).is_file():
         raise UsageError(
             f"--run_dir must be a folder that tfasr train or tfasr export wrote. Received: "
             f"{run_dir}, which has neither {EXPERIMENT_FILE} nor {exported.SPEC_FILE}."
         )
+
     load_tensorflow()
     from tfasr.recognising.tensorflow_runtimes import open_run
     from tfasr.training.trained import open_trained
@@ -106,7 +118,9 @@ def _with_lexicon(spec: RecogniserSpec, lexicon: str | Path | None) -> Recognise
         return spec
     require_lexicon_use(lexicon, spec.decoder)
     words = tuple(read_lexicon(lexicon, spec.alphabet))
-    return replace(spec, lexicon=words, identity=f"{spec.identity}, words {words_hash(words)}")
+    return replace(
+        spec, lexicon=words, identity=f"{spec.identity}, words {words_hash(words)}"
+    )
 
 
 def _made(
@@ -115,17 +129,20 @@ def _made(
     model: "KenlmModel | None",
     hot_words: "HotWords | None",
 ) -> "Recogniser":
-    # A language model and hot words give the recogniser another identity, as a lexicon does.
+    # A language model and hot words give the recogniser another identity, as a lexicon
+    # does.
     identity = spec.identity
     if model is not None:
         settings = f"{file_sha256(model.path)} {model.weight:g} {model.word_bonus:g}"
         if model.unknown != "score":
             settings += f" unknown words: {model.unknown}"
         identity += f", language model {settings}"
+
     if hot_words:
         spec = replace(spec, decoder=with_hot_words(spec.decoder))
         weights = (f"{word}\t{weight:g}" for word, weight in sorted(hot_words.items()))
         identity += f", hot words {words_hash(weights)}"
+
     return Recogniser(replace(spec, identity=identity), acoustics, model, hot_words)
 
 
@@ -152,8 +169,9 @@ class Recogniser:
         """Transcribes a recording of any length.
 
         Args:
-            audio: the path of a file of any sample rate, in a format that libsndfile or ffmpeg
-                reads, or samples at `sample_rate_hz`: floats in -1..1 or int16 ``(samples,)``.
+            audio: the path of a file of any sample rate, in a format that libsndfile or
+                ffmpeg reads, or samples at `sample_rate_hz`: floats in -1..1 or int16
+                ``(samples,)``.
 
         Raises:
             ValueError: if the file can't be read, or samples are NaN or infinite.
@@ -173,6 +191,7 @@ class Recogniser:
             if isinstance(transcript, ValueError):
                 raise transcript
             transcripts.append(transcript)
+
         return transcripts
 
     def transcripts(
@@ -201,22 +220,27 @@ class Recogniser:
         for number, more_words in itertools.chain(recognised, [(None, [])]):
             while done < (len(seconds) if number is None else number):
                 yield errors.get(done) or Transcript(words, seconds[done])
-                words, done = [], done + 1
+                words = []
+                done = done + 1
+
             words += more_words
 
     def transcribe_blocks(self, blocks: Iterable[np.ndarray]) -> Transcript:
         """Transcribes a recording that arrives block by block, as from a pipe.
 
-        Blocks are samples at `sample_rate_hz`, floats in -1..1 or int16 ``(samples,)``. Raises
-        ValueError if samples are NaN or infinite.
+        Blocks are samples at `sample_rate_hz`, floats in -1..1 or int16 ``(samples,)``.
+        Raises ValueError if samples are NaN or infinite.
         """
         (transcript,) = self.transcribe_many([iter(blocks)], batch_size=1)
         return transcript
 
-    def parts(self, blocks: Iterable[np.ndarray], batch_size: int = 1) -> Iterator[list[Word]]:
+    def parts(
+        self, blocks: Iterable[np.ndarray], batch_size: int = 1
+    ) -> Iterator[list[Word]]:
         """Yields a recording's words in lists, each as soon as its segment is recognised.
 
-        Arguments and errors as in `transcribe_blocks`; ``batch_size`` is a number of segments.
+        Arguments and errors as in `transcribe_blocks`; ``batch_size`` is a number of
+        segments.
         """
         segments = cut_segments(
             map(exported.as_samples, blocks), self.sample_rate_hz, lambda _: None
@@ -233,11 +257,13 @@ class Recogniser:
         The final texts do not depend on how the samples are cut into chunks.
 
         Args:
-            chunks: arrays of samples at `sample_rate_hz`, floats in -1..1 or int16, of any length.
+            chunks: arrays of samples at `sample_rate_hz`, floats in -1..1 or int16, of
+                any length.
             endpoints: what ends an utterance; None: only the end of the chunks.
 
         Raises:
-            UsageError: if the model can't stream; the message names a preset whose models can.
+            UsageError: if the model can't stream; the message names a preset whose
+                models can.
             ValueError: if samples are NaN or infinite.
         """
         stream = self.open_stream(endpoints)
@@ -250,21 +276,26 @@ class Recogniser:
         return Stream(self.spec, self.acoustics, self.segments.decoder, endpoints)
 
     def blocks(self, audio: "str | Path | np.ndarray") -> Iterator[np.ndarray]:
-        """Yields a recording's samples in blocks, float32 ``(samples,)`` at `sample_rate_hz`."""
+        """Yields a recording's samples in blocks, float32 ``(samples,)`` at
+        `sample_rate_hz`.
+        """
         if isinstance(audio, str | Path):
             from tfasr.data.audio import audio_blocks, warn
 
             yield from audio_blocks(audio, self.sample_rate_hz, remark=warn)
             return
+
         if isinstance(audio, Iterator):  # the recording arrives in blocks
             yield from audio
             return
+
         samples = np.asarray(audio)
         if samples.ndim != 1:
             raise ValueError(
                 f"samples must have the shape (samples,). Received: shape={samples.shape}. Average "
                 "the channels first."
             )
+
         size = _BLOCK_S * self.sample_rate_hz
         for start in range(0, len(samples), size):
             yield samples[start : start + size]

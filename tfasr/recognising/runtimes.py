@@ -14,21 +14,35 @@ from tfasr.errors import UsageError, optional_package
 from tfasr.kit.files import ALPHABET_FILE
 from tfasr.kit.process import load_tensorflow, quiet_stderr, usable_cores
 from tfasr.recognising import spec as exported
-from tfasr.recognising.spec import FEATURES, LENGTHS, LOG_PROBS, Acoustics, RecogniserSpec, State
+from tfasr.recognising.spec import (
+    FEATURES,
+    LENGTHS,
+    LOG_PROBS,
+    Acoustics,
+    RecogniserSpec,
+    State,
+)
 
-NEXT = "next_"  # in ONNX graphs, the outputs' names for the states after a chunk start with this
-# Names of LiteRT signatures: for a few output frames, with states in and out; for one utterance.
-STEP, WHOLE = "step", "whole"
+# In ONNX graphs, the outputs' names for the states after a chunk start with this.
+NEXT = "next_"
+# Names of LiteRT signatures: for a few output frames, with states in and out; for one
+# utterance.
+STEP = "step"
+WHOLE = "whole"
 _TRIED = 3  # output frames on which an exported model is tried
-STATES = "states_"  # in LiteRT graphs, the outputs' names for the states after each output frame
+# In LiteRT graphs, the outputs' names for the states after each output frame.
+STATES = "states_"
 
 
 def open_exported(
     folder: Path, decoder_changes: dict[str, Any]
 ) -> tuple[RecogniserSpec, Acoustics]:
-    """Opens a folder that `tfasr export` wrote, replacing decoder fields; UsageError on failure."""
+    """Opens a folder that `tfasr export` wrote, replacing decoder fields; UsageError on
+    failure.
+    """
     exported.check_sums(folder)
-    runtime, spec = exported.exported_runtime(folder), exported.read_spec(folder, decoder_changes)
+    runtime = exported.exported_runtime(folder)
+    spec = exported.read_spec(folder, decoder_changes)
     path = folder / exported.MODEL_FILES[runtime]
     acoustics = open_model(runtime, path, spec)
     _check_fits(acoustics, spec, path)
@@ -36,7 +50,9 @@ def open_exported(
 
 
 def _check_fits(acoustics: Acoustics, spec: RecogniserSpec, path: Path) -> None:
-    """Raises UsageError unless a model's outputs have the shape that its description implies."""
+    """Raises UsageError unless a model's outputs have the shape that its description
+    implies.
+    """
     kernel, stride = spec.geometry
     frames = kernel + (_TRIED - 1) * stride
     features = np.zeros((1, frames, spec.features.num_features), np.float32)
@@ -45,7 +61,9 @@ def _check_fits(acoustics: Acoustics, spec: RecogniserSpec, path: Path) -> None:
         log_probs = acoustics.log_probs(features, np.array([frames], np.int32))
         fault = f"shape {log_probs.shape}" if not np.isnan(log_probs).any() else "NaN"
     except Exception as error:  # each runtime raises its own kinds
-        log_probs, fault = None, " ".join(str(error).split())[:300]
+        log_probs = None
+        fault = " ".join(str(error).split())[:300]
+
     if log_probs is None or log_probs.shape != expected or fault == "NaN":
         raise UsageError(
             f"{path} must fit {exported.SPEC_FILE} and {ALPHABET_FILE} in its folder: {frames} "
@@ -62,12 +80,19 @@ def open_model(runtime: str, path: Path, spec: RecogniserSpec) -> Acoustics:
         if STEP in litert_interpreter(path, 1).get_signature_list():
             return LitertAcoustics(path, spec.geometry[1])
         return LitertUtterances(path)
+
     install = "tensorflow. Exports to onnx and litert don't need it"
     with optional_package("TensorFlow", f"A recogniser exported to {runtime}", install):
         load_tensorflow()
-    from tfasr.recognising.tensorflow_runtimes import SavedModelAcoustics, open_keras_file
+    from tfasr.recognising.tensorflow_runtimes import (
+        SavedModelAcoustics,
+        open_keras_file,
+    )
 
-    return open_keras_file(path) if runtime == exported.KERAS else SavedModelAcoustics(path)
+    if runtime == exported.KERAS:
+        return open_keras_file(path)
+
+    return SavedModelAcoustics(path)
 
 
 class OnnxAcoustics:
@@ -82,7 +107,10 @@ class OnnxAcoustics:
 
     def log_probs(self, features: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         batch = len(features)
-        zeros = {name: np.zeros((1, batch, n), np.float32) for name, n in self._states.items()}
+        zeros = {
+            name: np.zeros((1, batch, n), np.float32)
+            for name, n in self._states.items()
+        }
         inputs = {FEATURES: features, LENGTHS: lengths.astype(np.int32), **zeros}
         (log_probs,) = self._session.run([LOG_PROBS], inputs)
         return log_probs
@@ -91,7 +119,10 @@ class OnnxAcoustics:
         return [np.zeros((1, 1, units), np.float32) for units in self._states.values()]
 
     def continued(self, features: np.ndarray, state: State) -> tuple[np.ndarray, State]:
-        inputs = {FEATURES: features[None], LENGTHS: np.array([len(features)], np.int32)}
+        inputs = {
+            FEATURES: features[None],
+            LENGTHS: np.array([len(features)], np.int32),
+        }
         inputs |= zip(self._states, state, strict=True)
         outputs = [LOG_PROBS, *(NEXT + name for name in self._states)]
         log_probs, *state = self._session.run(outputs, inputs)
@@ -102,14 +133,17 @@ def onnx_session(graph: str | Path | bytes) -> Any:
     """Opens a graph that ONNX Runtime runs in the caller's thread; UsageError on failure."""
     runtime = onnx_runtime()
     options = runtime.SessionOptions()
-    # Uses only the caller's threads, each of which has its own batch. ONNX Runtime's threads are
-    # bad at sharing an LSTM's step, and take a quarter more processor time while they wait.
+    # Uses only the caller's threads, each of which has its own batch. ONNX Runtime's
+    # threads are bad at sharing an LSTM's step, and take a quarter more processor time
+    # while they wait.
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
     # Reads the file here, because ONNX Runtime rejects file names that aren't UTF-8.
     source = graph if isinstance(graph, bytes) else Path(graph).read_bytes()
     try:
-        return runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        return runtime.InferenceSession(
+            source, options, providers=["CPUExecutionProvider"]
+        )
     except Exception as error:  # ONNX Runtime's error classes aren't public
         message = f"ONNX Runtime must be able to load {_shown(graph)}: {error}"
         raise UsageError(message) from error
@@ -143,7 +177,9 @@ class _Litert:
 
     @contextlib.contextmanager
     def _runner(self) -> Iterator[Any]:
-        """Yields a function that runs the graph on named inputs, in an idle or new interpreter."""
+        """Yields a function that runs the graph on named inputs, in an idle or new
+        interpreter.
+        """
         try:
             runner = self._idle.get_nowait()
         except queue.Empty:
@@ -151,6 +187,7 @@ class _Litert:
             with quiet_stderr():  # hides a line about the CPU delegate
                 interpreter.allocate_tensors()
             runner = interpreter.get_signature_runner(self.signature)
+
         yield runner
         self._idle.put(runner)
 
@@ -158,13 +195,19 @@ class _Litert:
         return [np.zeros(shape, np.float32) for shape in self._states.values()]
 
     def log_probs(self, features: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        utterances = (row[:length] for row, length in zip(features, lengths, strict=True))
-        outputs = [self.continued(frames, self.initial_state())[0] for frames in utterances]
+        utterances = (
+            row[:length] for row, length in zip(features, lengths, strict=True)
+        )
+        outputs = [
+            self.continued(frames, self.initial_state())[0] for frames in utterances
+        ]
         return exported.padded(outputs)[0]
 
 
 class LitertAcoustics(_Litert):
-    """Computes log-probabilities with LiteRT, with a fixed number of output frames per call."""
+    """Computes log-probabilities with LiteRT, with a fixed number of output frames per
+    call.
+    """
 
     signature = STEP
 
@@ -175,8 +218,11 @@ class LitertAcoustics(_Litert):
             details = runner.get_input_details()
             frames = int(details[FEATURES]["shape"][1])
             shapes = {name: tuple(detail["shape"]) for name, detail in details.items()}
-            self._states = {name: shape for name, shape in shapes.items() if name != FEATURES}
+            self._states = {
+                name: shape for name, shape in shapes.items() if name != FEATURES
+            }
             self._steps = int(runner.get_output_details()[LOG_PROBS]["shape"][0])
+
         self._frames = frames
         # feature frames that the first output frame sees
         self._first = frames - (self._steps - 1) * stride
@@ -189,12 +235,17 @@ class LitertAcoustics(_Litert):
                 count = min(self._steps, frames - begun)
                 inputs = np.zeros((1, self._frames, features.shape[1]), np.float32)
                 start = begun * self._stride
-                seen = features[start : start + self._first + (count - 1) * self._stride]
+                seen = features[
+                    start : start + self._first + (count - 1) * self._stride
+                ]
                 inputs[0, : len(seen)] = seen
                 states = dict(zip(self._states, state, strict=True))
                 outputs = runner(**{FEATURES: inputs, **states})
                 parts.append(outputs[LOG_PROBS][:count])
-                state = [outputs[STATES + name][count - 1 : count] for name in self._states]
+                state = [
+                    outputs[STATES + name][count - 1 : count] for name in self._states
+                ]
+
         return np.concatenate(parts), state
 
 
@@ -204,7 +255,10 @@ class LitertUtterances(_Litert):
     signature = WHOLE
 
     def continued(self, features: np.ndarray, state: State) -> tuple[np.ndarray, State]:
-        inputs = {FEATURES: features[None], LENGTHS: np.array([len(features)], np.int32)}
+        inputs = {
+            FEATURES: features[None],
+            LENGTHS: np.array([len(features)], np.int32),
+        }
         with self._runner() as runner:
             return runner(**inputs)[LOG_PROBS][0], state
 
@@ -212,13 +266,21 @@ class LitertUtterances(_Litert):
 def litert_interpreter(graph: str | Path | bytes, num_threads: int) -> Any:
     """Returns an interpreter of a graph, a path or a file's content; UsageError on failure."""
     interpreter_class = _interpreter_class()
-    source = {"model_content": graph} if isinstance(graph, bytes) else {"model_path": str(graph)}
+    if isinstance(graph, bytes):
+        source = {"model_content": graph}
+    else:
+        source = {"model_path": str(graph)}
+
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=r"\s*Warning: tf.lite.Interpreter is deprecated")
+        warnings.filterwarnings(
+            "ignore", message=r"\s*Warning: tf.lite.Interpreter is deprecated"
+        )
         try:
             return interpreter_class(num_threads=num_threads, **source)
         except ValueError as error:
-            raise UsageError(f"LiteRT must be able to load {_shown(graph)}: {error}") from error
+            raise UsageError(
+                f"LiteRT must be able to load {_shown(graph)}: {error}"
+            ) from error
 
 
 def _interpreter_class() -> Any:
@@ -226,6 +288,7 @@ def _interpreter_class() -> Any:
         from ai_edge_litert.interpreter import Interpreter
 
         return Interpreter
+
     install = "'tfasr[litert]', or pip install ai-edge-litert"
     with optional_package("ai-edge-litert", "A recogniser exported to LiteRT", install):
         import tensorflow as tf  # its interpreter is deprecated, and warns

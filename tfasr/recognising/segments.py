@@ -17,24 +17,34 @@ from tfasr.alphabet import WORD_START, Alphabet, is_unspaced
 from tfasr.data.features import expect_many_frames, numpy_features
 from tfasr.decoding.choice import make_decoder
 from tfasr.decoding.decoder import Decoder, GreedyDecoder
-from tfasr.recognising.spec import Acoustics, RecogniserSpec, StreamResult, Word, as_samples, padded
+from tfasr.recognising.spec import (
+    Acoustics,
+    RecogniserSpec,
+    StreamResult,
+    Word,
+    as_samples,
+    padded,
+)
 
 if TYPE_CHECKING:
     from tfasr.decoding.hot_words import HotWords
     from tfasr.decoding.language_models import KenlmModel
 
 LONGEST_S = 16.0
-CONTEXT_S = 0.5  # both segments contain so much of each side of a cut, so that no word is cut off
-_PAUSE_S = 0.3  # recordings are cut in a quiet stretch of this length, longer than a stop consonant
+# Both segments contain so much of each side of a cut, so that no word is cut off.
+CONTEXT_S = 0.5
+# Recordings are cut in a quiet stretch of this length, longer than a stop consonant.
+_PAUSE_S = 0.3
 _BLOCK_S = 0.01
 _MANY_FRAMES = 10_000  # from here on, importing a faster Fourier transform saves time
-# How many batches of segments are read and sorted by length together: fewer at first, so that the
-# model can start early.
+# How many batches of segments are read and sorted by length together: fewer at first,
+# so that the model can start early.
 _BATCHES_SORTED = (1, 2, 4)
 _READ_AHEAD = 32
 _END = object()
 _NOTHING = np.zeros(0, np.float32)
-# A segment's batch and row in the batch; None if the segment is too short for an output frame.
+# A segment's batch and row in the batch; None if the segment is too short for an output
+# frame.
 _Place = tuple[Future, int] | None
 
 
@@ -51,9 +61,10 @@ class Segment:
 class PauseCutter:
     """Cuts a recording that arrives in blocks into segments of at most `longest_s`.
 
-    A longer recording is cut in a pause: in the middle of the quietest 0.3 s in the second half of
-    `longest_s`. Each segment extends half a second beyond its cuts, so that both neighbours contain
-    the whole of a word at a cut. The word belongs to the segment in which its middle is.
+    A longer recording is cut in a pause: in the middle of the quietest 0.3 s in the
+    second half of `longest_s`. Each segment extends half a second beyond its cuts, so
+    that both neighbours contain the whole of a word at a cut. The word belongs to the
+    segment in which its middle is.
     """
 
     def __init__(self, sample_rate_hz: int, longest_s: float = LONGEST_S):
@@ -63,7 +74,8 @@ class PauseCutter:
         self._blocks: list[np.ndarray] = []
         self._held = 0
         self._start = 0  # position of the first held sample in the recording
-        self._from = 0  # position of the last cut, from which words belong to the next segment
+        # Position of the last cut, from which words belong to the next segment.
+        self._from = 0
 
     def push(self, samples: np.ndarray) -> list[Segment]:
         """Adds samples; returns the segments that are complete now."""
@@ -83,7 +95,9 @@ class PauseCutter:
         begun = self._from - self._start
         fits = self._longest - self._context
         cut = _quietest(held[:fits], (begun + fits) // 2, self._rate_hz)
-        segment = self._segment(held[: cut + self._context], self._from, self._start + cut)
+        segment = self._segment(
+            held[: cut + self._context], self._from, self._start + cut
+        )
         self._from = self._start + cut
         dropped = max(cut - self._context, 0)
         self._blocks, self._held = [held[dropped:].copy()], len(held) - dropped
@@ -109,6 +123,7 @@ def cut_segments(
     for block in blocks:
         count(len(block) / sample_rate_hz)
         yield from cutter.push(block)
+
     yield from cutter.finish()
 
 
@@ -116,14 +131,19 @@ def _quietest(samples: np.ndarray, earliest: int, rate_hz: int) -> int:
     """Returns the middle of the quietest stretch whose middle is not before ``earliest``."""
     block = max(int(_BLOCK_S * rate_hz), 1)
     count = len(samples) // block
-    power = np.square(samples[: count * block].reshape(count, block), dtype=np.float64).mean(axis=1)
+    power = np.square(
+        samples[: count * block].reshape(count, block), dtype=np.float64
+    ).mean(axis=1)
     level = np.log(power + 1e-9)
     width = min(int(_PAUSE_S / _BLOCK_S), count)
     sums = np.cumsum(np.append(0.0, level))
     stretches = sums[width:] - sums[:-width]  # stretch i: blocks i .. i + width
     first = min(max(earliest // block - width // 2, 0), len(stretches) - 1)
-    # Of several equally quiet ones (digital silence), the last, so that segments are long.
-    last_quietest = len(stretches) - 1 - int(np.argmin(np.round(stretches[first:][::-1], 6)))
+    # Of several equally quiet ones (digital silence), the last, so that segments are
+    # long.
+    last_quietest = (
+        len(stretches) - 1 - int(np.argmin(np.round(stretches[first:][::-1], 6)))
+    )
     return (last_quietest + width // 2) * block
 
 
@@ -139,10 +159,11 @@ def aligned_words(
 ) -> list[Word]:
     """Returns the words of a hypothesis with times and confidences.
 
-    A word extends from the first frame of its first character to the last frame of its last one.
-    CTC models emit a character for a few frames somewhere in its sound, so times are a few frames
-    off, and the time between words belongs to no word. ``log_probs`` are ``(frames, classes)``;
-    ``first_s`` is the time at which the first frame begins, ``step_s`` a frame's length.
+    A word extends from the first frame of its first character to the last frame of its
+    last one. CTC models emit a character for a few frames somewhere in its sound, so
+    times are a few frames off, and the time between words belongs to no word.
+    ``log_probs`` are ``(frames, classes)``; ``first_s`` is the time at which the first
+    frame begins, ``step_s`` a frame's length.
     """
     spans = path_spans(log_probs.argmax(axis=1), alphabet.blank_id)
     # The most probable path is the best alignment if it spells the text.
@@ -151,9 +172,11 @@ def aligned_words(
         try:
             spans = align(labels, log_probs, alphabet)
         except ValueError:
-            # A dictionary completes a last word that only one word can become, even if the frames
-            # don't suffice for it. Its words get the times of the whole segment.
+            # A dictionary completes a last word that only one word can become, even if
+            # the frames don't suffice for it. Its words get the times of the whole
+            # segment.
             spans = [LabelSpan(label, 0, len(log_probs)) for label in labels]
+
     return [
         Word(
             alphabet.decode([span.label for span in word]),
@@ -167,11 +190,15 @@ def aligned_words(
 
 def path_spans(path: np.ndarray, blank_id: int) -> list[LabelSpan]:
     """Returns a path's labels, without repeats and blanks; ``path``: a class per frame."""
-    return [LabelSpan(number, *span) for number, *span in _runs(path) if number != blank_id]
+    return [
+        LabelSpan(number, *span) for number, *span in _runs(path) if number != blank_id
+    ]
 
 
 def _runs(path: np.ndarray) -> list[tuple[int, int, int]]:
-    """Returns each run of equal numbers: the number, its first frame, the frame after its last."""
+    """Returns each run of equal numbers: the number, its first frame, the frame after
+    its last.
+    """
     if not len(path):
         return []
     starts = np.flatnonzero(np.append(True, path[1:] != path[:-1]))
@@ -179,11 +206,13 @@ def _runs(path: np.ndarray) -> list[tuple[int, int, int]]:
     return list(zip(path[starts].tolist(), starts.tolist(), ends.tolist(), strict=True))
 
 
-def align(labels: list[int], log_probs: np.ndarray, alphabet: Alphabet) -> list[LabelSpan]:
+def align(
+    labels: list[int], log_probs: np.ndarray, alphabet: Alphabet
+) -> list[LabelSpan]:
     """Returns the most probable alignment of labels with ``log_probs`` ``(frames, classes)``.
 
-    Like decoders, it may skip a separator if a blank separates the equal labels around it. Raises
-    ValueError if there are too few frames.
+    Like decoders, it may skip a separator if a blank separates the equal labels around
+    it. Raises ValueError if there are too few frames.
     """
     if not labels:
         return []
@@ -192,18 +221,21 @@ def align(labels: list[int], log_probs: np.ndarray, alphabet: Alphabet) -> list[
     separator = alphabet.separator_id
     number = np.arange(len(states))
     is_label = number % 2 == 1
-    # A path may come from two states before, skipping the blank between different labels, or from
-    # three before (a blank), skipping a separator.
+    # A path may come from two states before, skipping the blank between different
+    # labels, or from three before (a blank), skipping a separator.
     two = is_label & (number >= 2) & (states != np.roll(states, 2))
     three = is_label & (number >= 3) & (np.roll(states, 2) == separator)
     runs = _runs(_viterbi(log_probs[:, states], two, three))
-    return [LabelSpan(labels[state // 2], *span) for state, *span in runs if state % 2 == 1]
+    return [
+        LabelSpan(labels[state // 2], *span) for state, *span in runs if state % 2 == 1
+    ]
 
 
 def _viterbi(scores: np.ndarray, two: np.ndarray, three: np.ndarray) -> np.ndarray:
     """Returns the path with the largest sum of ``scores`` (frames, states): a state per frame.
 
-    ``two`` and ``three`` mark states that can follow the state two or three before them.
+    ``two`` and ``three`` mark states that can follow the state two or three before
+    them.
     """
     count = scores.shape[1]
     best = np.full(count, -np.inf)
@@ -217,22 +249,27 @@ def _viterbi(scores: np.ndarray, two: np.ndarray, three: np.ndarray) -> np.ndarr
         candidates[3, 3:] = np.where(three[3:], best[:-3], -np.inf)
         before[frame] = candidates.argmax(axis=0)
         best = candidates.max(axis=0) + scores[frame]
+
     if not np.isfinite(best[-2:]).any():
         raise ValueError(
             f"There must be enough frames for the labels. Received: {len(scores)} frames, "
             f"{count // 2} labels."
         )
+
     state = count - 1 - int(best[-2] > best[-1])
     path = np.empty(len(scores), np.int64)
     for frame in range(len(scores) - 1, -1, -1):
         path[frame] = state
         # int8 holds the step, but not the number of a state in a long text.
         state -= int(before[frame, state])
+
     return path
 
 
 def _words(spans: list[LabelSpan], alphabet: Alphabet) -> Iterator[list[LabelSpan]]:
-    """Yields each word's spans; in scripts without spaces, each character or unit is a word."""
+    """Yields each word's spans; in scripts without spaces, each character or unit is a
+    word.
+    """
     word: list[LabelSpan] = []
     alone = False
     for span in spans:
@@ -244,9 +281,11 @@ def _words(spans: list[LabelSpan], alphabet: Alphabet) -> Iterator[list[LabelSpa
         if word and starts and not is_mark:
             yield word
             word = []
+
         alone = is_unspaced(symbol[-1]) or (is_mark and alone)
         if symbol not in (" ", WORD_START):
             word.append(span)
+
     if word:
         yield word
 
@@ -287,7 +326,9 @@ class SegmentModel:
         return features
 
     def log_probs(self, features: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns segments' log-probabilities and numbers of valid output frames, at least 1."""
+        """Returns segments' log-probabilities and numbers of valid output frames, at
+        least 1.
+        """
         batch, lengths = padded(features)
         frames = np.array([self.spec.output_frames(int(length)) for length in lengths])
         return self._acoustics.log_probs(batch, lengths), frames
@@ -297,14 +338,22 @@ class SegmentModel:
     ) -> list[list[Word]]:
         words_of_segments = []
         hypotheses = self.decoder.decode(log_probs, lengths)
-        alphabet, step_s = self.spec.alphabet, self.spec.frame_step_s
+        alphabet = self.spec.alphabet
+        step_s = self.spec.frame_step_s
         items = zip(segments, hypotheses, log_probs, lengths, strict=True)
         for segment, hypothesis, scores, length in items:
             first_s = segment.start_s + self.spec.first_frame_s
-            words = aligned_words(hypothesis.text, scores[:length], alphabet, first_s, step_s)
-            words_of_segments.append(
-                [w for w in words if segment.from_s <= (w.start_s + w.end_s) / 2 < segment.to_s]
+            words = aligned_words(
+                hypothesis.text, scores[:length], alphabet, first_s, step_s
             )
+            words_of_segments.append(
+                [
+                    w
+                    for w in words
+                    if segment.from_s <= (w.start_s + w.end_s) / 2 < segment.to_s
+                ]
+            )
+
         return words_of_segments
 
 
@@ -313,20 +362,26 @@ def recognised_in_batches(
 ) -> Iterator[tuple[Any, list[Word]]]:
     """Yields each segment's key and words, in the order of the segments.
 
-    One thread reads and computes features, another decodes, and as many as the model can use
-    compute its outputs. At most a few hundred segments are in memory. An error while iterating over
-    ``segments`` is raised after everything before it has been yielded.
+    One thread reads and computes features, another decodes, and as many as the model
+    can use compute its outputs. At most a few hundred segments are in memory. An error
+    while iterating over ``segments`` is raised after everything before it has been
+    yielded.
     """
     hearing = ThreadPoolExecutor(model.batches_at_once, thread_name_prefix="model")
     decoding = ThreadPoolExecutor(1, thread_name_prefix="decoder")
 
     def hear(batch: list[tuple]) -> Future:
         log_probs, frames = model.log_probs([features for _, _, features in batch])
-        return decoding.submit(model.words, [item[1] for item in batch], log_probs, frames)
+        return decoding.submit(
+            model.words, [item[1] for item in batch], log_probs, frames
+        )
 
     def begin(group: list[tuple]) -> tuple[list[Any], list[_Place]]:
-        # Submits a group's batches to the model; returns keys and the places of future results.
-        long_enough = [n for n, item in enumerate(group) if model.spec.output_frames(len(item[2]))]
+        # Submits a group's batches to the model; returns keys and the places of future
+        # results.
+        long_enough = [
+            n for n, item in enumerate(group) if model.spec.output_frames(len(item[2]))
+        ]
         # Starts with the longest, so that all threads end at about the same time.
         long_enough.sort(key=lambda n: len(group[n][2]), reverse=True)
         places: list[_Place] = [None] * len(group)
@@ -336,23 +391,29 @@ def recognised_in_batches(
             future = hearing.submit(hear, [group[n] for n in numbers])
             for row, n in enumerate(numbers):
                 places[n] = (future, row)
+
         return [item[0] for item in group], places
 
     try:
         waiting: list[tuple[list[Any], list[_Place]]] = []
         for group in _groups(_read_ahead(model, segments), batch_size):
             waiting.append(begin(group))
-            if len(waiting) > 1:  # the model computes this group while the next is being read
+            # The model computes this group while the next is being read.
+            if len(waiting) > 1:
                 yield from _finished(*waiting.pop(0))
+
         for keys, places in waiting:
             yield from _finished(keys, places)
     finally:
         for executor in (hearing, decoding):
-            executor.shutdown(cancel_futures=True)  # waits for running work; drops the rest
+            # Waits for running work; drops the rest.
+            executor.shutdown(cancel_futures=True)
 
 
 def _read_ahead(model: SegmentModel, segments: Iterable) -> Iterator[tuple]:
-    """Yields key, segment and features, read in a thread; raises its error after what it read."""
+    """Yields key, segment and features, read in a thread; raises its error after what
+    it read.
+    """
     queue: Queue = Queue(_READ_AHEAD)
     stopped = threading.Event()
 
@@ -362,16 +423,20 @@ def _read_ahead(model: SegmentModel, segments: Iterable) -> Iterator[tuple]:
                 queue.put(item, timeout=0.1)
             except Full:  # checks again whether to stop
                 continue
+
             return True
+
         return False
 
     def read() -> None:
         try:
             for key, segment in segments:
-                # Drops the samples, which are no longer needed and take more memory than features.
+                # Drops the samples, which are no longer needed and take more memory
+                # than features.
                 without_samples = dataclasses.replace(segment, samples=_NOTHING)
                 if not put((key, without_samples, model.features(segment))):
                     return
+
             put(_END)
         except BaseException as error:  # noqa: BLE001 - raised below, in the caller's thread
             put(error)
@@ -389,15 +454,20 @@ def _read_ahead(model: SegmentModel, segments: Iterable) -> Iterator[tuple]:
 
 
 def _groups(items: Iterator[tuple], batch_size: int) -> Iterator[list[tuple]]:
-    """Yields lists of items, each for a few batches; before raising an error, those before it."""
+    """Yields lists of items, each for a few batches; before raising an error, those
+    before it.
+    """
     failure = None
-    for batches in itertools.chain(_BATCHES_SORTED, itertools.repeat(_BATCHES_SORTED[-1])):
+    for batches in itertools.chain(
+        _BATCHES_SORTED, itertools.repeat(_BATCHES_SORTED[-1])
+    ):
         group: list[tuple] = []
         try:
             for item in itertools.islice(items, batches * batch_size):
                 group.append(item)
         except Exception as error:  # noqa: BLE001 - raised below
             failure = error
+
         if group:
             yield group
         if failure is not None:
@@ -406,12 +476,15 @@ def _groups(items: Iterator[tuple], batch_size: int) -> Iterator[list[tuple]]:
             return
 
 
-def _finished(keys: list[Any], places: list[_Place]) -> Iterator[tuple[Any, list[Word]]]:
+def _finished(
+    keys: list[Any], places: list[_Place]
+) -> Iterator[tuple[Any, list[Word]]]:
     for key, place in zip(keys, places, strict=True):
         yield key, place[0].result().result()[place[1]] if place is not None else []
 
 
-_MOST_S = 5.0  # seconds processed at a time, so that even a chunk of an hour needs little memory
+# Seconds processed at a time, so that even a chunk of an hour needs little memory.
+_MOST_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -423,7 +496,8 @@ class EndpointRules:
     Source: sherpa-onnx's rules 1 to 3 with its defaults, which come from Kaldi's.
     """
 
-    silence_s: float = 2.4  # so much silence ends it, whether or not there was speech before
+    # So much silence ends it, whether or not there was speech before.
+    silence_s: float = 2.4
     silence_after_speech_s: float = 1.2  # so much ends it if there was speech
     longest_s: float = 20.0  # length after which it ends in any case
 
@@ -448,27 +522,31 @@ class EndpointDetector:
             self._frames += 1
             self._silence = self._silence + 1 if silent else 0
             self._spoken |= not silent
-            silence_s, rules = self._silence * self._step_s, self._rules
+            silence_s = self._silence * self._step_s
+            rules = self._rules
             if (
                 silence_s >= rules.silence_s
                 or (self._spoken and silence_s >= rules.silence_after_speech_s)
                 or self._frames * self._step_s >= rules.longest_s
             ):
                 return frame + 1
+
         return None
 
 
 class Stream:
     """One stream of speech.
 
-    It keeps what the next frame needs: samples that don't fill a feature frame yet, features that
-    the convolution still needs, and the recurrence's state. So log-probabilities and texts are the
-    same as for the whole recording, whatever chunks it arrives in. After an utterance's end the
-    recurrence starts anew, as for a new recording.
+    It keeps what the next frame needs: samples that don't fill a feature frame yet,
+    features that the convolution still needs, and the recurrence's state. So
+    log-probabilities and texts are the same as for the whole recording, whatever chunks
+    it arrives in. After an utterance's end the recurrence starts anew, as for a new
+    recording.
 
-    During an utterance the text is what the decoder would return if the utterance ended now. A
-    decoder that needs all frames runs only at the end; until then, decoding is greedy. Without
-    endpoints only `finish` ends an utterance. Raises UsageError if the model can't stream.
+    During an utterance the text is what the decoder would return if the utterance ended
+    now. A decoder that needs all frames runs only at the end; until then, decoding is
+    greedy. Without endpoints only `finish` ends an utterance. Raises UsageError if the
+    model can't stream.
     """
 
     def __init__(
@@ -482,8 +560,12 @@ class Stream:
         self._spec = spec
         self._acoustics = acoustics
         self._decoder = decoder
-        self._begin_decoding = getattr(decoder, "begin", GreedyDecoder(spec.alphabet).begin)
-        self._detector = endpoints and EndpointDetector(endpoints, spec.alphabet, spec.frame_step_s)
+        self._begin_decoding = getattr(
+            decoder, "begin", GreedyDecoder(spec.alphabet).begin
+        )
+        self._detector = endpoints and EndpointDetector(
+            endpoints, spec.alphabet, spec.frame_step_s
+        )
         self._samples = np.zeros(0, np.float32)
         self._features = np.zeros((0, spec.features.num_features), np.float32)
         self._begun = 0  # number of the utterance's first feature frame in the stream
@@ -501,8 +583,8 @@ class Stream:
     def push(self, samples: np.ndarray) -> list[StreamResult]:
         """Adds any number of samples, floats in -1..1 or int16, at the model's sample rate.
 
-        Returns utterances that ended, and the current utterance if its text has changed.
-        Raises ValueError if samples are NaN or infinite.
+        Returns utterances that ended, and the current utterance if its text has
+        changed. Raises ValueError if samples are NaN or infinite.
         """
         samples = as_samples(np.asarray(samples))
         results = []
@@ -510,11 +592,13 @@ class Stream:
         for start in range(0, len(samples), most):
             self._see(samples[start : start + most])
             results += self._hear()
+
         if self._frames:
             result = self._result(self._decoded.best().text, final=False)
             if result.text != self._shown:
                 self._shown = result.text
                 results.append(result)
+
         return results
 
     @property
@@ -547,11 +631,13 @@ class Stream:
             if end is None:
                 self._state = state
                 continue
+
             result = self._final()
             if result.text:
                 results.append(result)
             self._begun += self._frames * stride
             self._begin()
+
         return results
 
     def _final(self) -> StreamResult:
@@ -564,13 +650,17 @@ class Stream:
     def _result(self, text: str, final: bool) -> StreamResult:
         features = self._spec.features
         begun_s = self._begun * features.step_samples / features.sample_rate_hz
-        alphabet, step_s = self._spec.alphabet, self._spec.frame_step_s
-        first_s, log_probs = begun_s + self._spec.first_frame_s, list(self._log_probs)
+        alphabet = self._spec.alphabet
+        step_s = self._spec.frame_step_s
+        first_s = begun_s + self._spec.first_frame_s
+        log_probs = list(self._log_probs)
 
         def align() -> list[Word]:
             if not log_probs:
                 return []
-            return aligned_words(text, np.concatenate(log_probs), alphabet, first_s, step_s)
+            return aligned_words(
+                text, np.concatenate(log_probs), alphabet, first_s, step_s
+            )
 
         return StreamResult(" ".join(text.split()), final, align)
 

@@ -14,7 +14,12 @@ import numpy as np
 from tfasr._version import __version__
 from tfasr.alphabet import Alphabet, join_words
 from tfasr.corpora.formats import format_of
-from tfasr.data.features import FeatureConfig, check_statistics, normalise_frames, numpy_features
+from tfasr.data.features import (
+    FeatureConfig,
+    check_statistics,
+    normalise_frames,
+    numpy_features,
+)
 from tfasr.decoding.choice import DecoderConfig, load_lexicon, needs_lexicon
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
 from tfasr.kit.config import to_json
@@ -29,10 +34,13 @@ from tfasr.kit.files import (
 
 State = list[Any]
 # Names of models' inputs and outputs in exported files.
-FEATURES, LENGTHS = "features", "lengths"
-LOG_PROBS, OUTPUT_LENGTHS = "log_probs", "output_lengths"
+FEATURES = "features"
+LENGTHS = "lengths"
+LOG_PROBS = "log_probs"
+OUTPUT_LENGTHS = "output_lengths"
 STREAMING_PRESET = "an4_streaming.gin"
-# Larger values are rejected: squares would exceed float32, or arrays would exceed memory.
+# Larger values are rejected: squares would exceed float32, or arrays would exceed
+# memory.
 _LOUDEST = 1e12
 _BEGINNING_BYTES = 4096  # of a stream, by which an audio file is recognised
 _MOST = {"sample_rate_hz": 10**6, "window_samples": 2**16, "step_samples": 2**16}
@@ -43,22 +51,26 @@ _MOST_FRAMES = 2**16
 class Acoustics(Protocol):
     """Maps normalised features to log-probabilities of all classes."""
 
-    batches_at_once: int  # how many threads may usefully call `log_probs` at the same time
+    # How many threads may usefully call `log_probs` at the same time.
+    batches_at_once: int
 
     def log_probs(self, features: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Maps right-padded features ``(batch, frames, num_features)`` and lengths ``(batch,)``.
+        """Maps right-padded features ``(batch, frames, num_features)`` and lengths
+        ``(batch,)``.
 
-        Returns natural logarithms ``(batch, output frames, classes)``. Every utterance must have at
-        least one output frame.
+        Returns natural logarithms ``(batch, output frames, classes)``. Every utterance
+        must have at least one output frame.
         """
 
     def initial_state(self) -> State:
         """Returns the recurrence's state before the first frame."""
 
     def continued(self, features: np.ndarray, state: State) -> tuple[np.ndarray, State]:
-        """Returns a stream's next log-probabilities ``(output frames, classes)`` and new state.
+        """Returns a stream's next log-probabilities ``(output frames, classes)`` and
+        new state.
 
-        ``features`` ``(frames, num_features)`` begin where the next output frame's input begins.
+        ``features`` ``(frames, num_features)`` begin where the next output frame's
+        input begins.
         """
 
 
@@ -66,7 +78,8 @@ class Acoustics(Protocol):
 class Word:
     """A word of a transcript, with its times in seconds from the start of the audio.
 
-    Its confidence, 0..1, is the geometric mean over its characters of each one's highest posterior.
+    Its confidence, 0..1, is the geometric mean over its characters of each one's
+    highest posterior.
     """
 
     text: str
@@ -94,7 +107,8 @@ class Transcript:
 class StreamResult:
     """The text of a stream's utterance so far, or its whole text if it has ended (``final``).
 
-    ``align`` returns ``words`` with their times; it is called when you first read ``words``.
+    ``align`` returns ``words`` with their times; it is called when you first read
+    ``words``.
     """
 
     text: str
@@ -108,29 +122,39 @@ class StreamResult:
 
 
 def as_samples(samples: np.ndarray) -> np.ndarray:
-    """Converts floats or int16 to float32 in -1..1; ValueError for NaN, infinity or above 1e12."""
+    """Converts floats or int16 to float32 in -1..1; ValueError for NaN, infinity or
+    above 1e12.
+    """
     if samples.dtype == np.int16:
         return samples.astype(np.float32) / 32768
     if samples.dtype.kind != "f":
-        raise ValueError(f"samples must be floats or int16. Received: dtype={samples.dtype}.")
+        raise ValueError(
+            f"samples must be floats or int16. Received: dtype={samples.dtype}."
+        )
     samples = samples.astype(np.float32, copy=False)
     if not np.isfinite(samples).all():
         bad = int(np.flatnonzero(~np.isfinite(samples))[0])
-        raise ValueError(f"samples must be finite. Received: samples[{bad}]={samples[bad]}.")
+        raise ValueError(
+            f"samples must be finite. Received: samples[{bad}]={samples[bad]}."
+        )
+
     loudest = float(np.abs(samples).max(initial=0))
     if loudest > _LOUDEST:
         raise ValueError(
             f"samples must be at most {_LOUDEST:g} times full scale, or their features aren't "
             f"finite. Received: samples up to {loudest:g}, where full scale is 1."
         )
+
     return samples
 
 
-def pcm_chunks(stream: BinaryIO, sample_rate_hz: int, chunk_s: float = 0.1) -> Iterator[np.ndarray]:
+def pcm_chunks(
+    stream: BinaryIO, sample_rate_hz: int, chunk_s: float = 0.1
+) -> Iterator[np.ndarray]:
     """Yields int16 samples ``(samples,)`` of signed 16-bit little-endian mono, as they arrive.
 
-    Raises UsageError if the stream begins like an audio file, whose header and compressed samples
-    would be taken for speech.
+    Raises UsageError if the stream begins like an audio file, whose header and
+    compressed samples would be taken for speech.
     """
     # `read1` returns what has arrived, instead of waiting until a chunk is full.
     read = getattr(stream, "read1", stream.read)
@@ -140,6 +164,7 @@ def pcm_chunks(stream: BinaryIO, sample_rate_hz: int, chunk_s: float = 0.1) -> I
         if len(beginning) < _BEGINNING_BYTES:
             beginning += data[:_BEGINNING_BYTES]
             _require_raw(beginning, sample_rate_hz)
+
         data = half + data
         half = data[len(data) // 2 * 2 :]
         yield np.frombuffer(data[: len(data) // 2 * 2], "<i2")
@@ -156,7 +181,9 @@ def _require_raw(beginning: bytes, sample_rate_hz: int) -> None:
 
 
 def padded(features: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Pads arrays ``(frames, width)`` on the right; returns ``(batch, frames, width)``, lengths."""
+    """Pads arrays ``(frames, width)`` on the right; returns ``(batch, frames, width)``,
+    lengths.
+    """
     lengths = np.array([len(frames) for frames in features], np.int32)
     batch = np.zeros((len(features), lengths.max(), features[0].shape[1]), np.float32)
     for row, frames in zip(batch, features, strict=True):
@@ -168,32 +195,44 @@ def padded(features: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 class RecogniserSpec:
     model: str  # its name in `tfasr.models.model.MODELS`
     features: FeatureConfig
-    statistics: tuple[np.ndarray, np.ndarray] | None  # the corpus's, if normalisation needs them
+    # The corpus's, if normalisation needs them.
+    statistics: tuple[np.ndarray, np.ndarray] | None
     alphabet: Alphabet
     decoder: DecoderConfig
     lexicon: tuple[str, ...]  # dictionary, for a decoder that needs one
-    geometry: tuple[int, int]  # feature frames that an output frame sees, and between output frames
-    streams: bool  # whether output frames depend on no feature frames later than those they see
+    # Feature frames that an output frame sees, and between output frames.
+    geometry: tuple[int, int]
+    # Whether output frames depend on no feature frames later than those they see.
+    streams: bool
     identity: str  # a hash of the weights, which identifies the recogniser
 
     def __post_init__(self):
         for name, most in _MOST.items():
             if getattr(self.features, name) > most:
                 raise ValueError(f"The features' {name} must be at most {most}.")
+
         if not all(1 <= frames <= _MOST_FRAMES for frames in self.geometry):
-            raise ValueError(f"The geometry must be two whole numbers, 1 to {_MOST_FRAMES}.")
+            raise ValueError(
+                f"The geometry must be two whole numbers, 1 to {_MOST_FRAMES}."
+            )
         if (kind := self.features.normalisation) in ("corpus", "speaker"):
             if self.statistics is None:
-                raise ValueError(f"Normalisation {kind!r} needs statistics, which are missing.")
+                raise ValueError(
+                    f"Normalisation {kind!r} needs statistics, which are missing."
+                )
             check_statistics(*self.statistics, self.features.num_features)
 
     @property
     def frame_step_s(self) -> float:
-        return self.geometry[1] * self.features.step_samples / self.features.sample_rate_hz
+        return (
+            self.geometry[1] * self.features.step_samples / self.features.sample_rate_hz
+        )
 
     @property
     def first_frame_s(self) -> float:
-        """When the first output frame begins: its time step is centred on the samples it sees."""
+        """When the first output frame begins: its time step is centred on the samples
+        it sees.
+        """
         kernel, _ = self.geometry
         seen = (kernel - 1) * self.features.step_samples + self.features.window_samples
         return max(seen / self.features.sample_rate_hz / 2 - self.frame_step_s / 2, 0.0)
@@ -207,7 +246,9 @@ class RecogniserSpec:
         return self.normalised(numpy_features(samples, self.features))
 
     def normalised(self, features: np.ndarray) -> np.ndarray:
-        return normalise_frames(features, self.features, *(self.statistics or (None, None)))
+        return normalise_frames(
+            features, self.features, *(self.statistics or (None, None))
+        )
 
     @property
     def can_stream(self) -> bool:
@@ -223,6 +264,7 @@ class RecogniserSpec:
                 f" with FeatureConfig.normalisation {kind!r}, whose mean and deviation are known "
                 "only then"
             )
+
         raise UsageError(
             f"To stream, a model must not need an utterance's end. Received: {self.model!r}"
             f"{reason}. Train one that can: --gin_file {STREAMING_PRESET}, or bind "
@@ -232,7 +274,10 @@ class RecogniserSpec:
 
 
 GRAPH_FILE = "model.onnx"
-ONNX, LITERT, KERAS, SAVED_MODEL = "onnx", "litert", "keras", "saved_model"
+ONNX = "onnx"
+LITERT = "litert"
+KERAS = "keras"
+SAVED_MODEL = "saved_model"
 # Name of the model's file, or folder, for each runtime.
 MODEL_FILES = {
     ONNX: GRAPH_FILE,
@@ -242,8 +287,12 @@ MODEL_FILES = {
 }
 SPEC_FILE = "recogniser.json"
 CARD_FILE = "README.md"
-SUMS_FILE = "SHA256SUMS"  # hashes of all other files, for ``sha256sum --check``; written last
-_WEIGHTS = {**MODEL_FILES, SAVED_MODEL: "saved_model/variables/variables.data-00000-of-00001"}
+# Hashes of all other files, for ``sha256sum --check``; written last.
+SUMS_FILE = "SHA256SUMS"
+_WEIGHTS = {
+    **MODEL_FILES,
+    SAVED_MODEL: "saved_model/variables/variables.data-00000-of-00001",
+}
 _FORMAT = 1
 _AGAIN = "Export the run again."
 
@@ -252,10 +301,16 @@ def is_exported(folder: Path) -> bool:
     return (folder / SPEC_FILE).is_file()
 
 
-def write_spec(folder: Path, spec: RecogniserSpec, lexicon: list[str], runtime: str = ONNX) -> None:
+def write_spec(
+    folder: Path, spec: RecogniserSpec, lexicon: list[str], runtime: str = ONNX
+) -> None:
     """Writes a recogniser's description next to its model; the lexicon may be empty."""
     statistics = spec.statistics and dict(
-        zip(("mean", "deviation"), (array.tolist() for array in spec.statistics), strict=True)
+        zip(
+            ("mean", "deviation"),
+            (array.tolist() for array in spec.statistics),
+            strict=True,
+        )
     )
     content = {
         "format": _FORMAT,
@@ -277,17 +332,28 @@ def write_spec(folder: Path, spec: RecogniserSpec, lexicon: list[str], runtime: 
 def read_spec(folder: Path, decoder_changes: dict[str, Any]) -> RecogniserSpec:
     """Reads what `write_spec` wrote, replacing some decoder fields; UsageError on failure."""
     path = folder / SPEC_FILE
-    names = ("format", "model", "features", "statistics", "decoder", "geometry", "streams")
+    names = (
+        "format",
+        "model",
+        "features",
+        "statistics",
+        "decoder",
+        "geometry",
+        "streams",
+    )
     content = read_object(path, _AGAIN, names)
     if content["format"] != _FORMAT:
         raise UsageError(
             f"{path} must be of format {_FORMAT}. Received: {content['format']!r}, written by "
             f"tfasr {content.get('tfasr')}. Use that tfasr, or export the run again."
         )
+
     with wrong_values_are_wrong_use():  # of flags
         dataclasses.replace(DecoderConfig(), **decoder_changes)
     try:
-        decoder = dataclasses.replace(DecoderConfig(**content["decoder"]), **decoder_changes)
+        decoder = dataclasses.replace(
+            DecoderConfig(**content["decoder"]), **decoder_changes
+        )
         kernel, stride = map(operator.index, content["geometry"])
         statistics = content["statistics"]
         return RecogniserSpec(
@@ -325,6 +391,7 @@ def exported_runtime(folder: Path) -> str:
             f"{path} must name a runtime of {', '.join(MODEL_FILES)}. Received: {runtime!r}, "
             f"written by tfasr {content.get('tfasr')}. Use that tfasr, or export the run again."
         )
+
     return runtime
 
 
@@ -345,7 +412,11 @@ def model_bytes(path: Path) -> int:
 
 def write_sums(folder: Path) -> None:
     """Writes all files' hashes; an export without them is incomplete."""
-    files = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+    files = [
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if path.is_file()
+    ]
     names = sorted(name for name in files if name != SUMS_FILE)
     lines = [f"{file_sha256(folder / name)}  {name}\n" for name in names]
     write_whole(folder / SUMS_FILE, "".join(lines))
@@ -353,19 +424,26 @@ def write_sums(folder: Path) -> None:
 
 def check_sums(folder: Path) -> None:
     """Raises UsageError unless all files of an export are unchanged."""
-    text = read_text(folder / SUMS_FILE, f"Without it the export is not complete. {_AGAIN}")
+    text = read_text(
+        folder / SUMS_FILE, f"Without it the export is not complete. {_AGAIN}"
+    )
     listed = [line.split("  ", 1) for line in text.splitlines()]
     if not listed or any(len(line) != 2 for line in listed):
-        raise UsageError(f"{folder / SUMS_FILE} must hold a hash and a name per line. {_AGAIN}")
+        raise UsageError(
+            f"{folder / SUMS_FILE} must hold a hash and a name per line. {_AGAIN}"
+        )
     for expected, name in listed:
         path = folder / name
         if not path.is_file():
-            raise UsageError(f"An exported folder must hold {name}. {folder} lacks it. {_AGAIN}")
+            raise UsageError(
+                f"An exported folder must hold {name}. {folder} lacks it. {_AGAIN}"
+            )
         if file_sha256(path) != expected:
             raise UsageError(
                 f"An exported folder's files must be as they were written. {path} has changed: "
                 f"its SHA-256 is not the one in {SUMS_FILE}. {_AGAIN}"
             )
+
     model = folder / MODEL_FILES[exported_runtime(folder)]
     paths = [path for path in [model, *model.rglob("*")] if not path.is_dir()]
     paths += [folder / name for name in (SPEC_FILE, ALPHABET_FILE)]

@@ -16,11 +16,13 @@ _MOST = 10_000  # of every limit; more would be a mistake
 class SubtitleRules:
     """Limits of a subtitle, all of which hold for every one.
 
-    The defaults are usual for television and streaming in Latin scripts. Source: Netflix, "Timed
-    Text Style Guide: General Requirements" (two lines, 42 characters, at most 7 s).
+    The defaults are usual for television and streaming in Latin scripts. Source:
+    Netflix, "Timed Text Style Guide: General Requirements" (two lines, 42 characters,
+    at most 7 s).
 
     Raises:
-        UsageError: if a limit isn't positive, or the longest time is shorter than the shortest.
+        UsageError: if a limit isn't positive, or the longest time is shorter than the
+            shortest.
     """
 
     characters: int = 42  # of a line, each with its combining marks
@@ -35,6 +37,7 @@ class SubtitleRules:
                 raise UsageError(
                     f"--subtitle_{name} must be more than 0, at most {_MOST}. Received: {value}."
                 )
+
         if self.longest_s < self.shortest_s:
             raise UsageError(
                 "--subtitle_longest_s must be at least --subtitle_shortest_s. Received: "
@@ -52,8 +55,9 @@ class Cue:
 def subtitles(words: Iterable[Word], rules: SubtitleRules) -> list[Cue]:
     """Returns cues in order, none of which overlap.
 
-    A pause ends a cue, and so do the limits on text and time. A short cue stays until it has been
-    shown for the shortest time, which delays the next one if speech is that fast.
+    A pause ends a cue, and so do the limits on text and time. A short cue stays until
+    it has been shown for the shortest time, which delays the next one if speech is that
+    fast.
     """
     groups: list[list[Word]] = []
     for word in _in_pieces(words, rules):
@@ -61,6 +65,7 @@ def subtitles(words: Iterable[Word], rules: SubtitleRules) -> list[Cue]:
             groups[-1].append(word)
         else:
             groups.append([word])
+
     cues: list[Cue] = []
     for number, group in enumerate(groups):
         start_s = max(group[0].start_s, cues[-1].end_s if cues else 0.0)
@@ -71,6 +76,7 @@ def subtitles(words: Iterable[Word], rules: SubtitleRules) -> list[Cue]:
         end_s = min(spoken_until_s, following_s, start_s + rules.longest_s)
         end_s = max(end_s, start_s + rules.shortest_s)
         cues.append(Cue(start_s, end_s, _wrapped(group, rules)))
+
     return cues
 
 
@@ -92,17 +98,21 @@ def _wrapped(words: list[Word], rules: SubtitleRules) -> list[str]:
             lines[-1] = longer
         else:
             lines.append(word.text)
+
     return lines
 
 
 def _in_pieces(words: Iterable[Word], rules: SubtitleRules) -> Iterable[Word]:
-    """Yields the words, those that are longer than a line in pieces that share the word's time."""
+    """Yields the words, those that are longer than a line in pieces that share the
+    word's time.
+    """
     for word in words:
         letters = clusters(word.text)
         size = rules.characters
         if len(letters) <= size:
             yield word
             continue
+
         per_letter_s = (word.end_s - word.start_s) / len(letters)
         for first in range(0, len(letters), size):
             piece = letters[first : first + size]

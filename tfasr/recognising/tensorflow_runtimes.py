@@ -1,4 +1,6 @@
-"""Runs models in TensorFlow: a run's model, an exported Keras file or an exported SavedModel."""
+"""Runs models in TensorFlow: a run's model, an exported Keras file or an exported
+SavedModel.
+"""
 
 import functools
 from collections.abc import Callable
@@ -16,8 +18,10 @@ from tfasr.recognising.spec import FEATURES, LENGTHS, LOG_PROBS, RecogniserSpec,
 from tfasr.training.trained import TrainedRun
 
 # A SavedModel's signatures for batches of recordings and for a stream's next frames.
-WHOLE_SIGNATURE, CONTINUED_SIGNATURE = "serving_default", "continued"
-STATE, NEXT_STATE = "state_", "next_state_"
+WHOLE_SIGNATURE = "serving_default"
+CONTINUED_SIGNATURE = "continued"
+STATE = "state_"
+NEXT_STATE = "next_state_"
 
 
 class KerasAcoustics:
@@ -49,7 +53,9 @@ class KerasAcoustics:
 
     @functools.cached_property
     def _continued(self) -> Callable:
-        state_spec = [tf.TensorSpec(state.shape, state.dtype) for state in self.initial_state()]
+        state_spec = [
+            tf.TensorSpec(state.shape, state.dtype) for state in self.initial_state()
+        ]
         features_spec = tf.TensorSpec([1, None, self.num_features], tf.float32)
 
         @tf.function(input_signature=[features_spec, state_spec])
@@ -63,15 +69,21 @@ class KerasAcoustics:
 def open_run(
     trained: TrainedRun, checkpoint: str, decoder_changes: dict[str, Any]
 ) -> tuple[RecogniserSpec, KerasAcoustics]:
-    """Opens a run's recogniser at a checkpoint: "best", "last" or a file; UsageError on failure."""
-    path, model = trained.checkpoint(checkpoint), trained.model(checkpoint, precision="float32")
-    experiment, decoder = trained.experiment, trained.decoder(**decoder_changes)
-    geometry, kind = frame_geometry(experiment.model), experiment.features.normalisation
+    """Opens a run's recogniser at a checkpoint: "best", "last" or a file; UsageError on
+    failure.
+    """
+    path = trained.checkpoint(checkpoint)
+    model = trained.model(checkpoint, precision="float32")
+    experiment = trained.experiment
+    decoder = trained.decoder(**decoder_changes)
+    geometry = frame_geometry(experiment.model)
+    kind = experiment.features.normalisation
     if len(geometry) != 2:
         raise UsageError(
             f"To transcribe, a model must have output frames at equal distances. Received: "
             f"{model_name(experiment.model)!r}, whose output_lengths don't describe a convolution."
         )
+
     spec = RecogniserSpec(
         model=model_name(experiment.model),
         features=experiment.features,
@@ -83,11 +95,15 @@ def open_run(
         streams=can_stream(experiment.model) and hasattr(model.recogniser, "continued"),
         identity=file_sha256(path),
     )
-    return spec, KerasAcoustics(model.recogniser, experiment.model, spec.features.num_features)
+    return spec, KerasAcoustics(
+        model.recogniser, experiment.model, spec.features.num_features
+    )
 
 
 def open_keras_file(path: Path) -> KerasAcoustics:
-    """Opens a model that `tfasr export --to keras` wrote; UsageError if it isn't registered."""
+    """Opens a model that `tfasr export --to keras` wrote; UsageError if it isn't
+    registered.
+    """
     model = load_keras_file(path)
     return KerasAcoustics(model.recogniser, model.config, model.num_features)
 
@@ -96,17 +112,23 @@ class SavedModelAcoustics:
     batches_at_once = 1  # because TensorFlow divides each batch among the cores
 
     def __init__(self, path: Path):
-        self._model = tf.saved_model.load(str(path))  # kept, because its functions need it
+        # kept, because its functions need it
+        self._model = tf.saved_model.load(str(path))
         self._whole = self._model.signatures[WHOLE_SIGNATURE]
         self._continued = self._model.signatures.get(CONTINUED_SIGNATURE)
         self._states = {}
         if self._continued is not None:
             _, specs = self._continued.structured_input_signature
-            names = sorted(specs.keys() - {FEATURES}, key=lambda name: int(name[len(STATE) :]))
+            names = sorted(
+                specs.keys() - {FEATURES}, key=lambda name: int(name[len(STATE) :])
+            )
             self._states = {name: specs[name].shape for name in names}
 
     def log_probs(self, features: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        inputs = {FEATURES: tf.constant(features), LENGTHS: tf.constant(lengths, tf.int32)}
+        inputs = {
+            FEATURES: tf.constant(features),
+            LENGTHS: tf.constant(lengths, tf.int32),
+        }
         return self._whole(**inputs)[LOG_PROBS].numpy()
 
     def initial_state(self) -> State:

@@ -36,8 +36,17 @@ from tfasr.tta.policies import WINDOW, rule_met, target_rule
 from tfasr.tta.run import load_run
 
 _log = logging.getLogger(__name__)
-_FRAMEWORKS = ("torch", "jax", "flax", "lightning", "transformers", "tensorflow", "keras")
-# A larger error rate is probably in percent; that of an untrained model can reach 5, or 500 %.
+_FRAMEWORKS = (
+    "torch",
+    "jax",
+    "flax",
+    "lightning",
+    "transformers",
+    "tensorflow",
+    "keras",
+)
+# A larger error rate is probably in percent; that of an untrained model can reach 5, or
+# 500 %.
 _LARGEST_ERROR_RATE = 10.0
 _SURROGATE = re.compile("[\ud800-\udfff]")
 AMOUNTS = ("utterances", "audio_s", "frames", "padded_frames")
@@ -47,7 +56,8 @@ AMOUNTS = ("utterances", "audio_s", "frames", "padded_frames")
 class Step:
     """One update of the weights, as a ``with`` block; a block that raises records no step.
 
-    Every field except the input wait can be set until the block ends. None means unknown.
+    Every field except the input wait can be set until the block ends. None means
+    unknown.
     """
 
     _run: "Recorder"
@@ -56,10 +66,12 @@ class Step:
     audio_s: float | None  # seconds of audio
     frames: int | None  # feature frames, without padding
     padded_frames: int | None
-    # The mean training loss. Reading it makes an asynchronous framework finish the step. If it
-    # stays None, the rest of the computation counts towards whatever waits for it next.
+    # The mean training loss. Reading it makes an asynchronous framework finish the
+    # step. If it stays None, the rest of the computation counts towards whatever waits
+    # for it next.
     loss: Any = None
-    compiled: bool = False  # whether the framework compiled: the step's time is compilation
+    # Whether the framework compiled: the step's time is compilation.
+    compiled: bool = False
 
     def __post_init__(self):
         self._order = self._run._order
@@ -76,7 +88,8 @@ class Step:
         self._order.leave("step")
         if kind is not None:
             return
-        # Only the number of attributes is checked: a check of each assignment would take too long.
+        # Only the number of attributes is checked: a check of each assignment would
+        # take too long.
         if len(self.__dict__) != self._attributes:
             self._refuse_unknown()
         loss = number(self.loss)  # waits until the framework has computed it
@@ -91,7 +104,10 @@ class Step:
             value = getattr(self, name)
             if value is not None:
                 # The usual case, a count, must be fast: this runs in every step.
-                values[name] = value if type(value) is int and value >= 0 else amount(name, value)
+                values[name] = (
+                    value if type(value) is int and value >= 0 else amount(name, value)
+                )
+
         values["input_wait_s"] = round(waited, 6)
         values["compile_s"] = round(took, 6) if self.compiled else 0.0
         values["train_s"] = 0.0 if self.compiled else round(took, 6)
@@ -100,7 +116,9 @@ class Step:
     def _refuse_unknown(self) -> None:
         settable = ["loss", "compiled", *AMOUNTS]
         unknown = list(vars(self))[self._attributes :]
-        meant = did_you_mean(f"step.{unknown[0]}", [f"step.{name}" for name in settable])
+        meant = did_you_mean(
+            f"step.{unknown[0]}", [f"step.{name}" for name in settable]
+        )
         raise UsageError(
             f"A step has no attribute {unknown[0]!r}, so it is not recorded. It has "
             f"{', '.join(settable)}.{meant}"
@@ -115,7 +133,9 @@ class Evaluation:
 
     def __init__(self, run: "Recorder"):
         self.scores: dict[str, Any] = {}
-        self._run, self._order, self._ledger = run, run._order, run._ledger
+        self._run = run
+        self._order = run._order
+        self._ledger = run._ledger
         self._running = False
         self._counts: ErrorCounts | None = None
         self._references: list[str] = []
@@ -134,7 +154,9 @@ class Evaluation:
         return self._part("decoding", "decode")
 
     def swapping(self) -> contextlib.AbstractContextManager[None]:
-        """Counts a part of the block as swapping: another model takes the trained one's place."""
+        """Counts a part of the block as swapping: another model takes the trained one's
+        place.
+        """
         return self._part("swapping", "swap")
 
     @contextlib.contextmanager
@@ -152,11 +174,12 @@ class Evaluation:
     def score(self, references: Sequence[str], hypotheses: Sequence[str]) -> None:
         """Counts word and character errors of plain texts; several calls add up.
 
-        Raises UsageError outside the block, or if the lists differ in length or hold anything but
-        texts; at the end of the block, if all references are empty.
+        Raises UsageError outside the block, or if the lists differ in length or hold
+        anything but texts; at the end of the block, if all references are empty.
         """
         self._check_running("e.score(...)")
-        references, hypotheses = _texts(references, "references"), _texts(hypotheses, "hypotheses")
+        references = _texts(references, "references")
+        hypotheses = _texts(hypotheses, "hypotheses")
         with wrong_values_are_wrong_use():
             counts = count_errors(references, hypotheses)
         self._counts = counts if self._counts is None else self._counts + counts
@@ -165,8 +188,9 @@ class Evaluation:
     def measure(self, **values: Any) -> None:
         """Records other numbers, rates as fractions: ``e.measure(accuracy=0.93, loss=0.2)``.
 
-        A later value replaces an earlier one. Raises UsageError for a metric that is neither built
-        in nor declared, for a value that isn't a number, and for a rate that isn't a fraction.
+        A later value replaces an earlier one. Raises UsageError for a metric that is
+        neither built in nor declared, for a value that isn't a number, and for a rate
+        that isn't a fraction.
         """
         self._check_running("e.measure(...)")
         for name, value in values.items():
@@ -176,6 +200,7 @@ class Evaluation:
                     f"A metric must be one of {', '.join(sorted(BUILT_IN))}, or declared with its "
                     f"direction: {example}. Received: {name}."
                 )
+
             score = measured(value, name)
             if score is None:
                 _log.warning(
@@ -184,6 +209,7 @@ class Evaluation:
                     name,
                     self._run._order.epoch,
                 )
+
             self.scores[name] = score
 
     def takes(self, metric: str) -> bool:
@@ -191,7 +217,9 @@ class Evaluation:
 
     def _check_running(self, method: str) -> None:
         if not self._running:
-            raise UsageError(f"{method} must be called in a block: with run.evaluation() as e:.")
+            raise UsageError(
+                f"{method} must be called in a block: with run.evaluation() as e:."
+            )
 
     def __exit__(self, kind, error, trace) -> None:
         self._order.leave("evaluation")
@@ -200,12 +228,15 @@ class Evaluation:
         empty = self._counts is not None and not self._counts.characters
         counts = {} if self._counts is None else self._counts.to_json()
         self.scores = counts | self.scores
-        missing = [name for name, _ in self._run._settings.targets if name not in self.scores]
+        missing = [
+            name for name, _ in self._run._settings.targets if name not in self.scores
+        ]
         usable = kind is None and self.scores and not missing and not empty
         if usable:
             if "wer" in self.scores:
                 self._ledger.event("eval_accuracy", self.scores["wer"], **self._where)
             self._ledger.event("tracked_stats", self.scores, **self._where)
+
         self._ledger.stop("eval", **self._where)
         if usable:
             self._run._end_evaluation(self.scores, self._references)
@@ -222,10 +253,13 @@ class Evaluation:
 
 
 class Saving:
-    """A checkpoint being saved, as a ``with`` block; it is recorded when the block has ended."""
+    """A checkpoint being saved, as a ``with`` block; it is recorded when the block has
+    ended.
+    """
 
     def __init__(self, run: "Recorder"):
-        self._run, self._order = run, run._order
+        self._run = run
+        self._order = run._order
         self._order.promise("saving")
 
     def __enter__(self) -> None:
@@ -234,8 +268,11 @@ class Saving:
 
     def __exit__(self, kind, error, trace) -> None:
         self._order.leave("saving")
-        # If saving failed, the event ends the interval but has no step, so no run resumes from it.
-        self._run._ledger.stop("checkpoint", **(self._run._where if kind is None else {}))
+        # If saving failed, the event ends the interval but has no step, so no run
+        # resumes from it.
+        self._run._ledger.stop(
+            "checkpoint", **(self._run._where if kind is None else {})
+        )
         self._run._ledger.sync()
         self._run._touch()
 
@@ -253,11 +290,14 @@ class Mark:
 
 
 class Epoch:
-    """An epoch that `Recorder.epoch` has begun; as a ``with`` block, it ends with the block."""
+    """An epoch that `Recorder.epoch` has begun; as a ``with`` block, it ends with the
+    block.
+    """
 
     def __init__(self, run: "Recorder", number: int):
         self.number = number
-        self._run, self._order = run, run._order
+        self._run = run
+        self._order = run._order
 
     def __enter__(self) -> int:
         return self.number
@@ -271,7 +311,9 @@ class Epoch:
 def amount(name: str, value: Any) -> float:
     result = number(value, name)
     if result is None or result < 0:
-        raise UsageError(f"{name} must be a number of at least 0. Received: {_shown(value)}.")
+        raise UsageError(
+            f"{name} must be a number of at least 0. Received: {_shown(value)}."
+        )
     return int(result) if result == int(result) else result
 
 
@@ -286,7 +328,10 @@ def number(value: Any, name: str = "loss") -> float | None:
             raise TypeError  # float() would accept these
         result = float(plain)
     except (TypeError, ValueError, OverflowError) as error:
-        raise UsageError(f"{name} must be a number. Received: {_shown(value)}.") from error
+        raise UsageError(
+            f"{name} must be a number. Received: {_shown(value)}."
+        ) from error
+
     return round(result, 9) if math.isfinite(result) else None
 
 
@@ -300,6 +345,7 @@ def measured(value: Any, name: str) -> float | None:
             f"{name} must be a fraction between 0 and {most:g}, such as 0.1 for 10 %. Received: "
             f"{_shown(value)}."
         )
+
     return result
 
 
@@ -309,11 +355,13 @@ def _texts(values: Iterable[str], name: str) -> list[str]:
         raise UsageError(
             f"{name} must be a list of texts, one for each utterance. Received: {_shown(values)}."
         )
+
     for number, text in enumerate(texts):
         if not isinstance(text, str) or not text.isascii() and _SURROGATE.search(text):
             raise UsageError(
                 f"{name} must be texts of valid Unicode. Received: {_shown(text)}, index {number}."
             )
+
     return texts
 
 
@@ -334,45 +382,53 @@ class Recorder:
             for _ in range(run.epochs_done, 20):
                 run.epoch()
                 for batch in batches:  # waiting for it counts as waiting for input
-                    with run.step(utterances=len(batch), audio_s=seconds(batch)) as step:
-                        step.loss = update(model, batch)
+                    with run.step(utterances=len(batch), audio_s=seconds(batch)) as
+                        step: step.loss = update(model, batch)
                 with run.evaluation() as e:  # ends the epoch
                     e.score(references, recognise(model))
                 save(model)
                 run.checkpoint()
 
-    Every event is handed to the operating system at once: ``kill -9`` loses at most the line being
-    written. A folder with an unfinished run of the same settings is continued at its last
-    checkpoint, and what was done after that counts as lost work. If the block ends with an
-    exception, the run is recorded as aborted; it can still be continued.
+    Every event is handed to the operating system at once: ``kill -9`` loses at most the
+    line being written. A folder with an unfinished run of the same settings is
+    continued at its last checkpoint, and what was done after that counts as lost work.
+    If the block ends with an exception, the run is recorded as aborted; it can still be
+    continued.
 
     Args:
-        run_dir: the run's folder, created if missing; only one process at a time may write it.
+        run_dir: the run's folder, created if missing; only one process at a time may
+            write it.
         train_samples: utterances, or samples of any kind, in an epoch.
         targets: as ``("cer", 0.15)`` or "accuracy=0.9"; error rates are fractions.
         target_window: how many evaluations' median must meet a target.
-        metrics: your own metrics by name, each "lower" or "higher" (which is better) or a
-            `tfasr.Metric`. Built-in ones (cer, wer, accuracy, loss and others) need no declaration.
+        metrics: your own metrics by name, each "lower" or "higher" (which is better) or
+            a `tfasr.Metric`. Built-in ones (cer, wer, accuracy, loss and others) need
+            no declaration.
         global_batch_size: utterances per update.
         seed: the run's random seed.
-        facts: further facts, JSON by key, such as ``opt_name``, see `tfasr.ledger.schema`.
-        comparability: what makes results comparable, JSON: reports don't rank runs that differ in
-            it. By default the scored references and the target window.
-        comparable_with: the folder of a run to be ranked with this one. Copies that run's
-            comparability, except for ``comparability`` and the facts that the recorder measures: if
-            the scored references or the target window differ, reports still don't rank the two.
-        config: your configuration, JSON. A continued run must keep it, and runs that share it are
-            one group of a report, whatever their seeds.
-        resumed_from_step: the step of your checkpoint, 0 for none; default: the last recorded one.
-        longer: how a finished run is extended, such as "to 40 epochs"; reports don't rank it with
-            runs that were not extended in this way.
-        utilisation: whether to sample how busy the machine is, see `tfasr.telemetry.samplers`.
-        own_process: whether this process serves only this run, so that its start-up counts.
+        facts: further facts, JSON by key, such as ``opt_name``, see
+            `tfasr.ledger.schema`.
+        comparability: what makes results comparable, JSON: reports don't rank runs that
+            differ in it. By default the scored references and the target window.
+        comparable_with: the folder of a run to be ranked with this one. Copies that
+            run's comparability, except for ``comparability`` and the facts that the
+            recorder measures: if the scored references or the target window differ,
+            reports still don't rank the two.
+        config: your configuration, JSON. A continued run must keep it, and runs that
+            share it are one group of a report, whatever their seeds.
+        resumed_from_step: the step of your checkpoint, 0 for none; default: the last
+            recorded one.
+        longer: how a finished run is extended, such as "to 40 epochs"; reports don't
+            rank it with runs that were not extended in this way.
+        utilisation: whether to sample how busy the machine is, see
+            `tfasr.telemetry.samplers`.
+        own_process: whether this process serves only this run, so that its start-up
+            counts.
 
     Raises:
-        UsageError: for invalid settings; when the block begins, if another process writes the
-            folder, or it holds a different run or a finished one that isn't trained ``longer``;
-            and for calls in a wrong order.
+        UsageError: for invalid settings; when the block begins, if another process
+            writes the folder, or it holds a different run or a finished one that isn't
+            trained ``longer``; and for calls in a wrong order.
     """
 
     def __init__(
@@ -394,7 +450,9 @@ class Recorder:
         utilisation: bool = False,
         own_process: bool = False,
     ):
-        check_mappings(metrics=metrics, facts=facts, comparability=comparability, config=config)
+        check_mappings(
+            metrics=metrics, facts=facts, comparability=comparability, config=config
+        )
         self.run_dir = folder_named(run_dir)
         sizes = {"train_samples": train_samples, "global_batch_size": global_batch_size}
         self._model: Comparable | None = None
@@ -402,15 +460,20 @@ class Recorder:
             self._model = Comparable(Path(comparable_with), dict(comparability or {}))
             facts = {**(facts or {}), "comparable_with": self._model.fact()}
             comparability = None
+
         facts = {**sizes, "seed": seed, **(facts or {})}
         stated = {"facts": facts, "comparability": comparability, "config": config}
-        self._settings = settings_of(targets, metrics or {}, target_window=target_window, **stated)
-        self._wanted_step, self._longer = resumed_from_step, longer
+        self._settings = settings_of(
+            targets, metrics or {}, target_window=target_window, **stated
+        )
+        self._wanted_step = resumed_from_step
+        self._longer = longer
         self._utilisation = utilisation
         self._own_process = own_process
         self._order = Order()
         self.steps_done = 0  # in a continued run, it starts at the checkpoint's step
-        # The checkpoint's step, 0 if there was none; None if this process began the run.
+        # The checkpoint's step, 0 if there was none; None if this process began the
+        # run.
         self.resumed_from_step: int | None = None
         self._history: list[dict[str, Any]] = []
 
@@ -440,17 +503,24 @@ class Recorder:
     def targets_met(self) -> bool:
         """Whether the last evaluations meet all targets, so that training may stop."""
         history = [
-            {name: math.nan if value is None else value for name, value in scores.items()}
+            {
+                name: math.nan if value is None else value
+                for name, value in scores.items()
+            }
             for scores in self._history
         ]
         return rule_met(history, self._settings.targets, self._settings.target_window)
 
     def __enter__(self) -> "Recorder":
         if self._order.open:
-            raise UsageError("A recorder must be opened once. Received: one that is open.")
+            raise UsageError(
+                "A recorder must be opened once. Received: one that is open."
+            )
         with contextlib.ExitStack() as stack:
             stack.enter_context(claimed(self.run_dir, "folder"))
-            begin = position(self.run_dir, self._settings, self._wanted_step, self._longer)
+            begin = position(
+                self.run_dir, self._settings, self._wanted_step, self._longer
+            )
             self._settings.write(self.run_dir)
             self._ledger = Ledger(self.run_dir, begin.session)
             stack.callback(self._ledger.close)
@@ -461,20 +531,28 @@ class Recorder:
             self._history = [begin.history[epoch] for epoch in sorted(begin.history)]
             self._touch()
             self._session.start(self.resumed_from_step, own_process=self._own_process)
-            self._extended, self._before = begin.extended, self._settings.comparability
+            self._extended = begin.extended
+            self._before = self._settings.comparability
             if self._before is None and self._extended:
                 self._before = begin.comparability or {}
             if begin.extends:
                 self._ledger.event("extended", begin.extended[-1])
-            # Before ``model_creation``, where the paper's clock starts: this isn't training.
-            write_whole(self.run_dir / RUN_FILE, json.dumps({"system": _system()}, indent=1) + "\n")
+            # Before ``model_creation``, where the paper's clock starts: this isn't
+            # training.
+            write_whole(
+                self.run_dir / RUN_FILE,
+                json.dumps({"system": _system()}, indent=1) + "\n",
+            )
             self._ledger.start("init")
             self._ledger.event("model_creation")
             stack.enter_context(HostSampler(self.run_dir, begin.session))
             if self._utilisation:
                 stack.enter_context(UtilisationSampler(self.run_dir))
             self._stack = stack.pop_all()
-            self._order = Order(True, begin.epoch, evaluated=begin.epoch in begin.history)
+            self._order = Order(
+                True, begin.epoch, evaluated=begin.epoch in begin.history
+            )
+
         return self
 
     def __exit__(self, kind, error, trace) -> None:
@@ -484,6 +562,7 @@ class Recorder:
             if kind is None:
                 self._order.check("The end of the recorder's block")
             return
+
         try:
             if kind is None:
                 self._order.check("The end of the recorder's block")
@@ -501,7 +580,8 @@ class Recorder:
             self._stack.close()
 
     def note(self, **facts: Any) -> None:
-        """Records JSON facts that are known only now, such as ``run.note(parameters=123_456)``.
+        """Records JSON facts that are known only now, such as
+        ``run.note(parameters=123_456)``.
 
         Raises UsageError for what isn't JSON, or within a block.
         """
@@ -513,9 +593,10 @@ class Recorder:
     def epoch(self, number: int | None = None) -> Epoch:
         """Begins the next epoch, or epoch ``number``, and ends the one before.
 
-        An epoch also ends with its evaluation or its ``with`` block. To evaluate more often than
-        once per pass over the data, begin a new epoch after each evaluation. Raises UsageError
-        within another block, or if the number is not larger than the last epoch's.
+        An epoch also ends with its evaluation or its ``with`` block. To evaluate more
+        often than once per pass over the data, begin a new epoch after each evaluation.
+        Raises UsageError within another block, or if the number is not larger than the
+        last epoch's.
         """
         order = self._order
         order.check("run.epoch()")
@@ -523,9 +604,12 @@ class Recorder:
         if type(number) is not int or number <= order.epoch:
             text = f"An epoch's number must be above the last epoch's, {order.epoch}."
             raise UsageError(f"{text} Received: {number!r}.")
+
         self._end_epoch()
         self._end_init()
-        order.epoch, order.in_epoch, order.evaluated = number, True, False
+        order.epoch = number
+        order.in_epoch = True
+        order.evaluated = False
         self._ledger.start("epoch", epoch_num=number)
         self._touch()
         return Epoch(self, number)
@@ -541,9 +625,9 @@ class Recorder:
     ) -> Step:
         """Returns a block for one update of the weights, see `tfasr.recording.recorder.Step`.
 
-        ``input_wait_s`` is how long the batch took to arrive; by default the time since the
-        recorder's last call. Raises UsageError outside an epoch or within another block; at the
-        block's end, for an amount that is negative or not a number.
+        ``input_wait_s`` is how long the batch took to arrive; by default the time since
+        the recorder's last call. Raises UsageError outside an epoch or within another
+        block; at the block's end, for an amount that is negative or not a number.
         """
         self._order.check("run.step(...)")
         self._order.check_epoch("run.step(...)")
@@ -552,8 +636,8 @@ class Recorder:
     def evaluation(self) -> Evaluation:
         """Returns a block for an evaluation, which ends the epoch.
 
-        Raises UsageError before the first epoch, for a second evaluation of the same epoch, or
-        within another block.
+        Raises UsageError before the first epoch, for a second evaluation of the same
+        epoch, or within another block.
         """
         self._order.check("run.evaluation()")
         if self._order.evaluated or not self._order.epoch:
@@ -568,7 +652,9 @@ class Recorder:
             return Mark()
 
     def saving(self) -> Saving:
-        """Returns a block for saving a checkpoint: like `checkpoint`, but records the time too."""
+        """Returns a block for saving a checkpoint: like `checkpoint`, but records the
+        time too.
+        """
         self._order.check("run.saving()")
         return Saving(self)
 
@@ -593,37 +679,47 @@ class Recorder:
         if self._order.in_epoch:
             self._order.in_epoch = False
             self._ledger.stop("epoch", epoch_num=self._order.epoch)
+
         self._touch()
 
     def _warn_of_loss(self) -> None:
-        if not self._warned:  # once: mixed precision has such steps at times and skips them
+        # once: mixed precision has such steps at times and skips them
+        if not self._warned:
             _log.warning(
                 "The loss of step %d (epoch %d) is NaN or infinite. Such losses are recorded as "
                 "missing. If further losses are too, the weights are spoiled: lower the learning "
                 "rate or clip gradients, and continue from the last checkpoint.",
                 *(self.steps_done + 1, self._order.epoch),
             )
+
         self._warned = True
 
     def _book_step(self, value: dict[str, Any]) -> None:
         self.steps_done += 1
-        self._ledger.event("train_step", value, epoch_num=self._order.epoch, step=self.steps_done)
+        self._ledger.event(
+            "train_step", value, epoch_num=self._order.epoch, step=self.steps_done
+        )
         self._touch()
 
-    def _end_evaluation(self, scores: dict[str, Any], references: Sequence[str]) -> None:
+    def _end_evaluation(
+        self, scores: dict[str, Any], references: Sequence[str]
+    ) -> None:
         self._history.append(scores)
         self._order.evaluated = True
         if self._settings.comparability is None and references and not self._hashed:
             self._hashed = True
             lines = "\n".join(_in_order(references))
             comparability = {
-                "validation_references": hashlib.sha256(lines.encode()).hexdigest()[:16],
+                "validation_references": hashlib.sha256(lines.encode()).hexdigest()[
+                    :16
+                ],
                 "validation_utterances": len(references),
                 "target_rule": target_rule(self._settings.target_window),
             }
             if self._model is not None:
                 comparability = self._model.taken_over(comparability, references)
             self._state_comparability(comparability)
+
         self._end_epoch()
         self._ledger.sync()
 
@@ -632,7 +728,8 @@ class Recorder:
         self._ledger.event("comparability", {**stated, **extended})
 
     def _touch(self) -> None:
-        self._last_at = time.perf_counter()  # time from now on counts as waiting for a batch
+        # Time from now on counts as waiting for a batch.
+        self._last_at = time.perf_counter()
 
 
 def _in_order(texts: Iterable[str]) -> list[str]:
@@ -649,7 +746,10 @@ class Comparable:
                 f"comparable_with must name a run whose ledger has a comparability event; a "
                 f"recorder writes it at the first evaluation. Received: {run_dir}."
             )
-        self._run_dir, self._theirs, self._stated = run_dir, comparability, stated
+
+        self._run_dir = run_dir
+        self._theirs = comparability
+        self._stated = stated
         self._references: list[str] | None = None  # None if unknown
         files = sorted((run_dir / HYPOTHESES_FOLDER).glob("*.jsonl"))
         scored = read_transcripts(files[0]) if files else []
@@ -659,23 +759,36 @@ class Comparable:
     def fact(self) -> dict[str, Any]:
         return {"run": str(self._run_dir), "stated": self._stated}
 
-    def taken_over(self, recorded: dict[str, Any], references: Sequence[str]) -> dict[str, Any]:
-        """Returns the other run's comparability, except for what is known to differ in this run."""
-        # tfasr train's hash covers utterance ids, which a recorder lacks: equal texts suffice here.
+    def taken_over(
+        self, recorded: dict[str, Any], references: Sequence[str]
+    ) -> dict[str, Any]:
+        """Returns the other run's comparability, except for what is known to differ in
+        this run.
+        """
+        # tfasr train's hash covers utterance ids, which a recorder lacks: equal texts
+        # suffice here.
         if self._references == _in_order(references):
-            recorded["validation_references"] = self._theirs.get("validation_references")
+            recorded["validation_references"] = self._theirs.get(
+                "validation_references"
+            )
         taken = {name: value for name, value in self._theirs.items() if name != "hash"}
         ours = {**taken, **recorded, **self._stated}
         if ours == taken:
             return dict(self._theirs)
-        differing = ", ".join(name for name in ours if ours[name] != taken.get(name, ours))
-        _log.warning("Reports will not rank this run with %s: %s.", self._run_dir, differing)
+        differing = ", ".join(
+            name for name in ours if ours[name] != taken.get(name, ours)
+        )
+        _log.warning(
+            "Reports will not rank this run with %s: %s.", self._run_dir, differing
+        )
         return ours
 
 
 def _system() -> dict[str, Any]:
     system = describe_system()
     used = {name: version(name) for name in _FRAMEWORKS if name in sys.modules}
-    packages = {n: text for n, text in system["packages"].items() if n not in _FRAMEWORKS}
+    packages = {
+        n: text for n, text in system["packages"].items() if n not in _FRAMEWORKS
+    }
     system["packages"] = packages | {name: text for name, text in used.items() if text}
     return system

@@ -18,7 +18,15 @@ from tfasr.ledger.events import Ledger, is_ledger, read_events
 from tfasr.ledger.intervals import kept_index, metadata
 from tfasr.ledger.timeline import Timeline
 from tfasr.telemetry.machine import conditions, process_age_s
-from tfasr.tta.metrics import BUILT_IN, METRICS, Metric, Target, check_target, declare, parse_target
+from tfasr.tta.metrics import (
+    BUILT_IN,
+    METRICS,
+    Metric,
+    Target,
+    check_target,
+    declare,
+    parse_target,
+)
 
 _INTERVALS = (
     "init", "run", "epoch", "eval", "eval_forward", "decode", "checkpoint", "sentences", "session",
@@ -30,7 +38,8 @@ WRITTEN = {
     *("targets", "metrics", "comparability", "extended", "conditions"),
 }  # keys of events that are not facts
 _COUNTS = {"train_samples": 1, "global_batch_size": 1, "num_replicas": 1, "seed": 0}
-# Files that every run may have before its first step; those of a failed start are removed.
+# Files that every run may have before its first step; those of a failed start are
+# removed.
 WRITTEN_AT_START = (
     files.HEARTBEAT_FILE,
     files.RUN_FILE,
@@ -51,15 +60,20 @@ class Settings:
 
     targets: list[list[Any]]  # pairs of a metric and a value
     target_window: int  # how many evaluations' median must meet a target
-    metrics: dict[str, dict[str, Any]]  # the fields of each declared `tfasr.tta.metrics.Metric`
+    # The fields of each declared `tfasr.tta.metrics.Metric`.
+    metrics: dict[str, dict[str, Any]]
     facts: dict[str, Any] = field(default_factory=dict)  # further facts for the ledger
-    comparability: dict[str, Any] | None = None  # what makes results comparable; None if unknown
+    # What makes results comparable; None if unknown.
+    comparability: dict[str, Any] | None = None
     # the user's own configuration, JSON
     config: dict[str, Any] = field(default_factory=dict)
 
     def write(self, run_dir: Path) -> None:
-        # One value per line, so that the files of two seeds of a configuration differ in one line.
-        files.write_whole(run_dir / files.RECORDER_FILE, json.dumps(asdict(self), indent=1) + "\n")
+        # One value per line, so that the files of two seeds of a configuration differ
+        # in one line.
+        files.write_whole(
+            run_dir / files.RECORDER_FILE, json.dumps(asdict(self), indent=1) + "\n"
+        )
 
     def differences(self, run_dir: Path) -> str:
         remedy = "Without it a run cannot be continued: begin a new one."
@@ -76,22 +90,33 @@ def settings_of(
     comparability: Mapping[str, Any] | None,
     config: Mapping[str, Any] | None,
 ) -> Settings:
-    """Returns checked settings from `tfasr.Recorder`'s arguments, without facts that are None."""
-    metrics = {name: m if isinstance(m, Metric) else Metric(m) for name, m in metrics.items()}
+    """Returns checked settings from `tfasr.Recorder`'s arguments, without facts that
+    are None.
+    """
+    metrics = {
+        name: m if isinstance(m, Metric) else Metric(m) for name, m in metrics.items()
+    }
     declared = {name: metric.to_json() for name, metric in metrics.items()}
     declare(declared, "The recorder")
     try:
-        pairs = [parse_target(t) if isinstance(t, str) else check_target(*t) for t in targets]
+        pairs = [
+            parse_target(t) if isinstance(t, str) else check_target(*t) for t in targets
+        ]
     except TypeError:
         text = 'targets must be a list of pairs such as ("cer", 0.15), or texts such as "cer=0.15".'
         raise UsageError(f"{text} Received: {targets!r}.") from None
+
     if type(target_window) is not int or target_window < 1:
         text = "target_window must be at least 1 evaluation."
         raise UsageError(f"{text} Received: {target_window!r}.")
+
     stated = {name: value for name, value in facts.items() if value is not None}
     check_facts(stated)
-    # A plug-in's metrics are declared too, as programs that read the run may not import it.
-    declared |= {name: METRICS[name].to_json() for name, _ in pairs if name not in BUILT_IN}
+    # A plug-in's metrics are declared too, as programs that read the run may not import
+    # it.
+    declared |= {
+        name: METRICS[name].to_json() for name, _ in pairs if name not in BUILT_IN
+    }
     comparability = None if comparability is None else dict(comparability)
     named = (declared, stated, comparability, dict(config or {}))
     settings = Settings([list(pair) for pair in pairs], target_window, *named)
@@ -101,16 +126,30 @@ def settings_of(
 
 def check_mappings(**values: Any) -> None:
     for name, value in values.items():
-        if value is None or isinstance(value, Mapping) and all(isinstance(k, str) for k in value):
+        if (
+            value is None
+            or isinstance(value, Mapping)
+            and all(isinstance(k, str) for k in value)
+        ):
             continue
-        raise UsageError(f"{name} must be a dict with names as keys. Received: {value!r}.")
+
+        raise UsageError(
+            f"{name} must be a dict with names as keys. Received: {value!r}."
+        )
 
 
 def folder_named(run_dir: Any) -> Path:
     """Returns a run's folder as a path; raises UsageError if it is no path or names a file."""
-    named = isinstance(run_dir, str | os.PathLike) and str(run_dir) and "\0" not in str(run_dir)
+    named = (
+        isinstance(run_dir, str | os.PathLike)
+        and str(run_dir)
+        and "\0" not in str(run_dir)
+    )
     if not named or Path(run_dir).is_file():
-        raise UsageError(f"run_dir must be the name of a folder. Received: {run_dir!r}.")
+        raise UsageError(
+            f"run_dir must be the name of a folder. Received: {run_dir!r}."
+        )
+
     return Path(run_dir)
 
 
@@ -120,11 +159,15 @@ def check_facts(facts: Mapping[str, Any]) -> None:
         if least is not None and (type(value) is not int or value < least):
             text = f"{name} must be a whole number of at least {least}."
             raise UsageError(f"{text} Received: {value!r}.")
+
         problem = schema.wrong(name, value)
         if problem is not None:
             raise UsageError(f"A fact of this name has a fixed type: {problem}.")
         if name in WRITTEN:
-            raise UsageError(f"A recorder writes {name!r} itself: call the fact something else.")
+            raise UsageError(
+                f"A recorder writes {name!r} itself: call the fact something else."
+            )
+
     _check_json(dict(facts))
 
 
@@ -138,10 +181,15 @@ def _check_json(values: dict[str, Any]) -> None:
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    flat = {name: value for name, value in settings.items() if name not in ("facts", "config")}
+    flat = {
+        name: value
+        for name, value in settings.items()
+        if name not in ("facts", "config")
+    }
     for group in ("facts", "config"):
         values = settings.get(group)
         flat |= values if isinstance(values, dict) else {group: values}
+
     return flat
 
 
@@ -149,8 +197,9 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
 def claimed(folder: Path, elsewhere: str, work: str = "write a run") -> Iterator[None]:
     """Makes a folder for a block and keeps all other processes from working in it.
 
-    A folder that was missing and is still empty at the end is removed. Raises UsageError, naming
-    ``elsewhere`` as the alternative, if another process holds the folder.
+    A folder that was missing and is still empty at the end is removed. Raises
+    UsageError, naming ``elsewhere`` as the alternative, if another process holds the
+    folder.
     """
     missing = not folder.exists()
     files.make_folder(folder)
@@ -172,7 +221,8 @@ def events_so_far(run_dir: Path) -> list[dict[str, Any]]:
 
 
 def has_begun(events: Sequence[Mapping[str, Any]]) -> bool:
-    # A ledger with another first event isn't tfasr's, so it must not pass for a failed start.
+    # A ledger with another first event isn't tfasr's, so it must not pass for a failed
+    # start.
     foreign = bool(events) and events[0]["key"] != "session_start"
     return foreign or any(event["key"] == "run_start" for event in events)
 
@@ -184,11 +234,15 @@ def is_finished(events: Sequence[Mapping[str, Any]]) -> bool:
 
 def next_session(events: Sequence[Mapping[str, Any]]) -> int:
     numbers = [metadata(event).get("session", 0) for event in events]
-    return max((number for number in numbers if isinstance(number, int)), default=-1) + 1
+    return (
+        max((number for number in numbers if isinstance(number, int)), default=-1) + 1
+    )
 
 
 def remove_start(run_dir: Path, *more: str) -> None:
-    """Removes the files that are written before training, then ``more`` files, in this order."""
+    """Removes the files that are written before training, then ``more`` files, in this
+    order.
+    """
     for name in (*WRITTEN_AT_START, *more):
         (run_dir / name).unlink(missing_ok=True)
         (run_dir / (name + files.PARTIAL_SUFFIX)).unlink(missing_ok=True)
@@ -205,12 +259,14 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Position:
-    session: int = 0  # 0 for the process that begins the run, one more for each that continues it
+    # 0 for the process that begins the run, one more for each that continues it
+    session: int = 0
     step: int = 0  # updates until here; later ones are lost work
     epoch: int = 0  # the last finished epoch
     # the scores of the evaluations until then, by epoch
     history: dict[int, dict[str, Any]] = field(default_factory=dict)
-    # how the run was extended after it had finished, and whether the last extension begins now
+    # how the run was extended after it had finished, and whether the last extension
+    # begins now
     extended: list[dict[str, Any]] = field(default_factory=list)
     extends: bool = False
     comparability: dict[str, Any] | None = None  # as stated before; None if unknown
@@ -220,47 +276,61 @@ def extensions(events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [event["value"] for event in events if event["key"] == "extended"]
 
 
-def position(run_dir: Path, settings: Settings, step: int | None, longer: str = "") -> Position:
+def position(
+    run_dir: Path, settings: Settings, step: int | None, longer: str = ""
+) -> Position:
     """Returns where a recorded run begins or continues; removes the files of a failed start.
 
-    ``step`` is that of the checkpoint that the caller continues from, None for the last recorded
-    one; ``longer`` is how a finished run is extended. Raises UsageError if the folder holds a
-    different run, one that is finished and isn't extended, or no such step.
+    ``step`` is that of the checkpoint that the caller continues from, None for the last
+    recorded one; ``longer`` is how a finished run is extended. Raises UsageError if the
+    folder holds a different run, one that is finished and isn't extended, or no such
+    step.
     """
     if (run_dir / files.EXPERIMENT_FILE).exists():
         raise UsageError(
             f"A recorder needs a separate folder. {run_dir} contains a run of tfasr train: "
             "choose another."
         )
-    settings_file, ledger = run_dir / files.RECORDER_FILE, run_dir / files.EVENTS_FILE
+
+    settings_file = run_dir / files.RECORDER_FILE
+    ledger = run_dir / files.EVENTS_FILE
     owned = "target_window" in files.object_or_empty(settings_file)
     owned = owned and (is_ledger(ledger) or not ledger.exists())
     names = (*WRITTEN_AT_START, files.EVENTS_FILE, files.RECORDER_FILE)
-    files.check_owned(run_dir, "A recorder's folder", "run of a recorder", names, owned=owned)
+    files.check_owned(
+        run_dir, "A recorder's folder", "run of a recorder", names, owned=owned
+    )
     events = events_so_far(run_dir)
     if not has_begun(events):
         remove_start(run_dir, files.EVENTS_FILE, files.RECORDER_FILE)
         _check_step(run_dir, step, 0)
         return Position()
+
     if changes := settings.differences(run_dir):
         raise UsageError(
             f"A continued run must keep its settings. {run_dir} was begun with others: "
             f"{changes}. Use the same settings, or another folder."
         )
-    line, extended = Timeline(events), extensions(events)
+
+    line = Timeline(events)
+    extended = extensions(events)
     resumed = _resumed(run_dir, line, step)
     extends = is_finished(events)
-    if extends and (not longer or longer in [each.get("schedule") for each in extended]):
+    if extends and (
+        not longer or longer in [each.get("schedule") for each in extended]
+    ):
         raise UsageError(
             f"{run_dir} holds a run that is finished after epoch {resumed.epoch}. Read it with "
             f"tfasr report {run_dir}, choose another folder for a new run, or extend this run: "
             "tfasr.Recorder(..., longer='to 40 epochs')."
         )
+
     if extends and not resumed.step:
         raise UsageError(
             f"A run that is trained longer must continue from a checkpoint. {run_dir} has recorded "
             "none: call run.checkpoint() where your loop saves, and begin a new run."
         )
+
     extended += [{"after_epoch": resumed.epoch, "schedule": longer}] if extends else []
     stated = {"comparability": line.fact("comparability")}
     return replace(resumed, extended=extended, extends=extends, **stated)
@@ -275,12 +345,21 @@ def _check_step(run_dir: Path, step: int | None, most: int) -> None:
 
 
 def _resumed(run_dir: Path, line: Timeline, step: int | None) -> Position:
-    done = [line.metadata[i].get("step") or 0 for i in line.of("train_step") if line.useful[i]]
+    done = [
+        line.metadata[i].get("step") or 0
+        for i in line.of("train_step")
+        if line.useful[i]
+    ]
     _check_step(run_dir, step, max(done, default=0))
     if step is None:
         marks = [index for index in line.of("checkpoint_stop") if line.useful[index]]
         step = line.metadata[marks[-1]].get("step", 0) if marks else 0
-    end = kept_index(line.events, line.indices, len(line.events), step) if step else None
+
+    if step:
+        end = kept_index(line.events, line.indices, len(line.events), step)
+    else:
+        end = None
+
     history: dict[int, dict[str, Any]] = {}
     finished = 0
     for index in line.of("tracked_stats", "epoch_stop"):
@@ -291,6 +370,7 @@ def _resumed(run_dir: Path, line: Timeline, step: int | None) -> Position:
             finished = max(finished, epoch)
         else:
             history[epoch] = line.events[index]["value"]
+
     return Position(next_session(line.events), step or 0, finished, history)
 
 
@@ -310,28 +390,35 @@ class Order:
         return os.getpid() != self._process
 
     def check(self, what: str, within: str | None = None) -> None:
-        """Raises UsageError unless a call may come now; ``within`` is the block that it needs."""
+        """Raises UsageError unless a call may come now; ``within`` is the block that it
+        needs.
+        """
         if self.inherited:
             raise UsageError(
                 f"{what} must be called by the process that opened the recorder. Received: a call "
                 f"in process {os.getpid()}, a fork of it. Open another recorder in the fork."
             )
+
         if not self.open:
             raise UsageError(
                 f"{what} must be called within the recorder's block: with tfasr.Recorder(...) as "
                 "run: ... Received: a recorder that is not open."
             )
+
         if self._promised is not None:
             raise UsageError(
                 f"A block must be entered: write {_BLOCK_ORDER[self._promised]} with its work "
                 f"indented below. Received: {what} after a {self._promised} that was not entered."
             )
+
         block = self._open_blocks[-1] if self._open_blocks else None
         if block != within and block is None:
             raise UsageError(f"{what} must be called within {_BLOCK_ORDER[within]}.")
         if block != within:
             where = _BLOCK_ORDER[block]
-            raise UsageError(f"{what} must not be called within {where} End that block first.")
+            raise UsageError(
+                f"{what} must not be called within {where} End that block first."
+            )
 
     def check_epoch(self, what: str) -> None:
         if self.in_epoch:
@@ -340,6 +427,7 @@ class Order:
         if self.evaluated:
             remedy = f". Epoch {self.epoch} ended with its evaluation: call run.epoch() to begin "
             remedy += "the next."
+
         raise UsageError(f"{what} must be called within an epoch{remedy}")
 
     def promise(self, block: str) -> None:
@@ -348,7 +436,10 @@ class Order:
 
     def enter(self, block: str, within: str | None = None) -> None:
         if self._promised != block:
-            raise UsageError(f"{_BLOCK_ORDER[block]} must be written again for each use.")
+            raise UsageError(
+                f"{_BLOCK_ORDER[block]} must be written again for each use."
+            )
+
         self._promised = None
         self.check(_BLOCK_ORDER[block], within)
         self._open_blocks.append(block)
@@ -356,14 +447,18 @@ class Order:
     def leave(self, block: str) -> None:
         self._promised = None
         if self._open_blocks[-1:] != [block]:
-            raise UsageError(f"{_BLOCK_ORDER[block]} must end once, after the blocks inside it.")
+            raise UsageError(
+                f"{_BLOCK_ORDER[block]} must end once, after the blocks inside it."
+            )
+
         self._open_blocks.pop()
 
 
 class Session:
     """Records the start and the end of one process's part of a run.
 
-    As a block, it records how the run ended: "interrupted" if one of ``interruptions`` was raised.
+    As a block, it records how the run ended: "interrupted" if one of ``interruptions``
+    was raised.
     """
 
     def __init__(self, ledger: Ledger, interruptions=(KeyboardInterrupt,)):
@@ -386,11 +481,15 @@ class Session:
             self.ledger.event(key, value)
 
     def finish(self, error: BaseException | None = None) -> None:
-        """Writes how the run ended. If the disk is full then, an ``error`` isn't hidden by that."""
+        """Writes how the run ended.
+
+        If the disk is full then, an ``error`` isn't hidden by that.
+        """
         if error is None:
             self.ledger.event("run_stop", event_type="INTERVAL_END", status="success")
             self.ledger.sync()
             return
+
         status = "interrupted" if isinstance(error, self._interruptions) else "aborted"
         about = {"status": status, "reason": f"{type(error).__name__}: {error}"[:500]}
         with contextlib.suppress(OSError, RunError):

@@ -1,8 +1,9 @@
 """The machine, cost and energy of each run of a report, and the workers of its cluster.
 
-Workers' clocks are not compared. A step ends for all workers at the same moment, when the gradients
-have been summed. Each worker records how long before that moment its own gradients were ready. The
-last one waited for nobody; the others waited for as long as they were ready before it.
+Workers' clocks are not compared. A step ends for all workers at the same moment, when
+the gradients have been summed. Each worker records how long before that moment its own
+gradients were ready. The last one waited for nobody; the others waited for as long as
+they were ready before it.
 """
 
 import itertools
@@ -48,11 +49,14 @@ def read_worker_files(run_dir: Path) -> dict[int, Events]:
                 files[int(rank)] = [e for e in read_events(path) if not wrong_event(e)]
             except (UsageError, OSError):
                 files[int(rank)] = []
+
     return files
 
 
 def _places(events: Events, key: str) -> Iterator[tuple[tuple[int, int], Any, Any]]:
-    """Yields (session, step), value and metadata of each event of a key that belongs to a step."""
+    """Yields (session, step), value and metadata of each event of a key that belongs to
+    a step.
+    """
     for event in events:
         if event["key"] == key:
             about = metadata(event)
@@ -69,21 +73,26 @@ Steps = dict[tuple[int, int], Mapping[str, Any]]
 class WorkerTimes:
     """A worker's times in a run.
 
-    Sums over the steps that all workers recorded, without those in which a worker compiled.
+    Sums over the steps that all workers recorded, without those in which a worker
+    compiled.
     """
 
     rank: int  # of the worker; 0 is the chief
     steps: int  # number of these steps
     utterances: int  # number that this worker trained on
     input_wait_s: float  # seconds that it waited for its part of each batch
-    step_s: float  # seconds from the end of that wait until all workers' gradients were applied
-    waited_s: float  # part of step_s spent waiting for the last worker, not for the network
-    # Seconds that others waited for this worker: the longest wait of each step in which it was last
+    # Seconds from the end of that wait until all workers' gradients were applied.
+    step_s: float
+    # Part of step_s spent waiting for the last worker, not for the network.
+    waited_s: float
+    # Seconds that others waited for this worker: the longest wait of each step in which
+    # it was last
     held_up_s: float
-    # Seconds from when the last worker had its gradients until all gradients were applied, without
-    # the exchanges of synchronised batch normalisation
+    # Seconds from when the last worker had its gradients until all gradients were
+    # applied, without the exchanges of synchronised batch normalisation
     exchange_s: float
-    # Bytes sent over the gradients' size: each step adds 2 (n - 1) / n in a ring of n workers
+    # Bytes sent over the gradients' size: each step adds 2 (n - 1) / n in a ring of n
+    # workers
     sent_buffers: float = 0.0
 
     @property
@@ -92,15 +101,19 @@ class WorkerTimes:
 
 
 def times_of_workers(files: Mapping[int, Events]) -> list[WorkerTimes]:
-    """Returns each worker's times in the order of ranks, [] if fewer than two recorded steps."""
+    """Returns each worker's times in the order of ranks, [] if fewer than two recorded
+    steps.
+    """
     noted: dict[int, Steps] = {}
     for rank, events in files.items():
         steps = _places(events, "worker_step")
         noted[rank] = {place: value for place, value, _ in steps if _possible(value)}
+
     by_rank: dict[int, list[tuple]] = {}
     for parts in _noted_by_all(noted):
         for rank, amounts in _amounts(parts):
             by_rank.setdefault(rank, []).append(amounts)
+
     columns = {rank: list(zip(*by_rank[rank], strict=True)) for rank in sorted(by_rank)}
     return [
         WorkerTimes(rank, len(utterances), sum(utterances), *map(math.fsum, amounts))
@@ -118,36 +131,52 @@ def _noted_by_all(noted: Mapping[int, Steps]) -> list[dict[int, Mapping[str, Any
     for rank, steps in noted.items():
         for session, _ in steps:
             sessions.setdefault(session, set()).add(rank)
+
     together = []
     for place in sorted({place for steps in noted.values() for place in steps}):
         ranks = sessions[place[0]]
         parts = {rank: noted[rank][place] for rank in ranks if place in noted[rank]}
-        if len(parts) == len(ranks) > 1 and not any(p.get("compiled") for p in parts.values()):
+        if len(parts) == len(ranks) > 1 and not any(
+            p.get("compiled") for p in parts.values()
+        ):
             together.append(parts)
+
     return together
 
 
 def _amounts(parts: Mapping[int, Mapping[str, Any]]) -> Iterator[tuple[int, tuple]]:
-    # The amounts of a step that `WorkerTimes` sums up, by rank. As all workers end a step at the
-    # same moment, the worker that began last has the shortest step, and the one whose gradients
-    # were ready last has the shortest time from then to the end. With synchronised batch
-    # normalisation, workers also wait before they have gradients: only step lengths show this wait.
-    from_ready = {rank: max(p["step_s"] - p["ready_s"], 0.0) for rank, p in parts.items()}
-    shortest_s, soonest_s = min(p["step_s"] for p in parts.values()), min(from_ready.values())
+    # The amounts of a step that `WorkerTimes` sums up, by rank. As all workers end a
+    # step at the same moment, the worker that began last has the shortest step, and the
+    # one whose gradients were ready last has the shortest time from then to the end.
+    # With synchronised batch normalisation, workers also wait before they have
+    # gradients: only step lengths show this wait.
+    from_ready = {
+        rank: max(p["step_s"] - p["ready_s"], 0.0) for rank, p in parts.items()
+    }
+    shortest_s = min(p["step_s"] for p in parts.values())
+    soonest_s = min(from_ready.values())
     waited_s = {
         rank: max(p["step_s"] - shortest_s, from_ready[rank] - soonest_s)
         for rank, p in parts.items()
     }
-    last, longest_s = min(waited_s, key=waited_s.get), max(waited_s.values())
+    last = min(waited_s, key=waited_s.get)
+    longest_s = max(waited_s.values())
     for rank, p in parts.items():
         own = p["utterances"], p["input_wait_s"], p["step_s"], waited_s[rank]
         sent_buffers = 2 * (len(parts) - 1) / len(parts)
         yield rank, (*own, longest_s if rank == last else 0.0, soonest_s, sent_buffers)
 
 
-def exchange_of(parts: Sequence[WorkerTimes], cluster: Cluster | None) -> dict[str, Any] | None:
+def exchange_of(
+    parts: Sequence[WorkerTimes], cluster: Cluster | None
+) -> dict[str, Any] | None:
     """Returns how workers exchanged gradients over the chief's steps, or None if unknown."""
-    if not parts or cluster is None or cluster.gradient_bytes <= 0 or cluster.workers <= 0:
+    if (
+        not parts
+        or cluster is None
+        or cluster.gradient_bytes <= 0
+        or cluster.workers <= 0
+    ):
         return None
     chief = parts[0]
     if not chief.steps or not chief.exchange_s or not chief.step_s:
@@ -165,7 +194,8 @@ def exchange_of(parts: Sequence[WorkerTimes], cluster: Cluster | None) -> dict[s
         "achieved_bytes_per_s": chief.sent_buffers * size / chief.exchange_s,
         # the same speed, measured by exchanging as many bytes before the first step
         "measured_bytes_per_s": None if link is None else link.bytes_per_s,
-        "latency_s": None if link is None else link.small_s,  # seconds to sum a few numbers
+        # Seconds to sum a few numbers.
+        "latency_s": None if link is None else link.small_s,
     }
 
 
@@ -178,12 +208,14 @@ def rounds_of_workers(timeline: Timeline) -> list[dict[str, Any]]:
         held_up_s[exchanged.waited_for] += exchanged.waited_s
         for one in exchanged.workers:
             rounds.setdefault(one.rank, []).append(one)
+
     return [
         {
             "rank": rank,  # 0 is the chief
             "rounds": len(of_rank),  # number of rounds that it delivered
             "utterances": sum(one.utterances for one in of_rank),
-            "train_s": math.fsum(one.train_s for one in of_rank),  # seconds of its steps
+            # Seconds of its steps.
+            "train_s": math.fsum(one.train_s for one in of_rank),
             # seconds that its weights and changes spent on the network
             "link_s": math.fsum(one.link_s for one in of_rank),
             # seconds that the chief waited in rounds in which this worker came last
@@ -203,46 +235,64 @@ class WorkerMachine:
     rank: int  # of the worker
     hostname: str  # of its machine; "" if unknown
     cpu_percent: float | None  # how busy all cores of its host were; None if unknown
-    process_percent: float | None  # the worker's part of ``cpu_percent``; None if unknown
+    # The worker's part of ``cpu_percent``; None if unknown.
+    process_percent: float | None
     gpu_percent: float | None  # the mean over the GPUs that it sees; None without GPUs
-    counters: tuple[str, ...]  # its host's energy counters that no lower rank has counted
+    # Its host's energy counters that no lower rank has counted.
+    counters: tuple[str, ...]
     shares_with: int | None  # the lower rank that counts this host's energy, or None
-    samples: tuple[EnergySample, ...]  # of its ``counters``, on the chief's monotonic clock
-    host: HostUse | None = None  # what the machine gave it in all its time; None if unknown
+    # Of its ``counters``, on the chief's monotonic clock.
+    samples: tuple[EnergySample, ...]
+    # What the machine gave it in all its time; None if unknown.
+    host: HostUse | None = None
 
     @property
     def measured(self) -> bool:
         return bool(self.counters) or self.shares_with is not None
 
 
-def machines_of(files: Mapping[int, Events], run_dir: Path | None = None) -> list[WorkerMachine]:
+def machines_of(
+    files: Mapping[int, Events], run_dir: Path | None = None
+) -> list[WorkerMachine]:
     """Returns the machines of a run's workers by rank; ``run_dir`` has what they gave them."""
     taken: dict[tuple[str, str], int] = {}
     machines = []
     chief_s = _steps_s(files.get(0, []))
     for rank, events in sorted(files.items()):
-        machine = next((e for e in reversed(events) if e["key"] == "worker_machine"), None)
+        machine = next(
+            (e for e in reversed(events) if e["key"] == "worker_machine"), None
+        )
         value = machine.get("value") if machine else None
         if value is None:
             continue
         host_id = str(value.get("host"))
-        places = {name: (host_id, counter) for name, counter in value["counters"].items()}
+        places = {
+            name: (host_id, counter) for name, counter in value["counters"].items()
+        }
         shared = {taken[place] for place in places.values() if place in taken}
         names = [name for name, place in places.items() if place not in taken]
         taken |= {places[name]: rank for name in names}
         samples = list(_samples(events))
         hostname = value["hostname"]
-        percents = (_mean(samples, f"{part}_percent") for part in ("cpu", "process", "gpu"))
+        percents = (
+            _mean(samples, f"{part}_percent") for part in ("cpu", "process", "gpu")
+        )
         offsets = _offsets_s(_steps_s(events), chief_s) if rank else None
-        energy = (tuple(names), min(shared, default=None), tuple(_energy(samples, names, offsets)))
+        energy = (
+            tuple(names),
+            min(shared, default=None),
+            tuple(_energy(samples, names, offsets)),
+        )
         host = None
         if run_dir is not None:
             host = whole_use(read_host_file(run_dir, worker_host_file(rank)))
         machines.append(WorkerMachine(rank, hostname, *percents, *energy, host=host))
+
     return machines
 
 
-# Session, monotonic clock in seconds, wall clock in milliseconds, and the recorded values
+# Session, monotonic clock in seconds, wall clock in milliseconds, and the recorded
+# values
 Noted = tuple[int, float, float, Mapping[str, Any]]
 
 
@@ -250,21 +300,29 @@ def _samples(events: Events) -> Iterable[Noted]:
     for event in events:
         if event["key"] != "worker_sample" or event.get("value") is None:
             continue
-        session, mono_s = metadata(event).get("session"), metadata(event).get("mono_s")
+        session = metadata(event).get("session")
+        mono_s = metadata(event).get("mono_s")
         if session is not None and _number(mono_s):
             yield session, mono_s, event["time_ms"], event["value"]
 
 
 def _mean(samples: Iterable[Noted], name: str) -> float | None:
     # A mean over time: each sample counts for the time since the sample before it.
-    weighted, whole_s = [], 0.0
+    weighted = []
+    whole_s = 0.0
     for before, now in itertools.pairwise(samples):
         value = now[3].get(name)
         values = value if isinstance(value, list) else [value]
         elapsed_s = now[1] - before[1]
-        if before[0] == now[0] and elapsed_s > 0 and values and all(map(_number, values)):
+        if (
+            before[0] == now[0]
+            and elapsed_s > 0
+            and values
+            and all(map(_number, values))
+        ):
             weighted.append(elapsed_s * statistics.fmean(values))
             whole_s += elapsed_s
+
     return math.fsum(weighted) / whole_s if whole_s else None
 
 
@@ -276,8 +334,9 @@ def _steps_s(events: Events) -> dict[tuple[int, int], float]:
 def _offsets_s(
     worker: Mapping[tuple[int, int], float], chief: Mapping[tuple[int, int], float]
 ) -> dict[int, float]:
-    # By session, the seconds to add to a worker's clock to get the chief's: the difference of the
-    # times at which both recorded the end of a step, which is the same moment.
+    # By session, the seconds to add to a worker's clock to get the chief's: the
+    # difference of the times at which both recorded the end of a step, which is the
+    # same moment.
     offsets: dict[int, list[float]] = {}
     for place in worker.keys() & chief.keys():
         offsets.setdefault(place[0], []).append(chief[place] - worker[place])
@@ -285,7 +344,9 @@ def _offsets_s(
 
 
 def _energy(
-    samples: Iterable[Noted], names: Sequence[str], offsets_s: Mapping[int, float] | None
+    samples: Iterable[Noted],
+    names: Sequence[str],
+    offsets_s: Mapping[int, float] | None,
 ) -> Iterable[EnergySample]:
     for session, mono_s, time_ms, value in samples:
         offset_s = 0.0 if offsets_s is None else offsets_s.get(session)
@@ -294,7 +355,9 @@ def _energy(
         for name in names:
             joules, limit = value["energy"].get(name, (None, None))
             if joules is not None:
-                yield EnergySample(time_ms, session, mono_s + offset_s, name, joules, limit)
+                yield EnergySample(
+                    time_ms, session, mono_s + offset_s, name, joules, limit
+                )
 
 
 def _number(value: Any) -> bool:
@@ -306,7 +369,8 @@ def _number(value: Any) -> bool:
 class MeasuredEnergy:
     """What energy counters measured in a run, counting each host once."""
 
-    sources: tuple[tuple[list[EnergySpan], list[str]], ...]  # by host, with names of its counters
+    # By host, with names of its counters.
+    sources: tuple[tuple[list[EnergySpan], list[str]], ...]
     problem: str = ""  # why a sum over the hosts would be incomplete
 
     @property
@@ -314,7 +378,9 @@ class MeasuredEnergy:
         return sorted(name for _, names in self.sources for name in names)
 
     def use(self, run: Run, until_us: float) -> EnergyUse | None:
-        """Returns the energy until ``until_us`` of the run's clock; None if a host's is unknown."""
+        """Returns the energy until ``until_us`` of the run's clock; None if a host's is
+        unknown.
+        """
         if self.problem or not self.sources:
             return None
         return energy_of_hosts(self.sources, run.timeline.pieces, until_us=until_us)
@@ -334,22 +400,33 @@ def measured_energy(run: Run) -> MeasuredEnergy:
         others = [m for m in machines if m.rank and m.counters]
         if samples or others:
             problem = _problem(workers, machines, bool(samples))
-        by_host += [(m.samples, [f"{n} of worker {m.rank}" for n in m.counters]) for m in others]
+        by_host += [
+            (m.samples, [f"{n} of worker {m.rank}" for n in m.counters]) for m in others
+        ]
+
     spans = ((energy_spans(samples, run.timeline), names) for samples, names in by_host)
     return MeasuredEnergy(tuple(spans), problem)
 
 
-def _problem(workers: int, machines: Sequence[WorkerMachine], chief_measured: bool) -> str:
+def _problem(
+    workers: int, machines: Sequence[WorkerMachine], chief_measured: bool
+) -> str:
     missing = sorted(set(range(workers)) - {m.rank for m in machines})
     if missing:
         return (
             "no energy: nothing is known about the machines of workers "
             f"{', '.join(map(str, missing))}; copy their events-worker files into the run's folder"
         )
-    unmeasured = {m.rank: m for m in machines if not (m.measured if m.rank else chief_measured)}
+
+    unmeasured = {
+        m.rank: m for m in machines if not (m.measured if m.rank else chief_measured)
+    }
     if unmeasured:
-        named = ", ".join(f"worker {rank} ({m.hostname})" for rank, m in unmeasured.items())
+        named = ", ".join(
+            f"worker {rank} ({m.hostname})" for rank, m in unmeasured.items()
+        )
         return f"no energy: the host of {named} has no energy counter, so a sum would be incomplete"
+
     return ""
 
 
@@ -364,7 +441,8 @@ class TargetCharge:
 @dataclass(frozen=True)
 class RunCharges:
     hardware: HardwareConfig | None  # the run's machine; None if unknown
-    targets: list[TargetCharge | None]  # one for each target of the report; None if never met
+    # One for each target of the report; None if never met.
+    targets: list[TargetCharge | None]
     counters: list[str]  # the energy counters that were sampled
     notes: list[str]  # caveats for readers
 
@@ -374,40 +452,59 @@ class RunCharges:
 
 
 class Machines:
-    """The machines of runs: those named with ``--hardware``, else those that the runs recorded.
+    """The machines of runs: those named with ``--hardware``, else those that the runs
+    recorded.
 
-    ``asked`` contains "FILE" for all runs, or "NAME=FILE" for the run or folder of that name, which
-    takes precedence. Raises `UsageError` for a wrong or repeated description.
+    ``asked`` contains "FILE" for all runs, or "NAME=FILE" for the run or folder of that
+    name, which takes precedence. Raises `UsageError` for a wrong or repeated
+    description.
     """
 
-    def __init__(self, asked: Iterable[str] = (), price_usd_per_hour: float | None = None):
+    def __init__(
+        self, asked: Iterable[str] = (), price_usd_per_hour: float | None = None
+    ):
         if price_usd_per_hour is not None and not 0 <= price_usd_per_hour < math.inf:
             message = "--price_usd_per_hour must be a number of at least 0."
             raise UsageError(f"{message} Received: {price_usd_per_hour}.")
+
         stated = {"price_usd_per_hour": price_usd_per_hour}
         self._price = {} if price_usd_per_hour is None else stated
         self._by_name: dict[str, HardwareConfig] = {}
         for text in asked:
-            name, _, file = text.rpartition("=") if not Path(text).is_file() else ("", "", text)
+            name, _, file = (
+                text.rpartition("=") if not Path(text).is_file() else ("", "", text)
+            )
             if name in self._by_name:
                 of = f"the run {name!r}" if name else "all runs"
-                raise UsageError(f"--hardware must name one machine for {of}. Received: two.")
-            self._by_name[name] = load_hardware(file, price_usd_per_hour=price_usd_per_hour)
+                raise UsageError(
+                    f"--hardware must name one machine for {of}. Received: two."
+                )
+
+            self._by_name[name] = load_hardware(
+                file, price_usd_per_hour=price_usd_per_hour
+            )
 
     def of(self, run: Run, folder: str) -> tuple[HardwareConfig | None, list[str]]:
         """Returns a run's machine, or None, and notes about it."""
         for name in (run.name, folder, ""):
             if name in self._by_name:
                 return self._by_name[name], []
-        stated = [run.events[index].get("value") for index in run.timeline.of("hardware")]
+
+        stated = [
+            run.events[index].get("value") for index in run.timeline.of("hardware")
+        ]
         if not stated and not self._price:
             return None, []
         if any(other != stated[0] for other in stated):
-            return None, ["sessions state different machines: name the right one with --hardware"]
+            return None, [
+                "sessions state different machines: name the right one with --hardware"
+            ]
         fact = stated[0] if stated and stated[0] else {}
         names = {field.name for field in fields(HardwareConfig)} & fact.keys()
         try:
-            return HardwareConfig(**{name: fact[name] for name in names} | self._price), []
+            return HardwareConfig(
+                **{name: fact[name] for name in names} | self._price
+            ), []
         except (TypeError, ValueError) as error:
             raise UsageError(
                 f"The run {run.name} recorded a wrong description of its machine: {error}"
@@ -429,17 +526,20 @@ def charges_of(
 ) -> RunCharges:
     """Returns a run's cost and energy for each target.
 
-    ``untils`` contains, for each target, the seconds of each kind of interval until the target was
-    met, or None if it was never met.
+    ``untils`` contains, for each target, the seconds of each kind of interval until the
+    target was met, or None if it was never met.
     """
-    hardware, notes = machine[0], list(machine[1])
+    hardware = machine[0]
+    notes = list(machine[1])
     measured = measured_energy(run)
 
     def charge_until(charged_s: float) -> TargetCharge:
         energy = measured.use(run, round(charged_s * 1e6))
         return TargetCharge(cost_of(hardware, charged_s, energy), energy)
 
-    charges = [None if u is None else charge_until(math.fsum(u.values())) for u in untils]
+    charges = [
+        None if u is None else charge_until(math.fsum(u.values())) for u in untils
+    ]
     met = [charge for charge in charges if charge]
     counters = [] if measured.problem else measured.counters
     if measured.problem:
@@ -448,13 +548,20 @@ def charges_of(
         notes.append("no price in dollars: set one with --price_usd_per_hour")
     if counters:
         notes.append(f"energy of {', '.join(counters)} only")
-    incomplete = (c.energy for c in met if c.energy is not None and c.energy.total_unknown_s)
+    incomplete = (
+        c.energy for c in met if c.energy is not None and c.energy.total_unknown_s
+    )
     if energy := next(incomplete, None):
-        parts = [f"{name} {seconds:.1f}" for name, seconds in energy.unknown_s.items() if seconds]
+        parts = [
+            f"{name} {seconds:.1f}"
+            for name, seconds in energy.unknown_s.items()
+            if seconds
+        ]
         notes.append(
             f"the energy of {energy.total_unknown_s:.1f} s is unknown and not included "
             f"({', '.join(parts)} s)"
         )
+
     if any(charge.cost.kwh_is == "estimate" for charge in met):
         notes.append(f"energy estimated from a nominal power of {hardware.power_w:g} W")
     return RunCharges(hardware, charges, counters, notes)

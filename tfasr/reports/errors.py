@@ -31,8 +31,21 @@ from tfasr.letters import SPECIAL_CASING, primary_language
 from tfasr.normalisers import check_normaliser, described
 from tfasr.reports.numbers import RunAnalysis, distinct_names, report_written_to
 from tfasr.scoring import summary
-from tfasr.scoring.errors import Scored, alignment_text, confusions, read_transcripts, score, worst
-from tfasr.scoring.summary import RATES, Interval, PairedComparison, RateSummary, SpeakerRow
+from tfasr.scoring.errors import (
+    Scored,
+    alignment_text,
+    confusions,
+    read_transcripts,
+    score,
+    worst,
+)
+from tfasr.scoring.summary import (
+    RATES,
+    Interval,
+    PairedComparison,
+    RateSummary,
+    SpeakerRow,
+)
 
 HYPOTHESES = "hypotheses/validation-epoch-*.jsonl"
 
@@ -49,7 +62,8 @@ class System:
 @dataclass(frozen=True)
 class ErrorReport:
     systems: list[System]  # in the order given
-    comparisons: list[PairedComparison | str]  # with the first system, or why that is impossible
+    # With the first system, or why that is impossible.
+    comparisons: list[PairedComparison | str]
     worst: int  # how many utterances to show of each system
     notes: list[str]  # caveats about the whole report
     rule: "TextRule"  # by which both texts were normalised
@@ -59,7 +73,8 @@ class ErrorReport:
 class TextRule:
     """How references and hypotheses are normalised before they are compared."""
 
-    normaliser: str = ""  # a name in `tfasr.normalisers.NORMALISERS`; "" for lower case alone
+    # A name in `tfasr.normalisers.NORMALISERS`; "" for lower case alone.
+    normaliser: str = ""
     language: str = ""  # a BCP 47 tag, whose rules for case hold
 
     def __post_init__(self):
@@ -82,13 +97,17 @@ def is_hypotheses(path: str | Path) -> bool:
 
 
 def error_report(
-    sources: Sequence[RunAnalysis | Path], *, worst: int = 10, rule: TextRule | None = None
+    sources: Sequence[RunAnalysis | Path],
+    *,
+    worst: int = 10,
+    rule: TextRule | None = None,
 ) -> ErrorReport:
     """Scores the hypotheses of runs and files and compares each with the first."""
     rule = rule or TextRule()
     files = [source for source in sources if isinstance(source, Path)]
     of_files = dict(zip(files, distinct_names(files), strict=True))
-    systems, notes = [], []
+    systems = []
+    notes = []
     for source in sources:
         if isinstance(source, Path):
             systems.append(_system(of_files[source], source, [], rule))
@@ -100,6 +119,7 @@ def error_report(
             )
         else:
             systems.append(_system(source.name, path, _notes(source, path), rule))
+
     if not systems:
         raise UsageError(" ".join(notes) or "--errors needs a run or a file.")
     comparisons: list[PairedComparison | str] = []
@@ -108,24 +128,35 @@ def error_report(
             comparisons.append(summary.compare_pairs(systems[0].scored, other.scored))
         except UsageError as error:
             comparisons.append(str(error))
+
     if rule.description:
         notes.append(
             f"Both texts are normalised by {rule.description} first, so these rates are no error "
             "rates of the texts as they are"
         )
+
     return ErrorReport(systems, comparisons, worst, notes, rule)
 
 
 def best_hypotheses(run: RunAnalysis) -> Path | None:
     """Returns the hypotheses of the epoch with the lowest CER; None for a run without any.
 
-    If the ledger has no CER of the epochs with hypotheses, returns those of the last epoch.
+    If the ledger has no CER of the epochs with hypotheses, returns those of the last
+    epoch.
     """
-    files = {_epoch(path): path for path in run.path.glob(HYPOTHESES)} if run.path.is_dir() else {}
+    if run.path.is_dir():
+        files = {_epoch(path): path for path in run.path.glob(HYPOTHESES)}
+    else:
+        files = {}
+
     points = [point for point in run.curves.get("cer", []) if point.epoch in files]
     if points:
-        # The earliest of equal epochs, as for the best checkpoint; NaN is never the best.
-        return files[min(points, key=lambda p: (p.value != p.value, p.value, p.epoch)).epoch]
+        # The earliest of equal epochs, as for the best checkpoint; NaN is never the
+        # best.
+        return files[
+            min(points, key=lambda p: (p.value != p.value, p.value, p.epoch)).epoch
+        ]
+
     return files[max(files)] if files else None
 
 
@@ -137,12 +168,19 @@ def _system(name: str, path: Path, notes: list[str], rule: TextRule) -> System:
 def _notes(run: RunAnalysis, path: Path) -> list[str]:
     epoch = _epoch(path)
     known = any(point.epoch == epoch for point in run.curves.get("cer", []))
-    which = "those with the lowest CER" if known else "the last ones, as the ledger has no CER"
+    if known:
+        which = "those with the lowest CER"
+    else:
+        which = "the last ones, as the ledger has no CER"
+
     notes = [f"its hypotheses of epoch {epoch} are scored, {which}"]
     expected = (run.comparability or {}).get("validation_utterances")
     written = sum(1 for line in read_bytes(path).split(b"\n") if line.strip())
     if isinstance(expected, int) and written != expected:
-        notes.append(f"{path.name} holds {written} of the split's {expected} utterances")
+        notes.append(
+            f"{path.name} holds {written} of the split's {expected} utterances"
+        )
+
     return notes
 
 
@@ -153,7 +191,8 @@ def _epoch(path: Path) -> float:
     return int(parts[1]) - 1 - float(parts[2]) if parts[2] else int(parts[1])
 
 
-# How many systems are shown with speakers, confusions and alignments; errors.json covers them all
+# How many systems are shown with speakers, confusions and alignments; errors.json
+# covers them all
 MOST_IN_DETAIL = 6
 _MOST_CONFUSIONS = 10
 
@@ -183,11 +222,17 @@ def _rates_table(report: ErrorReport) -> Table:
         f"needs {summary.FEWEST_SPEAKERS} or more. With few utterances or speakers, the intervals "
         "are widened (expanded percentiles). CER: edits per character of the longer of reference "
         "and hypothesis.",
-        *(f"{system.name}: {note}." for system in report.systems for note in system.notes),
+        *(
+            f"{system.name}: {note}."
+            for system in report.systems
+            for note in system.notes
+        ),
         *report.notes,
     ]
     if len(report.systems) > MOST_IN_DETAIL:
-        notes.append(f"The details below cover only the first {MOST_IN_DETAIL} systems.")
+        notes.append(
+            f"The details below cover only the first {MOST_IN_DETAIL} systems."
+        )
 
     columns: list[Column[System]] = [
         Column("System", "", "name"),
@@ -205,7 +250,9 @@ def _rates_table(report: ErrorReport) -> Table:
 
 def _comparison_table(report: ErrorReport) -> Table:
     first = report.systems[0].name
-    tests = sum(isinstance(comparison, PairedComparison) for comparison in report.comparisons)
+    tests = sum(
+        isinstance(comparison, PairedComparison) for comparison in report.comparisons
+    )
     rows = list(zip(report.systems[1:], report.comparisons, strict=True))
     notes = []
     for system, comparison in rows:
@@ -215,6 +262,7 @@ def _comparison_table(report: ErrorReport) -> Table:
             notes.append(
                 f"{system.name}: {summary.verdict(comparison, first, system.name, tests)}."
             )
+
     notes.append(
         "WER difference: in percentage points; below 0, the system is better than the first. "
         "Better: share of resamples in which it is better, counting ties half. z and p: "
@@ -225,7 +273,10 @@ def _comparison_table(report: ErrorReport) -> Table:
         "different ones."
     )
     if tests > 1:
-        notes.append(f"{tests} comparisons: each must reach p < 0.05 / {tests} (Bonferroni).")
+        notes.append(
+            f"{tests} comparisons: each must reach p < 0.05 / {tests} (Bonferroni)."
+        )
+
     shown = [(system, None if isinstance(of, str) else of) for system, of in rows]
     return table_of(f"Word errors against {first}", _COMPARISON, shown, notes)
 
@@ -256,7 +307,8 @@ _COMPARISON: list[Column[tuple[System, PairedComparison | None]]] = [
 
 
 def _speaker_table(system: System) -> Table:
-    # Laid out as by NIST's sclite. If no speaker is known, only the row Sum/Avg is left.
+    # Laid out as by NIST's sclite. If no speaker is known, only the row Sum/Avg is
+    # left.
     by_speaker = summary.speaker_rows(system.scored)
     sum_row, *others = summary.summary_rows(system.scored, by_speaker)
     rows = [_speaker_cells(row, "d") for row in [*by_speaker, sum_row]]
@@ -270,7 +322,10 @@ def _speaker_table(system: System) -> Table:
 
 
 def _speaker_cells(row: SpeakerRow, figure: str) -> list[str]:
-    rates = [UNKNOWN if math.isnan(rate) else percent(rate) for rate in map(row.rates.get, RATES)]
+    rates = [
+        UNKNOWN if math.isnan(rate) else percent(rate)
+        for rate in map(row.rates.get, RATES)
+    ]
     return [row.name, format(row.utterances, figure), format(row.words, figure), *rates]
 
 
@@ -283,18 +338,31 @@ def _confusion_table(system: System) -> Table:
     ]
     names = ("substitutions", "deletions", "insertions")
     kinds = [
-        f"{len(pairs_of)} different {name}" for pairs_of, name in zip(columns, names, strict=True)
+        f"{len(pairs_of)} different {name}"
+        for pairs_of, name in zip(columns, names, strict=True)
     ]
-    pairs = zip_longest(*(pairs_of[:_MOST_CONFUSIONS] for pairs_of in columns), fillvalue=("", ""))
+    pairs = zip_longest(
+        *(pairs_of[:_MOST_CONFUSIONS] for pairs_of in columns), fillvalue=("", "")
+    )
     return Table(
         f"{system.name}: most frequent errors",
         ["#", "spoken → recognised", "times", "left out", "times ", "added", "times  "],
-        [[str(n), *(str(part) for cell in row for part in cell)] for n, row in enumerate(pairs, 1)],
+        [
+            [str(n), *(str(part) for cell in row for part in cell)]
+            for n, row in enumerate(pairs, 1)
+        ],
         [f"{', '.join(kinds)}."],
     )
 
 
-_COUNTS = ("words", "correct_words", "substitutions", "deletions", "insertions", "characters")
+_COUNTS = (
+    "words",
+    "correct_words",
+    "substitutions",
+    "deletions",
+    "insertions",
+    "characters",
+)
 _UTTERANCES: list[Column[tuple[System, Scored]]] = [
     Column("", "system", "0.name"),
     *(Column("", name, f"1.transcript.{name}") for name in ("id", "speaker")),
@@ -316,6 +384,7 @@ def errors_to_markdown(report: ErrorReport) -> str:
     for title, text in _alignments(report).items():
         fence = "```" if "```" not in text else "~~~~~~"
         parts.append(f"## {title}\n\n{fence}\n{text}{fence}\n")
+
     return "\n".join(parts)
 
 
@@ -327,6 +396,7 @@ def errors_to_json(report: ErrorReport) -> str:
         values = {} if refused is not None else dataclasses.asdict(compared)
         about = {"first": report.systems[0].name, "second": system.name}
         comparisons.append({**about, **values, "refused": refused})
+
     record = {
         "systems": [_system_json(system, report.worst) for system in report.systems],
         "comparisons": comparisons,
@@ -344,9 +414,14 @@ def errors_to_html(report: ErrorReport) -> str:
         rows = [list(map(_left_to_right, row)) for row in table.rows]
         element = table_element(dataclasses.replace(table, rows=rows))
         sections.append(f"<h2>{escape(table.title)}</h2>{element}")
+
     for title, text in _alignments(report).items():
-        heading, alignments = escape(title), escape(_left_to_right(text))
-        sections.append(f"<details><summary>{heading}</summary><pre>{alignments}</pre></details>\n")
+        heading = escape(title)
+        alignments = escape(_left_to_right(text))
+        sections.append(
+            f"<details><summary>{heading}</summary><pre>{alignments}</pre></details>\n"
+        )
+
     return "".join(sections)
 
 
@@ -354,9 +429,14 @@ def _alignments(report: ErrorReport) -> dict[str, str]:
     alignments = {}
     for system in report.systems[:MOST_IN_DETAIL]:
         if wrong := worst(system.scored, report.worst):
-            title = f"{system.name}: the {len(wrong)} utterances with the most word errors"
-            texts = [alignment_text(utterance, report.rule.language) for utterance in wrong]
+            title = (
+                f"{system.name}: the {len(wrong)} utterances with the most word errors"
+            )
+            texts = [
+                alignment_text(utterance, report.rule.language) for utterance in wrong
+            ]
             alignments[title] = "\n".join(texts)
+
     return alignments
 
 
@@ -415,12 +495,15 @@ def errors_text(
             f"With --errors, --format must be one of {tuple(WRITERS)}. Received: "
             f"{output_format!r}. For CSV, use --out: it writes errors.csv, a row per utterance."
         )
+
     if worst < 0:
         raise UsageError(f"--worst must be 0 utterances or more. Received: {worst}.")
     report = error_report(_in_order(paths, runs), worst=worst, rule=rule)
     if out is not None:
         folder = Path(out)
-        utterances = [(system, scored) for system in report.systems for scored in system.scored]
+        utterances = [
+            (system, scored) for system in report.systems for scored in system.scored
+        ]
         with report_written_to(out):
             folder.mkdir(parents=True, exist_ok=True)
             write_whole(folder / "errors.txt", errors_to_text(report))
@@ -428,18 +511,23 @@ def errors_text(
             write_whole(folder / "errors.json", errors_to_json(report))
             table = table_of("Utterances", _UTTERANCES, utterances)
             write_whole(folder / "errors.csv", table_to_csv(table))
+
     section = "" if out is None else errors_to_html(report)
     return WRITERS.call(output_format, report), section
 
 
-def _in_order(paths: Sequence[str | Path], runs: Sequence[RunAnalysis]) -> list[RunAnalysis | Path]:
+def _in_order(
+    paths: Sequence[str | Path], runs: Sequence[RunAnalysis]
+) -> list[RunAnalysis | Path]:
     sources: dict[Path, RunAnalysis | Path] = {}
     for path in map(Path, paths):
         if is_hypotheses(path):
             sources.setdefault(path.resolve(), path)
             continue
+
         for run in runs:
             folder = run.path.resolve()
             if path.resolve() in (folder, folder.parent):
                 sources.setdefault(folder, run)
+
     return list(sources.values())

@@ -15,7 +15,13 @@ from typing import Any
 
 from tfasr.display.table import REFUSED
 from tfasr.errors import UsageError
-from tfasr.kit.files import EVENTS_FILE, EXPERIMENT_FILE, RECORDER_FILE, read_object, read_text
+from tfasr.kit.files import (
+    EVENTS_FILE,
+    EXPERIMENT_FILE,
+    RECORDER_FILE,
+    read_object,
+    read_text,
+)
 from tfasr.kit.process import end_with, usable_cores
 from tfasr.kit.registry import load_plugin, loaded_plugins
 from tfasr.ledger.declared import (
@@ -51,10 +57,12 @@ from tfasr.tta.published import find_logs, load_log
 from tfasr.tta.ranks import PAIRS
 from tfasr.tta.run import Run, read_metrics, read_targets
 
-# Left out at the end of run names' common start, such as "-seed_1" of an4-seed_10 and an4-seed_11.
+# Left out at the end of run names' common start, such as "-seed_1" of an4-seed_10 and
+# an4-seed_11.
 _TAIL = re.compile(r"[-_./ ]+((seed|run|result|study|s|r)[-_]?\d*)?$")
 _ALONE = "Delete the file; the run is then a group of its own."
-# Config lines that don't separate groups: seeds, and defaults that an older tfasr did not write.
+# Config lines that don't separate groups: seeds, and defaults that an older tfasr did
+# not write.
 _PASSED_OVER = re.compile(
     r'^[\w./@]*seed\s*=|^"seed":|.*\b(evaluations_per_epoch = 1|evaluation_utterances = 0)$'
 )
@@ -67,10 +75,11 @@ class GroupResult:
     members: list[int]  # indices of the group's runs in the report
     brackets: list[Bracket]  # one for each of these runs
     statistics: GroupStatistics
-    # With the first group, p adjusted for all comparisons of the report. None for the first group,
-    # and for a group that can't be compared with it
+    # With the first group, p adjusted for all comparisons of the report. None for the
+    # first group, and for a group that can't be compared with it
     comparison: GroupComparison | None
-    # Factors of its geometric mean time over the first group's, for the runs that met the target
+    # Factors of its geometric mean time over the first group's, for the runs that met
+    # the target
     decomposition: Decomposition | None
     # Runs from which the machine took much, each with the part, such as "seed_2 (40 %)"
     disturbed: tuple[str, ...] = ()
@@ -80,25 +89,36 @@ Results = Sequence[Sequence[GroupResult]]  # for each target, the result of each
 
 
 def configuration(run: Run) -> str | None:
-    """Returns the settings shared by the runs of a group, without seeds, or None if unknown."""
+    """Returns the settings shared by the runs of a group, without seeds, or None if
+    unknown.
+    """
     text = run.operative_config or run.config or _settings(run.path)
     if text is None:
         return None
     lines = [line for line in text.splitlines() if not _PASSED_OVER.match(line.strip())]
-    facts = [run.fact(key) for key in ("global_batch_size", "opt_name", "opt_base_learning_rate")]
-    if units := run.fact("units"):  # other sub-word units: another group, but comparable
+    facts = [
+        run.fact(key)
+        for key in ("global_batch_size", "opt_name", "opt_base_learning_rate")
+    ]
+    # Other sub-word units: another group, but comparable.
+    if units := run.fact("units"):
         facts.append(units)
     cluster = run.timeline.last(Cluster)
     if cluster is not None:  # flags set the workers, so no gin file states them
-        facts.append({"gradient_bytes": cluster.gradient_bytes, "workers": cluster.workers})
+        facts.append(
+            {"gradient_bytes": cluster.gradient_bytes, "workers": cluster.workers}
+        )
+
     return json.dumps([lines, facts, run.comparability], sort_keys=True, default=str)
 
 
 def _settings(path: Path) -> str | None:
-    experiment, recorder = path / EXPERIMENT_FILE, path / RECORDER_FILE
+    experiment = path / EXPERIMENT_FILE
+    recorder = path / RECORDER_FILE
     if experiment.is_file():
         return read_text(experiment, _ALONE)
-    # A recorder's facts are the same for any model: only the user's config tells runs apart.
+    # A recorder's facts are the same for any model: only the user's config tells runs
+    # apart.
     if recorder.is_file() and read_object(recorder, "Leave the run out.").get("config"):
         return read_text(recorder, _ALONE)
     return None
@@ -116,7 +136,9 @@ def group_name(names: Sequence[str]) -> str:
 def named_groups(
     runs: Sequence[RunAnalysis], configurations: Sequence[str | None]
 ) -> list[RunAnalysis]:
-    """Returns the runs with their groups' names; a run whose configuration is None stands alone."""
+    """Returns the runs with their groups' names; a run whose configuration is None
+    stands alone.
+    """
     members: dict[str, list[int]] = {}
     for index, shared in enumerate(configurations):
         members.setdefault(shared or f"alone {index}", []).append(index)
@@ -126,6 +148,7 @@ def named_groups(
         while name in names.values():
             name += "'"
         names |= dict.fromkeys(indices, name)
+
     return [replace(run, group=names[index]) for index, run in enumerate(runs)]
 
 
@@ -145,17 +168,22 @@ def colours(report: Report) -> list[int]:
 def group_results(report: Report) -> list[list[GroupResult]]:
     """Returns a result per group for each target of a report, in the order of the groups.
 
-    p-values are adjusted for all comparisons of the report. It takes long for many runs: pass the
-    results on instead of computing them again.
+    p-values are adjusted for all comparisons of the report. It takes long for many
+    runs: pass the results on instead of computing them again.
     """
     members = group_members(report.runs)
-    results = [_results(report, members, n, target) for n, target in enumerate(report.targets)]
-    compared = [result for row in results for result in row if result.comparison is not None]
+    results = [
+        _results(report, members, n, target) for n, target in enumerate(report.targets)
+    ]
+    compared = [
+        result for row in results for result in row if result.comparison is not None
+    ]
     tests = iter(adjusted([result.comparison for result in compared]))
     for row in results:
         for place, result in enumerate(row):
             if result.comparison is not None:
                 row[place] = replace(result, comparison=next(tests))
+
     return results
 
 
@@ -166,10 +194,13 @@ def _results(
     results: list[GroupResult] = []
     for group, runs in members.items():
         brackets = [report.runs[run].results[index].bracket for run in runs]
-        statistics, comparison, factors = group_statistics(brackets), None, None
+        statistics = group_statistics(brackets)
+        comparison = None
+        factors = None
         if runs is not first and not any(map(report.refused, runs)):
             comparison = _compared(report, first, runs, index)
             factors = _decomposition(report, first, runs, index)
+
         results.append(
             GroupResult(
                 group,
@@ -182,6 +213,7 @@ def _results(
                 disturbed=_disturbed(report, runs),
             )
         )
+
     return results
 
 
@@ -191,6 +223,7 @@ def _disturbed(report: Report, runs: Sequence[int]) -> tuple[str, ...]:
         run = report.runs[index]
         if run.host is not None and run.host.disturbed:
             names.append(f"{run.name} ({100 * (1 - run.host.share):.0f} %)")
+
     return tuple(names)
 
 
@@ -211,7 +244,9 @@ def _compared(
     if decision.comparison is not None and report.targets[target] == question.decided:
         return decision.comparison
     # Only what the study declared is tested.
-    return replace(decision.comparison or compare(*groups), p_value=None, adjusted_p=None)
+    return replace(
+        decision.comparison or compare(*groups), p_value=None, adjusted_p=None
+    )
 
 
 def _equal_seeds(
@@ -223,20 +258,29 @@ def _equal_seeds(
         for run in runs:
             if isinstance(seed := report.runs[run].facts["seed"], int):
                 of_seed.setdefault(seed, []).append(run)
+
     seeds = sorted(by_seed[0].keys() & by_seed[1].keys())
-    pairs = [p for seed in seeds for p in zip(*(runs[seed] for runs in by_seed), strict=False)]
+    pairs = [
+        p
+        for seed in seeds
+        for p in zip(*(runs[seed] for runs in by_seed), strict=False)
+    ]
     return [run for run, _ in pairs], [run for _, run in pairs]
 
 
 def _decomposition(
     report: Report, first: Sequence[int], other: Sequence[int], target: int
 ) -> Decomposition | None:
-    parts, never = [], []
+    parts = []
+    never = []
     for group in (first, other):
         results = [report.runs[run].results[target] for run in group]
         parts.append([result.parts for result in results if result.tta.reached])
         never.append(len(group) - len(parts[-1]))
-    complete = all(parts) and all(part and part.total_s > 0 for part in [*parts[0], *parts[1]])
+
+    complete = all(parts) and all(
+        part and part.total_s > 0 for part in [*parts[0], *parts[1]]
+    )
     return decompose(*parts, never=tuple(never)) if complete else None
 
 
@@ -250,12 +294,15 @@ _NAMED = 4  # the most disturbed runs that a verdict names
 def finding(first: GroupResult, other: GroupResult) -> str:
     """Returns which of two groups reaches a target sooner, how surely, and why.
 
-    The verdict has one ratio, with the interval that belongs to it. Ratios of other times are
-    details, in sentences of their own.
+    The verdict has one ratio, with the interval that belongs to it. Ratios of other
+    times are details, in sentences of their own.
     """
     label = target_label(*other.target)
     if other.comparison is None:
-        return f"{label}: the comparison of {other.group} with {first.group} is {REFUSED}."
+        return (
+            f"{label}: the comparison of {other.group} with {first.group} is {REFUSED}."
+        )
+
     text = f"{label}: {_answer(first, other)}.{_by_rule(other)}"
     if other.decomposition is None:
         return text
@@ -266,6 +313,7 @@ def one_run_each(variation: float | None = None) -> str:
     if variation is None:
         low, high = (round(100 * share) for share in SEEDS_ALONE)
         return f"seeds alone make such a time vary by {low} to {high} % (CV in published logs)"
+
     return f"seeds alone make such a time vary by {100 * variation:.2g} % here (CV)"
 
 
@@ -273,7 +321,11 @@ def of_single_runs(sizes: Sequence[int], variation: float | None = None) -> str:
     """Returns a caveat for ratios that rest on a single run, or "" if no ratio does."""
     if min(sizes, default=0) != 1 or len(sizes) < 2:
         return ""
-    which = "each is of one run (n = 1)" if max(sizes) == 1 else "some are of one run (n = 1)"
+    if max(sizes) == 1:
+        which = "each is of one run (n = 1)"
+    else:
+        which = "some are of one run (n = 1)"
+
     return f"{which}: {one_run_each(variation)}"
 
 
@@ -287,12 +339,17 @@ def _answer(first: GroupResult, other: GroupResult) -> str:
     compared = other.comparison
     text = ""
     if compared.adjusted_p is not None:
-        winners = {"first": f"{first.group} is faster: ", "second": f"{other.group} is faster: "}
+        winners = {
+            "first": f"{first.group} is faster: ",
+            "second": f"{other.group} is faster: ",
+        }
         text = winners.get(compared.sooner, "undecided: ")
+
     if compared.ratio is None:
         text += f"{_arrived(first)}, {_arrived(other)}"
     else:
         text += f"{other.group} takes {compared.takes(first.group)}"
+
     return f"{text}; {_tested(first, other)}{_cautions(first, other)}"
 
 
@@ -309,8 +366,11 @@ def _tested(first: GroupResult, other: GroupResult) -> str:
     if compared.comparisons > 1:
         text += f", {compared.adjusted_p:.2g} adjusted for {compared.comparisons} comparisons"
     if not compared.decidable:
-        text += f"; so few runs can't decide, as p can't be below {compared.least_p:.2g}: "
+        text += (
+            f"; so few runs can't decide, as p can't be below {compared.least_p:.2g}: "
+        )
         text += "take more runs or fewer comparisons"
+
     return text
 
 
@@ -324,6 +384,7 @@ def _cautions(first: GroupResult, other: GroupResult) -> str:
     for group in (first, other):
         if group.statistics.two_kinds:
             text += f"; some runs of {group.group} are far slower than its others"
+
     text += compared.explained
     disturbed = [*first.disturbed, *other.disturbed]
     if disturbed:
@@ -332,6 +393,7 @@ def _cautions(first: GroupResult, other: GroupResult) -> str:
             f"; the machine took processors from {', '.join(disturbed[:_NAMED])}{more}: "
             "tfasr doctor shows what takes them now"
         )
+
     return text
 
 
@@ -349,12 +411,17 @@ def _by_rule(other: GroupResult) -> str:
 def _arrived(group: GroupResult) -> str:
     of = group.statistics
     reached = f"{of.reached} of {of.n} runs of {group.group} reached it"
-    return reached if of.median_s is None else f"{reached}, median {of.median_s / 60:.3g} min"
+    if of.median_s is None:
+        return reached
+
+    return f"{reached}, median {of.median_s / 60:.3g} min"
 
 
 def _why(group: str, product: Decomposition, ratio: float | None) -> str:
     direction = 1 if product.ratio >= 1 else -1
-    logs = {name: direction * math.log(factor) for name, factor in product.factors.items()}
+    logs = {
+        name: direction * math.log(factor) for name, factor in product.factors.items()
+    }
     parts = [
         _reason(name, product)
         for name, sign in ((max(logs, key=logs.get), 1), (min(logs, key=logs.get), -1))
@@ -370,6 +437,7 @@ def _why(group: str, product: Decomposition, ratio: float | None) -> str:
         where = f"By geometric means of times since the model's creation ({product.ratio:.2f}), "
     elif ratio is not None and abs(math.log(product.ratio / ratio)) >= _OTHER_CLOCK:
         where += f"counted from the model's creation (ratio {product.ratio:.2f}), "
+
     return f" {where}{group} {', but '.join(parts)}."
 
 
@@ -386,7 +454,9 @@ DEEPEST = 3  # how many folders deep runs are looked for
 
 
 def run_folders(folder: Path, deepest: int = DEEPEST) -> Iterator[Path]:
-    """Yields the run folders in a folder, sorted by name; links to folders are not followed."""
+    """Yields the run folders in a folder, sorted by name; links to folders are not
+    followed.
+    """
     if (folder / EVENTS_FILE).is_file():
         yield folder
     elif deepest:
@@ -405,10 +475,12 @@ _log = logging.getLogger(__name__)
 class Task:
     path: Path  # the log
     name: str  # how the report calls the run
-    folder: str  # the name of the path given to the report: the log, or a folder of logs
+    # The name of the path given to the report: the log, or a folder of logs.
+    folder: str
     machines: Machines | None  # how to compute cost and energy; None to leave both out
     question: Question  # the targets, and how to measure the times to them
-    optional: bool  # whether a log that cannot be read is left out, rather than ending the report
+    # Whether a log that cannot be read is left out, rather than ending the report.
+    optional: bool
     loaded: Run | None = None  # the run, if it is already loaded
 
 
@@ -420,7 +492,10 @@ def analyse(task: Task) -> tuple[RunAnalysis, str | None] | str:
         charges = None
         if task.machines is not None:
             machine = task.machines.of(run, task.folder)
-            charges = charges_of(run, machine, [result.until_s for result in analysis.results])
+            charges = charges_of(
+                run, machine, [result.until_s for result in analysis.results]
+            )
+
         return replace(analysis, name=task.name, charges=charges), configuration(run)
     except UsageError as error:
         if not task.optional:
@@ -432,17 +507,24 @@ def analyse_all(tasks: Sequence[Task], processes: int = 1) -> list[Any]:
     """Returns each task's result; if ``processes`` > 1, each imports the main module again."""
     if processes > 1:
         try:
-            context = get_context("spawn")  # a fork would inherit the locks of the parent's threads
+            # A fork would inherit the locks of the parent's threads.
+            context = get_context("spawn")
             arguments = os.getpid(), loaded_plugins(), declared()
             with ProcessPoolExecutor(processes, context, _begin, arguments) as pool:
                 return list(pool.map(analyse, tasks, chunksize=_RUNS_AT_ONCE))
         except BrokenExecutor:
-            _log.warning("The processes that read the runs died; this one reads all runs itself.")
+            _log.warning(
+                "The processes that read the runs died; this one reads all runs itself."
+            )
+
     return [analyse(task) for task in tasks]
 
 
-def _begin(parent: int, plugin_names: Sequence[str], metrics: dict[str, dict[str, Any]]) -> None:
-    end_with(parent)  # its queue won't show if it died, as these processes hold both ends of it
+def _begin(
+    parent: int, plugin_names: Sequence[str], metrics: dict[str, dict[str, Any]]
+) -> None:
+    # Its queue won't show if it died, as these processes hold both ends of it.
+    end_with(parent)
     for name in plugin_names:  # a plug-in may register the policy that a task uses
         load_plugin(name)
     declare(metrics, "another run of the report")
@@ -458,7 +540,9 @@ def load_report(
     many: bool = False,
 ) -> Report:
     """Returns the report on runs; a run given as a path is freed as soon as it is analysed."""
-    loaded = {source.path.resolve(): source for source in sources if isinstance(source, Run)}
+    loaded = {
+        source.path.resolve(): source for source in sources if isinstance(source, Run)
+    }
     logs, notes = _logs(sources)
     # Targets must be known before any run is analysed, and their metrics before that.
     for log, _ in logs:
@@ -478,17 +562,23 @@ def load_report(
         for (log, source), name in zip(logs, _names(logs, loaded), strict=True)
     ]
     if machines is not None:
-        machines.check_all_used([name for task in tasks for name in (task.name, task.folder)])
-    runs, configurations = [], []
+        machines.check_all_used(
+            [name for task in tasks for name in (task.name, task.folder)]
+        )
+
+    runs = []
+    configurations = []
     several = many and len(tasks) >= _FEWEST_FOR_PROCESSES
     results = analyse_all(tasks, min(_MOST_PROCESSES, usable_cores()) if several else 1)
     for (log, source), result in zip(logs, results, strict=True):
         if isinstance(result, str):
             notes.append(f"{log} is left out. {result}")
             continue
+
         runs.append(result[0])
         # A folder of runs is a group; single runs are grouped by their configuration.
         configurations.append(str(source.resolve()) if log != source else result[1])
+
     if not runs:
         raise UsageError(" ".join(notes))
     return make_report(named_groups(runs, configurations), question, notes=notes)
@@ -497,12 +587,20 @@ def load_report(
 def _as_declared(question: Question, sources: Sequence[Path]) -> Question:
     """Returns the question with the test and the looks that the runs' study declared."""
     folders = {sealed_folder(source) for source in sources}
-    plan = declared_plan(folders.pop()) if len(folders) == 1 and None not in folders else {}
+    if len(folders) == 1 and None not in folders:
+        plan = declared_plan(folders.pop())
+    else:
+        plan = {}
+
     if not plan.get("until") or not question.targets:
         return question
     study = plan["study"]
-    windows = {trained["target_window"] or PAPER.window for trained in plan["trained"].values()}
-    same_rule = question.policy.name == study["policy"] and windows == {question.own_window}
+    windows = {
+        trained["target_window"] or PAPER.window for trained in plan["trained"].values()
+    }
+    same_rule = question.policy.name == study["policy"] and windows == {
+        question.own_window
+    }
     return replace(
         question,
         test=study["test"],
@@ -511,22 +609,35 @@ def _as_declared(question: Question, sources: Sequence[Path]) -> Question:
     )
 
 
-def _logs(sources: Sequence[str | Path | Run]) -> tuple[list[tuple[Path, Path]], list[str]]:
+def _logs(
+    sources: Sequence[str | Path | Run],
+) -> tuple[list[tuple[Path, Path]], list[str]]:
     named = []
     for source in sources:
         if isinstance(source, Run):
             named.append((source.path, source.path))
             continue
-        folders = experiment_folders(Path(source)) or [Path(source)]  # a study has several
+
+        # A study has several.
+        folders = experiment_folders(Path(source)) or [Path(source)]
         named += [(log, path) for path in folders for log in find_logs(path)]
-    logs = list({log.resolve(): (log, path) for log, path in reversed(named)}.values())[::-1]
+
+    logs = list({log.resolve(): (log, path) for log, path in reversed(named)}.values())[
+        ::-1
+    ]
     if not logs:
-        raise UsageError("A report must be given at least one run folder. Received: none.")
+        raise UsageError(
+            "A report must be given at least one run folder. Received: none."
+        )
+
     studies = dict.fromkeys(filter(None, (sealed_folder(path) for _, path in logs)))
     notes = [sentence for folder in studies for sentence in study_sentences(folder)]
     if len(logs) < len(named):
-        notes.append(f"{len(named) - len(logs)} run folders were named twice and are shown once.")
+        notes.append(
+            f"{len(named) - len(logs)} run folders were named twice and are shown once."
+        )
         _log.warning(notes[-1])
+
     return logs, notes
 
 
@@ -539,4 +650,5 @@ def _names(logs: Sequence[tuple[Path, Path]], loaded: dict[Path, Run]) -> list[s
         else:
             group = "" if log == source else f"{source.resolve().name}/"
             names.append(group + (path.name if group else path.resolve().name))
+
     return names if len(set(names)) == len(names) else distinct_names(paths)

@@ -13,7 +13,17 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from tfasr.display.chart import INK, Axis, Chart, Line, Mark, Panel, Points, Rule, run_colour
+from tfasr.display.chart import (
+    INK,
+    Axis,
+    Chart,
+    Line,
+    Mark,
+    Panel,
+    Points,
+    Rule,
+    run_colour,
+)
 from tfasr.display.table import NEVER, UNKNOWN, Column, Table, table_of, to_json_text
 from tfasr.errors import UsageError
 from tfasr.kit.files import EVENTS_FILE, RUN_FILE, object_or_empty
@@ -34,13 +44,17 @@ from tfasr.tta.run import Run, load_run
 
 FEWEST_BEFORE = 8  # measurements before a change
 FEWEST_AFTER = 4  # measurements after it
-LEAST_CHANGE = math.log(1.03)  # the least shift of medians that counts, as a logarithm: 3 %
-_RANK_Z = 2.5  # the standardised rank sum must reach this, so that a few runs alone don't decide
-# One-sided p-value at which Student's t finds a change: in 50 measurements of one series at most
-# 1.25 % false alarms, so 5 % in the four of `SERIES`; found with benchmarks/history.py
+# The least shift of medians that counts, as a logarithm: 3 %.
+LEAST_CHANGE = math.log(1.03)
+# The standardised rank sum must reach this, so that a few runs alone don't decide.
+_RANK_Z = 2.5
+# One-sided p-value at which Student's t finds a change: in 50 measurements of one
+# series at most 1.25 % false alarms, so 5 % in the four of `SERIES`; found with
+# benchmarks/history.py
 _TAIL = 4e-5
 _CLIP = 3.0  # residuals are clipped at so many standard deviations
-_MADE_GOOD = 2.0  # a level counts as equal to the best one up to so many standard errors above it
+# A level counts as equal to the best one up to so many standard errors above it.
+_MADE_GOOD = 2.0
 
 
 @dataclass(frozen=True)
@@ -61,19 +75,24 @@ def changes(
 ) -> list[Change]:
     """Returns a series' changes, as they would have been found measurement by measurement.
 
-    With each new measurement, every place since the last change is tried: Student's t compares the
-    logarithms after it with those before. The sum of their ranks must agree, so a single slow run
-    decides nothing. The noise is estimated from the values themselves. ``values`` are in the order
-    of time, NaN if missing; ``starts`` says where a change may begin, by default anywhere. ``base``
-    is added to all values, so that a part's changes are measured as shares of the whole.
+    With each new measurement, every place since the last change is tried: Student's t
+    compares the logarithms after it with those before. The sum of their ranks must
+    agree, so a single slow run decides nothing. The noise is estimated from the values
+    themselves. ``values`` are in the order of time, NaN if missing; ``starts`` says
+    where a change may begin, by default anywhere. ``base`` is added to all values, so
+    that a part's changes are measured as shares of the whole.
 
-    Source: D. M. Hawkins, P. Qiu, C. W. Kang, The changepoint model for statistical process
-    control, Journal of Quality Technology 35 (2003).
+    Source: D. M. Hawkins, P. Qiu, C. W. Kang, The changepoint model for statistical
+    process control, Journal of Quality Technology 35 (2003).
     """
     known, logs = _known_logs(values, base)
     # If the first run of a commit is missing, the next one counts as its start.
     may = np.array(
-        [starts is None or any(starts[a + 1 : b + 1]) for a, b in pairwise([-1, *known])], bool
+        [
+            starts is None or any(starts[a + 1 : b + 1])
+            for a, b in pairwise([-1, *known])
+        ],
+        bool,
     )
     changes: list[Change] = []
     begin = 0
@@ -81,23 +100,32 @@ def changes(
         split = _best_split(logs[begin:end], may[begin:end])
         if split is None:
             continue
-        at, z = begin + split[0], split[1]
-        levels = (math.exp(np.median(part)) - base for part in (logs[begin:at], logs[at:end]))
+        at = begin + split[0]
+        z = split[1]
+        levels = (
+            math.exp(np.median(part)) - base for part in (logs[begin:at], logs[at:end])
+        )
         changes.append(Change(known[at], known[end - 1], *levels, z))
         begin = at
+
     return changes
 
 
 def standing_slowdown(
     values: Sequence[float], changes: Sequence[Change], *, base: float = 0.0
 ) -> Change | None:
-    """Returns the change that made a series slower than its best earlier level, if it still is.
+    """Returns the change that made a series slower than its best earlier level, if it
+    still is.
 
-    Its ``before`` and ``after`` are the best level and the present one. None if the present level
-    is at most 3 %, or two standard errors, above the best.
+    Its ``before`` and ``after`` are the best level and the present one. None if the
+    present level is at most 3 %, or two standard errors, above the best.
     """
     known, logs = _known_logs(values, base)
-    edges = [0, *np.searchsorted(known, [change.index for change in changes]), len(known)]
+    edges = [
+        0,
+        *np.searchsorted(known, [change.index for change in changes]),
+        len(known),
+    ]
     parts = [logs[begin:end] for begin, end in pairwise(edges)]
     levels = [float(np.median(part)) for part in parts] if changes else []
     if not levels:
@@ -108,7 +136,9 @@ def standing_slowdown(
         return None
     before, after = (math.exp(levels[place]) - base for place in (best, -1))
     slowdowns = (change for change in changes[best:] if change.z > 0)
-    return next((replace(change, before=before, after=after) for change in slowdowns), None)
+    return next(
+        (replace(change, before=before, after=after) for change in slowdowns), None
+    )
 
 
 def _known_logs(values: Sequence[float], base: float) -> tuple[list[int], np.ndarray]:
@@ -136,7 +166,8 @@ def _best_split(logs: np.ndarray, may: np.ndarray) -> tuple[int, float] | None:
         if abs(z[place]) < _RANK_Z:
             return None
         at = int(splits[place])
-        before, after = logs[:at], logs[at:]
+        before = logs[:at]
+        after = logs[at:]
         shift = np.median(after) - np.median(before)
         if abs(shift) < LEAST_CHANGE or shift * z[place] < 0:
             continue
@@ -144,6 +175,7 @@ def _best_split(logs: np.ndarray, may: np.ndarray) -> tuple[int, float] | None:
         needed = stdtrit(count - 2, 1 - _TAIL) * _error(before, after)
         if abs(means[1] - means[0]) >= needed:
             return _place(logs, may), float(z[place])
+
     return None
 
 
@@ -151,7 +183,9 @@ def _place(logs: np.ndarray, may: np.ndarray) -> int:
     splits = np.arange(FEWEST_BEFORE, logs.size)
     splits = splits[may[splits]]
     sides = ((logs[:at], logs[at:]) for at in splits)
-    spreads = [sum(np.abs(side - np.median(side)).sum() for side in pair) for pair in sides]
+    spreads = [
+        sum(np.abs(side - np.median(side)).sum() for side in pair) for pair in sides
+    ]
     return int(splits[int(np.argmin(spreads))])
 
 
@@ -163,13 +197,15 @@ def _clipped(values: np.ndarray) -> np.ndarray:
 
 
 def _error(before: np.ndarray, after: np.ndarray) -> float:
-    # The standard error of the difference of means, larger if successive runs are positively
-    # correlated, as on a machine whose speed drifts.
+    # The standard error of the difference of means, larger if successive runs are
+    # positively correlated, as on a machine whose speed drifts.
     sides = [values - values.mean() for values in map(_clipped, (before, after))]
     squares = sum(float(side @ side) for side in sides)
     products = sum(float(side[1:] @ side[:-1]) for side in sides)
     alike = min(max(products / squares, 0.0), 0.9) if squares else 0.0
-    spread = math.sqrt(squares / max(before.size + after.size - 2, 1) * (1 + alike) / (1 - alike))
+    spread = math.sqrt(
+        squares / max(before.size + after.size - 2, 1) * (1 + alike) / (1 - alike)
+    )
     return spread * math.sqrt(1 / before.size + 1 / after.size)
 
 
@@ -188,12 +224,15 @@ class PastRun:
     name: str  # distinct within the history
     began_ms: float  # wall clock of its first event
     mark: str  # the commit it was trained at, or its date if the commit is unknown
-    values: dict[str, float | None]  # by the names of `SERIES`, None if unknown or not reached
+    # By the names of `SERIES`, None if unknown or not reached.
+    values: dict[str, float | None]
     epochs: int  # epochs until the target; 0 if it was not reached
     once_s: float  # seconds of start-up and lost work until the target
     about: dict[str, Any] | None  # `Run.comparability`
-    configuration: str | None  # settings without seeds, see `tfasr.reports.groups.configuration`
-    disturbed: str = ""  # what the machine took from it, see `tfasr.tta.host.disturbance`
+    # Settings without seeds, see `tfasr.reports.groups.configuration`.
+    configuration: str | None
+    # What the machine took from it, see `tfasr.tta.host.disturbance`.
+    disturbed: str = ""
 
 
 @dataclass(frozen=True)
@@ -203,7 +242,8 @@ class History:
     target: Target  # metric and value
     entries: list[PastRun]  # the runs
     changes: dict[str, list[Change]]  # the changes of each series, by its name
-    slower: dict[str, Change]  # the current slowdown, by its series, see `standing_slowdown`
+    # The current slowdown, by its series, see `standing_slowdown`.
+    slower: dict[str, Change]
     notes: list[str]  # caveats for readers, such as which runs are left out and why
 
     def stands(self, series: str, change: Change) -> bool:
@@ -226,10 +266,10 @@ def load_history(
 ) -> History:
     """Reads the runs in a folder, or in its folders, as one history.
 
-    ``target`` is by default the hardest that all runs set themselves; ``since`` is a commit, the
-    beginning of its hash, or a date; ``force`` keeps runs of other configurations and those that
-    their machine disturbed. Raises `UsageError` if there is no run, no common target, or no run
-    from ``since`` on.
+    ``target`` is by default the hardest that all runs set themselves; ``since`` is a
+    commit, the beginning of its hash, or a date; ``force`` keeps runs of other
+    configurations and those that their machine disturbed. Raises `UsageError` if there
+    is no run, no common target, or no run from ``since`` on.
     """
     runs, notes = _runs(Path(folder))
     if target is None:
@@ -239,7 +279,9 @@ def load_history(
                 "A history needs one target. The runs have no target in common: name "
                 "one, such as --target cer=0.10."
             )
+
         target = merged_targets([sorted(common)])[-1]
+
     check_target(*target)
     window = policy.window if window is None else window
     entries = [_entry(name, run, target, policy, window) for name, run in runs]
@@ -249,29 +291,35 @@ def load_history(
         notes += more
         entries, more = _undisturbed(entries)
         notes += more
+
     return followed(target, _since(entries, since), notes)
 
 
-def followed(target: Target, entries: Sequence[PastRun], notes: Sequence[str] = ()) -> History:
+def followed(
+    target: Target, entries: Sequence[PastRun], notes: Sequence[str] = ()
+) -> History:
     """Returns a history with its changes; it computes the entries' ``rest_s``."""
     entries, steps_s = _with_rest(entries)
     history = History(target, entries, {}, {}, list(notes))
     for name in SERIES:
-        values = [math.nan if e.values[name] is None else e.values[name] for e in entries]
+        values = [
+            math.nan if e.values[name] is None else e.values[name] for e in entries
+        ]
         # A change of the time outside steps is measured as a share of the whole epoch.
         base = steps_s if name == "rest_s" else 0.0
         history.changes[name] = changes(values, history.starts(), base=base)
         slowdown = standing_slowdown(values, history.changes[name], base=base)
         if slowdown is not None:
             history.slower[name] = slowdown
+
     return history
 
 
 def _with_rest(entries: Sequence[PastRun]) -> tuple[list[PastRun], float]:
     """Fills in ``rest_s``; also returns the median over runs of the step seconds in an epoch.
 
-    Start-up and lost work are spread over the median number of epochs, so that a run with fewer
-    epochs doesn't get more of them per epoch.
+    Start-up and lost work are spread over the median number of epochs, so that a run
+    with fewer epochs doesn't get more of them per epoch.
     """
     reached = [entry for entry in entries if entry.epochs and entry.values["step_s"]]
     if not reached:
@@ -285,7 +333,9 @@ def _with_rest(entries: Sequence[PastRun]) -> tuple[list[PastRun], float]:
             once_s = max(0.0, min(entry.once_s, rest_s))
             rest_s = once_s / epochs + (rest_s - once_s) / entry.epochs
             entry = replace(entry, values={**entry.values, "rest_s": rest_s})
+
         with_rest.append(entry)
+
     return with_rest, statistics.median(steps[e.path] / e.epochs for e in reached)
 
 
@@ -293,18 +343,21 @@ def _runs(folder: Path) -> tuple[list[tuple[str, Run]], list[str]]:
     if not folder.is_dir():
         raise UsageError(f"A history needs a folder of runs. Received: {folder}.")
     paths = list(run_folders(folder))
-    runs, notes = [], []
+    runs = []
+    notes = []
     for path, name in zip(paths, distinct_names(paths), strict=True):
         try:
             runs.append((name, load_run(path, name)))
         except UsageError as error:
             notes.append(f"{name} is left out. {error}")
+
     if not runs:
         raise UsageError(
             " ".join(notes)
             or f"A history needs a folder of run folders, each with {EVENTS_FILE}. "
             f"Received: {folder}, which contains no run."
         )
+
     return runs, notes
 
 
@@ -314,10 +367,13 @@ def _entry(name: str, run: Run, target: Target, policy: Policy, window: int) -> 
     reached = run.time_to_accuracy(policy=policy, window=window, **{metric: value})
     values: dict[str, float | None] = dict.fromkeys(SERIES)
     values["step_s"] = _step_s(throughput(run.timeline))
-    epochs, once_s = 0, 0.0
+    epochs = 0
+    once_s = 0.0
     if reached.reached:
         values["time_s"] = reached.seconds
-        reading = next(r for r in policy.readings(run.timeline, metric) if r.epoch == reached.epoch)
+        reading = next(
+            r for r in policy.readings(run.timeline, metric) if r.epoch == reached.epoch
+        )
         until_s = run.timeline.elapsed_s[reading.index]
         with suppress(ValueError):  # a log without steps
             parts = parts_until(run.timeline, until_s)
@@ -325,6 +381,7 @@ def _entry(name: str, run: Run, target: Target, policy: Policy, window: int) -> 
             values["step_s"] = step_s or 1 / parts.utterances_per_s
             values["utterances"], epochs = parts.utterances, max(parts.epochs, 1)
             once_s = parts.seconds["startup"] + parts.seconds["lost_work"]
+
     commit = object_or_empty(run.path / RUN_FILE).get("revision")
     mark = date_text(began_ms)
     if isinstance(commit, str):
@@ -360,7 +417,8 @@ def date_text(began_ms: float) -> str:
 
 def _alike(entries: list[PastRun]) -> tuple[list[PastRun], list[str]]:
     newest = entries[-1]
-    alike, notes = [], []
+    alike = []
+    notes = []
     for entry in entries:
         differing = differences(newest.about, entry.about)
         if differing:
@@ -369,10 +427,13 @@ def _alike(entries: list[PastRun]) -> tuple[list[PastRun], list[str]]:
                 f"{newest.name}; they differ in {difference_text(differing)}."
             )
         elif entry.configuration != newest.configuration:
-            other = f"its configuration differs from that of the newest run, {newest.name}"
+            other = (
+                f"its configuration differs from that of the newest run, {newest.name}"
+            )
             notes.append(f"{entry.name} is left out: {other}.")
         else:
             alike.append(entry)
+
     return alike, notes
 
 
@@ -380,10 +441,15 @@ def _undisturbed(entries: list[PastRun]) -> tuple[list[PastRun], list[str]]:
     """Leaves out the runs that were slow because of their machine: no commit made them so."""
     kept = [entry for entry in entries if not entry.disturbed]
     if not kept:
-        note = "Every run was disturbed by its machine, so a change may be the machine's."
+        note = (
+            "Every run was disturbed by its machine, so a change may be the machine's."
+        )
         return entries, [note]
+
     return kept, [
-        f"{entry.name} is left out: {entry.disturbed}." for entry in entries if entry.disturbed
+        f"{entry.name} is left out: {entry.disturbed}."
+        for entry in entries
+        if entry.disturbed
     ]
 
 
@@ -391,8 +457,11 @@ def _since(entries: list[PastRun], since: str) -> list[PastRun]:
     if not since:
         return entries
     for index, entry in enumerate(entries):
-        if entry.mark.startswith(since) or ("-" in since and date_text(entry.began_ms) >= since):
+        if entry.mark.startswith(since) or (
+            "-" in since and date_text(entry.began_ms) >= since
+        ):
             return entries[index:]
+
     raise UsageError(
         f"--since must name a commit or a date of the history. Received: {since!r}. The history "
         f"goes from {entries[0].mark} to {entries[-1].mark}."
@@ -412,9 +481,15 @@ def history_table(history: History) -> Table:
     ]
     label = target_label(*history.target)
 
-    def median(heading: str, name: str, missing: str = UNKNOWN) -> Column[list[PastRun]]:
+    def median(
+        heading: str, name: str, missing: str = UNKNOWN
+    ) -> Column[list[PastRun]]:
         def value(entries: list[PastRun]) -> float | None:
-            values = [entry.values[name] for entry in entries if entry.values[name] is not None]
+            values = [
+                entry.values[name]
+                for entry in entries
+                if entry.values[name] is not None
+            ]
             return SERIES[name][1] * statistics.median(values) if values else None
 
         return Column(heading, "", value, "{:.4g}".format, missing)
@@ -423,36 +498,59 @@ def history_table(history: History) -> Table:
         Column("Commit", "", lambda entries: entries[0].mark),
         Column("date", "", lambda entries: date_text(entries[0].began_ms)),
         Column("runs", "", len),
-        Column("reached", "", lambda e: sum(entry.values["time_s"] is not None for entry in e)),
+        Column(
+            "reached",
+            "",
+            lambda e: sum(entry.values["time_s"] is not None for entry in e),
+        ),
         median(f"{label}\nmin", "time_s", NEVER),
         median("utterances\nto target", "utterances"),
         median("ms per\nutterance", "step_s"),
         median("s per epoch\nnot steps", "rest_s"),
     ]
-    by_mark = [list(entries) for _, entries in groupby(history.entries, lambda entry: entry.mark)]
-    return table_of(f"History of the time to {label}", columns, by_mark, notes, name="history")
+    by_mark = [
+        list(entries)
+        for _, entries in groupby(history.entries, lambda entry: entry.mark)
+    ]
+    return table_of(
+        f"History of the time to {label}", columns, by_mark, notes, name="history"
+    )
 
 
 def findings(history: History) -> list[str]:
-    """Returns a sentence for each change, current slowdowns first, or one that says "no change"."""
-    lines = [f"SLOWER: {_change_text(history, *standing)}." for standing in history.slower.items()]
+    """Returns a sentence for each change, current slowdowns first, or one that says "no
+    change".
+    """
+    lines = [
+        f"SLOWER: {_change_text(history, *standing)}."
+        for standing in history.slower.items()
+    ]
     for name, changed in history.changes.items():
         for change in changed:
             if not history.stands(name, change):
                 verb = "Faster" if change.z < 0 else "Was slower"
                 lines.append(f"{verb}: {_change_text(history, name, change)}.")
-    runs, enough = len(history.entries), FEWEST_BEFORE + FEWEST_AFTER
+
+    runs = len(history.entries)
+    enough = FEWEST_BEFORE + FEWEST_AFTER
     few = f"Not known yet: {runs} of the {enough} runs needed to tell a change from noise."
     return lines or [few if runs < enough else "No change beyond noise."]
 
 
 def _change_text(history: History, name: str, change: Change) -> str:
     label, scale, unit = SERIES[name]
-    levels = " to ".join(f"{scale * value:.4g}" for value in (change.before, change.after))
+    levels = " to ".join(
+        f"{scale * value:.4g}" for value in (change.before, change.after)
+    )
     levels += f" {unit}" if unit else ""
     by = f" {100 * (change.ratio - 1):+.1f} %" if math.isfinite(change.ratio) else ""
-    best = "; the earlier level is the best so far" if history.stands(name, change) else ""
-    first, found_with = history.entries[change.index], history.entries[change.found_at].name
+    if history.stands(name, change):
+        best = "; the earlier level is the best so far"
+    else:
+        best = ""
+
+    first = history.entries[change.index]
+    found_with = history.entries[change.found_at].name
     return f"{label}{by} from {first.mark} on ({levels}{best}; found with {found_with})"
 
 
@@ -467,7 +565,8 @@ def history_chart(history: History) -> Chart:
 
 def _panel(history: History, name: str) -> Panel:
     label, scale, unit = SERIES[name]
-    entries, changes = history.entries, history.changes[name]
+    entries = history.entries
+    changes = history.changes[name]
     points = [
         (place, scale * entry.values[name])
         for place, entry in enumerate(entries)
@@ -476,18 +575,29 @@ def _panel(history: History, name: str) -> Panel:
     span = _span([y for _, y in points]) if points else (0.0, 1.0)
     marks: list[Mark] = []
     for change in changes:
-        look = (SLOWER, "slower from here") if change.z > 0 else (FASTER, "faster from here")
+        if change.z > 0:
+            look = (SLOWER, "slower from here")
+        else:
+            look = (FASTER, "faster from here")
+
         about = {"dash": "dashed", "colour": look[0], "series": look[1], "width": 1.6}
         marks.append(Line(x=[change.index - 0.5] * 2, y=span, **about))
-    for begin, end in pairwise([0, *(change.index for change in changes), len(entries)]):
+
+    for begin, end in pairwise(
+        [0, *(change.index for change in changes), len(entries)]
+    ):
         values = [y for x, y in points if begin <= x < end]
         if values:
             level = [statistics.median(values)] * 2
-            marks.append(Line(x=[begin - 0.4, end - 0.6], y=level, colour=INK, width=1.2))
+            marks.append(
+                Line(x=[begin - 0.4, end - 0.6], y=level, colour=INK, width=1.2)
+            )
+
     if points:
         x, y = zip(*points, strict=True)
         texts = [f"{entries[at].name}\n{entries[at].mark}" for at in x]
         marks.append(Points(x=x, y=y, colour=run_colour(0), size=5, texts=texts))
+
     ticks = [n for n, first in enumerate(history.starts()) if first]
     ticks = ticks[:: max(1, len(ticks) // 16)]
     last = name == list(SERIES)[-1]
@@ -503,14 +613,20 @@ def _panel(history: History, name: str) -> Panel:
 
 
 def _span(values: Sequence[float]) -> tuple[float, float]:
-    low, high = min(values), max(values)
+    low = min(values)
+    high = max(values)
     margin = 0.12 * (high - low) or 0.05 * high or 1.0
     return low - margin, high + margin
 
 
 def history_json(history: History) -> str:
     runs = [
-        {"run": entry.name, "mark": entry.mark, "began_ms": entry.began_ms, **entry.values}
+        {
+            "run": entry.name,
+            "mark": entry.mark,
+            "began_ms": entry.began_ms,
+            **entry.values,
+        }
         for entry in history.entries
     ]
     change_rows = [
@@ -520,7 +636,9 @@ def history_json(history: History) -> str:
     ]
     slower = [_change_json(history, *standing) for standing in history.slower.items()]
     about = {"metric": history.target[0], "target": history.target[1], "runs": runs}
-    return to_json_text({**about, "changes": change_rows, "slower": slower, "notes": history.notes})
+    return to_json_text(
+        {**about, "changes": change_rows, "slower": slower, "notes": history.notes}
+    )
 
 
 def _change_json(history: History, series: str, change: Change) -> dict[str, Any]:

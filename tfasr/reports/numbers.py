@@ -58,11 +58,18 @@ _HASHES = {
 }
 
 
-def differences(first: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> Differences:
-    """Returns what makes two runs incomparable; inner settings are named "decoder.beam_width"."""
+def differences(
+    first: Mapping[str, Any] | None, other: Mapping[str, Any] | None
+) -> Differences:
+    """Returns what makes two runs incomparable; inner settings are named
+    "decoder.beam_width".
+    """
     if first is None or other is None:
-        states = tuple(ABSENT if value is None else "stated" for value in (first, other))
+        states = tuple(
+            ABSENT if value is None else "stated" for value in (first, other)
+        )
         return {} if first is other else {"comparability": states}
+
     missing = object()
     differing: Differences = {}
     for key in first | other:
@@ -71,14 +78,19 @@ def differences(first: Mapping[str, Any] | None, other: Mapping[str, Any] | None
             within = differences(*values)
             differing |= {f"{key}.{name}": shown for name, shown in within.items()}
         elif values[0] != values[1]:
-            differing[key] = _shown(*(ABSENT if v is missing else _json(v) for v in values))
+            differing[key] = _shown(
+                *(ABSENT if v is missing else _json(v) for v in values)
+            )
+
     return differing
 
 
 def difference_text(differences: Differences) -> str:
     """Describes differences in words, with both values; for hashes, names what was hashed."""
     # The hash of all settings adds nothing, unless nothing else differs.
-    named = {key: both for key, both in differences.items() if key != "hash"} or differences
+    named = {
+        key: both for key, both in differences.items() if key != "hash"
+    } or differences
     return ", ".join(_difference_text(key, *both) for key, both in named.items())
 
 
@@ -98,14 +110,17 @@ def _shown(first: str, other: str) -> tuple[str, str]:
     same = len(os.path.commonprefix([first, other]))
     begin = max(0, same - _LONGEST // 3) if same > _LONGEST // 2 else 0
     shown = [f"…{text[begin + 1 :]}" if begin else text for text in (first, other)]
-    cut = [text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…" for text in shown]
+    cut = [
+        text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…" for text in shown
+    ]
     return cut[0], cut[1]
 
 
 def facts_of(run: Run, *, with_utilisation: bool = False) -> dict[str, Any]:
     """Returns facts that a run recorded; None or {} if unknown."""
     stated = run.comparability or {}
-    useful, spent = run.timeline.useful, run.intervals
+    useful = run.timeline.useful
+    spent = run.intervals
     evaluations = sum(useful[index] for index in run.timeline.of("tracked_stats"))
     epochs = epoch_seconds(run)
     decoder = stated.get("decoder")
@@ -119,22 +134,26 @@ def facts_of(run: Run, *, with_utilisation: bool = False) -> dict[str, Any]:
     return {
         # processor, memory, GPUs and software, see `tfasr.telemetry.system`
         "system": run.system.get("system") or {},
-        "global_batch_size": run.fact("global_batch_size"),  # utterances of one optimizer update
+        # Utterances of one optimizer update.
+        "global_batch_size": run.fact("global_batch_size"),
         "num_replicas": run.fact("num_replicas"),  # devices that share this batch
         "train_samples": run.fact("train_samples"),  # utterances of an epoch
         "seed": run.fact("seed"),  # of the training
         "optimizer": run.fact("opt_name"),
         "decoder": decoder.get("name"),  # of the evaluations
         # A greedy decoder has no beam, whatever its config says.
-        "beam_width": None if decoder.get("name") == "greedy" else decoder.get("beam_width"),
+        "beam_width": None
+        if decoder.get("name") == "greedy"
+        else decoder.get("beam_width"),
         "evaluations": evaluations,  # how many were finished
-        # the median seconds of an epoch without its evaluation; their coefficient of variation
+        # the median seconds of an epoch without its evaluation; their coefficient of
+        # variation
         "epoch_s": statistics.median(epochs) if epochs else None,
         "epoch_variation": variation(epochs) if len(epochs) > 2 else None,
         # where evaluations ran: "shared", "swapped" or "beside"
         "placement": None if placement is None else placement.name,
-        # mean seconds of an evaluation: forward passes, waiting for the decoder, both swaps of
-        # models, waiting for an evaluation in another process
+        # mean seconds of an evaluation: forward passes, waiting for the decoder, both
+        # swaps of models, waiting for an evaluation in another process
         "forward_s": each("eval_forward"),
         "decode_s": each("decode"),
         "swap_s": each("swap") or None,
@@ -145,25 +164,37 @@ def facts_of(run: Run, *, with_utilisation: bool = False) -> dict[str, Any]:
 
 
 def variation(values: Sequence[float]) -> float | None:
-    """Returns the coefficient of variation of two values or more, or None if their mean is 0."""
+    """Returns the coefficient of variation of two values or more, or None if their mean
+    is 0.
+    """
     mean = statistics.fmean(values)
     return statistics.stdev(values) / mean if mean else None
 
 
 def epoch_seconds(run: Run) -> list[float]:
-    """Returns the seconds of each epoch trained entirely by one process, without evaluations."""
+    """Returns the seconds of each epoch trained entirely by one process, without
+    evaluations.
+    """
     seconds = []
     line = run.timeline
     starts = {session.start for session in line.sessions}
-    partial, began, evaluating_since, evaluated_us = False, None, None, 0
+    partial = False
+    began = None
+    evaluating_since = None
+    evaluated_us = 0
     edges = ("epoch_start", "eval_start", "eval_stop", "epoch_stop", "session_start")
     for index in line.of(*edges):
-        key, now = line.keys[index], line.clock_us[index]
+        key = line.keys[index]
+        now = line.clock_us[index]
         if index in starts:
             # The first epoch of a resumed session may be the rest of an epoch.
-            partial, began, evaluating_since = index > 0, None, None
+            partial = index > 0
+            began = None
+            evaluating_since = None
+
         if key == "epoch_start":
-            began, evaluated_us = now, 0
+            began = now
+            evaluated_us = 0
         elif key == "eval_start":
             evaluating_since = now
         elif key == "eval_stop" and evaluating_since is not None:
@@ -172,7 +203,9 @@ def epoch_seconds(run: Run) -> list[float]:
         elif key == "epoch_stop" and began is not None:
             if not partial and line.useful[index]:
                 seconds.append((now - began - evaluated_us) / 1e6)
-            partial, began = False, None
+            partial = False
+            began = None
+
     return seconds
 
 
@@ -190,7 +223,10 @@ def mean_utilisation(run: Run) -> dict[str, float]:
         column = columns[device].get(name, np.zeros(0))
         finite = column[np.isfinite(column)]
         if finite.size:
-            values[heading] = float(of(finite)) * (0.01 if heading.endswith("share") else 1.0)
+            values[heading] = float(of(finite)) * (
+                0.01 if heading.endswith("share") else 1.0
+            )
+
     return values
 
 
@@ -203,8 +239,14 @@ def distinct_names(paths: Sequence[Path]) -> list[str]:
         counts = Counter(names)
         if max(counts.values()) == 1:
             break
-        depths = [depth if counts[name] > 1 else d for name, d in zip(names, depths, strict=True)]
-        names = ["/".join(path[-deep:]) for path, deep in zip(parts, depths, strict=True)]
+        depths = [
+            depth if counts[name] > 1 else d
+            for name, d in zip(names, depths, strict=True)
+        ]
+        names = [
+            "/".join(path[-deep:]) for path, deep in zip(parts, depths, strict=True)
+        ]
+
     return names
 
 
@@ -214,7 +256,11 @@ def merged_targets(of_runs: Iterable[Sequence[Target]]) -> list[Target]:
 
     def rank(target: Target) -> tuple[int, str, float]:
         metric, value = target
-        return order.get(metric, len(order)), metric, metric_named(metric).hardness(value)
+        return (
+            order.get(metric, len(order)),
+            metric,
+            metric_named(metric).hardness(value),
+        )
 
     return sorted({target for targets in of_runs for target in targets}, key=rank)
 
@@ -235,18 +281,23 @@ def sentence(text: str) -> str:
 
 @dataclass(frozen=True)
 class Question:
-    targets: tuple[Target, ...] = ()  # metrics and values; by default those that the runs set
+    # Metrics and values; by default those that the runs set.
+    targets: tuple[Target, ...] = ()
     policy: Policy = PAPER  # the clock and the rule that define times to targets
-    window: int | None = None  # evaluations whose median must meet a target; None: the policy's
+    # Evaluations whose median must meet a target; None: the policy's.
+    window: int | None = None
     beside: tuple[Policy, ...] = ()  # further policies, each with its own window
     over_time: bool = False  # whether to keep the series that figures over time need
-    utilisation: bool = False  # whether to read the load of CPUs and GPUs even without figures
+    # Whether to read the load of CPUs and GPUs even without figures.
+    utilisation: bool = False
     force: bool = False  # whether to compare runs whose results are not comparable
     test: str = "groups"  # the test that decides, see `tfasr.tta.comparison.TESTS`
-    # The error probability of a study that decided by looks. The report then has intervals that
-    # hold at all looks, and gives the study's own verdict, at the target that it decided.
+    # The error probability of a study that decided by looks. The report then has
+    # intervals that hold at all looks, and gives the study's own verdict, at the target
+    # that it decided.
     looks_level: float | None = None
-    decided: Target | None = None  # that target; None if the report uses another clock or rule
+    # That target; None if the report uses another clock or rule.
+    decided: Target | None = None
 
     @property
     def own_window(self) -> int:
@@ -262,12 +313,22 @@ def ask(
     test: str = "groups",
     **options: bool,
 ) -> Question:
-    """Creates a question from targets and a policy as on the command line, such as "cer=0.10"."""
+    """Creates a question from targets and a policy as on the command line, such as
+    "cer=0.10".
+    """
     if window is not None and window < 1:
-        raise UsageError(f"The window must be at least 1 evaluation. Received: {window}.")
+        raise UsageError(
+            f"The window must be at least 1 evaluation. Received: {window}."
+        )
+
     if test not in TESTS:
-        raise UsageError(f"The test must be one of {', '.join(TESTS)}. Received: {test!r}.")
-    written = tuple(written_target(t) if isinstance(t, str) else (t[0], t[1]) for t in targets)
+        raise UsageError(
+            f"The test must be one of {', '.join(TESTS)}. Received: {test!r}."
+        )
+
+    written = tuple(
+        written_target(t) if isinstance(t, str) else (t[0], t[1]) for t in targets
+    )
     about = (policies.policy_named(policy), window, tuple(beside))
     return Question(written, *about, test=test, **options)
 
@@ -276,9 +337,11 @@ def ask(
 class TargetResult:
     tta: TimeToAccuracy  # the time to the target, on the clock of the report's policy
     bracket: Bracket  # the evaluations between which the true time lies
-    until_s: dict[str, float] | None  # by interval, from the run's beginning; None if not met
+    # By interval, from the run's beginning; None if not met.
+    until_s: dict[str, float] | None
     parts: Parts | None  # factors of the time on the paper's clock; None without steps
-    by_policy_s: dict[str, float | None]  # under each of ``Question.beside``; None if not met
+    # Under each of ``Question.beside``; None if not met.
+    by_policy_s: dict[str, float | None]
 
 
 @dataclass(frozen=True)
@@ -291,26 +354,37 @@ class RunAnalysis:
     results: list[TargetResult]  # one for each of the report's targets, in their order
     intervals_s: dict[str, float]  # seconds by interval of the whole run
     throughput: Throughput  # utterances and seconds of audio per second in steady steps
-    curves: dict[str, list[AccuracyPoint]]  # each metric's evaluations on the policy's clock
-    series: RunSeries | None  # loss and throughput over time; None unless ``Question.over_time``
-    comparability: dict | None  # split, text, decoder, ... in which comparable runs agree
+    # Each metric's evaluations on the policy's clock.
+    curves: dict[str, list[AccuracyPoint]]
+    # Loss and throughput over time; None unless ``Question.over_time``.
+    series: RunSeries | None
+    # split, text, decoder, ... in which comparable runs agree
+    comparability: dict | None
     config: str | None  # the text of its gin configuration; None if it was not saved
     status: str  # "success" or another end, see `Run.status`
     sessions: int  # how many processes trained it, one after the other
     notes: list[str]  # caveats about its results
     facts: dict[str, Any]  # the machine, batch size, decoder, ..., see `facts_of`
     charges: RunCharges | None = None  # cost and energy; None unless asked for
-    rounds: tuple[dict[str, Any], ...] = ()  # by rank, if a cluster's workers trained in rounds
+    # By rank, if a cluster's workers trained in rounds.
+    rounds: tuple[dict[str, Any], ...] = ()
     workers: tuple[WorkerTimes, ...] = ()  # times of a cluster's workers, by rank
-    exchange: dict[str, Any] | None = None  # how workers exchanged gradients; None if unknown
-    machines: tuple[WorkerMachine, ...] = ()  # by rank, if the worker recorded its machine
-    start: dict[str, Any] = field(default_factory=dict)  # the weights it began with, and their cost
+    # How workers exchanged gradients; None if unknown.
+    exchange: dict[str, Any] | None = None
+    # By rank, if the worker recorded its machine.
+    machines: tuple[WorkerMachine, ...] = ()
+    # The weights it began with, and their cost.
+    start: dict[str, Any] = field(default_factory=dict)
     host: HostUse | None = None  # what the machine gave its steps; None if not recorded
 
     @cached_property
     def worker_joules(self) -> dict[int, float]:
-        """Joules of workers with energy counters, by rank, from the first to the last sample."""
-        used = ((machine.rank, used_joules(machine.samples)) for machine in self.machines)
+        """Joules of workers with energy counters, by rank, from the first to the last
+        sample.
+        """
+        used = (
+            (machine.rank, used_joules(machine.samples)) for machine in self.machines
+        )
         return {rank: joules for rank, joules in used if joules is not None}
 
     @property
@@ -318,7 +392,9 @@ class RunAnalysis:
         return sum(self.intervals_s.values())
 
     def with_start_s(self, seconds: float | None) -> float | None:
-        """Adds the training time of the starting weights to a time; None if either is unknown."""
+        """Adds the training time of the starting weights to a time; None if either is
+        unknown.
+        """
         start_s = self.start.get("seconds") if self.start else 0.0
         return None if seconds is None or start_s is None else seconds + start_s
 
@@ -332,7 +408,8 @@ class RunAnalysis:
 class Report:
     runs: list[RunAnalysis]  # in the order given
     question: Question  # its targets are those of the runs if none were asked for
-    differences: list[Differences]  # for each run, what forbids a comparison with the first
+    # For each run, what forbids a comparison with the first.
+    differences: list[Differences]
     notes: list[str]  # caveats about the whole report
 
     @property
@@ -371,7 +448,9 @@ def holds_report(out: Path) -> bool:
     with suppress(OSError):
         if b"<footer>tfasr " in (out / "report.html").read_bytes():
             return True
-    # If tfasr was killed while it wrote a report, one of these may exist without the page.
+
+    # If tfasr was killed while it wrote a report, one of these may exist without the
+    # page.
     with suppress(OSError, ValueError, TypeError, KeyError, IndexError):
         return "time_to_accuracy_s" in json.loads((out / "report.json").read_bytes())[0]
     return "comparisons" in object_or_empty(out / "errors.json")
@@ -400,7 +479,10 @@ def analyse_run(run: Run, question: Question) -> RunAnalysis:
     metrics = dict.fromkeys(["cer", "wer", *asked, *run.declared_metrics])
     curves = {metric: run.accuracy_curve(metric, question.policy) for metric in metrics}
     if not any(curves.values()):  # a run of another task, without targets
-        curves = {metric: run.accuracy_curve(metric, question.policy) for metric in METRICS}
+        curves = {
+            metric: run.accuracy_curve(metric, question.policy) for metric in METRICS
+        }
+
     files = charges.read_worker_files(run.path)
     samples = read_host_file(run.path)
     host = host_use(samples, run.timeline)
@@ -409,7 +491,9 @@ def analyse_run(run: Run, question: Question) -> RunAnalysis:
     same = ("name", "path", "comparability", "config", "status", "sessions")
     return RunAnalysis(
         group=run.name,
-        results=[_result(run, target, question, samples) for target in question.targets],
+        results=[
+            _result(run, target, question, samples) for target in question.targets
+        ],
         intervals_s=run.intervals,
         throughput=run.throughput(),
         curves={metric: points for metric, points in curves.items() if points},
@@ -430,18 +514,24 @@ def _result(
     run: Run, target: Target, question: Question, samples: dict[int, np.ndarray]
 ) -> TargetResult:
     metric, value = target
-    clock, window = question.policy, question.own_window
+    clock = question.policy
+    window = question.own_window
     points = run.accuracy_curve(metric, clock)
     tta = policies.first_sustained(points, value, metric=metric, window=window)
     by_policy: dict[str, float | None] = {}
     for other in question.beside:
         curve = run.accuracy_curve(metric, other)
-        reached = policies.first_sustained(curve, value, metric=metric, window=other.window)
+        reached = policies.first_sustained(
+            curve, value, metric=metric, window=other.window
+        )
         by_policy[other.name] = reached.seconds
+
     until_s = parts = None
     if tta.reached:
         readings = clock.readings(run.timeline, metric)
-        index = next(reading.index for reading in readings if reading.epoch == tta.epoch)
+        index = next(
+            reading.index for reading in readings if reading.epoch == tta.epoch
+        )
         elapsed_s = run.timeline.elapsed_s[index]
         until_s = run.intervals_until(elapsed_s)
         # Logs of other benchmarks may contain no steps, and then have no factors.
@@ -449,6 +539,7 @@ def _result(
             host = host_use(samples, run.timeline, until_s=elapsed_s)
             host_share = 1.0 if host is None else host.share
             parts = parts_until(run.timeline, elapsed_s, host_share=host_share)
+
     limits = policies.bracket(points, value, window=window, metric=metric)
     if clock.name != policies.UTTERANCES.name:
         limits = replace(limits, undisturbed=undisturbed_part(samples, run.timeline))
@@ -460,9 +551,12 @@ def make_report(
 ) -> Report:
     of_runs = [differences(runs[0].comparability, run.comparability) for run in runs]
     notes = list(notes)
-    compared, ending = "not compared", " --force compares them anyway."
+    compared = "not compared"
+    ending = " --force compares them anyway."
     if question.force:
-        compared, ending = "compared", ""
+        compared = "compared"
+        ending = ""
+
     for run, differing in zip(runs, of_runs, strict=True):
         if differing:
             force = " by force" if question.force else ""
@@ -470,6 +564,7 @@ def make_report(
                 f"{run.name} is {compared} with {runs[0].name}{force}: they differ in "
                 f"{difference_text(differing)}.{ending}"
             )
+
     if not question.targets:
         notes.append("The runs set no targets. Name them, such as --target cer=0.10.")
     return Report(list(runs), question, of_runs, notes)
@@ -477,8 +572,13 @@ def make_report(
 
 def _start_note(start: Mapping[str, Any]) -> str:
     copied, new = (len(start.get(name) or ()) for name in ("layers", "new_layers"))
-    minutes, joules = start.get("seconds"), start.get("joules")
-    cost = "at an unknown cost" if minutes is None else f"after {minutes / 60:.3g} min of training"
+    minutes = start.get("seconds")
+    joules = start.get("joules")
+    if minutes is None:
+        cost = "at an unknown cost"
+    else:
+        cost = f"after {minutes / 60:.3g} min of training"
+
     cost += "" if joules is None else f" and {joules:.3g} J"
     return (
         f"{copied} of its {copied + new} layers began with the weights of {start.get('run')} "
@@ -501,32 +601,45 @@ def _notes(run: Run, evaluated: bool, host: HostUse | None) -> list[str]:
         notes.append(
             f"it had finished after epoch {extended['after_epoch']} and was trained longer"
         )
+
     if run.sessions > 1:
         lost = run.intervals["lost_work"]
         notes.append(f"{run.sessions} sessions; {lost:.1f} s of lost work are included")
+
     given_up = run.timeline.last(GivenUp)
     if given_up is not None:
         notes.append(
             f"it was given up because of its budget of {given_up.budget_s / 3600:.3g} h, so the "
             "times to targets that it had not reached are censored: they are longer than observed"
         )
+
     missing = run.fact("missing_compiled_parts")
     if missing:
         parts = ", ".join(missing)
-        notes.append(f"compiled parts were missing ({parts}): the run was slower than with them")
+        notes.append(
+            f"compiled parts were missing ({parts}): the run was slower than with them"
+        )
+
     instructions = run.timeline.last(InstructionSet)
     if instructions is not None and instructions.forced:
         notes.append(
             f"TFASR_INSTRUCTION_SET limited its compiled layers to {instructions.name}: "
             "they may be slower than the processor allows"
         )
+
     model = run.timeline.last(ComparableWith)
     if model is not None and run.comparability:
-        checked = {"validation_references", "validation_utterances", "target_rule", "hash"}
+        checked = {
+            "validation_references",
+            "validation_utterances",
+            "target_rule",
+            "hash",
+        }
         declared = ", ".join(name for name in run.comparability if name not in checked)
         notes.append(
             f"its program declared or copied from {model.run}, and tfasr did not check: {declared}"
         )
+
     start = run.fact("start_from")
     notes += [_start_note(start)] if start else []
     shared = run.timeline.last(SharedWithTraining)
@@ -538,4 +651,5 @@ def _notes(run: Run, evaluated: bool, host: HostUse | None) -> list[str]:
             if count > 0:
                 text = f"{count} of {total} {what} of the validation split are trained on too"
                 notes.append(text)
+
     return notes

@@ -10,11 +10,14 @@ from tfasr.ledger.timeline import Timeline
 from tfasr.tta.policies import PAPER, Policy
 from tfasr.tta.run import Run
 
-SIGMA = 10.0  # steps over which the loss is smoothed. Source: arXiv 2003.12366, Figure 7
+# Steps over which the loss is smoothed. Source: arXiv 2003.12366, Figure 7.
+SIGMA = 10.0
 
 
 def thin(length: int, most: int) -> np.ndarray:
-    """Returns at most ``most`` evenly spread indices below ``length``, the last one included."""
+    """Returns at most ``most`` evenly spread indices below ``length``, the last one
+    included.
+    """
     if length <= most:
         return np.arange(length)
     return np.unique(np.linspace(0, length - 1, most).round().astype(int))
@@ -40,22 +43,27 @@ class Series:
 @dataclass(frozen=True)
 class RunSeries:
     loss: Series  # smoothed and thinned
-    # ``audio_s_per_s``, ``utterances_per_s``: rates over windows of 2 % of all steps, if logged
+    # ``audio_s_per_s``, ``utterances_per_s``: rates over windows of 2 % of all steps,
+    # if logged
     throughput: dict[str, Series]
     # epoch, start and stop in minutes of the policy's clock; in the order of their time
     evaluations: list[tuple[int, float, float]]
-    utterances_by_epoch: dict[int, float]  # seen in training by each epoch's end; {} if not logged
+    # Seen in training by each epoch's end; {} if not logged.
+    utterances_by_epoch: dict[int, float]
     # Utterances per wall-clock second, over minutes; None if utterances are not logged
     wall_throughput: Series | None = None
-    # By what share ``wall_throughput`` falls at an evaluation, see `_fall_at_evaluations`
+    # By what share ``wall_throughput`` falls at an evaluation, see
+    # `_fall_at_evaluations`
     fall_at_evaluations: float | None = None
 
 
 def run_series(run: Run, policy: Policy) -> RunSeries:
     """Returns a run's steps over time on a policy's clock, without lost work."""
-    from scipy.ndimage import gaussian_filter1d  # imported late: most reports don't need it
+    # Imported late: most reports don't need it.
+    from scipy.ndimage import gaussian_filter1d
 
-    line, steps = run.timeline, run.timeline.steps
+    line = run.timeline
+    steps = run.timeline.steps
     minutes = np.array(policy.times_s(line)) / 60
     epochs = [line.metadata[index].get("epoch_num") for index in steps.indices]
     utterances = steps.column("utterances")
@@ -67,6 +75,7 @@ def run_series(run: Run, policy: Policy) -> RunSeries:
         x["utterances"] = np.cumsum(utterances)
         done = dict(zip(epochs, x["utterances"], strict=True))
         done.pop(None, None)
+
     loss = steps.column("loss")
     # A logarithmic axis can't show values of 0 or less.
     shown = np.flatnonzero(np.isfinite(loss) & (loss > 0))
@@ -101,6 +110,7 @@ def _throughput(x: dict[str, np.ndarray], steps: Steps) -> dict[str, Series]:
         if len(steps) and np.isfinite(amount).all():
             speed = _rolling_sum(amount, window)[shown] / passed[shown]
             series[rate] = Series(at, speed.astype(np.float32))
+
     return series
 
 
@@ -127,8 +137,9 @@ def _fall_at_evaluations(
 ) -> float | None:
     """Returns by what share the rate falls at an evaluation, the median over all evaluations.
 
-    The lowest bin that an evaluation touches is compared with the median of the bins that none
-    touches; None if all bins or none are touched. Source: arXiv 2003.12366, section 5.2.
+    The lowest bin that an evaluation touches is compared with the median of the bins
+    that none touches; None if all bins or none are touched. Source: arXiv 2003.12366,
+    section 5.2.
     """
     width = 2 * float(speeds.x["minutes"][0])  # the first bin begins at 0
     last = len(speeds.y) - 1
@@ -139,6 +150,7 @@ def _fall_at_evaluations(
         bins = slice(first_bin, int(stop / width) + 1)
         touched[bins] = True
         lowest.append(float(speeds.y[bins].min()))
+
     usual = np.median(speeds.y[~touched]) if not touched.all() else 0.0
     if not lowest or usual <= 0:
         return None
@@ -162,7 +174,8 @@ def _progress(epochs: Sequence[int]) -> np.ndarray:
 
 
 def _evaluations(line: Timeline, minutes: np.ndarray) -> list[tuple[int, float, float]]:
-    evaluations, started = [], {}
+    evaluations = []
+    started = {}
     for index in line.of("eval_start", "eval_stop"):
         epoch = evaluated_epoch(line.metadata[index])
         if not line.useful[index] or epoch is None:
@@ -170,7 +183,10 @@ def _evaluations(line: Timeline, minutes: np.ndarray) -> list[tuple[int, float, 
         if line.keys[index] == "eval_start":
             started[epoch] = minutes[index]
         elif epoch in started:
-            evaluations.append((epoch, float(started.pop(epoch)), float(minutes[index])))
+            evaluations.append(
+                (epoch, float(started.pop(epoch)), float(minutes[index]))
+            )
+
     return evaluations
 
 

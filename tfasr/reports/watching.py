@@ -1,4 +1,6 @@
-"""Shows the state of runs in progress, from their files, and when they will meet their targets."""
+"""Shows the state of runs in progress, from their files, and when they will meet their
+targets.
+"""
 
 import contextlib
 import math
@@ -45,13 +47,17 @@ def _has_no_events(path: Path) -> bool:
 class Watched:
     path: Path  # its folder, or a published log
     name: str  # the folder's name, with as many parents as make it unique
-    # "starting", "training", "silent", "finished", "aborted", "interrupted" or "unreadable"
+    # "starting", "training", "silent", "finished", "aborted", "interrupted" or
+    # "unreadable"
     status: str
     epoch: int = 0  # evaluated so far
     epochs: int | None = None  # the most epochs that it may train; None if unknown
-    now_s: float = 0.0  # seconds from the creation of the model until the run was looked at
-    ends_s: float | None = None  # when its last epoch will end at its pace; None if unknown
-    latest: dict[str, float] = field(default_factory=dict)  # the last value of each metric
+    # Seconds from the creation of the model until the run was looked at.
+    now_s: float = 0.0
+    # When its last epoch will end at its pace; None if unknown.
+    ends_s: float | None = None
+    # The last value of each metric.
+    latest: dict[str, float] = field(default_factory=dict)
     forecasts: list[Forecast] = field(default_factory=list)  # one for each target
     note: str = ""  # remark for the reader
 
@@ -86,8 +92,13 @@ class Watch:
         try:
             stat = ledger.stat()
         except OSError:
-            missing = "no ledger yet" if path.exists() else "no such folder yet: is the name right?"
+            if path.exists():
+                missing = "no ledger yet"
+            else:
+                missing = "no such folder yet: is the name right?"
+
             return Watched(path, self._names[path], "starting", note=missing)
+
         stamp = (stat.st_mtime_ns, stat.st_size)
         if self._seen.get(path, (None,))[0] != stamp:
             self._seen[path] = stamp, self._read(path)
@@ -101,10 +112,13 @@ class Watch:
             if _has_no_events(path):
                 return Watched(path, name, "starting", note="its ledger is still empty")
             return Watched(path, name, "unreadable", note=str(error))
+
         # Declared metrics are known only after reading the run.
         targets = [check_target(*target) for target in self._targets] or run.targets
         metrics = dict.fromkeys([*(metric for metric, _ in targets), "wer", "cer"])
-        curves = {metric: run.accuracy_curve(metric, self._policy) for metric in metrics}
+        curves = {
+            metric: run.accuracy_curve(metric, self._policy) for metric in metrics
+        }
         longest = at_epoch_ends(max(curves.values(), key=len))
         status = _ENDED.get(run.status, "training")
         epochs = object_or_empty(path / PROGRESS_FILE).get("epochs")
@@ -115,6 +129,7 @@ class Watch:
             pace = pace_s(longest)
             if math.isfinite(pace) and pace > 0 and epochs >= len(longest):
                 ends_s = longest[-1].elapsed_s + pace * (epochs - len(longest))
+
         return Watched(
             path,
             name,
@@ -123,7 +138,9 @@ class Watch:
             epochs=epochs,
             now_s=float(self._policy.times_s(run.timeline)[-1]),
             ends_s=ends_s,
-            latest={metric: points[-1].value for metric, points in curves.items() if points},
+            latest={
+                metric: points[-1].value for metric, points in curves.items() if points
+            },
             forecasts=[
                 forecast(
                     curves[metric],
@@ -163,9 +180,11 @@ def _as_of_now(watched: Watched, silent_s: float) -> Watched:
     with contextlib.suppress(OSError):
         beat = (watched.path / HEARTBEAT_FILE).stat().st_mtime
         quiet_s = min(silent_s, max(0.0, time.time() - beat))
+
     if quiet_s > SILENT_AFTER_S:
         note = f"no news for {quiet_s / 60:.3g} min: it may be dead"
         return replace(watched, status="silent", note=note)
+
     return replace(watched, now_s=watched.now_s + silent_s)
 
 
@@ -182,13 +201,16 @@ def forecast_text(future: Forecast, now_s: float, ends_s: float | None = None) -
         if (future.not_before_s or 0.0) < now_s + 1:
             return text
         return f"{text}; not in the next {duration(future.not_before_s - now_s)} (95 %)"
-    low, high = max(0.0, future.low_s - now_s), future.high_s - now_s
+
+    low = max(0.0, future.low_s - now_s)
+    high = future.high_s - now_s
     if high <= 0:
         return f"{label} due: it was expected by now"
     text = range_text(label, low, high)
     if ends_s is not None and future.high_s > ends_s:
         verb = "ends before that, in" if future.low_s > ends_s else "ends in"
         text += f"; its last epoch {verb} {duration(max(0.0, ends_s - now_s))}"
+
     return text
 
 
@@ -223,11 +245,16 @@ def targets_text(watched: Watched) -> list[str]:
         else:
             label = target_label(future.metric, future.target)
             texts.append(f"{label} never met (in {duration(watched.now_s)})")
+
     return texts
 
 
 def line(watched: Watched) -> str:
-    parts = [f"{watched.name}: {watched.status}", *_standing(watched), *targets_text(watched)]
+    parts = [
+        f"{watched.name}: {watched.status}",
+        *_standing(watched),
+        *targets_text(watched),
+    ]
     return "; ".join([*parts, watched.note] if watched.note else parts)
 
 
@@ -265,6 +292,7 @@ def screen(runs: Sequence[Watched]) -> "RenderableType":
         ]
         # Text, not str: a run's name may contain markup.
         table.add_row(*(Text(printable(cell)) for cell in cells))
+
     if len(runs) > len(shown):
         table.caption = f"and {len(runs) - len(shown)} more"
     return table

@@ -17,7 +17,8 @@ from tfasr.normalisers import normalised
 
 _NAMED = 3
 _MOST_BYTES = 256 << 20  # limit for a file of hypotheses: a million utterances
-_PRIVATE_USE = 0x100000  # the first code point of an area that ordinary text doesn't use
+# The first code point of an area that ordinary text doesn't use.
+_PRIVATE_USE = 0x100000
 Pair = tuple[str | None, str | None]
 """A word of the reference and the recognised one; None for a missing word."""
 
@@ -26,8 +27,8 @@ Pair = tuple[str | None, str | None]
 class ErrorCounts:
     """Edits between references and hypotheses, summed over utterances. Add two with ``+``.
 
-    Words are those of `tfasr.alphabet.words`: in scripts without spaces, each character. A
-    character includes its combining marks (Unicode's grapheme cluster).
+    Words are those of `tfasr.alphabet.words`: in scripts without spaces, each
+    character. A character includes its combining marks (Unicode's grapheme cluster).
     """
 
     utterances: int = 0
@@ -42,7 +43,10 @@ class ErrorCounts:
 
     def __add__(self, other: "ErrorCounts") -> "ErrorCounts":
         return ErrorCounts(
-            **{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
+            **{
+                f.name: getattr(self, f.name) + getattr(other, f.name)
+                for f in fields(self)
+            }
         )
 
     @property
@@ -82,31 +86,39 @@ def _rate(edits: int, length: int) -> float:
 
 
 def count_errors(references: Sequence[str], hypotheses: Sequence[str]) -> ErrorCounts:
-    """Counts the word and character edits between each reference and its hypothesis, with jiwer.
+    """Counts the word and character edits between each reference and its hypothesis,
+    with jiwer.
 
-    The alignments have as few edits as possible. Both sequences must be in the same order. Raises
-    ValueError unless there are as many hypotheses as references.
+    The alignments have as few edits as possible. Both sequences must be in the same
+    order. Raises ValueError unless there are as many hypotheses as references.
     """
     if len(references) != len(hypotheses):
         raise ValueError(
             "Every reference must have a hypothesis. "
             f"Received: {len(references)} references, {len(hypotheses)} hypotheses."
         )
+
     return sum(map(_count_one, references, hypotheses), ErrorCounts())
 
 
 def _count_one(reference: str, hypothesis: str) -> ErrorCounts:
-    reference, hypothesis = " ".join(reference.split()), " ".join(hypothesis.split())
-    spoken, recognised = words(reference), words(hypothesis)
+    reference = " ".join(reference.split())
+    hypothesis = " ".join(hypothesis.split())
+    spoken = words(reference)
+    recognised = words(hypothesis)
     if reference:
         aligned = jiwer.process_words(" ".join(spoken), " ".join(recognised))
         edits = (aligned.substitutions, aligned.deletions, aligned.insertions)
         reference, hypothesis = _one_sign_each(reference, hypothesis)
         characters = jiwer.process_characters(reference, hypothesis)
-        character_edits = characters.substitutions + characters.deletions + characters.insertions
+        character_edits = (
+            characters.substitutions + characters.deletions + characters.insertions
+        )
     else:  # jiwer rejects an empty reference: all words are insertions
         hypothesis = clusters(hypothesis)
-        edits, character_edits = (0, 0, len(recognised)), len(hypothesis)
+        edits = (0, 0, len(recognised))
+        character_edits = len(hypothesis)
+
     return ErrorCounts(
         utterances=1,
         words=len(spoken),
@@ -121,7 +133,9 @@ def _count_one(reference: str, hypothesis: str) -> ErrorCounts:
 
 
 def _one_sign_each(*texts: str) -> list[str]:
-    """Replaces each character of several code points by a single one, which jiwer counts once."""
+    """Replaces each character of several code points by a single one, which jiwer
+    counts once.
+    """
     signs: dict[str, str] = {}
 
     def sign(cluster: str) -> str:
@@ -157,15 +171,15 @@ def read_transcripts(
 ) -> list[Transcript]:
     """Reads a file of hypotheses written by tfasr, or a NeMo manifest with predictions.
 
-    tfasr's lines have ``id, reference, hypothesis`` and optionally ``speaker``. NeMo's have
-    ``text, pred_text`` and ``audio_filepath``, which becomes the id, with the times of a segment
-    if there is an ``offset``. Raises UsageError if a line is neither, an id repeats, or the file is
-    empty.
+    tfasr's lines have ``id, reference, hypothesis`` and optionally ``speaker``. NeMo's
+    have ``text, pred_text`` and ``audio_filepath``, which becomes the id, with the
+    times of a segment if there is an ``offset``. Raises UsageError if a line is
+    neither, an id repeats, or the file is empty.
 
     Args:
         path: the file, in UTF-8, which may be compressed by gzip.
-        normaliser: a name in `tfasr.normalisers.NORMALISERS`, applied to both texts; "" for lower
-            case alone.
+        normaliser: a name in `tfasr.normalisers.NORMALISERS`, applied to both texts; ""
+            for lower case alone.
         language: a BCP 47 tag whose rules for case hold.
     """
     path = Path(path)
@@ -184,6 +198,7 @@ def read_transcripts(
     if repeated or not transcripts:
         what = f"{_some(repeated)} more than once" if repeated else "no transcript"
         raise UsageError(f"{path} must contain each utterance once. Received: {what}.")
+
     return transcripts
 
 
@@ -192,8 +207,9 @@ def matched(
 ) -> list[tuple[Transcript, Transcript]]:
     """Pairs the same utterances of two systems, in the order of ``first``.
 
-    If ids don't match and are paths, their file names without suffix are compared. Raises
-    UsageError unless both systems have the same utterances with the same references.
+    If ids don't match and are paths, their file names without suffix are compared.
+    Raises UsageError unless both systems have the same utterances with the same
+    references.
     """
     for key in (str, lambda identity: PurePosixPath(identity.replace("\\", "/")).stem):
         by_key = {key(transcript.id): transcript for transcript in first}
@@ -203,7 +219,10 @@ def matched(
             pairs = [(transcript, others[name]) for name, transcript in by_key.items()]
             _check_references(pairs)
             return pairs
-    ids, other_ids = ({transcript.id for transcript in group} for group in (first, other))
+
+    ids, other_ids = (
+        {transcript.id for transcript in group} for group in (first, other)
+    )
     raise UsageError(
         "The two systems must have transcribed the same utterances. Received: "
         f"{len(first)} and {len(other)} utterances; {_count(sorted(ids - other_ids))} only in the "
@@ -229,11 +248,20 @@ def _transcript(line: str, where: str, normalise: Callable[[str], str]) -> Trans
         fields = json.loads(line)
     except (ValueError, RecursionError):
         fields = None
-    for names in (("id", "reference", "hypothesis"), ("audio_filepath", "text", "pred_text")):
-        if isinstance(fields, dict) and all(isinstance(fields.get(n), str) for n in names):
+
+    for names in (
+        ("id", "reference", "hypothesis"),
+        ("audio_filepath", "text", "pred_text"),
+    ):
+        if isinstance(fields, dict) and all(
+            isinstance(fields.get(n), str) for n in names
+        ):
             identity, reference, hypothesis = (fields[name] for name in names)
             if names[0] == "audio_filepath":
-                identity = _of_segment(identity, fields.get("offset"), fields.get("duration"))
+                identity = _of_segment(
+                    identity, fields.get("offset"), fields.get("duration")
+                )
+
             speaker = fields.get("speaker")
             speaker = "" if speaker is None else str(speaker)
             texts = normalise(reference), normalise(hypothesis)
@@ -243,6 +271,7 @@ def _transcript(line: str, where: str, normalise: Callable[[str], str]) -> Trans
                 if isinstance(text, str) and name not in (*names, "speaker")
             }
             return Transcript(identity, *texts, speaker, others)
+
     raise UsageError(
         "Each line of hypotheses must be a JSON object with id, reference and hypothesis, or with "
         f"audio_filepath, text and pred_text. Received: {line[:60]!r} in {where}. "
@@ -254,7 +283,11 @@ def _of_segment(path: str, offset_s: object, duration_s: object) -> str:
     """Returns the id of a part of a recording, as `tfasr prepare` names it."""
     if not isinstance(offset_s, int | float) or not offset_s:
         return path
-    end = f"{offset_s + duration_s:.3f}" if isinstance(duration_s, int | float) else "end"
+    if isinstance(duration_s, int | float):
+        end = f"{offset_s + duration_s:.3f}"
+    else:
+        end = "end"
+
     return f"{PurePosixPath(path).with_suffix('')}-{offset_s:.3f}-{end}"
 
 
@@ -275,14 +308,17 @@ class Scored:
 
 @dataclass(frozen=True)
 class Confusions:
-    substitutions: list[tuple[tuple[str, str], int]]  # the reference's word and the recognised one
+    # The reference's word and the recognised one.
+    substitutions: list[tuple[tuple[str, str], int]]
     deletions: list[tuple[str, int]]
     insertions: list[tuple[str, int]]
 
 
 def score(transcripts: Iterable[Transcript]) -> list[Scored]:
     return [
-        Scored(t, _count_one(t.reference, t.hypothesis), align(t.reference, t.hypothesis))
+        Scored(
+            t, _count_one(t.reference, t.hypothesis), align(t.reference, t.hypothesis)
+        )
         for t in transcripts
     ]
 
@@ -290,12 +326,15 @@ def score(transcripts: Iterable[Transcript]) -> list[Scored]:
 def align(reference: str, hypothesis: str) -> list[Pair]:
     """Aligns words as in jiwer, with the errors that `count_errors` counts.
 
-    Every edit costs 1, so the number of errors is minimal. NIST's sclite charges 4 for a
-    substitution and 3 for a deletion or insertion: it may find other errors, but never fewer.
+    Every edit costs 1, so the number of errors is minimal. NIST's sclite charges 4 for
+    a substitution and 3 for a deletion or insertion: it may find other errors, but
+    never fewer.
     """
     if not reference.split():  # jiwer rejects an empty reference
         return [(None, word) for word in words(hypothesis)]
-    result = jiwer.process_words(" ".join(words(reference)), " ".join(words(hypothesis)))
+    result = jiwer.process_words(
+        " ".join(words(reference)), " ".join(words(hypothesis))
+    )
     (spoken,), (recognised,) = result.references, result.hypotheses
     return [
         pair
@@ -309,17 +348,27 @@ def align(reference: str, hypothesis: str) -> list[Pair]:
 
 def confusions(scored: Iterable[Scored]) -> Confusions:
     """Counts each error, the most frequent first; equally frequent ones are sorted by word."""
-    wrong = Counter(pair for utterance in scored for pair in utterance.pairs if pair[0] != pair[1])
-    order = sorted(wrong.items(), key=lambda item: (-item[1], item[0][0] or "", item[0][1] or ""))
+    wrong = Counter(
+        pair for utterance in scored for pair in utterance.pairs if pair[0] != pair[1]
+    )
+    order = sorted(
+        wrong.items(), key=lambda item: (-item[1], item[0][0] or "", item[0][1] or "")
+    )
     return Confusions(
         substitutions=[(pair, count) for pair, count in order if None not in pair],
-        deletions=[(word, count) for (word, recognised), count in order if recognised is None],
-        insertions=[(recognised, count) for (word, recognised), count in order if word is None],
+        deletions=[
+            (word, count) for (word, recognised), count in order if recognised is None
+        ],
+        insertions=[
+            (recognised, count) for (word, recognised), count in order if word is None
+        ],
     )
 
 
 def worst(scored: Sequence[Scored], count: int) -> list[Scored]:
-    """Returns the ``count`` utterances with the most word errors; ties by fewer words, then id."""
+    """Returns the ``count`` utterances with the most word errors; ties by fewer words,
+    then id.
+    """
     wrong = [utterance for utterance in scored if utterance.counts.word_edits]
     wrong.sort(key=lambda u: (-u.counts.word_edits, u.counts.words, u.transcript.id))
     return wrong[:count]
@@ -340,14 +389,20 @@ def alignment_text(scored: Scored, language: str = "") -> str:
         width = max(map(cell_len, cells))
         for row, cell in zip(rows, cells, strict=True):
             row.append(cell + " " * (width - cell_len(cell)))
+
     counts = scored.counts
     of_speaker = f" ({scored.transcript.speaker})" if scored.transcript.speaker else ""
     edits = f"{counts.correct_words} {counts.substitutions} {counts.deletions} {counts.insertions}"
-    lines = [f"id: {scored.transcript.id}{of_speaker}", f"Scores: (#C #S #D #I) {edits}"]
+    lines = [
+        f"id: {scored.transcript.id}{of_speaker}",
+        f"Scores: (#C #S #D #I) {edits}",
+    ]
     return "\n".join([*lines, *(" ".join(row).rstrip() for row in rows)]) + "\n"
 
 
-def _cells(word: str | None, recognised: str | None, language: str) -> tuple[str, str, str]:
+def _cells(
+    word: str | None, recognised: str | None, language: str
+) -> tuple[str, str, str]:
     if word == recognised:
         return word or "", recognised or "", ""
     if word is None:

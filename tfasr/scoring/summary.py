@@ -37,13 +37,14 @@ def rate_interval(
 ) -> Interval | None:
     """Returns the 95 % confidence interval of an error rate, as fractions.
 
-    The rate is the sum of ``edits`` over the sum of ``lengths``. Utterances are drawn with
-    replacement, as many as there are, and the interval lies between percentiles of ``resamples``
-    such rates. With ``blocks``, such as each utterance's speaker, whole blocks are drawn, which
-    allows for the correlation within a block. None for fewer than two utterances or blocks.
+    The rate is the sum of ``edits`` over the sum of ``lengths``. Utterances are drawn
+    with replacement, as many as there are, and the interval lies between percentiles of
+    ``resamples`` such rates. With ``blocks``, such as each utterance's speaker, whole
+    blocks are drawn, which allows for the correlation within a block. None for fewer
+    than two utterances or blocks.
 
-    Source: Bisani and Ney 2004 (doi 10.1109/ICASSP.2004.1326009); with blocks: Liu and Peng 2020
-    (arXiv 1912.09508).
+    Source: Bisani and Ney 2004 (doi 10.1109/ICASSP.2004.1326009); with blocks: Liu and
+    Peng 2020 (arXiv 1912.09508).
     """
     sums = _block_sums([edits, lengths], blocks)
     if sums.shape[1] < 2:
@@ -58,21 +59,26 @@ def difference_interval(
     *,
     blocks: Sequence[Hashable] | None = None,
 ) -> DifferenceInterval | None:
-    """Returns the interval of the difference between two systems' rates on the same utterances.
+    """Returns the interval of the difference between two systems' rates on the same
+    utterances.
 
-    Both are rated on the same resamples, so what makes an utterance hard for both cancels. None
-    for fewer than two utterances or blocks; ValueError if the sequences differ in length. Source:
-    Bisani and Ney 2004 (doi 10.1109/ICASSP.2004.1326009): the probability of improvement.
+    Both are rated on the same resamples, so what makes an utterance hard for both
+    cancels. None for fewer than two utterances or blocks; ValueError if the sequences
+    differ in length. Source: Bisani and Ney 2004 (doi 10.1109/ICASSP.2004.1326009): the
+    probability of improvement.
     """
     sums = _block_sums([first_edits, second_edits, lengths], blocks)
     if sums.shape[1] < 2:
         return None
 
-    def difference(first: np.ndarray, second: np.ndarray, lengths: np.ndarray, axis: int):
+    def difference(
+        first: np.ndarray, second: np.ndarray, lengths: np.ndarray, axis: int
+    ):
         return _rate(second, lengths, axis) - _rate(first, lengths, axis)
 
     interval, differences = _percentiles(sums, difference, RESAMPLES, 0)
-    better, equal = np.mean(differences < 0), np.mean(differences == 0)
+    better = np.mean(differences < 0)
+    equal = np.mean(differences == 0)
     return DifferenceInterval(interval, float(better + equal / 2))
 
 
@@ -98,11 +104,13 @@ def _percentiles(
 
 
 def _widened(drawn: int) -> float:
-    """Returns the level at which percentiles give a 95 % interval even if few items are resampled.
+    """Returns the level at which percentiles give a 95 % interval even if few items are
+    resampled.
 
-    The spread of resamples of n items is too small by ``sqrt((n - 1) / n)``, and they follow a
-    normal distribution instead of Student's t: wider percentiles correct both. Source: Hesterberg
-    2015 (doi 10.1080/00031305.2015.1089789), section 5.3, the expanded percentile interval.
+    The spread of resamples of n items is too small by ``sqrt((n - 1) / n)``, and they
+    follow a normal distribution instead of Student's t: wider percentiles correct both.
+    Source: Hesterberg 2015 (doi 10.1080/00031305.2015.1089789), section 5.3, the
+    expanded percentile interval.
     """
     from scipy.stats import norm, t
 
@@ -111,27 +119,40 @@ def _widened(drawn: int) -> float:
 
 
 def _rate(edits: np.ndarray, lengths: np.ndarray, axis: int) -> np.ndarray:
-    total, length = edits.sum(axis=axis), lengths.sum(axis=axis)
+    total = edits.sum(axis=axis)
+    length = lengths.sum(axis=axis)
     # Any text for an empty reference is 100 % wrong, as in tfasr.scoring.errors.
     return np.where(length > 0, total / np.maximum(length, 1), np.sign(total))
 
 
-def _block_sums(columns: Sequence[Sequence[int]], blocks: Sequence[Hashable] | None) -> np.ndarray:
+def _block_sums(
+    columns: Sequence[Sequence[int]], blocks: Sequence[Hashable] | None
+) -> np.ndarray:
     # Returns ``(columns, blocks)``: each column summed over the utterances of a block.
     if len({len(column) for column in (*columns, blocks or columns[0])}) > 1:
         raise ValueError(
             "Every utterance must have its edits, its length and its block. Received lengths: "
             f"{[len(column) for column in columns]}, blocks: {blocks and len(blocks)}."
         )
+
     values = np.array(columns, dtype=float).reshape(len(columns), -1)
     if blocks is None:
         return values
     numbers: dict[Hashable, int] = {}
     of_utterance = [numbers.setdefault(block, len(numbers)) for block in blocks]
-    return np.array([np.bincount(of_utterance, column, len(numbers)) for column in values])
+    return np.array(
+        [np.bincount(of_utterance, column, len(numbers)) for column in values]
+    )
 
 
-RATES = ("correct", "substitutions", "deletions", "insertions", "errors", "wrong_utterances")
+RATES = (
+    "correct",
+    "substitutions",
+    "deletions",
+    "insertions",
+    "errors",
+    "wrong_utterances",
+)
 """The columns of `SpeakerRow.rates`: shares of words, except the last, a share of utterances."""
 LEVEL = 0.05
 FEWEST_FOR_TEST = 5
@@ -143,7 +164,8 @@ class SpeakerRow:
     name: str  # a speaker, or a statistic over all speakers
     utterances: float
     words: float  # of the references
-    rates: dict[str, float]  # fractions by the names of `RATES`; NaN for a speaker without words
+    # Fractions by the names of `RATES`; NaN for a speaker without words.
+    rates: dict[str, float]
 
 
 def total(scored: Sequence[Scored]) -> ErrorCounts:
@@ -157,25 +179,36 @@ def speaker_blocks(speakers: Sequence[str]) -> list[str] | None:
 
 
 def speaker_rows(scored: Sequence[Scored]) -> list[SpeakerRow]:
-    """Returns a row per speaker, sorted by name ("(unknown)" if empty); [] if none is known."""
+    """Returns a row per speaker, sorted by name ("(unknown)" if empty); [] if none is
+    known.
+    """
     if not any(utterance.transcript.speaker for utterance in scored):
         return []
     counts: dict[str, ErrorCounts] = {}
     for utterance in scored:
         name = utterance.transcript.speaker or "(unknown)"
         counts[name] = counts.get(name, ErrorCounts()) + utterance.counts
+
     return [_row(name, counts[name]) for name in sorted(counts)]
 
 
-def summary_rows(scored: Sequence[Scored], rows: Sequence[SpeakerRow]) -> list[SpeakerRow]:
+def summary_rows(
+    scored: Sequence[Scored], rows: Sequence[SpeakerRow]
+) -> list[SpeakerRow]:
     """Returns the rows below the speakers: their sum, mean, standard deviation and median.
 
-    The sum's rates are over all words. The mean weighs speakers equally and leaves out those
-    without words. The standard deviation is a sample's (n - 1) and needs two speakers.
-    Source: the .sys report of NIST's sclite (github.com/usnistgov/SCTK).
+    The sum's rates are over all words. The mean weighs speakers equally and leaves out
+    those without words. The standard deviation is a sample's (n - 1) and needs two
+    speakers. Source: the .sys report of NIST's sclite (github.com/usnistgov/SCTK).
     """
-    kinds = {"Mean": statistics.fmean, "S.D.": statistics.stdev, "Median": statistics.median}
-    over_speakers = [_summary(name, rows, kinds[name]) for name in kinds if len(rows) > 1]
+    kinds = {
+        "Mean": statistics.fmean,
+        "S.D.": statistics.stdev,
+        "Median": statistics.median,
+    }
+    over_speakers = [
+        _summary(name, rows, kinds[name]) for name in kinds if len(rows) > 1
+    ]
     return [_row("Sum/Avg", total(scored)), *over_speakers]
 
 
@@ -183,17 +216,29 @@ def _summary(name: str, rows: Sequence[SpeakerRow], summarise) -> SpeakerRow:
     spoken = [row for row in rows if row.words]
     rates = dict.fromkeys(RATES, float("nan"))
     if len(spoken) > 1:
-        rates = {rate: float(summarise([row.rates[rate] for row in spoken])) for rate in RATES}
+        rates = {
+            rate: float(summarise([row.rates[rate] for row in spoken]))
+            for rate in RATES
+        }
+
     utterances = float(summarise([row.utterances for row in rows]))
-    return SpeakerRow(name, utterances, float(summarise([row.words for row in rows])), rates)
+    return SpeakerRow(
+        name, utterances, float(summarise([row.words for row in rows])), rates
+    )
 
 
 def _row(name: str, counts: ErrorCounts) -> SpeakerRow:
     words = counts.words or float("nan")
     kinds = ("correct_words", "substitutions", "deletions", "insertions", "word_edits")
     rates = [getattr(counts, kind) / words for kind in kinds]
-    rates.append(counts.wrong_utterances / counts.utterances if counts.utterances else float("nan"))
-    return SpeakerRow(name, counts.utterances, counts.words, dict(zip(RATES, rates, strict=True)))
+    rates.append(
+        counts.wrong_utterances / counts.utterances
+        if counts.utterances
+        else float("nan")
+    )
+    return SpeakerRow(
+        name, counts.utterances, counts.words, dict(zip(RATES, rates, strict=True))
+    )
 
 
 @dataclass(frozen=True)
@@ -204,24 +249,31 @@ class PairedComparison:
     fewer_errors: int  # utterances in which the second system makes fewer errors
     more_errors: int  # utterances in which it makes more
     wer_difference: float  # the second system's WER minus the first one's, a fraction
-    by_utterance: DifferenceInterval | None  # bootstrap of that difference over utterances
+    # Bootstrap of that difference over utterances.
+    by_utterance: DifferenceInterval | None
     by_speaker: DifferenceInterval | None  # the same over speakers, if there are enough
-    # mean difference of errors per utterance, second minus first, over its standard error
+    # mean difference of errors per utterance, second minus first, over its standard
+    # error
     matched_pairs_z: float | None
     matched_pairs_p: float | None  # two-sided, by Student's t
-    # two-sided, by swapping the systems' results at random, by speaker if there are enough
+    # two-sided, by swapping the systems' results at random, by speaker if there are
+    # enough
     permutation_p: float | None
     exchanged: str = "utterance"  # what is swapped as a whole: "speaker" or "utterance"
     speakers: int | None = None  # None if unknown for some utterance
 
 
-def compare_pairs(first: Sequence[Scored], second: Sequence[Scored]) -> PairedComparison:
+def compare_pairs(
+    first: Sequence[Scored], second: Sequence[Scored]
+) -> PairedComparison:
     """Compares the word errors of two systems over the same utterances and references.
 
-    Source: Gillick and Cox 1989 (doi 10.1109/ICASSP.1989.266481), the matched-pairs test, with
-    entire utterances as segments; NIST's sc_stats; Bisani and Ney 2004.
+    Source: Gillick and Cox 1989 (doi 10.1109/ICASSP.1989.266481), the matched-pairs
+    test, with entire utterances as segments; NIST's sc_stats; Bisani and Ney 2004.
     """
-    pairs = matched(*([utterance.transcript for utterance in group] for group in (first, second)))
+    pairs = matched(
+        *([utterance.transcript for utterance in group] for group in (first, second))
+    )
     of_first, of_second = (
         {utterance.transcript.id: utterance.counts for utterance in group}
         for group in (first, second)
@@ -233,6 +285,7 @@ def compare_pairs(first: Sequence[Scored], second: Sequence[Scored]) -> PairedCo
         raise UsageError(
             f"The compared references must not be empty. Received: {len(words)} empty ones."
         )
+
     differences = np.array(after) - np.array(before)
     speakers = [a.speaker or b.speaker for a, b in pairs]
     blocks = speaker_blocks(speakers)
@@ -267,8 +320,8 @@ def _matched_pairs(differences: np.ndarray) -> tuple[float | None, float | None]
 def exchange_p(differences: np.ndarray) -> float | None:
     """Returns the two-sided p-value of a sum of differences, if each sign were a coin toss.
 
-    Exact for up to 13 nonzero differences, otherwise from 9999 random choices of signs; None for
-    fewer than 5 differences.
+    Exact for up to 13 nonzero differences, otherwise from 9999 random choices of signs;
+    None for fewer than 5 differences.
     """
     if differences.size < FEWEST_FOR_TEST:
         return None
@@ -290,14 +343,18 @@ def exchange_p(differences: np.ndarray) -> float | None:
     return min(1.0, float(result.pvalue))
 
 
-def verdict(comparison: PairedComparison, first: str, second: str, tests: int = 1) -> str:
+def verdict(
+    comparison: PairedComparison, first: str, second: str, tests: int = 1
+) -> str:
     if comparison.permutation_p is None:
         return f"a test needs {FEWEST_FOR_TEST} utterances or more"
     p = probability_text(comparison.permutation_p)
     tested = f"p {p if p.startswith('<') else f'= {p}'}, {_exchanged(comparison)}"
     if comparison.permutation_p >= LEVEL / tests:
         return f"no difference shown ({tested})"
-    better, worse = (second, first) if comparison.wer_difference < 0 else (first, second)
+    better, worse = (
+        (second, first) if comparison.wer_difference < 0 else (first, second)
+    )
     return f"{better} makes fewer word errors than {worse} ({tested})"
 
 
@@ -306,9 +363,14 @@ def _exchanged(comparison: PairedComparison) -> str:
         fewest = 2 ** (1 - comparison.speakers)
         limit = f", so p can't be below {probability_text(fewest)}"
         return f"by {comparison.speakers} speakers{'' if fewest < LEVEL else limit}"
+
     if comparison.speakers is None:
         return "by utterance, speakers unknown"
-    who = "this speaker" if comparison.speakers == 1 else f"these {comparison.speakers} speakers"
+    if comparison.speakers == 1:
+        who = "this speaker"
+    else:
+        who = f"these {comparison.speakers} speakers"
+
     return f"by utterance: valid for {who}, not for others"
 
 
@@ -335,14 +397,21 @@ class RateSummary:
         return {**counts, **intervals, "speakers_resampled": self.speakers}
 
 
-def summarise(counts: Sequence[ErrorCounts], speakers: Sequence[str] = ()) -> RateSummary:
+def summarise(
+    counts: Sequence[ErrorCounts], speakers: Sequence[str] = ()
+) -> RateSummary:
     of_words = [c.word_edits for c in counts], [c.words for c in counts]
-    of_characters = [c.character_edits for c in counts], [c.longer_characters for c in counts]
+    of_characters = (
+        [c.character_edits for c in counts],
+        [c.longer_characters for c in counts],
+    )
     blocks = speaker_blocks(speakers) if speakers else None
     intervals = [rate_interval(*edits) for edits in (of_words, of_characters)]
     for edits in (of_words, of_characters):
         intervals.append(blocks and rate_interval(*edits, blocks=blocks))
-    return RateSummary(sum(counts, ErrorCounts()), *intervals, blocks and len(set(blocks)))
+    return RateSummary(
+        sum(counts, ErrorCounts()), *intervals, blocks and len(set(blocks))
+    )
 
 
 def summarise_scored(scored: Sequence[Scored]) -> RateSummary:

@@ -26,21 +26,35 @@ from tfasr.errors import RunError, UsageError, printable
 from tfasr.recognising.recogniser import Recogniser
 from tfasr.recognising.spec import STREAMING_PRESET
 from tfasr.serving.service import Limits, Service, client_may_leave, converse
-from tfasr.serving.uploads import OPENAI_PREFIX, models, openai_error, transcribe, transcriptions
+from tfasr.serving.uploads import (
+    OPENAI_PREFIX,
+    models,
+    openai_error,
+    transcribe,
+    transcriptions,
+)
 
-# Bytes that the system buffers for a client that doesn't read; Linux doubles the number.
+# Bytes that the system buffers for a client that doesn't read; Linux doubles the
+# number.
 _UNREAD_BYTES = 1 << 16
 _BACKLOG = 1024
 _ENDING_S = 10.0
-# Connections that may be open in addition to streams and files. If there are more, the oldest one
-# that is idle, for at least `_REQUEST_S`, is closed to make room.
+# Connections that may be open in addition to streams and files. If there are more, the
+# oldest one that is idle, for at least `_REQUEST_S`, is closed to make room.
 _MOST_WAITING = 256
-_REQUEST_S, _LOOK_S = 0.25, 0.01
-_FILES_EACH, _FILES_MORE = 6, 16  # open files of each upload, and others that are opened later
-_NO_FILES_S = 0.2  # until the next attempt to accept a connection, if no more files can be opened
+_REQUEST_S = 0.25
+_LOOK_S = 0.01
+# Open files of each upload, and others that are opened later.
+_FILES_EACH = 6
+_FILES_MORE = 16
+# Until the next attempt to accept a connection, if no more files can be opened.
+_NO_FILES_S = 0.2
 _ALLOWED = re.compile(r"[\w.-]+(:\d{1,5})?")
 _CLIENT_LEFT = 499  # nginx's status for a client that left
-_MOST_LINES, _LINES_S, _MOST_CHARACTERS = 20, 60.0, 200  # limits of the log about requests
+# Limits of the log about requests.
+_MOST_LINES = 20
+_LINES_S = 60.0
+_MOST_CHARACTERS = 200
 
 log = logging.getLogger("tfasr")
 requests_log = logging.getLogger("tfasr.requests")
@@ -52,14 +66,17 @@ SAFE_HEADERS = {
 }
 
 
-def check_sender(host: str | None, origin: str | None, allowed: Collection[str]) -> str | None:
+def check_sender(
+    host: str | None, origin: str | None, allowed: Collection[str]
+) -> str | None:
     """Returns why a request is rejected, or None if it is allowed.
 
-    Another site can let its host name resolve to this server (DNS rebinding); its page could then
-    read everything, like this server's own page. A site can't do that with an IP address, so
-    addresses are allowed, and names only if they are known. A browser's ``Origin`` names the page
-    that sends the request, which must be this server's; other programs send none. ``allowed`` has
-    names in addition to localhost, with a port if a proxy listens at another one.
+    Another site can let its host name resolve to this server (DNS rebinding); its page
+    could then read everything, like this server's own page. A site can't do that with
+    an IP address, so addresses are allowed, and names only if they are known. A
+    browser's ``Origin`` names the page that sends the request, which must be this
+    server's; other programs send none. ``allowed`` has names in addition to localhost,
+    with a port if a proxy listens at another one.
     """
     name = _part(f"//{host}", "hostname") if host else None
     names = ("localhost", *(entry.partition(":")[0] for entry in allowed))
@@ -68,6 +85,7 @@ def check_sender(host: str | None, origin: str | None, allowed: Collection[str])
             f"The Host of a request must be an IP address, localhost, or a name that was given "
             f"with --allow_host. Received: Host {host!r}."
         )
+
     if origin is None:
         return None
     if _part(origin, "netloc") in (host, *allowed):
@@ -87,6 +105,7 @@ def _is_address(name: str) -> bool:
         ipaddress.ip_address(name)
     except ValueError:
         return False
+
     return True
 
 
@@ -104,7 +123,11 @@ def page(name: str, service: Service) -> web.Response:
     # Within a script, only "<" could end it.
     text = json.dumps(facts).replace("<", "\\u003c")
     nonce = secrets.token_urlsafe(16)
-    template = resources.files("tfasr.serving").joinpath("page.html").read_text(encoding="utf-8")
+    template = (
+        resources.files("tfasr.serving")
+        .joinpath("page.html")
+        .read_text(encoding="utf-8")
+    )
     body = template.replace("NONCE", nonce).replace('"FACTS"', text)
     policy = (
         f"default-src 'none'; script-src 'nonce-{nonce}' blob:; worker-src blob:; "
@@ -128,17 +151,25 @@ def make_application(
             if request.path.startswith(OPENAI_PREFIX):
                 return openai_error(refused, 403)
             return web.json_response({"error": refused}, status=403)
-        transport = request.transport  # kept: the request drops it when the client is gone
+
+        # kept: the request drops it when the client is gone
+        transport = request.transport
         service.busy.add(transport)
         try:
             response = await handler(request)
             if isinstance(response, web.Response):  # sent here, within a time limit
                 with client_may_leave(request):
-                    await asyncio.wait_for(_sent(request, response), service.limits.idle_s)
+                    await asyncio.wait_for(
+                        _sent(request, response), service.limits.idle_s
+                    )
+
             return response
         except web.HTTPException as error:
             if request.path.startswith(OPENAI_PREFIX):
-                return openai_error(f"{request.method} {request.path}: {error}", error.status)
+                return openai_error(
+                    f"{request.method} {request.path}: {error}", error.status
+                )
+
             raise
         except ConnectionError:  # the client left before a stream began
             return web.Response(status=_CLIENT_LEFT)
@@ -165,7 +196,9 @@ def make_application(
     application.router.add_get("/favicon.ico", no_icon)
     application.router.add_get("/health", health)
     application.router.add_get("/stream", functools.partial(converse, service=service))
-    application.router.add_post("/transcribe", functools.partial(transcribe, service=service))
+    application.router.add_post(
+        "/transcribe", functools.partial(transcribe, service=service)
+    )
     form = functools.partial(transcriptions, service=service)
     application.router.add_get(f"{OPENAI_PREFIX}models", models(name))
     application.router.add_get(f"{OPENAI_PREFIX}models/{{model}}", models(name))
@@ -190,25 +223,32 @@ def serve(
 ) -> None:
     """Serves a recogniser until SIGINT or SIGTERM; open streams then receive their final text.
 
-    ``name`` is shown on the page; ``allowed_hosts`` are names of the server in addition to
-    localhost and its addresses; ``started`` receives the page's address. The other arguments
-    are flags of ``tfasr serve``. Raises UsageError if the server can't listen at ``host`` and
-    ``port``.
+    ``name`` is shown on the page; ``allowed_hosts`` are names of the server in addition
+    to localhost and its addresses; ``started`` receives the page's address. The other
+    arguments are flags of ``tfasr serve``. Raises UsageError if the server can't listen
+    at ``host`` and ``port``.
     """
     for allowed in allowed_hosts:
         if not _ALLOWED.fullmatch(allowed):
-            message = "--allow_host must be NAME or NAME:PORT, such as speech.example.org."
+            message = (
+                "--allow_host must be NAME or NAME:PORT, such as speech.example.org."
+            )
             raise UsageError(f"{message} Received: {allowed!r}.")
+
     listening = _listen(host, port)
     with contextlib.closing(listening):
         service = Service(recogniser, limits or Limits())
         service.warm_up()
-        application = make_application(name, service, [*allowed_hosts, f"{host}:{port}"])
+        application = make_application(
+            name, service, [*allowed_hosts, f"{host}:{port}"]
+        )
         asyncio.run(_run(application, service, listening, started))
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Returns a listening socket; opened first, so that a wrong address is reported at once."""
+    """Returns a listening socket; opened first, so that a wrong address is reported at
+    once.
+    """
     if not 0 <= port <= 65535:
         raise UsageError(f"--port must be 0 (any free one) to 65535. Received: {port}.")
     try:
@@ -219,6 +259,7 @@ def _listen(host: str, port: int) -> socket.socket:
             f"--host must be an address of this machine, such as 127.0.0.1 (only this machine can "
             f"connect) or 0.0.0.0 (other machines too). Received: {host!r}: {error}."
         ) from error
+
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -228,6 +269,7 @@ def _listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         listening.close()
         raise _not_listening(host, port, error) from error
+
     return listening
 
 
@@ -244,7 +286,10 @@ def _not_listening(host: str, port: int, error: OSError) -> Exception:
 
 
 async def _run(
-    application: web.Application, service: Service, listening: socket.socket, started: Callable
+    application: web.Application,
+    service: Service,
+    listening: socket.socket,
+    started: Callable,
 ) -> None:
     loop = asyncio.get_running_loop()
     ended_by = (signal.SIGINT, signal.SIGTERM)
@@ -262,14 +307,17 @@ async def _run(
         access_log=None,
         logger=requests_log,
         shutdown_timeout=_ENDING_S,
-        keepalive_timeout=service.limits.idle_s,  # the first request must be complete by then, too
+        # The first request must be complete by then, too.
+        keepalive_timeout=service.limits.idle_s,
     )
     await runner.setup()
     accepting = asyncio.ensure_future(_accept(runner.server, listening, service))
     ending = asyncio.ensure_future(service.ending.wait())
     try:
         started(_url(listening))
-        done, _ = await asyncio.wait({accepting, ending}, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(
+            {accepting, ending}, return_when=asyncio.FIRST_COMPLETED
+        )
         if accepting in done:
             accepting.result()
         log.info("The server is shutting down: finishing open streams.")
@@ -282,7 +330,9 @@ async def _run(
         service.close()
 
 
-async def _accept(server: web.Server, listening: socket.socket, service: Service) -> None:
+async def _accept(
+    server: web.Server, listening: socket.socket, service: Service
+) -> None:
     """Accepts connections; if too many are open, closes the oldest one without a request."""
     loop = asyncio.get_running_loop()
     listening.setblocking(False)
@@ -295,10 +345,13 @@ async def _accept(server: web.Server, listening: socket.socket, service: Service
             requests_log.error("A connection could not be accepted: %s", error)
             await asyncio.sleep(_NO_FILES_S)
             continue
+
         while True:
             now_s = time.monotonic()
             transports = [handler.transport for handler in server.connections]
-            since_s = {it: since_s.get(it, now_s) for it in transports if it is not None}
+            since_s = {
+                it: since_s.get(it, now_s) for it in transports if it is not None
+            }
             if len(since_s) < most:
                 break
             oldest = next((it for it in since_s if it not in service.busy), None)
@@ -307,6 +360,7 @@ async def _accept(server: web.Server, listening: socket.socket, service: Service
             else:
                 oldest.abort()
                 await asyncio.sleep(0)  # lets the event loop close it
+
         try:
             await loop.connect_accepted_socket(server, connection)
         except OSError as error:  # such as a client that is gone already
@@ -320,7 +374,8 @@ def _most_connections(max_streams: int) -> int:
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         return wanted
-    probe = os.open(os.devnull, os.O_RDONLY)  # its number counts the files that are open
+    # Its number counts the files that are open.
+    probe = os.open(os.devnull, os.O_RDONLY)
     os.close(probe)
     spare = limit - probe - _FILES_EACH * max_streams - _FILES_MORE
     if spare < max_streams:
@@ -329,6 +384,7 @@ def _most_connections(max_streams: int) -> int:
             "to %d.",
             *(limit, max_streams, limit + max_streams - spare),
         )
+
     return max(min(wanted, spare), 1)
 
 
@@ -346,9 +402,12 @@ class FewLines(logging.Filter):
             reason = " ".join(str(error).split())[:_MOST_CHARACTERS]
             record.msg, record.args = "A request was refused: %s", (printable(reason),)
             record.exc_info = None
+
         now_s = time.monotonic()
         if now_s - self._began_s > _LINES_S:
-            self._began_s, self._count = now_s, 0
+            self._began_s = now_s
+            self._count = 0
+
         self._count += 1
         if self._count == _MOST_LINES:
             log.warning("Many requests fail: no more lines about them for a minute.")
@@ -359,4 +418,7 @@ def _url(listening: socket.socket) -> str:
     address, port = listening.getsockname()[:2]
     if address in ("0.0.0.0", "::"):
         address = "localhost"  # browsers let pages of localhost use the microphone
-    return f"http://[{address}]:{port}/" if ":" in address else f"http://{address}:{port}/"
+    if ":" in address:
+        return f"http://[{address}]:{port}/"
+
+    return f"http://{address}:{port}/"

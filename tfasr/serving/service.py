@@ -26,14 +26,20 @@ _LARGEST = 1e9  # the highest value of any limit: 31 years, or a million gigabyt
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds that keep memory, disk and time finite whatever clients do; all must be positive."""
+    """Bounds that keep memory, disk and time finite whatever clients do; all must be
+    positive.
+    """
 
-    max_streams: int = 16  # open at once; in addition, as many files may be uploaded at once
-    max_stream_s: float = 3600.0  # length of a stream, and time that the upload of a file may take
+    # Open at once; in addition, as many files may be uploaded at once.
+    max_streams: int = 16
+    # Length of a stream, and time that the upload of a file may take.
+    max_stream_s: float = 3600.0
     max_upload_mb: float = 500.0  # size of a file in millions of bytes
     max_upload_s: float = 4 * 3600.0  # length of the audio in a file
-    max_message_bytes: int = 1 << 18  # size of a stream's message; 262144 are 8 s at 16 kHz
-    idle_s: float = 30.0  # a client that sends or reads nothing for so long is disconnected
+    # Size of a stream's message; 262144 are 8 s at 16 kHz.
+    max_message_bytes: int = 1 << 18
+    # A client that sends or reads nothing for so long is disconnected.
+    idle_s: float = 30.0
 
     def __post_init__(self):
         for field in fields(self):
@@ -48,7 +54,9 @@ class Limits:
 
 
 class RefusedError(Exception):
-    """Rejects a request (HTTP ``status``) or ends a stream (``code``: RFC 6455, section 7.4.1)."""
+    """Rejects a request (HTTP ``status``) or ends a stream (``code``: RFC 6455, section
+    7.4.1).
+    """
 
     def __init__(self, message: str, *, code: int = 1008, status: int = 400):
         super().__init__(message)
@@ -83,6 +91,7 @@ class Places:
                 code=1013,
                 status=503,
             )
+
         self.taken += 1
         try:
             yield
@@ -97,10 +106,11 @@ class Service:
     """A recogniser for many clients at once.
 
     Work runs in threads, so that the event loop isn't blocked. One pool does what takes
-    milliseconds, the other recognises files part by part, so that long recordings take turns and
-    delay live speech only while all processors are busy. No locks are needed: ONNX Runtime, Keras's
-    traced functions and the decoders may be called from several threads, and state that changes
-    belongs to a single `Stream`, which processes one chunk at a time.
+    milliseconds, the other recognises files part by part, so that long recordings take
+    turns and delay live speech only while all processors are busy. No locks are needed:
+    ONNX Runtime, Keras's traced functions and the decoders may be called from several
+    threads, and state that changes belongs to a single `Stream`, which processes one
+    chunk at a time.
     """
 
     def __init__(self, recogniser: Recogniser, limits: Limits):
@@ -128,22 +138,30 @@ class Service:
 
     async def soon(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Does work that takes milliseconds, such as a chunk, in a thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._short, work, *arguments)
+        return await asyncio.get_running_loop().run_in_executor(
+            self._short, work, *arguments
+        )
 
     async def in_turn(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Does work that takes longer, such as minutes of audio, in a thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._long, work, *arguments)
+        return await asyncio.get_running_loop().run_in_executor(
+            self._long, work, *arguments
+        )
 
     def close(self) -> None:
         for pool in (self._short, self._long):
             pool.shutdown(cancel_futures=True)
 
 
-LOWEST_HZ, HIGHEST_HZ = 8000, 192000
-# A message over the limit gets an answer. Over the limit times this, aiohttp just disconnects.
+LOWEST_HZ = 8000
+HIGHEST_HZ = 192000
+# A message over the limit gets an answer. Over the limit times this, aiohttp just
+# disconnects.
 _ROOM = 4
 _CLOSING_S = 2.0
-_COMMANDS = '{"config": {"sample_rate": Hz}} before the samples, or {"eof": 1} after them'
+_COMMANDS = (
+    '{"config": {"sample_rate": Hz}} before the samples, or {"eof": 1} after them'
+)
 
 log = logging.getLogger("tfasr")
 
@@ -152,19 +170,29 @@ class IncomingSpeech:
     """Signed 16-bit little-endian mono samples, in pieces of any number of bytes."""
 
     def __init__(self, rate_hz: object, model_rate_hz: int):
-        if type(rate_hz) is float and rate_hz.is_integer():  # some clients write 16000.0
+        # Some clients write 16000.0.
+        if type(rate_hz) is float and rate_hz.is_integer():
             rate_hz = int(rate_hz)
         if type(rate_hz) is not int or not LOWEST_HZ <= rate_hz <= HIGHEST_HZ:
-            received = rate_hz if isinstance(rate_hz, int | float) else type(rate_hz).__name__
+            if isinstance(rate_hz, int | float):
+                received = rate_hz
+            else:
+                received = type(rate_hz).__name__
+
             limits = f"{LOWEST_HZ} to {HIGHEST_HZ}. Received: {received}."
-            raise RefusedError(f"sample_rate must be a whole number of Hz, {limits}", code=1007)
+            raise RefusedError(
+                f"sample_rate must be a whole number of Hz, {limits}", code=1007
+            )
+
         self._rate_hz = rate_hz
         self._half = b""
         self._count = 0
         self._resampler = None
         if rate_hz != model_rate_hz:
             rates = rate_hz, model_rate_hz
-            self._resampler = soxr.ResampleStream(*rates, 1, dtype="float32", quality="HQ")
+            self._resampler = soxr.ResampleStream(
+                *rates, 1, dtype="float32", quality="HQ"
+            )
 
     @property
     def seconds(self) -> float:
@@ -176,13 +204,17 @@ class IncomingSpeech:
         count = len(data) // 2
         self._half = data[2 * count :]
         self._count += count
-        samples = as_samples(np.frombuffer(data, "<i2", count).astype(np.int16, copy=False))
+        samples = as_samples(
+            np.frombuffer(data, "<i2", count).astype(np.int16, copy=False)
+        )
         if self._resampler is None or not len(samples):
             return samples
         return self._resampler.resample_chunk(samples)
 
     def rest(self) -> np.ndarray:
-        """Returns the samples still in the resampling filter at the end, float32 ``(samples,)``."""
+        """Returns the samples still in the resampling filter at the end, float32
+        ``(samples,)``.
+        """
         nothing = np.zeros(0, np.float32)
         if self._resampler is None or not self._count:
             return nothing
@@ -191,12 +223,17 @@ class IncomingSpeech:
 
 async def converse(request: web.Request, service: Service) -> web.WebSocketResponse:
     socket = web.WebSocketResponse(
-        timeout=_CLOSING_S, compress=False, max_msg_size=_ROOM * service.limits.max_message_bytes
+        timeout=_CLOSING_S,
+        compress=False,
+        max_msg_size=_ROOM * service.limits.max_message_bytes,
     )
     try:
         await socket.prepare(request)
     except ValueError:  # aiohttp can't answer such headers
-        raise web.HTTPBadRequest(text="A stream's request needs headers in ASCII.") from None
+        raise web.HTTPBadRequest(
+            text="A stream's request needs headers in ASCII."
+        ) from None
+
     conversation = Conversation(socket, service)
     with client_may_leave(request):
         try:
@@ -209,18 +246,21 @@ async def converse(request: web.Request, service: Service) -> web.WebSocketRespo
         except Exception:
             log.exception("A stream failed.")
             conversation.forget()
-            message = "The server failed on this stream; see its log. Other streams continue."
+            message = (
+                "The server failed on this stream; see its log. Other streams continue."
+            )
             await conversation.end(RefusedError(message, code=1011))
+
     return socket
 
 
 class Conversation:
     """One stream, by Vosk's protocol.
 
-    Every message with samples is answered with the utterances that ended in it, or, if none did,
-    with the text so far of the current utterance. The next message is read only after the answers
-    have been sent. Unread messages are held only in the system's buffer, so a client that doesn't
-    read its answers is soon unable to send.
+    Every message with samples is answered with the utterances that ended in it, or, if
+    none did, with the text so far of the current utterance. The next message is read
+    only after the answers have been sent. Unread messages are held only in the system's
+    buffer, so a client that doesn't read its answers is soon unable to send.
     """
 
     def __init__(self, socket: web.WebSocketResponse, service: Service):
@@ -258,20 +298,28 @@ class Conversation:
         await self._close(refusal.code)
 
     async def _next(self) -> WSMessage | None:
-        """Returns the next message with text or samples; None if the client closed the stream."""
-        last = self._heard + self._limits.idle_s, self._opened + self._limits.max_stream_s
+        """Returns the next message with text or samples; None if the client closed the
+        stream.
+        """
+        last = (
+            self._heard + self._limits.idle_s,
+            self._opened + self._limits.max_stream_s,
+        )
         left_s = min(last) - time.monotonic()
         if left_s <= 0 or self._service.ending.is_set():  # even if messages are waiting
             raise self._why_not_waited()
         receiving = asyncio.ensure_future(self._socket.receive())
         try:
             either = {receiving, self._ending}
-            await asyncio.wait(either, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                either, timeout=left_s, return_when=asyncio.FIRST_COMPLETED
+            )
             if not receiving.done():
                 raise self._why_not_waited()
         finally:
             receiving.cancel()
             await asyncio.wait({receiving})  # aiohttp allows one receive at a time
+
         message = receiving.result()
         return message if message.type in (WSMsgType.TEXT, WSMsgType.BINARY) else None
 
@@ -295,14 +343,23 @@ class Conversation:
             command = json.loads(text)
         except (ValueError, RecursionError):
             command = None
+
         if command == {"eof": 1}:
             return True
-        config = command.get("config") if isinstance(command, dict) and len(command) == 1 else None
+        if isinstance(command, dict) and len(command) == 1:
+            config = command.get("config")
+        else:
+            config = None
+
         if not isinstance(config, dict) or set(config) != {"sample_rate"}:
             message = f"A text message must be {_COMMANDS}. Received: {text[:80]!r}."
             raise RefusedError(message, code=1007)
+
         if self._incoming is not None:
-            raise RefusedError("Send the sample_rate only once, before the samples.", code=1007)
+            raise RefusedError(
+                "Send the sample_rate only once, before the samples.", code=1007
+            )
+
         self._incoming = IncomingSpeech(config["sample_rate"], self._model_rate_hz)
         return False
 
@@ -313,11 +370,15 @@ class Conversation:
                 f"{len(data)}. Send samples as they come, a tenth of a second at a time.",
                 code=1009,
             )
+
         answers = await self._service.soon(self._push, data)
         await self._say(*answers)
         if data:
             self._heard = time.monotonic()
-        if self._incoming is not None and self._incoming.seconds > self._limits.max_stream_s:
+        if (
+            self._incoming is not None
+            and self._incoming.seconds > self._limits.max_stream_s
+        ):
             raise self._too_long()
 
     def _push(self, data: bytes) -> list[str]:
@@ -327,26 +388,42 @@ class Conversation:
             self._stream = self._service.recogniser.open_stream(EndpointRules())
         results = self._stream.push(self._incoming.samples(data))
         ended = [stream_json(result) for result in results if result.final]
-        return ended or [json.dumps({"partial": self._stream.partial}, ensure_ascii=False)]
+        return ended or [
+            json.dumps({"partial": self._stream.partial}, ensure_ascii=False)
+        ]
 
     async def _finish(self, *, only_words: bool = False) -> None:
-        """Sends the final text of the last utterance; ``only_words``: only if it isn't empty."""
+        """Sends the final text of the last utterance; ``only_words``: only if it isn't
+        empty.
+        """
         if self._stream is None:
             answers = [] if only_words else ['{"text": ""}']
         else:
-            stream, self._stream = self._stream, None
+            stream = self._stream
+            self._stream = None
             answers = await self._service.soon(self._last, stream, only_words)
+
         await self._say(*answers)
 
     def _last(self, stream: Stream, only_words: bool) -> list[str]:
-        pushed = stream.push(self._incoming.rest()) if self._incoming is not None else []
+        if self._incoming is not None:
+            pushed = stream.push(self._incoming.rest())
+        else:
+            pushed = []
+
         results: list[StreamResult] = [result for result in pushed if result.final]
-        results += [result for result in stream.finish() if result.text or not only_words]
+        results += [
+            result for result in stream.finish() if result.text or not only_words
+        ]
         return [stream_json(result) for result in results]
 
     async def _say(self, *answers: str) -> None:
         for answer in answers:
-            await asyncio.wait_for(self._socket.send_str(answer.strip()), self._limits.idle_s)
+            await asyncio.wait_for(
+                self._socket.send_str(answer.strip()), self._limits.idle_s
+            )
 
     async def _close(self, code: int) -> None:
-        await asyncio.wait_for(self._socket.close(code=code), self._limits.idle_s + _CLOSING_S)
+        await asyncio.wait_for(
+            self._socket.close(code=code), self._limits.idle_s + _CLOSING_S
+        )

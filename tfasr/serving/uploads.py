@@ -26,7 +26,8 @@ from tfasr.recognising.files import FORMATS, to_json, words_json
 from tfasr.recognising.spec import Transcript, Word
 from tfasr.serving.service import RefusedError, Result, Service, client_may_leave
 
-# Limits that keep memory small, whatever a file's header says: seconds decoded at once; channels.
+# Limits that keep memory small, whatever a file's header says: seconds decoded at once;
+# channels.
 _BLOCK_S = 1.0
 _MOST_CHANNELS = 32
 _BATCH_SIZE = 2  # segments; the words of a few batches are sent together
@@ -40,9 +41,10 @@ log = logging.getLogger("tfasr")
 async def transcribe(request: web.Request, service: Service) -> web.StreamResponse:
     """Answers a request whose body is an audio file, in lines of JSON.
 
-    The first line has ``duration_s``. Then come the words, in Vosk's format, as soon as they are
-    recognised. The last line is what `tfasr transcribe --format json` writes for the file, or an
-    ``error``. The query may have a ``name`` for the file, which the answers use.
+    The first line has ``duration_s``. Then come the words, in Vosk's format, as soon as
+    they are recognised. The last line is what `tfasr transcribe --format json` writes
+    for the file, or an ``error``. The query may have a ``name`` for the file, which the
+    answers use.
     """
     name = file_name(request.query.get("name"))
     response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
@@ -52,6 +54,7 @@ async def transcribe(request: web.Request, service: Service) -> web.StreamRespon
             await asyncio.wait_for(response.write_eof(), service.limits.idle_s)
     except RefusedError as refusal:  # before the first line
         return web.json_response({"error": str(refusal)}, status=refusal.status)
+
     return response
 
 
@@ -64,7 +67,9 @@ def file_name(name: str | None) -> str:
 async def _answer(
     request: web.Request, name: str, response: web.StreamResponse, service: Service
 ) -> None:
-    """Writes all lines; an error becomes the last line, or is raised if no line was written."""
+    """Writes all lines; an error becomes the last line, or is raised if no line was
+    written.
+    """
 
     async def write(line: str) -> None:
         await asyncio.wait_for(response.write(line.encode()), service.limits.idle_s)
@@ -94,7 +99,9 @@ async def _answer(
 async def kept(
     receive: Callable[[BinaryIO], Awaitable[str]], service: Service
 ) -> AsyncIterator["UploadedFile"]:
-    """Yields a client's file on disk, which ``receive`` writes and names; raises RefusedError."""
+    """Yields a client's file on disk, which ``receive`` writes and names; raises
+    RefusedError.
+    """
     with contextlib.ExitStack() as stack:
         stack.enter_context(service.uploads.place())
         stack.callback(_give_memory_back)
@@ -104,25 +111,33 @@ async def kept(
             name = await receive(file)
             await service.soon(file.flush)
             path = Path(f"/proc/self/fd/{file.fileno()}")
-            if name.lower().endswith(".mp3"):  # libsndfile knows some MP3s only by suffix
-                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tfasr-"))
+            # Libsndfile knows some MP3s only by suffix.
+            if name.lower().endswith(".mp3"):
+                folder = stack.enter_context(
+                    tempfile.TemporaryDirectory(prefix="tfasr-")
+                )
                 link = Path(folder) / "audio.mp3"
                 link.symlink_to(path)
                 path = link
+
             upload = UploadedFile(path, name, service)
             decoding = decoded_by_ffmpeg(path, service.limits.max_upload_s + 1)
             try:  # decoded once here, as `UploadedFile` reads it twice
                 decoded = await service.in_turn(stack.enter_context, decoding)
             except ValueError as error:
                 raise upload.refused(error) from error
+
             if decoded is not None:
                 path = Path(f"/proc/self/fd/{decoded.fileno()}")
                 upload = UploadedFile(path, name, service)
+
         yield upload
 
 
 def _give_memory_back() -> None:
-    """Returns freed memory to the system; glibc would keep some for each of the many threads."""
+    """Returns freed memory to the system; glibc would keep some for each of the many
+    threads.
+    """
     with contextlib.suppress(OSError, AttributeError):  # the C library isn't glibc
         ctypes.CDLL(None).malloc_trim(0)
 
@@ -150,7 +165,9 @@ class Arriving:
         self._last = asyncio.get_running_loop().time() + service.limits.max_stream_s
 
     def check_size(self, name: str, more: int = 0) -> None:
-        """Raises RefusedError if the stated size is too large; a form may have ``more`` bytes."""
+        """Raises RefusedError if the stated size is too large; a form may have ``more``
+        bytes.
+        """
         if (self._request.content_length or 0) > self._limits.max_upload_bytes + more:
             raise self._too_large(name)
 
@@ -162,10 +179,14 @@ class Arriving:
         )
 
     async def piece(self, reading: Awaitable[Result]) -> Result:
-        """Returns the next part of the body; raises RefusedError if it is late or malformed."""
+        """Returns the next part of the body; raises RefusedError if it is late or
+        malformed.
+        """
         left_s = self._last - asyncio.get_running_loop().time()
         try:
-            return await asyncio.wait_for(reading, max(min(self._limits.idle_s, left_s), 0))
+            return await asyncio.wait_for(
+                reading, max(min(self._limits.idle_s, left_s), 0)
+            )
         except asyncio.TimeoutError as error:
             raise RefusedError(
                 f"A file must come within {self._limits.max_stream_s:g} s, without pauses of "
@@ -178,9 +199,13 @@ class Arriving:
             *(ValueError, AssertionError, RuntimeError),
         ) as error:
             reason = " ".join(str(error).split())[:_LONGEST_NAME]
-            raise RefusedError(f"The request's body is malformed or cut off: {reason}") from error
+            raise RefusedError(
+                f"The request's body is malformed or cut off: {reason}"
+            ) from error
 
-    async def keep(self, file: BinaryIO, read: Callable[[], Awaitable[bytes]], name: str) -> None:
+    async def keep(
+        self, file: BinaryIO, read: Callable[[], Awaitable[bytes]], name: str
+    ) -> None:
         """Writes pieces into a file as they come, until an empty one ends the body."""
         count = 0
         while piece := await self.piece(read()):
@@ -199,6 +224,7 @@ async def _lines(upload: "UploadedFile", service: Service) -> AsyncIterator[str]
                 text = join_words(word.text for word in words)
                 content = {"result": words_json(words), "text": text}
                 yield json.dumps(content, ensure_ascii=False) + "\n"
+
     yield to_json(upload.name, upload.transcript)
 
 
@@ -214,21 +240,28 @@ class UploadedFile:
         self._seconds = 0.0
 
     def check(self) -> float:
-        """Returns the header's seconds of audio; RefusedError if too many, or if it isn't audio."""
+        """Returns the header's seconds of audio; RefusedError if too many, or if it
+        isn't audio.
+        """
         try:
             with opened_audio(self._path) as file:
-                seconds, channels = file.frames / file.samplerate, file.channels
+                seconds = file.frames / file.samplerate
+                channels = file.channels
         except ValueError as error:
             raise self.refused(error) from error
+
         if channels > _MOST_CHANNELS:
             received = f"Received: {self.name} with {channels}."
             message = f"A file may have at most {_MOST_CHANNELS} channels. {received}"
             raise RefusedError(message, status=422)
+
         self._check_seconds(seconds)
         return seconds
 
     async def recognised(self) -> AsyncIterator[list[Word]]:
-        """Yields the words of the next part; RefusedError if the file can't be read to its end."""
+        """Yields the words of the next part; RefusedError if the file can't be read to
+        its end.
+        """
         service = self._service
         parts = service.recogniser.parts(self._blocks(), _BATCH_SIZE)
         try:
@@ -240,7 +273,8 @@ class UploadedFile:
         except ValueError as error:
             raise self.refused(error) from error
         finally:
-            with contextlib.suppress(ValueError):  # still running, if its caller was cancelled
+            # Still running, if its caller was cancelled.
+            with contextlib.suppress(ValueError):
                 await service.in_turn(parts.close)
 
     def _blocks(self) -> Iterator[np.ndarray]:
@@ -270,12 +304,13 @@ class UploadedFile:
 _LEAST_CONFIDENCE = 1e-10
 _SEEK_S = 0.01  # Whisper counts a segment's place in frames of 10 ms
 
-# ``/v1/audio/transcriptions`` accepts requests in OpenAI's format and answers in that format.
-# Source: the reference of OpenAI's API, "Create transcription" and "Errors".
+# ``/v1/audio/transcriptions`` accepts requests in OpenAI's format and answers in that
+# format. Source: the reference of OpenAI's API, "Create transcription" and "Errors".
 OPENAI_PREFIX = "/v1/"
 _FIELDS_BYTES = 1 << 16  # of all fields without the file, together
 _FORM = "Send multipart/form-data with the field file, as curl -F file=@talk.wav does."
-# Fields of OpenAI's API that are ignored, with the reason that the answer's header states.
+# Fields of OpenAI's API that are ignored, with the reason that the answer's header
+# states.
 _IGNORED = {
     "model": "the server has one model",
     "language": "the model was trained on one language",
@@ -285,11 +320,19 @@ _IGNORED = {
 }
 
 
-def _verbose(transcript: Transcript, parts: list[list[Word]], language: str) -> dict[str, Any]:
-    """Returns all fields that OpenAI's clients require in verbose_json, also those of Whisper."""
+def _verbose(
+    transcript: Transcript, parts: list[list[Word]], language: str
+) -> dict[str, Any]:
+    """Returns all fields that OpenAI's clients require in verbose_json, also those of
+    Whisper.
+    """
     duration_s = round(transcript.duration_s, 3)
     words = [
-        {"word": word.text, "start": round(word.start_s, 3), "end": round(word.end_s, 3)}
+        {
+            "word": word.text,
+            "start": round(word.start_s, 3),
+            "end": round(word.end_s, 3),
+        }
         for word in transcript.words
     ]
     return {
@@ -298,7 +341,9 @@ def _verbose(transcript: Transcript, parts: list[list[Word]], language: str) -> 
         "duration": duration_s,
         "text": transcript.text,
         "words": words,
-        "segments": [_verbose_segment(number, part) for number, part in enumerate(parts)],
+        "segments": [
+            _verbose_segment(number, part) for number, part in enumerate(parts)
+        ],
         "usage": {"type": "duration", "seconds": math.ceil(duration_s)},
     }
 
@@ -306,7 +351,9 @@ def _verbose(transcript: Transcript, parts: list[list[Word]], language: str) -> 
 def _verbose_segment(number: int, words: list[Word]) -> dict[str, Any]:
     text = join_words(word.text for word in words)
     encoded = text.encode()
-    log_confidences = [math.log(max(word.confidence, _LEAST_CONFIDENCE)) for word in words]
+    log_confidences = [
+        math.log(max(word.confidence, _LEAST_CONFIDENCE)) for word in words
+    ]
     return {
         "id": number,
         "seek": round(words[0].start_s / _SEEK_S),
@@ -332,8 +379,15 @@ def openai_error(message: str, status: int) -> web.Response:
 
 
 def models(name: str) -> Callable[[web.Request], Awaitable[web.Response]]:
-    """Returns a handler that lists the server's one model, as clients of OpenAI's API expect it."""
-    model = {"id": name, "object": "model", "created": int(time.time()), "owned_by": "tfasr"}
+    """Returns a handler that lists the server's one model, as clients of OpenAI's API
+    expect it.
+    """
+    model = {
+        "id": name,
+        "object": "model",
+        "created": int(time.time()),
+        "owned_by": "tfasr",
+    }
 
     async def answer(request: web.Request) -> web.Response:
         wanted = request.match_info.get("model")
@@ -362,55 +416,80 @@ async def transcriptions(request: web.Request, service: Service) -> web.Response
                     if request.transport is None:
                         raise ConnectionResetError
                     parts += [words] if words else []
-            written_as, transcript = fields["response_format"], upload.transcript
-            ignored = "; ".join(f"{name}: {_IGNORED[name]}" for name in _IGNORED if name in fields)
+
+            written_as = fields["response_format"]
+            transcript = upload.transcript
+            ignored = "; ".join(
+                f"{name}: {_IGNORED[name]}" for name in _IGNORED if name in fields
+            )
             headers = {"X-Ignored": ignored} if ignored else {}
             if written_as in _TEXTS:
                 text = FORMATS[written_as].write("", transcript)
                 return web.Response(text=text, headers=headers)
+
             verbose = written_as == "verbose_json"
             content: dict[str, Any] = {"text": transcript.text}
             if verbose:
                 language = service.recogniser.spec.alphabet.language
                 content = _verbose(transcript, parts, language)
+
             return web.json_response(content, headers=headers)
     except RefusedError as refusal:
         return openai_error(str(refusal), refusal.status)
+
     return openai_error("The client has gone.", 400)  # nobody receives it
 
 
 async def _received(
     request: web.Request, file: BinaryIO, fields: dict[str, str], service: Service
 ) -> str:
-    """Writes the form's file, and its other fields into ``fields``; returns the file's name."""
+    """Writes the form's file, and its other fields into ``fields``; returns the file's
+    name.
+    """
     if request.content_type != "multipart/form-data":
-        raise RefusedError(f"A request must be a form. Received: {request.content_type}. {_FORM}")
+        raise RefusedError(
+            f"A request must be a form. Received: {request.content_type}. {_FORM}"
+        )
     arriving = Arriving(request, service)
     arriving.check_size("a form", _FIELDS_BYTES)
-    name, left = None, _FIELDS_BYTES
+    name = None
+    left = _FIELDS_BYTES
     form = await arriving.piece(request.multipart())
     while (part := await arriving.piece(form.next())) is not None:
-        if not isinstance(part, BodyPartReader) or (part.name == "file" and name is not None):
+        if not isinstance(part, BodyPartReader) or (
+            part.name == "file" and name is not None
+        ):
             raise RefusedError(f"A form must have one file. {_FORM}")
         if part.name == "file":
             name = file_name(part.filename)
             await arriving.keep(file, part.read_chunk, name)
             continue
+
         value = b""
         while not part.at_eof():
             value += await arriving.piece(part.read_chunk())
             if len(value) > left:
-                raise RefusedError("A form's fields may have at most 64 KiB.", status=413)
-        left -= len(value) + _FIELDS_BYTES // 64  # 1 KiB for each field, to limit their number
-        field, text = part.name or "", value.decode(errors="replace")
+                raise RefusedError(
+                    "A form's fields may have at most 64 KiB.", status=413
+                )
+
+        # 1 KiB for each field, to limit their number
+        left -= len(value) + _FIELDS_BYTES // 64
+        field = part.name or ""
+        text = value.decode(errors="replace")
         fields[field] = text
         if field == "response_format" and text not in _FORMATS:
-            raise RefusedError(f"{field} must be {', '.join(_FORMATS)}. Received: {text!r}.")
+            raise RefusedError(
+                f"{field} must be {', '.join(_FORMATS)}. Received: {text!r}."
+            )
         if field == "stream" and text.lower() not in ("false", "0", ""):
             raise RefusedError(
                 "stream must be false here. For early results use POST /transcribe, which answers "
                 "part by part, or the WebSocket /stream, which answers while somebody speaks."
             )
+
     if name is None:
-        raise RefusedError(f"A form must have a file. Received: {', '.join(fields)}. {_FORM}")
+        raise RefusedError(
+            f"A form must have a file. Received: {', '.join(fields)}. {_FORM}"
+        )
     return name

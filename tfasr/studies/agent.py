@@ -1,7 +1,8 @@
 """Runs a study's steps on one host: starts a process, watches it, and ends it with the study.
 
-A study on one machine calls an `Agent` itself. On a cluster, each host has one as a Dask actor. No
-method but `Agent.taken` waits, and each returns plain values or dataclasses of this module.
+A study on one machine calls an `Agent` itself. On a cluster, each host has one as a
+Dask actor. No method but `Agent.taken` waits, and each returns plain values or
+dataclasses of this module.
 """
 
 import contextlib
@@ -61,9 +62,11 @@ class Look:
     """What a host knows about its step, or about a run that it could start."""
 
     clock: Clock
-    mark: dict[str, Any] | None = None  # `ledger_mark`, at the first trained step and at the end
+    # `ledger_mark`, at the first trained step and at the end
+    mark: dict[str, Any] | None = None
     exit_code: int | None = None  # of the step's process; None while it runs
-    left: bool = False  # the agent ended the step because it no longer heard from the study
+    # The agent ended the step because it no longer heard from the study.
+    left: bool = False
     progress: Mapping[str, Any] | None = None  # content of the run's progress.json
     quiet_s: float = 0.0  # seconds since the run's ledger last grew
     pid: int = 0  # of the step's process
@@ -74,12 +77,16 @@ class Agent:
     """Does one step at a time on this host.
 
     Args:
-        host: the host's name, which its lock has; "" on the study's own machine, which has no lock.
+        host: the host's name, which its lock has; "" on the study's own machine, which
+            has no lock.
         held: file descriptors that each step's process inherits.
-        lease_s: a step saves its work and ends if no method was called for so long. None: never.
+        lease_s: a step saves its work and ends if no method was called for so long.
+            None: never.
     """
 
-    def __init__(self, host: str = "", held: Sequence[int] = (), lease_s: float | None = None):
+    def __init__(
+        self, host: str = "", held: Sequence[int] = (), lease_s: float | None = None
+    ):
         self._host = host
         self._held = tuple(held)
         self._lease_s = lease_s
@@ -89,14 +96,18 @@ class Agent:
         self._left = False
         self._run_dir = ""
         self._begun = False
-        self._grew = (0, time.monotonic())  # the ledger's size, and since when it has had that
-        # Steps inherit these locks. So a run stays locked until its process has ended, even if
-        # this one is killed, and nobody else starts that run, or another one on this host.
+        # The ledger's size, and since when it has had that.
+        self._grew = (0, time.monotonic())
+        # Steps inherit these locks. So a run stays locked until its process has ended,
+        # even if this one is killed, and nobody else starts that run, or another one on
+        # this host.
         self._host_lock: int | None = None
         self._run_lock: int | None = None
         self._locked_run = ""  # the file of that lock
         if lease_s is not None:
-            threading.Thread(target=self._keep_lease, name="study's lease", daemon=True).start()
+            threading.Thread(
+                target=self._keep_lease, name="study's lease", daemon=True
+            ).start()
 
     def reserve(self) -> str:
         """Reserves the host for this study; returns "", or why that isn't possible yet."""
@@ -122,7 +133,8 @@ class Agent:
             self._unlock()
 
     def ready(self, run_dir: str, lock: str) -> Look:
-        """Locks a run by the file ``lock``; returns its ledger's mark, or why it is still busy.
+        """Locks a run by the file ``lock``; returns its ledger's mark, or why it is
+        still busy.
 
         No lock is taken if ``lock`` is "".
         """
@@ -134,6 +146,7 @@ class Agent:
                 if lock:
                     busy = "its earlier training still runs or saves its work"
                     self._run_lock, busy = _locked(Path(lock), busy)
+
             return Look(_clock(), mark=_mark(run_dir), busy=busy)
 
     def start(self, command: Command, noted: Clock | None = None) -> bool:
@@ -155,6 +168,7 @@ class Agent:
                 self._process = self._started(command)
             except OSError as error:
                 raise StepError(f"Its process could not be started: {error}.") from None
+
             return True
 
     def _started(self, command: Command) -> subprocess.Popen:
@@ -162,8 +176,9 @@ class Agent:
         make_folder(log.parent)
         locks = [lock for lock in (self._host_lock, self._run_lock) if lock is not None]
         with log.open("ab") as output:
-            # In its own session, the step doesn't get a terminal's Ctrl-C. The study ends it with
-            # one signal: a second one would end a training before it has saved a checkpoint.
+            # In its own session, the step doesn't get a terminal's Ctrl-C. The study
+            # ends it with one signal: a second one would end a training before it has
+            # saved a checkpoint.
             return start_module(
                 "tfasr.cli",
                 *command.words,
@@ -179,8 +194,8 @@ class Agent:
     def look(self) -> Look:
         """Returns how far the step is.
 
-        The run's mark is read at its first trained step and at its end alone, because that reads
-        the whole ledger.
+        The run's mark is read at its first trained step and at its end alone, because
+        that reads the whole ledger.
         """
         with self._heard():
             exit_code = None if self._process is None else self._process.poll()
@@ -188,6 +203,7 @@ class Agent:
             if self._run_dir and (exit_code is not None or not self._begun):
                 mark = _mark(self._run_dir)
                 self._begun = mark is not None
+
             if exit_code is not None:
                 self._run_lock = _unlocked(self._run_lock)
             return Look(
@@ -212,6 +228,7 @@ class Agent:
             if self._process is not None and self._process.poll() is None:
                 self._process.kill()
                 self._process.wait()
+
             self._unlock()
 
     @contextlib.contextmanager
@@ -230,6 +247,7 @@ class Agent:
                 if running and not self._left:
                     self._left = True
                     self._process.terminate()
+
                 if not running:
                     self._unlock()
 
@@ -238,7 +256,10 @@ class Agent:
         self._host_lock = _unlocked(self._host_lock)
 
     def _progress(self) -> dict[str, Any]:
-        return object_or_empty(Path(self._run_dir, PROGRESS_FILE)) if self._run_dir else {}
+        if self._run_dir:
+            return object_or_empty(Path(self._run_dir, PROGRESS_FILE))
+
+        return {}
 
     def _quiet_s(self) -> float:
         # Compares sizes, since a file server's clock may differ from this host's.
@@ -275,11 +296,13 @@ def _unlocked(descriptor: int | None) -> None:
 
 def _mark(run_dir: str) -> dict[str, Any] | None:
     """Returns the mark of a run's ledger, whose lines up to there are then on disk."""
-    with contextlib.suppress(UsageError, OSError):  # a damaged ledger: the run itself reports it
+    # A damaged ledger: the run itself reports it.
+    with contextlib.suppress(UsageError, OSError):
         mark = ledger_mark(run_dir)
         if mark is not None:
             sync(Path(run_dir, EVENTS_FILE))
         return mark
+
     return None
 
 
@@ -292,4 +315,6 @@ def _set_by_dask() -> list[str]:
 
     chosen = {"PYTHONHASHSEED": "6640"}
     chosen |= dask.config.get("distributed.nanny.pre-spawn-environ", {})
-    return [name for name, value in chosen.items() if os.environ.get(name) == str(value)]
+    return [
+        name for name, value in chosen.items() if os.environ.get(name) == str(value)
+    ]

@@ -1,7 +1,7 @@
 """Does a study's steps on its hosts, block by block, whatever happens to hosts and processes.
 
-A block is all trainings of a seed, or another single step. One host does a whole block, one step
-after the other. So what slows a host slows all experiments of a seed.
+A block is all trainings of a seed, or another single step. One host does a whole block,
+one step after the other. So what slows a host slows all experiments of a seed.
 """
 
 import contextlib
@@ -11,7 +11,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    Executor,
+    Future,
+    ThreadPoolExecutor,
+    wait,
+)
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,8 +62,10 @@ class History:
     """What earlier sessions of a study noted in starts.jsonl."""
 
     blocks: dict[int, Block] = field(default_factory=dict)  # without steps, by seed
-    described: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # hosts, by name
-    moves: dict[tuple[str, int], str] = field(default_factory=dict)  # abandoned, not begun since
+    # hosts, by name
+    described: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    # abandoned, not begun since
+    moves: dict[tuple[str, int], str] = field(default_factory=dict)
 
 
 def history(folder: Path) -> History:
@@ -74,9 +82,11 @@ def history(folder: Path) -> History:
             block.first = block.first or value["experiment"]
             block.begun.add(value["experiment"])
             past.moves.pop((value["experiment"], value["seed"]), None)
+
         if event["key"] == "abandoned":
             past.blocks.pop(value["seed"], None)
             past.moves[value["experiment"], value["seed"]] = value["folder"]
+
     return past
 
 
@@ -97,7 +107,8 @@ def perform(
         starts: gets each training's start and end.
         quiet: has trainings wait for a quiet host, and disturbed runs trained again.
         folder: the study's, which a cluster needs.
-        patience_s: how long a lost host is waited for before its seeds begin again elsewhere.
+        patience_s: how long a lost host is waited for before its seeds begin again
+            elsewhere.
 
     Raises:
         RunError: if the cluster's scheduler is gone.
@@ -123,20 +134,23 @@ def perform(
                         folder=folder,
                         patience_s=patience_s,
                     )
+
             failed += work.run()
+
     return failed
 
 
 class _Work:
     """Steps of one kind, on one host.
 
-    The main thread hands out blocks; a thread for each host does them. Ctrl-C reaches the main
-    thread, which then lets the others end their steps.
+    The main thread hands out blocks; a thread for each host does them. Ctrl-C reaches
+    the main thread, which then lets the others end their steps.
 
     Args:
         steps: in the order in which they are done.
         hosts: who does them.
-        starts: gets each training's start and end; None for a study without a sealed plan.
+        starts: gets each training's start and end; None for a study without a sealed
+            plan.
         progress: shows where the steps stand.
         quiet: as in `perform`.
     """
@@ -161,13 +175,16 @@ class _Work:
         """Does all blocks; returns the names of failed steps."""
         waiting = [block for block in self._blocks() if not self._is_done(block)]
         running: dict[Future, tuple[Host, Block]] = {}
-        executor = ThreadPoolExecutor(max_workers=_MOST_THREADS, thread_name_prefix="host")
+        executor = ThreadPoolExecutor(
+            max_workers=_MOST_THREADS, thread_name_prefix="host"
+        )
         try:
             while waiting or running:
                 self._hand_out(waiting, running, executor)
                 if not running:
                     self._explain(waiting)
                     time.sleep(_LOOKS_EVERY_S)
+
                 done, _ = wait(running, _LOOKS_EVERY_S, FIRST_COMPLETED)
                 for future in done:
                     host, block = running.pop(future)
@@ -179,6 +196,7 @@ class _Work:
         finally:
             # Threads that still ask new hosts are not waited for.
             executor.shutdown(wait=False, cancel_futures=True)
+
         return self._failed
 
     def _blocks(self) -> list[Block]:
@@ -187,7 +205,9 @@ class _Work:
     def _is_done(self, block: Block) -> bool:
         if self._quiet is not None:
             for step in block.steps:
-                self._quiet.set_aside(step)  # a killed study may have left a disturbed run
+                # A killed study may have left a disturbed run.
+                self._quiet.set_aside(step)
+
         if not all(step.done() for step in block.steps):
             return False
         for step in block.steps:
@@ -196,7 +216,9 @@ class _Work:
 
     def _skip(self, step: Step) -> None:
         has_times = step.run_dir is not None and finished(step.run_dir)
-        self._progress.skip(step.name, load_run(step.run_dir).wall_s if has_times else None)
+        self._progress.skip(
+            step.name, load_run(step.run_dir).wall_s if has_times else None
+        )
 
     def _hand_out(
         self,
@@ -235,6 +257,7 @@ class _Work:
             for host, _ in running.values():
                 with contextlib.suppress(RunError):
                     host.ask("kill")
+
             raise
 
     def _do_block(self, host: Host, block: Block) -> bool:
@@ -242,6 +265,7 @@ class _Work:
         for step in block.turns:
             if not self._ending.is_set():
                 self._do(host, block, step)
+
         return True
 
     def _do(self, host: Host, block: Block, step: Step) -> None:
@@ -253,6 +277,7 @@ class _Work:
         if step.done():
             self._skip(step)
             return
+
         self._progress.begin(step.name, host.name)
         reason = ""
         if step.needs is not None and not finished(step.needs):
@@ -263,9 +288,11 @@ class _Work:
             except BaseException:
                 self._progress.again(step.name)
                 raise
+
         if reason and self._ending.is_set():
             self._progress.again(step.name)
             return
+
         self._progress.end(step.name, reason)
         if reason:
             self._failed.append(step.name)
@@ -291,10 +318,12 @@ class _Work:
                     f"{host.name} had not heard from this study for some seconds: {step.name} "
                     "saved its work, and continues."
                 )
+
             try:
                 words = [str(word) for word in step.words()]
             except UsageError as error:
                 return str(error)
+
             command = Command(
                 words=words,
                 environment=dict(line.split("=", 1) for line in step.environment),
@@ -315,12 +344,16 @@ class _Work:
                 with contextlib.suppress(RunError):
                     host.ask("stop")
                 raise
+
         return _outcome(step, look.exit_code)
 
-    def _train(self, host: Host, block: Block, step: Step, command: Command) -> Look | None:
+    def _train(
+        self, host: Host, block: Block, step: Step, command: Command
+    ) -> Look | None:
         """Runs a training and notes its start and end.
 
-        The start is noted before the process begins, since the run's ledger names that line.
+        The start is noted before the process begins, since the run's ledger names that
+        line.
 
         Returns:
             The last look at the process; None if it was not started.
@@ -348,13 +381,17 @@ class _Work:
             if not host.ask("start", command, noted):
                 self._starts.end(*run, _seen(host, ready), None)
                 return None
-            look = self._watch(host, step, lambda first: self._starts.begun(*run, first))
+
+            look = self._watch(
+                host, step, lambda first: self._starts.begun(*run, first)
+            )
         except HostLostError:
             self._starts.lost(*run, host.name)
             raise
         except StepError:
             self._starts.end(*run, _seen(host, ready), None)
             raise
+
         self._starts.end(*run, _seen(host, look), look.exit_code)
         return look
 
@@ -367,6 +404,7 @@ class _Work:
                 return ready
             self._hosts.say_once(f"{step.name} waits: {ready.busy}.")
             self._ending.wait(_LOOKS_EVERY_S)
+
         return None
 
     def _watch(
@@ -388,6 +426,7 @@ class _Work:
             if on_begun is not None and look.mark is not None and not begun:
                 begun = True
                 on_begun(_seen(host, look))
+
             if look.exit_code is not None:
                 return look
             if look.quiet_s > _QUIET_S:
@@ -396,20 +435,24 @@ class _Work:
                     f"{step.name}{where} has written nothing for {time_text(_QUIET_S)}. If it "
                     f"hangs, end its process {look.pid} there; --resume continues it."
                 )
+
             if not self._ending.is_set():
                 self._ending.wait(every_s)
                 continue
+
             if not told_to_end:
                 told_to_end = True
                 host.ask("stop")
+
             time.sleep(_LOOKS_HERE_EVERY_S)
 
 
 class _ClusterWork(_Work):
     """Steps of one kind, on hosts of a Dask cluster that may come and go.
 
-    A host that has begun a seed's trainings ends them. If it is lost and does not come back, they
-    begin again on another host, once the locks of its runs show that nothing writes them any more.
+    A host that has begun a seed's trainings ends them. If it is lost and does not come
+    back, they begin again on another host, once the locks of its runs show that nothing
+    writes them any more.
 
     Args:
         args: those of `_Work`.
@@ -422,15 +465,16 @@ class _ClusterWork(_Work):
         self._folder = folder
         self._patience_s = patience_s
         self._mutex = threading.Lock()
-        self._noted: set[str] = set()  # hosts that this session has written into starts.jsonl
+        # Hosts that this session has written into starts.jsonl.
+        self._noted: set[str] = set()
         # How often a host trained the experiments in their order, and in reverse.
         self._orders: Counter[tuple[str, bool]] = Counter()
 
     def _blocks(self) -> list[Block]:
         """Returns the blocks with what earlier sessions noted about them.
 
-        Experiments are in alphabetical order here, so that a block's order can be told from the
-        one that was begun first.
+        Experiments are in alphabetical order here, so that a block's order can be told
+        from the one that was begun first.
         """
         blocks: dict[Any, Block] = {}
         past = history(self._folder).blocks
@@ -438,12 +482,17 @@ class _ClusterWork(_Work):
             if step.kind != "train":
                 blocks[step.name] = Block([step])
                 continue
-            block = blocks.setdefault(step.seed, past.get(step.seed) or Block([], step.seed))
+
+            block = blocks.setdefault(
+                step.seed, past.get(step.seed) or Block([], step.seed)
+            )
             block.steps.append(step)
+
         for block in blocks.values():
             block.steps.sort(key=lambda step: step.alike)
             if block.first:
                 self._orders[block.host, block.first != block.steps[0].alike] += 1
+
         return list(blocks.values())
 
     def _next_block(self, host: Host, waiting: Sequence[Block]) -> Block | None:
@@ -451,18 +500,24 @@ class _ClusterWork(_Work):
         for block in waiting:
             if block.host == host.name:
                 return block
+
         if host.failures >= _FAILURES:
             self._hosts.say_once(
                 f"{host.name} gets no more work, since {_FAILURES} trainings in a row failed "
                 "there: see their logs."
             )
             return None
+
         for block in waiting:
             if not block.host:
                 return block
+
         for block in waiting:
-            if self._hosts.missing_s(block.host) >= self._patience_s and self._abandon(block):
+            if self._hosts.missing_s(block.host) >= self._patience_s and self._abandon(
+                block
+            ):
                 return block
+
         return None
 
     def _explain(self, waiting: Sequence[Block]) -> None:
@@ -478,6 +533,7 @@ class _ClusterWork(_Work):
                 f"Trainings must succeed on some host, but {_FAILURES} in a row failed on each of "
                 f"{names}: see their logs. --resume tries them again."
             )
+
         if not hosts:
             if self._hosts.joining:
                 return
@@ -485,6 +541,7 @@ class _ClusterWork(_Work):
                 f"The study waits for hosts: start dask worker {self._hosts.address} on them."
             )
             return
+
         missing = sorted({block.host for block in waiting})
         if all(name and self._hosts.missing_s(name) for name in missing):
             self._hosts.say_once(
@@ -504,6 +561,7 @@ class _ClusterWork(_Work):
                     f"the host is back within {time_text(self._patience_s)}, else it begins again "
                     "on another host."
                 )
+
             self._progress.say(text)
             return False
 
@@ -513,10 +571,12 @@ class _ClusterWork(_Work):
             self._hosts.say_once(f"{host.name} is waited for: {busy}.")
             host.free_at_s = time.monotonic() + _LOOKS_EVERY_S
             return False
+
         try:
             if block.seed is not None:
                 self._note(host)
                 self._put_in_order(host, block)
+
             return super()._do_block(host, block)
         finally:
             host.free_at_s = time.monotonic() + _RESTS_S
@@ -529,7 +589,9 @@ class _ClusterWork(_Work):
         with self._mutex:
             if self._starts is not None and host.name not in self._noted:
                 self._noted.add(host.name)
-                self._starts.host(host.name, host.report.description, host.clock_ahead_s)
+                self._starts.host(
+                    host.name, host.report.description, host.clock_ahead_s
+                )
 
     def _put_in_order(self, host: Host, block: Block) -> None:
         """Chooses a block's order: each comes equally often on a host, then on all hosts."""
@@ -537,7 +599,11 @@ class _ClusterWork(_Work):
             if block.first:
                 block.backwards = block.first != block.steps[0].alike
                 return
-            counts = [(self._orders[host.name, way], self._total(way)) for way in (False, True)]
+
+            counts = [
+                (self._orders[host.name, way], self._total(way))
+                for way in (False, True)
+            ]
             block.backwards = counts[1] < counts[0]
             self._orders[host.name, block.backwards] += 1
             block.first = block.turns[0].alike
@@ -557,6 +623,7 @@ class _ClusterWork(_Work):
                         "holds the lock of its run."
                     )
                     return False
+
             for step in block.steps:
                 if step.alike not in block.begun:
                     continue
@@ -567,8 +634,10 @@ class _ClusterWork(_Work):
                 if self._starts is not None:
                     run = (step.alike, step.seed, block.host)
                     self._starts.abandoned(*run, place, mark, LOST)
+
                 move_aside(self._folder, step, place)
                 self._progress.again(step.name)
+
         self._progress.say(
             f"Seed {block.seed} begins again on another host: {block.host} did not come back. Its "
             f"runs are kept in {self._folder / ABANDONED_FOLDER}."
@@ -584,7 +653,11 @@ def finish_moves(folder: Path, steps: Sequence[Step]) -> None:
     moves = history(folder).moves
     for step in steps:
         place = moves.get((step.alike, step.seed)) if step.kind == "train" else None
-        if place is not None and step.run_dir.exists() and not (folder / place).exists():
+        if (
+            place is not None
+            and step.run_dir.exists()
+            and not (folder / place).exists()
+        ):
             move_aside(folder, step, place)
 
 
@@ -593,10 +666,14 @@ def move_aside(folder: Path, step: Step, place: str) -> None:
     make_folder((folder / place).parent)
     name = step.log.stem
     # Beam widths may have been timed with this run, and are timed again.
-    measured = {"scores": folder / "scores" / name, "widths": widths_path(folder).parent}
+    measured = {
+        "scores": folder / "scores" / name,
+        "widths": widths_path(folder).parent,
+    }
     for kind, path in measured.items():
         if path.exists():
             path.rename(folder / f"{place}-{kind}")
+
     if step.run_dir.exists():
         step.run_dir.rename(folder / place)
 
@@ -620,9 +697,19 @@ def _outcome(step: Step, exit_code: int) -> str:
     if exit_code < 0 and step.done():  # it was killed after its work was done
         return ""
     if exit_code == 0:
-        return "" if step.done() else f"It succeeded but left no result. Its log: {step.log}"
+        if step.done():
+            return ""
+
+        return f"It succeeded but left no result. Its log: {step.log}"
+
     lines = []
     if step.log.is_file():
-        lines = step.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    last = " ".join(line.strip() for line in lines[-_SHOWN_LINES:])[-600:] or "its log is empty"
+        lines = (
+            step.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        )
+
+    last = (
+        " ".join(line.strip() for line in lines[-_SHOWN_LINES:])[-600:]
+        or "its log is empty"
+    )
     return f"It ended with exit code {exit_code}: {last}"

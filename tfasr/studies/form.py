@@ -1,4 +1,6 @@
-"""Checks the form of what a run and a study wrote: fields of events, edges of intervals, plans."""
+"""Checks the form of what a run and a study wrote: fields of events, edges of
+intervals, plans.
+"""
 
 import math
 import re
@@ -21,15 +23,27 @@ from tfasr.studies.plan import (
 )
 from tfasr.tta.run import Run
 
-CLOCKS_APART = (2.0, 0.01)  # a process's two clocks may differ by 2 s plus 1 % of the time
+# A process's two clocks may differ by 2 s plus 1 % of the time.
+CLOCKS_APART = (2.0, 0.01)
 _FIELDS = {"namespace", "time_ms", "event_type", "key", "value", "metadata"}
 _PLAN = {
-    *("format", "study", "experiments", "runs", "trained", "until", "looks", "data", "code"),
+    *(
+        "format",
+        "study",
+        "experiments",
+        "runs",
+        "trained",
+        "until",
+        "looks",
+        "data",
+        "code",
+    ),
     *("plugins", "longest_wait_s"),
 }
 _RUN = {"experiment", "seed", "folder", "statements"}
 _TRAINED = {"targets", "target_window", "decoder", "second_decoder", "division"}
-_PLACE = ("epoch_num", "at_epoch", "step")  # metadata that says where in training an event belongs
+# Metadata that says where in training an event belongs.
+_PLACE = ("epoch_num", "at_epoch", "step")
 _WAITING = ("decode", "eval_wait")  # how training waits for an evaluation's scores
 
 
@@ -39,16 +53,22 @@ def must(holds: bool, problem: str) -> None:
 
 
 def finite(value: Any) -> float:
-    must(type(value) in (int, float) and math.isfinite(value), f"{value!r:.60} is not a number")
+    must(
+        type(value) in (int, float) and math.isfinite(value),
+        f"{value!r:.60} is not a number",
+    )
     return value
 
 
 def part(content: Any, *names: str, of: str) -> Any:
-    """Returns a value from nested objects; a UsageError says what is missing, and in which file."""
+    """Returns a value from nested objects; a UsageError says what is missing, and in
+    which file.
+    """
     for name in names:
         if not isinstance(content, dict) or name not in content:
             raise UsageError(f"{of} lacks {'.'.join(names)}, or an object around it")
         content = content[name]
+
     return content
 
 
@@ -62,9 +82,15 @@ def check_fields(events: Sequence[Mapping[str, Any]], file: str) -> None:
         must(isinstance(about, dict), f"{place} has no metadata")
         whole = type(about.get("session")) is int and about["session"] >= 0
         must(whole, f"{place} has the session {about.get('session')!r:.60}")
-        for name, value in (("time_ms", event["time_ms"]), ("mono_s", about.get("mono_s"))):
-            number_of_s = type(value) in (int, float) and math.isfinite(value) and value > 0
+        for name, value in (
+            ("time_ms", event["time_ms"]),
+            ("mono_s", about.get("mono_s")),
+        ):
+            number_of_s = (
+                type(value) in (int, float) and math.isfinite(value) and value > 0
+            )
             must(number_of_s, f"{place} has {name} = {value!r:.60}, which is no time")
+
         usual = _event_type(event["key"])
         must(event["event_type"] == usual, f"{place} is no {usual}")
         must(event["namespace"] == "", f"{place} has a namespace")
@@ -79,7 +105,12 @@ def _event_type(key: str) -> str:
 
 
 _OF_VALUES = {
-    "session_start": {"session", "resumed_from_step", "alive_until_ms", "ledger_format"},
+    "session_start": {
+        "session",
+        "resumed_from_step",
+        "alive_until_ms",
+        "ledger_format",
+    },
     "train_step": {"utterances", "input_wait_s", "compile_s", "train_s"},
 }
 _OF_METADATA = {"train_step": {"epoch_num", "step"}}
@@ -94,12 +125,22 @@ def check_values(events: Sequence[Mapping[str, Any]], file: str) -> None:
             (_OF_METADATA, event["metadata"]),
         ):
             names = needed.get(event["key"], set())
-            must(not names or isinstance(content, dict), f"{place} has no object of values")
+            must(
+                not names or isinstance(content, dict),
+                f"{place} has no object of values",
+            )
             missing = sorted(names - content.keys()) if names else []
             must(not missing, f"{place} lacks {', '.join(missing)}")
-        declared = event["value"].get("declared") if event["key"] == "session_start" else None
+
+        if event["key"] == "session_start":
+            declared = event["value"].get("declared")
+        else:
+            declared = None
+
         if declared is not None:
-            _check_names(declared, {"plan", "start", "code", "plugins"}, f"{place}, declared")
+            _check_names(
+                declared, {"plan", "start", "code", "plugins"}, f"{place}, declared"
+            )
             hashes = [declared[name] for name in ("plan", "start", "code")]
             texts = all(isinstance(value, str) for value in hashes)
             must(texts, f"{place} has a declaration whose hashes are no text")
@@ -108,8 +149,8 @@ def check_values(events: Sequence[Mapping[str, Any]], file: str) -> None:
 def check_edges(run: Run) -> None:
     """Checks that what ``tfasr train`` began it also ended, at the same place in training.
 
-    Without an edge, a clock that leaves evaluations out would count other seconds. A session that
-    was killed leaves intervals open; one that ended with success doesn't.
+    Without an edge, a clock that leaves evaluations out would count other seconds. A
+    session that was killed leaves intervals open; one that ended with success doesn't.
     """
     line = run.timeline
     for number, session in enumerate(line.sessions):
@@ -139,15 +180,25 @@ def check_edges(run: Run) -> None:
                 must(created == 1, f"{at}: the session's model was created before")
             elif key == "train_step":
                 epoch = {"epoch_num": about.get("epoch_num")}
-                must(open_intervals.get("epoch") == epoch, f"{at} is not within its epoch")
+                must(
+                    open_intervals.get("epoch") == epoch,
+                    f"{at} is not within its epoch",
+                )
+
         if line.keys[session.stop - 1] == "run_stop" and _succeeded(run, session):
             left = ", ".join(open_intervals)
-            must(not open_intervals, f"session {number} ended with success, but not its {left}")
+            must(
+                not open_intervals,
+                f"session {number} ended with success, but not its {left}",
+            )
+
     models = line.of("model_creation")
     must(len(models) >= 1, "the ledger lacks the model's creation")
     valued = any(run.events[index]["value"] is not None for index in models)
     must(not valued, "the model's creation has a value")
-    scored = {key: sorted(_epochs(run, key)) for key in ("tracked_stats", "eval_accuracy")}
+    scored = {
+        key: sorted(_epochs(run, key)) for key in ("tracked_stats", "eval_accuracy")
+    }
     same = scored["tracked_stats"] == scored["eval_accuracy"]
     must(same, "each evaluation must have its tracked_stats and its eval_accuracy")
 
@@ -180,7 +231,10 @@ def check_ending(name: str, run: Run, session: range, exit_code: Any) -> None:
 
     A process may also be killed by a signal between the end of its session and its own.
     """
-    must(exit_code is None or type(exit_code) is int, f"{name} has the exit code {exit_code!r:.60}")
+    must(
+        exit_code is None or type(exit_code) is int,
+        f"{name} has the exit code {exit_code!r:.60}",
+    )
     stopped = run.timeline.keys[session.stop - 1] == "run_stop"
     finished = stopped and _succeeded(run, session)
     problem = f"{name} has the exit code {exit_code}, but its ledger "
@@ -193,10 +247,18 @@ def check_plan(sealed: dict[str, Any], file: str) -> Plan:
     """Checks that a sealed plan has every field, each of its kind; returns the plan."""
     _check_names(sealed, _PLAN, file)
     made = sealed["format"]
-    must(type(made) is int and made == SEALED_FORMAT, f"{file} has the format {made!r:.60}")
-    _check_names(sealed["study"], {f.name for f in fields(StudyConfig)}, f"{file}, study")
+    must(
+        type(made) is int and made == SEALED_FORMAT,
+        f"{file} has the format {made!r:.60}",
+    )
+    _check_names(
+        sealed["study"], {f.name for f in fields(StudyConfig)}, f"{file}, study"
+    )
     for name, experiment in _objects(sealed, "experiments", file):
-        _check_names(experiment, {f.name for f in fields(ExperimentConfig)}, f"{file}, {name}")
+        _check_names(
+            experiment, {f.name for f in fields(ExperimentConfig)}, f"{file}, {name}"
+        )
+
     for name, declared in _objects(sealed, "trained", file):
         _check_names(declared, _TRAINED, f"{file}, trained {name}")
     must(isinstance(sealed["runs"], list), f"{file}: its runs are no list")
@@ -204,34 +266,68 @@ def check_plan(sealed: dict[str, Any], file: str) -> Plan:
         _check_names(run, _RUN, f"{file}, a run")
     _check_names(sealed["code"], {"tfasr", "files"}, f"{file}, code")
     listed = sealed["study"]["experiments"]
-    known = isinstance(listed, list) and all(map(sealed["experiments"].__contains__, listed))
+    known = isinstance(listed, list) and all(
+        map(sealed["experiments"].__contains__, listed)
+    )
     must(known, f"{file} describes other experiments than its study lists")
     try:
         plan = plan_of(sealed)
     except (TypeError, ValueError) as error:
         raise UsageError(f"{file}: {error}") from error
+
     names = list(plan.config.experiments)
     for name in ("experiments", "trained"):
-        must(sorted(sealed[name]) == sorted(names), f"{file}: its {name} are not the study's")
-    must(to_json(plan.config) == sealed["study"], f"{file}: a value of study has another type")
-    must(sealed["until"] in ("", "decided"), f"{file} has until = {sealed['until']!r:.60}")
-    must(finite(sealed["longest_wait_s"]) >= 0, f"{file}: longest_wait_s must be 0 or more")
-    must(sealed["looks"] == allowed_levels(plan.config), f"{file}: its looks have other levels")
+        must(
+            sorted(sealed[name]) == sorted(names),
+            f"{file}: its {name} are not the study's",
+        )
+
+    must(
+        to_json(plan.config) == sealed["study"],
+        f"{file}: a value of study has another type",
+    )
+    must(
+        sealed["until"] in ("", "decided"),
+        f"{file} has until = {sealed['until']!r:.60}",
+    )
+    must(
+        finite(sealed["longest_wait_s"]) >= 0,
+        f"{file}: longest_wait_s must be 0 or more",
+    )
+    must(
+        sealed["looks"] == allowed_levels(plan.config),
+        f"{file}: its looks have other levels",
+    )
     seeds = {
         name: list(experiment.seeds or plan.config.seeds)
         for name, experiment in plan.experiments.items()
     }
     for name in names:
         planned = [run.seed for run in plan.runs if run.experiment == name]
-        must(planned == seeds[name], f"{file}: the runs of {name} have other seeds than the study")
+        must(
+            planned == seeds[name],
+            f"{file}: the runs of {name} have other seeds than the study",
+        )
+
     turns = list(dict.fromkeys(run.experiment for run in plan.runs))
-    must(turns == names, f"{file}: its experiments take turns in another order than the study's")
+    must(
+        turns == names,
+        f"{file}: its experiments take turns in another order than the study's",
+    )
     for run in plan.runs:
         experiment = plan.experiments[run.experiment]
-        last = [*experiment.bindings, f"TrainingConfig.seed = {run.seed}", *experiment.environment]
+        last = [
+            *experiment.bindings,
+            f"TrainingConfig.seed = {run.seed}",
+            *experiment.environment,
+        ]
         statements = plan.identity["runs"][run.folder.as_posix()]
         ends = statements[len(statements) - len(last) :] == last
-        must(ends, f"{file}: the statements of {run.name} don't end with its bindings and seed")
+        must(
+            ends,
+            f"{file}: the statements of {run.name} don't end with its bindings and seed",
+        )
+
     return plan
 
 
@@ -281,8 +377,9 @@ _TYPES = {
 def check_starts(events: Sequence[Mapping[str, Any]], file: str) -> None:
     """Checks a study's list of starts: its events' fields, order, hosts and clocks.
 
-    Within one session of the list, a host trains one run after the other, and the study notes the
-    end of each. Only the last one of a host may lack its end, if the study was killed.
+    Within one session of the list, a host trains one run after the other, and the study
+    notes the end of each. Only the last one of a host may lack its end, if the study
+    was killed.
     """
     check_fields(events, file)
     for number, event in enumerate(events, 1):
@@ -291,11 +388,15 @@ def check_starts(events: Sequence[Mapping[str, Any]], file: str) -> None:
     order = _Order(file)
     for before, event in pairwise(events):
         risen = event["metadata"]["session"] - before["metadata"]["session"]
-        must(risen in (0, 1), f"{file}: session {event['metadata']['session']} is out of order")
+        must(
+            risen in (0, 1),
+            f"{file}: session {event['metadata']['session']} is out of order",
+        )
         if risen:
             order.begin_session()
         else:
             _check_apart(before, event, file)
+
         order.check(event["key"], event["value"])
 
 
@@ -309,19 +410,28 @@ def _check_listed(event: Mapping[str, Any], place: str) -> None:
         names |= _OF_HOSTS
     _check_names(value, names, place)
     for name in names:
-        right = isinstance(value[name], _TYPES[name]) and not isinstance(value[name], bool)
+        right = isinstance(value[name], _TYPES[name]) and not isinstance(
+            value[name], bool
+        )
         must(right, f"{place} has {name} = {value[name]!r:.60}")
+
     if key == "plan":
         usual = re.fullmatch(r"sealed_plan(_\d+)?\.json", value["file"])
         must(usual is not None, f"{place} has file = {value['file']!r:.60}")
+
     if "host" in value:
         must(value["host"] != "", f"{place} has a host without a name")
     if "clock" in value:
         _check_names(value["clock"], {"time_ms", "mono_s"}, f"{place}, clock")
         finite(value["clock"]["time_ms"])
         finite(value["clock"]["mono_s"])
+
     if "reason" in value:
-        must(value["reason"] in AGAIN, f"{place} has an unknown reason {value['reason']!r:.60}")
+        must(
+            value["reason"] in AGAIN,
+            f"{place} has an unknown reason {value['reason']!r:.60}",
+        )
+
     if "clock_ahead_s" in value:
         finite(value["clock_ahead_s"])
     if value.get("ledger") is not None:
@@ -334,17 +444,21 @@ def _check_listed(event: Mapping[str, Any], place: str) -> None:
 class _Order:
     """Checks which trainings run at the same time, and that each seed stays on one host.
 
-    `check` is called with each line after the first, `begin_session` before the first line that
-    another process of the study wrote. What ran before then has ended, with or without a line.
+    `check` is called with each line after the first, `begin_session` before the first
+    line that another process of the study wrote. What ran before then has ended, with
+    or without a line.
     """
 
     def __init__(self, file: str):
         self._file = file
-        self._running: dict[str, tuple[str, int]] = {}  # by host; "" is the study's machine
+        # By host; "" is the study's machine.
+        self._running: dict[str, tuple[str, int]] = {}
         self._described: set[str] = set()
         self._host_of: dict[int, str] = {}  # of each seed
-        self._begun: dict[int, set[str]] = {}  # experiments, by seed, since it was abandoned
-        self._repeated: set[tuple[str, int]] = set()  # disturbed runs that were trained again
+        # experiments, by seed, since it was abandoned
+        self._begun: dict[int, set[str]] = {}
+        # Disturbed runs that were trained again.
+        self._repeated: set[tuple[str, int]] = set()
         self._left: set[int] = set()  # seeds that were abandoned and not begun since
 
     def begin_session(self) -> None:
@@ -358,6 +472,7 @@ class _Order:
         if key == "host":
             self._described.add(value["host"])
             return
+
         host = value.get("host", "")
         run = (value["experiment"], value["seed"])
         name = f"{self._file}: {run[0]} seed {run[1]}"
@@ -366,16 +481,25 @@ class _Order:
             must(run not in self._repeated, f"{name} was trained again more than once")
             self._repeated.add(run)
             return
+
         if key == "start":
             free = host not in self._running
             must(free, f"{name} starts before the end of the run before it")
-            must(not host or host in self._described, f"{name} starts on an undescribed {host!r}")
+            must(
+                not host or host in self._described,
+                f"{name} starts on an undescribed {host!r}",
+            )
             self._check_host(name, run, host)
             self._running[host] = run
         elif key == "abandoned":
-            must(run not in self._running.values(), f"{name} is abandoned while it runs")
+            must(
+                run not in self._running.values(), f"{name} is abandoned while it runs"
+            )
             of_seed = self._host_of.get(run[1])
-            must(of_seed == host, f"{name} was abandoned on {host}, but was on {of_seed!r}")
+            must(
+                of_seed == host,
+                f"{name} was abandoned on {host}, but was on {of_seed!r}",
+            )
             self._begun.get(run[1], set()).discard(run[0])
             self._left.add(run[1])
         else:
@@ -384,22 +508,36 @@ class _Order:
                 del self._running[host]
 
     def _check_host(self, name: str, run: tuple[str, int], host: str) -> None:
-        """Checks that all runs of a seed are on one host, unless all were abandoned together."""
+        """Checks that all runs of a seed are on one host, unless all were abandoned
+        together.
+        """
         experiment, seed = run
         before = self._host_of.setdefault(seed, host)
         if seed in self._left:
             left = self._begun.get(seed, set())
-            must(not left, f"{name} begins again, but {sorted(left)} of its seed does not")
-            must(before != host, f"{name} was abandoned, and begins again on the same {host}")
+            must(
+                not left,
+                f"{name} begins again, but {sorted(left)} of its seed does not",
+            )
+            must(
+                before != host,
+                f"{name} was abandoned, and begins again on the same {host}",
+            )
             self._left.discard(seed)
             self._host_of[seed] = host
         else:
             where = [one or "the study's machine" for one in (before, host)]
-            must(before == host, f"{name} is trained on {where[1]}, its seed on {where[0]}")
+            must(
+                before == host,
+                f"{name} is trained on {where[1]}, its seed on {where[0]}",
+            )
+
         self._begun.setdefault(seed, set()).add(experiment)
 
 
-def _check_apart(before: Mapping[str, Any], event: Mapping[str, Any], file: str) -> None:
+def _check_apart(
+    before: Mapping[str, Any], event: Mapping[str, Any], file: str
+) -> None:
     """Checks that a process's two clocks agree about the time between two of its events."""
     wall_s = (event["time_ms"] - before["time_ms"]) / 1000
     mono_s = event["metadata"]["mono_s"] - before["metadata"]["mono_s"]

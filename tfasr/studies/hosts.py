@@ -1,7 +1,8 @@
 """The hosts on which a study trains: this machine, or those of a Dask cluster's workers.
 
-A host is an address: several workers of one address are one host. Before it trains anything, a
-worker must have the study's software, see its files, and see that the study holds its lock.
+A host is an address: several workers of one address are one host. Before it trains
+anything, a worker must have the study's software, see its files, and see that the study
+holds its lock.
 """
 
 import errno
@@ -65,14 +66,20 @@ class Report:
     problems: Sequence[str]  # why it can't train
     description: Mapping[str, Any]  # see `describe_system`
     time_s: float  # its wall clock
-    boot: str  # names the machine since it was started; containers of one machine share it
+    # Names the machine since it was started; containers of one machine share it.
+    boot: str
 
 
 def software() -> dict[str, str]:
     """Returns versions of what a training's result and speed depend on."""
     packages = describe_system()["packages"]
     python = ".".join(map(str, sys.version_info[:2]))
-    return {**packages, "tfasr": __version__, "tfasr's code": code_hash()[:16], "Python": python}
+    return {
+        **packages,
+        "tfasr": __version__,
+        "tfasr's code": code_hash()[:16],
+        "Python": python,
+    }
 
 
 def request(plan: Plan, folder: Path, shard_dir: Path) -> Request:
@@ -82,10 +89,16 @@ def request(plan: Plan, folder: Path, shard_dir: Path) -> Request:
     return Request(
         folder=str(folder.resolve()),
         experiments={
-            name: (run.gin_files, run.bindings, _statements(run.gin_files, run.bindings))
+            name: (
+                run.gin_files,
+                run.bindings,
+                _statements(run.gin_files, run.bindings),
+            )
             for name, run in runs.items()
         },
-        shards={str(split.resolve()): read_index(split)["content_hash"] for split in splits},
+        shards={
+            str(split.resolve()): read_index(split)["content_hash"] for split in splits
+        },
         software=software(),
     )
 
@@ -111,21 +124,30 @@ def inspect_host(wanted: Request) -> Report:
         try:
             if _statements(gin_files, bindings) != statements:
                 files = ", ".join(gin_files)
-                problems.append(f"it reads other settings of {name} in {files} than the study")
+                problems.append(
+                    f"it reads other settings of {name} in {files} than the study"
+                )
         except UsageError as error:
-            problems.append(f"it can't read the settings of {name}: {error}".removesuffix("."))
+            problems.append(
+                f"it can't read the settings of {name}: {error}".removesuffix(".")
+            )
+
     for split, content_hash in wanted.shards.items():
         with suppress(UsageError, OSError, LookupError):
             if read_index(Path(split))["content_hash"] == content_hash:
                 continue
+
         problems.append(f"it doesn't have the shards in {split}: mount them there")
+
     problems += lock_problems(Path(wanted.folder))
     boot = text(Path("/proc/sys/kernel/random/boot_id"))
     return Report(problems, describe_system(), time.time(), boot)
 
 
 def lock_problems(folder: Path) -> list[str]:
-    """Returns why this host sees no study in a folder, or not the lock that the study holds."""
+    """Returns why this host sees no study in a folder, or not the lock that the study
+    holds.
+    """
     if not folder.is_dir():
         return [f"it doesn't see the study's folder {folder}: mount it there"]
     shared = f"Use a file system whose locks hold on all hosts for {folder}"
@@ -136,8 +158,11 @@ def lock_problems(folder: Path) -> list[str]:
         if error.errno in _HELD:
             return []
         if isinstance(error, FileNotFoundError):
-            return [f"it sees another folder as {folder}, without the study's files: mount it"]
+            return [
+                f"it sees another folder as {folder}, without the study's files: mount it"
+            ]
         return [f"its file system has no locks ({error.strerror}). {shared}"]
+
     return [f"it doesn't see the lock that the study holds. {shared}"]
 
 
@@ -161,7 +186,10 @@ def unlike(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     if abs(sizes[0] - sizes[1]) > _MEMORY_ALIKE * max(sizes):
         texts = [f"{size / 2**30:.0f} GiB" for size in sizes]
         lines.append(f"memory {texts[0]} instead of {texts[1]}")
-    limits = [(each.get("surroundings") or {}).get("cpu_limit") for each in (one, other)]
+
+    limits = [
+        (each.get("surroundings") or {}).get("cpu_limit") for each in (one, other)
+    ]
     if limits[0] != limits[1]:
         lines.append(f"a limit of {limits[0]} processors instead of {limits[1]}")
     return lines
@@ -202,7 +230,9 @@ class Host:
         except (RunError, UsageError):
             raise
         except Exception as error:  # Dask raises many kinds for a lost worker
-            raise HostLostError(f"{self.name} doesn't answer ({type(error).__name__})") from error
+            raise HostLostError(
+                f"{self.name} doesn't answer ({type(error).__name__})"
+            ) from error
 
 
 class ThisMachine:
@@ -283,8 +313,9 @@ class Cluster:
     def usable(self, executor: Executor) -> list[Host]:
         """Returns the hosts that may train now; ``executor`` asks new ones.
 
-        This is called every half a second. Every second it looks for workers of new hosts. A host
-        that was refused is asked again after a while, since it may have what it needs by then.
+        This is called every half a second. Every second it looks for workers of new
+        hosts. A host that was refused is asked again after a while, since it may have
+        what it needs by then.
 
         Raises:
             RunError: if the scheduler is gone.
@@ -299,6 +330,7 @@ class Cluster:
                 if name not in self._hosts and name not in self._joining and not waits:
                     self._asked_at_s[name] = now_s
                     self._joining[name] = executor.submit(self._join, name, address)
+
         self._welcome()
         if not self._alike or not self._hosts:
             return list(self._hosts.values())
@@ -306,6 +338,7 @@ class Cluster:
             if self._joining and now_s - self._began_s < _JOINS_WITHIN_S:
                 return []  # the most frequent kind is chosen once all have answered
             self._choose_kind()
+
         return [host for host in self._hosts.values() if self._is_alike(host)]
 
     def use(self, host: Host) -> None:
@@ -343,6 +376,7 @@ class Cluster:
                 f"({type(error).__name__}). Its workers end, and their trainings save their work. "
                 "Start scheduler and workers again, and continue with --resume."
             ) from error
+
         self._answered_s = time.monotonic()
         listed: dict[str, str] = {}
         for address in addresses:
@@ -367,6 +401,7 @@ class Cluster:
                 "it came back as another machine, so its runs can't be continued there "
                 f"({'; '.join(other)}). Give that machine another address"
             )
+
         agent = self._client.submit(
             Agent, name, (), LEASE_S, key=f"agent-{key}", actor=True, **options
         )
@@ -382,22 +417,28 @@ class Cluster:
             del self._joining[name]
             try:
                 host = future.result()
-            except Exception as error:  # whatever another version of tfasr, or Dask, raises
+            except (
+                Exception
+            ) as error:  # whatever another version of tfasr, or Dask, raises
                 cause = str(error) if isinstance(error, UsageError) else _short(error)
                 self.say_once(f"The host {name} can't train for this study: {cause}.")
                 continue
+
             self._hosts[name] = host
             if abs(host.clock_ahead_s) > _CLOCK_OFF_S:
                 self.say_once(
                     f"The clock of {name} is {host.clock_ahead_s:+.0f} s off this machine's. Its "
                     "runs state times of that clock; durations don't depend on it."
                 )
+
             self._warn_of_same_machine(host)
 
     def _warn_of_same_machine(self, host: Host) -> None:
         boot = host.report.boot
         others = [other for other in self._hosts.values() if other is not host]
-        shared = sorted(other.name for other in others if boot and other.report.boot == boot)
+        shared = sorted(
+            other.name for other in others if boot and other.report.boot == boot
+        )
         if shared:
             self.say_once(
                 f"{host.name} and {shared[0]} are one machine: runs there slow each other down. "
@@ -426,6 +467,7 @@ class Cluster:
                 f"needs hosts like {name}, but it has {'; '.join(other)}. Use hosts of one kind, "
                 "or begin a study with StudyConfig.test = 'pairs'."
             )
+
         return not other
 
 
@@ -435,4 +477,6 @@ def _host_of(address: str) -> str:
 
 
 def _short(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}".removesuffix(": ")
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}".removesuffix(
+        ": "
+    )

@@ -56,9 +56,15 @@ def load_until_plan(gin_file: str, bindings: Sequence[str]) -> Plan:
 
 
 def planned(
-    gin_file: str, bindings: Sequence[str], until: str, folder: Path, shard_dir: Path | None
+    gin_file: str,
+    bindings: Sequence[str],
+    until: str,
+    folder: Path,
+    shard_dir: Path | None,
 ) -> tuple[Plan, list[Step]]:
-    """Reads a study's gin file and lists its steps; raises `UsageError` if one can't be done."""
+    """Reads a study's gin file and lists its steps; raises `UsageError` if one can't be
+    done.
+    """
     plan = (load_until_plan if until else load_plan)(gin_file, bindings)
     if until:
         check_until(until, plan)
@@ -67,7 +73,9 @@ def planned(
 
 
 def check_until(until: str, plan: Plan) -> None:
-    """Raises `UsageError` unless a study has two experiments with enough seeds for all looks."""
+    """Raises `UsageError` unless a study has two experiments with enough seeds for all
+    looks.
+    """
     if until != DECIDED:
         raise UsageError(f"--until must be {DECIDED!r}. Received: {until!r}.")
     names = list(plan.experiments)
@@ -76,12 +84,14 @@ def check_until(until: str, plan: Plan) -> None:
             "--until decided compares two experiments. StudyConfig.experiments has "
             f"{len(names)}: {', '.join(names)}. Bind two of them."
         )
+
     of_each = [[run.seed for run in _runs(plan, name)] for name in names]
     if plan.config.test != "groups" and of_each[0] != of_each[1]:
         raise UsageError(
             f"StudyConfig.test = {plan.config.test!r} compares runs of equal seeds. {names[0]} has "
             f"the seeds {of_each[0]}, {names[1]} {of_each[1]}: leave ExperimentConfig.seeds out."
         )
+
     times = ", ".join(map(str, looks_of(plan.config.test, plan.config.level)))
     for name, seeds in zip(names, of_each, strict=True):
         if len(seeds) < LOOKS[-1]:
@@ -98,7 +108,9 @@ def alternating(plan: Plan, folder: Path, steps: Sequence[Step]) -> list[Step]:
     order = [folder / run.folder for pair in turns for run in pair]
     kinds = list(dict.fromkeys(step.kind for step in steps))
     place = {path: number for number, path in enumerate(order)}
-    return sorted(steps, key=lambda s: (kinds.index(s.kind), place.get(s.run_dir, len(order))))
+    return sorted(
+        steps, key=lambda s: (kinds.index(s.kind), place.get(s.run_dir, len(order)))
+    )
 
 
 def undecidable(plan: Plan) -> list[str]:
@@ -114,6 +126,7 @@ def undecidable(plan: Plan) -> list[str]:
                 f"possible p is {smallest:.2g}, adjusted {min(1.0, comparisons * smallest):.2g}. "
                 "Take more seeds or fewer targets."
             )
+
     return sentences
 
 
@@ -125,27 +138,42 @@ def decision(plan: Plan, folder: Path) -> Decision:
 
 def decision_text(plan: Plan, look: Decision) -> str:
     first, second = (plan.label(name) for name in plan.experiments)
-    verdict = look.verdict.replace("the first group", first).replace("the second group", second)
+    verdict = look.verdict.replace("the first group", first).replace(
+        "the second group", second
+    )
     return f"{first} against {second}: {verdict}."
 
 
 def perform_until_decided(
-    plan: Plan, folder: Path, steps: Sequence[Step], perform: Callable[[Sequence[Step]], list[str]]
+    plan: Plan,
+    folder: Path,
+    steps: Sequence[Step],
+    perform: Callable[[Sequence[Step]], list[str]],
 ) -> list[str]:
-    """Does a study's steps look by look until it is decided; returns the failed steps' names."""
-    failed = perform([step for step in steps if step.kind not in ("train", "score", "widths")])
+    """Does a study's steps look by look until it is decided; returns the failed steps'
+    names.
+    """
+    failed = perform(
+        [step for step in steps if step.kind not in ("train", "score", "widths")]
+    )
     wanted: set[Path] = set()
     begun = any(finished(folder / run.folder) for run in plan.runs)
     declared = {"test": plan.config.test, "level": plan.config.level}
     look = decision(plan, folder) if begun else decide([], [], **declared)
     while not failed and not look.over:
         for name in plan.experiments:
-            wanted |= {folder / run.folder for run in _runs(plan, name)[: look.next_look]}
+            wanted |= {
+                folder / run.folder for run in _runs(plan, name)[: look.next_look]
+            }
+
         failed += perform([step for step in steps if step.run_dir in wanted])
         if not failed:
             look = decision(plan, folder)
             log.info(decision_text(plan, look))
-    write_whole(folder / DECISION_FILE, decision_text(plan, decision(plan, folder)) + "\n")
+
+    write_whole(
+        folder / DECISION_FILE, decision_text(plan, decision(plan, folder)) + "\n"
+    )
     done = {run.name for run in plan.runs if finished(folder / run.folder)}
     later = [step for step in steps if step.kind in ("score", "widths")]
     ready = [step for step in later if step.kind == "widths" or step.name[6:] in done]
@@ -158,13 +186,16 @@ def _runs(plan: Plan, experiment: str) -> list[PlannedRun]:
 
 def _brackets(plan: Plan, folder: Path, experiment: str) -> list[Bracket]:
     brackets = []
-    for planned in takewhile(lambda p: finished(folder / p.folder), _runs(plan, experiment)):
+    for planned in takewhile(
+        lambda p: finished(folder / p.folder), _runs(plan, experiment)
+    ):
         run = load_run(folder / planned.folder)
         if not run.targets:
             raise UsageError(
                 f"--until decided needs a target. {run.path} sets none: bind "
                 "TrainingConfig.targets."
             )
+
         metric, value = hardest(run.targets)
         points = run.accuracy_curve(metric, plan.config.policy)
         window = run.target_window or PAPER.window
@@ -172,7 +203,9 @@ def _brackets(plan: Plan, folder: Path, experiment: str) -> list[Bracket]:
         if plan.config.policy != UTTERANCES.name:
             part = undisturbed_part(read_host_file(run.path), run.timeline)
             measured = replace(measured, undisturbed=part)
+
         brackets.append(measured)
+
     return brackets
 
 
@@ -193,24 +226,27 @@ def study(
 ) -> Path:
     """Trains every run of a study, scores them and writes the report.
 
-    Each training and each evaluation is the command that a user would type, in a process of its
-    own. A study that was killed at any moment goes on with ``resume``: finished steps are skipped,
-    an interrupted training continues from its checkpoint, and failed steps are tried again.
+    Each training and each evaluation is the command that a user would type, in a
+    process of its own. A study that was killed at any moment goes on with ``resume``:
+    finished steps are skipped, an interrupted training continues from its checkpoint,
+    and failed steps are tried again.
 
     Args:
         gin_file: a path or a preset such as "study/paper_small.gin".
         run_dir: gets the runs, their logs and the report.
         shard_dir: prepared splits; None if the study makes its own speech.
         bindings: lines of gin that override the file's.
-        resume: continues a study of the same gin file, finished or not; experiments may have more
-            seeds than it began with, which the report states.
-        until: "decided" gives a study of two experiments as many seeds as it takes to tell which
-            reaches its hardest target sooner, 12 at most; the result is in ``decision.txt``.
-        client: a Dask client, whose workers' hosts train the runs, one at a time each; all runs of
-            a seed on one host. Hosts must see ``run_dir`` and ``shard_dir`` under the same
-            absolute paths, with locks that hold on all of them, and have the same software.
-        wait_for_host_s: how long a host that no longer answers is waited for, before its
-            unfinished seeds begin again on another one.
+        resume: continues a study of the same gin file, finished or not; experiments may
+            have more seeds than it began with, which the report states.
+        until: "decided" gives a study of two experiments as many seeds as it takes to
+            tell which reaches its hardest target sooner, 12 at most; the result is in
+            ``decision.txt``.
+        client: a Dask client, whose workers' hosts train the runs, one at a time each;
+            all runs of a seed on one host. Hosts must see ``run_dir`` and ``shard_dir``
+            under the same absolute paths, with locks that hold on all of them, and have
+            the same software.
+        wait_for_host_s: how long a host that no longer answers is waited for, before
+            its unfinished seeds begin again on another one.
 
     Returns:
         The path of ``report.html``.
@@ -224,6 +260,7 @@ def study(
     if client is not None:  # its workers have other working directories
         folder = folder.resolve()
         shards = shards and shards.resolve()
+
     plan, steps = planned(gin_file, bindings, until, folder, shards)
     with claimed(folder, "--run_dir", "run a study"):
         declared = _declared(plan, folder)
@@ -233,10 +270,14 @@ def study(
             log.warning(sentence)
         prepared = shards or folder / "shards"
         sealed = partial(sealed_content, plan, until, declared, prepared)
-        with _alone(folder) as held, contextlib.closing(Starts(folder, sealed)) as starts:
+        with (
+            _alone(folder) as held,
+            contextlib.closing(Starts(folder, sealed)) as starts,
+        ):
             if more:
                 log.info("%d runs are added to the study.", len(more))
                 grow(folder, plan, more)
+
             hosts: ThisMachine | Cluster = ThisMachine(held)
             if client is not None:
                 finish_moves(folder, steps)
@@ -247,6 +288,7 @@ def study(
                     alike=plan.config.test == "groups",
                     known=history(folder).described,
                 )
+
             kept = starts if declared else None
             do = partial(
                 perform,
@@ -256,30 +298,45 @@ def study(
                 folder=folder,
                 patience_s=wait_for_host_s,
             )
-            failed = perform_until_decided(plan, folder, steps, do) if until else do(steps)
-        # Imported here: drawing is slow to load, and a wrong gin file must be reported at once.
+            if until:
+                failed = perform_until_decided(plan, folder, steps, do)
+            else:
+                failed = do(steps)
+
+        # Imported here: drawing is slow to load, and a wrong gin file must be reported
+        # at once.
         from tfasr.studies.report import write_report
 
         page = write_report(plan, folder)
+
     if failed:
         raise RunError(
             f"Every step of a study must succeed. {len(failed)} of {len(steps)} did not: "
             f"{'; '.join(failed)}. Their logs are in {folder / 'logs'}; --resume tries them again. "
             f"The report on the others: {page}"
         )
+
     return page
 
 
-def _check_hosts(plan: Plan, folder: Path, client: "Client | None", *, sealed: bool) -> None:
-    """Checks that a study goes on where it was begun, and that its folder suits several hosts."""
+def _check_hosts(
+    plan: Plan, folder: Path, client: "Client | None", *, sealed: bool
+) -> None:
+    """Checks that a study goes on where it was begun, and that its folder suits several
+    hosts.
+    """
     if client is not None:
         if problems := lock_problems(folder):
-            raise UsageError(f"--run_dir must suit several hosts. Here, {'; '.join(problems)}.")
+            raise UsageError(
+                f"--run_dir must suit several hosts. Here, {'; '.join(problems)}."
+            )
+
         if not sealed:
             raise UsageError(
                 f"Only a study with a sealed plan can use --scheduler. {folder} was begun without "
                 "one: finish it without --scheduler, or begin a new one."
             )
+
     unfinished = {run.seed for run in plan.runs if not finished(folder / run.folder)}
     for seed, block in history(folder).blocks.items():
         if seed not in unfinished or bool(block.host) == (client is not None):
@@ -293,32 +350,44 @@ def _check_hosts(plan: Plan, folder: Path, client: "Client | None", *, sealed: b
 
 
 def _declared(plan: Plan, folder: Path) -> dict[str, Any]:
-    # What the sealed plan declares about each experiment; {} if the study was begun without a plan.
+    # What the sealed plan declares about each experiment; {} if the study was begun
+    # without a plan.
     sealed = folder / SEALED_FILE
     if sealed.exists():
         return read_object(sealed, "Restore it from a copy.", ("trained",))["trained"]
     if any((folder / run.folder).exists() for run in plan.runs):
-        log.warning("%s was begun without a sealed plan to check its runs against.", folder)
+        log.warning(
+            "%s was begun without a sealed plan to check its runs against.", folder
+        )
         return {}
+
     firsts = {run.experiment: run for run in reversed(plan.runs)}
-    requests = [(n, list(run.gin_files), list(run.bindings)) for n, run in firsts.items()]
+    requests = [
+        (n, list(run.gin_files), list(run.bindings)) for n, run in firsts.items()
+    ]
     log.info("Reading the presets of %d experiments.", len(requests))
     return call(check_runs, requests, backend="tensorflow", show_messages=False)
 
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[tuple[int, ...]]:
-    # Locks a study's folder, once no process works in it, and yields the lock's descriptor. Steps
-    # inherit it: if the study is killed, its training keeps the folder locked until it has saved.
-    descriptor, waits = None, False
+    # Locks a study's folder, once no process works in it, and yields the lock's
+    # descriptor. Steps inherit it: if the study is killed, its training keeps the
+    # folder locked until it has saved.
+    descriptor = None
+    waits = False
     while descriptor is None:
         try:
             descriptor = acquire_lock(folder / _AT_WORK_FILE, "held")
         except UsageError:
             if not waits:
-                log.info("Waiting for a step of the killed study to save its work and end.")
+                log.info(
+                    "Waiting for a step of the killed study to save its work and end."
+                )
+
             waits = True
             time.sleep(_LOOKS_EVERY_S)
+
     try:
         yield (descriptor,)
     finally:

@@ -1,4 +1,6 @@
-"""Plans a study: its gin file, its runs, the plan in its folder, and a command for each step."""
+"""Plans a study: its gin file, its runs, the plan in its folder, and a command for each
+step.
+"""
 
 import ast
 import json
@@ -33,12 +35,16 @@ from tfasr.tta.ranks import least_p
 from tfasr.tta.run import load_run
 
 
-def check_runs(requests: Sequence[tuple[str, list[str], list[str]]]) -> dict[str, dict[str, Any]]:
+def check_runs(
+    requests: Sequence[tuple[str, list[str], list[str]]],
+) -> dict[str, dict[str, Any]]:
     """Reads each experiment as its training will; raises `UsageError` if one can't be trained.
 
-    Returns what a sealed plan declares about each: targets, their window, decoders, division.
+    Returns what a sealed plan declares about each: targets, their window, decoders,
+    division.
     """
-    # Imported here, since it loads Keras: the study calls this function in another process.
+    # Imported here, since it loads Keras: the study calls this function in another
+    # process.
     from tfasr.training.build import check_batch_size
     from tfasr.training.experiment import in_closed_division
     from tfasr.training.from_gin import load_config
@@ -50,10 +56,15 @@ def check_runs(requests: Sequence[tuple[str, list[str], list[str]]]) -> dict[str
             experiment = loaded.experiment
             check_batch_size(experiment)
         except UsageError as error:
-            raise UsageError(f"The experiment {name} cannot be trained. {error}") from error
+            raise UsageError(
+                f"The experiment {name} cannot be trained. {error}"
+            ) from error
+
         training = experiment.training
         by_units = loaded.alphabet.units or loaded.alphabet.units_model
-        closed = in_closed_division(experiment) and not by_units and loaded.noise is None
+        closed = (
+            in_closed_division(experiment) and not by_units and loaded.noise is None
+        )
         declared[name] = {
             "targets": [list(target) for target in training.targets],
             "target_window": training.target_window,
@@ -61,6 +72,7 @@ def check_runs(requests: Sequence[tuple[str, list[str], list[str]]]) -> dict[str
             "second_decoder": training.second_decoder,
             "division": "closed" if closed else "open",
         }
+
     return declared
 
 
@@ -71,60 +83,87 @@ SYNTHETIC = "synthetic"
 class ExperimentConfig:
     """One configuration of a study, trained once for each seed.
 
-    Its bindings have its name as scope: ``sys1/ExperimentConfig.gin_files = ('demo.gin',)``.
-    Bindings without a scope are defaults for all experiments.
+    Its bindings have its name as scope: ``sys1/ExperimentConfig.gin_files =
+    ('demo.gin',)``. Bindings without a scope are defaults for all experiments.
     """
 
-    gin_files: tuple[str, ...] = ()  # presets or files; files may be next to the study's gin file
+    # Presets or files; files may be next to the study's gin file.
+    gin_files: tuple[str, ...] = ()
     bindings: tuple[str, ...] = ()  # lines of gin that override them
     # environment variables of its trainings, such as "TF_NUM_INTRAOP_THREADS=1"
     environment: tuple[str, ...] = ()
     seeds: tuple[int, ...] = ()  # one run each; () means the study's seeds
     label: str = ""  # its name in reports; "" means the experiment's name
-    part: str = "runs"  # the table that shows it; a table compares all with its first experiment
-    published_table: str = ""  # a table of `StudyConfig.published`, shown with the part's times
+    # The table that shows it; a table compares all with its first experiment.
+    part: str = "runs"
+    # A table of `StudyConfig.published`, shown with the part's times.
+    published_table: str = ""
 
     def check(self) -> None:
         require(bool(self.gin_files), self, "gin_files", "at least one preset or file")
-        require(all("=" in line for line in self.environment), self, "environment", "NAME=VALUE")
-        require(len(set(self.seeds)) == len(self.seeds), self, "seeds", "different from each other")
+        require(
+            all("=" in line for line in self.environment),
+            self,
+            "environment",
+            "NAME=VALUE",
+        )
+        require(
+            len(set(self.seeds)) == len(self.seeds),
+            self,
+            "seeds",
+            "different from each other",
+        )
 
 
 @config_class
 class StudyConfig:
     """A list of experiments, how their runs are compared, and what else is measured.
 
-    It has many fields because each is a separate setting of the same gin file, declared in the
-    sealed plan.
+    It has many fields because each is a separate setting of the same gin file, declared
+    in the sealed plan.
     """
 
-    experiments: tuple[str, ...] = ()  # scopes of `ExperimentConfig`, in the tables' order
+    # Scopes of `ExperimentConfig`, in the tables' order.
+    experiments: tuple[str, ...] = ()
     title: str = "A study"  # the report's heading
     seeds: tuple[int, ...] = (1,)  # of every experiment that doesn't set its own
-    # the test that decides: "groups" compares all runs of two experiments, "pairs" the two runs of
-    # each seed, which took turns on one machine (docs/statistics.md)
+    # the test that decides: "groups" compares all runs of two experiments, "pairs" the
+    # two runs of each seed, which took turns on one machine (docs/statistics.md)
     test: Literal["groups", "pairs"] = "groups"
     corpus: str = ""  # "synthetic" makes the demo's speech; "" needs ``--shard_dir``
-    final_splits: tuple[str, ...] = ()  # where each run's best checkpoint is scored at the end
+    # Where each run's best checkpoint is scored at the end.
+    final_splits: tuple[str, ...] = ()
     final_beam_width: int = 512  # beam width of the word beam search in that scoring
-    beam_widths: tuple[int, ...] = ()  # for timed evaluations of one run, ascending; () skips them
+    # For timed evaluations of one run, ascending; () skips them.
+    beam_widths: tuple[int, ...] = ()
     beam_widths_of: str = ""  # the experiment of that run; "" means the first one
     published: str = ""  # whose published results to show next to yours; "" for none
-    # the machine may take this part of the processors that steps could use: a training waits until
-    # others take less, and a run that lost more is trained again (docs/quiet_machine.md)
+    # the machine may take this part of the processors that steps could use: a training
+    # waits until others take less, and a run that lost more is trained again
+    # (docs/quiet_machine.md)
     most_taken: float = 0.1
-    policy: str = "paper"  # clock of ``--until decided``; "utterances" counts utterances instead
-    level: float = 0.05  # the largest probability of a false verdict of ``--until decided``
+    # Clock of ``--until decided``; "utterances" counts utterances instead.
+    policy: str = "paper"
+    # The largest probability of a false verdict of ``--until decided``.
+    level: float = 0.05
 
     def check(self) -> None:
         require(bool(self.experiments), self, "experiments", "at least one name")
         named = all(name.isidentifier() for name in self.experiments)
-        rule = "names of letters, digits and _, since each is a scope of gin and a folder"
+        rule = (
+            "names of letters, digits and _, since each is a scope of gin and a folder"
+        )
         require(named, self, "experiments", rule)
         require(bool(self.seeds), self, "seeds", "at least one")
         for field in ("experiments", "seeds"):
             values = getattr(self, field)
-            require(len(set(values)) == len(values), self, field, "different from each other")
+            require(
+                len(set(values)) == len(values),
+                self,
+                field,
+                "different from each other",
+            )
+
         require(self.corpus in ("", SYNTHETIC), self, "corpus", f"'' or '{SYNTHETIC}'")
         widths = [*self.beam_widths, self.final_beam_width]
         clocks = (*POLICIES, UTTERANCES.name)
@@ -132,22 +171,38 @@ class StudyConfig:
         least = least_p(self.test, LOOKS[-1], LOOKS[-1])
         rule = f"greater than {least:.2g}, which {LOOKS[-1]} seeds can show, and at most {LEVEL}"
         require(least < self.level <= LEVEL, self, "level", rule)
-        require(0 < self.most_taken <= 1, self, "most_taken", "greater than 0 and at most 1")
-        require(min(widths) > 0, self, "beam_widths", "at least 1, and final_beam_width too")
+        require(
+            0 < self.most_taken <= 1, self, "most_taken", "greater than 0 and at most 1"
+        )
+        require(
+            min(widths) > 0, self, "beam_widths", "at least 1, and final_beam_width too"
+        )
 
 
 PLAN_FILE = "study.json"  # in a study's folder: the plan that it was begun with
-ABANDONED_FOLDER = "abandoned"  # runs whose hosts were lost, and which began again elsewhere
-_WRITTEN = (PLAN_FILE, "runs", "logs", "report", "scores", "beam_widths", "decision.txt")
+# Runs whose hosts were lost, and which began again elsewhere.
+ABANDONED_FOLDER = "abandoned"
+_WRITTEN = (
+    PLAN_FILE,
+    "runs",
+    "logs",
+    "report",
+    "scores",
+    "beam_widths",
+    "decision.txt",
+)
 _WRITTEN += (SEALED_FILE, STARTS_FILE, DISTURBED_FOLDER, ABANDONED_FOLDER)
 
 
 SEALED_FORMAT = 1
-LONGEST_WAIT_S = 600.0  # for a quiet machine, all waits of a study that is run once together
+# For a quiet machine, all waits of a study that is run once together.
+LONGEST_WAIT_S = 600.0
 
 
 def allowed_levels(config: StudyConfig) -> dict[str, float]:
-    """Returns the p that decides a comparison at each look, by the number of runs per group."""
+    """Returns the p that decides a comparison at each look, by the number of runs per
+    group.
+    """
     looks = looks_of(config.test, config.level)
     allowed = levels(looks, config.level)
     return {str(number): p for number, p in zip(looks, allowed, strict=True)}
@@ -156,12 +211,16 @@ def allowed_levels(config: StudyConfig) -> dict[str, float]:
 def sealed_content(
     plan: "Plan", until: str, declared: dict[str, Any], shard_dir: Path
 ) -> dict[str, Any]:
-    """Returns what a study declares before its first run; ``declared`` is from `check_runs`."""
+    """Returns what a study declares before its first run; ``declared`` is from
+    `check_runs`.
+    """
     splits = sorted(path.parent for path in shard_dir.glob(f"*/{INDEX_FILE}"))
     return {
         "format": SEALED_FORMAT,
         "study": to_json(plan.config),
-        "experiments": {name: to_json(config) for name, config in plan.experiments.items()},
+        "experiments": {
+            name: to_json(config) for name, config in plan.experiments.items()
+        },
         "runs": [
             {
                 "experiment": run.experiment,
@@ -190,7 +249,8 @@ def plan_of(sealed: dict[str, Any]) -> "Plan":
 
     config = made(StudyConfig, sealed["study"])
     named = {
-        name: made(ExperimentConfig, sealed["experiments"][name]) for name in config.experiments
+        name: made(ExperimentConfig, sealed["experiments"][name])
+        for name in config.experiments
     }
     runs = [
         PlannedRun(run["experiment"], run["seed"], Path(run["folder"]), (), ())
@@ -207,7 +267,8 @@ class PlannedRun:
     folder: Path  # relative to the study's folder
     gin_files: tuple[str, ...]  # absolute paths
     bindings: tuple[str, ...]  # lines of gin; the last one sets the seed
-    environment: tuple[str, ...] = ()  # environment variables of its process: NAME=VALUE
+    # Environment variables of its process: NAME=VALUE.
+    environment: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -219,7 +280,8 @@ class PlannedRun:
 class Plan:
     config: StudyConfig  # of the whole study
     experiments: dict[str, ExperimentConfig]  # by name, in the study's order
-    runs: list[PlannedRun]  # experiments take turns, so that a disturbance affects all of them
+    # Experiments take turns, so that a disturbance affects all of them.
+    runs: list[PlannedRun]
     identity: dict[str, Any]  # JSON values that a run's result depends on
 
     def label(self, experiment: str) -> str:
@@ -233,6 +295,7 @@ class Plan:
             if re.match(r"TrainingConfig\.targets\s*=", text):
                 with suppress(ValueError, SyntaxError, TypeError):
                     number = len(ast.literal_eval(text.split("=", 1)[1].strip()))
+
         return number
 
     def parts(self) -> dict[str, list[str]]:
@@ -250,17 +313,21 @@ def load_plan(gin_file: str, bindings: Sequence[str] = ()) -> Plan:
         config = gin.make(StudyConfig, lines)
         _check_described(config, lines)
         return config, {
-            name: gin.make(ExperimentConfig, lines, scope=name) for name in config.experiments
+            name: gin.make(ExperimentConfig, lines, scope=name)
+            for name in config.experiments
         }
 
     text = gin.read_gin([str(path)], bindings)
     for line in text.bindings:
-        if line.parameter and not nearest(line.selector.rpartition(".")[2], gin.registered()):
+        if line.parameter and not nearest(
+            line.selector.rpartition(".")[2], gin.registered()
+        ):
             raise UsageError(
                 f"{line.place}: in a study, settings of the training must be in an experiment's "
                 f"bindings. Received: {line.name}. Write NAME/ExperimentConfig.bindings = "
                 f"('{line.name} = ...',) for each experiment that needs it."
             )
+
     config, experiments = gin.fill(text, build).configs
     labels = [experiment.label or name for name, experiment in experiments.items()]
     twice = sorted({label for label in labels if labels.count(label) > 1})
@@ -268,44 +335,61 @@ def load_plan(gin_file: str, bindings: Sequence[str] = ()) -> Plan:
         raise UsageError(
             f"{path}: every experiment must have a label of its own. Received twice: {twice[0]!r}."
         )
+
     runs = _runs(config, experiments, path.parent)
-    texts = {str(run.folder): gin.read_gin(run.gin_files, run.bindings).statements for run in runs}
-    statements = {folder: [lines.text for lines in of_run] for folder, of_run in texts.items()}
+    texts = {
+        str(run.folder): gin.read_gin(run.gin_files, run.bindings).statements
+        for run in runs
+    }
+    statements = {
+        folder: [lines.text for lines in of_run] for folder, of_run in texts.items()
+    }
     for run in runs:
         statements[str(run.folder)] += run.environment
     identity = {"corpus": config.corpus, "runs": statements}
-    if config.test != StudyConfig.test:  # the default is left out, as in plans of older versions
+    # The default is left out, as in plans of older versions.
+    if config.test != StudyConfig.test:
         identity["test"] = config.test
     if config.most_taken != StudyConfig.most_taken:
         identity["most_taken"] = config.most_taken
     return Plan(config, experiments, runs, identity)
 
 
-def begin(folder: Path, plan: Plan, shard_dir: Path | None, *, resume: bool) -> list[PlannedRun]:
+def begin(
+    folder: Path, plan: Plan, shard_dir: Path | None, *, resume: bool
+) -> list[PlannedRun]:
     """Writes a study's plan into its folder, or checks it against the one already there.
 
-    Returns the runs that the earlier plan lacks because its experiments had fewer seeds: `grow`
-    adds them. Raises UsageError if the folder contains something other than a study, or a study
-    that differs in more than its seeds.
+    Returns the runs that the earlier plan lacks because its experiments had fewer
+    seeds: `grow` adds them. Raises UsageError if the folder contains something other
+    than a study, or a study that differs in more than its seeds.
     """
     path = folder / PLAN_FILE
     owned = isinstance(object_or_empty(path).get("runs"), dict)
-    check_owned(folder, "--run_dir", f"{PLAN_FILE} of tfasr study", _WRITTEN, owned=owned)
+    check_owned(
+        folder, "--run_dir", f"{PLAN_FILE} of tfasr study", _WRITTEN, owned=owned
+    )
     wanted = {**plan.identity, "shard_dir": shard_dir and str(shard_dir.resolve())}
     if not path.exists():
         write_whole(path, json.dumps(wanted, indent=1) + "\n")
         return []
+
     if not resume:
         raise UsageError(
             f"--run_dir must not hold a study yet. Received: {folder}, which holds one. Continue "
             "it with --resume, or choose another folder."
         )
-    then = read_object(path, "It says what the study was begun with; choose another --run_dir.")
+
+    then = read_object(
+        path, "It says what the study was begun with; choose another --run_dir."
+    )
     old = dict(then["runs"]) if isinstance(then.get("runs"), dict) else {}
     for folder_now, statements in wanted["runs"].items():
-        alone = str(Path(*Path(folder_now).parts[:2]))  # the folder of an experiment's only run
+        # The folder of an experiment's only run.
+        alone = str(Path(*Path(folder_now).parts[:2]))
         if folder_now not in old and old.get(alone) == statements:
             old[folder_now] = old.pop(alone)
+
     begun = {Path(name).parts[1] for name in old if len(Path(name).parts) > 1}
     more = [r for r in plan.runs if str(r.folder) not in old and r.experiment in begun]
     planned = {str(run.folder) for run in plan.runs if run not in more}
@@ -317,19 +401,25 @@ def begin(folder: Path, plan: Plan, shard_dir: Path | None, *, resume: bool) -> 
             f"It differs in: {'; '.join(differing)}. Use the same --gin_file and bindings, or "
             "another --run_dir."
         )
+
     return more
 
 
 def grow(folder: Path, plan: Plan, more: Sequence[PlannedRun]) -> None:
     """Adds seeds to the plan; results of single-seed experiments move to that seed's folder.
 
-    No other process may use the folder. If this one is killed, another call finishes the job.
+    No other process may use the folder. If this one is killed, another call finishes
+    the job.
     """
     then = read_object(folder / PLAN_FILE, "Choose another --run_dir.")
     for run in plan.runs:
         if str(run.folder) not in then["runs"] and run not in more:
             _move(folder, run)
-    grown = {"runs_before": len(then["runs"]), "added": [str(run.folder) for run in more]}
+
+    grown = {
+        "runs_before": len(then["runs"]),
+        "added": [str(run.folder) for run in more],
+    }
     wanted = {**then, **plan.identity, "grown": [*then.get("grown", []), grown]}
     write_whole(folder / PLAN_FILE, json.dumps(wanted, indent=1) + "\n")
 
@@ -347,13 +437,15 @@ def grown_from(folder: Path) -> str:
 
 
 def _move(folder: Path, run: PlannedRun) -> None:
-    there, alone = folder / run.folder, folder / "runs" / run.experiment
+    there = folder / run.folder
+    alone = folder / "runs" / run.experiment
     aside = alone.with_name(f"{run.experiment}.moving")
     if not there.exists() and alone.exists() and not aside.exists():
         alone.rename(aside)
     if aside.exists():
         make_folder(alone)
         aside.rename(there)
+
     for kind, tail in (("scores", ""), ("logs", ".log"), ("logs", "-scores.log")):
         old = folder / kind / f"{run.experiment}{tail}"
         if old.exists():
@@ -363,8 +455,8 @@ def _move(folder: Path, run: PlannedRun) -> None:
 def _check_described(config: StudyConfig, lines: gin.GinText) -> None:
     described = gin.bound_scopes(ExperimentConfig, lines)
     unknown = [name for name in config.experiments if name not in described]
-    # One experiment may use the defaults alone. Two would be equal, and if the file also describes
-    # an experiment that isn't listed, a name is misspelt.
+    # One experiment may use the defaults alone. Two would be equal, and if the file
+    # also describes an experiment that isn't listed, a name is misspelt.
     default = ExperimentConfig.__name__ in gin.bound_names(lines) and len(unknown) == 1
     if unknown and not (default and set(described) <= set(config.experiments)):
         names = ", ".join(described) or "none"
@@ -374,6 +466,7 @@ def _check_described(config: StudyConfig, lines: gin.GinText) -> None:
             f"ExperimentConfig.gin_files = ('demo.gin',). Received: {unknown[0]!r}, for which "
             f"nothing is bound. Described: {names}."
         )
+
     if config.beam_widths_of not in ("", *config.experiments):
         raise UsageError(
             f"{gin.binding_place(lines, 'StudyConfig', 'beam_widths_of')}StudyConfig."
@@ -385,28 +478,35 @@ def _check_described(config: StudyConfig, lines: gin.GinText) -> None:
 def _runs(
     config: StudyConfig, experiments: dict[str, ExperimentConfig], beside: Path
 ) -> list[PlannedRun]:
-    # The studies that come with tfasr mean presets, never files next to them of the same name.
+    # The studies that come with tfasr mean presets, never files next to them of the
+    # same name.
     users = not beside.is_relative_to(gin.presets_folder().resolve())
 
     def preset(file: str) -> str:
         near = users and (beside / file).is_file()
         return str(gin.find_preset(str(beside / file) if near else file))
 
-    seeds = {name: experiment.seeds or config.seeds for name, experiment in experiments.items()}
+    seeds = {
+        name: experiment.seeds or config.seeds
+        for name, experiment in experiments.items()
+    }
     files = {
-        name: tuple(map(preset, experiment.gin_files)) for name, experiment in experiments.items()
+        name: tuple(map(preset, experiment.gin_files))
+        for name, experiment in experiments.items()
     }
     runs = []
     for turn in range(max(map(len, seeds.values()))):
         for name, experiment in experiments.items():
             if turn >= len(seeds[name]):
                 continue
-            seed, folder = seeds[name][turn], Path("runs", name)
+            seed = seeds[name][turn]
+            folder = Path("runs", name)
             if len(seeds[name]) > 1:
                 folder /= f"seed_{seed}"
             bindings = (*experiment.bindings, f"TrainingConfig.seed = {seed}")
             more = (files[name], bindings, experiment.environment)
             runs.append(PlannedRun(name, seed, folder, *more))
+
     return runs
 
 
@@ -421,12 +521,18 @@ def _differing(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
     lines = [changes] if (changes := differences(before, after)) else []
     old = then.get("runs") if isinstance(then.get("runs"), dict) else {}
     for folder in dict.fromkeys([*old, *now["runs"]]):
-        before, after = old.get(folder), now["runs"].get(folder)
+        before = old.get(folder)
+        after = now["runs"].get(folder)
         if before is None or after is None:
-            lines.append(f"{folder}: not planned {'before' if before is None else 'any more'}")
+            lines.append(
+                f"{folder}: not planned {'before' if before is None else 'any more'}"
+            )
         elif before != after:
-            changed = [line for line in after if line not in before] or ["a statement is gone"]
+            changed = [line for line in after if line not in before] or [
+                "a statement is gone"
+            ]
             lines.append(f"{folder}: {changed[0].strip()}")
+
     return lines
 
 
@@ -438,15 +544,18 @@ WIDTHS_FILE = "results.json"
 
 @dataclass(frozen=True)
 class Step:
-    kind: str  # "corpus", "train", "score" or "widths"; steps of a kind take similar times
+    # "corpus", "train", "score" or "widths"; steps of a kind take similar times
+    kind: str
     name: str  # shown in progress lines, such as "train sys1"
     words: Callable[[], Sequence[str | Path]]  # returns the arguments of ``tfasr``
     done: Callable[[], bool]  # returns whether its result exists
     log: Path  # gets what the command prints
     needs: Path | None = None  # the run that must be finished before
-    run_dir: Path | None = None  # a training's run folder, in which its progress is watched
+    # A training's run folder, in which its progress is watched.
+    run_dir: Path | None = None
     alike: str = ""  # the experiment; its steps of one kind take similar times
-    environment: tuple[str, ...] = ()  # environment variables of its process: NAME=VALUE
+    # Environment variables of its process: NAME=VALUE.
+    environment: tuple[str, ...] = ()
     seed: int | None = None  # the training's
 
 
@@ -458,6 +567,7 @@ def study_steps(plan: Plan, folder: Path, shard_dir: Path | None) -> list[Step]:
             "A study of recordings must be given their prepared splits with --shard_dir, as "
             "tfasr train is. Received: none, and StudyConfig.corpus makes none."
         )
+
     steps = [] if shard_dir else [_prepare(plan.runs[0], folder, shards)]
     steps += [_train(run, folder, shards) for run in plan.runs]
     if plan.config.final_splits:
@@ -492,7 +602,8 @@ def widths_run(plan: Plan) -> PlannedRun:
 def _prepare(run: PlannedRun, folder: Path, shards: Path) -> Step:
     """Returns the step that makes synthetic speech and prepares it with the features of a run.
 
-    All runs of a study train on the same shards: a run with other features fails, and says so.
+    All runs of a study train on the same shards: a run with other features fails, and
+    says so.
     """
     corpus = folder / "corpus"
 
@@ -511,38 +622,58 @@ def _prepare(run: PlannedRun, folder: Path, shards: Path) -> Step:
 
 
 def _recipe(run: PlannedRun) -> list[str]:
-    """Returns the arguments of ``tfasr`` that give a command the run's plug-ins and settings."""
+    """Returns the arguments of ``tfasr`` that give a command the run's plug-ins and
+    settings.
+    """
     files = [word for file in run.gin_files for word in ("--gin_file", file)]
     bindings = [word for line in run.bindings for word in ("--gin_binding", line)]
     return [*_imports(), *files, *bindings]
 
 
 def _train(run: PlannedRun, folder: Path, shards: Path) -> Step:
-    run_dir, log = folder / run.folder, folder / "logs" / f"{run.name}.log"
+    run_dir = folder / run.folder
+    log = folder / "logs" / f"{run.name}.log"
 
     def words() -> list[str | Path]:
         resume = ["--resume"] if (run_dir / EVENTS_FILE).is_file() else []
         folders = ["--shard_dir", shards, "--run_dir", run_dir]
         return ["train", *_recipe(run), *folders, *resume]
 
-    done, name = partial(finished, run_dir), f"train {run.name}"
+    done = partial(finished, run_dir)
+    name = f"train {run.name}"
     more = {"alike": run.experiment, "environment": run.environment, "seed": run.seed}
     return Step("train", name, words, done, log, run_dir=run_dir, **more)
 
 
 def _score(plan: Plan, run: PlannedRun, folder: Path, shards: Path) -> Step:
-    config, path = plan.config, scores_path(folder, run)
+    config = plan.config
+    path = scores_path(folder, run)
     splits = [word for split in config.final_splits for word in ("--split", split)]
     words = [
-        *("evaluate", *_imports(), "--run_dir", folder / run.folder, "--shard_dir", shards),
-        *(*splits, "--decoder", "word_beam", "--beam_width", str(config.final_beam_width)),
+        *(
+            "evaluate",
+            *_imports(),
+            "--run_dir",
+            folder / run.folder,
+            "--shard_dir",
+            shards,
+        ),
+        *(
+            *splits,
+            "--decoder",
+            "word_beam",
+            "--beam_width",
+            str(config.final_beam_width),
+        ),
         *("--out", path.parent),
     ]
     wanted = [(split, config.final_beam_width) for split in config.final_splits]
 
     def done() -> bool:
         rows = rows_of(path, "split", "decoder", "beam_width")
-        return all(any((r["split"], r["beam_width"]) == cell for r in rows) for cell in wanted)
+        return all(
+            any((r["split"], r["beam_width"]) == cell for r in rows) for cell in wanted
+        )
 
     log = folder / "logs" / f"{run.name}-scores.log"
     more = {"needs": folder / run.folder, "alike": run.experiment}
@@ -550,11 +681,18 @@ def _score(plan: Plan, run: PlannedRun, folder: Path, shards: Path) -> Step:
 
 
 def _widths(plan: Plan, folder: Path, shards: Path) -> Step:
-    config, path, run = plan.config, widths_path(folder), widths_run(plan)
+    config = plan.config
+    path = widths_path(folder)
+    run = widths_run(plan)
     words = [
         *("bench", "decoder", *_imports(), "--run_dir", folder / run.folder),
         *("--shard_dir", shards, "--split", "validation", "--decoders", "word_beam"),
-        *("--beam_widths", ",".join(map(str, config.beam_widths)), "--out", path.parent),
+        *(
+            "--beam_widths",
+            ",".join(map(str, config.beam_widths)),
+            "--out",
+            path.parent,
+        ),
     ]
 
     def done() -> bool:
@@ -562,14 +700,16 @@ def _widths(plan: Plan, folder: Path, shards: Path) -> Step:
         return {row["beam_width"] for row in rows} == set(config.beam_widths)
 
     log = folder / "logs" / "beam_widths.log"
-    needs, name = folder / run.folder, f"beam widths of {run.name}"
+    needs = folder / run.folder
+    name = f"beam widths of {run.name}"
     return Step("widths", name, lambda: words, done, log, needs)
 
 
 def rows_of(path: Path, *names: str) -> list[dict[str, Any]]:
     """Returns the rows of a command's JSON, [] if the file is missing.
 
-    Raises UsageError if there are no rows, or if a row lacks error rates or a value of ``names``.
+    Raises UsageError if there are no rows, or if a row lacks error rates or a value of
+    ``names``.
     """
     if not path.exists():
         return []
@@ -579,6 +719,7 @@ def rows_of(path: Path, *names: str) -> list[dict[str, Any]]:
     if not isinstance(rows, list) or not all(_is_row(row, needed) for row in rows):
         names_needed = ", ".join(sorted(needed))
         raise UsageError(f"Every row of {path} must have {names_needed}. {remedy}")
+
     return rows
 
 

@@ -55,7 +55,8 @@ def time_left_s(
     running: Sequence[Running] = (),
     hosts: int = 1,
 ) -> tuple[float, bool]:
-    """Returns the seconds left on so many hosts, and whether each step's time could be estimated.
+    """Returns the seconds left on so many hosts, and whether each step's time could be
+    estimated.
 
     Each waiting step goes to the host that is free first.
 
@@ -73,10 +74,13 @@ def time_left_s(
         if usual_s is None and step.share > 0:
             usual_s = step.elapsed_s / step.share
             now.append(Lap(step.lap.kind, step.lap.alike, usual_s))
+
         if usual_s is None:
             known = False
             usual_s = 0.0
+
         free_at_s.append(max(0.0, usual_s - step.elapsed_s))
+
     free_at_s += [0.0] * (hosts - len(free_at_s))
     heapq.heapify(free_at_s)
     for lap in waiting:
@@ -84,7 +88,9 @@ def time_left_s(
         if usual_s is None:
             known = False
             usual_s = 0.0
+
         heapq.heapreplace(free_at_s, free_at_s[0] + usual_s)
+
     return max(free_at_s), known
 
 
@@ -95,7 +101,9 @@ def time_text(seconds: float) -> str:
 
 
 def how_far(progress: Mapping[str, Any] | None) -> tuple[float, str]:
-    """Returns a training's share of its epochs and a text, from the content of progress.json."""
+    """Returns a training's share of its epochs and a text, from the content of
+    progress.json.
+    """
     progress = progress or {}
     epochs = progress.get("epochs")
     epoch = progress.get("epoch")
@@ -108,6 +116,7 @@ def how_far(progress: Mapping[str, Any] | None) -> tuple[float, str]:
             rate = evaluation.get(metric)
             if isinstance(rate, float):
                 where += f", {metric.upper()} {100 * rate:.1f} %"
+
     return epoch / epochs, where
 
 
@@ -122,7 +131,8 @@ class StudyProgress:
         self._mutex = threading.RLock()
         self._laps = dict(laps)
         self._waiting = dict(laps)
-        self._done: dict[str, Lap | None] = {}  # None if it failed, or took an unknown time
+        # None if it failed, or took an unknown time
+        self._done: dict[str, Lap | None] = {}
         self._running: dict[str, Running] = {}
         self._hosts = 1
         self._line_s = time.monotonic()
@@ -170,6 +180,7 @@ class StudyProgress:
             if failed:
                 outcome = f"failed. {failed}"
                 self._done[name] = None
+
             place = f"{len(self._done)}/{len(self._laps)}"
             self.say(f"{place} {_at(name, step.where)}: {outcome}")
 
@@ -183,7 +194,8 @@ class StudyProgress:
     def say(self, line: str) -> None:
         """Writes a line that stays."""
         with self._mutex:
-            if self._live is not None:  # above the live line, which a log would write over
+            # Above the live line, which a log would write over.
+            if self._live is not None:
                 self._live.console.print(printable(line))
             else:
                 log.info("%s", line)
@@ -200,8 +212,11 @@ class StudyProgress:
             (step,) = steps
             where = _at(step.name, step.where)
             return f"{done + 1}/{everything} {where}: {step.text}{self._left()}"
+
         lines = [f"{_at(step.name, step.where)}: {step.text}" for step in steps]
-        counts = f"{done}/{everything} done, {len(steps)} at work on {self._hosts} hosts"
+        counts = (
+            f"{done}/{everything} done, {len(steps)} at work on {self._hosts} hosts"
+        )
         waiting = f", {len(self._waiting)} wait" if self._waiting else ""
         separator = "\n  " if self._live is not None else "; "
         return separator.join([f"{counts}{waiting}{self._left()}", *lines])

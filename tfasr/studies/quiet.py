@@ -1,9 +1,10 @@
 """Quiet machines for a study's runs: it waits for one, and trains disturbed runs again.
 
-`StudyConfig.most_taken` declares both before the first run. Whether a run is trained again depends
-only on what the machine took from its steps, never on its result: the second try counts even if it
-is slower or disturbed too. The first try moves to ``disturbed/``, the list of starts notes it, and
-the report shows it. ``tfasr verify`` checks all of this.
+`StudyConfig.most_taken` declares both before the first run. Whether a run is trained
+again depends only on what the machine took from its steps, never on its result: the
+second try counts even if it is slower or disturbed too. The first try moves to
+``disturbed/``, the list of starts notes it, and the report shows it. ``tfasr verify``
+checks all of this.
 """
 
 import logging
@@ -16,7 +17,13 @@ from typing import Any
 from tfasr.data.manifest import file_sha256
 from tfasr.errors import UsageError
 from tfasr.kit.files import HOST_FILE, make_folder
-from tfasr.ledger.declared import Starts, StudyCheck, check_study, declarations, first_try
+from tfasr.ledger.declared import (
+    Starts,
+    StudyCheck,
+    check_study,
+    declarations,
+    first_try,
+)
 from tfasr.ledger.events import ledger_mark
 from tfasr.reports.numbers import target_label
 from tfasr.studies.form import must
@@ -45,7 +52,9 @@ class Patience:
         self._left_s = longest_s
 
     def wait(
-        self, look: Callable[[], float] | None = None, ending: threading.Event | None = None
+        self,
+        look: Callable[[], float] | None = None,
+        ending: threading.Event | None = None,
     ) -> None:
         """Returns once the machine is quiet, or when the time is up.
 
@@ -67,11 +76,13 @@ class Patience:
                     100 * taken,
                 )
                 announced = True
+
             pause_s = min(LOOK_EVERY_S, self._left_s)
             if ending is None:
                 time.sleep(pause_s)
             elif ending.wait(pause_s):
                 return
+
             self._left_s -= time.monotonic() - began_s
             if self._left_s <= 0:
                 log.warning(
@@ -82,13 +93,17 @@ class Patience:
 
 
 def taken_of(run_dir: Path) -> float | None:
-    """Returns the part of what a run's steps could use that the machine took; None if unknown."""
+    """Returns the part of what a run's steps could use that the machine took; None if
+    unknown.
+    """
     use = host_use(read_host_file(run_dir), load_run(run_dir).timeline)
     return None if use is None else round(1 - use.share, 4)
 
 
 def most_taken_of(study: StudyConfig) -> float:
-    """Returns the part that a machine may take from a run; 1 if the study doesn't count seconds."""
+    """Returns the part that a machine may take from a run; 1 if the study doesn't count
+    seconds.
+    """
     return 1.0 if study.policy == UTTERANCES.name else study.most_taken
 
 
@@ -130,6 +145,7 @@ class QuietMachine:
         if not reason and self.set_aside(step):
             patience.wait(look, ending)
             reason = command()
+
         return reason
 
     def set_aside(self, step: Step) -> bool:
@@ -157,18 +173,23 @@ class QuietMachine:
             samples = file_sha256(step.run_dir / HOST_FILE)
             mark = ledger_mark(step.run_dir)
             self._starts.again(step.alike, step.seed, mark, taken, samples)
-        # If the study was killed here, the list has the first try, which is moved at the next call.
+
+        # If the study was killed here, the list has the first try, which is moved at
+        # the next call.
         make_folder(place.parent)
         step.run_dir.rename(place)
         return True
 
 
 def first_tries(folder: Path) -> list[str]:
-    """Returns a sentence for each run that was trained again: why, and what the first try took."""
+    """Returns a sentence for each run that was trained again: why, and what the first
+    try took.
+    """
     try:
         study = check_study(folder)
     except (UsageError, KeyError, TypeError, OSError, ValueError):
         return []  # the sentence on the sealed plan says why
+
     sentences = []
     for run, again in study.repeated.items():
         name = f"{run[0]} seed {run[1]}"
@@ -182,7 +203,9 @@ def first_tries(folder: Path) -> list[str]:
             text += f". First try: {times[0]}; the one that counts: {times[1]}."
         else:
             text += f". First try: {times[0]}."
+
         sentences.append(text)
+
     return sentences
 
 
@@ -191,19 +214,23 @@ def _time_text(run_dir: Path) -> str:
         run = load_run(run_dir)
     except UsageError:
         return "it can't be read"
+
     if not run.targets:
         return f"{run.wall_s / 60:.3g} min"
     metric, value = hardest(run.targets)
     reached = run.time_to_accuracy(**{metric: value})
     label = target_label(metric, value)
-    return f"{label} after {reached.minutes:.3g} min" if reached.reached else f"{label} never met"
+    if reached.reached:
+        return f"{label} after {reached.minutes:.3g} min"
+
+    return f"{label} never met"
 
 
 def check_quiet(study: StudyCheck, folder: Path) -> str | None:
     """Checks for ``tfasr verify`` that just the disturbed runs were trained again.
 
-    Raises UsageError if a run lacks samples of what the machine gave it, if they are not those
-    that were noted, or if they demand something else than what was done.
+    Raises UsageError if a run lacks samples of what the machine gave it, if they are
+    not those that were noted, or if they demand something else than what was done.
     """
     plans = list(study.plans.values())
     tries = {run: first_try(folder, *run) for run in study.repeated}
@@ -216,9 +243,13 @@ def check_quiet(study: StudyCheck, folder: Path) -> str | None:
         same = file_sha256(run_dir / HOST_FILE) == again["samples"]
         must(same, f"{name} has other samples of load than those that were noted")
         taken = _stated_taken(name, run_dir)
-        must(taken == again["taken"], f"{name} lost {taken}, but {again['taken']} was noted")
+        must(
+            taken == again["taken"],
+            f"{name} lost {taken}, but {again['taken']} was noted",
+        )
         most = _most_taken(study.plans[declarations(run_dir)[-1]["plan"]])
         must(taken > most, f"{name} lost only {taken}, so it had to count")
+
     for run, run_dir in study.runs.items():
         if run in tries or not finished(run_dir):
             continue
@@ -227,6 +258,7 @@ def check_quiet(study: StudyCheck, folder: Path) -> str | None:
         if most < 1:
             taken = _stated_taken(name, run_dir)
             must(taken <= most, f"{name} lost {taken}, so it had to be trained again")
+
     return f"{len(tries)} of {len(study.runs)} runs were trained again, as what they lost demands"
 
 

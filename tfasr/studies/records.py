@@ -1,8 +1,9 @@
 """Records: a track sets a target; a challenger that reaches it sooner becomes the new record.
 
-A submission is a folder: ``submission.json`` with the SHA-256 of every other file, ``track.gin``,
-``study.tar.xz`` (the study that trained the reigning record and its challenger in turns, without
-checkpoints), ``plugins/``, ``code.diff``, ``environment.txt``, ``card.md`` and ``card.json``.
+A submission is a folder: ``submission.json`` with the SHA-256 of every other file,
+``track.gin``, ``study.tar.xz`` (the study that trained the reigning record and its
+challenger in turns, without checkpoints), ``plugins/``, ``code.diff``,
+``environment.txt``, ``card.md`` and ``card.json``.
 """
 
 import importlib.metadata
@@ -61,12 +62,40 @@ from tfasr.tta.host import host_use, read_host_file
 from tfasr.tta.policies import WINDOW
 from tfasr.tta.run import Run, load_run
 
-REIGNING, CHALLENGER = "reigning", "challenger"
-SUBMISSION_FILE, STUDY_FILE, TRACK_FILE = "submission.json", "study.tar.xz", "track.gin"
-_LEFT_OUT = ("checkpoints", "logs", "corpus", "shards", "report", "at_work", "lock", "cpu.csv")
+REIGNING = "reigning"
+CHALLENGER = "challenger"
+SUBMISSION_FILE = "submission.json"
+STUDY_FILE = "study.tar.xz"
+TRACK_FILE = "track.gin"
+_LEFT_OUT = (
+    "checkpoints",
+    "logs",
+    "corpus",
+    "shards",
+    "report",
+    "at_work",
+    "lock",
+    "cpu.csv",
+)
 _LEFT_OUT += ("gpu.csv", "heartbeat", "progress.json")
-_SAME = ("host", "processor", "cores", "memory_bytes", "gpus", "python", "packages", "platform")
-_SAME_CONDITIONS = ("environment", "affinity", "governors", "threads", "nice", "cpu_limit")
+_SAME = (
+    "host",
+    "processor",
+    "cores",
+    "memory_bytes",
+    "gpus",
+    "python",
+    "packages",
+    "platform",
+)
+_SAME_CONDITIONS = (
+    "environment",
+    "affinity",
+    "governors",
+    "threads",
+    "nice",
+    "cpu_limit",
+)
 RULES = (
     "track",
     "rules",
@@ -88,8 +117,10 @@ UNCHECKED_OF_SUBMISSIONS = (
 _NOT_COMPARED = ("hash", "batch_statistics", "division")
 _NUMBER_OF_SEEDS = LOOKS[-1]
 _TELLTALE_WORDS = 3  # validation transcripts of 3 or more words must not be in the code
-SHARE_OF_GAP = 0.25  # how much of a verdict's gap other load, pauses or starts may explain
-_MOST_UNKNOWN = 0.2  # the largest part of a run for which samples of load may be missing
+# How much of a verdict's gap other load, pauses or starts may explain.
+SHARE_OF_GAP = 0.25
+# The largest part of a run for which samples of load may be missing.
+_MOST_UNKNOWN = 0.2
 _OURS = "# Written by tfasr record. "  # how the race's own gin files begin
 _TABLE_BEGINS = "# Records\n\n`tfasr record --table` writes this page"
 # Limits for files of a submission: many times what honest ones need.
@@ -97,7 +128,8 @@ _MOST_TEXT_BYTES = 4 << 20
 _MOST_STUDY_BYTES = 1 << 30
 _MOST_MEMBER_BYTES = 128 << 20
 _MOST_RATIO = 200  # text is compressed to a tenth, at most to a fortieth
-_VOCABULARY = (30, 0.5)  # nor 30 of their words over 3 letters, if that is over half of them
+# Nor 30 of their words over 3 letters, if that is over half of them.
+_VOCABULARY = (30, 0.5)
 
 
 @config_class
@@ -116,17 +148,28 @@ class TrackConfig:
     window: int = WINDOW  # the number of evaluations whose median must meet the target
     decoder: str = "greedy"  # decodes the evaluations
     division: str = "open"  # "closed" allows only the paper's model and optimizer
-    # what is compared: "seconds" (runs take turns on one machine) or "utterances" (any machine)
+    # what is compared: "seconds" (runs take turns on one machine) or "utterances" (any
+    # machine)
     kind: str = "seconds"
     policy: str = "paper"  # how seconds are counted if the kind is "seconds"
-    level: float = 0.01  # the largest probability of a verdict between equally fast recipes
-    epochs: int = 60  # the budget of every run: one that misses the target within it has failed
+    # The largest probability of a verdict between equally fast recipes.
+    level: float = 0.01
+    # The budget of every run: one that misses the target within it has failed.
+    epochs: int = 60
     baseline: tuple[str, ...] = ()  # presets to beat until there is a record
-    baseline_hash: str = ""  # hash of their gin statements: shows whether a preset has changed
+    # Hash of their gin statements: shows whether a preset has changed.
+    baseline_hash: str = ""
 
     def check(self) -> None:
-        require(self.kind in ("seconds", "utterances"), self, "kind", "'seconds' or 'utterances'")
-        require(self.division in ("open", "closed"), self, "division", "'open' or 'closed'")
+        require(
+            self.kind in ("seconds", "utterances"),
+            self,
+            "kind",
+            "'seconds' or 'utterances'",
+        )
+        require(
+            self.division in ("open", "closed"), self, "division", "'open' or 'closed'"
+        )
         require(bool(self.baseline), self, "baseline", "at least one preset")
 
     @property
@@ -161,6 +204,7 @@ def load_track(name: str, records: Path) -> TrackConfig:
     if name not in by_name:
         remedy = did_you_mean(name, by_name, f"Tracks: {', '.join(by_name)}.")
         raise UsageError(f"A record needs a track. Received: {name!r}.{remedy}")
+
     # Anyone may have written it: reading it imports nothing and includes no other file.
     text = read_evidence(by_name[name])
     config = fill(text, partial(make, TrackConfig), imports=False).configs
@@ -170,10 +214,13 @@ def load_track(name: str, records: Path) -> TrackConfig:
                 f"A track's baseline must name presets, or files in the track's folder. Received: "
                 f"{file!r} in {by_name[name]}."
             )
+
     # A track in --records may have its baseline's presets in its own folder.
     near = (by_name[name].parent / file for file in config.baseline)
     files = zip(near, config.baseline, strict=True)
-    return replace(config, baseline=tuple(str(n) if n.is_file() else f for n, f in files))
+    return replace(
+        config, baseline=tuple(str(n) if n.is_file() else f for n, f in files)
+    )
 
 
 def statements(files: Sequence[str], bindings: Sequence[str] = ()) -> list[str]:
@@ -211,18 +258,31 @@ _VERDICTS = ("record", "refuted", "undecided")
 
 
 def _stated(path: Path) -> dict[str, Any]:
-    stated = read_object(path, "Restore it from a copy.", tuple(_STATED), _MOST_TEXT_BYTES)
+    stated = read_object(
+        path, "Restore it from a copy.", tuple(_STATED), _MOST_TEXT_BYTES
+    )
     for name, kinds in _STATED.items():
         value = stated[name]
-        must(isinstance(value, kinds) and value is not True, f"{path} has {name} = {value!r:.60}")
-    ratio, interval = stated["ratio"], stated["interval"]
+        must(
+            isinstance(value, kinds) and value is not True,
+            f"{path} has {name} = {value!r:.60}",
+        )
+
+    ratio = stated["ratio"]
+    interval = stated["interval"]
     must(ratio is None or _positive(ratio), f"{path} has the ratio {ratio!r:.60}")
     ends = interval is None or (len(interval) == 2 and all(map(_positive, interval)))
     must(ends, f"{path} has the interval {interval!r:.60}")
     texts = [*stated["statements"], *stated["files"].values()]
-    must(all(isinstance(text, str) for text in texts), f"{path} has statements that are no text")
+    must(
+        all(isinstance(text, str) for text in texts),
+        f"{path} has statements that are no text",
+    )
     must(_HASH.fullmatch(stated["study"]) is not None, f"{path} has no hash of a study")
-    must(stated["verdict"] in _VERDICTS, f"{path} has the verdict {stated['verdict']!r:.60}")
+    must(
+        stated["verdict"] in _VERDICTS,
+        f"{path} has the verdict {stated['verdict']!r:.60}",
+    )
     return stated
 
 
@@ -230,7 +290,9 @@ def _positive(number: Any) -> bool:
     return type(number) in (int, float) and 0 < number < math.inf
 
 
-def _reigning(track: TrackConfig, earlier: Sequence[dict[str, Any]]) -> tuple[str, list[str]]:
+def _reigning(
+    track: TrackConfig, earlier: Sequence[dict[str, Any]]
+) -> tuple[str, list[str]]:
     """Returns the hash of the reigning submission, "" for the baseline, and its statements."""
     records = [each for each in earlier if each["verdict"] == "record"]
     if records:
@@ -241,6 +303,7 @@ def _reigning(track: TrackConfig, earlier: Sequence[dict[str, Any]]) -> tuple[st
             f"The baseline {', '.join(track.baseline)} has the hash {statements_hash(texts)}, but "
             f"the track was declared with {track.baseline_hash}: the preset has changed since."
         )
+
     return "", texts
 
 
@@ -256,21 +319,28 @@ def record(
 ) -> Path:
     """Trains the reigning record and a challenger in turns; returns the submission's folder.
 
-    The arguments are the flags of ``tfasr record``. Raises UsageError if the track, a preset or the
-    folder is wrong; RunError if a training failed.
+    The arguments are the flags of ``tfasr record``. Raises UsageError if the track, a
+    preset or the folder is wrong; RunError if a training failed.
     """
     track = load_track(name, records)
     against, reigning = _reigning(track, submissions(records, name))
-    folder, out = run_dir / "study", run_dir / "submission"
-    own, race = statements(gin_files, bindings), run_dir / "race.gin"
+    folder = run_dir / "study"
+    out = run_dir / "submission"
+    own = statements(gin_files, bindings)
+    race = run_dir / "race.gin"
     written = (folder.name, out.name, race.name, f"{REIGNING}.gin")
     owned = race.is_file() and read_bytes(race).startswith(_OURS.encode())
-    check_owned(run_dir, "--run_dir", f"{race.name} of tfasr record", written, owned=owned)
+    check_owned(
+        run_dir, "--run_dir", f"{race.name} of tfasr record", written, owned=owned
+    )
 
-    # The baseline stays in its own files: a binding that a later file leaves unused is dropped, but
-    # in a single file it would be an error.
+    # The baseline stays in its own files: a binding that a later file leaves unused is
+    # dropped, but in a single file it would be an error.
     files = {REIGNING: (f"{REIGNING}.gin",) if against else track.baseline}
-    files[CHALLENGER], more = tuple(gin_files), {REIGNING: (), CHALLENGER: tuple(bindings)}
+    files[CHALLENGER], more = (
+        tuple(gin_files),
+        {REIGNING: (), CHALLENGER: tuple(bindings)},
+    )
     plugged = [plugin.sha256 for plugin in plugins()]
     lines = [
         f"{_OURS}Track: {name}",
@@ -283,7 +353,10 @@ def record(
     ]
     for side in (REIGNING, CHALLENGER):
         lines.append(f"{side}/ExperimentConfig.gin_files = {files[side]!r}")
-        lines.append(f"{side}/ExperimentConfig.bindings = {(*more[side], *track.bindings)!r}")
+        lines.append(
+            f"{side}/ExperimentConfig.bindings = {(*more[side], *track.bindings)!r}"
+        )
+
     content = "\n".join(lines) + "\n"
     begun = owned and (folder / STARTS_FILE).exists()
     if begun and (not resume or read_bytes(race) != content.encode()):
@@ -292,10 +365,13 @@ def record(
             "a race that was begun, and a changed recipe, track or code makes another race. "
             "Nothing in it was changed: choose another folder."
         )
+
     make_folder(run_dir)
     write_whole(race, content)
     write_whole(run_dir / f"{REIGNING}.gin", "\n".join([_OURS, *reigning]) + "\n")
-    study(str(race), run_dir=folder, shard_dir=shard_dir, resume=resume, until="decided")
+    study(
+        str(race), run_dir=folder, shard_dir=shard_dir, resume=resume, until="decided"
+    )
     make_folder(out)
     write_whole(out / TRACK_FILE, tracks(records)[name].read_bytes())
     _write_submission(folder, out, name, track, against)
@@ -303,12 +379,17 @@ def record(
 
 
 def seeds_of(
-    track: str, reigning: Sequence[str], own: Sequence[str], code: str, plugged: Sequence[str]
+    track: str,
+    reigning: Sequence[str],
+    own: Sequence[str],
+    code: str,
+    plugged: Sequence[str],
 ) -> tuple[int, ...]:
     """Returns a race's seeds, which nobody knows before the recipe is final.
 
-    They follow from a hash of both sides' gin statements, tfasr's code and the plug-ins. So a
-    recipe can't hold values that were tried out for the seeds that it will be given.
+    They follow from a hash of both sides' gin statements, tfasr's code and the
+    plug-ins. So a recipe can't hold values that were tried out for the seeds that it
+    will be given.
     """
     sealed = [track, list(reigning), list(own), code, sorted(plugged)]
     seeds: list[int] = []
@@ -319,27 +400,36 @@ def seeds_of(
         if seed not in seeds:
             seeds.append(seed)
         number += 1
+
     return tuple(seeds)
 
 
-def _write_submission(folder: Path, out: Path, name: str, track: TrackConfig, against: str) -> None:
+def _write_submission(
+    folder: Path, out: Path, name: str, track: TrackConfig, against: str
+) -> None:
     plan = plan_of(list(check_study(folder).plans.values())[-1])
     make_folder(out / "plugins")
     write_whole(out / STUDY_FILE, pack(folder))
     for plugin in plugins():
-        write_whole(out / "plugins" / Path(plugin.file).name, Path(plugin.file).read_bytes())
+        write_whole(
+            out / "plugins" / Path(plugin.file).name, Path(plugin.file).read_bytes()
+        )
     write_whole(out / "code.diff", _code_diff())
     installed = {f"{d.name}=={d.version}" for d in importlib.metadata.distributions()}
     write_whole(out / "environment.txt", "\n".join(sorted(installed)) + "\n")
     for file, kind in (("card.md", CARD), ("card.json", CARD_JSON)):
         write_whole(out / file, report([folder], output_format=kind))
-    files = sorted(p for p in out.rglob("*") if p.is_file() and p.name != SUBMISSION_FILE)
+    files = sorted(
+        p for p in out.rglob("*") if p.is_file() and p.name != SUBMISSION_FILE
+    )
     content = {
         "track": name,
         "tfasr": __version__,
         "against": against,
         **stated_outcome(plan, folder, track),
-        "files": {path.relative_to(out).as_posix(): file_sha256(path) for path in files},
+        "files": {
+            path.relative_to(out).as_posix(): file_sha256(path) for path in files
+        },
     }
     write_whole(out / SUBMISSION_FILE, json.dumps(content, indent=1) + "\n")
 
@@ -348,10 +438,15 @@ def stated_outcome(plan: Plan, folder: Path, track: TrackConfig) -> dict[str, An
     decided = decision(plan, folder)
     compared = decided.comparison
     run = next(run for run in plan.runs if run.experiment == CHALLENGER)
-    # The challenger's statements that had an effect: the recipe to train again in the next race.
-    effective = statements([str(folder / run.folder / GIN_GIVEN_FILE)])[: -len(track.bindings) - 1]
+    # The challenger's statements that had an effect: the recipe to train again in the
+    # next race.
+    effective = statements([str(folder / run.folder / GIN_GIVEN_FILE)])[
+        : -len(track.bindings) - 1
+    ]
     return {
-        "verdict": {"first": "refuted", "second": "record", None: "undecided"}[decided.sooner],
+        "verdict": {"first": "refuted", "second": "record", None: "undecided"}[
+            decided.sooner
+        ],
         "decision": decision_text(plan, decided),
         "runs": decided.runs,
         "ratio": compared and compared.ratio,
@@ -367,9 +462,16 @@ def _own_statements(plan: Plan, side: str, track: TrackConfig) -> list[str]:
     for run in (run for run in plan.runs if run.experiment == side):
         texts = list(plan.identity["runs"][run.folder.as_posix()])
         last = [*track.bindings, f"TrainingConfig.seed = {run.seed}"]
-        must(texts[-len(last) :] == last, f"{side}: its gin doesn't end with the track's bindings")
+        must(
+            texts[-len(last) :] == last,
+            f"{side}: its gin doesn't end with the track's bindings",
+        )
         per_seed.append(texts[: -len(last)])
-    must(all(texts == per_seed[0] for texts in per_seed), f"{side}: runs differ beyond the seed")
+
+    must(
+        all(texts == per_seed[0] for texts in per_seed),
+        f"{side}: runs differ beyond the seed",
+    )
     return per_seed[0]
 
 
@@ -384,6 +486,7 @@ def pack(folder: Path) -> bytes:
             member = tarfile.TarInfo(path.relative_to(folder).as_posix())
             member.size = path.stat().st_size
             archive.addfile(member, io.BytesIO(path.read_bytes()))
+
     return packed.getvalue()
 
 
@@ -391,9 +494,13 @@ def _code_diff() -> str:
     package = Path(__file__).parents[1]
     command = ["git", "-C", str(package), "diff", "HEAD", "--", str(package)]
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        return subprocess.run(
+            command, capture_output=True, text=True, check=True
+        ).stdout
     except (OSError, subprocess.SubprocessError):
-        return "tfasr is installed, not a git checkout: environment.txt has its version.\n"
+        return (
+            "tfasr is installed, not a git checkout: environment.txt has its version.\n"
+        )
 
 
 def verify_submission(
@@ -407,10 +514,13 @@ def verify_submission(
             yield done
             if not done.passed:
                 return
+
         for name in RULES:
             yield judged(name, getattr(race, f"check_{name}"))
         for check in verify_study(race.place, shard_dir):
-            needed = check.passed is None and check.name.endswith((", scores", ", settings"))
+            needed = check.passed is None and check.name.endswith(
+                (", scores", ", settings")
+            )
             if needed:
                 yield Check(check.name, False, "the data to check it is missing")
             elif check.name != "files":  # `unpack` wrote them
@@ -418,19 +528,24 @@ def verify_submission(
 
 
 def unpacked_study(archive: Path, place: Path) -> int:
-    """Unpacks a study that anyone may have packed into the folder ``place``; returns its bytes.
+    """Unpacks a study that anyone may have packed into the folder ``place``; returns
+    its bytes.
 
-    Only regular files of plain headers are accepted, as `pack` writes them: no links, and no
-    extended headers, whose texts may have any size. Raises UsageError for anything else, and for
-    more than 1 GiB in all.
+    Only regular files of plain headers are accepted, as `pack` writes them: no links,
+    and no extended headers, whose texts may have any size. Raises UsageError for
+    anything else, and for more than 1 GiB in all.
     """
-    with opened(archive, _MOST_STUDY_BYTES) as packed, tempfile.TemporaryFile() as plain:
+    with (
+        opened(archive, _MOST_STUDY_BYTES) as packed,
+        tempfile.TemporaryFile() as plain,
+    ):
         most = min(_MOST_STUDY_BYTES, (1 << 20) + _MOST_RATIO * archive.stat().st_size)
         size = 0
         for block in _decompressed(packed):
             size += len(block)
             must(size <= most, f"{archive.name} unpacks to more than {most} bytes")
             plain.write(block)
+
         plain.seek(0)
         return sum(_member(header, plain, place) for header in _headers(plain))
 
@@ -451,7 +566,8 @@ def _headers(plain: IO[bytes]) -> Iterator[tarfile.TarInfo]:
 
 def _member(header: tarfile.TarInfo, plain: IO[bytes], place: Path) -> int:
     """Writes a file of an archive, whose content follows in ``plain``; returns its size."""
-    target, size = (place / header.name).resolve(), header.size
+    target = (place / header.name).resolve()
+    size = header.size
     inside = target.is_relative_to(place.resolve()) and target != place.resolve()
     regular = header.type in (tarfile.REGTYPE, tarfile.AREGTYPE)
     must(regular and inside, f"{header.name!r} is no regular file inside the study")
@@ -496,23 +612,37 @@ class _Race:
 
     def runs_of(self, side: str) -> list[Run]:
         found = check_study(self.place).runs
-        return [load_run(run_dir) for (name, _), run_dir in found.items() if name == side]
+        return [
+            load_run(run_dir) for (name, _), run_dir in found.items() if name == side
+        ]
 
     def files(self) -> str:
         plain_files(self.folder)
         stated = self.stated["files"]
         paths = (path for path in self.folder.rglob("*") if path.is_file())
-        present = {path.relative_to(self.folder).as_posix() for path in paths} - {SUBMISSION_FILE}
+        present = {path.relative_to(self.folder).as_posix() for path in paths} - {
+            SUBMISSION_FILE
+        }
         odd = sorted(present ^ stated.keys())
         must(not odd, f"files are missing or extra: {odd}")
-        needed = {STUDY_FILE, TRACK_FILE, "code.diff", "environment.txt", "card.md", "card.json"}
+        needed = {
+            STUDY_FILE,
+            TRACK_FILE,
+            "code.diff",
+            "environment.txt",
+            "card.md",
+            "card.json",
+        }
         must(needed <= present, f"files are missing: {sorted(needed - present)}")
         changed = [
             name
             for name in stated
             if file_sha256(self.folder / name, _MOST_STUDY_BYTES) != stated[name]
         ]
-        must(not changed, f"changed after the submission was written: {', '.join(changed)}")
+        must(
+            not changed,
+            f"changed after the submission was written: {', '.join(changed)}",
+        )
         return f"{len(stated)} files as they were written"
 
     def unpack(self) -> str:
@@ -530,35 +660,60 @@ class _Race:
         return name
 
     def check_rules(self) -> str:
-        config, track = self.plan.config, self.track
+        config = self.plan.config
+        track = self.track
         sides = (REIGNING, CHALLENGER)
-        must(config.experiments == sides, f"the experiments are not {' and '.join(sides)}")
+        must(
+            config.experiments == sides,
+            f"the experiments are not {' and '.join(sides)}",
+        )
         must(self.sealed["until"] == "decided", "the study was not run until decided")
         same = (config.level, config.policy) == (track.level, track.clock)
         must(same, "level or clock are not the track's")
         usual = config.most_taken == StudyConfig.most_taken
-        must(usual, f"the machine may take {config.most_taken}, not {StudyConfig.most_taken}")
+        must(
+            usual,
+            f"the machine may take {config.most_taken}, not {StudyConfig.most_taken}",
+        )
         for side, experiment in self.plan.experiments.items():
-            must(not experiment.environment, f"{side} had its own environment variables")
+            must(
+                not experiment.environment, f"{side} had its own environment variables"
+            )
             must(not experiment.seeds, f"{side} had its own seeds")
             _own_statements(self.plan, side, track)
+
         division = self.sealed["trained"][CHALLENGER]["division"]
-        must(track.division in ("open", division), f"the challenger's division is {division}")
+        must(
+            track.division in ("open", division),
+            f"the challenger's division is {division}",
+        )
         facts = [
             {n: v for n, v in run.comparability.items() if n not in _NOT_COMPARED}
             for run in self.runs
         ]
-        other = [fact for fact in facts if fact["validation_references"] != track.validation]
+        other = [
+            fact for fact in facts if fact["validation_references"] != track.validation
+        ]
         must(not other, "the validation set is not the track's")
-        must(all(fact == facts[0] for fact in facts), "the runs are not comparable with each other")
+        must(
+            all(fact == facts[0] for fact in facts),
+            "the runs are not comparable with each other",
+        )
         return f"{len(facts)} runs by the rules of the track"
 
     def check_seeds(self) -> str:
-        own = {side: _own_statements(self.plan, side, self.track) for side in self.plan.experiments}
-        code, plugged = self.sealed["code"]["files"], list(self.sealed["plugins"].values())
+        own = {
+            side: _own_statements(self.plan, side, self.track)
+            for side in self.plan.experiments
+        }
+        code = self.sealed["code"]["files"]
+        plugged = list(self.sealed["plugins"].values())
         sides = own[REIGNING], own[CHALLENGER]
         drawn = seeds_of(self.stated["track"], *sides, code, plugged)
-        must(self.plan.config.seeds == drawn, "the seeds don't follow from the recipes' hash")
+        must(
+            self.plan.config.seeds == drawn,
+            "the seeds don't follow from the recipes' hash",
+        )
         trained = list(dict.fromkeys(run.seed for run in self.plan.runs))
         must(trained == list(drawn), "the runs have other seeds than the plan")
         return f"{len(drawn)} seeds follow from the sealed recipes"
@@ -566,29 +721,43 @@ class _Race:
     def check_turns(self) -> str:
         events = read_events(self.place / STARTS_FILE)
         starts = [event["value"] for event in events if event["key"] == "start"]
-        order = list(dict.fromkeys((start["seed"], start["experiment"]) for start in starts))
+        order = list(
+            dict.fromkeys((start["seed"], start["experiment"]) for start in starts)
+        )
         sides = (REIGNING, CHALLENGER)
         wanted = []
         for number, seed in enumerate(self.plan.config.seeds):
             wanted += [(seed, side) for side in sides[:: -1 if number % 2 else 1]]
-        must(order == wanted[: len(order)], "the two sides did not take turns, seed by seed")
+        must(
+            order == wanted[: len(order)],
+            "the two sides did not take turns, seed by seed",
+        )
         return f"{len(order)} runs in turns"
 
     def check_machine(self) -> str:
         facts = [run.system["system"] for run in self.runs]
-        other = [n for n in _SAME if any(fact.get(n) != facts[0].get(n) for fact in facts)]
+        other = [
+            n for n in _SAME if any(fact.get(n) != facts[0].get(n) for fact in facts)
+        ]
         must(not other, f"the runs' machines or software differ in {', '.join(other)}")
         sessions = [_conditions(run) for run in self.runs]
         conditions = [each for of_run in sessions for each in of_run]
         for name in _SAME_CONDITIONS:
             values = [each[name] for each in conditions]
-            must(all(value == values[0] for value in values), f"the runs' {name} differ")
+            must(
+                all(value == values[0] for value in values), f"the runs' {name} differ"
+            )
+
         return f"{facts[0]['processor']}, {facts[0]['cores']} cores, the same threads"
 
     def check_against(self) -> str:
         earlier = submissions(self.records, self.stated["track"])
-        places = [n for n, each in enumerate(earlier) if each["study"] == self.stated["study"]]
-        reigning, texts = _reigning(self.track, earlier[: places[0]] if places else earlier)
+        places = [
+            n for n, each in enumerate(earlier) if each["study"] == self.stated["study"]
+        ]
+        reigning, texts = _reigning(
+            self.track, earlier[: places[0]] if places else earlier
+        )
         must(self.stated["against"] == reigning, f"{reigning or 'the baseline'} reigned, but the "
              f"study raced {self.stated['against'] or 'the baseline'}: set --records")  # fmt: skip
         must(_own_statements(self.plan, REIGNING, self.track) == texts,
@@ -598,14 +767,21 @@ class _Race:
     def check_verdict(self) -> str:
         decided = decision(self.plan, self.place)
         must(decided.over, f"the race is not decided yet: {decided.verdict}")
-        again = json.loads(json.dumps(stated_outcome(self.plan, self.place, self.track)))
+        again = json.loads(
+            json.dumps(stated_outcome(self.plan, self.place, self.track))
+        )
         wrong = [name for name in again if self.stated.get(name) != again[name]]
         must(not wrong, f"{SUBMISSION_FILE} and the runs differ in {', '.join(wrong)}")
         stated = read_object(self.folder / "card.json", "Restore it from a copy.")
         again = json.loads(report([self.place], output_format=CARD_JSON))
         must(again == stated, "card.json has other numbers than the runs give")
-        text = read_text(self.folder / "card.md", "Restore it from a copy.", _MOST_TEXT_BYTES)
-        must(text == report([self.place], output_format=CARD), "card.md is not the runs' card")
+        text = read_text(
+            self.folder / "card.md", "Restore it from a copy.", _MOST_TEXT_BYTES
+        )
+        must(
+            text == report([self.place], output_format=CARD),
+            "card.md is not the runs' card",
+        )
         return f"{self.stated['verdict']}: {self.stated['decision']}"
 
     def check_load(self) -> str | None:
@@ -649,11 +825,23 @@ class _Race:
         run = self.runs[0]
         references = {row.reference for row in read_transcripts(run.hypotheses[0])}
         copied = sorted(leaked_transcripts(references, words))
-        must(not copied, f"the code contains the words of the validation transcript {copied[:1]}")
-        vocabulary = {word for text in references for word in _words(text) if len(word) > 3}
-        leaked = vocabulary.intersection(words) | vocabulary.intersection(w[::-1] for w in words)
-        many = len(leaked) >= _VOCABULARY[0] and len(leaked) > _VOCABULARY[1] * len(vocabulary)
-        must(not many, f"the code contains {len(leaked)} of {len(vocabulary)} validation words")
+        must(
+            not copied,
+            f"the code contains the words of the validation transcript {copied[:1]}",
+        )
+        vocabulary = {
+            word for text in references for word in _words(text) if len(word) > 3
+        }
+        leaked = vocabulary.intersection(words) | vocabulary.intersection(
+            w[::-1] for w in words
+        )
+        many = len(leaked) >= _VOCABULARY[0] and len(leaked) > _VOCABULARY[1] * len(
+            vocabulary
+        )
+        must(
+            not many,
+            f"the code contains {len(leaked)} of {len(vocabulary)} validation words",
+        )
         shared = (run.fact("shared_with_training") or {}).get("utterances")
         must(not shared, f"{shared} recordings are in both training and validation")
         return f"{len(leaked)} of {len(vocabulary)} validation words are in the code"
@@ -662,18 +850,25 @@ class _Race:
         if self.shard_dir is None:
             return None
         rows = []
-        wanted_hashes = {"train": self.track.training, "validation": self.track.validation}
+        wanted_hashes = {
+            "train": self.track.training,
+            "validation": self.track.validation,
+        }
         for split, wanted in wanted_hashes.items():
             folder = self.shard_dir / split
             shards_hash(folder)
             rows.append(list(read_manifest(folder, read_index(folder))))
             references = references_hash((row.id, row.text) for row in rows[-1])
             must(references == wanted, f"{split} has other utterances than the track's")
+
         shared = {}
         for name in ("content", "speaker", "text"):
             train, held_out = ({getattr(row, name) for row in split} for split in rows)
             shared[name] = len((train & held_out) - {""})
-        must(not shared["content"], f"{shared['content']} recordings are in both splits")
+
+        must(
+            not shared["content"], f"{shared['content']} recordings are in both splits"
+        )
         return f"the splits share {shared['speaker']} speakers and {shared['text']} transcripts"
 
 
@@ -682,12 +877,15 @@ def _words(text: str) -> list[str]:
 
 
 def leaked_transcripts(references: Iterable[str], words: Sequence[str]) -> set[str]:
-    """Returns the transcripts of 3 or more words that a text has side by side, in any order."""
+    """Returns the transcripts of 3 or more words that a text has side by side, in any
+    order.
+    """
     by_length: dict[int, dict[tuple[str, ...], str]] = {}
     for text in references:
         parts = _words(text)
         if len(parts) >= _TELLTALE_WORDS:
             by_length.setdefault(len(parts), {})[tuple(sorted(parts))] = text
+
     known = {word for texts in by_length.values() for parts in texts for word in parts}
     found = set()
     # Letters may be reversed too.
@@ -698,7 +896,10 @@ def leaked_transcripts(references: Iterable[str], words: Sequence[str]) -> set[s
                 window = spelled[first : first + length]
                 # Nearly all windows of code contain a word that no transcript has.
                 if window[0] in known and window[-1] in known:
-                    found |= {texts[key] for key in [tuple(sorted(window))] if key in texts}
+                    found |= {
+                        texts[key] for key in [tuple(sorted(window))] if key in texts
+                    }
+
     return found
 
 
@@ -707,13 +908,16 @@ class _Conditions:
     """What may have made runs slower than their recipe is, or their clocks shorter; means."""
 
     seconds: float  # from the start of the clock to the end
-    lost: float  # the part of the processors' time that others took, or that the run was stopped
+    # The part of the processors' time that others took, or that the run was stopped.
+    lost: float
     start_s: float  # from the process's creation to the start of the clock
 
 
 def _mean_conditions(runs: Sequence[Run]) -> _Conditions:
     counted = [name for name in INTERVALS if name != "init"]
-    seconds, lost, starts_s = [], [], []
+    seconds = []
+    lost = []
+    starts_s = []
     for run in runs:
         use = host_use(read_host_file(run.path), run.timeline, counted)
         must(use is not None, f"{run.name} has no samples of load")
@@ -723,24 +927,31 @@ def _mean_conditions(runs: Sequence[Run]) -> _Conditions:
         seconds.append(run.wall_s - start_s)
         lost.append(1 - use.share)
         starts_s.append(start_s)
+
     return _Conditions(fmean(seconds), fmean(lost), fmean(starts_s))
 
 
 def _conditions(run: Run) -> list[dict[str, Any]]:
     """Returns what decided the speed of each process of a run."""
     found = [run.events[index]["value"] for index in run.timeline.of("conditions")]
-    must(len(found) >= run.sessions, f"{run.name} doesn't say under which conditions it trained")
+    must(
+        len(found) >= run.sessions,
+        f"{run.name} doesn't say under which conditions it trained",
+    )
     return found
 
 
-# {confidence}: in percent; the intervals are those of the decisions, at the track's level
+# {confidence}: in percent; the intervals are those of the decisions, at the track's
+# level
 _TABLE = """
 | submission | verdict | ratio, {confidence:.4g} % interval | runs each | hash |
 |---|---|---|---:|---|"""
 
 
 def write_table(records: Path) -> None:
-    """Writes the table into a folder of records; UsageError if its README.md is someone else's."""
+    """Writes the table into a folder of records; UsageError if its README.md is someone
+    else's.
+    """
     page = records / "README.md"
     owned = page.is_file() and read_bytes(page).startswith(_TABLE_BEGINS.encode())
     claim = "page that tfasr record --table wrote"
@@ -761,9 +972,17 @@ def records_table(records: Path) -> str:
         lines.append(f"| {markdown_text(baseline)} | baseline | | | |")
         for each in submissions(records, name):
             place = urllib.parse.quote(f"{name}/{each['folder']}/card.md")
-            link, ends = f"[{markdown_text(each['folder'])}]({place})", each["interval"]
+            link = f"[{markdown_text(each['folder'])}]({place})"
+            ends = each["interval"]
             ratio = "n/a" if each["ratio"] is None else f"{each['ratio']:.3f}"
             ratio += f", {ends[0]:.3f} to {ends[1]:.3f}" if ends else ""
-            cells = (link, each["verdict"], ratio, str(each["runs"]), f"`{each['study'][:16]}`")
+            cells = (
+                link,
+                each["verdict"],
+                ratio,
+                str(each["runs"]),
+                f"`{each['study'][:16]}`",
+            )
             lines.append(f"| {' | '.join(cells)} |")
+
     return "\n".join(lines) + "\n"

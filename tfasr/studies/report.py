@@ -45,7 +45,15 @@ from tfasr.tta.policies import POLICIES, TimeToAccuracy
 from tfasr.tta.published.results import PublishedSource, published
 from tfasr.tta.run import Run, load_run
 
-_SHOWN = ("train_loss", "cer", "wer", "utilisation", "throughput_wall", "brackets", "why")
+_SHOWN = (
+    "train_loss",
+    "cer",
+    "wer",
+    "utilisation",
+    "throughput_wall",
+    "brackets",
+    "why",
+)
 _PAPER = {
     "Table 4": {
         "train_loss": "Figure 7a",
@@ -58,15 +66,27 @@ _PAPER = {
 }
 
 
-def figures_of_section(charts: Sequence[Chart], part: str, paper: Mapping[str, str]) -> list[Chart]:
+def figures_of_section(
+    charts: Sequence[Chart], part: str, paper: Mapping[str, str]
+) -> list[Chart]:
     (prefix,) = file_names([part])
     order = {name: number for number, name in enumerate(_SHOWN)}
-    shown = [chart for chart in charts if chart.name in order or chart.name.startswith("why")]
+    shown = [
+        chart for chart in charts if chart.name in order or chart.name.startswith("why")
+    ]
     figures = []
     for chart in sorted(shown, key=lambda chart: order.get(chart.name, len(order))):
-        as_paper = f"As {paper[chart.name]} of the paper: " if chart.name in paper else ""
-        names = {"name": f"{prefix}_{chart.name}", "caption": f"{as_paper}{chart.caption}"}
+        if chart.name in paper:
+            as_paper = f"As {paper[chart.name]} of the paper: "
+        else:
+            as_paper = ""
+
+        names = {
+            "name": f"{prefix}_{chart.name}",
+            "caption": f"{as_paper}{chart.caption}",
+        }
         figures.append(dataclasses.replace(chart, **names))
+
     return figures
 
 
@@ -107,7 +127,9 @@ def widths_table(widths: Sequence[dict[str, Cell]]) -> Table:
     ]
     title = f"A whole evaluation of {widths[0]['run']} over beam widths"
     notes = ["Seconds: forward passes and decoding, one after the other."]
-    return table_of(title, columns, widths, notes, colours=[None] * len(widths), name="beam_widths")
+    return table_of(
+        title, columns, widths, notes, colours=[None] * len(widths), name="beam_widths"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,14 +147,19 @@ def write_report(plan: Plan, folder: Path) -> Path:
             f"A study's report needs at least one run with an evaluation. {folder} has none; the "
             f"logs in {folder / 'logs'} show what went wrong."
         )
+
     source = published(plan.config.published) if plan.config.published else None
     measured = Measured(widths_of(plan, folder), scores_of(plan, folder))
     sections = _sections(plan, parts, source, measured)
     sealed = study_sentences(folder) if sealed_folder(folder) else []
     if caveats := [*filter(None, [grown_from(folder)]), *sealed, *first_tries(folder)]:
-        first = next(section for section in sections if section.answers or section.charts)
-        place, answered = sections.index(first), [*first.answers, *caveats]
+        first = next(
+            section for section in sections if section.answers or section.charts
+        )
+        place = sections.index(first)
+        answered = [*first.answers, *caveats]
         sections[place] = dataclasses.replace(first, answers=answered)
+
     shown = [table for section in sections for table in section.tables]
     out = folder / "report"
     try:
@@ -140,15 +167,25 @@ def write_report(plan: Plan, folder: Path) -> Path:
         page = write_sections(plan.config.title, sections, out)
         write_whole(out / "report.txt", _text(plan, sections))
         write_whole(out / "report.md", f"# {plan.config.title}\n\n{to_markdown(shown)}")
-        write_whole(out / "report.json", json.dumps(study_values(parts, measured), indent=1) + "\n")
+        write_whole(
+            out / "report.json",
+            json.dumps(study_values(parts, measured), indent=1) + "\n",
+        )
         write_tables(shown, out)
     except OSError as error:
-        raise RunError(f"The study's report could not be written to {out}: {error}.") from error
+        raise RunError(
+            f"The study's report could not be written to {out}: {error}."
+        ) from error
+
     return page
 
 
 def chapters(plan: Plan, folder: Path) -> list[Chapter]:
-    return [part for name in plan.parts() if (part := _chapter(plan, folder, name)) is not None]
+    return [
+        part
+        for name in plan.parts()
+        if (part := _chapter(plan, folder, name)) is not None
+    ]
 
 
 def _chapter(plan: Plan, folder: Path, name: str) -> Chapter | None:
@@ -169,23 +206,36 @@ def _chapter(plan: Plan, folder: Path, name: str) -> Chapter | None:
     return Chapter(name, report, min(tables, default=""))
 
 
-def _runs(plan: Plan, folder: Path, experiments: Sequence[str]) -> list[tuple[Run, str]]:
+def _runs(
+    plan: Plan, folder: Path, experiments: Sequence[str]
+) -> list[tuple[Run, str]]:
     runs = []
-    planned_runs = (run for name in experiments for run in plan.runs if run.experiment == name)
+    planned_runs = (
+        run for name in experiments for run in plan.runs if run.experiment == name
+    )
     for planned in planned_runs:
         try:
             run = load_run(folder / planned.folder, _run_name(plan, planned))
         except UsageError:  # the run has not begun, or its ledger is damaged
             continue
+
         if run.timeline.of("tracked_stats"):
             runs.append((run, plan.label(planned.experiment)))
+
     return runs
 
 
 def _sections(
-    plan: Plan, parts: Sequence[Chapter], source: PublishedSource | None, measured: Measured
+    plan: Plan,
+    parts: Sequence[Chapter],
+    source: PublishedSource | None,
+    measured: Measured,
 ) -> list[Section]:
-    kinds = {} if source is None else {t.kind: name for name, t in source.tables.items()}
+    if source is None:
+        kinds = {}
+    else:
+        kinds = {t.kind: name for name, t in source.tables.items()}
+
     runs = [run for part in parts for run in part.report.runs]
     everything = make_report(runs, parts[0].report.question)
     of_everything = [
@@ -197,21 +247,28 @@ def _sections(
         )
         if kind in kinds
     ]
-    sections = [Section("Systems", (), of_everything, colours(everything))] if of_everything else []
+    if of_everything:
+        sections = [Section("Systems", (), of_everything, colours(everything))]
+    else:
+        sections = []
+
     for part in parts:
-        results, paper = group_results(part.report), {}
+        results = group_results(part.report)
+        paper = {}
         if source is not None and part.published_table:
             table = published_table(part.report, source, part.published_table, measured)
             paper = _PAPER.get(part.published_table, {})
         else:
             table = time_to_accuracy_table(part.report, results)
             table = dataclasses.replace(table, title=f"{table.title}: {part.name}")
+
         charts, notes = report_charts(part.report, results)
         charts = figures_of_section(charts, part.name, paper)
         said = answers(part.report, results)
         said[-1:-1] = comparisons(part.report, results)  # before the last, on the rule
         about = said, [table], colours(part.report), charts, notes
         sections.append(Section(sentence(part.name), *about))
+
     later = []
     if measured.scores:
         later.append(("Final error rates", "final", scores_table(measured.scores)))
@@ -221,6 +278,7 @@ def _sections(
         if kind in kinds:
             table = published_table(everything, source, kinds[kind], measured)
         sections.append(Section(heading, (), [table], colours(everything)))
+
     return sections
 
 
@@ -229,6 +287,7 @@ def _text(plan: Plan, sections: Sequence[Section]) -> str:
     for section in sections:
         answers = "".join(f"{sentence}\n" for sentence in section.answers)
         blocks.append(f"# {section.title}\n\n{answers}\n{to_text(section.tables)}")
+
     return "\n\n".join(blocks)
 
 
@@ -238,7 +297,9 @@ def study_values(parts: Sequence[Chapter], measured: Measured) -> dict:
         return {"metric": tta.metric, "target": tta.target, **time}
 
     def about(run: RunAnalysis) -> dict:
-        curves = {metric: [p.value for p in points] for metric, points in run.curves.items()}
+        curves = {
+            metric: [p.value for p in points] for metric, points in run.curves.items()
+        }
         names = ("group", "status", "epochs", "wall_s")
         facts = {"run": run.name, **{name: getattr(run, name) for name in names}}
         return {
@@ -248,7 +309,9 @@ def study_values(parts: Sequence[Chapter], measured: Measured) -> dict:
         }
 
     return {
-        "parts": {part.name: [about(run) for run in part.report.runs] for part in parts},
+        "parts": {
+            part.name: [about(run) for run in part.report.runs] for part in parts
+        },
         "scores": list(measured.scores),
         "beam_widths": list(measured.widths),
     }

@@ -44,12 +44,16 @@ from tfasr.tta.metrics import compute_metrics, computed_metrics
 from tfasr.tta.policies import scores_at
 from tfasr.tta.run import Run, load_run
 
-_ROUNDING_S = 0.001  # a step's booked time may exceed the time that passed by up to 1 ms
-_EARLY_MS = 2000  # milliseconds by which a run's first event may precede the plan's sealing
-_LATE_S = 86400.0  # a run can't have been written in the future; clocks may be a day off
+# A step's booked time may exceed the time that passed by up to 1 ms.
+_ROUNDING_S = 0.001
+# Milliseconds by which a run's first event may precede the plan's sealing.
+_EARLY_MS = 2000
+# A run can't have been written in the future; clocks may be a day off.
+_LATE_S = 86400.0
 _NOTED_S = 5.0  # a ledger and the study's list note the same moment within 5 s
 _ANSWERED_S = 15.0  # a host's answer may be as late as this
-_ENDING = (5.0, 0.05)  # processes take equally long to end, within 5 s plus 5 % of their duration
+# Processes take equally long to end, within 5 s plus 5 % of their duration.
+_ENDING = (5.0, 0.05)
 _Checked = str | None  # what was compared; None if there was nothing to compare with
 
 UNCHECKED_OF_RUNS = (
@@ -102,11 +106,21 @@ def judged(name: str, check: Callable[[], _Checked]) -> Check:
         text = check()
     except (UsageError, RunError, OSError) as error:
         return Check(name, False, str(error))
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+    except (
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        ArithmeticError,
+    ) as error:
         return Check(name, False, f"a value is missing or of a wrong kind: {error!r}")
     except RecursionError:
         return Check(name, False, "a file is nested too deeply")
-    return Check(name, text is not None, text) if text else Check(name, None, "no data to check it")
+
+    if text:
+        return Check(name, text is not None, text)
+
+    return Check(name, None, "no data to check it")
 
 
 def plain_files(folder: Path) -> _Checked:
@@ -114,7 +128,9 @@ def plain_files(folder: Path) -> _Checked:
     return f"{files.check_plain(folder)} files and folders, no links"
 
 
-def verify_run(run_dir: Path, name: str, shard_dir: Path | None = None) -> Iterator[Check]:
+def verify_run(
+    run_dir: Path, name: str, shard_dir: Path | None = None
+) -> Iterator[Check]:
     """Checks a run's ledger, and its other files against the ledger."""
     plain = judged(f"{name}, files", partial(plain_files, run_dir))
     yield plain
@@ -133,25 +149,38 @@ def _verify_run(run_dir: Path, name: str, shard_dir: Path | None) -> Iterator[Ch
 
 def _chain(run_dir: Path, loaded: list[Run]) -> _Checked:
     run = load_run(run_dir)
-    must(run.ledger_hash is not None, "the lines have no hashes: an older tfasr wrote them")
+    must(
+        run.ledger_hash is not None,
+        "the lines have no hashes: an older tfasr wrote them",
+    )
     loaded.append(run)
     return f"{len(run.events)} lines, the last hash is {run.ledger_hash}"
 
 
 def _clocks(run: Run) -> _Checked:
-    line, last_ms = run.timeline, 0
+    line = run.timeline
+    last_ms = 0
     for session in line.sessions:
         events = [run.events[index] for index in session]
         mono = [finite(event["metadata"]["mono_s"]) for event in events]
         times_ms = [last_ms, *(finite(event["time_ms"]) for event in events)]
-        must(all(a <= b for a, b in pairwise(mono)), "the monotonic clock runs backwards")
-        must(all(a <= b + 1000 for a, b in pairwise(times_ms)), "the wall clock runs backwards")
-        wall_s, mono_s = (times_ms[-1] - times_ms[1]) / 1000, mono[-1] - mono[0]
+        must(
+            all(a <= b for a, b in pairwise(mono)), "the monotonic clock runs backwards"
+        )
+        must(
+            all(a <= b + 1000 for a, b in pairwise(times_ms)),
+            "the wall clock runs backwards",
+        )
+        wall_s = (times_ms[-1] - times_ms[1]) / 1000
+        mono_s = mono[-1] - mono[0]
         allowed_s = CLOCKS_APART[0] + CLOCKS_APART[1] * mono_s
-        apart = f"{wall_s:.1f} s by the wall clock are {mono_s:.1f} s by the monotonic one"
+        apart = (
+            f"{wall_s:.1f} s by the wall clock are {mono_s:.1f} s by the monotonic one"
+        )
         must(abs(wall_s - mono_s) <= allowed_s, apart)
         _check_steps(events)
         last_ms = times_ms[-1]
+
     must(last_ms / 1000 <= time.time() + _LATE_S, "the run ends in the future")
     sums = abs(sum(run.intervals.values()) - run.wall_s)
     must(sums < 0.001, f"the intervals' sum and the whole time differ by {sums:.3f} s")
@@ -164,7 +193,8 @@ def _check_steps(events: Sequence[dict[str, Any]]) -> None:
     for event in events:
         if event["key"] != "train_step":
             continue
-        now_s, step = event["metadata"]["mono_s"], event["metadata"]["step"]
+        now_s = event["metadata"]["mono_s"]
+        step = event["metadata"]["step"]
         parts = ("input_wait_s", "compile_s", "train_s")
         booked = [finite(event["value"][part]) for part in parts]
         must(min(booked) >= 0, f"step {step} books less than 0 s")
@@ -183,14 +213,30 @@ _OF_EACH_SESSION = (
     "seed",
     "targets",
 )
-_OF_EACH_SESSION += ("global_batch_size", "train_samples", "eval_samples", "num_replicas")
-_OF_EACH_SESSION += ("parameters", "evaluation_placement", "shared_with_training", "opt_name")
-_OF_EACH_SESSION += ("instruction_set", "missing_compiled_parts", "opt_base_learning_rate")
+_OF_EACH_SESSION += (
+    "global_batch_size",
+    "train_samples",
+    "eval_samples",
+    "num_replicas",
+)
+_OF_EACH_SESSION += (
+    "parameters",
+    "evaluation_placement",
+    "shared_with_training",
+    "opt_name",
+)
+_OF_EACH_SESSION += (
+    "instruction_set",
+    "missing_compiled_parts",
+    "opt_base_learning_rate",
+)
 _OF_EACH_SESSION += ("init_start", "init_stop")
 
 
 def _events(run: Run) -> _Checked:
-    """Checks that sessions follow each other, and that each has the events that clocks need."""
+    """Checks that sessions follow each other, and that each has the events that clocks
+    need.
+    """
     line = run.timeline
     check_fields(run.events, files.EVENTS_FILE)
     check_values(run.events, files.EVENTS_FILE)
@@ -201,7 +247,8 @@ def _events(run: Run) -> _Checked:
         value = first["value"]
         same = value["session"] == number and value["ledger_format"] == LEDGER_FORMAT
         must(same, f"session {number} calls itself {value['session']!r:.60}")
-        resumed, alive_ms = value["resumed_from_step"], value["alive_until_ms"]
+        resumed = value["resumed_from_step"]
+        alive_ms = value["alive_until_ms"]
         fresh = resumed is None or (number > 0 and type(resumed) is int)
         must(fresh, f"session {number} was resumed from step {resumed!r:.60}")
         must(number > 0 or alive_ms is None, "the first session follows another one")
@@ -210,7 +257,11 @@ def _events(run: Run) -> _Checked:
         keys = Counter(line.keys[index] for index in session)
         if trained and keys["train_step"]:
             missing = [key for key in _OF_EACH_SESSION if keys[key] != 1]
-            must(not missing, f"session {number} does not have exactly one {', '.join(missing)}")
+            must(
+                not missing,
+                f"session {number} does not have exactly one {', '.join(missing)}",
+            )
+
     if trained:
         check_edges(run)
     useful = [i for i in line.of("epoch_start") if line.useful[i]]
@@ -223,7 +274,10 @@ def _counts(run: Run) -> _Checked:
     line = run.timeline
     steps = [i for i in line.of("train_step") if line.useful[i]]
     numbers = [line.metadata[i]["step"] for i in steps]
-    must(numbers == list(range(1, len(numbers) + 1)), "steps are missing, doubled or reordered")
+    must(
+        numbers == list(range(1, len(numbers) + 1)),
+        "steps are missing, doubled or reordered",
+    )
     scored = sorted(_evaluations(run))
     share = line.evaluations_per_epoch
     places = [round(epoch * share) for epoch in scored]
@@ -231,27 +285,39 @@ def _counts(run: Run) -> _Checked:
     if missing is not None:
         epoch = missing / share if missing % share else missing // share
         raise UsageError(f"the evaluation of epoch {epoch} is missing")
-    if not isinstance(run.fact("cluster"), dict):  # in a cluster, the chief books only its share
+
+    # In a cluster, the chief books only its share.
+    if not isinstance(run.fact("cluster"), dict):
         _check_epochs(run, steps)
     return f"{len(numbers)} steps, {len(scored)} evaluations"
 
 
 def _check_epochs(run: Run, steps: Sequence[int]) -> None:
-    """Checks that each epoch has all utterances of the split, and each evaluation those before."""
-    line, wanted = run.timeline, run.fact("train_samples")
+    """Checks that each epoch has all utterances of the split, and each evaluation those
+    before.
+    """
+    line = run.timeline
+    wanted = run.fact("train_samples")
     must(type(wanted) is int and wanted > 0, f"train_samples is {wanted!r:.60}")
     utterances: Counter[int] = Counter()
     for i in steps:
         number = run.events[i]["value"]["utterances"]
         step = line.metadata[i]["step"]
-        must(type(number) is int and number > 0, f"step {step} has {number!r:.60} utterances")
+        must(
+            type(number) is int and number > 0,
+            f"step {step} has {number!r:.60} utterances",
+        )
         utterances[line.metadata[i]["epoch_num"]] += number
+
     epochs = sorted(utterances)
     must(epochs == list(range(1, len(epochs) + 1)), "epochs are missing or doubled")
     last = epochs[-1:]
     odd = [n for n in epochs if utterances[n] != wanted and [n] != last]
     must(not odd, f"epoch {odd[:1]} doesn't have the split's {wanted} utterances")
-    must(all(utterances[n] <= wanted for n in last), f"epoch {last} has too many utterances")
+    must(
+        all(utterances[n] <= wanted for n in last),
+        f"epoch {last} has too many utterances",
+    )
     largest = max((run.events[i]["value"]["utterances"] for i in steps), default=0)
     for epoch, begins in _evaluations(run).items():
         before = sum(run.events[i]["value"]["utterances"] for i in steps if i < begins)
@@ -264,7 +330,9 @@ def _check_epochs(run: Run, steps: Sequence[int]) -> None:
 
 
 def _evaluations(run: Run) -> dict[float, int]:
-    """Maps each scored evaluation (the epochs trained by then) to the event that it begins with."""
+    """Maps each scored evaluation (the epochs trained by then) to the event that it
+    begins with.
+    """
     line = run.timeline
     first: dict[float, int] = {}
     scored = set()
@@ -272,31 +340,41 @@ def _evaluations(run: Run) -> dict[float, int]:
         first.setdefault(epoch, index)
         if scores_at(line, index):
             scored.add(epoch)
+
     return {epoch: index for epoch, index in first.items() if epoch in scored}
 
 
 def _scores(run: Run) -> _Checked:
-    line, stated = run.timeline, run.comparability or {}
+    line = run.timeline
+    stated = run.comparability or {}
     events: dict[float, list[int]] = {}
     for epoch, index in line.evaluated:
         if scores_at(line, index):
             events.setdefault(epoch, []).append(index)
+
     written = {epoch: files.hypotheses_file(run.path, epoch) for epoch in events}
     if not any(path.is_file() for path in written.values()):
         return None
     for epoch, indices in events.items():
         keys = [line.keys[index] for index in indices]
-        must(keys.count("tracked_stats") == 1, f"epoch {epoch:g} does not have exactly one result")
+        must(
+            keys.count("tracked_stats") == 1,
+            f"epoch {epoch:g} does not have exactly one result",
+        )
         must(len(keys) == len(set(keys)), f"epoch {epoch:g} has several results")
         counts = _counted(run, epoch, written[epoch], stated)
         for index in indices:
             _check_scores(scores_at(line, index), counts, line.keys[index], epoch)
+
     return f"{len(events)} evaluations counted again"
 
 
-def _counted(run: Run, epoch: float, path: Path, stated: dict[str, Any]) -> dict[str, float]:
+def _counted(
+    run: Run, epoch: float, path: Path, stated: dict[str, Any]
+) -> dict[str, float]:
     """Counts an evaluation's errors again, those of a second decoder too."""
-    rows, at = read_transcripts(path), f"epoch {epoch:g}: the hypotheses"
+    rows = read_transcripts(path)
+    at = f"epoch {epoch:g}: the hypotheses"
     must(len(rows) == run.fact("eval_samples"), f"{at} are not of all utterances")
     references = references_hash((row.id, row.reference) for row in rows)
     same = references == stated.get("validation_references")
@@ -314,17 +392,24 @@ def _counted(run: Run, epoch: float, path: Path, stated: dict[str, Any]) -> dict
         others = count_errors(texts, [row.others[second] for row in rows])
         counts[f"{second}_wer"] = others.wer
         counts[f"{second}_cer"] = others.cer
+
     return counts
 
 
-def _check_scores(values: dict[str, Any], counts: dict[str, float], key: str, epoch: float) -> None:
+def _check_scores(
+    values: dict[str, Any], counts: dict[str, float], key: str, epoch: float
+) -> None:
     at = f"epoch {epoch:g}: the hypotheses"
     if key == "tracked_stats":
         missing = sorted(counts.keys() - values.keys())
         must(not missing, f"epoch {epoch:g} lacks {', '.join(missing)}")
         unknown = sorted(values.keys() - counts.keys() - {"loss"})
         problem = f"epoch {epoch:g} has metrics that can't be counted: {unknown[:3]}"
-        must(not unknown, f"{problem}. If you trust the file that computes them, --import it")
+        must(
+            not unknown,
+            f"{problem}. If you trust the file that computes them, --import it",
+        )
+
     wrong = []
     for name, value in values.items():
         if name not in counts:
@@ -332,6 +417,7 @@ def _check_scores(values: dict[str, Any], counts: dict[str, float], key: str, ep
         number = type(value) in (int, float)
         if not (number and abs(value - counts[name]) <= 1e-9):
             wrong.append(name)
+
     must(not wrong, f"{at} give other values of {', '.join(wrong)} than the ledger")
 
 
@@ -346,7 +432,12 @@ def _settings(run: Run) -> _Checked:
     if hashes is None and not (run.path / files.EXPERIMENT_FILE).is_file():
         return None
     present = {name for name in _SETTINGS_FILES if (run.path / name).is_file()}
-    needed = {files.EXPERIMENT_FILE, files.ALPHABET_FILE, files.GIN_GIVEN_FILE, files.RUN_FILE}
+    needed = {
+        files.EXPERIMENT_FILE,
+        files.ALPHABET_FILE,
+        files.GIN_GIVEN_FILE,
+        files.RUN_FILE,
+    }
     lacking = (present | needed) - hashes.keys()
     must(not lacking, f"the ledger has no hash of {', '.join(sorted(lacking))}")
     for name, stated in hashes.items():
@@ -355,7 +446,10 @@ def _settings(run: Run) -> _Checked:
         must(path.is_file(), f"{name} is missing")
         same = file_sha256(path, files.MOST_BYTES) == stated
         must(same, f"{name} was changed after the run wrote it")
-    saved = files.read_object(run.path / files.EXPERIMENT_FILE, "Restore it from a copy.")
+
+    saved = files.read_object(
+        run.path / files.EXPERIMENT_FILE, "Restore it from a copy."
+    )
     alphabet = files.object_or_empty(run.path / files.ALPHABET_FILE)
     of_file = partial(part, saved, of=files.EXPERIMENT_FILE)
     facts = dict(run.comparability or {})
@@ -363,14 +457,30 @@ def _settings(run: Run) -> _Checked:
     decoder = {name: of_file("decoder", name) for name in compared}
     for name, one, other in (
         ("seed", run.fact("seed"), of_file("training", "seed")),
-        ("batch size", run.fact("global_batch_size"), of_file("pipeline", "global_batch_size")),
+        (
+            "batch size",
+            run.fact("global_batch_size"),
+            of_file("pipeline", "global_batch_size"),
+        ),
         ("targets", run.fact("targets"), of_file("training", "targets")),
         ("decoder", compared, decoder),
-        ("alphabet", facts["alphabet"], [alphabet["characters"], alphabet["separator"]]),
+        (
+            "alphabet",
+            facts["alphabet"],
+            [alphabet["characters"], alphabet["separator"]],
+        ),
         ("rule", run.target_window, of_file("training", "target_window")),
-        ("number of replicas", run.fact("num_replicas"), of_file("training", "num_replicas")),
+        (
+            "number of replicas",
+            run.fact("num_replicas"),
+            of_file("training", "num_replicas"),
+        ),
     ):
-        must(one == other, f"the ledger has the {name} {one!r}, the run's files {other!r}")
+        must(
+            one == other,
+            f"the ledger has the {name} {one!r}, the run's files {other!r}",
+        )
+
     _check_configs(run.path, saved)
     stated = part(facts, "hash", of="the ledger's comparability")
     del facts["hash"]
@@ -399,39 +509,56 @@ def _check_configs(run_dir: Path, saved: dict[str, Any]) -> None:
     """
     used = _plain_values(run_dir / files.GIN_OPERATIVE_FILE)
     for name, value in _plain_values(run_dir / files.GIN_GIVEN_FILE).items():
-        place = f"{files.GIN_GIVEN_FILE} has {name} = {value}, {files.GIN_OPERATIVE_FILE}"
+        place = (
+            f"{files.GIN_GIVEN_FILE} has {name} = {value}, {files.GIN_OPERATIVE_FILE}"
+        )
         must(used.get(name) == value, f"{place} {used.get(name)}")
+
     classes = {name.partition(".")[0] for name in used}
-    of_model = [c for c in classes if {f"{c}.{n}" for n in saved["model"]} <= used.keys()]
+    of_model = [
+        c for c in classes if {f"{c}.{n}" for n in saved["model"]} <= used.keys()
+    ]
     # num_replicas is filled in by the machine, and text names classes.
     for section, class_name in {**_SECTIONS, "model": "".join(of_model[:1])}.items():
         of_class = {
-            n.partition(".")[2]: v for n, v in used.items() if n.startswith(f"{class_name}.")
+            n.partition(".")[2]: v
+            for n, v in used.items()
+            if n.startswith(f"{class_name}.")
         }
         for parameter, value in of_class.items():
             if value.startswith('"@') or parameter == "num_replicas":
                 continue
-            must(parameter in saved[section], f"{files.EXPERIMENT_FILE} lacks {parameter}")
+            must(
+                parameter in saved[section],
+                f"{files.EXPERIMENT_FILE} lacks {parameter}",
+            )
             other = json.dumps(saved[section][parameter])
-            must(value == other, f"{files.EXPERIMENT_FILE} has {parameter} = {other}, gin {value}")
+            must(
+                value == other,
+                f"{files.EXPERIMENT_FILE} has {parameter} = {other}, gin {value}",
+            )
 
 
 def _plain_values(path: Path) -> dict[str, str]:
     """Returns a gin file's bindings as JSON texts, the last one of each name."""
     bindings = read_evidence(path).bindings
     return {
-        s.name: json.dumps(s.value, default=repr) for s in bindings if s.parameter and not s.scope
+        s.name: json.dumps(s.value, default=repr)
+        for s in bindings
+        if s.parameter and not s.scope
     }
 
 
 def _checkpoints(run: Run) -> _Checked:
-    hashes, at_hand = run.fact("checkpoints") or {}, 0
+    hashes = run.fact("checkpoints") or {}
+    at_hand = 0
     for name, stated in hashes.items():
         must(name == Path(name).name, f"{name!r} is not the name of a file")
         path = run.path / files.CHECKPOINTS_FOLDER / name
         if path.is_file():
             must(file_sha256(path) == stated, f"{name} was changed after the run ended")
             at_hand += 1
+
     return f"{at_hand} files as they were written" if at_hand else None
 
 
@@ -443,6 +570,7 @@ def _shards(run: Run, shard_dir: Path | None) -> _Checked:
     for split, stated in (run.fact("shards") or {}).items():
         problem = f"{folder / split} holds other records than those of the run"
         must(shards_hash(folder / split) == stated, problem)
+
     return f"the records in {folder} are those of the run"
 
 
@@ -470,10 +598,16 @@ def verify_study(folder: Path, shard_dir: Path | None = None) -> Iterator[Check]
         for (experiment, seed), run_dir in study.runs.items():
             name = f"{experiment} seed {seed}"
             yield from _verify_run(run_dir, name, shard_dir)
-            yield judged(f"{name}, as declared", partial(_as_declared, folder, study, run_dir))
+            yield judged(
+                f"{name}, as declared", partial(_as_declared, folder, study, run_dir)
+            )
+
         for experiment, seed in study.repeated:
             run_dir = first_try(folder, experiment, seed)
-            yield from _verify_run(run_dir, f"first try of {experiment} seed {seed}", shard_dir)
+            yield from _verify_run(
+                run_dir, f"first try of {experiment} seed {seed}", shard_dir
+            )
+
         yield judged("quiet machine", partial(check_quiet, study, folder))
         yield judged("report", partial(_report, plan, folder))
         if plans[-1]["until"]:
@@ -487,7 +621,10 @@ def _plan(folder: Path, checked: list[StudyCheck]) -> _Checked:
     for event in events:
         if event["key"] == "plan":
             file = event["value"]["file"]
-            plan = check_plan(files.read_object(folder / file, "Restore it from a copy."), file)
+            plan = check_plan(
+                files.read_object(folder / file, "Restore it from a copy."), file
+            )
+
     study = check_study(folder)
     begun_with = files.read_object(folder / PLAN_FILE, "Restore it from a copy.")
     planned = {name: begun_with.get(name) for name in ("corpus", "runs")}
@@ -503,46 +640,70 @@ _Clock = tuple[float, float]  # seconds of the wall clock and of the monotonic c
 
 def _times(folder: Path, study: StudyCheck) -> _Checked:
     """Compares ledgers' clocks with those of the study's list, which another process wrote."""
-    events, hashes = read_events(folder / STARTS_FILE), chain_of(folder / STARTS_FILE)
+    events = read_events(folder / STARTS_FILE)
+    hashes = chain_of(folder / STARTS_FILE)
     listed = [_clocks_of(event) for event in events]
-    must(all(a[0] <= b[0] + 1 for a, b in pairwise(listed)), f"the times of {STARTS_FILE} fall")
+    must(
+        all(a[0] <= b[0] + 1 for a, b in pairwise(listed)),
+        f"the times of {STARTS_FILE} fall",
+    )
     # A ledger has the clocks of the host that trained its run.
     clocks = [_host_clocks(event) for event in events]
-    # For each process that ended by itself: how long it took, and the part after its last event.
+    # For each process that ended by itself: how long it took, and the part after its
+    # last event.
     endings: list[tuple[str, float, float]] = []
     for name, run_dir, noted in _tries(folder, study, events):
         run = load_run(run_dir)
         for session in run.timeline.sessions:
-            first, last = run.events[session.start], run.events[session.stop - 1]
+            first = run.events[session.start]
+            last = run.events[session.stop - 1]
             begins = hashes.index(first["value"]["declared"]["start"])
-            later = [(place, key) for place, key, _ in noted if place > begins and key != "begun"]
+            later = [
+                (place, key)
+                for place, key, _ in noted
+                if place > begins and key != "begun"
+            ]
             # Without an end, the study was killed before it could note one.
             ends = next(iter(later), (None, "start"))
             stop = clocks[ends[0]] if ends[1] == "end" else None
             _check_session(name, first, last, clocks[begins], stop)
             if stop is None:
                 continue
-            passed_s = [sides[ends[0]][1] - sides[begins][1] for sides in (clocks, listed)]
+            passed_s = [
+                sides[ends[0]][1] - sides[begins][1] for sides in (clocks, listed)
+            ]
             problem = f"{name} took {passed_s[0]:.1f} s on its host, and {passed_s[1]:.1f} s here"
             allowed_s = _ANSWERED_S + CLOCKS_APART[1] * passed_s[1]
             must(abs(passed_s[0] - passed_s[1]) <= allowed_s, problem)
             exit_code = events[ends[0]]["value"]["exit_code"]
             check_ending(name, run, session, exit_code)
-            begun = any(key == "begun" and begins < place < ends[0] for place, key, _ in noted)
+            begun = any(
+                key == "begun" and begins < place < ends[0] for place, key, _ in noted
+            )
             steps = [i for i in run.timeline.of("train_step") if i in session]
             trained_s = stop[1] - _clocks_of(run.events[steps[0]])[1] if steps else 0.0
-            must(begun or trained_s <= _NOTED_S, f"{name} trained, but the list doesn't say so")
+            must(
+                begun or trained_s <= _NOTED_S,
+                f"{name} trained, but the list doesn't say so",
+            )
             if exit_code == 0:
                 took_s = stop[1] - clocks[begins][1]
                 endings.append((name, took_s, stop[1] - _clocks_of(last)[1]))
+
         for place, key, value in noted:
             if key != "start" and value.get("ledger") is not None:
                 _check_mark(name, run, key, value["ledger"]["bytes"], clocks[place])
-    usual_s = sorted(ending[2] for ending in endings)[len(endings) // 2] if endings else 0.0
+
+    if endings:
+        usual_s = sorted(ending[2] for ending in endings)[len(endings) // 2]
+    else:
+        usual_s = 0.0
+
     for name, took_s, ending_s in endings:
         allowed_s = usual_s + _ENDING[0] + _ENDING[1] * took_s
         problem = f"{name} ended {ending_s:.1f} s before its process did, others {usual_s:.1f} s"
         must(ending_s <= allowed_s, problem)
+
     return f"{len(study.runs)} runs within the times of {STARTS_FILE}"
 
 
@@ -556,20 +717,27 @@ def _host_clocks(event: dict[str, Any]) -> _Clock:
 
 def _hosts(folder: Path, plan: Plan) -> _Checked:
     """Checks that hosts that a test by groups compares are of one kind."""
-    events = [event for event in read_events(folder / STARTS_FILE) if event["key"] == "host"]
-    descriptions = {event["value"]["host"]: event["value"]["description"] for event in events}
+    events = [
+        event for event in read_events(folder / STARTS_FILE) if event["key"] == "host"
+    ]
+    descriptions = {
+        event["value"]["host"]: event["value"]["description"] for event in events
+    }
     first, *others = descriptions
     for event in events:
         name = event["value"]["host"]
         other = unlike(event["value"]["description"], descriptions[name])
         must(not other, f"{name} became another machine: {'; '.join(other)}")
+
     for name in others if plan.config.test == "groups" else ():
         other = unlike(descriptions[name], descriptions[first])
         must(not other, f"{name} is not like {first}: {'; '.join(other)}")
+
     return f"{len(descriptions)} hosts, each seed on one of them"
 
 
-_Noted = list[tuple[int, str, dict[str, Any]]]  # a line's place in the list, its key and value
+# A line's place in the list, its key and value.
+_Noted = list[tuple[int, str, dict[str, Any]]]
 
 
 def _tries(
@@ -604,9 +772,15 @@ def _clocks_of(event: dict[str, Any]) -> _Clock:
 
 
 def _check_session(
-    name: str, first: dict[str, Any], last: dict[str, Any], start: _Clock, stop: _Clock | None
+    name: str,
+    first: dict[str, Any],
+    last: dict[str, Any],
+    start: _Clock,
+    stop: _Clock | None,
 ) -> None:
-    """Checks that a process began at the start that the list notes, and wrote until its end."""
+    """Checks that a process began at the start that the list notes, and wrote until its
+    end.
+    """
     age_s = finite(first["metadata"].get("process_age_s", 0.0))
     must(age_s >= 0, f"{name} has a process younger than 0 s")
     for place, clock in enumerate(("wall", "monotonic")):
@@ -624,7 +798,10 @@ def _check_mark(name: str, run: Run, key: str, size: int, noted: _Clock) -> None
     place = _line_ends(run.path / files.EVENTS_FILE).get(size)
     must(place is not None, f"{name}: the list names a line that the ledger lacks")
     written_s = run.events[place]["metadata"]["mono_s"]
-    must(written_s <= noted[1] + _NOTED_S, f"{name}: a line is noted before it was written")
+    must(
+        written_s <= noted[1] + _NOTED_S,
+        f"{name}: a line is noted before it was written",
+    )
     following = run.events[place + 1 : place + 2]
     if key == "begun" and following and following[0]["key"] != "session_start":
         next_s = following[0]["metadata"]["mono_s"]
@@ -633,61 +810,90 @@ def _check_mark(name: str, run: Run, key: str, size: int, noted: _Clock) -> None
 
 
 def _line_ends(path: Path) -> dict[int, int]:
-    """Maps the length of the ledger after each line to the number of the event in that line."""
-    ends, size = {}, 0
+    """Maps the length of the ledger after each line to the number of the event in that
+    line.
+    """
+    ends = {}
+    size = 0
     for number, line in enumerate(files.read_bytes(path).split(b"\n")[:-1]):
         size += len(line) + 1
         ends[size] = number
+
     return ends
 
 
 def _as_declared(folder: Path, study: StudyCheck, run_dir: Path) -> _Checked:
-    run, declared = load_run(run_dir), declarations(run_dir)
+    run = load_run(run_dir)
+    declared = declarations(run_dir)
     place = run_dir.relative_to(folder).as_posix()
     plan = study.plans[declared[-1]["plan"]]
     # An experiment's only run moves to another folder when seeds are added.
-    named = [r for p in study.plans.values() for r in p["runs"] if r["folder"] == place][-1]
+    named = [
+        r for p in study.plans.values() for r in p["runs"] if r["folder"] == place
+    ][-1]
     path = run_dir / files.GIN_GIVEN_FILE
     lines = [statement.text for statement in read_evidence(path).statements]
     lines += plan["experiments"][named["experiment"]]["environment"]
     read_lines = files.read_text(path, "Restore it from a copy.").splitlines()
-    without_effect = {line.partition(": ")[2] for line in read_lines if line.startswith(DROPPED)}
-    planned = [s for s in named["statements"] if s.splitlines()[0] not in without_effect]
+    without_effect = {
+        line.partition(": ")[2] for line in read_lines if line.startswith(DROPPED)
+    }
+    planned = [
+        s for s in named["statements"] if s.splitlines()[0] not in without_effect
+    ]
     must(lines == planned, f"{files.GIN_GIVEN_FILE} has other statements than the plan")
-    trained, shards = plan["trained"][named["experiment"]], run.fact("shards")
+    trained = plan["trained"][named["experiment"]]
+    shards = run.fact("shards")
     must(run.fact("targets") == trained["targets"], "the targets are not the plan's")
     decoder = run.comparability["decoder"]
     must(decoder.items() <= trained["decoder"].items(), "the decoder is not the plan's")
-    saved = files.read_object(run_dir / files.EXPERIMENT_FILE, "Restore it from a copy.")
-    must(trained["decoder"] == saved["decoder"], "the decoder's settings are not the plan's")
+    saved = files.read_object(
+        run_dir / files.EXPERIMENT_FILE, "Restore it from a copy."
+    )
+    must(
+        trained["decoder"] == saved["decoder"],
+        "the decoder's settings are not the plan's",
+    )
     for name in ("target_window", "second_decoder"):
         must(trained[name] == saved["training"][name], f"{name} is not the plan's")
     division = run.comparability.get("division", "open")
-    # Without word separators, a run is always open; the plan was sealed before any alphabet.
+    # Without word separators, a run is always open; the plan was sealed before any
+    # alphabet.
     separated = run.comparability["alphabet"][1] is not None
     same = trained["division"] == division or not separated
     must(same, f"the division is {division}, but {trained['division']} in the plan")
     splits = {"train", "validation", *shards}
-    other = [name for name in sorted(splits) if shards.get(name) != plan["data"].get(name)]
+    other = [
+        name for name in sorted(splits) if shards.get(name) != plan["data"].get(name)
+    ]
     must(not other, f"the run read other data than the plan names: {', '.join(other)}")
     for each in declared:
         same = each["code"] == study.plans[each["plan"]]["code"]["files"]
         must(same, "the code was changed after the plan was sealed")
         plugins = sorted(study.plans[each["plan"]]["plugins"].values())
         must(each["plugins"] == plugins, "the plug-ins are not the plan's")
+
     listed = read_events(folder / STARTS_FILE)
     by_hash = dict(zip(chain_of(folder / STARTS_FILE), listed, strict=False))
     begun = by_hash.get(declared[0]["start"])
-    # The clock of a host may differ from the study's; `_times` compares it with the list.
+    # The clock of a host may differ from the study's; `_times` compares it with the
+    # list.
     if begun is None or "clock" not in begun["value"]:
         early = run.events[0]["time_ms"] < listed[0]["time_ms"] - _EARLY_MS
         must(not early, "the run began before the plan was sealed")
+
     return "settings, targets, data and code of the plan"
 
 
 def _report(plan: Plan, folder: Path) -> _Checked:
     # Imported here: checking a single run needs no figures.
-    from tfasr.studies.report import Measured, chapters, scores_of, study_values, widths_of
+    from tfasr.studies.report import (
+        Measured,
+        chapters,
+        scores_of,
+        study_values,
+        widths_of,
+    )
 
     path = folder / "report" / "report.json"
     if not path.is_file():
@@ -709,5 +915,9 @@ def _decision(plan: Plan, folder: Path) -> _Checked:
 def published(path: Path, chain: list[str], wanted: str) -> Check:
     """Checks that a published hash is in ``chain``, those of a ledger, study or submission."""
     at = chain.index(wanted) + 1 if wanted in chain else 0
-    text = f"line {at} of {path.name} has it" if at else f"no line of {path.name} has {wanted}"
+    if at:
+        text = f"line {at} of {path.name} has it"
+    else:
+        text = f"no line of {path.name} has {wanted}"
+
     return Check("published hash", bool(at), text)

@@ -13,25 +13,32 @@ _PARTS = {
     "recurrent layers": "tfasr.layers._recurrent_core",
     "word beam search": "tfasr.decoding._word_beam_core",
 }
-_BUILD = "Build them in the source folder with a C++17 compiler: pip install --editable ."
+_BUILD = (
+    "Build them in the source folder with a C++17 compiler: pip install --editable ."
+)
 # Sets the instruction set of the compiled layers; by default the processor's best.
 INSTRUCTION_SET_VARIABLE = "TFASR_INSTRUCTION_SET"
-# Those whose processors have instructions for products of bfloat16; the others emulate them.
+# Those whose processors have instructions for products of bfloat16; the others emulate
+# them.
 _MULTIPLY_BFLOAT16 = ("amx", "avx512bf16")
 log = logging.getLogger("tfasr")
 
 
 def missing_extensions() -> dict[str, str]:
-    """Returns the compiled parts that this platform should have and lacks, with the reasons."""
+    """Returns the compiled parts that this platform should have and lacks, with the
+    reasons.
+    """
     missing = {}
     for name, module in _PARTS.items():
-        # The layers use vector types of GCC and Clang, which Windows' compiler lacks, see setup.py.
+        # The layers use vector types of GCC and Clang, which Windows' compiler lacks,
+        # see setup.py.
         if sys.platform == "win32" and name == "recurrent layers":
             continue
         try:
             importlib.import_module(module)
         except ImportError as error:
             missing[name] = str(error)
+
     return missing
 
 
@@ -43,22 +50,27 @@ def warn_of_missing_extensions() -> list[str]:
             "Compiled parts of tfasr are missing: %s. Training falls back to loops in TensorFlow "
             "that take about twice the time. %s", _listed(missing), _BUILD,
         )  # fmt: skip
+
     return sorted(missing)
 
 
 def layers_instruction_set() -> dict[str, str | bool] | None:
-    """Returns the compiled layers' instruction set for the ledger, or None without these layers.
+    """Returns the compiled layers' instruction set for the ledger, or None without
+    these layers.
 
-    ``name`` is, for example, "avx2"; ``forced`` means that TFASR_INSTRUCTION_SET set it;
-    ``bfloat16_speedup`` is there if this process has measured it. Raises RunError if this
-    processor lacks the instruction set in that variable.
+    ``name`` is, for example, "avx2"; ``forced`` means that TFASR_INSTRUCTION_SET set
+    it; ``bfloat16_speedup`` is there if this process has measured it. Raises RunError
+    if this processor lacks the instruction set in that variable.
     """
     try:
-        name = importlib.import_module(_PARTS["recurrent layers"]).chosen_instruction_set()
+        name = importlib.import_module(
+            _PARTS["recurrent layers"]
+        ).chosen_instruction_set()
     except (ImportError, AttributeError):  # not built, or built from an older source
         return None
     except ValueError as error:
         raise RunError(str(error)) from error
+
     forced = bool(os.environ.get(INSTRUCTION_SET_VARIABLE))
     return {"name": name, "forced": forced} | _measured
 
@@ -68,28 +80,36 @@ _measured: dict[str, float] = {}
 
 @functools.cache
 def bfloat16_speedup() -> float | None:
-    """Measures how many times as fast a recurrence is in bfloat16 as in float32, with one thread.
+    """Measures how many times as fast a recurrence is in bfloat16 as in float32, with
+    one thread.
 
-    The recurrence is that of 160 LSTM units, 16 utterances and 25 frames, forwards; the two
-    precisions take turns, and each one's fastest turn of 20 counts. None if the compiled layers are
-    missing or their instruction set has no products of bfloat16.
+    The recurrence is that of 160 LSTM units, 16 utterances and 25 frames, forwards; the
+    two precisions take turns, and each one's fastest turn of 20 counts. None if the
+    compiled layers are missing or their instruction set has no products of bfloat16.
     """
     instructions = layers_instruction_set()
     if instructions is None or instructions["name"] not in _MULTIPLY_BFLOAT16:
         return None
-    import numpy as np  # here alone, since commands that only ask for what is missing start sooner
+    # Here alone, since commands that only ask for what is missing start sooner.
+    import numpy as np
 
-    core, random = importlib.import_module(_PARTS["recurrent layers"]), np.random.default_rng(0)
+    core = importlib.import_module(_PARTS["recurrent layers"])
+    random = np.random.default_rng(0)
     sizes = ((16, 25, 640), (640,), (160, 640), (16, 160), (16, 160))
     x, bias, kernel, h, c = (random.normal(0, 0.1, s).astype(np.float32) for s in sizes)
     # The upper half of a float32 is a bfloat16.
     halves = [(array.view(np.uint32) >> 16).astype(np.uint16) for array in (x, kernel)]
     fastest = {"float32": np.inf, "bfloat16": np.inf}
     for _ in range(20):
-        for precision, (x_, kernel_) in zip(fastest, ((x, kernel), halves), strict=True):
+        for precision, (x_, kernel_) in zip(
+            fastest, ((x, kernel), halves), strict=True
+        ):
             began = time.perf_counter()
-            getattr(core, f"forward_{precision}")(x_, bias, kernel_, h, c, None, threads=1)
+            getattr(core, f"forward_{precision}")(
+                x_, bias, kernel_, h, c, None, threads=1
+            )
             fastest[precision] = min(fastest[precision], time.perf_counter() - began)
+
     _measured["bfloat16_speedup"] = round(fastest["float32"] / fastest["bfloat16"], 2)
     return _measured["bfloat16_speedup"]
 

@@ -17,23 +17,26 @@ from tfasr.telemetry.system import nvml
 from tfasr.tta.energy import ENERGY_COLUMNS
 
 ENERGY_INTERVAL_S = 0.5
-FLUSH_S = 1.0  # seconds between a `SampleFile`'s writes; a kill loses at most these samples
+# Seconds between a `SampleFile`'s writes; a kill loses at most these samples.
+FLUSH_S = 1.0
 log = logging.getLogger("tfasr")
 POWERCAP = Path("/sys/class/powercap")
 
 
 @dataclass(frozen=True)
 class EnergyCounter:
-    name: str  # "package-0", "package-0/dram", "gpu0"; "gpu0-power" integrates power samples
+    # "package-0", "package-0/dram", "gpu0"; "gpu0-power" integrates power samples
+    name: str
     read: Callable[[], float]  # returns joules since some time in the past; may raise
-    range_joules: float | None = None  # where the counter restarts from 0; None if it never does
+    # Where the counter restarts from 0; None if it never does.
+    range_joules: float | None = None
 
 
 def rapl_zones(root: Path = POWERCAP) -> dict[str, Path]:
     """Returns the folders of the processors' and memories' energy counters, by name.
 
-    Cores and graphics, which are parts of a package, and "psys", which contains packages, are left
-    out to count nothing twice.
+    Cores and graphics, which are parts of a package, and "psys", which contains
+    packages, are left out to count nothing twice.
 
     Source: the Linux kernel's Documentation/power/powercap/powercap.rst.
     """
@@ -43,8 +46,11 @@ def rapl_zones(root: Path = POWERCAP) -> dict[str, Path]:
         if name.startswith("package"):
             zones[name] = folder
         elif name == "dram":
-            package = text(root / folder.name.rpartition(":")[0] / "name") or folder.name
+            package = (
+                text(root / folder.name.rpartition(":")[0] / "name") or folder.name
+            )
             zones[f"{package}/dram"] = folder
+
     return zones
 
 
@@ -57,6 +63,7 @@ def rapl_counters(root: Path = POWERCAP) -> list[EnergyCounter]:
             limit = _microjoules(folder / "max_energy_range_uj")
             read = functools.partial(_microjoules, folder / "energy_uj")
             counters.append(EnergyCounter(name, read, limit))
+
     return counters
 
 
@@ -67,7 +74,9 @@ def gpu_handles(library: Any) -> list[Any]:
 
 
 def gpu_counters(library: Any) -> list[EnergyCounter]:
-    """Returns each GPU's energy counter, else its integrated power; ``library``: pynvml or None."""
+    """Returns each GPU's energy counter, else its integrated power; ``library``: pynvml
+    or None.
+    """
     counters = []
     for index, handle in enumerate(gpu_handles(library)):
         reads = {
@@ -75,10 +84,12 @@ def gpu_counters(library: Any) -> list[EnergyCounter]:
             f"gpu{index}-power": _IntegratedPower(library, handle),
         }
         for name, read in reads.items():
-            with contextlib.suppress(Exception):  # NVML's error class exists only with pynvml
+            # NVML's error class exists only with pynvml
+            with contextlib.suppress(Exception):
                 read()
                 counters.append(EnergyCounter(name, read))
                 break
+
     return counters
 
 
@@ -93,17 +104,22 @@ class CounterSampler:
             self.counters += gpu_counters(self.library)
         self._every_s = every_s
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._keep_looking, name=name, daemon=True)
+        self._thread = threading.Thread(
+            target=self._keep_looking, name=name, daemon=True
+        )
 
     def look(self) -> None:
         raise NotImplementedError
 
     def readings(self) -> dict[str, tuple[float, float | None]]:
-        """Returns each counter's joules, and where it restarts from 0 (None if it never does)."""
+        """Returns each counter's joules, and where it restarts from 0 (None if it never
+        does).
+        """
         readings = {}
         for counter in self.counters:
             with contextlib.suppress(Exception):  # see gpu_counters
                 readings[counter.name] = round(counter.read(), 6), counter.range_joules
+
         return readings
 
     def begin(self) -> None:
@@ -115,6 +131,7 @@ class CounterSampler:
             self._stopped.set()
             self._thread.join()
             self.look()
+
         with contextlib.suppress(OSError):
             self.held.close()
 
@@ -126,14 +143,16 @@ class CounterSampler:
 class SampleFile:
     """Appends lines of numbers; if the disk is full, it logs a warning and writes no more.
 
-    An existing file keeps its columns, and gets a heading if a killed run left it without one.
+    An existing file keeps its columns, and gets a heading if a killed run left it
+    without one.
     """
 
     def __init__(self, path: Path, columns: Sequence[str]):
         self._path = path
         self._columns = list(columns)
         self._file = None
-        self._lines: list[str] = []  # not in the file's buffer, which a fork would write too
+        # Not in the file's buffer, which a fork would write too.
+        self._lines: list[str] = []
         self._flushed_s = time.monotonic()
         try:
             self._chosen = self._prepared()
@@ -148,7 +167,9 @@ class SampleFile:
     def add(self, *values: object) -> None:
         if self._file is None:
             return
-        self._lines.append(",".join(str(values[index]) for index in self._chosen) + "\n")
+        self._lines.append(
+            ",".join(str(values[index]) for index in self._chosen) + "\n"
+        )
         if time.monotonic() - self._flushed_s >= FLUSH_S:
             self.flush()
 
@@ -176,6 +197,7 @@ class SampleFile:
             heading = self._columns[:cells]
             write_whole(self._path, ",".join(heading).encode() + b"\n" + lines)
             return list(range(len(heading)))
+
         if len(lines) < len(content):
             os.truncate(self._path, len(lines))
         chosen = [name for name in first.split(",") if name in self._columns]
@@ -183,18 +205,21 @@ class SampleFile:
 
     def _give_up(self, error: OSError) -> None:
         log.warning("%s gets no more samples: %s.", self._path, error.strerror or error)
-        file, self._file = self._file, None
+        file = self._file
+        self._file = None
         if file is not None:
-            with contextlib.suppress(OSError):  # the buffer doesn't fit on the disk either
+            # The buffer doesn't fit on the disk either.
+            with contextlib.suppress(OSError):
                 file.close()
 
 
 class EnergySampler(CounterSampler):
     """Writes ``energy.csv`` every half a second, if any counter can be read.
 
-    Each line has ``time_ms, session, mono_s, counter, joules, range_joules``, on the ledger's
-    clocks; all counters of a sample have the same time. Samples go to the operating system at once,
-    so a killed run keeps them. A resumed run appends. Use it as a context manager for a session.
+    Each line has ``time_ms, session, mono_s, counter, joules, range_joules``, on the
+    ledger's clocks; all counters of a sample have the same time. Samples go to the
+    operating system at once, so a killed run keeps them. A resumed run appends. Use it
+    as a context manager for a session.
     """
 
     def __init__(self, run_dir: Path, session: int):
@@ -207,6 +232,7 @@ class EnergySampler(CounterSampler):
             file = SampleFile(self._path, ENERGY_COLUMNS)
             self._file = self.held.enter_context(contextlib.closing(file))
             self.begin()
+
         return self
 
     def __exit__(self, *_) -> None:
@@ -217,6 +243,7 @@ class EnergySampler(CounterSampler):
         for name, (joules, range_joules) in self.readings().items():
             limit = "" if range_joules is None else f"{range_joules:.6f}"
             self._file.add(*stamp, name, f"{joules:.6f}", limit)
+
         self._file.flush()
 
 
@@ -226,7 +253,8 @@ def _total_joules(library: Any, handle: Any) -> float:
 
 class _IntegratedPower:
     def __init__(self, library: Any, handle: Any):
-        self._library, self._handle = library, handle
+        self._library = library
+        self._handle = handle
         self._before: tuple[float, float] | None = None
         self._joules = 0.0
 
@@ -236,6 +264,7 @@ class _IntegratedPower:
         if self._before is not None:
             then_s, then_w = self._before
             self._joules += (now_s - then_s) * (power_w + then_w) / 2
+
         self._before = now_s, power_w
         return self._joules
 
@@ -248,6 +277,7 @@ def rapl_access(root: Path = POWERCAP) -> str:
             "n/a: no RAPL counters, as in most virtual machines and containers; on your "
             "own host: modprobe intel_rapl_msr"
         )
+
     readable = [counter.name for counter in rapl_counters(root)]
     refused = [name for name in zones if name not in readable]
     if refused:
@@ -255,6 +285,7 @@ def rapl_access(root: Path = POWERCAP) -> str:
             f"not readable: {', '.join(refused)}. As root: chmod a+r "
             f"{root}/intel-rapl:*/energy_uj (until the next boot)"
         )
+
     return f"readable: {', '.join(zones)}"
 
 

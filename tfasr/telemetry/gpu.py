@@ -1,4 +1,6 @@
-"""What a GPU gives this process: its clock, what slows it down, and who else uses it, from NVML."""
+"""What a GPU gives this process: its clock, what slows it down, and who else uses it,
+from NVML.
+"""
 
 import math
 import os
@@ -38,6 +40,7 @@ def _others(library: Any, handle: Any) -> float:
         processes = library.nvmlDeviceGetComputeRunningProcesses(handle)
     except Exception:  # noqa: BLE001 - NVML's error class exists only once it loads
         return math.nan
+
     return float(sum(process.pid != os.getpid() for process in processes))
 
 

@@ -1,10 +1,11 @@
-"""What the machine gives this process while it works: stolen, throttled and awaited processors.
+"""What the machine gives this process while it works: stolen, throttled and awaited
+processors.
 
-A virtual machine, a container with a quota or a second program can take most of a run's processors
-without a trace in its ledger. `HostSampler` writes the operating system's own counters of that into
-``host.csv`` once a second; `tfasr.tta.host` reads the file and says what each interval of a run
-got. Everything here counts up from some time in the past; what a machine doesn't offer is empty in
-the file and None in memory, never 0.
+A virtual machine, a container with a quota or a second program can take most of a run's
+processors without a trace in its ledger. `HostSampler` writes the operating system's
+own counters of that into ``host.csv`` once a second; `tfasr.tta.host` reads the file
+and says what each interval of a run got. Everything here counts up from some time in
+the past; what a machine doesn't offer is empty in the file and None in memory, never 0.
 """
 
 import contextlib
@@ -34,9 +35,9 @@ MICROSECONDS = 1e-6
 class ProcessorTime:
     """Adds up the processor time that this process and its children got, and waited for.
 
-    Linux counts both for each thread in ``schedstat``: how long it ran, and how long it was ready
-    to run while something else had the processor. A thread or a child that has ended keeps what it
-    had when it was last looked at.
+    Linux counts both for each thread in ``schedstat``: how long it ran, and how long it
+    was ready to run while something else had the processor. A thread or a child that
+    has ended keeps what it had when it was last looked at.
 
     Source: the Linux kernel's Documentation/scheduler/sched-stats.rst.
     """
@@ -52,30 +53,35 @@ class ProcessorTime:
         """Returns the processor seconds of this process and of its children, ended or not."""
         total_s = time.process_time()
 
-        # Children that were waited for are counted by the system; running ones aren't yet.
+        # Children that were waited for are counted by the system; running ones aren't
+        # yet.
         ended = os.times()
         total_s += ended.children_user + ended.children_system
         for pid in self._running_children():
             with contextlib.suppress(psutil.Error):
                 times = psutil.Process(pid).cpu_times()
                 total_s += times.user + times.system
+
         return total_s
 
     def waited_s(self) -> float | None:
         """Returns the seconds that threads were ready to run and had no processor."""
         seen = False
         for pid in [os.getpid(), *self._running_children()]:
-            # Plain strings: a training has a hundred threads, and pathlib takes longer than they.
+            # Plain strings: a training has a hundred threads, and pathlib takes longer
+            # than they.
             threads = f"{self._proc}/{pid}/task"
             try:
                 names = os.listdir(threads)  # noqa: PTH208
             except OSError:  # the child has ended, or this isn't Linux
                 continue
+
             for name in names:
                 fields = _content(f"{threads}/{name}/schedstat").split()
                 if len(fields) == 3:
                     self._waited_ns[pid, int(name)] = int(fields[1])
                     seen = True
+
         if not seen:
             return None
         return sum(self._waited_ns.values()) * NANOSECONDS
@@ -87,6 +93,7 @@ class ProcessorTime:
             with contextlib.suppress(psutil.Error):
                 children = self._process.children(recursive=True)
                 self._children = [child.pid for child in children]
+
         return self._children
 
 
@@ -99,7 +106,8 @@ def _content(path: str) -> str:
         return ""
 
 
-# Files are looked for once: a process stays in its control group, and a look must be cheap.
+# Files are looked for once: a process stays in its control group, and a look must be
+# cheap.
 @functools.cache
 def _quota_files(root: Path) -> list[str]:
     return [str(group / "cpu.stat") for group in control_groups("cpu", root)]
@@ -121,7 +129,9 @@ def _throttle_files(root: Path) -> list[str]:
 
 
 def throttled_s(root: Path = ROOT) -> float | None:
-    """Returns the processor seconds for which quotas of control groups held this process back."""
+    """Returns the processor seconds for which quotas of control groups held this
+    process back.
+    """
     most_s = None
     for file in _quota_files(root):
         for line in _content(file).splitlines():
@@ -132,15 +142,19 @@ def throttled_s(root: Path = ROOT) -> float | None:
                 seconds = int(value) * NANOSECONDS
             else:
                 continue
-            # A parent's quota holds its children back too, so the groups' times overlap.
+
+            # A parent's quota holds its children back too, so the groups' times
+            # overlap.
             most_s = seconds if most_s is None else max(most_s, seconds)
+
     return most_s
 
 
 def stalled_s(resource: str, root: Path = ROOT) -> float | None:
     """Returns the seconds in which some process waited for "memory" or "io".
 
-    They are those of this process's control group, or of the whole machine where groups have none.
+    They are those of this process's control group, or of the whole machine where groups
+    have none.
 
     Source: the Linux kernel's Documentation/accounting/psi.rst.
     """
@@ -150,11 +164,14 @@ def stalled_s(resource: str, root: Path = ROOT) -> float | None:
             name, _, value = field.partition("=")
             if kind == "some" and name == "total":
                 return int(value) * MICROSECONDS
+
     return None
 
 
 def thermal_throttles(root: Path = ROOT) -> int | None:
-    """Returns how often the processors' cores were slowed down because of their temperature."""
+    """Returns how often the processors' cores were slowed down because of their
+    temperature.
+    """
     texts = [_content(file).strip() for file in _throttle_files(root)]
     counts = [int(count) for count in texts if count.isdigit()]
     return sum(counts) if counts else None
@@ -178,6 +195,7 @@ def read_host(processor_time: ProcessorTime, root: Path = ROOT) -> HostReading:
         # The 12th field of the line, the tenth after the command in parentheses.
         stat = (root / "proc" / "self" / "stat").read_text("utf-8")
         faults = int(stat.rpartition(")")[2].split()[9])
+
     swapped_in = None
     with contextlib.suppress(OSError, RuntimeError):
         swapped_in = psutil.swap_memory().sin
@@ -206,9 +224,11 @@ def read_host(processor_time: ProcessorTime, root: Path = ROOT) -> HostReading:
 class TakenNow:
     """Which part of a machine's processors others are using at this moment, from 0 to 1."""
 
-    stolen: float | None  # by the hypervisor, for other virtual machines; None if unknown
+    # By the hypervisor, for other virtual machines; None if unknown.
+    stolen: float | None
     others: float  # by other programs of this machine
-    throttled: float | None  # held back by this process's control group; None if unknown
+    # Held back by this process's control group; None if unknown.
+    throttled: float | None
 
     @property
     def together(self) -> float:
@@ -226,7 +246,8 @@ def taken_now(seconds: float = LOOK_S) -> TakenNow:
     offered_s = (time.monotonic() - began_s) * processors
 
     def share(name: str) -> float | None:
-        then, now = getattr(before, name), getattr(after, name)
+        then = getattr(before, name)
+        now = getattr(after, name)
         if then is None or now is None:
             return None
         return min(max((now - then) / offered_s, 0.0), 1.0)
@@ -238,8 +259,8 @@ def taken_now(seconds: float = LOOK_S) -> TakenNow:
 class HostSampler:
     """Writes ``host.csv`` once a second, from a session's start to its end.
 
-    Each line has ``time_ms, session, mono_s``, on the ledger's clocks, and the values of
-    `tfasr.tta.host.HostReading`. A resumed run appends. Use it as a context manager.
+    Each line has ``time_ms, session, mono_s``, on the ledger's clocks, and the values
+    of `tfasr.tta.host.HostReading`. A resumed run appends. Use it as a context manager.
 
     Args:
         run_dir: the run's folder.
@@ -252,7 +273,9 @@ class HostSampler:
         self._session = session
         self._stopped = threading.Event()
         self._processor_time = ProcessorTime()
-        self._thread = threading.Thread(target=self._keep_looking, name="host", daemon=True)
+        self._thread = threading.Thread(
+            target=self._keep_looking, name="host", daemon=True
+        )
         self._file: SampleFile | None = None
 
     def __enter__(self) -> "HostSampler":
@@ -275,8 +298,13 @@ class HostSampler:
         reading = read_host(self._processor_time)
         cells = []
         for value in dataclasses.astuple(reading):
-            cells.append("" if value is None else f"{value:.6f}".rstrip("0").rstrip("."))
+            cells.append(
+                "" if value is None else f"{value:.6f}".rstrip("0").rstrip(".")
+            )
         self._file.add(
-            f"{time.time() * 1000:.0f}", self._session, f"{time.monotonic():.6f}", *cells
+            f"{time.time() * 1000:.0f}",
+            self._session,
+            f"{time.monotonic():.6f}",
+            *cells,
         )
         self._file.flush()

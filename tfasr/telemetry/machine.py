@@ -33,19 +33,27 @@ _PATIENCE_S = 5
 
 
 def describe_processor(root: Path = ROOT) -> dict[str, Any]:
-    """Describes the processors in JSON values; ``root`` is the folder with ``proc`` and ``sys``."""
+    """Describes the processors in JSON values; ``root`` is the folder with ``proc`` and
+    ``sys``.
+    """
     blocks = _cpuinfo(root / "proc" / "cpuinfo")
     first = blocks[0] if blocks else {}
     flags = (first.get("flags") or first.get("Features") or "").split()
-    located = [block for block in blocks if "physical id" in block and "core id" in block]
+    located = [
+        block for block in blocks if "physical id" in block and "core id" in block
+    ]
     complete = bool(blocks) and len(located) == len(blocks)
     cpus = root / "sys" / "devices" / "system" / "cpu"
     nodes = list((root / "sys" / "devices" / "system" / "node").glob("node[0-9]*"))
     khz = text(cpus / "cpu0" / "cpufreq" / "cpuinfo_max_freq")
     return {
         "model": first.get("model name") or platform.processor() or None,
-        "sockets": len({block["physical id"] for block in located}) if complete else None,
-        "cores": len({(b["physical id"], b["core id"]) for b in located}) if complete else None,
+        "sockets": len({block["physical id"] for block in located})
+        if complete
+        else None,
+        "cores": len({(b["physical id"], b["core id"]) for b in located})
+        if complete
+        else None,
         "threads": len(blocks) or None,
         "instructions": [name for flag, name in _INSTRUCTIONS.items() if flag in flags],
         "virtual": "hypervisor" in flags if flags else None,
@@ -76,21 +84,25 @@ def _cpuinfo(path: Path) -> list[dict[str, str]]:
         values = {key.strip(): value.strip() for key, _, value in pairs}
         if "processor" in values:
             blocks.append(values)
+
     return blocks
 
 
 def describe_host(root: Path = ROOT) -> dict[str, Any]:
     """Returns this computer's memory, limits, load, networks and system as JSON values.
 
-    ``root`` is the folder with ``proc``, ``sys`` and ``etc``. ``cpu_limit`` is a number of
-    processors, ``load`` the average over the last minute.
+    ``root`` is the folder with ``proc``, ``sys`` and ``etc``. ``cpu_limit`` is a number
+    of processors, ``load`` the average over the last minute.
     """
     affinity = getattr(os, "sched_getaffinity", None)
     load = getattr(os, "getloadavg", None)
-    groups, names = control_groups("memory", root), ("memory.max", "memory.limit_in_bytes")
+    groups = control_groups("memory", root)
+    names = ("memory.max", "memory.limit_in_bytes")
     texts = [text(group / name) for group in groups for name in names]
     limits = [int(limit) for limit in texts if limit.isdigit()]
-    name = re.search(r'^PRETTY_NAME="?([^"\n]*)', text(root / "etc" / "os-release"), re.MULTILINE)
+    name = re.search(
+        r'^PRETTY_NAME="?([^"\n]*)', text(root / "etc" / "os-release"), re.MULTILINE
+    )
     return {
         "memory_bytes": psutil.virtual_memory().total,
         "usable_threads": len(affinity(0)) if affinity else None,
@@ -116,11 +128,13 @@ _NOT_OF_SPEED = ("TFASR_DECLARED", "TF_CONFIG")
 def conditions(root: Path = ROOT) -> dict[str, Any]:
     """Returns what decides how fast this process computes, besides its code and the machine.
 
-    ``environment`` has the variables that set threads, kernels and memory; ``threads`` those that
-    TensorFlow was told to use (0: as many as there are processors), None before it is imported;
-    ``load`` is the machine's average over the last minute.
+    ``environment`` has the variables that set threads, kernels and memory; ``threads``
+    those that TensorFlow was told to use (0: as many as there are processors), None
+    before it is imported; ``load`` is the machine's average over the last minute.
     """
-    named = {name: value for name, value in os.environ.items() if _OF_SPEED.fullmatch(name)}
+    named = {
+        name: value for name, value in os.environ.items() if _OF_SPEED.fullmatch(name)
+    }
     affinity = getattr(os, "sched_getaffinity", None)
     tensorflow = sys.modules.get("tensorflow")
     threads = None
@@ -130,8 +144,11 @@ def conditions(root: Path = ROOT) -> dict[str, Any]:
             "intra_op": threading.get_intra_op_parallelism_threads(),
             "inter_op": threading.get_inter_op_parallelism_threads(),
         }
+
     return {
-        "environment": {n: v for n, v in sorted(named.items()) if n not in _NOT_OF_SPEED},
+        "environment": {
+            n: v for n, v in sorted(named.items()) if n not in _NOT_OF_SPEED
+        },
         "affinity": sorted(affinity(0)) if affinity else None,
         "governors": _governors(root),
         "threads": threads,
@@ -149,6 +166,7 @@ def _networks(classes: Path) -> list[dict[str, Any]]:
             mbit = int(speed) if speed.isdigit() and int(speed) > 0 else None
             state = text(folder / "operstate") or None
             networks.append({"name": folder.name, "state": state, "mbit_per_s": mbit})
+
     for rate in sorted((classes / "infiniband").glob("*/ports/*/rate")):
         port = rate.parent
         gigabit = re.match(r"([\d.]+) Gb/sec", text(rate))
@@ -156,6 +174,7 @@ def _networks(classes: Path) -> list[dict[str, Any]]:
         state = text(port / "state").partition(": ")[2].lower() or None
         name = f"{port.parents[1].name}:{port.name}"
         networks.append({"name": name, "state": state, "mbit_per_s": mbit})
+
     return networks
 
 
@@ -180,12 +199,15 @@ def peak_memory_mib() -> float | None:
 
 
 def available_bytes() -> int:
-    """Returns how much memory the machine, control groups and ``ulimit -v`` leave this process."""
+    """Returns how much memory the machine, control groups and ``ulimit -v`` leave this
+    process.
+    """
     candidates = [psutil.virtual_memory().available]
     for *names, folder in _CGROUPS:
         limit, usage = (text(folder / name) for name in names)
         if limit.isdigit() and usage.isdigit():
             candidates.append(int(limit) - int(usage))
+
     most, _ = resource.getrlimit(resource.RLIMIT_AS)
     if most != resource.RLIM_INFINITY:
         candidates.append(most - psutil.Process().memory_info().vms)
@@ -193,14 +215,23 @@ def available_bytes() -> int:
 
 
 def process_age_s() -> float:
-    """Returns the seconds since this process was created; on Linux, clock changes don't matter."""
+    """Returns the seconds since this process was created; on Linux, clock changes don't
+    matter.
+    """
     try:
-        # The command in parentheses may contain anything; the 20th field after it is the start.
-        fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        # The command in parentheses may contain anything; the 20th field after it is
+        # the start.
+        fields = (
+            Path("/proc/self/stat")
+            .read_text(encoding="utf-8")
+            .rpartition(")")[2]
+            .split()
+        )
         started_s = int(fields[19]) / os.sysconf("SC_CLK_TCK")
         age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - started_s
     except (OSError, ValueError, IndexError, AttributeError):
         age_s = time.time() - psutil.Process().create_time()
+
     return max(0.0, age_s)
 
 
@@ -211,13 +242,20 @@ def revision(folder: str | Path = ".") -> str | None:
         changed = _git(folder, "status", "--porcelain", "--untracked-files=no").strip()
     except (OSError, subprocess.SubprocessError):
         return None
+
     return f"{commit}{'+' if changed else ''}"
 
 
 def _git(folder: str | Path, *words: str) -> str:
-    # Without this option, `status` rewrites the user's index and, if killed, leaves its lock.
+    # Without this option, `status` rewrites the user's index and, if killed, leaves its
+    # lock.
     command = ["git", "--no-optional-locks", *words]
-    options = {"cwd": folder, "capture_output": True, "text": True, "timeout": _PATIENCE_S}
+    options = {
+        "cwd": folder,
+        "capture_output": True,
+        "text": True,
+        "timeout": _PATIENCE_S,
+    }
     return subprocess.run(command, check=True, **options).stdout
 
 

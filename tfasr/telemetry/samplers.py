@@ -18,7 +18,8 @@ from tfasr.telemetry.gpu import gpu_state
 from tfasr.telemetry.system import nvml
 from tfasr.tta.gpus import GPU_STATE
 
-CHILDREN_EVERY_S = 10.0  # listing children takes milliseconds, as it reads all processes
+# Listing children takes milliseconds, as it reads all processes.
+CHILDREN_EVERY_S = 10.0
 EVERY_S = 5.0
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 CPU_INTERVAL_S = 0.03
@@ -39,10 +40,15 @@ class ProcessTree:
         """Returns the share of all processors' time since the last call, in percent."""
         used_s, at_s = self._now()
         elapsed_s = at_s - self._at_s
-        # While a child that ended is waited for, its time may count twice or not at all.
+        # While a child that ended is waited for, its time may count twice or not at
+        # all.
         spent_s = max(used_s - self._used_s, 0.0)
-        self._used_s, self._at_s = used_s, at_s
-        return min(100.0, 100 * spent_s / elapsed_s / self._cores) if elapsed_s > 0 else 0.0
+        self._used_s = used_s
+        self._at_s = at_s
+        if elapsed_s > 0:
+            return min(100.0, 100 * spent_s / elapsed_s / self._cores)
+
+        return 0.0
 
     def _now(self) -> tuple[float, float]:
         at_s = time.monotonic()
@@ -50,6 +56,7 @@ class ProcessTree:
             self._looked_s = at_s
             with contextlib.suppress(psutil.Error):
                 self._children = psutil.Process().children(recursive=True)
+
         ended = resource.getrusage(resource.RUSAGE_CHILDREN)
         used_s = time.process_time() + ended.ru_utime + ended.ru_stime
         for child in list(self._children):
@@ -58,6 +65,7 @@ class ProcessTree:
                 used_s += times.user + times.system
             except psutil.Error:
                 self._children.remove(child)
+
         return used_s, at_s
 
 
@@ -69,15 +77,17 @@ def host_id() -> str:
 
 
 class MachineNotes(CounterSampler):
-    """Records ``worker_machine`` once, and ``worker_sample`` at start, every 5 s and at the end.
+    """Records ``worker_machine`` once, and ``worker_sample`` at start, every 5 s and at
+    the end.
 
-    ``worker_machine``: ``{"host", "hostname", "counters"}``; ``counters`` maps each counter's name
-    to an id. A GPU's id is its UUID, so two workers of a host don't count its energy twice.
-    ``worker_sample``: ``{"cpu_percent", "process_percent", "gpu_percent", "energy"}``: the use of
-    all cores since the previous sample, in total and by this process and its children (100 % is all
-    cores; None in the first sample), each GPU's current utilisation, and for each counter its
-    joules and the value at which it restarts from 0 (None if it never does). ``note`` is called
-    with a key and its value, and adds the time.
+    ``worker_machine``: ``{"host", "hostname", "counters"}``; ``counters`` maps each
+    counter's name to an id. A GPU's id is its UUID, so two workers of a host don't
+    count its energy twice. ``worker_sample``: ``{"cpu_percent", "process_percent",
+    "gpu_percent", "energy"}``: the use of all cores since the previous sample, in total
+    and by this process and its children (100 % is all cores; None in the first sample),
+    each GPU's current utilisation, and for each counter its joules and the value at
+    which it restarts from 0 (None if it never does). ``note`` is called with a key and
+    its value, and adds the time.
     """
 
     def __init__(self, note: Callable[[str, Any], None]):
@@ -87,7 +97,10 @@ class MachineNotes(CounterSampler):
         self._before: Any = None
         machine = {"host": host_id(), "hostname": socket.gethostname()}
         names = [counter.name for counter in self.counters]
-        note("worker_machine", {**machine, "counters": {n: self._identity(n) for n in names}})
+        note(
+            "worker_machine",
+            {**machine, "counters": {n: self._identity(n) for n in names}},
+        )
         self.begin()
 
     def look(self) -> None:
@@ -95,11 +108,16 @@ class MachineNotes(CounterSampler):
         cpu, process = self._processors()
         sample = {"cpu_percent": cpu, "process_percent": process}
         with contextlib.suppress(OSError, ValueError):  # training reports a full disk
-            self._note("worker_sample", {**sample, "gpu_percent": self._gpus(), "energy": energy})
+            self._note(
+                "worker_sample",
+                {**sample, "gpu_percent": self._gpus(), "energy": energy},
+            )
 
     def _processors(self) -> tuple[float | None, float | None]:
-        # psutil.cpu_percent shares its last reading between all callers in this process.
-        now, before = psutil.cpu_times(), self._before
+        # psutil.cpu_percent shares its last reading between all callers in this
+        # process.
+        now = psutil.cpu_times()
+        before = self._before
         self._before = now
         process = self._tree.percent()
         if before is None:
@@ -114,6 +132,7 @@ class MachineNotes(CounterSampler):
         with contextlib.suppress(Exception):
             for handle in gpu_handles(self.library):
                 percents.append(self.library.nvmlDeviceGetUtilizationRates(handle).gpu)
+
         return percents
 
     def _identity(self, name: str) -> str:
@@ -124,24 +143,26 @@ class MachineNotes(CounterSampler):
             handle = self.library.nvmlDeviceGetHandleByIndex(index)
             identity = self.library.nvmlDeviceGetUUID(handle)
             return identity.decode() if isinstance(identity, bytes) else str(identity)
+
         return name
 
 
 def _busy_and_idle(times: Any) -> tuple[float, float]:
     parts: Mapping[str, float] = times._asdict()
     idle = parts["idle"] + parts.get("iowait", 0.0)
-    guests = parts.get("guest", 0.0) + parts.get("guest_nice", 0.0)  # already counted as user time
+    # Already counted as user time.
+    guests = parts.get("guest", 0.0) + parts.get("guest_nice", 0.0)
     return sum(parts.values()) - guests - idle, idle
 
 
 class UtilisationSampler:
     """Samples into ``cpu.csv`` every 0.03 s and, if NVML works, into ``gpu.csv`` every 0.1 s.
 
-    ``cpu.csv``: ``time_ms, cpu_percent, process_percent``: the use of all cores since the previous
-    sample, in total and by this process and its children; 100 % is all cores. ``gpu.csv``:
-    ``time_ms, gpu, utilisation_percent, memory_used_bytes, power_w``, one line per device, then
-    `tfasr.tta.gpus.GPU_STATE`, read once a second. A resumed run appends. Use it as a context
-    manager.
+    ``cpu.csv``: ``time_ms, cpu_percent, process_percent``: the use of all cores since
+    the previous sample, in total and by this process and its children; 100 % is all
+    cores. ``gpu.csv``: ``time_ms, gpu, utilisation_percent, memory_used_bytes,
+    power_w``, one line per device, then `tfasr.tta.gpus.GPU_STATE`, read once a second.
+    A resumed run appends. Use it as a context manager.
 
     Source: the paper, section 4 and Figure 8 (a sample every 0.03 s).
     """
@@ -178,15 +199,24 @@ class UtilisationSampler:
             if library is None:
                 return
             handles = gpu_handles(library)
-            columns = ("time_ms", "gpu", "utilisation_percent", "memory_used_bytes", "power_w")
+            columns = (
+                "time_ms",
+                "gpu",
+                "utilisation_percent",
+                "memory_used_bytes",
+                "power_w",
+            )
             columns = (*columns, *GPU_STATE)
             states: list[tuple[float, ...]] = []
             looked_s = -math.inf
-            with contextlib.closing(SampleFile(self._run_dir / GPU_FILE, columns)) as file:
+            with contextlib.closing(
+                SampleFile(self._run_dir / GPU_FILE, columns)
+            ) as file:
                 while file.works and not self._stop.wait(GPU_INTERVAL_S):
                     if time.monotonic() - looked_s >= GPU_STATE_S:
                         looked_s = time.monotonic()
                         states = [gpu_state(library, handle) for handle in handles]
+
                     for index, handle in enumerate(handles):
                         used = library.nvmlDeviceGetUtilizationRates(handle).gpu
                         memory = library.nvmlDeviceGetMemoryInfo(handle).used

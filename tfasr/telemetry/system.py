@@ -11,7 +11,13 @@ from typing import Any
 
 import psutil
 
-from tfasr.telemetry.machine import ROOT, describe_host, describe_processor, text, version
+from tfasr.telemetry.machine import (
+    ROOT,
+    describe_host,
+    describe_processor,
+    text,
+    version,
+)
 
 _PACKAGES = ("tfasr", "tensorflow", "keras", "numpy", "soundfile", "jiwer")
 _NVIDIA = "0x10de"
@@ -30,6 +36,7 @@ def nvml() -> Iterator[tuple[Any, str]]:
         problem = "nvidia-ml-py is not installed: pip install 'tfasr[gpu]'"
     except Exception as error:  # noqa: BLE001 - NVML's error class exists only once it loads
         problem = f"NVML does not start: {error}"
+
     try:
         yield None if problem else pynvml, problem
     finally:
@@ -54,7 +61,8 @@ def nvidia_devices(root: Path = ROOT) -> int:
     """Counts the NVIDIA GPUs on the PCI bus, with or without a driver."""
     devices = (root / "sys" / "bus" / "pci" / "devices").glob("*")
     return sum(
-        text(device / "vendor") == _NVIDIA and text(device / "class").startswith(_DISPLAY)
+        text(device / "vendor") == _NVIDIA
+        and text(device / "class").startswith(_DISPLAY)
         for device in devices
     )
 
@@ -81,7 +89,9 @@ def _describe(library: Any, index: int, driver: str | None) -> dict[str, Any]:
             "max_generation": ask("nvmlDeviceGetMaxPcieLinkGeneration"),
             "max_width": ask("nvmlDeviceGetMaxPcieLinkWidth"),
         },
-        "nvlinks": None if all(link is None for link in links) else sum(map(bool, links)),
+        "nvlinks": None
+        if all(link is None for link in links)
+        else sum(map(bool, links)),
         "energy": energy,
     }
 
@@ -104,7 +114,9 @@ def describe_system() -> dict[str, Any]:
         "host": socket.gethostname(),
         "platform": platform.platform(),
         "processor": processor["model"] or "n/a",
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
+        "cores": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else None,
         "memory_bytes": psutil.virtual_memory().total,
         "gpus": [gpu["name"] for gpu in gpus],
         "python": sys.version.split()[0],

@@ -1,4 +1,6 @@
-"""Checkpoints: all variables and the position in the run, in one file, written all or nothing."""
+"""Checkpoints: all variables and the position in the run, in one file, written all or
+nothing.
+"""
 
 import contextlib
 import dataclasses
@@ -33,7 +35,8 @@ log = logging.getLogger("tfasr")
 DAMAGED_SUFFIX = ".damaged"
 _STATE = "state"
 _LEDGER = "ledger"  # `tfasr.ledger.events.Ledger.mark` when the checkpoint was saved
-# The prefix of the names of values that inference uses in place of the training weights.
+# The prefix of the names of values that inference uses in place of the training
+# weights.
 _AVERAGED = "averaged/"
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, OSError)
 
@@ -44,13 +47,17 @@ class TrainingState:
     epoch: int = 1  # being trained
     step_in_epoch: int = 0  # batches of that epoch that are done
     epoch_trained: bool = False  # whether that epoch lacks only its evaluation
-    history: list[dict[str, float]] = field(default_factory=list)  # metrics by evaluated epoch
-    # Epochs of evaluations that have begun but aren't scored; only if an epoch has several.
+    # Metrics by evaluated epoch.
+    history: list[dict[str, float]] = field(default_factory=list)
+    # Epochs of evaluations that have begun but aren't scored; only if an epoch has
+    # several.
     evaluating: list[float] = field(default_factory=list)
 
     @property
     def last_evaluated(self) -> float | None:
-        """The epoch of the last evaluation begun, such as 2.5; None unless epochs have several."""
+        """The epoch of the last evaluation begun, such as 2.5; None unless epochs have
+        several.
+        """
         scored = [scores["epoch"] for scores in self.history[-1:] if "epoch" in scores]
         return (self.evaluating or scored or [None])[-1]
 
@@ -58,8 +65,8 @@ class TrainingState:
 def state_variables(model: keras.Model) -> dict[str, keras.Variable]:
     """Returns all state of a model and its optimizer, with random states, by unique name.
 
-    A name is the variable's number and the last part of Keras's path. The rest of the path is left
-    out, as it depends on how many layers the process has made.
+    A name is the variable's number and the last part of Keras's path. The rest of the
+    path is left out, as it depends on how many layers the process has made.
     """
     optimizer = getattr(model, "optimizer", None)
     return _named([*model.variables, *(optimizer.variables if optimizer else [])])
@@ -101,15 +108,18 @@ def save_checkpoint(
 ) -> Path:
     """Writes ``checkpoints/step-<step>.npz``, then removes all but the newest ``keep``.
 
-    ``for_use`` holds the values that inference takes in place of the model's own, by the names of
-    `model_variables`; see `restore_for_use`. ``ledger`` is the ledger's mark after this step.
-    Raises OSError if the file cannot be written, and RunError if a weight is not finite, as a run
-    could never recover from it; older checkpoints are then kept.
+    ``for_use`` holds the values that inference takes in place of the model's own, by
+    the names of `model_variables`; see `restore_for_use`. ``ledger`` is the ledger's
+    mark after this step. Raises OSError if the file cannot be written, and RunError if
+    a weight is not finite, as a run could never recover from it; older checkpoints are
+    then kept.
     """
     folder = run_dir / CHECKPOINTS_FOLDER
     make_folder(folder)
     path = folder / f"step-{state.step:08d}.npz"
-    arrays = {name: plain_array(value) for name, value in state_variables(model).items()}
+    arrays = {
+        name: plain_array(value) for name, value in state_variables(model).items()
+    }
     for_use = for_use or {}
     bad = non_finite(arrays, len(model.variables)) or non_finite(for_use, len(for_use))
     if bad:
@@ -118,6 +128,7 @@ def save_checkpoint(
             f"{f'and {len(bad) - 1} more are' if bad[1:] else 'is'} not. The earlier checkpoints "
             "are kept. Lower the learning rate or clip gradients (clipnorm)."
         )
+
     arrays |= {f"{_AVERAGED}{name}": value for name, value in for_use.items()}
     arrays[_STATE] = np.asarray(json.dumps(dataclasses.asdict(state)))
     if ledger is not None:
@@ -157,6 +168,7 @@ def give_second_name(path: Path, name: Path) -> None:
     except OSError:  # a file system without hard links
         write_whole(name, path.read_bytes())
         return
+
     link.replace(name)
     sync_folder(path.parent)
 
@@ -164,31 +176,45 @@ def give_second_name(path: Path, name: Path) -> None:
 def newest_checkpoint(run_dir: Path, *, set_aside: bool = False) -> Path | None:
     """Returns the newest checkpoint that can be read, or else the best, or None.
 
-    ``set_aside`` is for resuming a run: it also skips checkpoints whose steps the ledger lacks, and
-    renames all that it skips, so that they aren't tried or counted again.
+    ``set_aside`` is for resuming a run: it also skips checkpoints whose steps the
+    ledger lacks, and renames all that it skips, so that they aren't tried or counted
+    again.
     """
     folder = run_dir / CHECKPOINTS_FOLDER
-    for path in [*sorted(folder.glob("step-*.npz"), reverse=True), folder / BEST_CHECKPOINT]:
+    for path in [
+        *sorted(folder.glob("step-*.npz"), reverse=True),
+        folder / BEST_CHECKPOINT,
+    ]:
         if not path.is_file():
             continue
-        cause, use = damage(path), "read"
+        cause = damage(path)
+        use = "read"
         if cause is None and set_aside and not _covered(path, run_dir):
-            cause, use = "the ledger does not hold the steps before it", "resumed from"
+            cause = "the ledger does not hold the steps before it"
+            use = "resumed from"
+
         if cause is None:
             if path.name == BEST_CHECKPOINT:
                 log.warning("%s is the last checkpoint that can be read.", path)
             return path
+
         aside = ""
         if set_aside:
             renamed = path.replace(path.with_name(path.name + DAMAGED_SUFFIX))
             aside = f"; it is set aside as {renamed.name}"
-        log.warning("%s cannot be %s (%s)%s; trying the one before.", path, use, cause, aside)
+
+        log.warning(
+            "%s cannot be %s (%s)%s; trying the one before.", path, use, cause, aside
+        )
+
     return None
 
 
 def _covered(path: Path, run_dir: Path) -> bool:
     with _opened(path) as arrays:
-        return _LEDGER not in arrays or ledger_covers(run_dir, json.loads(str(arrays[_LEDGER])))
+        return _LEDGER not in arrays or ledger_covers(
+            run_dir, json.loads(str(arrays[_LEDGER]))
+        )
 
 
 def damage(path: Path) -> str | None:
@@ -197,11 +223,13 @@ def damage(path: Path) -> str | None:
         with opened(path, None) as file, zipfile.ZipFile(file) as archive:
             _check_uncompressed(archive, path)
             damaged = archive.testzip()
+
         if damaged is not None:
             return f"{damaged} is damaged"
         read_state(path)
     except (*_UNREADABLE, UsageError, NotImplementedError) as error:
         return str(error)
+
     return None
 
 
@@ -216,6 +244,7 @@ def find_checkpoint(run_dir: Path, which: str) -> Path:
             f'--checkpoint must be "best", "last" or a file. Received: {which!r}; {run_dir} has '
             f"{existing or 'no checkpoint yet: the run must finish an epoch first'}."
         )
+
     return path
 
 
@@ -226,7 +255,9 @@ def read_state(path: Path) -> TrainingState:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[Mapping[str, np.ndarray]]:
-    """Opens a checkpoint; whatever is wrong with it becomes a UsageError, also in the block."""
+    """Opens a checkpoint; whatever is wrong with it becomes a UsageError, also in the
+    block.
+    """
     try:
         # NumPy would leave the file of a damaged archive open.
         with opened(path, None) as file, np.load(file) as arrays:
@@ -235,7 +266,14 @@ def _opened(path: Path) -> Iterator[Mapping[str, np.ndarray]]:
     except UsageError:
         raise
     # "with" raises a TypeError for a single array, a .npy file.
-    except (*_UNREADABLE, ValueError, KeyError, TypeError, MemoryError, AttributeError) as error:
+    except (
+        *_UNREADABLE,
+        ValueError,
+        KeyError,
+        TypeError,
+        MemoryError,
+        AttributeError,
+    ) as error:
         raise UsageError(
             f"A checkpoint must be a .npz file that tfasr train wrote. {path} isn't one, or is "
             f'damaged: {error}. Name another one with --checkpoint, such as "last" or "best".'
@@ -253,13 +291,16 @@ def _check_uncompressed(archive: zipfile.ZipFile, path: Path) -> None:
 
 
 def _shape_and_kind(archive: zipfile.ZipFile, name: str) -> tuple[tuple[int, ...], str]:
-    """Returns an array's shape and the kind of its numbers, "f" for floats, without reading it."""
+    """Returns an array's shape and the kind of its numbers, "f" for floats, without
+    reading it.
+    """
     with archive.open(f"{name}.npy") as file:
         version = np.lib.format.read_magic(file)
         if version == (1, 0):
             shape, _, dtype = np.lib.format.read_array_header_1_0(file)
         else:
             shape, _, dtype = np.lib.format.read_array_header_2_0(file)
+
     return shape, dtype.kind
 
 
@@ -268,23 +309,31 @@ def _state_in(arrays: Mapping[str, np.ndarray], path: Path) -> TrainingState:
         raise UsageError(
             f"A checkpoint must be written by tfasr train. {path} has no training state."
         )
+
     try:
         state = TrainingState(**json.loads(str(arrays[_STATE])))
     except (ValueError, TypeError) as error:
         raise UsageError(f"The training state in {path} is damaged: {error}.") from None
+
     counts = (state.step, state.epoch, state.step_in_epoch)
-    if not all(isinstance(count, int) for count in counts) or not isinstance(state.history, list):
+    if not all(isinstance(count, int) for count in counts) or not isinstance(
+        state.history, list
+    ):
         raise UsageError(f"The training state in {path} is damaged: {state}.")
     return state
 
 
 def restore_for_use(path: Path, model: keras.Model) -> TrainingState:
-    """Restores the weights for evaluation and use, averaged ones if the checkpoint holds them."""
+    """Restores the weights for evaluation and use, averaged ones if the checkpoint
+    holds them.
+    """
     return restore(path, model, for_use=True)
 
 
 def restore(path: Path, model: keras.Model, *, for_use: bool = False) -> TrainingState:
-    """Restores all variables of a model, and its optimizer if compiled; returns the saved state."""
+    """Restores all variables of a model, and its optimizer if compiled; returns the
+    saved state.
+    """
     variables = model_variables(model) if for_use else state_variables(model)
     arrays: dict[str, np.ndarray] = {}
     unknown = []
@@ -300,20 +349,27 @@ def restore(path: Path, model: keras.Model, *, for_use: bool = False) -> Trainin
             if source not in saved or _shape_and_kind(saved.zip, source)[0] != wanted:
                 unknown.append(f"{name} {wanted}")
                 continue
+
             arrays[name] = saved[source]
             if arrays[name].dtype.kind not in "fiub":
                 raise UsageError(
                     f"A checkpoint must hold real numbers. {path} has {arrays[name].dtype} in "
                     f"{name!r}."
                 )
+
     if unknown:
         raise UsageError(
             f"A checkpoint must hold the model's variables. {path} lacks {unknown[:3]} and "
             f"{max(len(unknown) - 3, 0)} more: it was written by another configuration."
         )
+
     bad = non_finite(arrays, len(model.variables))
     if bad:
-        log.warning("%s holds weights that are not finite (%s): scores mean nothing.", path, bad[0])
+        log.warning(
+            "%s holds weights that are not finite (%s): scores mean nothing.",
+            path,
+            bad[0],
+        )
     for name, variable in variables.items():
         variable.assign(arrays[name])
     return state

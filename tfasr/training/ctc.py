@@ -15,13 +15,18 @@ from tfasr.training.optimizer import summed_gradients
 
 
 def ctc_loss(
-    logits: tf.Tensor, logit_lengths: tf.Tensor, labels: tf.Tensor, label_lengths: tf.Tensor
+    logits: tf.Tensor,
+    logit_lengths: tf.Tensor,
+    labels: tf.Tensor,
+    label_lengths: tf.Tensor,
 ) -> tf.Tensor:
-    """The CTC loss of each utterance, float32 ``(batch,)``; infinite where the labels have no path.
+    """The CTC loss of each utterance, float32 ``(batch,)``; infinite where the labels
+    have no path.
 
-    On CPUs tfasr's compiled core computes it together with its gradient, which is 0 where the loss
-    is infinite. On GPUs, and if the core wasn't built, TensorFlow's kernel does. Both raise
-    InvalidArgumentError for an utterance without labels, or with more labels than valid frames.
+    On CPUs tfasr's compiled core computes it together with its gradient, which is 0
+    where the loss is infinite. On GPUs, and if the core wasn't built, TensorFlow's
+    kernel does. Both raise InvalidArgumentError for an utterance without labels, or
+    with more labels than valid frames.
 
     Args:
         logits: ``(batch, frames, classes)``, the blank last; converted to float32.
@@ -33,12 +38,18 @@ def ctc_loss(
     """
     logits = tf.cast(logits, tf.float32)
     if runs_here("float32", "ctc"):
-        integers = [tf.cast(x, tf.int32) for x in (logit_lengths, labels, label_lengths)]
+        integers = [
+            tf.cast(x, tf.int32) for x in (logit_lengths, labels, label_lengths)
+        ]
         return _compiled_loss(logits, *integers)
-    # With sparse labels TensorFlow runs its native kernel, with dense ones a 30 times slower loop.
+
+    # With sparse labels TensorFlow runs its native kernel, with dense ones a 30 times
+    # slower loop.
     valid = tf.sequence_mask(label_lengths, tf.shape(labels)[1])
     sparse = tf.SparseTensor(
-        tf.where(valid), tf.boolean_mask(labels, valid), tf.shape(labels, out_type=tf.int64)
+        tf.where(valid),
+        tf.boolean_mask(labels, valid),
+        tf.shape(labels, out_type=tf.int64),
     )
     return tf.nn.ctc_loss(
         labels=sparse,
@@ -51,7 +62,8 @@ def ctc_loss(
 
 
 _REFUSE = second_derivatives_refused(
-    "The compiled CTC loss", "TensorFlow's own CTC loss has no second derivatives either."
+    "The compiled CTC loss",
+    "TensorFlow's own CTC loss has no second derivatives either.",
 )
 
 
@@ -68,7 +80,9 @@ def _compiled_loss(logits, logit_lengths, labels, label_lengths):
     operation = Operation("TfasrCtc", [tf.float32, tf.float32], {"T": tf.float32})
     tensors = [tf.stop_gradient(logits), logit_lengths, labels, label_lengths]
     with tf.name_scope("ctc_loss"):
-        losses, gradient = call(run, operation, tensors, [logit_lengths.shape, logits.shape])
+        losses, gradient = call(
+            run, operation, tensors, [logit_lengths.shape, logits.shape]
+        )
 
     @tf.custom_gradient
     def slope(d_losses, _):
@@ -92,8 +106,8 @@ _LABELLED = ("feature_lengths", "labels", "label_lengths")
 def divergences(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
     """Returns KL(first || second) + KL(second || first) of each frame, ``(batch, frames)``.
 
-    Both are logits ``(batch, frames, classes)``. The left side of each divergence has no gradient:
-    it is what the other side should come closer to.
+    Both are logits ``(batch, frames, classes)``. The left side of each divergence has
+    no gradient: it is what the other side should come closer to.
     """
     logs = [tf.nn.log_softmax(logits) for logits in (first, second)]
     fixed = [tf.stop_gradient(log) for log in logs]
@@ -115,12 +129,13 @@ def accumulate(
     *,
     unroll: bool = False,
 ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-    """Returns losses ``(batch,)`` and the gradients of their mean, summed over a batch's parts.
+    """Returns losses ``(batch,)`` and the gradients of their mean, summed over a
+    batch's parts.
 
-    There are at most ``parts`` parts, none empty. ``compute`` takes a part and the weight of each
-    of its utterances; it returns losses ``(part,)`` and the gradients of their weighted sum, with
-    the given ``shapes``. ``unroll`` puts the parts one after the other into the graph; in a loop,
-    a mirrored replica can't update variables.
+    There are at most ``parts`` parts, none empty. ``compute`` takes a part and the
+    weight of each of its utterances; it returns losses ``(part,)`` and the gradients of
+    their weighted sum, with the given ``shapes``. ``unroll`` puts the parts one after
+    the other into the graph; in a loop, a mirrored replica can't update variables.
     """
     utterances = tf.shape(batch["feature_lengths"])[0]
     weight = 1.0 / tf.cast(utterances, tf.float32)
@@ -129,9 +144,12 @@ def accumulate(
     parts = tf.minimum(parts, utterances)
 
     def add(number, losses, sums):
-        start, stop = number * utterances // parts, (number + 1) * utterances // parts
+        start = number * utterances // parts
+        stop = (number + 1) * utterances // parts
         part_losses, gradients = compute(_rows(batch, start, stop), weight)
-        sums = [total + gradient for total, gradient in zip(sums, gradients, strict=True)]
+        sums = [
+            total + gradient for total, gradient in zip(sums, gradients, strict=True)
+        ]
         return number + 1, losses.write(number, part_losses), sums
 
     losses = tf.TensorArray(tf.float32, parts, element_shape=[None], infer_shape=False)
@@ -147,18 +165,26 @@ def accumulate(
 def _unrolled(
     batch: Batch, utterances: tf.Tensor, parts: int, weight: tf.Tensor, compute: Compute
 ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-    losses, sums = [], []
+    losses = []
+    sums = []
     for number in range(parts):
-        start, stop = number * utterances // parts, (number + 1) * utterances // parts
+        start = number * utterances // parts
+        stop = (number + 1) * utterances // parts
         # A part must not begin before the one before has freed its memory.
         with tf.control_dependencies(sums):
-            # If there are fewer utterances than parts, one of weight 0 fills an empty part.
+            # If there are fewer utterances than parts, one of weight 0 fills an empty
+            # part.
             empty = tf.equal(start, stop)
             first = tf.minimum(start, utterances - 1)
             rows = _rows(batch, first, tf.where(empty, first + 1, stop))
             part_losses, gradients = compute(rows, tf.where(empty, 0.0, weight))
+
         losses.append(part_losses[: stop - start])
-        sums = [a + b for a, b in zip(sums, gradients, strict=True)] if sums else gradients
+        if sums:
+            sums = [a + b for a, b in zip(sums, gradients, strict=True)]
+        else:
+            sums = gradients
+
     return tf.concat(losses, axis=0), sums
 
 
@@ -169,14 +195,15 @@ def _rows(batch: Batch, start: tf.Tensor, stop: tf.Tensor) -> Batch:
 class CtcModel(keras.Model):
     """Wraps a built recogniser for training on `tfasr.data.batches.BatchSource`'s batches.
 
-    Make and build it in the scope of the strategy it trains under. It is a Keras model so that
-    Keras callbacks can work on it; `tfasr.training.step.TimedStep` takes the steps. With an
-    ``intermediate_loss_weight`` the recogniser needs
-    `tfasr.models.recurrent.Network.call_with_intermediate`; with a ``consistency_weight`` batches
-    need ``second_features``. ``middle_labels`` are, for each class but the blank, the classes that
-    replace it in the middle layer's loss, see `TrainingConfig.intermediate_labels`. ``loss`` is the
-    name in `LOSSES` of what training minimises; evaluations report the CTC loss. The arguments from
-    the third on are settings of `TrainingConfig`.
+    Make and build it in the scope of the strategy it trains under. It is a Keras model
+    so that Keras callbacks can work on it; `tfasr.training.step.TimedStep` takes the
+    steps. With an ``intermediate_loss_weight`` the recogniser needs
+    `tfasr.models.recurrent.Network.call_with_intermediate`; with a
+    ``consistency_weight`` batches need ``second_features``. ``middle_labels`` are, for
+    each class but the blank, the classes that replace it in the middle layer's loss,
+    see `TrainingConfig.intermediate_labels`. ``loss`` is the name in `LOSSES` of what
+    training minimises; evaluations report the CTC loss. The arguments from the third on
+    are settings of `TrainingConfig`.
     """
 
     def __init__(
@@ -202,7 +229,9 @@ class CtcModel(keras.Model):
 
     def call(self, batch: Batch, training: bool = False) -> tf.Tensor:
         """Returns logits, see `tfasr.models.model.RecogniserConfig.make`."""
-        return self.recogniser(batch["features"], batch["feature_lengths"], training=training)
+        return self.recogniser(
+            batch["features"], batch["feature_lengths"], training=training
+        )
 
     def utterance_losses(
         self, batch: Batch, training: bool, middle: bool = False
@@ -219,8 +248,12 @@ class CtcModel(keras.Model):
         losses, *middle = self._all_losses(batch, all_logits)
         return losses, self._minimised(losses, *middle)
 
-    def _all_logits(self, batch: Batch, training: bool, middle: bool) -> tuple[tf.Tensor, ...]:
-        """Returns logits ``(batch, frames, classes)``; if ``middle``, the middle layer's too."""
+    def _all_logits(
+        self, batch: Batch, training: bool, middle: bool
+    ) -> tuple[tf.Tensor, ...]:
+        """Returns logits ``(batch, frames, classes)``; if ``middle``, the middle
+        layer's too.
+        """
         if not middle:
             return (self(batch, training=training),)
         inputs = batch["features"], batch["feature_lengths"]
@@ -236,39 +269,59 @@ class CtcModel(keras.Model):
         Source: Z. Yao et al., CR-CTC, ICLR 2025, section 3.2.
         """
         views = {name: tf.concat([batch[name]] * 2, axis=0) for name in _LABELLED}
-        views["features"] = tf.concat([batch["features"], batch["second_features"]], axis=0)
-        valid = tf.sequence_mask(self.output_lengths(batch["feature_lengths"]), dtype=tf.float32)
-        of_utterances, minimised = [], []
+        views["features"] = tf.concat(
+            [batch["features"], batch["second_features"]], axis=0
+        )
+        valid = tf.sequence_mask(
+            self.output_lengths(batch["feature_lengths"]), dtype=tf.float32
+        )
+        of_utterances = []
+        minimised = []
         all_logits = self._all_logits(views, True, self.intermediate_loss_weight > 0)
-        for logits, losses in zip(all_logits, self._all_losses(views, all_logits), strict=True):
+        for logits, losses in zip(
+            all_logits, self._all_losses(views, all_logits), strict=True
+        ):
             losses = tf.add_n(tf.split(losses, 2)) / 2
             frames = divergences(*tf.split(tf.cast(logits, tf.float32), 2))
             apart = tf.reduce_sum(frames[:, : tf.shape(valid)[1]] * valid, axis=1)
             of_utterances.append(losses)
             minimised.append(losses + self.consistency_weight * apart / 2)
+
         return of_utterances[0], self._minimised(*minimised)
 
-    def _all_losses(self, batch: Batch, all_logits: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def _all_losses(
+        self, batch: Batch, all_logits: Sequence[tf.Tensor]
+    ) -> list[tf.Tensor]:
         """Returns the training losses ``(batch,)`` of what `_all_logits` returned."""
         if len(all_logits) == 1 or not self._middle_labels:
             return [self._chosen_losses(batch, logits) for logits in all_logits]
         ragged = {"row_splits_dtype": tf.int32}
         of_classes = tf.ragged.constant(self._middle_labels, dtype=tf.int32, **ragged)
-        labels, lengths = batch["labels"], batch["label_lengths"]
+        labels = batch["labels"]
+        lengths = batch["label_lengths"]
         unpadded = tf.RaggedTensor.from_tensor(labels, lengths=lengths, **ragged)
         replaced = tf.gather(of_classes, unpadded).merge_dims(1, 2)
-        labels, lengths = replaced.to_tensor(), replaced.row_lengths()
-        # There may be too few frames for these labels, though enough for the utterance's own.
+        labels = replaced.to_tensor()
+        lengths = replaced.row_lengths()
+        # There may be too few frames for these labels, though enough for the
+        # utterance's own.
         pairs = tf.sequence_mask(tf.maximum(lengths - 1, 0), tf.shape(labels)[1] - 1)
         repeated = pairs & (labels[:, 1:] == labels[:, :-1])
         needed = lengths + tf.math.count_nonzero(repeated, axis=1, dtype=tf.int32)
-        fits = needed <= tf.cast(self.output_lengths(batch["feature_lengths"]), tf.int32)
+        fits = needed <= tf.cast(
+            self.output_lengths(batch["feature_lengths"]), tf.int32
+        )
         middle = batch | {"labels": labels, "label_lengths": tf.where(fits, lengths, 1)}
         losses = self._chosen_losses(batch, all_logits[0])
-        return [losses, tf.where(fits, self._chosen_losses(middle, all_logits[1]), losses)]
+        return [
+            losses,
+            tf.where(fits, self._chosen_losses(middle, all_logits[1]), losses),
+        ]
 
     def _chosen_losses(self, batch: Batch, logits: tf.Tensor) -> tf.Tensor:
-        """Returns what training minimises; RunError if a user's loss fails or has another shape."""
+        """Returns what training minimises; RunError if a user's loss fails or has
+        another shape.
+        """
         lengths = self.output_lengths(batch["feature_lengths"])
         arguments = (logits, lengths, batch["labels"], batch["label_lengths"])
         losses = LOSSES.call(self._loss_name, *arguments)
@@ -277,6 +330,7 @@ class CtcModel(keras.Model):
                 f"{LOSSES.entry(self._loss_name).place}: the loss {self._loss_name!r} must return "
                 f"a float32 tensor with a loss per utterance. Received: {losses}."
             )
+
         return losses
 
     def _ctc_losses(self, batch: Batch, logits: tf.Tensor) -> tf.Tensor:
@@ -288,31 +342,39 @@ class CtcModel(keras.Model):
     ) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """Returns losses ``(batch,)`` and gradients of one device's share of a global batch.
 
-        Summed over devices, the gradients are those of the global batch's mean loss, times the
-        optimizer's loss scale. ``part`` is the fraction of the global batch's utterances in this
-        share; by default all shares are equal.
+        Summed over devices, the gradients are those of the global batch's mean loss,
+        times the optimizer's loss scale. ``part`` is the fraction of the global batch's
+        utterances in this share; by default all shares are equal.
         """
         replicas = self.distribute_strategy.num_replicas_in_sync
 
-        def weighted(rows: Batch, weight: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        def weighted(
+            rows: Batch, weight: tf.Tensor
+        ) -> tuple[tf.Tensor, list[tf.Tensor]]:
             share = weight / replicas if part is None else weight * part
             with tf.GradientTape() as tape:
                 losses, minimised = self.training_losses(rows)
                 loss = self.optimizer.scale_loss(tf.reduce_sum(minimised) * share)
+
             return losses, tape.gradient(loss, self.trainable_variables)
 
         if self.accumulation_steps == 1:
             weight = 1.0 / tf.cast(tf.shape(batch["feature_lengths"])[0], tf.float32)
             return weighted(batch, weight)
+
         shapes = [variable.shape for variable in self.trainable_variables]
         mirrored = isinstance(self.distribute_strategy, tf.distribute.MirroredStrategy)
         unroll = mirrored or replicas > 1
-        return accumulate(batch, self.accumulation_steps, weighted, shapes, unroll=unroll)
+        return accumulate(
+            batch, self.accumulation_steps, weighted, shapes, unroll=unroll
+        )
 
     def train_step(self, batch: Batch) -> dict[str, tf.Tensor]:
         losses, gradients = self.loss_gradients(batch)
         gradients = summed_gradients(self.optimizer, gradients)
-        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        self.optimizer.apply_gradients(
+            zip(gradients, self.trainable_variables, strict=True)
+        )
         return {
             "utterance_loss": losses,
             "positions": batch["positions"],
@@ -328,9 +390,11 @@ class CtcModel(keras.Model):
     def traced(self, step: Callable, signature: list[Any]) -> Callable:
         """Returns ``step`` as a TensorFlow function, traced at its first call."""
         if self._step is None:
-            # One signature with open dimensions, so that no batch's shape is traced anew. As in
-            # Keras's fit, AutoGraph converts nothing: that would take a third of the tracing.
+            # One signature with open dimensions, so that no batch's shape is traced
+            # anew. As in Keras's fit, AutoGraph converts nothing: that would take a
+            # third of the tracing.
             self._step = tf.function(step, input_signature=signature, autograph=False)
+
         return self._step
 
     def _global_step(self, batch: Batch) -> dict[str, tf.Tensor]:

@@ -1,11 +1,12 @@
 """What each setting of a run decides: the ground of `is_closed` and of a run's comparability.
 
-The paper's systems are compared under one recipe, so that only their machines differ. Recipes race
-on one measurement, so that only the recipe and the machine differ. Every setting therefore has a
-decision here, and a test changes each and asks `is_closed` and `comparability`.
+The paper's systems are compared under one recipe, so that only their machines differ.
+Recipes race on one measurement, so that only the recipe and the machine differ. Every
+setting therefore has a decision here, and a test changes each and asks `is_closed` and
+`comparability`.
 
-Source: the paper (arXiv 2003.12366), sections 2.1, 4.1.2 and 4.4, Table 2; MLCommons' training
-rules, whose closed division also fixes model and optimizer.
+Source: the paper (arXiv 2003.12366), sections 2.1, 4.1.2 and 4.4, Table 2; MLCommons'
+training rules, whose closed division also fixes model and optimizer.
 """
 
 import dataclasses
@@ -35,7 +36,8 @@ DECISIONS: dict[str, dict[Decides, tuple[str, ...]]] = {
         ),
     },
     "PipelineConfig": {
-        # The paper's systems differ in the batch, and the paper gives no shuffle buffer.
+        # The paper's systems differ in the batch, and the paper gives no shuffle
+        # buffer.
         Decides.FREE: ("global_batch_size", "shuffle_buffer"),
         Decides.RECIPE: (
             "padding", "num_buckets", "max_frames", "batch_size_schedule",
@@ -50,7 +52,8 @@ DECISIONS: dict[str, dict[Decides, tuple[str, ...]]] = {
     },
     "DecoderConfig": {Decides.MEASUREMENT: ("name", "beam_width", "recombine")},
     "TrainingConfig": {
-        # How error rates are evaluated. Batch normalisation's moving statistics exist only for it.
+        # How error rates are evaluated. Batch normalisation's moving statistics exist
+        # only for it.
         Decides.MEASUREMENT: (
             "batch_norm_window_utterances", "batch_norm_synchronised", "target_window",
             "evaluations_per_epoch",
@@ -61,9 +64,9 @@ DECISIONS: dict[str, dict[Decides, tuple[str, ...]]] = {
             "consistency_weight", "gradient_accumulation_steps", "gradient_exchange", "exchange",
             "exchange_every_steps", "evaluate_averaged", "averaged_statistics_utterances",
         ),
-        # The paper's systems differ in devices, and the paper gives no seed. Precision is free by
-        # our choice, as in MLPerf's closed division: it is how a machine computes. The paper
-        # trained all three systems in float32 (section 4.4.1).
+        # The paper's systems differ in devices, and the paper gives no seed. Precision
+        # is free by our choice, as in MLPerf's closed division: it is how a machine
+        # computes. The paper trained all three systems in float32 (section 4.4.1).
         Decides.FREE: ("seed", "num_replicas", "precision"),
         Decides.DATA: ("evaluation_utterances",),
         Decides.SPEED: (
@@ -103,10 +106,16 @@ _MODELS_SPEED = ("lstm_kernel", "recurrent_kernel")
 
 
 def decision(config: type, name: str) -> Decides:
-    """Returns what a field of a config class decides; KeyError if that was never written down."""
+    """Returns what a field of a config class decides; KeyError if that was never
+    written down.
+    """
     if any(MODELS[model] is config for model in MODELS):
         return Decides.SPEED if name in _MODELS_SPEED else Decides.RECIPE
-    found = [decides for decides, names in DECISIONS[config.__name__].items() if name in names]
+    found = [
+        decides
+        for decides, names in DECISIONS[config.__name__].items()
+        if name in names
+    ]
     if len(found) != 1:
         raise KeyError(f"{config.__name__}.{name} needs one decision in {__name__}.")
     return found[0]

@@ -28,23 +28,28 @@ def dry_run(
 ) -> str:
     """Trains a few steps in memory; describes the model, the data and the memory.
 
-    Raises UsageError for whatever would stop the run before its first step; RunError if the longest
-    batch does not fit into memory (unless ``memory_probe`` is False).
+    Raises UsageError for whatever would stop the run before its first step; RunError if
+    the longest batch does not fit into memory (unless ``memory_probe`` is False).
     """
     leave_to_evaluation(experiment.training.evaluation_devices)
     experiment = on_devices(experiment)
     run = open_run(experiment, shard_dir, Path(), Team(), lexicon)
-    source, alphabet = run.sources["train"], run.alphabet
+    source = run.sources["train"]
+    alphabet = run.alphabet
     strategy = make_strategy(experiment.training.replicas)
     first_weights = FirstWeights(run)
     with strategy.scope():
         model = build_model(experiment, alphabet, compiled=True, begin=first_weights)
     start = first_weights.fact or {"layers": []}
     # The second epoch, because the first may go from short batches to long ones.
-    dataset = EpochBatches(source, experiment.training, strategy).dataset(TrainingState(epoch=2))
+    dataset = EpochBatches(source, experiment.training, strategy).dataset(
+        TrainingState(epoch=2)
+    )
     need = None
     if memory_probe:
-        need = check_memory(experiment, model, source, alphabet, lambda: dataset.element_spec)
+        need = check_memory(
+            experiment, model, source, alphabet, lambda: dataset.element_spec
+        )
     step = TimedStep(model)
     iterator = Reading(dataset, source.split)
     steps = 0

@@ -25,7 +25,8 @@ from tfasr.training.experiment import Experiment
 from tfasr.training.workers.exchange import Workers
 from tfasr.tta.metrics import compute_metrics
 
-# Starting to read takes some 0.1 s, longer than the forward passes of AN4's validation split.
+# Starting to read takes some 0.1 s, longer than the forward passes of AN4's validation
+# split.
 _KEPT_BYTES = 2**26
 
 
@@ -37,19 +38,24 @@ class EvaluationResult:
     loss: float  # mean CTC loss of the utterances
     utterances: list[ShardedUtterance]  # those scored
     hypotheses: list[Hypothesis]  # in the same order
-    second: "SecondResult | None" = None  # another decoder's, from the same forward passes
+    # Another decoder's, from the same forward passes.
+    second: "SecondResult | None" = None
     # the users' metrics by name, see `tfasr.tta.metrics.compute_metrics`
     computed: dict[str, float] = field(default_factory=dict)
 
     def scores(self) -> dict[str, float]:
         """Returns rates, counts and loss, as in the ledger's ``tracked_stats``.
 
-        A second decoder's rates are named after it: ``word_beam_wer`` and ``word_beam_cer``.
+        A second decoder's rates are named after it: ``word_beam_wer`` and
+        ``word_beam_cer``.
         """
         values = {**self.counts.to_json(), "loss": self.loss, **self.computed}
         if self.second is not None:
             for metric in ("wer", "cer"):
-                values[f"{self.second.name}_{metric}"] = getattr(self.second.counts, metric)
+                values[f"{self.second.name}_{metric}"] = getattr(
+                    self.second.counts, metric
+                )
+
         return values
 
     def write_hypotheses(self, path: Path) -> None:
@@ -63,10 +69,13 @@ class EvaluationResult:
         for utterance, hypothesis, other in zip(
             self.utterances, self.hypotheses, others, strict=True
         ):
-            line = hypothesis_line(utterance.id, utterance.text, hypothesis, utterance.speaker)
+            line = hypothesis_line(
+                utterance.id, utterance.text, hypothesis, utterance.speaker
+            )
             if second:
                 line[second.name] = other.text
             lines.append(line)
+
         write_lines(path, lines)
 
 
@@ -92,7 +101,9 @@ def write_lines(path: Path, lines: Iterable[dict[str, Any]]) -> None:
 
 @dataclass(frozen=True)
 class SecondResult:
-    """A second decoder's transcripts, in the order of the utterances, and its seconds of work."""
+    """A second decoder's transcripts, in the order of the utterances, and its seconds
+    of work.
+    """
 
     name: str
     counts: ErrorCounts
@@ -112,7 +123,8 @@ class _Decoded:
 class PendingEvaluation:
     """An evaluation whose forward passes are done; the decoder may still be at work."""
 
-    batches: list[tuple[list[int], Future]]  # positions of the utterances, and their decoding
+    # Positions of the utterances, and their decoding.
+    batches: list[tuple[list[int], Future]]
     losses: np.ndarray  # (utterances,)
     score: Callable[[list[tuple[list[int], _Decoded]], np.ndarray], EvaluationResult]
     _result: tuple[EvaluationResult, float] | None = None
@@ -121,19 +133,25 @@ class PendingEvaluation:
         return all(future.done() for _, future in self.batches)
 
     def result(self) -> tuple[EvaluationResult, float]:
-        """Waits for the decoders; returns the result and the first decoder's seconds of work."""
+        """Waits for the decoders; returns the result and the first decoder's seconds of
+        work.
+        """
         if self._result is None:
-            batches = [(positions, future.result()) for positions, future in self.batches]
+            batches = [
+                (positions, future.result()) for positions, future in self.batches
+            ]
             worked_s = sum(decoded.worked_s for _, decoded in batches)
             self._result = self.score(batches, self.losses), worked_s
+
         return self._result
 
 
 def on_all_devices(strategy: tf.distribute.Strategy, forward: Callable) -> Callable:
     """Returns a function that computes ``forward`` of a batch on all devices of this process.
 
-    ``forward`` maps tensors whose first axis is the batch to tensors ``(batch, ...)``. Each device
-    takes equally many rows; the last ones compute the batch's last row again if need be.
+    ``forward`` maps tensors whose first axis is the batch to tensors ``(batch, ...)``.
+    Each device takes equally many rows; the last ones compute the batch's last row
+    again if need be.
     """
     devices = strategy.num_replicas_in_sync
     if devices == 1 or not isinstance(strategy, tf.distribute.MirroredStrategy):
@@ -146,7 +164,9 @@ def on_all_devices(strategy: tf.distribute.Strategy, forward: Callable) -> Calla
         def of_replica() -> Any:
             number = tf.distribute.get_replica_context().replica_id_in_sync_group
             own = tf.minimum(number * share + tf.range(share), rows - 1)
-            return forward(tf.nest.map_structure(lambda value: tf.gather(value, own), batch))
+            return forward(
+                tf.nest.map_structure(lambda value: tf.gather(value, own), batch)
+            )
 
         def joined(value: Any) -> tf.Tensor:
             return tf.concat(strategy.experimental_local_results(value), axis=0)[:rows]
@@ -159,10 +179,10 @@ def on_all_devices(strategy: tf.distribute.Strategy, forward: Callable) -> Calla
 class Evaluator:
     """Evaluates a model on one split, as often as asked, decoding in a thread.
 
-    All devices of the model's strategy share each batch. ``second`` is the name of a second
-    decoder, and the decoder. Each of the ``workers`` evaluates different shards, and all get the
-    whole result. ``middle`` gives decoders the middle layer's log-probabilities too, which
-    `MiddleRescoring` needs.
+    All devices of the model's strategy share each batch. ``second`` is the name of a
+    second decoder, and the decoder. Each of the ``workers`` evaluates different shards,
+    and all get the whole result. ``middle`` gives decoders the middle layer's
+    log-probabilities too, which `MiddleRescoring` needs.
     """
 
     def __init__(
@@ -184,9 +204,15 @@ class Evaluator:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="decoder")
 
         def forward(batch: Batch) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            losses, *logits = model.utterance_losses(batch, training=False, middle=middle)
+            losses, *logits = model.utterance_losses(
+                batch, training=False, middle=middle
+            )
             lengths = model.output_lengths(batch["feature_lengths"])
-            return tf.concat([tf.nn.log_softmax(x) for x in logits], axis=-1), lengths, losses
+            return (
+                tf.concat([tf.nn.log_softmax(x) for x in logits], axis=-1),
+                lengths,
+                losses,
+            )
 
         self._forward = tf.function(
             on_all_devices(model.distribute_strategy, forward),
@@ -201,44 +227,61 @@ class Evaluator:
     def start(self, advance: Callable[[int], None] | None = None) -> PendingEvaluation:
         """Runs the forward passes of the whole split, while a thread decodes their outputs.
 
-        ``advance`` is called with each batch's number of utterances once they are decoded.
+        ``advance`` is called with each batch's number of utterances once they are
+        decoded.
         """
-        batches, losses = [], []
+        batches = []
+        losses = []
         for positions, log_probs, lengths, loss in self.forward_passes():
             decoding = self._thread.submit(self._decode, log_probs, lengths)
             batches.append((positions.tolist(), decoding))
             if advance is not None:
                 count = len(positions)
                 decoding.add_done_callback(lambda _, count=count: advance(count))
+
             losses.append(loss)
+
         none = np.zeros(0, np.float32)  # of a worker that has no shard
         return PendingEvaluation(batches, np.concatenate(losses or [none]), self._score)
 
-    def forward_passes(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+    def forward_passes(
+        self,
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
         """Yields the model's outputs for each batch of the split.
 
-        These are the utterances' positions in the split ``(batch,)``, float32 log-probabilities
-        ``(batch, frames, classes)``, valid frames ``(batch,)`` and CTC losses ``(batch,)``.
+        These are the utterances' positions in the split ``(batch,)``, float32
+        log-probabilities ``(batch, frames, classes)``, valid frames ``(batch,)`` and
+        CTC losses ``(batch,)``.
         """
         for batch in self._read():
-            log_probs, lengths, loss = (tensor.numpy() for tensor in self._forward(batch))
+            log_probs, lengths, loss = (
+                tensor.numpy() for tensor in self._forward(batch)
+            )
             yield batch["positions"].numpy(), log_probs, lengths, loss
 
     def _read(self) -> Iterator[Batch]:
-        """Yields the split's batches, which stay in memory if they take at most `_KEPT_BYTES`."""
+        """Yields the split's batches, which stay in memory if they take at most
+        `_KEPT_BYTES`.
+        """
         if self._kept:
             yield from self._kept
             return
+
         num_features = self._batches.element_spec["features"].shape[-1]
-        is_small = 4 * num_features * int(self._source.split.frames.sum()) <= _KEPT_BYTES
+        is_small = (
+            4 * num_features * int(self._source.split.frames.sum()) <= _KEPT_BYTES
+        )
         kept = []
         for batch in Reading(self._batches, self._source.split):
             if is_small:
                 kept.append(batch)
             yield batch
+
         self._kept = kept
 
-    def evaluate(self, advance: Callable[[int], None] | None = None) -> EvaluationResult:
+    def evaluate(
+        self, advance: Callable[[int], None] | None = None
+    ) -> EvaluationResult:
         """Scores every utterance of the split; raises RunError unless each was scored once."""
         return self.start(advance).result()[0]
 
@@ -250,7 +293,9 @@ class Evaluator:
         hypotheses = self._decoder.decode(log_probs, lengths)
         decoded = time.perf_counter()
         second = self._second[1].decode(log_probs, lengths) if self._second else []
-        return _Decoded(hypotheses, decoded - began, second, time.perf_counter() - decoded)
+        return _Decoded(
+            hypotheses, decoded - began, second, time.perf_counter() - decoded
+        )
 
     def _score(
         self, batches: list[tuple[list[int], _Decoded]], losses: np.ndarray
@@ -267,34 +312,51 @@ class Evaluator:
                 f"Received: {len(where)} from {self._source.split.folder}. Its shards do not match "
                 "its index: run tfasr prepare into an empty --shard_dir."
             )
+
         references = [utterance.text for utterance in utterances]
 
-        def scored(decoded: Iterable[Hypothesis]) -> tuple[ErrorCounts, list[Hypothesis]]:
+        def scored(
+            decoded: Iterable[Hypothesis],
+        ) -> tuple[ErrorCounts, list[Hypothesis]]:
             by_position = dict(zip(where, decoded, strict=True))
             ordered = [by_position[utterance.position] for utterance in utterances]
-            return count_errors(references, [hypothesis.text for hypothesis in ordered]), ordered
+            return count_errors(
+                references, [hypothesis.text for hypothesis in ordered]
+            ), ordered
 
-        counts, ordered = scored(h for _, decoded in batches for h in decoded.hypotheses)
+        counts, ordered = scored(
+            h for _, decoded in batches for h in decoded.hypotheses
+        )
         second = None
         if self._second:
             other = scored(h for _, decoded in batches for h in decoded.second)
             worked_s = sum(decoded.second_worked_s for _, decoded in batches)
             second = SecondResult(self._second[0], *other, worked_s)
-        computed = compute_metrics(references, [hypothesis.text for hypothesis in ordered])
+
+        computed = compute_metrics(
+            references, [hypothesis.text for hypothesis in ordered]
+        )
         return EvaluationResult(counts, loss, utterances, ordered, second, computed)
 
 
 def _brought_together(
     workers: Workers, batches: list[tuple[list[int], _Decoded]], losses: np.ndarray
 ) -> tuple[list[tuple[list[int], _Decoded]], np.ndarray]:
-    shared = [(positions, dataclasses.asdict(decoded)) for positions, decoded in batches]
+    shared = [
+        (positions, dataclasses.asdict(decoded)) for positions, decoded in batches
+    ]
     answers = workers.gather({"batches": shared, "losses": losses.tolist()})
 
     def decoded(values: dict) -> _Decoded:
-        texts = {name: [Hypothesis(**h) for h in values[name]] for name in ("hypotheses", "second")}
+        texts = {
+            name: [Hypothesis(**h) for h in values[name]]
+            for name in ("hypotheses", "second")
+        }
         return _Decoded(**{**values, **texts})
 
-    of_all = [(where, decoded(values)) for a in answers for where, values in a["batches"]]
+    of_all = [
+        (where, decoded(values)) for a in answers for where, values in a["batches"]
+    ]
     all_losses = [loss for answer in answers for loss in answer["losses"]]
     return of_all, np.asarray(all_losses, np.float32)
 
@@ -312,6 +374,8 @@ def make_evaluator(
         model,
         source,
         make_decoder(experiment.decoder, alphabet, lexicon),
-        None if second is None else (second.name, make_decoder(second, alphabet, lexicon)),
+        None
+        if second is None
+        else (second.name, make_decoder(second, alphabet, lexicon)),
         workers,
     )

@@ -26,7 +26,13 @@ from tfasr.kit.config import (
     trained,
 )
 from tfasr.kit.files import ALPHABET_FILE, EXPERIMENT_FILE, read_object, write_whole
-from tfasr.models.model import MODELS, ModelConfig, RecogniserConfig, model_from_json, model_source
+from tfasr.models.model import (
+    MODELS,
+    ModelConfig,
+    RecogniserConfig,
+    model_from_json,
+    model_source,
+)
 from tfasr.models.recurrent import AcousticModelConfig
 from tfasr.training.decisions import Decides, settings_that_decide
 from tfasr.tta.metrics import metric_named
@@ -48,98 +54,117 @@ class TrainingConfig:
     Attributes:
         epochs: the largest number of epochs.
         seed: of initial weights, dropout, the order of batches and augmentation.
-        num_replicas: devices of this machine that share each batch under Keras's and TensorFlow's
-            MirroredStrategy. 0 takes all GPUs, or the processors as one device. In a cluster,
-            where each device has a process of its own, it must be 0 or 1.
-        optimizer: a function that makes the Keras optimizer; called in the strategy's scope.
-        loss: "ctc", or the name of a loss of your own in `tfasr.training.ctc.LOSSES`, which steps
-            minimise and record. Evaluations still report the CTC loss, so that runs compare.
-        precision: Keras's dtype policy of the layers, one of `tfasr.kit.config.trained`;
-            "mixed_float16" scales the loss.
-        start_from: the folder of a run, or of an export to Keras, whose weights this run begins
-            with: those of layers with equal names and shapes, except for the output layer if the
-            alphabet differs. "" begins with random weights. docs/training.md has the rules.
-        zero_output_layer: whether the last layer's kernel begins at 0, so that no frame prefers a
-            class before the first step. Fewer runs then stay for epochs on the plateau of high loss
-            that CTC begins with (docs/recipes.md).
-        intermediate_loss_weight: the weight of a second CTC loss, computed from a middle layer's
-            outputs with the same last layer: 0.3 minimises 0.3 of it plus 0.7 of the usual loss.
-            For models of at least two recurrent layers or Conformer blocks. Evaluations, recorded
-            losses and the cost of inference do not change.
-        intermediate_labels: what the middle layer learns: the "same" labels, or the "characters" of
-            sub-word units. An utterance with too few output frames for its characters keeps the
-            last layer's loss in their place. Source: R. Sanabria and F. Metze, Hierarchical
-            multitask learning with CTC, SLT 2018.
-        consistency_weight: 0 trains on each utterance once per epoch. Above 0 a step sees it twice,
-            with different masks and dropout. It minimises the mean of both CTC losses, plus this
-            weight times how far the two disagree: half the sum, over frames, of the
-            Kullback-Leibler divergences of each one's class probabilities from the other's. A step
-            takes about twice as long. Recorded losses don't include the disagreement.
-        gradient_accumulation_steps: into how many parts a device's share of each batch is cut. They
-            go through the model one after the other, which saves memory. Gradients are added up,
-            clipped and applied once per global batch, so that steps and schedules do not change.
-            Batch normalisation takes the statistics of each part.
-        batch_norm_window_utterances: how far back the moving statistics of batch normalisation
-            reach, whatever the batch size: a batch seen so many utterances ago weighs 1/e. Half
-            the training split is the longest window. 0 keeps the layers' momentum, 0.99 a step in
-            Keras. Layers with a momentum other than their class's default always keep it, unless
-            the model's config decides otherwise (`tfasr.models.model.keeps_momentum`).
-        batch_norm_synchronised: whether batch normalisation takes its statistics over the whole
-            batch, from all replicas and workers, instead of over each device's share.
-        gradient_exchange: the type in which the workers of a cluster send and sum gradients.
-            "bfloat16" halves the bytes: each worker rounds its gradients to 8 bits of mantissa, and
-            each partial sum is rounded again on its way round the workers. The sum is float32 again
-            when it is clipped and applied; weights, the optimizer's state, losses and batch
-            statistics are not rounded.
-        exchange: how the workers of a cluster train together. "synchronous": they sum their
-            gradients in every step. "local": each takes ``exchange_every_steps`` steps on its
-            share of the batches by itself, then all continue from the mean of their weights.
-            "asynchronous": each worker's change is added when it arrives; a worker waits for the
-            slowest only if it is more than one round ahead. "local" with rounds of one step
-            trains like "synchronous". One process ignores this.
-        exchange_every_steps: steps of a round; a checkpoint or the end of an epoch shortens it.
-        evaluate_averaged: whether evaluations, and inference with the trained model, use averaged
-            weights if the optimizer keeps them: with Keras's ``use_ema``, and with
-            ScheduleFreeAdamW. Training continues with its own weights.
-        averaged_statistics_utterances: how many training utterances, in whole batches, are used to
-            estimate batch normalisation's moving statistics for the averaged weights: the same
-            ones at every checkpoint until augmentation's masks begin or the batch size changes. 0
-            uses the statistics of training.
+        num_replicas: devices of this machine that share each batch under Keras's and
+            TensorFlow's MirroredStrategy. 0 takes all GPUs, or the processors as one
+            device. In a cluster, where each device has a process of its own, it must be
+            0 or 1.
+        optimizer: a function that makes the Keras optimizer; called in the strategy's
+            scope.
+        loss: "ctc", or the name of a loss of your own in `tfasr.training.ctc.LOSSES`,
+            which steps minimise and record. Evaluations still report the CTC loss, so
+            that runs compare.
+        precision: Keras's dtype policy of the layers, one of
+            `tfasr.kit.config.trained`; "mixed_float16" scales the loss.
+        start_from: the folder of a run, or of an export to Keras, whose weights this
+            run begins with: those of layers with equal names and shapes, except for the
+            output layer if the alphabet differs. "" begins with random weights.
+            docs/training.md has the rules.
+        zero_output_layer: whether the last layer's kernel begins at 0, so that no frame
+            prefers a class before the first step. Fewer runs then stay for epochs on
+            the plateau of high loss that CTC begins with (docs/recipes.md).
+        intermediate_loss_weight: the weight of a second CTC loss, computed from a
+            middle layer's outputs with the same last layer: 0.3 minimises 0.3 of it
+            plus 0.7 of the usual loss. For models of at least two recurrent layers or
+            Conformer blocks. Evaluations, recorded losses and the cost of inference do
+            not change.
+        intermediate_labels: what the middle layer learns: the "same" labels, or the
+            "characters" of sub-word units. An utterance with too few output frames for
+            its characters keeps the last layer's loss in their place. Source: R.
+            Sanabria and F. Metze, Hierarchical multitask learning with CTC, SLT 2018.
+        consistency_weight: 0 trains on each utterance once per epoch. Above 0 a step
+            sees it twice, with different masks and dropout. It minimises the mean of
+            both CTC losses, plus this weight times how far the two disagree: half the
+            sum, over frames, of the Kullback-Leibler divergences of each one's class
+            probabilities from the other's. A step takes about twice as long. Recorded
+            losses don't include the disagreement.
+        gradient_accumulation_steps: into how many parts a device's share of each batch
+            is cut. They go through the model one after the other, which saves memory.
+            Gradients are added up, clipped and applied once per global batch, so that
+            steps and schedules do not change. Batch normalisation takes the statistics
+            of each part.
+        batch_norm_window_utterances: how far back the moving statistics of batch
+            normalisation reach, whatever the batch size: a batch seen so many
+            utterances ago weighs 1/e. Half the training split is the longest window. 0
+            keeps the layers' momentum, 0.99 a step in Keras. Layers with a momentum
+            other than their class's default always keep it, unless the model's config
+            decides otherwise (`tfasr.models.model.keeps_momentum`).
+        batch_norm_synchronised: whether batch normalisation takes its statistics over
+            the whole batch, from all replicas and workers, instead of over each
+            device's share.
+        gradient_exchange: the type in which the workers of a cluster send and sum
+            gradients. "bfloat16" halves the bytes: each worker rounds its gradients to
+            8 bits of mantissa, and each partial sum is rounded again on its way round
+            the workers. The sum is float32 again when it is clipped and applied;
+            weights, the optimizer's state, losses and batch statistics are not rounded.
+        exchange: how the workers of a cluster train together. "synchronous": they sum
+            their gradients in every step. "local": each takes ``exchange_every_steps``
+            steps on its share of the batches by itself, then all continue from the mean
+            of their weights. "asynchronous": each worker's change is added when it
+            arrives; a worker waits for the slowest only if it is more than one round
+            ahead. "local" with rounds of one step trains like "synchronous". One
+            process ignores this.
+        exchange_every_steps: steps of a round; a checkpoint or the end of an epoch
+            shortens it.
+        evaluate_averaged: whether evaluations, and inference with the trained model,
+            use averaged weights if the optimizer keeps them: with Keras's ``use_ema``,
+            and with ScheduleFreeAdamW. Training continues with its own weights.
+        averaged_statistics_utterances: how many training utterances, in whole batches,
+            are used to estimate batch normalisation's moving statistics for the
+            averaged weights: the same ones at every checkpoint until augmentation's
+            masks begin or the batch size changes. 0 uses the statistics of training.
         sentences_every_steps: steps between prints of example sentences; 0 for none.
-        checkpoint_every_steps: steps between checkpoints; every epoch ends with one too.
+        checkpoint_every_steps: steps between checkpoints; every epoch ends with one
+            too.
         keep_checkpoints: how many checkpoints are kept, in addition to the best.
-        targets: pairs of a metric and the value to reach, such as ``(("cer", 0.1),)``: "cer",
-            "cer_reference", "wer", "loss", or a metric of your own (docs/extending.md).
-        target_window: how many epochs' median must meet a target; 1 is the first evaluation that
-            meets it.
-        evaluations_per_epoch: how many evaluations an epoch has, at equal distances in utterances;
-            the last one is at the epoch's end, and 1 evaluates only there. Each evaluation saves a
-            checkpoint first. A median of ``target_window`` epochs is then over all evaluations of
-            these epochs (`tfasr.tta.policies.evaluations_in`).
-        evaluation_utterances: how many of the validation split's utterances every evaluation
-            scores: always the same ones, drawn by the hashes of their ids. 0 takes all of them.
-        overlap_evaluation: whether training goes on while an epoch's hypotheses are decoded.
-        evaluation_placement: where an epoch is evaluated. "shared": by the model that is trained.
-            "swapped": by another model, loaded from the epoch's checkpoint, for which the training
-            model leaves its devices, as in the paper. "beside": by another process, while training
-            goes on. Scores and weights are the same for all three.
-        evaluation_devices: the other process's devices for "beside", such as ("cpu:3",) or
-            ("gpu:1",); training leaves such a GPU alone. By default all processors, and no GPU.
-        second_decoder: a decoder, such as "word_beam", whose error rates every evaluation adds as
-            "word_beam_wer" and so on; ``DecoderConfig`` sets its beam width and the like. Targets,
-            the best checkpoint and comparability follow ``DecoderConfig.name``. "" for none.
+        targets: pairs of a metric and the value to reach, such as ``(("cer", 0.1),)``:
+            "cer", "cer_reference", "wer", "loss", or a metric of your own
+            (docs/extending.md).
+        target_window: how many epochs' median must meet a target; 1 is the first
+            evaluation that meets it.
+        evaluations_per_epoch: how many evaluations an epoch has, at equal distances in
+            utterances; the last one is at the epoch's end, and 1 evaluates only there.
+            Each evaluation saves a checkpoint first. A median of ``target_window``
+            epochs is then over all evaluations of these epochs
+            (`tfasr.tta.policies.evaluations_in`).
+        evaluation_utterances: how many of the validation split's utterances every
+            evaluation scores: always the same ones, drawn by the hashes of their ids. 0
+            takes all of them.
+        overlap_evaluation: whether training goes on while an epoch's hypotheses are
+            decoded.
+        evaluation_placement: where an epoch is evaluated. "shared": by the model that
+            is trained. "swapped": by another model, loaded from the epoch's checkpoint,
+            for which the training model leaves its devices, as in the paper. "beside":
+            by another process, while training goes on. Scores and weights are the same
+            for all three.
+        evaluation_devices: the other process's devices for "beside", such as ("cpu:3",)
+            or ("gpu:1",); training leaves such a GPU alone. By default all processors,
+            and no GPU.
+        second_decoder: a decoder, such as "word_beam", whose error rates every
+            evaluation adds as "word_beam_wer" and so on; ``DecoderConfig`` sets its
+            beam width and the like. Targets, the best checkpoint and comparability
+            follow ``DecoderConfig.name``. "" for none.
         stop_at_targets: whether training ends as soon as all targets are met.
-        stop_after_hours: training ends with the epoch in which so many hours have passed since the
-            creation of the model. 0 for no limit.
-        give_up_after_hours: the budget, in hours since the creation of the model: training ends at
-            an epoch's end once it is spent, or once a forecast is 95 % certain that a target won't
-            be met within it. 0 for no budget.
+        stop_after_hours: training ends with the epoch in which so many hours have
+            passed since the creation of the model. 0 for no limit.
+        give_up_after_hours: the budget, in hours since the creation of the model:
+            training ends at an epoch's end once it is spent, or once a forecast is 95 %
+            certain that a target won't be met within it. 0 for no budget.
 
-    Source: the paper, Figure 6 (states), section 4.4.2 (placement), section 4.1.2 (median of three
-    epochs), section 5.1 (targets, end); J. Lee and S. Watanabe, Intermediate Loss
-    Regularization for CTC-based Speech Recognition, ICASSP 2021; Z. Yao et al., CR-CTC:
-    Consistency regularization on CTC, ICLR 2025, section 3.2. S. Stich, Local SGD Converges
-    Fast and Communicates Little, ICLR 2019.
+    Source: the paper, Figure 6 (states), section 4.4.2 (placement), section 4.1.2
+    (median of three epochs), section 5.1 (targets, end); J. Lee and S. Watanabe,
+    Intermediate Loss Regularization for CTC-based Speech Recognition, ICASSP 2021; Z.
+    Yao et al., CR-CTC: Consistency regularization on CTC, ICLR 2025, section 3.2. S.
+    Stich, Local SGD Converges Fast and Communicates Little, ICLR 2019.
     """
 
     epochs: int = 30
@@ -178,7 +203,9 @@ class TrainingConfig:
 
     @property
     def replicas(self) -> int:
-        """``num_replicas``, and 1 before `tfasr.training.build.on_devices` has replaced a 0."""
+        """``num_replicas``, and 1 before `tfasr.training.build.on_devices` has replaced
+        a 0.
+        """
         return max(self.num_replicas, 1)
 
     @property
@@ -198,27 +225,46 @@ class TrainingConfig:
         more = ("averaged_statistics_utterances", "evaluation_utterances")
         for name in (*at_least_0.split(), *more):
             require(getattr(self, name) >= 0, self, name, "at least 0")
-        # A model gives its layers the seeds from 1000 times this number on: 64 bits must hold them.
+        # A model gives its layers the seeds from 1000 times this number on: 64 bits
+        # must hold them.
         require(self.seed < 2**53, self, "seed", "below 2**53")
         within = 0 <= self.intermediate_loss_weight < 1
         require(within, self, "intermediate_loss_weight", "in 0..1, below 1")
-        weighted = self.intermediate_loss_weight > 0 or self.intermediate_labels == "same"
-        require(weighted, self, "intermediate_labels", "same without an intermediate loss")
+        weighted = (
+            self.intermediate_loss_weight > 0 or self.intermediate_labels == "same"
+        )
+        require(
+            weighted, self, "intermediate_labels", "same without an intermediate loss"
+        )
         within = 0 <= self.consistency_weight < math.inf
         require(within, self, "consistency_weight", "at least 0, and finite")
         for name in ("give_up_after_hours", "stop_after_hours"):
-            require(0 <= getattr(self, name) < math.inf, self, name, "hours, 0 for no limit")
+            require(
+                0 <= getattr(self, name) < math.inf, self, name, "hours, 0 for no limit"
+            )
         of_targets = bool(self.targets) or not self.give_up_after_hours
         require(of_targets, self, "targets", "set, as give_up_after_hours needs them")
         is_decoder = not self.second_decoder or self.second_decoder in DECODERS
-        require(is_decoder, self, "second_decoder", f'"" or a known decoder: {DECODERS.listed()}')
+        require(
+            is_decoder,
+            self,
+            "second_decoder",
+            f'"" or a known decoder: {DECODERS.listed()}',
+        )
         named = all(_DEVICE.fullmatch(name) for name in self.evaluation_devices)
         require(named, self, "evaluation_devices", 'names such as "cpu:3" or "gpu:1"')
         beside = self.evaluation_placement == "beside"
         unused = bool(self.evaluation_devices) and not beside
-        require(not unused, self, "evaluation_devices", 'empty unless the placement is "beside"')
+        require(
+            not unused,
+            self,
+            "evaluation_devices",
+            'empty unless the placement is "beside"',
+        )
         overlaps = beside and self.overlap_evaluation
-        message = 'False where the placement is "beside", which overlaps all of an evaluation'
+        message = (
+            'False where the placement is "beside", which overlaps all of an evaluation'
+        )
         require(not overlaps, self, "overlap_evaluation", message)
         possible = all(_is_possible(metric, value) for metric, value in self.targets)
         rule = "pairs of a metric and a value, which for a rate is a fraction in 0..1"
@@ -233,7 +279,8 @@ class TrainingConfig:
 
 
 def _is_possible(metric: str, value: float) -> bool:
-    # Whether the metric exists is checked before training: reading a run needs no plug-in for it.
+    # Whether the metric exists is checked before training: reading a run needs no
+    # plug-in for it.
     return math.isfinite(value) and (not metric_named(metric).rate or 0 <= value <= 1)
 
 
@@ -245,17 +292,22 @@ def default_model() -> RecogniserConfig:
 class Experiment:
     """All configs of a run. The defaults are the paper's recipe.
 
-    That is its features, its model, AdaDelta at a rate of 1, and a word beam search with 256 beams
-    in a model that is swapped in after every epoch. Two buffers are smaller, to spare memory:
-    4 batches are prefetched where Table 2 has 40, and readers shuffle among 40 utterances (the
-    paper gives no number); ``paper_sys1.gin`` has Table 2's.
+    That is its features, its model, AdaDelta at a rate of 1, and a word beam search
+    with 256 beams in a model that is swapped in after every epoch. Two buffers are
+    smaller, to spare memory: 4 batches are prefetched where Table 2 has 40, and readers
+    shuffle among 40 utterances (the paper gives no number); ``paper_sys1.gin`` has
+    Table 2's.
     """
 
     features: FeatureConfig = field(default_factory=FeatureConfig)  # what a frame holds
-    pipeline: PipelineConfig = field(default_factory=PipelineConfig)  # how batches are made
-    augmentation: AugmentationConfig = field(default_factory=AugmentationConfig)  # in training
-    model: RecogniserConfig = field(default_factory=default_model)  # of a class in `MODELS`
-    decoder: DecoderConfig = field(default_factory=DecoderConfig)  # from probabilities to text
+    # How batches are made.
+    pipeline: PipelineConfig = field(default_factory=PipelineConfig)
+    # in training
+    augmentation: AugmentationConfig = field(default_factory=AugmentationConfig)
+    # Of a class in `MODELS`.
+    model: RecogniserConfig = field(default_factory=default_model)
+    # From probabilities to text.
+    decoder: DecoderConfig = field(default_factory=DecoderConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
 
     @property
@@ -265,9 +317,11 @@ class Experiment:
 
     @property
     def evaluated_utterances(self) -> int:
-        """Utterances that a device evaluates at a time: twice those that it trains on at a time.
+        """Utterances that a device evaluates at a time: twice those that it trains on
+        at a time.
 
-        Larger batches are faster, and fit: without gradients, a step keeps less of each utterance.
+        Larger batches are faster, and fit: without gradients, a step keeps less of each
+        utterance.
         """
         training = self.training
         parts = training.replicas * training.gradient_accumulation_steps
@@ -275,14 +329,20 @@ class Experiment:
 
     def to_json(self) -> dict:
         """Returns the configs as JSON, with the optimizer's settings and the model's name."""
-        content = {f.name: to_json(getattr(self, f.name)) for f in dataclasses.fields(self)}
+        content = {
+            f.name: to_json(getattr(self, f.name)) for f in dataclasses.fields(self)
+        }
         content["recogniser"] = model_source(self.model)
         optimizer = self.training.optimizer().get_config()
-        content["training"]["optimizer"] = json.loads(json.dumps(optimizer, default=str))
+        content["training"]["optimizer"] = json.loads(
+            json.dumps(optimizer, default=str)
+        )
         return content
 
     def save(self, run_dir: Path, alphabet: Alphabet) -> None:
-        write_whole(run_dir / EXPERIMENT_FILE, json.dumps(self.to_json(), indent=1) + "\n")
+        write_whole(
+            run_dir / EXPERIMENT_FILE, json.dumps(self.to_json(), indent=1) + "\n"
+        )
         alphabet.save(run_dir / ALPHABET_FILE)
 
     @classmethod
@@ -297,12 +357,15 @@ class Experiment:
                 f"--run_dir must be a folder that tfasr train wrote. Received: {run_dir}, which "
                 f"has no {EXPERIMENT_FILE}."
             )
+
         remedy = "Copy it from where the run was: it holds the configuration."
         content = read_object(path, remedy, ("training",))
         try:
             return cls.from_json(content)
         except (TypeError, ValueError, KeyError, AttributeError) as error:
-            raise UsageError(f"{path} must hold a run's configs: {error}. {remedy}") from None
+            raise UsageError(
+                f"{path} must hold a run's configs: {error}. {remedy}"
+            ) from None
 
     @classmethod
     def from_json(cls, content: dict) -> "Experiment":
@@ -321,8 +384,8 @@ CLOSED = "closed: the paper's features, model and optimizer"
 def paper_recipe() -> Experiment:
     """Returns the recipe of the closed division, with the paper's values.
 
-    Where the paper states no value (the features' normalisation and the edges of the mel filters),
-    it is tfasr's default.
+    Where the paper states no value (the features' normalisation and the edges of the
+    mel filters), it is tfasr's default.
 
     Source: the paper (arXiv 2003.12366), sections 2.1, 2.2.5, 4.4.1 and 4.4.3.
     """
@@ -339,24 +402,28 @@ def open_settings(experiment: Experiment) -> list[str]:
     paper = paper_recipe()
     different = []
     for group in dataclasses.fields(Experiment):
-        ours, theirs = (_recipe(getattr(one, group.name)) for one in (experiment, paper))
+        ours, theirs = (
+            _recipe(getattr(one, group.name)) for one in (experiment, paper)
+        )
         different += [
             f"{group.name}.{name}"
             for name in {**theirs, **ours}
             if ours.get(name, _ABSENT) != theirs.get(name, _ABSENT)
         ]
+
     return different
 
 
 def is_closed(experiment: Experiment) -> bool:
     """Whether the paper's recipe is trained, so that only the machines make times differ.
 
-    What `tfasr.training.decisions` calls the recipe must have the paper's value: features, padding,
-    model with its dropout, AdaDelta as published without a schedule, random initial weights, no
-    augmentation. Free are batch size and devices, in which the paper's systems differ, seed and
-    shuffle buffer, which the paper doesn't state, and precision, by our choice: the paper has
-    float32 throughout. Decoder and targets are free as well, since they are measurement.
-    `tfasr demo` trains the recipe at a smaller size, which counts too (`at_demo_size`).
+    What `tfasr.training.decisions` calls the recipe must have the paper's value:
+    features, padding, model with its dropout, AdaDelta as published without a schedule,
+    random initial weights, no augmentation. Free are batch size and devices, in which
+    the paper's systems differ, seed and shuffle buffer, which the paper doesn't state,
+    and precision, by our choice: the paper has float32 throughout. Decoder and targets
+    are free as well, since they are measurement. `tfasr demo` trains the recipe at a
+    smaller size, which counts too (`at_demo_size`).
     """
     return not open_settings(_at_papers_size(experiment))
 
@@ -364,8 +431,9 @@ def is_closed(experiment: Experiment) -> bool:
 def in_closed_division(experiment: Experiment) -> bool:
     """Whether the paper's recipe is trained at the paper's size.
 
-    Only such runs are ranked among themselves. The demo's times say nothing about the paper's
-    systems, so reports rank them with those of other recipes for the same speech.
+    Only such runs are ranked among themselves. The demo's times say nothing about the
+    paper's systems, so reports rank them with those of other recipes for the same
+    speech.
     """
     return is_closed(experiment) and not at_demo_size(experiment)
 
@@ -386,7 +454,9 @@ def _at_papers_size(experiment: Experiment) -> Experiment:
     paper = paper_recipe()
     sizes = {name: getattr(paper.model, name) for name in _DEMO_MODEL}
     model = dataclasses.replace(experiment.model, **sizes)
-    pipeline = dataclasses.replace(experiment.pipeline, max_frames=paper.pipeline.max_frames)
+    pipeline = dataclasses.replace(
+        experiment.pipeline, max_frames=paper.pipeline.max_frames
+    )
     return dataclasses.replace(experiment, model=model, pipeline=pipeline)
 
 
@@ -397,8 +467,10 @@ def _recipe(config: object) -> dict[str, object]:
     values = settings_that_decide(config, Decides.RECIPE)
     if isinstance(config, TrainingConfig):
         values["optimizer"] = _update_rule(config.optimizer())
-        # Without an optimizer that averages weights, which the paper's isn't, these do nothing.
+        # Without an optimizer that averages weights, which the paper's isn't, these do
+        # nothing.
         del values["evaluate_averaged"], values["averaged_statistics_utterances"]
+
     values["class"] = type(config)
     return values
 

@@ -13,7 +13,15 @@ from tfasr.data.alphabets import AlphabetConfig
 from tfasr.data.augmentation import NoiseConfig
 from tfasr.data.shards import ShardConfig
 from tfasr.errors import UsageError
-from tfasr.kit.gin import GinText, binding_place, bound_names, fill, make, peek, read_gin
+from tfasr.kit.gin import (
+    GinText,
+    binding_place,
+    bound_names,
+    fill,
+    make,
+    peek,
+    read_gin,
+)
 from tfasr.kit.registry import Registry
 from tfasr.models.build import know_models, model_class
 from tfasr.telemetry.compiled import bfloat16_speedup
@@ -28,11 +36,12 @@ _WORTH_SPEEDUP = 1.2
 def fastest_precision() -> str:
     """The precision in which tfasr's recurrent layers train fastest on this machine.
 
-    "mixed_bfloat16" if the processor multiplies bfloat16 itself (AMX, or AVX-512 with BF16) and a
-    recurrence is at least `_WORTH_SPEEDUP` times as fast in it as in float32, which is measured
-    once per process in a tenth of a second. "float32" otherwise, and on GPUs, where it has not been
-    measured. A run keeps the precision it began with, which ``experiment.json`` holds;
-    its ledger's ``instruction_set`` has the measured ``bfloat16_speedup``.
+    "mixed_bfloat16" if the processor multiplies bfloat16 itself (AMX, or AVX-512 with
+    BF16) and a recurrence is at least `_WORTH_SPEEDUP` times as fast in it as in
+    float32, which is measured once per process in a tenth of a second. "float32"
+    otherwise, and on GPUs, where it has not been measured. A run keeps the precision it
+    began with, which ``experiment.json`` holds; its ledger's ``instruction_set`` has
+    the measured ``bfloat16_speedup``.
 
     Source: docs/recipes.md, "bfloat16's error rate".
     """
@@ -50,7 +59,8 @@ _known_to_gin: set[str] = set()
 def register_in_gin(name: str, make: Callable[..., Any], module: str) -> None:
     """Makes a class or function known to gin by a name, with its own parameters.
 
-    gin would subclass a class, which Keras's optimizers do not allow, so it gets a function.
+    gin would subclass a class, which Keras's optimizers do not allow, so it gets a
+    function.
     """
 
     def build(*args, **kwargs):
@@ -58,7 +68,11 @@ def register_in_gin(name: str, make: Callable[..., Any], module: str) -> None:
 
     build.__name__ = build.__qualname__ = name
     build.__signature__ = inspect.Signature(
-        [p for p in inspect.signature(make).parameters.values() if p.kind != p.VAR_KEYWORD]
+        [
+            p
+            for p in inspect.signature(make).parameters.values()
+            if p.kind != p.VAR_KEYWORD
+        ]
     )
     gin.external_configurable(build, name=name, module=module)
 
@@ -75,14 +89,19 @@ def _make_known(name: str, make: Callable[..., Any]) -> None:
     if inspect.isclass(make):
         # Without this, Keras could not find the class when it reads a saved config.
         keras.saving.register_keras_serializable("own", name)(make)
+
     if name in _known_to_gin:  # a cell of a notebook that is run again
         return
     _known_to_gin.add(name)
-    latest = functools.wraps(make)(lambda *args, **kwargs: OPTIMIZERS[name](*args, **kwargs))
+    latest = functools.wraps(make)(
+        lambda *args, **kwargs: OPTIMIZERS[name](*args, **kwargs)
+    )
     register_in_gin(name, latest, "own")
 
 
-OPTIMIZERS: Registry[Callable[..., Any]] = Registry("optimizer", check=_check, then=_make_known)
+OPTIMIZERS: Registry[Callable[..., Any]] = Registry(
+    "optimizer", check=_check, then=_make_known
+)
 """Optimizers and schedules in addition to Keras's, by their gin names.
 
 With ``@OPTIMIZERS.register("Sgd2")`` above a class, ``TrainingConfig.optimizer = @Sgd2`` trains
@@ -120,13 +139,14 @@ def load_config(
     """Reads an experiment from gin files and extra bindings.
 
     Args:
-        gin_file: a path or the name of a preset, or several, such as an experiment's and a
-            machine's; None for the defaults.
-        bindings: lines of gin that override the file's, such as "TrainingConfig.seed = 2".
+        gin_file: a path or the name of a preset, or several, such as an experiment's
+            and a machine's; None for the defaults.
+        bindings: lines of gin that override the file's, such as "TrainingConfig.seed =
+            2".
 
     Raises:
-        UsageError: for a missing file, an unknown name, a wrong type or value, or a binding that
-            nothing uses. The message names file and line.
+        UsageError: for a missing file, an unknown name, a wrong type or value, or a
+            binding that nothing uses. The message names file and line.
     """
     files = [gin_file] if isinstance(gin_file, str) else gin_file or []
     know_models()
@@ -137,12 +157,20 @@ def load_config(
         configs = {name: make(cls, lines) for name, cls in classes.items()}
         configs["training"] = _with_own_optimizer(configs["training"], lines)
         shards = make(ShardConfig, lines)
-        # Made only if they are bound, so that other runs' operative configs don't contain them.
-        bound, optional = bound_names(lines), (HardwareConfig, NoiseConfig, AlphabetConfig)
+        # Made only if they are bound, so that other runs' operative configs don't
+        # contain them.
+        bound = bound_names(lines)
+        optional = (HardwareConfig, NoiseConfig, AlphabetConfig)
         hardware, noise, alphabet = (
             make(cls, lines) if cls.__name__ in bound else None for cls in optional
         )
-        return Experiment(**configs), shards, hardware, noise, alphabet or AlphabetConfig()
+        return (
+            Experiment(**configs),
+            shards,
+            hardware,
+            noise,
+            alphabet or AlphabetConfig(),
+        )
 
     filled = fill(read_gin(files, bindings), build)
     experiment, shards, *others = filled.configs
@@ -150,7 +178,9 @@ def load_config(
 
 
 def trains_in_rounds(gin_file: Sequence[str] | None, bindings: Sequence[str]) -> bool:
-    """Reads `TrainingConfig.in_rounds` without making the optimizer, which starts TensorFlow."""
+    """Reads `TrainingConfig.in_rounds` without making the optimizer, which starts
+    TensorFlow.
+    """
     return peek(TrainingConfig, read_gin(gin_file or [], bindings)).in_rounds
 
 
@@ -167,5 +197,8 @@ def _with_own_optimizer(training: TrainingConfig, lines: GinText) -> TrainingCon
             f"{place}TrainingConfig.optimizer must make a Keras optimizer, such as @Adadelta. "
             f"Received: {message}"
         ) from error
+
     config = keras.optimizers.serialize(optimizer)
-    return replace(training, optimizer=functools.partial(keras.optimizers.deserialize, config))
+    return replace(
+        training, optimizer=functools.partial(keras.optimizers.deserialize, config)
+    )

@@ -17,23 +17,32 @@ from tfasr.kit.registry import Registry
 
 
 class Log(Protocol):
-    """A destination of scalars; its class is called with the run's folder and its ledger's events.
+    """A destination of scalars; its class is called with the run's folder and its
+    ledger's events.
 
     An attribute ``package`` may name a package that must be installed for it.
     """
 
     def write(self, scalars: dict[str, float], step: int, useful_s: float) -> None:
-        """Writes values of an optimizer step; ``useful_s``: the run's seconds without lost work."""
+        """Writes values of an optimizer step; ``useful_s``: the run's seconds without
+        lost work.
+        """
 
     def flush(self) -> None:
-        """Makes written values survive a crash; may do nothing if `write` sends them at once."""
+        """Makes written values survive a crash; may do nothing if `write` sends them at
+        once.
+        """
 
     def close(self) -> None:
         """Ends the log."""
 
 
 def _check(cls: type) -> None:
-    lacking = [name for name in ("write", "flush", "close") if not callable(getattr(cls, name, 0))]
+    lacking = [
+        name
+        for name in ("write", "flush", "close")
+        if not callable(getattr(cls, name, 0))
+    ]
     if lacking:
         raise TypeError(f"it must be a class with the methods {', '.join(lacking)}.")
 
@@ -60,21 +69,25 @@ def check_logs(names: Sequence[str]) -> None:
     """Raises UsageError for a log that is unknown or whose package is missing."""
     for name in names:
         if name not in LOGS:
-            raise UsageError(f"A log must be one of {sorted(LOGS)}. Received: {name!r}.")
+            raise UsageError(
+                f"A log must be one of {sorted(LOGS)}. Received: {name!r}."
+            )
         package = getattr(LOGS[name], "package", None)
         if package is not None:
             required(package)
 
 
-def open_logs(names: Sequence[str], run_dir: Path, events: Sequence[dict[str, Any]]) -> list[Log]:
+def open_logs(
+    names: Sequence[str], run_dir: Path, events: Sequence[dict[str, Any]]
+) -> list[Log]:
     return [LOGS.call(name, run_dir, events) for name in dict.fromkeys(names)]
 
 
 class MlflowLog(Log):
     """Logs scalars and ``useful_seconds`` by optimizer step to ``MLFLOW_TRACKING_URI``.
 
-    A resumed run continues the MLflow run that it began, whose id is kept in its folder; steps that
-    were lost and repeated appear there twice.
+    A resumed run continues the MLflow run that it began, whose id is kept in its
+    folder; steps that were lost and repeated appear there twice.
     """
 
     package = "mlflow"
@@ -102,19 +115,21 @@ _PATTERN = "events.out.tfevents.*"
 class TensorBoardLog:
     """Writes ``tensorboard/steps`` and ``tensorboard/useful_seconds`` in the run's folder.
 
-    TensorBoard shows the two as two runs: ``tensorboard --logdir RUN_DIR/tensorboard``. Over useful
-    seconds there is one value a second, the mean of its steps. A resumed run continues from its
-    checkpoint: steps that were lost are removed from the files.
+    TensorBoard shows the two as two runs: ``tensorboard --logdir RUN_DIR/tensorboard``.
+    Over useful seconds there is one value a second, the mean of its steps. A resumed
+    run continues from its checkpoint: steps that were lost are removed from the files.
     """
 
     def __init__(self, run_dir: Path, events: Sequence[dict[str, Any]]):
         # Imported here: `tfasr train --help` lists the logs without NumPy.
         from tfasr.ledger.timeline import Timeline
 
-        kept_until_s, kept_step = math.inf, 0
+        kept_until_s = math.inf
+        kept_step = 0
         for lost in Timeline(events).lost[-1:]:
             kept_until_s = events[lost.start]["time_ms"] / 1000
             kept_step = events[lost.stop]["value"]["resumed_from_step"] or 0
+
         self._steps = _EventFile(run_dir / FOLDER / "steps", kept_until_s, kept_step)
         self._seconds = _EventFile(run_dir / FOLDER / "useful_seconds", kept_until_s)
         self._second = 0
@@ -125,6 +140,7 @@ class TensorBoardLog:
         if int(useful_s) != self._second:
             self._write_second()
             self._second = int(useful_s)
+
         for tag, value in scalars.items():
             self._values.setdefault(tag, []).append(value)
 
@@ -139,15 +155,20 @@ class TensorBoardLog:
 
     def _write_second(self) -> None:
         if self._values:
-            means = {tag: math.fsum(values) / len(values) for tag, values in self._values.items()}
+            means = {
+                tag: math.fsum(values) / len(values)
+                for tag, values in self._values.items()
+            }
             self._seconds.write(means, self._second)
+
         self._values = {}
 
 
 class _EventFile:
     """An event file that begins with the records of earlier sessions' files, up to a time.
 
-    Steps up to ``kept_step`` stay too: the last one was written after the checkpoint of that step.
+    Steps up to ``kept_step`` stay too: the last one was written after the checkpoint of
+    that step.
     """
 
     def __init__(self, folder: Path, kept_until_s: float, kept_step: int = 0):
@@ -156,7 +177,8 @@ class _EventFile:
         folder.mkdir(parents=True, exist_ok=True)
         self._protos = tf.compat.v1
         old = sorted(folder.glob(_PATTERN))
-        # A process killed here leaves two files with the same records; write each only once.
+        # A process killed here leaves two files with the same records; write each only
+        # once.
         records = dict.fromkeys(
             record
             for path in old
@@ -166,9 +188,13 @@ class _EventFile:
             if event.wall_time <= kept_until_s
             or (value.tag.startswith("train/") and event.step <= kept_step)
         )
-        name = _PATTERN.replace("*", f"{time.time():.6f}.{platform.node()}.{os.getpid()}")
+        name = _PATTERN.replace(
+            "*", f"{time.time():.6f}.{platform.node()}.{os.getpid()}"
+        )
         self._writer = tf.io.TFRecordWriter(str(folder / name))
-        version = self._protos.Event(wall_time=time.time(), file_version="brain.Event:2")
+        version = self._protos.Event(
+            wall_time=time.time(), file_version="brain.Event:2"
+        )
         self._writer.write(version.SerializeToString())
         for record in records:
             self._writer.write(record)
@@ -178,7 +204,9 @@ class _EventFile:
 
     def write(self, scalars: dict[str, float], step: int) -> None:
         value = self._protos.Summary.Value
-        values = [value(tag=tag, simple_value=scalar) for tag, scalar in scalars.items()]
+        values = [
+            value(tag=tag, simple_value=scalar) for tag, scalar in scalars.items()
+        ]
         summary = self._protos.Summary(value=values)
         event = self._protos.Event(wall_time=time.time(), step=step, summary=summary)
         self._writer.write(event.SerializeToString())
@@ -200,10 +228,11 @@ def _records(path: Path) -> Iterator[bytes]:
 
 
 class WandbLog(Log):
-    """Logs scalars with ``step`` and ``useful_seconds``, either of which can be a chart's axis.
+    """Logs scalars with ``step`` and ``useful_seconds``, either of which can be a
+    chart's axis.
 
-    A resumed run continues the W&B run that it began, known by its name and the time of its first
-    event; steps that were lost and repeated appear there twice.
+    A resumed run continues the W&B run that it began, known by its name and the time of
+    its first event; steps that were lost and repeated appear there twice.
     """
 
     package = "wandb"

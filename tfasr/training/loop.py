@@ -17,10 +17,10 @@ from tfasr.training.workers.step import average_statistics
 class Hook:
     """Work between a run's steps, such as evaluating or showing progress. Methods do nothing.
 
-    Hooks are called in the order of their list. A hook may change the model, but not the run's
-    `state`, except for the scores that an evaluation adds; it may call `TrainingRun.request_stop`,
-    and an exception that it raises ends the run. If it ``needs_scores`` at `on_epoch_end`, training
-    waits for an overlapped evaluation.
+    Hooks are called in the order of their list. A hook may change the model, but not
+    the run's `state`, except for the scores that an evaluation adds; it may call
+    `TrainingRun.request_stop`, and an exception that it raises ends the run. If it
+    ``needs_scores`` at `on_epoch_end`, training waits for an overlapped evaluation.
     """
 
     needs_scores = False
@@ -32,10 +32,14 @@ class Hook:
         """Called before an epoch's first step, or its first remaining step after a resume."""
 
     def on_step_begin(self, run: TrainingRun) -> None:
-        """Called before each attempt to fetch a batch, also before the last, which finds none."""
+        """Called before each attempt to fetch a batch, also before the last, which
+        finds none.
+        """
 
     def on_step(self, run: TrainingRun, step: StepResult) -> None:
-        """Called after each step, before its checkpoint, which saves what the hook changed too."""
+        """Called after each step, before its checkpoint, which saves what the hook
+        changed too.
+        """
 
     def on_step_end(self, run: TrainingRun, step: StepResult) -> None:
         """Called after each step's checkpoint."""
@@ -47,7 +51,8 @@ class Hook:
         """Called after an epoch's last step, before its checkpoint."""
 
     def on_saved(self, run: TrainingRun, epoch: float, checkpoint: Path | None) -> None:
-        """Called when an epoch, or the part of one that ends at 2.5, is saved: time to evaluate.
+        """Called when an epoch, or the part of one that ends at 2.5, is saved: time to
+        evaluate.
 
         ``checkpoint`` is the file, None for workers other than the chief.
         """
@@ -68,8 +73,8 @@ class Hook:
 class Checkpoints:
     """Saves a run's checkpoints.
 
-    ``newest`` is the last one saved, at first the one that the run resumes from. ``for_use``
-    computes what is saved for inference in place of the model's weights
+    ``newest`` is the last one saved, at first the one that the run resumes from.
+    ``for_use`` computes what is saved for inference in place of the model's weights
     (`tfasr.training.averaging`).
     """
 
@@ -85,7 +90,8 @@ class Checkpoints:
 
     def save(self, run: TrainingRun) -> None:
         """Saves the state, unless the newest checkpoint holds it; RunError on a full disk."""
-        state, ledger = run.state, run.ledger
+        state = run.state
+        ledger = run.ledger
         if state == self._saved:
             return
         where = {"step": state.step, "epoch_num": state.epoch}
@@ -93,30 +99,39 @@ class Checkpoints:
         if self._for_use is not None:
             with ledger.interval("averaging", **where):
                 for_use = self._for_use(state)
+
         with ledger.interval("checkpoint", **where):
             try:
-                # The ledger first: after a power loss, no checkpoint may be newer than the ledger.
+                # The ledger first: after a power loss, no checkpoint may be newer than
+                # the ledger.
                 ledger.sync()
-                keep, mark = run.training.keep_checkpoints, ledger.mark()
-                self.newest = save_checkpoint(run.run_dir, run.model, state, keep, for_use, mark)
+                keep = run.training.keep_checkpoints
+                mark = ledger.mark()
+                self.newest = save_checkpoint(
+                    run.run_dir, run.model, state, keep, for_use, mark
+                )
             except OSError as error:
                 raise RunError(
                     f"The checkpoint of step {state.step} could not be written into {run.run_dir}: "
                     f"{error}. Earlier ones are kept: free some space, then --resume."
                 ) from error
+
         self._saved = state
 
 
 class Loop:
     """Trains a run from where it stands to its last epoch; all workers run the same loop.
 
-    The loop takes steps and saves checkpoints: every ``checkpoint_every_steps`` steps, at the end
-    of every epoch and, with several evaluations an epoch, at the end of each part. All else,
-    evaluations included, is done by its hooks. Only the chief saves.
+    The loop takes steps and saves checkpoints: every ``checkpoint_every_steps`` steps,
+    at the end of every epoch and, with several evaluations an epoch, at the end of each
+    part. All else, evaluations included, is done by its hooks. Only the chief saves.
     """
 
     def __init__(
-        self, run: TrainingRun, hooks: Sequence[Hook], checkpoints: Checkpoints | None = None
+        self,
+        run: TrainingRun,
+        hooks: Sequence[Hook],
+        checkpoints: Checkpoints | None = None,
     ):
         self._run = run
         self._hooks = hooks
@@ -131,12 +146,14 @@ class Loop:
             epoch = run.state.epoch
             run.ledger.start("epoch", epoch_num=epoch)
             self._train_epoch(epoch)
-            run.batches.prefetch(epoch + 1)  # read while the epoch is saved and evaluated
+            # Read while the epoch is saved and evaluated.
+            run.batches.prefetch(epoch + 1)
             self._save_epoch(epoch)
             run.advance(epoch=epoch + 1, step_in_epoch=0, epoch_trained=False)
             for hook in self._hooks:
                 hook.on_epoch_end(run, epoch)
             run.ledger.stop("epoch", epoch_num=epoch)
+
         for hook in self._hooks:
             hook.on_train_end(run)
 
@@ -150,19 +167,25 @@ class Loop:
         run = self._run
         for hook in self._hooks:
             hook.on_epoch_begin(run, epoch)
-        run.interruption.agree_between(run.team.workers)  # on signals during the evaluation
+        # On signals during the evaluation.
+        run.interruption.agree_between(run.team.workers)
         self._stop_if_interrupted()
         if not run.state.epoch_trained:
             self._save_part()  # if the previous session was killed while evaluating
-        # A resumed epoch may lack only its evaluation, during which the last session was killed.
+        # A resumed epoch may lack only its evaluation, during which the last session
+        # was killed.
         batches = None if run.state.epoch_trained else run.batches.iterator(run.state)
-        while batches is not None and not (run.stop_requested and run.take_step.settled):
+        while batches is not None and not (
+            run.stop_requested and run.take_step.settled
+        ):
             for hook in self._hooks:
                 hook.on_step_begin(run)
             step = run.take_step(batches)
             if step is None:
                 break
-            run.advance(step=run.state.step + 1, step_in_epoch=run.state.step_in_epoch + 1)
+            run.advance(
+                step=run.state.step + 1, step_in_epoch=run.state.step_in_epoch + 1
+            )
             self._after_step(step)
 
     def _after_step(self, step: StepResult) -> None:
@@ -180,7 +203,9 @@ class Loop:
         self._save_part()
 
     def _save_part(self) -> None:
-        """Saves the part of an epoch that ends here, unless none does or it is saved already."""
+        """Saves the part of an epoch that ends here, unless none does or it is saved
+        already.
+        """
         run = self._run
         part = run.part_ended
         if part is None or part == run.state.last_evaluated:
@@ -198,9 +223,11 @@ class Loop:
         for hook in self._hooks:
             hook.on_epoch_trained(run, epoch)
         average_statistics(run.team.workers, run.model)
-        if not run.state.epoch_trained:  # before the evaluation: a crash in it costs no training
+        # Before the evaluation: a crash in it costs no training.
+        if not run.state.epoch_trained:
             run.advance(epoch_trained=True)
             self._save()
+
         part = run.part_ended
         if part is not None and part == run.state.last_evaluated:
             return  # the last part ended with the epoch's last step
@@ -219,14 +246,20 @@ class Loop:
             hook.on_saved(self._run, epoch, checkpoint)
 
     def _stop_if_interrupted(self) -> None:
-        run, received = self._run, self._run.interruption.received
+        run = self._run
+        received = self._run.interruption.received
         if received is None or not run.take_step.settled:
             return
         step = run.state.step
         if step:
             self._save()
         run.team.workers.gather("saved")  # nobody leaves before the chief has saved
-        where = f"after step {step}, whose checkpoint is saved" if step else "before its first step"
+        if step:
+            where = f"after step {step}, whose checkpoint is saved"
+        else:
+            where = "before its first step"
+
         raise RunInterruptedError(
-            f"{received.name} ended the run {where}. Continue it with --resume.", received
+            f"{received.name} ended the run {where}. Continue it with --resume.",
+            received,
         )

@@ -22,16 +22,21 @@ from tfasr.training.checkpoint import state_variables, values_kept
 from tfasr.training.ctc import CtcModel
 from tfasr.training.experiment import Experiment, zeiler_adadelta
 
-# Batches of features in addition to those held ready: one in training, one being filled.
+# Batches of features in addition to those held ready: one in training, one being
+# filled.
 BATCHES_BESIDE = 2
 
-# The share of memory that a suggested size may fill: model, optimizer and runtime need some, too.
+# The share of memory that a suggested size may fill: model, optimizer and runtime need
+# some, too.
 _USABLE_SHARE = 0.8
 
 
 @dataclass(frozen=True)
 class BufferNeed:
-    """The host memory of the batches held ready. Source: the paper, Table 2 and section 4.4.1."""
+    """The host memory of the batches held ready.
+
+    Source: the paper, Table 2 and section 4.4.1.
+    """
 
     prefetch: int  # global batches held ready
     utterances: int  # of the longest global batch
@@ -54,7 +59,9 @@ class BufferNeed:
         )
 
     def refusal(self, available: int) -> str | None:
-        """Why the buffer doesn't fit into ``available`` bytes and what does, or None if it fits."""
+        """Why the buffer doesn't fit into ``available`` bytes and what does, or None if
+        it fits.
+        """
         if self.needed_bytes <= available:
             return None
         problem = (
@@ -90,12 +97,14 @@ def buffer_of_preset(gin_files: Sequence[str], bindings: Sequence[str]) -> Buffe
     from tfasr.training.from_gin import load_config
 
     loaded = load_config(list(gin_files), list(bindings))
-    experiment, pipeline = loaded.experiment, loaded.experiment.pipeline
+    experiment = loaded.experiment
+    pipeline = loaded.experiment.pipeline
     frames = pipeline.max_frames
     if pipeline.padding == "bucketed":
         step_s = experiment.features.step_samples / experiment.features.sample_rate_hz
         # Without a limit on length: `max_frames`, about the paper's longest utterance.
         frames = round(loaded.shards.max_duration_s / step_s) or pipeline.max_frames
+
     return buffer_need(experiment, max(pipeline.batch_sizes), frames)
 
 
@@ -103,13 +112,17 @@ log = logging.getLogger("tfasr")
 
 
 def measured_step_bytes(
-    experiment: Experiment, alphabet: Alphabet, batches: Sequence[int], frames: int, labels: int
+    experiment: Experiment,
+    alphabet: Alphabet,
+    batches: Sequence[int],
+    frames: int,
+    labels: int,
 ) -> list[int] | None:
     """Returns the peak memory of another process after a step on each of ever larger batches.
 
-    ``batches`` are numbers of utterances. The result is shorter if the process ran out of memory,
-    and None if it can't be measured, as with a model defined in a script or an optimizer that Keras
-    cannot rebuild from its config.
+    ``batches`` are numbers of utterances. The result is shorter if the process ran out
+    of memory, and None if it can't be measured, as with a model defined in a script or
+    an optimizer that Keras cannot rebuild from its config.
     """
     optimizer = keras.optimizers.serialize(experiment.training.optimizer())
     # The other process may be unable to import the function that makes the optimizer.
@@ -118,13 +131,16 @@ def measured_step_bytes(
     sizes = [(utterances, frames, labels) for utterances in batches]
     held: list[int] = []
     try:
-        for peak in stream(held_bytes, experiment, optimizer, alphabet, sizes, show_messages=False):
+        for peak in stream(
+            held_bytes, experiment, optimizer, alphabet, sizes, show_messages=False
+        ):
             held.append(peak)
     except (RunError, UsageError, TypeError) as error:
         ended_by_signal = isinstance(error, ChildError) and error.exit_code < 0
         if not ended_by_signal:
             log.warning("The longest batch's memory could not be measured: %s", error)
             return None
+
     return held
 
 
@@ -134,8 +150,11 @@ def held_bytes(
     alphabet: Alphabet,
     sizes: Sequence[tuple[int, int, int]],
 ) -> Iterator[int]:
-    """Takes a step on each batch (utterances, frames, labels); yields the process's peak memory."""
-    # If memory runs out, the kernel should kill this process, not the run that waits for it.
+    """Takes a step on each batch (utterances, frames, labels); yields the process's
+    peak memory.
+    """
+    # If memory runs out, the kernel should kill this process, not the run that waits
+    # for it.
     adjustment = Path("/proc/self/oom_score_adj")
     if adjustment.is_file():
         adjustment.write_text("1000", encoding="utf-8")
@@ -172,14 +191,15 @@ def synthetic_batch(
 ) -> Batch:
     """Makes a batch of noise in the shape of speech, like those of `BatchSource`.
 
-    The first utterance has all ``frames``, to which others are padded, and ``labels`` characters of
-    ``alphabet``, by default as many as are spoken in that time. From the first to the last
-    utterance, lengths fall evenly, by the fraction ``length_spread`` in all. The parameters are the
-    sizes that a step's time depends on. Raises ValueError if an utterance has fewer output frames
-    than labels.
+    The first utterance has all ``frames``, to which others are padded, and ``labels``
+    characters of ``alphabet``, by default as many as are spoken in that time. From the
+    first to the last utterance, lengths fall evenly, by the fraction ``length_spread``
+    in all. The parameters are the sizes that a step's time depends on. Raises
+    ValueError if an utterance has fewer output frames than labels.
     """
     rng = np.random.default_rng(seed)
-    model, features = experiment.model, experiment.features
+    model = experiment.model
+    features = experiment.features
     labels = max(frames // FRAMES_PER_LABEL, 1) if labels is None else labels
     shares = 1 - length_spread * np.arange(utterances) / max(utterances - 1, 1)
     lengths = np.maximum(np.round(frames * shares), 1).astype(np.int32)
@@ -191,9 +211,14 @@ def synthetic_batch(
             f"{lengths.min()} frames, {outputs.min()} through the model, and "
             f"{label_lengths[outputs.argmin()]} labels. Ask for more frames or fewer labels."
         )
+
     characters = (alphabet or Alphabet()).blank_id
-    # Steps of at least 1 make neighbours differ: equal ones would need a blank between them.
-    spoken = np.cumsum(rng.integers(1, characters, (utterances, labels)), axis=1) % characters
+    # Steps of at least 1 make neighbours differ: equal ones would need a blank between
+    # them.
+    spoken = (
+        np.cumsum(rng.integers(1, characters, (utterances, labels)), axis=1)
+        % characters
+    )
     noise = rng.standard_normal((utterances, frames, features.num_features), np.float32)
     noise *= np.arange(frames)[None, :, None] < lengths[:, None, None]
     step_s = features.step_samples / features.sample_rate_hz
@@ -239,23 +264,32 @@ class LongestBatch:
 @dataclass(frozen=True)
 class MemoryNeed:
     batch: LongestBatch
-    needed_bytes: int | None  # of the whole process; None if tried on a GPU instead, or unknown
+    # Of the whole process; None if tried on a GPU instead, or unknown.
+    needed_bytes: int | None
     limit_bytes: int | None  # what the process may hold
     measured: bool  # by steps; otherwise it is an estimate
 
     def __str__(self) -> str:
-        size = f"the longest batch ({self.batch.utterances} x {self.batch.frames} frames)"
+        size = (
+            f"the longest batch ({self.batch.utterances} x {self.batch.frames} frames)"
+        )
         if self.needed_bytes is None:
             fits = "was tried on the GPU and fits"
             return f"{size} {fits if self.measured else 'needs an unknown amount of memory'}"
-        needed, limit = self.needed_bytes / 2**30, self.limit_bytes / 2**30
+
+        needed = self.needed_bytes / 2**30
+        limit = self.limit_bytes / 2**30
         how = "measured" if self.measured else "estimated"
         return f"{size} needs about {needed:.1f} of {limit:.1f} GiB ({how})"
 
 
-def longest_batch(source: BatchSource, global_batch_size: int, alphabet: Alphabet) -> LongestBatch:
+def longest_batch(
+    source: BatchSource, global_batch_size: int, alphabet: Alphabet
+) -> LongestBatch:
     """The training batch with the most padded frames."""
-    split, batches, above = source.split, [], 0
+    split = source.split
+    batches = []
+    above = 0
     (fewest, most), needed = source.frame_ranges, split.frames_needed
     for boundary in source.boundaries:
         inside = np.flatnonzero((above < most) & (fewest <= boundary))
@@ -263,11 +297,16 @@ def longest_batch(source: BatchSource, global_batch_size: int, alphabet: Alphabe
         if len(inside):
             wordiest = split.utterances[int(inside[needed[inside].argmax()])]
             utterances = min(len(inside), global_batch_size)
-            batches.append(LongestBatch(utterances, boundary, len(alphabet.encode(wordiest.text))))
+            batches.append(
+                LongestBatch(utterances, boundary, len(alphabet.encode(wordiest.text)))
+            )
+
     return max(batches, key=lambda batch: batch.utterances * batch.frames)
 
 
-def longest_of(experiment: Experiment, source: BatchSource, alphabet: Alphabet) -> LongestBatch:
+def longest_of(
+    experiment: Experiment, source: BatchSource, alphabet: Alphabet
+) -> LongestBatch:
     return longest_batch(source, max(experiment.pipeline.batch_sizes), alphabet)
 
 
@@ -286,22 +325,27 @@ def check_memory(
 ) -> MemoryNeed:
     """Makes sure that the longest batch fits, and leaves the model as it was.
 
-    First it checks that the prefetched batches fit into the host's memory. On a GPU, it then tries
-    a step on the longest batch. On a CPU, the kernel would kill a process whose step is too large,
-    without a message, so the memory is only estimated. If the estimate is missing, or more than
-    half of the memory, another process takes steps on 2 and 4 utterances, and a straight line
-    through their peaks predicts the need of the longest batch.
+    First it checks that the prefetched batches fit into the host's memory. On a GPU, it
+    then tries a step on the longest batch. On a CPU, the kernel would kill a process
+    whose step is too large, without a message, so the memory is only estimated. If the
+    estimate is missing, or more than half of the memory, another process takes steps on
+    2 and 4 utterances, and a straight line through their peaks predicts the need of the
+    longest batch.
 
-    ``available`` is how many more bytes this process may use, by default what the system reports.
-    Raises RunError if the batch or the buffer does not fit; the message suggests a size that does.
+    ``available`` is how many more bytes this process may use, by default what the
+    system reports. Raises RunError if the batch or the buffer does not fit; the message
+    suggests a size that does.
     """
     if not on_gpu():
         sizes = {"parameters": model.count_params(), "available": available}
         return check_host_memory(experiment, source, alphabet, **sizes)
+
     batch = longest_of(experiment, source, alphabet)
     buffer = buffer_need(experiment, batch.utterances, batch.frames)
     check_buffer(buffer, available_bytes() if available is None else available)
-    try_on_device(experiment, model, batch, _step_on_device(model, alphabet, element_spec()))
+    try_on_device(
+        experiment, model, batch, _step_on_device(model, alphabet, element_spec())
+    )
     return MemoryNeed(batch, None, None, measured=True)
 
 
@@ -315,7 +359,8 @@ def check_host_memory(
 ) -> MemoryNeed:
     """`check_memory` without a GPU; it needs no model in this process.
 
-    ``parameters`` is by default the model config's lower bound, which is close to their number.
+    ``parameters`` is by default the model config's lower bound, which is close to their
+    number.
     """
     batch = longest_of(experiment, source, alphabet)
     buffer = buffer_need(experiment, batch.utterances, batch.frames)
@@ -324,8 +369,12 @@ def check_host_memory(
     check_buffer(buffer, limit)
     features = experiment.features.num_features
     if parameters is None:
-        # Models without this number mostly lack `step_bytes`, too; then steps are measured.
-        parameters = least_parameters(experiment.model, features, alphabet.num_classes) or 0
+        # Models without this number mostly lack `step_bytes`, too; then steps are
+        # measured.
+        parameters = (
+            least_parameters(experiment.model, features, alphabet.num_classes) or 0
+        )
+
     parts = experiment.training.gradient_accumulation_steps
     utterances = experiment.training.views * -(-batch.utterances // parts)
     step_bytes = estimated_step_bytes(
@@ -340,10 +389,16 @@ def check_host_memory(
 
 
 def _measured_need(
-    experiment: Experiment, alphabet: Alphabet, buffer: BufferNeed, estimated: MemoryNeed
+    experiment: Experiment,
+    alphabet: Alphabet,
+    buffer: BufferNeed,
+    estimated: MemoryNeed,
 ) -> MemoryNeed | None:
-    batch, limit = estimated.batch, estimated.limit_bytes
-    held = measured_step_bytes(experiment, alphabet, _PROBED_BATCHES, batch.frames, batch.labels)
+    batch = estimated.batch
+    limit = estimated.limit_bytes
+    held = measured_step_bytes(
+        experiment, alphabet, _PROBED_BATCHES, batch.frames, batch.labels
+    )
     if held is None:
         return None
     parts = experiment.training.gradient_accumulation_steps
@@ -352,11 +407,15 @@ def _measured_need(
     if len(held) < len(_PROBED_BATCHES):
         raise RunError(_remedy(experiment, batch, few * len(held) * parts, memory))
     each = max((held[1] - held[0]) / (more - few), 1)
-    needed = int(held[0] + each * (-(-batch.utterances // parts) - few)) + buffer.needed_bytes
+    needed = (
+        int(held[0] + each * (-(-batch.utterances // parts) - few))
+        + buffer.needed_bytes
+    )
     if needed > limit:
         fitting = max(int((limit - buffer.needed_bytes - held[0]) / each) + few, 0)
         refusal = _remedy(experiment, batch, fitting * parts, memory, needed)
         raise RunError(f"{refusal} That includes {buffer}.")
+
     return MemoryNeed(batch, needed, limit, measured=True)
 
 
@@ -366,23 +425,29 @@ def try_on_device(
     batch: LongestBatch,
     step: Callable[[Experiment, LongestBatch], None],
 ) -> None:
-    """Tries a ``step`` on the longest batch; RunError, with a size that fits, if it doesn't fit."""
+    """Tries a ``step`` on the longest batch; RunError, with a size that fits, if it
+    doesn't fit.
+    """
 
     def fits(utterances: int) -> bool:
         try:
             step(experiment, LongestBatch(utterances, batch.frames, batch.labels))
         except tf.errors.ResourceExhaustedError:
             return False
+
         return True
 
     with values_kept(state_variables(model).values()):
         if fits(batch.utterances):
             return
         replicas = experiment.training.replicas
-        least, most = 0, batch.utterances // replicas  # of one device: least fits, most doesn't
+        # Of one device: least fits, most doesn't.
+        least = 0
+        most = batch.utterances // replicas
         while most - least > 1:
             middle = (least + most) // 2
             least, most = (middle, most) if fits(middle * replicas) else (least, middle)
+
     raise RunError(_remedy(experiment, batch, least * replicas, "the device's memory"))
 
 
@@ -394,17 +459,25 @@ def _step_on_device(
 
     def step(experiment: Experiment, batch: LongestBatch) -> None:
         each = max(batch.utterances // replicas, 1)
-        share = synthetic_batch(experiment, each, batch.frames, batch.labels, alphabet=alphabet)
+        share = synthetic_batch(
+            experiment, each, batch.frames, batch.labels, alphabet=alphabet
+        )
         data = share
         if replicas > 1:
-            data = strategy.experimental_distribute_values_from_function(lambda _: share)
+            data = strategy.experimental_distribute_values_from_function(
+                lambda _: share
+            )
         model.global_step(element_spec)(data)["utterance_loss"].numpy()
 
     return step
 
 
 def _remedy(
-    experiment: Experiment, batch: LongestBatch, fitting: int, limit: str, needed: int = 0
+    experiment: Experiment,
+    batch: LongestBatch,
+    fitting: int,
+    limit: str,
+    needed: int = 0,
 ) -> str:
     needs = f", and needs about {needed / 2**30:.1f} GiB" if needed else ""
     replicas = experiment.training.replicas
@@ -415,11 +488,14 @@ def _remedy(
             "ShardConfig.max_duration_s, or make the model smaller."
         )
     else:
-        parts = -(-experiment.training.gradient_accumulation_steps * batch.utterances // size)
+        parts = -(
+            -experiment.training.gradient_accumulation_steps * batch.utterances // size
+        )
         remedy = (
             f"{size} fit: bind PipelineConfig.global_batch_size = {size}, or leave it and bind "
             f"TrainingConfig.gradient_accumulation_steps = {parts}."
         )
+
     return (
         f"The longest batch must fit into {limit}. It has {batch.utterances} utterances of "
         f"{batch.frames} frames{needs}. {remedy} --no_memory_probe skips this check."

@@ -17,14 +17,15 @@ log = logging.getLogger("tfasr")
 
 
 class FusedAdadelta(keras.optimizers.Adadelta):
-    """Keras's Adadelta in one operation per weight; config, states and, to rounding, results are
-    the same. Source: Zeiler 2012, Algorithm 1.
+    """Keras's Adadelta in one operation per weight; config, states and, to rounding,
+    results are the same. Source: Zeiler 2012, Algorithm 1.
     """
 
     def update_step(self, gradient, variable, learning_rate) -> None:
         if isinstance(gradient, tf.IndexedSlices):  # of embeddings
             super().update_step(gradient, variable, learning_rate)
             return
+
         sums = states_of(self, variable, "accumulated_grads", "accumulated_delta_vars")
         constant = functools.partial(tf.constant, dtype=variable.dtype)
         tf.raw_ops.ResourceApplyAdadelta(
@@ -41,13 +42,17 @@ class _FusedAdamStep:
         if isinstance(gradient, tf.IndexedSlices) or self.amsgrad:
             super().update_step(gradient, variable, learning_rate)
             return
+
         states = states_of(self, variable, "momentums", "velocities")
         betas = self.beta_1, self.beta_2
         _apply_adam(self, states, betas, gradient, variable, learning_rate)
 
 
 class FusedAdam(_FusedAdamStep, keras.optimizers.Adam):
-    """Keras's Adam, fused like `FusedAdadelta`. Source: Kingma and Ba 2015, end of section 2."""
+    """Keras's Adam, fused like `FusedAdadelta`.
+
+    Source: Kingma and Ba 2015, end of section 2.
+    """
 
 
 class FusedAdamW(_FusedAdamStep, keras.optimizers.AdamW):
@@ -61,29 +66,35 @@ _FUSED = {
 }
 
 _MUON = getattr(keras.optimizers, "Muon", None)
-# Keras's first versions of Muon, without rms_rate, computed other updates and failed on TensorFlow.
+# Keras's first versions of Muon, without rms_rate, computed other updates and failed on
+# TensorFlow.
 if _MUON is not None and "rms_rate" in inspect.signature(_MUON).parameters:
 
     class FusedMuon(_MUON):
         """Keras's Muon; config, saved states and, to rounding, results are the same.
 
-        A matrix is never transposed in memory, and a weight that Adam updates takes one operation.
-        ``product_type``: the type of the iterations' matrix products; None for the weights' own.
+        A matrix is never transposed in memory, and a weight that Adam updates takes one
+        operation. ``product_type``: the type of the iterations' matrix products; None
+        for the weights' own.
 
-        Source: K. Jordan et al., Muon: An optimizer for hidden layers in neural networks, 2024; J.
-        Liu et al., Muon is Scalable for LLM Training, 2025, section 2.2 (the size of an update).
+        Source: K. Jordan et al., Muon: An optimizer for hidden layers in neural
+        networks, 2024; J. Liu et al., Muon is Scalable for LLM Training, 2025, section
+        2.2 (the size of an update).
         """
 
         product_type: str | None = None
 
         def update_step(self, gradient, variable, learning_rate) -> None:
-            momentum, velocity = states_of(self, variable, "momentums", "adam_velocities")
+            momentum, velocity = states_of(
+                self, variable, "momentums", "adam_velocities"
+            )
             if isinstance(gradient, tf.IndexedSlices):  # of embeddings
                 super().update_step(gradient, variable, learning_rate)
             elif velocity is None:
                 self._update_matrix(gradient, variable, learning_rate, momentum)
             else:
-                states, betas = (momentum, velocity), (self.adam_beta_1, self.adam_beta_2)
+                states = (momentum, velocity)
+                betas = (self.adam_beta_1, self.adam_beta_2)
                 rate = learning_rate * self.adam_lr_ratio
                 _apply_adam(self, states, betas, gradient, variable, rate)
 
@@ -92,24 +103,39 @@ if _MUON is not None and "rms_rate" in inspect.signature(_MUON).parameters:
             summed = gradient + self.momentum * tf.convert_to_tensor(momentum)
             self.assign(momentum, summed)
             direction = gradient + self.momentum * summed if self.nesterov else summed
-            size = 1.0 if self.rms_rate is None else self.rms_rate * math.sqrt(max(variable.shape))
+            if self.rms_rate is None:
+                size = 1.0
+            else:
+                size = self.rms_rate * math.sqrt(max(variable.shape))
+
             rate = size * tf.cast(learning_rate, variable.dtype)
             self.assign_sub(variable, rate * self._orthogonal(direction))
 
         def _orthogonal(self, matrix: tf.Tensor) -> tf.Tensor:
-            """Approximates the closest matrix with orthonormal rows, or columns if they are fewer.
+            """Approximates the closest matrix with orthonormal rows, or columns if they
+            are fewer.
 
-            Newton-Schulz: X <- (a + b G + c G G) X with G = X X', or from the right with G = X' X.
+            Newton-Schulz: X <- (a + b G + c G G) X with G = X X', or from the right
+            with G = X' X.
             """
             rows, columns = matrix.shape
-            is_wide, kept = rows <= columns, matrix.dtype
+            is_wide = rows <= columns
+            kept = matrix.dtype
             matrix /= tf.norm(matrix) + 1e-7  # no singular value above 1
             matrix = tf.cast(matrix, self.product_type or kept)
             linear = self.muon_a * tf.eye(min(rows, columns), dtype=matrix.dtype)
             for _ in range(self.ns_steps):
-                gram = tf.matmul(matrix, matrix, transpose_a=not is_wide, transpose_b=is_wide)
-                factor = linear + self.muon_b * gram + self.muon_c * tf.matmul(gram, gram)
-                matrix = tf.matmul(factor, matrix) if is_wide else tf.matmul(matrix, factor)
+                gram = tf.matmul(
+                    matrix, matrix, transpose_a=not is_wide, transpose_b=is_wide
+                )
+                factor = (
+                    linear + self.muon_b * gram + self.muon_c * tf.matmul(gram, gram)
+                )
+                if is_wide:
+                    matrix = tf.matmul(factor, matrix)
+                else:
+                    matrix = tf.matmul(matrix, factor)
+
             return tf.cast(matrix, kept)
 
     _FUSED[_MUON] = FusedMuon
@@ -117,13 +143,16 @@ if _MUON is not None and "rms_rate" in inspect.signature(_MUON).parameters:
 
 if hasattr(keras.optimizers, "ScheduleFreeAdamW"):  # from Keras 3.14 on
 
-    class PublishedScheduleFreeAdamW(DecayInUpdateStep, keras.optimizers.ScheduleFreeAdamW):
+    class PublishedScheduleFreeAdamW(
+        DecayInUpdateStep, keras.optimizers.ScheduleFreeAdamW
+    ):
         """Keras's ScheduleFreeAdamW with the published update; config and states are the same.
 
-        On TensorFlow, Keras 3.15 computes the old average x from z (its momentum) only after the
-        gradient has changed z. So each step moves x along the gradient instead of against it, by
-        (1 - beta_1) / beta_1 of the step's size. Its weight decay also leaves out z. As in Keras,
-        every iterate weighs the same in the average, those of the warm-up too.
+        On TensorFlow, Keras 3.15 computes the old average x from z (its momentum) only
+        after the gradient has changed z. So each step moves x along the gradient
+        instead of against it, by (1 - beta_1) / beta_1 of the step's size. Its weight
+        decay also leaves out z. As in Keras, every iterate weighs the same in the
+        average, those of the warm-up too.
 
         Source: A. Defazio et al., The Road Less Scheduled, 2024, Algorithm 1.
         """
@@ -134,11 +163,16 @@ if hasattr(keras.optimizers, "ScheduleFreeAdamW"):  # from Keras 3.14 on
             gradient, y, z = (
                 tf.convert_to_tensor(value) for value in (gradient, variable, momentum)
             )
-            gradient, step = cast(gradient), cast(self.iterations + 1)
-            rate, beta_1, beta_2 = cast(learning_rate), cast(self.beta_1), cast(self.beta_2)
+            gradient = cast(gradient)
+            step = cast(self.iterations + 1)
+            rate = cast(learning_rate)
+            beta_1 = cast(self.beta_1)
+            beta_2 = cast(self.beta_2)
             if self.warmup_steps > 0:
                 rate *= tf.minimum(step / cast(self.warmup_steps), 1)
-            second = beta_2 * tf.convert_to_tensor(velocity) + (1 - beta_2) * tf.square(gradient)
+            second = beta_2 * tf.convert_to_tensor(velocity) + (1 - beta_2) * tf.square(
+                gradient
+            )
             deviation = tf.sqrt(second / (1 - tf.pow(beta_2, step)))
             change = gradient / (deviation + cast(self.epsilon))
             if self.weight_decay and weight_decays(self, variable):
@@ -156,27 +190,37 @@ if hasattr(keras.optimizers, "ScheduleFreeAdamW"):  # from Keras 3.14 on
 def fused(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
     """Returns an optimizer that does the same with fewer operations.
 
-    ``optimizer`` itself is returned if it is already built, its class has no variant here, or its
-    config lacks some of its settings.
+    ``optimizer`` itself is returned if it is already built, its class has no variant
+    here, or its config lacks some of its settings.
     """
-    # Keras passes some fifteen times over each variable. Ten matrices of 800 x 3200 on 2 cores take
-    # 82 ms with AdaDelta, fused 30; with Adam 63, fused 18. Of 256 x 1024: 9.1, fused 4.0; 7.8,
-    # fused 3.7. A whole step takes 3900 ms with the paper's model, 195 ms with an4.gin's.
+    # Keras passes some fifteen times over each variable. Ten matrices of 800 x 3200 on
+    # 2 cores take 82 ms with AdaDelta, fused 30; with Adam 63, fused 18. Of 256 x 1024:
+    # 9.1, fused 4.0; 7.8, fused 3.7. A whole step takes 3900 ms with the paper's model,
+    # 195 ms with an4.gin's.
     cls = _FUSED.get(type(optimizer))
     if cls is None:
         return optimizer
     try:
         config = optimizer.get_config()
-        plain, replacement = type(optimizer).from_config(dict(config)), cls.from_config(config)
+        plain = type(optimizer).from_config(dict(config))
+        replacement = cls.from_config(config)
     except (TypeError, ValueError, NotImplementedError) as error:
         reason = str(error).split("\n")[0]
-        log.info("%s: updated by Keras; its config cannot be read back: %s", cls.__name__, reason)
+        log.info(
+            "%s: updated by Keras; its config cannot be read back: %s",
+            cls.__name__,
+            reason,
+        )
         return optimizer
+
     # The config would turn a learning rate that is a function into a number.
     same_variables = len(plain.variables) == len(optimizer.variables)
     if not same_variables or vars(plain).keys() != vars(optimizer).keys():
-        log.info("%s: updated by Keras; its config does not hold all settings", cls.__name__)
+        log.info(
+            "%s: updated by Keras; its config does not hold all settings", cls.__name__
+        )
         return optimizer
+
     return replacement
 
 
@@ -197,7 +241,9 @@ def _apply_adam(optimizer, states, betas, gradient, variable, learning_rate) -> 
 
 
 def _update(gradient, variable, learning_rate) -> dict[str, Any]:
-    gradient, rate = (tf.cast(value, variable.dtype) for value in (gradient, learning_rate))
+    gradient, rate = (
+        tf.cast(value, variable.dtype) for value in (gradient, learning_rate)
+    )
     return {"var": _handle(variable), "grad": gradient, "lr": rate}
 
 
@@ -211,35 +257,44 @@ _THRESHOLDS = ("clipnorm", "global_clipnorm", "clipvalue")
 def make_optimizer(training: TrainingConfig) -> keras.optimizers.Optimizer:
     """Makes a run's optimizer in the current strategy's scope.
 
-    Pass it gradients from `summed_gradients`; under a strategy over several workers, pass their
-    sums over all workers. Raises UsageError if the optimizer accumulates gradients by itself, or
-    its learning rate is not a finite number above 0.
+    Pass it gradients from `summed_gradients`; under a strategy over several workers,
+    pass their sums over all workers. Raises UsageError if the optimizer accumulates
+    gradients by itself, or its learning rate is not a finite number above 0.
     """
     optimizer = fused(training.optimizer())
     if optimizer.gradient_accumulation_steps:
-        # Keras counts each part as a step, so schedules would count parts instead of updates.
+        # Keras counts each part as a step, so schedules would count parts instead of
+        # updates.
         raise UsageError(
             f"{optimizer.name}.gradient_accumulation_steps must be None. Received: "
             f"{optimizer.gradient_accumulation_steps}. Bind "
             "TrainingConfig.gradient_accumulation_steps instead: it cuts a global batch into "
             "parts, and a step stays one update of the weights."
         )
+
     if training.precision == "mixed_bfloat16" and hasattr(optimizer, "product_type"):
         optimizer.product_type = "bfloat16"  # as in Muon's published code
     rate = optimizer.get_config().get("learning_rate")
-    if isinstance(rate, int | float) and not 0 < rate < math.inf:  # a schedule is a dict
+    # A schedule is a dict.
+    if isinstance(rate, int | float) and not 0 < rate < math.inf:
         name = type(optimizer).__name__
         raise UsageError(
             f"A learning rate must be a finite number above 0. Received: {rate} of {name}. Bind "
             f"another, such as {name}.learning_rate = 0.001."
         )
+
     strategy = tf.distribute.get_strategy()
     if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         _take_sums(optimizer)
     else:
         for name in _THRESHOLDS:
             if getattr(optimizer, name):
-                setattr(optimizer, name, getattr(optimizer, name) / strategy.num_replicas_in_sync)
+                setattr(
+                    optimizer,
+                    name,
+                    getattr(optimizer, name) / strategy.num_replicas_in_sync,
+                )
+
     if training.precision == "mixed_float16":
         return keras.optimizers.LossScaleOptimizer(optimizer)
     return optimizer
@@ -250,19 +305,24 @@ def summed_gradients(
 ) -> list[tf.Tensor]:
     """Prepares one replica's gradients for an optimizer of `make_optimizer`.
 
-    Keras clips, and looks for infinite gradients, before it sums over replicas, so it sees only a
-    replica's share. If the optimizer does either, this returns the mean over replicas instead.
-    Clipping it equals clipping the sum, as `make_optimizer` divides thresholds by the replicas.
+    Keras clips, and looks for infinite gradients, before it sums over replicas, so it
+    sees only a replica's share. If the optimizer does either, this returns the mean
+    over replicas instead. Clipping it equals clipping the sum, as `make_optimizer`
+    divides thresholds by the replicas.
     """
     context = tf.distribute.get_replica_context()
     inner = inner_optimizer(optimizer)
-    needs_sum = inner is not optimizer or any(getattr(inner, name) for name in _THRESHOLDS)
+    needs_sum = inner is not optimizer or any(
+        getattr(inner, name) for name in _THRESHOLDS
+    )
     if context.num_replicas_in_sync == 1 or not needs_sum:
         return gradients
     return list(context.all_reduce(tf.distribute.ReduceOp.MEAN, gradients))
 
 
-def inner_optimizer(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
+def inner_optimizer(
+    optimizer: keras.optimizers.Optimizer,
+) -> keras.optimizers.Optimizer:
     """Returns the optimizer inside a `LossScaleOptimizer`, or the optimizer itself."""
     return getattr(optimizer, "inner_optimizer", optimizer)
 
@@ -270,8 +330,8 @@ def inner_optimizer(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.O
 def _take_sums(optimizer: keras.optimizers.Optimizer) -> None:
     """Lets an optimizer take gradients as they are, instead of summing them over the workers.
 
-    Keras clips before it sums, so workers would have to exchange all gradients twice; and it sums
-    in the gradients' own type instead of ``gradient_exchange``.
+    Keras clips before it sums, so workers would have to exchange all gradients twice;
+    and it sums in the gradients' own type instead of ``gradient_exchange``.
     """
     name = "_all_reduce_sum_gradients"
     if not hasattr(optimizer, name):
@@ -279,4 +339,5 @@ def _take_sums(optimizer: keras.optimizers.Optimizer) -> None:
             f"Keras's optimizers must have {name}, which a cluster replaces. {type(optimizer)} of "
             f"Keras {keras.__version__} does not: install a version that tfasr was tested with."
         )
+
     setattr(optimizer, name, list)

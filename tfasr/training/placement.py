@@ -38,7 +38,9 @@ _MOST_DEATHS = 3
 
 @dataclass(frozen=True)
 class Devices:
-    """``TrainingConfig.evaluation_devices``; empty ``processors`` mean all, empty ``gpus`` none."""
+    """``TrainingConfig.evaluation_devices``; empty ``processors`` mean all, empty
+    ``gpus`` none.
+    """
 
     processors: tuple[int, ...]
     gpus: tuple[int, ...]
@@ -55,14 +57,16 @@ def named_devices(names: Sequence[str]) -> Devices:
     for name in names:
         kind, _, number = name.partition(":")
         numbers[kind] += (int(number),)
+
     return Devices(numbers["cpu"], numbers["gpu"])
 
 
 def leave_to_evaluation(names: Sequence[str]) -> None:
     """Checks that devices exist, and hides GPUs among them from this process.
 
-    TensorFlow takes the memory of every GPU that it sees, so call this before it looks for GPUs.
-    Raises UsageError if a device is missing, or this process holds the GPUs already.
+    TensorFlow takes the memory of every GPU that it sees, so call this before it looks
+    for GPUs. Raises UsageError if a device is missing, or this process holds the GPUs
+    already.
     """
     devices = named_devices(names)
     usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
@@ -75,6 +79,7 @@ def leave_to_evaluation(names: Sequence[str]) -> None:
             f"Received: {list(names)}; {missing} are not among the processors {sorted(usable)} and "
             f"{len(gpus)} GPUs."
         )
+
     if not devices.gpus:
         return
     trained_on = [gpu for number, gpu in enumerate(gpus) if number not in devices.gpus]
@@ -114,7 +119,8 @@ class PendingScores:
 
 class Placement:
     most_pending: int = 0  # evaluations under way while training goes on
-    outlives_checkpoints: bool = False  # whether checkpoints may be saved before the scores come
+    # Whether checkpoints may be saved before the scores come.
+    outlives_checkpoints: bool = False
     traces: int | None = None  # of the forward pass; None if unknown
 
     def start(self, epoch: float, checkpoint: Path) -> PendingScores:
@@ -134,7 +140,8 @@ class DecodingScores(PendingScores):
     epoch: float
     checkpoint: Path
     pending: PendingEvaluation
-    memory: Mapping[str, int] | None = None  # what a swap left on the devices, see `Swap`
+    # What a swap left on the devices, see `Swap`.
+    memory: Mapping[str, int] | None = None
     waiting = "decode"
 
     def done(self) -> bool:
@@ -157,8 +164,9 @@ class DecodingScores(PendingScores):
 class SharedModel(Placement):
     """Runs the forward passes of an evaluation on the model that is trained.
 
-    Averaged weights are read from the epoch's checkpoint for the forward passes; training then
-    continues with its own weights, bit for bit. Each way is recorded as ``swap``.
+    Averaged weights are read from the epoch's checkpoint for the forward passes;
+    training then continues with its own weights, bit for bit. Each way is recorded as
+    ``swap``.
     """
 
     model: CtcModel
@@ -181,11 +189,13 @@ class SharedModel(Placement):
                     saved = values_kept(model_variables(self.model).values())
                     training_weights.enter_context(saved)
                     restore_for_use(checkpoint, self.model)
+
             with self.ledger.interval("eval_forward", **evaluation_place(epoch)):
                 pending = self.evaluator.start()
             if self.averaged:
                 with self.ledger.interval("swap", **evaluation_place(epoch)):
                     training_weights.close()
+
         return DecodingScores(epoch, checkpoint, pending)
 
     def close(self) -> None:
@@ -196,8 +206,8 @@ class SharedModel(Placement):
 class SwappedModel(Placement):
     """Swaps the training model for an evaluation model and back, at every evaluation.
 
-    The evaluation model is loaded from the epoch's checkpoint. Each way is recorded as ``swap``,
-    and `tfasr.training.swap.Swap` makes it.
+    The evaluation model is loaded from the epoch's checkpoint. Each way is recorded as
+    ``swap``, and `tfasr.training.swap.Swap` makes it.
 
     Source: the paper, section 4.4.2 and Figure 6.
     """
@@ -224,10 +234,13 @@ class SwappedModel(Placement):
                 self.evaluator = self.make_evaluator(model)
 
         with (
-            self.swap.swapped(load, lambda: self.ledger.interval("swap", **where)) as memory,
+            self.swap.swapped(
+                load, lambda: self.ledger.interval("swap", **where)
+            ) as memory,
             self.ledger.interval("eval_forward", **where),
         ):
             pending = self.evaluator.start()
+
         return DecodingScores(epoch, checkpoint, pending, memory)
 
     def close(self) -> None:
@@ -235,14 +248,18 @@ class SwappedModel(Placement):
             self.evaluator.close()
 
 
-def evaluate_checkpoints(run_dir: Path, processors: Sequence[int]) -> Iterator[dict[str, Any]]:
+def evaluate_checkpoints(
+    run_dir: Path, processors: Sequence[int]
+) -> Iterator[dict[str, Any]]:
     """Evaluates a run's checkpoints one after the other, as its parent process names them.
 
-    It receives dicts of ``epoch``, ``checkpoint`` and ``hypotheses`` (the file to write), and
-    yields for each ``epoch``, ``values`` (`EvaluationResult.scores`), ``work`` (seconds by
-    ``load_s``, ``forward_s`` and ``decode_s``) and ``traces`` so far. No ``processors``: all.
+    It receives dicts of ``epoch``, ``checkpoint`` and ``hypotheses`` (the file to
+    write), and yields for each ``epoch``, ``values`` (`EvaluationResult.scores`),
+    ``work`` (seconds by ``load_s``, ``forward_s`` and ``decode_s``) and ``traces`` so
+    far. No ``processors``: all.
     """
-    # Ctrl-C reaches all processes of a terminal; the training decides when this one ends.
+    # Ctrl-C reaches all processes of a terminal; the training decides when this one
+    # ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if processors:  # before TensorFlow counts them
         os.sched_setaffinity(0, set(processors))
@@ -265,7 +282,9 @@ def evaluate_checkpoints(run_dir: Path, processors: Sequence[int]) -> Iterator[d
             "work": {
                 "load_s": round(loaded - began, 6),
                 "forward_s": round(passed - loaded, 6),
-                "decode_s": round(decode_s + (result.second.worked_s if result.second else 0), 6),
+                "decode_s": round(
+                    decode_s + (result.second.worked_s if result.second else 0), 6
+                ),
             },
             "traces": evaluator.traces,
         }
@@ -280,9 +299,10 @@ def _listen(jobs: queue.SimpleQueue) -> None:
 class OtherProcess(Placement):
     """Gives the checkpoints of epochs to another process, which evaluates them in order.
 
-    An epoch's checkpoint keeps a second name until its scores are recorded, so that newer ones do
-    not remove it and a resumed run finds what is still to be evaluated. A process that dies is
-    started again; its third death over the same checkpoint ends the run.
+    An epoch's checkpoint keeps a second name until its scores are recorded, so that
+    newer ones do not remove it and a resumed run finds what is still to be evaluated. A
+    process that dies is started again; its third death over the same checkpoint ends
+    the run.
 
     Source: the paper, section 4.4.2, after Mozilla's DeepSpeech.
     """
@@ -305,7 +325,9 @@ class OtherProcess(Placement):
         to_score = {self._held(epoch) for epoch in unscored}
         for path in (self._run_dir / CHECKPOINTS_FOLDER).glob("evaluating-epoch-*.npz"):
             if path not in to_score:
-                path.unlink()  # its scores are in the checkpoint, or its epoch is trained again
+                # Its scores are in the checkpoint, or its epoch is trained again.
+                path.unlink()
+
         pending = [self._left(epoch) for epoch in unscored]
         self._start()
         return pending
@@ -323,7 +345,9 @@ class OtherProcess(Placement):
         return epoch in self._answers
 
     def answer(self, epoch: float) -> dict[str, Any]:
-        """Waits for an epoch's scores; raises RunError if the process keeps dying over them."""
+        """Waits for an epoch's scores; raises RunError if the process keeps dying over
+        them.
+        """
         while epoch not in self._answers:
             self._take(None)
         return self._answers.pop(epoch)
@@ -333,20 +357,27 @@ class OtherProcess(Placement):
             self._process.close()
 
     def _held(self, epoch: float) -> Path:
-        return self._run_dir / CHECKPOINTS_FOLDER / f"evaluating-epoch-{epoch_name(epoch)}.npz"
+        return (
+            self._run_dir
+            / CHECKPOINTS_FOLDER
+            / f"evaluating-epoch-{epoch_name(epoch)}.npz"
+        )
 
     def _left(self, epoch: float) -> PendingScores:
         held = self._held(epoch)
         if held.is_file():
             self._asked[epoch] = held
             return RemoteScores(epoch, held, self)
-        # Its scores were recorded after the checkpoint from which the run continues, but the
-        # weights that they belong to are older than it, so the scores still hold.
+
+        # Its scores were recorded after the checkpoint from which the run continues,
+        # but the weights that they belong to are older than it, so the scores still
+        # hold.
         for event in reversed(read_events(self._run_dir)):
             about = event.get("metadata") or {}
             if event["key"] == "tracked_stats" and evaluated_epoch(about) == epoch:
                 self._answers[epoch] = {"values": event["value"]}
                 return RemoteScores(epoch, None, self)
+
         raise UsageError(
             f"A run whose evaluations run in parallel must keep {held} until epoch {epoch} is "
             "scored. It is missing, and the ledger has no scores of that epoch: restore it, or "
@@ -356,7 +387,9 @@ class OtherProcess(Placement):
     def _send(self, epoch: float) -> None:
         hypotheses = hypotheses_file(self._run_dir, epoch)
         checkpoint = self._asked[epoch]
-        self._process.send({"epoch": epoch, "checkpoint": checkpoint, "hypotheses": hypotheses})
+        self._process.send(
+            {"epoch": epoch, "checkpoint": checkpoint, "hypotheses": hypotheses}
+        )
 
     def _start(self) -> None:
         self._process = Correspondence(
@@ -377,6 +410,7 @@ class OtherProcess(Placement):
         except ChildError as error:
             self._begin_again(error)
             return True
+
         self._deaths = 0
         self.traces = answer["traces"]
         self._answers[answer["epoch"]] = answer
@@ -395,6 +429,7 @@ class OtherProcess(Placement):
                 f"over epoch {epoch}, whose checkpoint is kept. {error} Remove the cause and "
                 "continue with --resume, which evaluates that epoch."
             ) from error
+
         log.warning("%s It is started again.", error)
         self._process.close()
         time.sleep(0.1 * self._deaths)

@@ -49,10 +49,11 @@ from tfasr.training.workers.team import Team
 
 @dataclass
 class EpochBatches:
-    """Creates each epoch's iterator, and starts the next epoch's in a thread before an evaluation.
+    """Creates each epoch's iterator, and starts the next epoch's in a thread before an
+    evaluation.
 
-    An epoch's first batch waits for a full shuffle buffer (0.24 s with AN4), so start it early.
-    Starting takes some 0.05 s itself.
+    An epoch's first batch waits for a full shuffle buffer (0.24 s with AN4), so start
+    it early. Starting takes some 0.05 s itself.
     """
 
     source: BatchSource
@@ -60,27 +61,33 @@ class EpochBatches:
     strategy: tf.distribute.Strategy
     share: Share | None = None  # this worker's, if several train together
     _prefetched: tuple[int, Future[Reading]] | None = None
-    _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "reading"))
+    _thread: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(1, "reading")
+    )
 
     def prefetch(self, epoch: int) -> None:
         """Starts to read an epoch's batches, unless the run ends before it."""
         if epoch <= self.training.epochs:
             reading = self._thread.submit(self._reading, TrainingState(epoch=epoch))
-            # If an evaluation's iterator ends while one for several devices is being created,
-            # TensorFlow 2.21 sometimes raises OutOfRangeError (9 times in 39), so wait.
+            # If an evaluation's iterator ends while one for several devices is being
+            # created, TensorFlow 2.21 sometimes raises OutOfRangeError (9 times in 39),
+            # so wait.
             if self.training.replicas > 1:
                 wait([reading])
             self._prefetched = epoch, reading
 
     def iterator(self, state: TrainingState) -> Iterator[Batch]:
         """Starts to read the remaining batches of a state's epoch."""
-        prefetched, self._prefetched = self._prefetched, None
+        prefetched = self._prefetched
+        self._prefetched = None
         if prefetched and prefetched[0] == state.epoch and not state.step_in_epoch:
             return prefetched[1].result()
         return self._reading(state)
 
     def dataset(self, state: TrainingState) -> Any:
-        """Returns the remaining batches of a state's epoch, for all replicas; reads nothing yet."""
+        """Returns the remaining batches of a state's epoch, for all replicas; reads
+        nothing yet.
+        """
         replicas = self.training.replicas
         position = self.training.seed, state.epoch, state.step_in_epoch
         if self.share is not None:
@@ -136,8 +143,8 @@ class RunData:
 class TrainingRun(RunData):
     """The data, model and state of a run; the loop works on it, and hooks are called with it.
 
-    `build` makes it. Only the loop changes the state; hooks may call `request_stop`. It has many
-    fields because a hook may need any of them.
+    `build` makes it. Only the loop changes the state; hooks may call `request_stop`. It
+    has many fields because a hook may need any of them.
     """
 
     ledger: Ledger  # this worker's
@@ -147,7 +154,8 @@ class TrainingRun(RunData):
     take_step: TimedStep
     state: TrainingState
     own_momentum: int  # how many batch normalisations keep their own momentum
-    started_from: dict[str, Any] | None = None  # the weights it began with, as in the ledger
+    # The weights it began with, as in the ledger.
+    started_from: dict[str, Any] | None = None
     link: LinkSpeed | None = None  # None for a single process
     clock: RunClock | None = None  # only in the chief
     # how the run was extended after it had finished
@@ -156,8 +164,11 @@ class TrainingRun(RunData):
 
     @property
     def part_ended(self) -> float | None:
-        """The point within an epoch, such as 2.5, if a part of it ends there now, else None."""
-        state, parts = self.state, self.training.evaluations_per_epoch
+        """The point within an epoch, such as 2.5, if a part of it ends there now, else
+        None.
+        """
+        state = self.state
+        parts = self.training.evaluations_per_epoch
         if parts == 1:
             return None
         utterances = len(self.splits["train"].utterances)
@@ -166,10 +177,15 @@ class TrainingRun(RunData):
             min(parts * steps * size // utterances, parts - 1)
             for steps in (state.step_in_epoch - 1, state.step_in_epoch)
         )
-        return None if now <= max(before, 0) else round(state.epoch - 1 + now / parts, 4)
+        if now <= max(before, 0):
+            return None
+
+        return round(state.epoch - 1 + now / parts, 4)
 
     def request_stop(self) -> None:
-        """Ends training after the current step: its epoch is still evaluated, and none follows."""
+        """Ends training after the current step: its epoch is still evaluated, and none
+        follows.
+        """
         self.stop_requested = True
 
     def goes_on(self) -> bool:
@@ -222,6 +238,7 @@ def open_run(
         words = lexicon_from_transcripts(splits["train"].transcripts())
     else:
         dictionary = words = read_lexicon(lexicon, alphabet)
+
     return RunData(
         experiment=experiment,
         run_dir=run_dir,
@@ -242,17 +259,20 @@ def _restored(run_dir: Path, model: CtcModel, checkpoint: Path) -> TrainingState
     saved = kept_index(events, Timeline(events).indices, len(events), state.step)
     if saved is None or events[saved]["key"] != "run_stop":
         return state
-    # The run had finished: its last evaluation came after its last checkpoint, and still counts.
+    # The run had finished: its last evaluation came after its last checkpoint, and
+    # still counts.
     if isinstance(rate, float):
         optimizer.learning_rate = rate
-    return TrainingState(state.step, state.epoch + 1, history=finished_history(events[: saved + 1]))
+    return TrainingState(
+        state.step, state.epoch + 1, history=finished_history(events[: saved + 1])
+    )
 
 
 class FirstWeights:
     """Gives a new recogniser the weights that `TrainingConfig.start_from` names, if any.
 
-    ``fact`` is then what the ledger records of them. ``recorded`` is its description of an earlier
-    session's start, which must be the same, or UsageError is raised.
+    ``fact`` is then what the ledger records of them. ``recorded`` is its description of
+    an earlier session's start, which must be the same, or UsageError is raised.
     """
 
     def __init__(self, data: RunData, recorded: dict[str, Any] | None = None):
@@ -267,20 +287,27 @@ class FirstWeights:
                 f"{self._start.file} has changed since, and the run has no checkpoint to resume "
                 "from: restore the file, or begin a new run."
             )
+
         self._layers = self._start.layers()
 
     def __call__(self, recogniser: keras.Model) -> None:
         if self._start is not None:
-            self.fact = self._start.copied_into(recogniser, self._alphabet, self._layers)
+            self.fact = self._start.copied_into(
+                recogniser, self._alphabet, self._layers
+            )
 
 
 def build(
-    data: RunData, ledger: Ledger, interruption: Interruption, checkpoint: Path | None = None
+    data: RunData,
+    ledger: Ledger,
+    interruption: Interruption,
+    checkpoint: Path | None = None,
 ) -> TrainingRun:
     """Builds a run's model, batches and training step; all workers call it.
 
-    Without a ``checkpoint``, the chief starts from initial weights; other workers get the chief's.
-    The ledger gets ``model_creation`` and, with several workers, the interval ``link``.
+    Without a ``checkpoint``, the chief starts from initial weights; other workers get
+    the chief's. The ledger gets ``model_creation`` and, with several workers, the
+    interval ``link``.
     """
     experiment = data.experiment
     training = data.training
@@ -288,15 +315,19 @@ def build(
     strategy = team.strategy or make_strategy(training.replicas)
     ledger.event("model_creation")
     started_from = last_value(data.run_dir, "start_from")
-    # A checkpoint, and the chief's weights on other workers, replace whatever a model begins with.
+    # A checkpoint, and the chief's weights on other workers, replace whatever a model
+    # begins with.
     first_weights = None
     if checkpoint is None and not team.workers.rank:
         first_weights = FirstWeights(data, started_from)
     with strategy.scope():
-        model = build_model(experiment, data.alphabet, compiled=True, begin=first_weights)
+        model = build_model(
+            experiment, data.alphabet, compiled=True, begin=first_weights
+        )
         if first_weights is not None and first_weights.fact is not None:
             started_from = first_weights.fact
             ledger.event("start_from", started_from)
+
         momentum = moving_momentum(experiment, len(data.splits["train"].utterances))
         own_momentum = set_moving_momentum(model.recogniser, momentum, experiment.model)
         if training.batch_norm_synchronised:
@@ -321,6 +352,7 @@ def build(
         events = read_events(data.run_dir)
         clock = RunClock(events)
         extended = extensions(events)
+
     return TrainingRun(
         experiment=experiment,
         run_dir=data.run_dir,

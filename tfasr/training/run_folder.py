@@ -65,7 +65,8 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 class RunInterruptedError(RunError):
     """A signal ended the process; the run was saved and can be resumed.
 
-    ``exit_code`` is 128 plus the signal's number, as in shells: 143 for SIGTERM, 130 for SIGINT.
+    ``exit_code`` is 128 plus the signal's number, as in shells: 143 for SIGTERM, 130
+    for SIGINT.
     """
 
     def __init__(self, message: str, received: signal.Signals):
@@ -86,9 +87,13 @@ class Interruption:
 
     def __enter__(self) -> "Interruption":
         if threading.current_thread() is threading.main_thread():
-            # A signal that nohup or a shell's background job ignores on purpose stays ignored.
+            # A signal that nohup or a shell's background job ignores on purpose stays
+            # ignored.
             handled = [s for s in _SIGNALS if signal.getsignal(s) is not signal.SIG_IGN]
-            self._before = {number: signal.signal(number, self._note) for number in handled}
+            self._before = {
+                number: signal.signal(number, self._note) for number in handled
+            }
+
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -111,8 +116,9 @@ class Interruption:
         self._before = {}
 
 
-# What tfasr train writes before the first step, in addition to every run's files. The files that
-# mark the folder as its own are removed last: the experiment, then the ledger.
+# What tfasr train writes before the first step, in addition to every run's files. The
+# files that mark the folder as its own are removed last: the experiment, then the
+# ledger.
 _START = (
     *(ALPHABET_FILE, LEXICON_FILE, PROGRESS_FILE, PLUGINS_FILE, GIN_GIVEN_FILE),
     *(GIN_OPERATIVE_FILE, ENERGY_FILE, EXPERIMENT_FILE),
@@ -121,7 +127,10 @@ _WRITTEN_AT_START = (*WRITTEN_AT_START, *_START)
 # Files that a killed process may not have finished writing, below the run's folder.
 _UNFINISHED = (
     *_WRITTEN_AT_START,
-    *(f"{CHECKPOINTS_FOLDER}/{name}" for name in ("step-*", "evaluating-*", BEST_CHECKPOINT)),
+    *(
+        f"{CHECKPOINTS_FOLDER}/{name}"
+        for name in ("step-*", "evaluating-*", BEST_CHECKPOINT)
+    ),
     f"{HYPOTHESES_FOLDER}/validation-epoch-*",
 )
 
@@ -131,8 +140,10 @@ class Claim:
     """A run folder that this process alone may write."""
 
     session: int  # 0 where the run begins
-    history: list[dict[str, float]] | None = None  # of a finished run that isn't trained longer
-    # how a finished run is trained longer: ``after_epoch`` and what changed; None if it isn't
+    # Of a finished run that isn't trained longer.
+    history: list[dict[str, float]] | None = None
+    # how a finished run is trained longer: ``after_epoch`` and what changed; None if it
+    # isn't
     extended: dict[str, Any] | None = None
 
 
@@ -140,19 +151,24 @@ class Claim:
 def own_run_folder(
     run_dir: Path, experiment: Experiment, shards: dict[str, str], *, resume: bool
 ) -> Iterator[Claim]:
-    """Claims a folder for this process while the block runs, before anything is written into it.
+    """Claims a folder for this process while the block runs, before anything is written
+    into it.
 
-    If the block fails before training began, the folder is left as it was. ``shards`` holds each
-    split's content hash. Raises UsageError if another process holds the folder, if it contains
-    another run or parts of one, or if the run to resume had another configuration or other shards.
+    If the block fails before training began, the folder is left as it was. ``shards``
+    holds each split's content hash. Raises UsageError if another process holds the
+    folder, if it contains another run or parts of one, or if the run to resume had
+    another configuration or other shards.
     """
     with claimed(run_dir, "--run_dir"):
         events = events_so_far(run_dir)
         if (run_dir / EVENTS_FILE).exists() and not has_begun(events):
             _check_own_start(run_dir)
-            log.info("%s holds a run that ended before training; it starts over.", run_dir)
+            log.info(
+                "%s holds a run that ended before training; it starts over.", run_dir
+            )
             remove_start(run_dir, *_START, EVENTS_FILE)
             events = []
+
         history = finished_history(events)
         claim = claim_run_folder(run_dir, experiment, resume, history)
         if claim.session:
@@ -161,6 +177,7 @@ def own_run_folder(
             for name in _UNFINISHED:
                 for partial in run_dir.glob(name + PARTIAL_SUFFIX):
                     partial.unlink()
+
         try:
             yield claim
         except BaseException:
@@ -182,31 +199,36 @@ def claim_run_folder(
 ) -> Claim:
     """Returns a folder's claim; rejects a folder that holds another run.
 
-    ``history`` has the metrics of a finished run; if its schedule changed, it is trained longer.
+    ``history`` has the metrics of a finished run; if its schedule changed, it is
+    trained longer.
     """
     run_dir.mkdir(parents=True, exist_ok=True)
     if not (run_dir / EVENTS_FILE).exists():
         names = (*_WRITTEN_AT_START, CHECKPOINTS_FOLDER, HYPOTHESES_FOLDER)
         check_owned(run_dir, "--run_dir", f"ledger {EVENTS_FILE}", names, owned=False)
         return Claim(0)
+
     if not resume:
         raise UsageError(
             f"--run_dir must not hold a run yet. Received: {run_dir}, which holds one. Continue it "
             "with --resume, or choose another folder."
         )
+
     path = run_dir / EXPERIMENT_FILE
     saved = read_object(path, "Without it a run cannot be resumed: begin a new one.")
     now = json.loads(json.dumps(experiment.to_json()))
     if not all(isinstance(saved.get(group), dict) for group in now):
         raise UsageError(f"{path} must hold an object for each of {', '.join(now)}.")
     for content in (saved, now):
-        # Keras's name for it has a number that depends on what else the process has created.
+        # Keras's name for it has a number that depends on what else the process has
+        # created.
         optimizer = content["training"].get("optimizer") or {}
         optimizer.pop("name", None)
         rate = optimizer.pop("learning_rate", None)
         content["training"]["optimizer.learning_rate"] = rate
         # The model's code may have moved to another module.
         content["recogniser"].pop("module", None)
+
     settings = _flat(now)
     before = _flat(saved)
     session = next_session(read_events(run_dir))
@@ -218,17 +240,26 @@ def claim_run_folder(
     others = differences({name: before.get(name) for name in others}, others)
     done = epochs_done(history or [])
     if others or history is None or experiment.training.epochs <= done:
-        longer = f", or TrainingConfig.epochs above {done} to train it longer" if done else ""
+        if done:
+            longer = f", or TrainingConfig.epochs above {done} to train it longer"
+        else:
+            longer = ""
+
         raise UsageError(
             f"A resumed run must keep its configuration. {run_dir} differs in: "
             f"{others or differing}. Use the same --gin_file and bindings{longer}, or another "
             "--run_dir."
         )
+
     return Claim(session, None, {"after_epoch": done, "schedule": differing})
 
 
 def _flat(groups: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    return {f"{group}.{name}": value for group in groups for name, value in groups[group].items()}
+    return {
+        f"{group}.{name}": value
+        for group in groups
+        for name, value in groups[group].items()
+    }
 
 
 def _check_own_start(run_dir: Path) -> None:
@@ -257,7 +288,10 @@ def finished_history(events: list[dict[str, Any]]) -> list[dict[str, float]] | N
     if not is_finished(events):
         return None
     by_epoch = {
-        evaluated_epoch(metadata(event)): (event.get("value"), "at_epoch" in metadata(event))
+        evaluated_epoch(metadata(event)): (
+            event.get("value"),
+            "at_epoch" in metadata(event),
+        )
         for event in events
         if event["key"] == "tracked_stats" and event.get("value") is not None
     }
@@ -280,6 +314,7 @@ def log_resumption(run_dir: Path, step: int | None) -> None:
     if step is not None:
         log.info("resuming from step %d", step)
         return
+
     events = (event for event in read_events(run_dir) if event["key"] == "train_step")
     steps = (metadata(event).get("step") for event in events)
     lost = max((number for number in steps if isinstance(number, int)), default=0)
@@ -299,7 +334,8 @@ def record_sources(
 ) -> None:
     """Writes ``run.json``: shards, the working folder's commit, machine, features' statistics.
 
-    ``own_words``: whether ``lexicon.txt`` has other words than the training transcripts.
+    ``own_words``: whether ``lexicon.txt`` has other words than the training
+    transcripts.
     """
     mean, deviation = statistics
     content = {
@@ -318,7 +354,11 @@ _SETTINGS += (GIN_GIVEN_FILE, GIN_OPERATIVE_FILE, RUN_FILE)
 
 
 def settings_hashes(run_dir: Path) -> dict[str, str]:
-    return {name: file_sha256(run_dir / name) for name in _SETTINGS if (run_dir / name).is_file()}
+    return {
+        name: file_sha256(run_dir / name)
+        for name in _SETTINGS
+        if (run_dir / name).is_file()
+    }
 
 
 def checkpoint_hashes(run_dir: Path) -> dict[str, str]:
@@ -327,25 +367,40 @@ def checkpoint_hashes(run_dir: Path) -> dict[str, str]:
 
 
 def recorded_lexicon(run_dir: Path) -> Path | None:
-    """Returns the run's lexicon file if its words aren't the training transcripts', else None."""
+    """Returns the run's lexicon file if its words aren't the training transcripts',
+    else None.
+    """
     own_words = "dictionary" in object_or_empty(run_dir / RUN_FILE)
     return run_dir / LEXICON_FILE if own_words else None
 
 
 def recorded_shard_dir(run_dir: Path) -> Path:
-    content = read_object(run_dir / RUN_FILE, "Name the shards with --shard_dir.", ("shard_dir",))
+    content = read_object(
+        run_dir / RUN_FILE, "Name the shards with --shard_dir.", ("shard_dir",)
+    )
     return Path(str(content["shard_dir"]))
 
 
-def load_feature_statistics(run_dir: Path, num_features: int) -> tuple[np.ndarray, np.ndarray]:
-    """Reads mean and deviation of the training split's features, float32 ``(num_features,)``."""
+def load_feature_statistics(
+    run_dir: Path, num_features: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Reads mean and deviation of the training split's features, float32
+    ``(num_features,)``.
+    """
     remedy = "The run's features cannot be normalised without it: copy it from where the run was."
     path = run_dir / RUN_FILE
-    statistics = read_object(path, remedy, ("feature_statistics",))["feature_statistics"]
+    statistics = read_object(path, remedy, ("feature_statistics",))[
+        "feature_statistics"
+    ]
     try:
-        mean, deviation = (np.asarray(statistics[n], np.float32) for n in ("mean", "deviation"))
+        mean, deviation = (
+            np.asarray(statistics[n], np.float32) for n in ("mean", "deviation")
+        )
         check_statistics(mean, deviation, num_features)
     except (TypeError, ValueError, KeyError, OverflowError) as error:
-        message = f"{path} must hold the features' mean and deviation: {error!r} {remedy}"
+        message = (
+            f"{path} must hold the features' mean and deviation: {error!r} {remedy}"
+        )
         raise UsageError(message) from error
+
     return mean, deviation

@@ -19,18 +19,27 @@ EXPECTED_TRACES = 1
 
 
 class StepTraces:
-    """Counts a training function's traces, and steps and compilations by the shape of the batch.
+    """Counts a training function's traces, and steps and compilations by the shape of
+    the batch.
 
-    One trace is enough if the signature leaves batch and time open: a second one logs a warning.
+    One trace is enough if the signature leaves batch and time open: a second one logs a
+    warning.
     """
 
     def __init__(self):
         self.traced = 0
-        # For each shape: all steps, the compiling steps, and the seconds of the compiling steps.
-        self._shapes: dict[tuple[int, int], np.ndarray] = defaultdict(lambda: np.zeros(3))
+        # For each shape: all steps, the compiling steps, and the seconds of the
+        # compiling steps.
+        self._shapes: dict[tuple[int, int], np.ndarray] = defaultdict(
+            lambda: np.zeros(3)
+        )
 
-    def record(self, utterances: int, frames: int, traced: int, compile_s: float) -> None:
-        """Notes a step on a padded batch; ``traced`` is the function's count of traces so far."""
+    def record(
+        self, utterances: int, frames: int, traced: int, compile_s: float
+    ) -> None:
+        """Notes a step on a padded batch; ``traced`` is the function's count of traces
+        so far.
+        """
         self._shapes[utterances, frames] += (1, compile_s > 0, compile_s)
         if traced > EXPECTED_TRACES >= self.traced:
             log.warning(
@@ -42,6 +51,7 @@ class StepTraces:
                 utterances,
                 frames,
             )
+
         self.traced = traced
 
     def to_json(self) -> dict[str, Any]:
@@ -51,18 +61,32 @@ class StepTraces:
 
         def shown(counts: np.ndarray) -> dict[str, Any]:
             steps, compiling, compile_s = counts.tolist()
-            compiled = {"compiling_steps": int(compiling), "compile_s": round(compile_s, 6)}
+            compiled = {
+                "compiling_steps": int(compiling),
+                "compile_s": round(compile_s, 6),
+            }
             return {"steps": int(steps), **compiled}
 
         total = shown(sum(self._shapes.values(), np.zeros(3)))
         del total["steps"]
-        shapes = {str(frames): shown(counts) for frames, counts in sorted(by_frames.items())}
-        return {"traces": self.traced, **total, "shapes": len(self._shapes), "by_frames": shapes}
+        shapes = {
+            str(frames): shown(counts) for frames, counts in sorted(by_frames.items())
+        }
+        return {
+            "traces": self.traced,
+            **total,
+            "shapes": len(self._shapes),
+            "by_frames": shapes,
+        }
 
 
-def book_traces(ledger: Ledger, training: StepTraces, evaluation_traces: int | None) -> None:
+def book_traces(
+    ledger: Ledger, training: StepTraces, evaluation_traces: int | None
+) -> None:
     counts = training.to_json()
-    ledger.event("traces", {"training": counts, "evaluation": {"traces": evaluation_traces}})
+    ledger.event(
+        "traces", {"training": counts, "evaluation": {"traces": evaluation_traces}}
+    )
     evaluation = "n/a" if evaluation_traces is None else evaluation_traces
     log.info(
         f"traces: training {counts['traces']}, evaluation {evaluation}; {counts['shapes']} shapes "
@@ -88,7 +112,8 @@ class StepResult:
     input_wait_s: float  # until the batch arrived
     compile_s: float  # the step's time if it traced or compiled anything, else 0
     train_s: float  # the step's time if it didn't, else 0
-    lost_utterances: int = 0  # of workers that were left out since the step before; not trained on
+    # Of workers that were left out since the step before; not trained on.
+    lost_utterances: int = 0
 
 
 class TimedStep:
@@ -101,7 +126,9 @@ class TimedStep:
         self._model = model
 
     def __call__(self, iterator: Iterator[Batch]) -> StepResult | None:
-        """Trains on the next batch, or returns None; all iterators must share an element_spec."""
+        """Trains on the next batch, or returns None; all iterators must share an
+        element_spec.
+        """
         step = self._traced(iterator.element_spec)
         began = time.perf_counter()
         batch = next(iterator, None)
@@ -133,5 +160,6 @@ class TimedStep:
         return self._model.global_step(element_spec)
 
     def _outputs(self, step: Callable, batch: Batch) -> dict[str, np.ndarray]:
-        # Reading the values waits for the device, so that the step's time includes all its work.
+        # Reading the values waits for the device, so that the step's time includes all
+        # its work.
         return {name: value.numpy() for name, value in step(batch).items()}

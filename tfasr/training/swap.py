@@ -1,4 +1,6 @@
-"""Puts an evaluation model in a training model's place on its devices, and takes it away again."""
+"""Puts an evaluation model in a training model's place on its devices, and takes it
+away again.
+"""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -13,16 +15,17 @@ from tfasr.training.checkpoint import state_variables
 class Swap:
     """Swaps a training model for an evaluation model and back.
 
-    The values of the training model and its optimizer are copied to the host, per replica, and
-    their device memory is freed. The evaluation model is loaded on the same devices, under the same
-    strategy. Afterwards its memory is freed and the training values are copied back, bit for bit.
-    Both models' functions stay traced: a swap only copies, but the first one also builds the
-    evaluation model. Without an accelerator, device and host share one memory, and a swap saves
-    nothing.
+    The values of the training model and its optimizer are copied to the host, per
+    replica, and their device memory is freed. The evaluation model is loaded on the
+    same devices, under the same strategy. Afterwards its memory is freed and the
+    training values are copied back, bit for bit. Both models' functions stay traced: a
+    swap only copies, but the first one also builds the evaluation model. Without an
+    accelerator, device and host share one memory, and a swap saves nothing.
 
     Args:
         model: the training model, with its optimizer.
-        build: returns the evaluation model; called once, in the scope of the model's strategy.
+        build: returns the evaluation model; called once, in the scope of the model's
+            strategy.
 
     Source: the paper, section 4.4.2 and Figure 6.
     """
@@ -48,9 +51,9 @@ class Swap:
     ) -> Iterator[dict[str, int]]:
         """Has the evaluation model on the devices during a block.
 
-        ``load`` gives it its weights, and each way is a block of ``timed()``. Yields the bytes of
-        variables on all devices together: "training", of the model and its optimizer, and
-        "evaluation", while it is swapped in, of both models.
+        ``load`` gives it its weights, and each way is a block of ``timed()``. Yields
+        the bytes of variables on all devices together: "training", of the model and its
+        optimizer, and "evaluation", while it is swapped in, of both models.
         """
         with contextlib.ExitStack() as training_values:
             memory = {"training": held_bytes(self._model)}
@@ -58,7 +61,10 @@ class Swap:
                 training_values.enter_context(off_device(self._model))
                 evaluation_model = self._on_device()
                 load(evaluation_model)
-            memory["evaluation"] = held_bytes(evaluation_model) + held_bytes(self._model)
+
+            memory["evaluation"] = held_bytes(evaluation_model) + held_bytes(
+                self._model
+            )
             yield memory
             with timed():
                 release(evaluation_model)
@@ -68,14 +74,19 @@ class Swap:
         if self._evaluation_model is None:
             with self._model.distribute_strategy.scope():
                 self._evaluation_model = self._build()
+
         for component in _components(self._evaluation_model):
-            _assign(component, np.zeros(component.shape, component.dtype.as_numpy_dtype))
+            _assign(
+                component, np.zeros(component.shape, component.dtype.as_numpy_dtype)
+            )
         return self._evaluation_model
 
 
 @contextlib.contextmanager
 def off_device(model: keras.Model) -> Iterator[None]:
-    """Moves all variables of a model and its optimizer to the host during a block, per replica."""
+    """Moves all variables of a model and its optimizer to the host during a block, per
+    replica.
+    """
     components = _components(model)
     values = [component.numpy() for component in components]
     release(model)
@@ -95,7 +106,9 @@ def release(model: keras.Model) -> None:
 def held_bytes(model: keras.Model) -> int:
     """Returns the bytes of a model's and its optimizer's variables on their devices."""
     components = _components(model)
-    shapes = [tf.raw_ops.VariableShape(input=c.handle, out_type=tf.int64) for c in components]
+    shapes = [
+        tf.raw_ops.VariableShape(input=c.handle, out_type=tf.int64) for c in components
+    ]
     sizes = [int(np.prod(shape.numpy())) for shape in shapes]
     return sum(c.dtype.size * size for c, size in zip(components, sizes, strict=True))
 
@@ -106,7 +119,8 @@ def _components(model: keras.Model) -> list[tf.Variable]:
 
 
 def _assign(component: tf.Variable, value: np.ndarray) -> None:
-    # `assign` would reject another shape, even for a variable that `release` has emptied.
+    # `assign` would reject another shape, even for a variable that `release` has
+    # emptied.
     with tf.device(component.device):
         content = tf.constant(value, component.dtype)
         tf.raw_ops.AssignVariableOp(resource=component.handle, value=content)

@@ -35,7 +35,12 @@ from tfasr.training.decisions import Decides, settings_that_decide
 from tfasr.training.experiment import CLOSED, Experiment, in_closed_division
 from tfasr.training.hooks.evaluate import Evaluate, make_placement
 from tfasr.training.hooks.keras import KerasCallbacks
-from tfasr.training.hooks.record import CheckData, PrintSentences, RecordSteps, ScalarLog
+from tfasr.training.hooks.record import (
+    CheckData,
+    PrintSentences,
+    RecordSteps,
+    ScalarLog,
+)
 from tfasr.training.hooks.show import ShowProgress, WriteProgress
 from tfasr.training.hooks.targets import WatchTargets
 from tfasr.training.logs import check_logs, open_logs
@@ -60,7 +65,13 @@ from tfasr.training.step import book_traces
 from tfasr.training.warm_start import open_start
 from tfasr.training.workers.follow import WorkerSteps, follow
 from tfasr.training.workers.rounds import RoundStep
-from tfasr.training.workers.team import Team, check_clustered, check_offers, offered, unlike
+from tfasr.training.workers.team import (
+    Team,
+    check_clustered,
+    check_offers,
+    offered,
+    unlike,
+)
 from tfasr.tta.costs import HardwareConfig
 from tfasr.tta.metrics import METRICS, Metric, computed_metrics
 from tfasr.tta.policies import target_rule
@@ -74,9 +85,11 @@ _FINISHED = (
 
 def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
     """Returns the events that describe a run and decide which runs it can be compared with."""
-    experiment, training = run.experiment, run.training
+    experiment = run.experiment
+    training = run.training
     averaged = averaging_rule(training)
-    in_cluster, per_epoch = run.team.size > 1, training.evaluations_per_epoch
+    in_cluster = run.team.size > 1
+    per_epoch = training.evaluations_per_epoch
     started_from = run.started_from
     facts = {
         "global_batch_size": experiment.pipeline.global_batch_size,
@@ -109,11 +122,17 @@ def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
             start=None if started_from is None else started_from["sha256"][:16],
         ),
     }
-    return facts | hardware | run.team.facts(run.model, training.gradient_exchange, run.link)
+    return (
+        facts
+        | hardware
+        | run.team.facts(run.model, training.gradient_exchange, run.link)
+    )
 
 
 def _declared_metrics(second_decoder: str) -> dict[str, Any]:
-    """Returns the facts ``metrics``, which readers of the ledger need, and ``second_decoder``."""
+    """Returns the facts ``metrics``, which readers of the ledger need, and
+    ``second_decoder``.
+    """
     declared = {name: METRICS[name].to_json() for name in computed_metrics()}
     if not second_decoder:
         return {"metrics": declared} if declared else {}
@@ -121,6 +140,7 @@ def _declared_metrics(second_decoder: str) -> dict[str, Any]:
         label = f"{second_decoder.replace('_', ' ')} {rate.upper()}"
         metric = Metric(rate=True, label=label)
         declared[f"{second_decoder}_{rate}"] = metric.to_json()
+
     return {"second_decoder": second_decoder, "metrics": declared}
 
 
@@ -138,9 +158,9 @@ def comparability(
 ) -> dict[str, Any]:
     """Returns the facts that must be equal for times to be comparable, and a hash of them.
 
-    `tfasr.training.decisions` states which settings they follow from. Splits count by what they
-    hold, not by how they were prepared. Without ``training``, the runs to compare must share it.
-    The arguments are whatever can make times incomparable.
+    `tfasr.training.decisions` states which settings they follow from. Splits count by
+    what they hold, not by how they were prepared. Without ``training``, the runs to
+    compare must share it. The arguments are whatever can make times incomparable.
     """
     facts = {
         **_validation_facts(validation),
@@ -157,6 +177,7 @@ def comparability(
     if training is not None:
         facts |= _training_facts(training)
         as_recorded = "noise" not in training.index
+
     by_characters = alphabet.separator is not None and not alphabet.units
     if in_closed_division(experiment) and by_characters and as_recorded:
         facts["division"] = CLOSED
@@ -168,9 +189,11 @@ def comparability(
         }
     elif in_cluster and config.gradient_exchange != "float32":
         facts["gradient_exchange"] = config.gradient_exchange
+
     if extended:
         facts["extended"] = list(extended)
-    if experiment.features.normalisation == "speaker":  # scored with the speaker's other utterances
+    # Scored with the speaker's other utterances.
+    if experiment.features.normalisation == "speaker":
         facts["normalised_over"] = "speaker"
     if start is not None:  # a hash of the weights that the run began with
         facts["start_from"] = start
@@ -179,11 +202,15 @@ def comparability(
 
 
 def _validation_facts(split: ShardedSplit) -> dict[str, Any]:
-    """Returns what a run is scored on: its transcripts and its audio, by the utterances' ids."""
-    references, audio = hashlib.sha256(), hashlib.sha256()
+    """Returns what a run is scored on: its transcripts and its audio, by the
+    utterances' ids.
+    """
+    references = hashlib.sha256()
+    audio = hashlib.sha256()
     for utterance in sorted(split.utterances, key=lambda utterance: utterance.id):
         references.update(f"{utterance.id}\0{utterance.text}\n".encode())
         audio.update(f"{utterance.id}\0{utterance.content}\n".encode())
+
     facts = {
         "validation_references": references.hexdigest()[:16],
         "validation_audio": audio.hexdigest()[:16],
@@ -197,7 +224,8 @@ def _validation_facts(split: ShardedSplit) -> dict[str, Any]:
 def _training_facts(split: ShardedSplit) -> dict[str, Any]:
     """Returns which recordings a run learns from; copies of a recording count once.
 
-    From the split's column of hashes, so that a million utterances take a fraction of a second.
+    From the split's column of hashes, so that a million utterances take a fraction of a
+    second.
     """
     recordings = np.unique(split.utterances.column("content"))
     return {
@@ -232,53 +260,68 @@ def train(
 ) -> list[dict[str, float]]:
     """Trains a model and records the run.
 
-    A first SIGTERM or SIGINT lets the current step end, saves a checkpoint and ends the run; a
-    second one has its usual effect at once, as without tfasr.
+    A first SIGTERM or SIGINT lets the current step end, saves a checkpoint and ends the
+    run; a second one has its usual effect at once, as without tfasr.
 
     Args:
         experiment: the run's configs.
         shard_dir: holds the prepared splits "train" and "validation".
-        run_dir: gets ledger, configs, checkpoints and hypotheses; without ``resume`` it must not
-            hold a run.
-        resume: continues an interrupted run from its newest checkpoint; in the middle of an epoch,
-            with the batches that remain. A finished run is trained longer if the experiment has
-            more epochs; targets, limits of time and the learning rate may change then too, and
-            reports refuse to rank it with runs that were not extended in the same way.
-        gin_texts: text files for ``run_dir``, by file name: gin's configuration as given and used.
+        run_dir: gets ledger, configs, checkpoints and hypotheses; without ``resume`` it
+            must not hold a run.
+        resume: continues an interrupted run from its newest checkpoint; in the middle
+            of an epoch, with the batches that remain. A finished run is trained longer
+            if the experiment has more epochs; targets, limits of time and the learning
+            rate may change then too, and reports refuse to rank it with runs that were
+            not extended in the same way.
+        gin_texts: text files for ``run_dir``, by file name: gin's configuration as
+            given and used.
         hardware: the machine's description, with its price, for the ledger.
-        memory_probe: whether to check first, by a trial or an estimate, that the longest batch fits
-            into memory, see `tfasr.training.memory.check_memory`.
-        log_to: names in `tfasr.training.logs.LOGS`, such as "tensorboard", of logs that also get
-            the scalars while the run trains.
+        memory_probe: whether to check first, by a trial or an estimate, that the
+            longest batch fits into memory, see `tfasr.training.memory.check_memory`.
+        log_to: names in `tfasr.training.logs.LOGS`, such as "tensorboard", of logs that
+            also get the scalars while the run trains.
         callbacks: ordinary Keras callbacks, called as `fit` calls them. See
             `tfasr.training.hooks.keras.KerasCallbacks` for the ``logs`` they are given
             and for what a resumed run restores.
-        lexicon: a text file with one word per line, word beam search's dictionary; by default the
-            training transcripts' words. A resumed run keeps the words that it began with.
-        own_process: whether this process was started for this training alone, as by the command
-            line. Its age, which includes the imports, is then written into the ledger.
-        team: from `tfasr.training.workers.team.joined`, if several workers train together. Each
-            calls this function with the same configuration and data; the chief alone writes the
-            run, the others ``events-worker-<rank>.jsonl`` in its folder or another one.
+        lexicon: a text file with one word per line, word beam search's dictionary; by
+            default the training transcripts' words. A resumed run keeps the words that
+            it began with.
+        own_process: whether this process was started for this training alone, as by the
+            command line. Its age, which includes the imports, is then written into the
+            ledger.
+        team: from `tfasr.training.workers.team.joined`, if several workers train
+            together. Each calls this function with the same configuration and data; the
+            chief alone writes the run, the others ``events-worker-<rank>.jsonl`` in its
+            folder or another one.
 
     Returns:
-        Validation metrics of each epoch: "cer", "cer_reference", "wer", "loss" and your own; with
+        Validation metrics of each epoch: "cer", "cer_reference", "wer", "loss" and your
+            own; with
         several evaluations an epoch, those of each of them, and "epoch", such as 2.5.
 
     Raises:
-        UsageError: if shards, folder or configuration do not fit together, or a package that a
-            log needs is not installed.
-        RunError: if the longest batch does not fit into memory, the loss is not finite or the disk
-            is full, or another worker fails; checkpoints are kept.
+        UsageError: if shards, folder or configuration do not fit together, or a package
+            that a log needs is not installed.
+        RunError: if the longest batch does not fit into memory, the loss is not finite
+            or the disk is full, or another worker fails; checkpoints are kept.
         RunInterruptedError: a RunError; a signal ended the run, which can be resumed.
     """
-    team, run_dir = team or Team(), Path(run_dir)
+    team = team or Team()
+    run_dir = Path(run_dir)
     words_file = recorded_lexicon(run_dir) if resume and lexicon is None else lexicon
     if team.size > 1:
         experiment = on_devices(experiment, 1)
         check_clustered(experiment, callbacks)
+
     if team.rank:
-        return follow(experiment, Path(shard_dir), run_dir, team, resume=resume, lexicon=words_file)
+        return follow(
+            experiment,
+            Path(shard_dir),
+            run_dir,
+            team,
+            resume=resume,
+            lexicon=words_file,
+        )
     with contextlib.ExitStack() as held:
         if resume:
             require_plugins(run_dir)
@@ -287,15 +330,23 @@ def train(
         experiment = on_devices(experiment)
         run = open_run(experiment, shard_dir, run_dir, team, words_file)
         if not resume:
-            open_start(experiment)  # reports errors in start_from before anything is written
-        if team.share is None:  # in a cluster nothing may be built before the workers have met
+            # Reports errors in start_from before anything is written.
+            open_start(experiment)
+
+        # In a cluster nothing may be built before the workers have met.
+        if team.share is None:
             check_model(experiment, run.alphabet)
         hashes = content_hashes(run.splits)
-        claim = held.enter_context(own_run_folder(run_dir, experiment, hashes, resume=resume))
-        _meet_workers(team, offered(experiment, hashes, claim, run.dictionary), claim.session)
+        claim = held.enter_context(
+            own_run_folder(run_dir, experiment, hashes, resume=resume)
+        )
+        _meet_workers(
+            team, offered(experiment, hashes, claim, run.dictionary), claim.session
+        )
         if claim.history is not None:
             log.info(_FINISHED, run_dir, epochs_done(claim.history))
             return claim.history
+
         if claim.session and lexicon is not None:
             _check_same_words(run, lexicon)
         ledger = held.enter_context(contextlib.closing(Ledger(run_dir, claim.session)))
@@ -305,15 +356,21 @@ def train(
         held.enter_context(UtilisationSampler(run_dir))
         held.enter_context(EnergySampler(run_dir, claim.session))
         held.enter_context(HostSampler(run_dir, claim.session))
-        session = held.enter_context(Session(ledger, interruptions=(RunInterruptedError,)))
-        checkpoint = _begin(run, session, hashes, claim.extended, own_process=own_process)
+        session = held.enter_context(
+            Session(ledger, interruptions=(RunInterruptedError,))
+        )
+        checkpoint = _begin(
+            run, session, hashes, claim.extended, own_process=own_process
+        )
         with ledger.interval("init"):
-            # Not with several workers: if a trial step failed on one, the others would wait for it.
+            # Not with several workers: if a trial step failed on one, the others would
+            # wait for it.
             probed = memory_probe and team.share is None
             if probed and not on_gpu():
-                # This may take steps in another process. They don't count towards the time to
-                # accuracy: its clock starts when the model is created.
+                # This may take steps in another process. They don't count towards the
+                # time to accuracy: its clock starts when the model is created.
                 check_host_memory(experiment, run.sources["train"], run.alphabet)
+
             run = build(run, ledger, interruption, checkpoint)
             if team.hub is not None:
                 run.take_step = RoundStep(run, team.hub)
@@ -323,9 +380,12 @@ def train(
             loop = Loop(run, _hooks(run, placement, callbacks, log_to), checkpoints)
             held.enter_context(contextlib.closing(loop))
             if probed and on_gpu():
-                source, spec = run.sources["train"], run.batches.dataset(run.state).element_spec
+                source = run.sources["train"]
+                spec = run.batches.dataset(run.state).element_spec
                 check_memory(experiment, run.model, source, run.alphabet, lambda: spec)
-        # MLPerf's rules: no data may be read before run_start. So far only shards' indices were.
+
+        # MLPerf's rules: no data may be read before run_start. So far only shards'
+        # indices were.
         machine = {} if hardware is None else {"hardware": to_json(hardware)}
         session.begin_training(run_facts(run, machine))
         for name in ("train", "validation") if claim.session else ("validation",):
@@ -349,15 +409,20 @@ def _meet_workers(team: Team, offer: dict[str, Any], session: int) -> None:
     check_offers(team.workers, team.barrier.passed(offer))
     if team.hub is None:
         return
-    cluster, names = team.cluster, team.cluster.name
+    cluster = team.cluster
+    names = team.cluster.name
     log.info("%s waits for %d others", names(0), cluster.size - 1)
-    missing = team.hub.await_all(functools.partial(unlike, chief=offer), session, START_S)
+    missing = team.hub.await_all(
+        functools.partial(unlike, chief=offer), session, START_S
+    )
     if missing:
         who = ", ".join(map(names, missing))
         log.warning("training begins without %s; they may join later", who)
 
 
-def _write_settings(run: RunData, shard_dir: Path, gin_texts: dict[str, str], claim: Claim) -> None:
+def _write_settings(
+    run: RunData, shard_dir: Path, gin_texts: dict[str, str], claim: Claim
+) -> None:
     if not claim.session or claim.extended:
         run.experiment.save(run.run_dir, run.alphabet)
     for name, text in gin_texts.items():
@@ -376,13 +441,16 @@ def _begin(
     *,
     own_process: bool,
 ) -> Path | None:
-    resumes, ledger = bool(session.ledger.session), session.ledger
+    resumes = bool(session.ledger.session)
+    ledger = session.ledger
     checkpoint = newest_checkpoint(run.run_dir, set_aside=True) if resumes else None
     step = read_state(checkpoint).step if checkpoint else None
     session.start(step, own_process=own_process)
     ledger.event("shards", hashes)
     ledger.event("files", settings_hashes(run.run_dir))
-    shared = overlap(run.splits["train"].utterances, run.splits["validation"].utterances)
+    shared = overlap(
+        run.splits["train"].utterances, run.splits["validation"].utterances
+    )
     warn_of_overlap(shared, "validation")
     ledger.event("shared_with_training", shared.to_json())
     ledger.event("missing_compiled_parts", warn_of_missing_extensions())
@@ -390,6 +458,7 @@ def _begin(
     if extended:
         ledger.event("extended", extended)
         log.info("training longer, after epoch %(after_epoch)d: %(schedule)s", extended)
+
     if resumes:
         log_resumption(run.run_dir, step)
     return checkpoint

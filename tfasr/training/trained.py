@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 _PRIOR_UTTERANCES = 200  # with 50 no logarithm differed by 0.3 on mini LibriSpeech
 _LEAST_PRIOR = 1e-5  # of a class that never occurs, which a division would prefer
 
-# Shows progress over a number of utterances; yields a function to call with how many more are done.
+# Shows progress over a number of utterances; yields a function to call with how many
+# more are done.
 Progress = Callable[[int], AbstractContextManager[Callable[[int], None]]]
 
 
@@ -57,7 +58,8 @@ def no_progress(_: int) -> AbstractContextManager[Callable[[int], None]]:
 class TrainedRun:
     """A run's configuration; weights, words and data are read when first needed.
 
-    Every method raises UsageError if something in the folder is missing, damaged, or doesn't fit.
+    Every method raises UsageError if something in the folder is missing, damaged, or
+    doesn't fit.
     """
 
     path: Path
@@ -81,9 +83,12 @@ class TrainedRun:
         with wrong_values_are_wrong_use():
             return dataclasses.replace(self.experiment.decoder, **changes)
 
-    def model(self, checkpoint: str = "best", *, precision: str | None = None) -> CtcModel:
+    def model(
+        self, checkpoint: str = "best", *, precision: str | None = None
+    ) -> CtcModel:
         """Returns the model with a checkpoint's weights: averaged ones if it holds any."""
-        path = self.checkpoint(checkpoint)  # before the model is built, which takes a while
+        # Before the model is built, which takes a while.
+        path = self.checkpoint(checkpoint)
         model = self.untrained_model(precision=precision)
         restore_for_use(path, model)
         return model
@@ -94,6 +99,7 @@ class TrainedRun:
         if precision is not None:
             training = dataclasses.replace(experiment.training, precision=precision)
             experiment = dataclasses.replace(experiment, training=training)
+
         return build_model(experiment, self.alphabet, compiled=False)
 
     def source(
@@ -104,27 +110,42 @@ class TrainedRun:
         checked: bool = True,
         part: int = 0,
     ) -> BatchSource:
-        """Returns batches of a prepared split, normalised as in training; ``checked`` verifies it.
+        """Returns batches of a prepared split, normalised as in training; ``checked``
+        verifies it.
 
-        ``part`` takes only so many of its utterances, see `ShardedSplit.part`; 0 takes all.
+        ``part`` takes only so many of its utterances, see `ShardedSplit.part`; 0 takes
+        all.
         """
-        prepared = open_split(shard_dir or recorded_shard_dir(self.path), split, content=checked)
-        if checked and check_splits({split: prepared}, self.experiment) != self.alphabet:
+        prepared = open_split(
+            shard_dir or recorded_shard_dir(self.path), split, content=checked
+        )
+        if (
+            checked
+            and check_splits({split: prepared}, self.experiment) != self.alphabet
+        ):
             raise UsageError(
                 f"The split must be prepared with the run's alphabet {self.alphabet}. Received: "
                 f"{prepared.index['alphabet']} in {prepared.folder}."
             )
+
         prepared = prepared.part(part) if part else prepared
-        features, pipeline = self.experiment.features, self.experiment.pipeline
+        features = self.experiment.features
+        pipeline = self.experiment.pipeline
         options = {"evaluated": self.experiment.evaluated_utterances}
-        return BatchSource(prepared, features, pipeline, statistics=self.statistics, **options)
+        return BatchSource(
+            prepared, features, pipeline, statistics=self.statistics, **options
+        )
 
     def validation_evaluator(self) -> tuple[CtcModel, Evaluator]:
         """An untrained model and its evaluator, as in the run's own evaluations."""
         part = self.experiment.training.evaluation_utterances
-        source = self.source("validation", checked=False, part=part)  # the training has checked it
-        model, words = self.untrained_model(), load_lexicon(self.path)
-        return model, make_evaluator(self.experiment, model, source, self.alphabet, words)
+        # The training has checked it.
+        source = self.source("validation", checked=False, part=part)
+        model = self.untrained_model()
+        words = load_lexicon(self.path)
+        return model, make_evaluator(
+            self.experiment, model, source, self.alphabet, words
+        )
 
     def evaluate(
         self,
@@ -149,6 +170,7 @@ class TrainedRun:
                 f"{middle_weight}. Leave it out to decode the last layer's outputs alone; 0.5 is a "
                 "good first try."
             )
+
         learnt = training.intermediate_loss_weight
         if middle_weight and (decoder.name != "word_beam" or not learnt):
             raise UsageError(
@@ -157,16 +179,19 @@ class TrainedRun:
                 f"and {self.path}, trained with a weight of {learnt:g}. Leave --middle_weight out"
                 f"{', or add --decoder word_beam' if learnt else ''}."
             )
+
         if not 0 <= prior_weight <= 1:
             raise UsageError(
                 f"--prior_weight must lie in 0..1. Received: {prior_weight}. Leave it out to decode"
                 " the model's own probabilities; 0.5 is a good first try with a language model."
             )
+
         if lexicon is None:
             words = self.lexicon(decoder)
         else:
             require_lexicon_use(lexicon, decoder)
             words = read_lexicon(lexicon, self.alphabet)
+
         weights = hot_words and hot_words_of(hot_words, self.alphabet, hot_word_weight)
         try:
             written_by = make_decoder(
@@ -183,17 +208,23 @@ class TrainedRun:
                 f"{lexicon or self.path / LEXICON_FILE} must fit the run's alphabet and the "
                 f"language model: {error}"
             ) from None
-        source, model = self.source(split, shard_dir), self.model(checkpoint)
+
+        source = self.source(split, shard_dir)
+        model = self.model(checkpoint)
         frames = int(model.output_lengths(int(source.split.frames.max(initial=0))))
         check_beam(decoder, self.alphabet.num_classes, frames, available_bytes())
         if prior_weight:
             priors = self._log_priors(model, shard_dir)
             written_by = PriorDivision(written_by, priors, prior_weight)
+
         if middle_weight:
             labels = [[label] for label in range(self.alphabet.blank_id)]
             if training.intermediate_labels == "characters":
                 labels = self.alphabet.spelled_classes
-            written_by = MiddleRescoring(written_by, self.alphabet, labels, middle_weight)
+            written_by = MiddleRescoring(
+                written_by, self.alphabet, labels, middle_weight
+            )
+
         with progress(len(source.split.utterances)) as advance:
             evaluator = Evaluator(model, source, written_by, middle=middle_weight > 0)
             return evaluator.evaluate(advance)
@@ -201,7 +232,9 @@ class TrainedRun:
     def _log_priors(self, model: CtcModel, shard_dir: str | Path | None) -> np.ndarray:
         """The logarithms of the classes' mean probabilities in some training utterances."""
         has_training = shard_dir is not None and (Path(shard_dir) / "train").is_dir()
-        source = self.source("train", shard_dir if has_training else None, part=_PRIOR_UTTERANCES)
+        source = self.source(
+            "train", shard_dir if has_training else None, part=_PRIOR_UTTERANCES
+        )
         evaluator = Evaluator(model, source, GREEDY.make(None, self.alphabet, (), None))
         frames = [
             np.exp(of_utterance[:length])
@@ -215,12 +248,14 @@ class TrainedRun:
 def open_trained(run_dir: str | Path) -> TrainedRun:
     """Opens a run that `tfasr train` wrote, however far it has come.
 
-    Code that only reads a run's ledger, such as reports, uses `tfasr.load_run` instead, which needs
-    neither Keras nor the run's plug-ins.
+    Code that only reads a run's ledger, such as reports, uses `tfasr.load_run` instead,
+    which needs neither Keras nor the run's plug-ins.
     """
     run_dir = Path(run_dir)
     require_plugins(run_dir, kinds=("model", "decoder"))
-    return TrainedRun(run_dir, Experiment.load(run_dir), Alphabet.load(run_dir / ALPHABET_FILE))
+    return TrainedRun(
+        run_dir, Experiment.load(run_dir), Alphabet.load(run_dir / ALPHABET_FILE)
+    )
 
 
 def evaluate(
@@ -245,20 +280,23 @@ def evaluate(
         shard_dir: the folder with the split; the run's own by default.
         decoder: "greedy", "beam" or "word_beam"; the run's own by default.
         beam_width: of the decoder; the run's own by default.
-        recombine: whether word beam search drops beams that can't win; the run's own by default.
-        lexicon: a text file with one word per line, word beam search's dictionary; by default the
-            run's: its training transcripts' words, or those of the lexicon that it trained with.
+        recombine: whether word beam search drops beams that can't win; the run's own by
+            default.
+        lexicon: a text file with one word per line, word beam search's dictionary; by
+            default the run's: its training transcripts' words, or those of the lexicon
+            that it trained with.
         language_model: scores the words of word beam search in addition to the model.
-        prior_weight: 0..1; each class's probability is divided by its mean over some training
-            utterances to this power before decoding; see docs/recipes.md.
-        middle_weight: at least 0; above 0, word beam search's best hypotheses (up to 64) are
-            rescored: this times a text's log-probability in the middle layer is added. Needs a run
-            with an intermediate loss.
+        prior_weight: 0..1; each class's probability is divided by its mean over some
+            training utterances to this power before decoding; see docs/recipes.md.
+        middle_weight: at least 0; above 0, word beam search's best hypotheses (up to
+            64) are rescored: this times a text's log-probability in the middle layer is
+            added. Needs a run with an intermediate loss.
         checkpoint: "best" (by validation CER), "last", or a file.
 
     Raises:
-        UsageError: if the run, its checkpoint or the split is missing or does not fit, a weight is
-            out of range, or a language model or ``middle_weight`` doesn't suit the decoder or run.
+        UsageError: if the run, its checkpoint or the split is missing or does not fit,
+            a weight is out of range, or a language model or ``middle_weight`` doesn't
+            suit the decoder or run.
         RunError: if not every utterance was scored.
     """
     trained = open_trained(run_dir)

@@ -1,8 +1,8 @@
 """Decides whether runs of one configuration reach a target sooner than those of another.
 
-Choose one of two tests before the runs: ``pairs`` if the two runs of each seed were trained one
-after the other on one machine, else ``groups``. A test may be repeated as runs come in; each time
-is called a look.
+Choose one of two tests before the runs: ``pairs`` if the two runs of each seed were
+trained one after the other on one machine, else ``groups``. A test may be repeated as
+runs come in; each time is called a look.
 """
 
 import math
@@ -35,7 +35,9 @@ _GRID_STEPS = 1001
 
 
 def decimals(low: float, high: float) -> int:
-    """Returns the number of decimals, 2 to 6, that show an interval's width with two digits."""
+    """Returns the number of decimals, 2 to 6, that show an interval's width with two
+    digits.
+    """
     return max(2, min(6, 1 - math.floor(math.log10(high - low)))) if high > low else 2
 
 
@@ -47,31 +49,36 @@ def interval_text(low: float, high: float) -> str:
 class GroupComparison:
     """How many times as long the second group takes as the first, see `ESTIMAND`.
 
-    ``None`` marks what so few runs, or runs without a time, leave unknown. It has many fields
-    because reports show each of them as a column or in the verdict's sentence.
+    ``None`` marks what so few runs, or runs without a time, leave unknown. It has many
+    fields because reports show each of them as a column or in the verdict's sentence.
     """
 
     ratio: float | None
     interval: tuple[float, float] | None = None
-    confidence: float = 1 - LEVEL  # the interval contains the true ratio with this probability
-    # The same median of the times at which the target's rule was met, which is later than the
-    # crossing: the rarer the evaluations, the later. For details only.
+    # The interval contains the true ratio with this probability.
+    confidence: float = 1 - LEVEL
+    # The same median of the times at which the target's rule was met, which is later
+    # than the crossing: the rarer the evaluations, the later. For details only.
     ratio_by_rule: float | None = None
     test: str | None = None  # one of `TESTS`; None if so few runs can't decide
     pairs: int | None = None  # how many pairs of equal seeds, if the test is of pairs
     p_value: float | None = None  # two-sided
-    later: str | None = None  # "first" or "second": the group with more runs that are surely later
+    # "first" or "second": the group with more runs that are surely later
+    later: str | None = None
     adjusted_p: float | None = None  # by Holm's method, for all comparisons of a report
     comparisons: int = 1  # how many comparisons of the report were tested
     least_p: float | None = None  # the smallest p-value that so many runs can give
-    level: float = LEVEL  # the p-value must be below this; at a look, less than 1 - confidence
-    # The p-value of the times as they were measured, if what the machine took from the runs
-    # (`Bracket.undisturbed`) may explain the difference that they show; else None
+    # The p-value must be below this; at a look, less than 1 - confidence.
+    level: float = LEVEL
+    # The p-value of the times as they were measured, if what the machine took from the
+    # runs (`Bracket.undisturbed`) may explain the difference that they show; else None
     measured_p: float | None = None
 
     @property
     def decidable(self) -> bool:
-        """Whether the p-value could be below the level after adjustment for all comparisons."""
+        """Whether the p-value could be below the level after adjustment for all
+        comparisons.
+        """
         return self.least_p is not None and self.least_p * self.comparisons < self.level
 
     @property
@@ -98,12 +105,18 @@ class GroupComparison:
         if not self.decidable:
             text += f" (so few runs cannot decide {self.comparisons} comparisons)"
         text += self.explained
-        decided = "undecided" if self.sooner is None else f"the {self.sooner} group is faster"
+        if self.sooner is None:
+            decided = "undecided"
+        else:
+            decided = f"the {self.sooner} group is faster"
+
         return f"{text}; {decided}, p = {self.adjusted_p:.2g}"
 
     @property
     def explained(self) -> str:
-        """A clause if disturbances of the machine may explain the measured difference, or ""."""
+        """A clause if disturbances of the machine may explain the measured difference,
+        or "".
+        """
         if self.measured_p is None:
             return ""
         return (
@@ -125,24 +138,27 @@ def compare(
     """Compares the times of two groups of runs.
 
     Args:
-        first, second: the runs' brackets. For "pairs", the first runs of both form a pair, and so
-            on; surplus runs are left out.
+        first, second: the runs' brackets. For "pairs", the first runs of both form a
+            pair, and so on; surplus runs are left out.
         test: one of `TESTS`.
         level: the p-value must be below this; the interval excludes 1 exactly if it is.
 
-    A run that never met the target counts as later than another only if it was still running
-    when that one met it, and never as sooner. So stopping runs early can't make either group
-    faster.
+    A run that never met the target counts as later than another only if it was still
+    running when that one met it, and never as sooner. So stopping runs early can't make
+    either group faster.
 
-    If the machine took processors from runs (`Bracket.undisturbed`), a verdict must hold both for
-    the times as measured and for those without what it took: the p-value is the larger of the two,
-    and the interval contains both intervals. So a machine that disturbs one group more than the
-    other can't make either group faster (benchmarks/quiet_rule.py).
+    If the machine took processors from runs (`Bracket.undisturbed`), a verdict must
+    hold both for the times as measured and for those without what it took: the p-value
+    is the larger of the two, and the interval contains both intervals. So a machine
+    that disturbs one group more than the other can't make either group faster
+    (benchmarks/quiet_rule.py).
     """
     pairs = None
     if test == PAIRS:
         pairs = min(len(first), len(second))
-        first, second = first[:pairs], second[:pairs]
+        first = first[:pairs]
+        second = second[:pairs]
+
     if not first or not second:
         return GroupComparison(None, pairs=pairs, level=level)
 
@@ -161,10 +177,17 @@ def compare(
     p_value = measured_p
     ends = (float(result.low), float(result.high))
     if any(bracket.undisturbed != 1 for bracket in (*first, *second)):
-        groups = [[bracket.without_disturbance() for bracket in group] for group in (first, second)]
+        groups = [
+            [bracket.without_disturbance() for bracket in group]
+            for group in (first, second)
+        ]
         other = compare_ends(*map(log_ends, groups), test, 1 - level)
         # Verdicts in opposite directions are none.
-        p_value = max(p_value, float(other.p_value)) if other.sign == result.sign else 1.0
+        if other.sign == result.sign:
+            p_value = max(p_value, float(other.p_value))
+        else:
+            p_value = 1.0
+
         ends = (min(ends[0], float(other.low)), max(ends[1], float(other.high)))
 
     bounded = comparison.ratio is not None and all(map(math.isfinite, ends))
@@ -183,9 +206,13 @@ def _ratio(log_ratio: float) -> float | None:
     return math.exp(log_ratio) if math.isfinite(log_ratio) else None
 
 
-def _ratio_by_rule(first: Sequence[Bracket], second: Sequence[Bracket], test: str) -> float | None:
+def _ratio_by_rule(
+    first: Sequence[Bracket], second: Sequence[Bracket], test: str
+) -> float | None:
     groups = [
-        log_ends([Bracket(b.read_s, None if b.censored else b.read_s, None) for b in group])
+        log_ends(
+            [Bracket(b.read_s, None if b.censored else b.read_s, None) for b in group]
+        )
         for group in (first, second)
     ]
     return _ratio(float(compare_ends(*groups, test, 1 - LEVEL).estimate))
@@ -199,11 +226,16 @@ def adjusted(comparisons: Sequence[GroupComparison]) -> list[GroupComparison]:
     """
     result = list(comparisons)
     largest = 0.0
-    tested = [index for index, item in enumerate(comparisons) if item.p_value is not None]
+    tested = [
+        index for index, item in enumerate(comparisons) if item.p_value is not None
+    ]
     tested.sort(key=lambda index: comparisons[index].p_value)
     for passed, index in enumerate(tested):
         largest = max(largest, min(1.0, (len(tested) - passed) * result[index].p_value))
-        result[index] = replace(result[index], adjusted_p=largest, comparisons=len(tested))
+        result[index] = replace(
+            result[index], adjusted_p=largest, comparisons=len(tested)
+        )
+
     return result
 
 
@@ -212,7 +244,8 @@ class Decision:
     sooner: str | None  # the faster group, "first" or "second"; None if undecided
     runs: int  # runs per group at the look it is based on; 0 before the first look
     level: float | None  # the p-value of that look must be below this
-    comparison: GroupComparison | None  # the comparison at that look; None before the first
+    # The comparison at that look; None before the first.
+    comparison: GroupComparison | None
     # runs per group for the next look; None if decided, or after the last look
     next_look: int | None
 
@@ -233,6 +266,7 @@ class Decision:
             text = "undecided after all looks"
         else:
             text = "undecided"
+
         text += f" ({tested}): the second group takes {self.comparison.takes('the first group')}"
         text += self.comparison.explained
         return text if self.over else f"{text}; next look at {self.next_look}"
@@ -247,14 +281,16 @@ def decide(
 ) -> Decision:
     """Decides which group is faster by testing repeatedly (looks) as runs come in.
 
-    Runs are in the order of their seeds; ``looks`` are numbers of runs per group, increasing, by
-    default those of `looks_of`. At each look the p-value of `compare` must be below the look's
-    level (`levels`). If the groups are equally fast, the probability that any look calls one
-    faster is at most ``level``. The first look that decides is final, whatever later runs show.
+    Runs are in the order of their seeds; ``looks`` are numbers of runs per group,
+    increasing, by default those of `looks_of`. At each look the p-value of `compare`
+    must be below the look's level (`levels`). If the groups are equally fast, the
+    probability that any look calls one faster is at most ``level``. The first look that
+    decides is final, whatever later runs show.
 
-    The interval of each look is the one whose error probability is the look's level, a repeated
-    confidence interval: with a probability of ``1 - level`` or more, the intervals of all looks
-    contain the true ratio, so the interval holds whenever and why ever the looks ended.
+    The interval of each look is the one whose error probability is the look's level, a
+    repeated confidence interval: with a probability of ``1 - level`` or more, the
+    intervals of all looks contain the true ratio, so the interval holds whenever and
+    why ever the looks ended.
 
     Source: Jennison and Turnbull 1989 (doi 10.1111/j.2517-6161.1989.tb01433.x).
     """
@@ -262,7 +298,9 @@ def decide(
     looks = looks_of(test, level) if looks is None else looks
     decision = Decision(None, 0, None, None, looks[0])
     coming = [*looks[1:], None]
-    for n, allowed, after in zip(looks, levels(tuple(looks), level), coming, strict=True):
+    for n, allowed, after in zip(
+        looks, levels(tuple(looks), level), coming, strict=True
+    ):
         if n > have:
             break
         comparison = compare(first[:n], second[:n], test, allowed)
@@ -270,28 +308,35 @@ def decide(
         if comparison.sooner is not None:
             return Decision(comparison.sooner, n, allowed, comparison, None)
         decision = Decision(None, n, allowed, comparison, after)
+
     return decision
 
 
 def looks_of(test: str, level: float = LEVEL) -> tuple[int, ...]:
     """Returns the `LOOKS` at which so few runs can decide by the test."""
     allowed = _spent(LOOKS, level)
-    able = [n for n, most in zip(LOOKS, allowed, strict=True) if least_p(test, n, n) < most]
+    able = [
+        n for n, most in zip(LOOKS, allowed, strict=True) if least_p(test, n, n) < most
+    ]
     if not able:
         raise ValueError(
             f"{LOOKS[-1]} runs a group can't give p < {level}: the smallest possible p is "
             f"{least_p(test, LOOKS[-1], LOOKS[-1]):.2g}. Choose a higher level."
         )
+
     return tuple(able)
 
 
 def run_until_decided(
-    train: Callable[[str, int], Bracket], looks: Sequence[int] | None = None, test: str = GROUPS
+    train: Callable[[str, int], Bracket],
+    looks: Sequence[int] | None = None,
+    test: str = GROUPS,
 ) -> Decision:
     """Trains runs of two groups until a decision is reached, and returns it.
 
-    ``train`` takes a group, "first" or "second", and a seed from 1; it trains that run and returns
-    its bracket. Groups take turns, so a machine that slows down affects both.
+    ``train`` takes a group, "first" or "second", and a seed from 1; it trains that run
+    and returns its bracket. Groups take turns, so a machine that slows down affects
+    both.
     """
     brackets: dict[str, list[Bracket]] = {"first": [], "second": []}
     decision = decide([], [], looks, test)
@@ -300,7 +345,9 @@ def run_until_decided(
             # The second group goes first for every other seed.
             for group in sorted(brackets, reverse=seed % 2 == 0):
                 brackets[group].append(train(group, seed))
+
         decision = decide(brackets["first"], brackets["second"], looks, test)
+
     return decision
 
 
@@ -312,17 +359,24 @@ def _spent(looks: Sequence[int], level: float) -> list[float]:
 def levels(looks: tuple[int, ...] = LOOKS, level: float = LEVEL) -> tuple[float, ...]:
     """Returns the two-sided significance level of each look.
 
-    By the look after a share ``t`` of all runs, the probability of having decided wrongly is
-    ``level * log(1 + (e - 1) t)`` (Pocock's shape: it allows early decisions, which save the most
-    runs). The levels follow from the joint normal distribution of the statistics, and also hold for
-    rank tests of few runs (benchmarks/enough_seeds.py). Raises ValueError unless looks increase,
-    from at least 2 runs on.
+    By the look after a share ``t`` of all runs, the probability of having decided
+    wrongly is ``level * log(1 + (e - 1) t)`` (Pocock's shape: it allows early
+    decisions, which save the most runs). The levels follow from the joint normal
+    distribution of the statistics, and also hold for rank tests of few runs
+    (benchmarks/enough_seeds.py). Raises ValueError unless looks increase, from at least
+    2 runs on.
 
-    Source: Lan and DeMets 1983 (doi 10.1093/biomet/70.3.659); Armitage, McPherson and Rowe 1969 for
-    the recursion; Jennison and Turnbull 2000, section 3.3 for significance levels.
+    Source: Lan and DeMets 1983 (doi 10.1093/biomet/70.3.659); Armitage, McPherson and
+    Rowe 1969 for the recursion; Jennison and Turnbull 2000, section 3.3 for
+    significance levels.
     """
-    if not looks or looks[0] < 2 or any(b <= a for a, b in zip(looks, looks[1:], strict=False)):
+    if (
+        not looks
+        or looks[0] < 2
+        or any(b <= a for a, b in zip(looks, looks[1:], strict=False))
+    ):
         raise ValueError(f"Looks must increase, from 2 runs on. Received: {looks}.")
+
     from scipy.stats import norm
 
     thresholds = []
@@ -333,7 +387,9 @@ def levels(looks: tuple[int, ...] = LOOKS, level: float = LEVEL) -> tuple[float,
     erred = 0.0
     for n, until in zip(looks, _spent(looks, level), strict=True):
         grid = np.linspace(-8, 8, _GRID_STEPS) * math.sqrt(n)
-        increments = norm.pdf(grid[:, None] - points[None, :], scale=math.sqrt(n - before))
+        increments = norm.pdf(
+            grid[:, None] - points[None, :], scale=math.sqrt(n - before)
+        )
         step = points[1] - points[0] if points.size > 1 else 1.0
         here = increments @ density * step
         bound = _bound(grid, here, until - erred)
@@ -342,6 +398,7 @@ def levels(looks: tuple[int, ...] = LOOKS, level: float = LEVEL) -> tuple[float,
         density = np.where(np.abs(grid) < bound, here, 0.0)
         before = n
         erred = until
+
     return tuple(thresholds)
 
 

@@ -29,14 +29,16 @@ class HardwareConfig:
         name: the machine's name in reports.
         price_usd_per_hour: rent for all hosts and devices together.
         purchase_price_usd: the price of a machine that is not rented. Without
-            ``amortisation_years`` it gives price ratios of machines, but no dollars per hour.
+            ``amortisation_years`` it gives price ratios of machines, but no dollars per
+            hour.
         gpus_price_usd: the accelerators' share of the purchase price.
         cpus_price_usd: the processors' share of the purchase price.
         amortisation_years: years over which the purchase is written off.
         utilisation: the share of those years in which the machine works, 0 to 1.
-        electricity_usd_per_kwh: price of electricity; None if the machine's price includes it.
-        power_w: nominal power of the whole machine, for an estimate (labelled as such) if no
-            counter measured the energy.
+        electricity_usd_per_kwh: price of electricity; None if the machine's price
+            includes it.
+        power_w: nominal power of the whole machine, for an estimate (labelled as such)
+            if no counter measured the energy.
         num_hosts: computers.
         num_devices: accelerators of all hosts together.
         source: where the figures come from.
@@ -60,7 +62,13 @@ class HardwareConfig:
             value = getattr(self, field)
             positive = value is None or (math.isfinite(value) and value > 0)
             require(positive, self, field, "greater than 0, or None if unknown")
-        require(0 < self.utilisation <= 1, self, "utilisation", "greater than 0 and at most 1")
+
+        require(
+            0 < self.utilisation <= 1,
+            self,
+            "utilisation",
+            "greater than 0 and at most 1",
+        )
         rate = self.electricity_usd_per_kwh
         fits = rate is None or (math.isfinite(rate) and rate >= 0)
         require(fits, self, "electricity_usd_per_kwh", "at least 0, or None")
@@ -69,7 +77,9 @@ class HardwareConfig:
             rule = "None if amortisation_years is given: a machine is rented or written off"
             require(not rented, self, "price_usd_per_hour", rule)
             rule = "given with the purchase_price_usd, which is written off over them"
-            require(self.purchase_price_usd is not None, self, "amortisation_years", rule)
+            require(
+                self.purchase_price_usd is not None, self, "amortisation_years", rule
+            )
 
     @property
     def hourly_usd(self) -> float | None:
@@ -88,19 +98,22 @@ class Cost:
     hourly_usd: float | None
     machine_usd: float | None  # without electricity
     kwh: float | None  # measured or estimated
-    # "measured", "at least" if some seconds are unknown, or "estimate" from the nominal power; it
-    # holds for ``electricity_usd`` and what they add to ``usd``, too
+    # "measured", "at least" if some seconds are unknown, or "estimate" from the nominal
+    # power; it holds for ``electricity_usd`` and what they add to ``usd``, too
     kwh_is: str | None
     electricity_usd: float | None  # None also if the machine's price includes it
     usd: float | None  # machine and electricity together
     price_hours: float | None  # hours times purchase price in USD, for comparisons
 
 
-def cost_of(hardware: HardwareConfig | None, charged_s: float, energy: EnergyUse | None) -> Cost:
+def cost_of(
+    hardware: HardwareConfig | None, charged_s: float, energy: EnergyUse | None
+) -> Cost:
     """Computes the cost of ``charged_s`` seconds in which ``energy`` was measured."""
     hardware = hardware or HardwareConfig()
     hours = charged_s / 3600
-    hourly, rate = hardware.hourly_usd, hardware.electricity_usd_per_kwh
+    hourly = hardware.hourly_usd
+    rate = hardware.electricity_usd_per_kwh
     machine = None if hourly is None else hourly * hours
     kwh, kwh_is = _kwh(hardware, hours, energy)
     electricity = None if rate is None or kwh is None else rate * kwh
@@ -122,12 +135,13 @@ def cost_of(hardware: HardwareConfig | None, charged_s: float, energy: EnergyUse
 def relative_cost(first: Cost, other: Cost) -> float | None:
     """Returns a cost as a multiple of the first: of dollars, or else of hours times price.
 
-    Hours times purchase price can replace dollars if both machines are written off over equal
-    times and used alike. It is our reading of the paper's price/performance ratio (section 1),
-    for which it gives no formula; its prices are in Table 1.
+    Hours times purchase price can replace dollars if both machines are written off over
+    equal times and used alike. It is our reading of the paper's price/performance ratio
+    (section 1), for which it gives no formula; its prices are in Table 1.
     """
     for unit in ("usd", "price_hours"):
-        amount, reference = getattr(other, unit), getattr(first, unit)
+        amount = getattr(other, unit)
+        reference = getattr(first, unit)
         if amount is not None and reference is not None and reference > 0:
             return amount / reference
 
@@ -140,39 +154,56 @@ def _kwh(
     if energy is not None:
         kind = "at least" if energy.total_unknown_s else "measured"
         return energy.total_joules / JOULES_PER_KWH, kind
+
     if hardware.power_w is not None:
         return hardware.power_w * hours / 1000, "estimate"
     return None, None
 
 
-def load_hardware(name: str | Path, *, price_usd_per_hour: float | None = None) -> HardwareConfig:
+def load_hardware(
+    name: str | Path, *, price_usd_per_hour: float | None = None
+) -> HardwareConfig:
     """Reads a machine's description without TensorFlow.
 
     ``name`` is a gin file that binds `HardwareConfig`, a preset of ``hardware/``, or a
-    ``system.json`` of MLPerf or ``tfasr doctor``, which may also hold fields of `HardwareConfig`.
-    Raises UsageError, naming the file, if it can't be read.
+    ``system.json`` of MLPerf or ``tfasr doctor``, which may also hold fields of
+    `HardwareConfig`. Raises UsageError, naming the file, if it can't be read.
     """
     path = _find(str(name))
-    price = {} if price_usd_per_hour is None else {"price_usd_per_hour": price_usd_per_hour}
+    if price_usd_per_hour is None:
+        price = {}
+    else:
+        price = {"price_usd_per_hour": price_usd_per_hour}
+
     try:
-        hardware = _from_json(path, price) if path.suffix == ".json" else _from_gin(path, price)
+        if path.suffix == ".json":
+            hardware = _from_json(path, price)
+        else:
+            hardware = _from_gin(path, price)
     except UsageError:
         raise
     except (TypeError, ValueError) as error:
         message = str(error).split("\n")[0]
         raise UsageError(f"{path} must describe a machine: {message}") from error
+
     if price:
         source = "; ".join(filter(None, (hardware.source, "rent as given by hand")))
         hardware = dataclasses.replace(hardware, source=source)
+
     return hardware
 
 
 def _find(name: str) -> Path:
     presets = gin.presets_folder()
-    shipped = (presets / "hardware" / name, presets / "hardware" / f"{name}.gin", presets / name)
+    shipped = (
+        presets / "hardware" / name,
+        presets / "hardware" / f"{name}.gin",
+        presets / name,
+    )
     for candidate in (Path(name), *shipped):
         if candidate.is_file():
             return candidate.resolve()
+
     names = sorted(path.stem for path in (presets / "hardware").glob("*.gin"))
     raise UsageError(
         "--hardware must be a gin file, a system.json or a preset. Received: "
@@ -189,12 +220,16 @@ def _from_gin(path: Path, price: dict[str, float]) -> HardwareConfig:
                 f"{path} must describe a machine and bind HardwareConfig alone. Received: "
                 f"{sorted(gin.bound_names(lines))}."
             )
+
         try:
             return gin.make(HardwareConfig, lines)
         except UsageError as error:
-            # --price_usd_per_hour is read as a --gin_binding, but the message must not say so.
+            # --price_usd_per_hour is read as a --gin_binding, but the message must not
+            # say so.
             message = (
-                str(error).removeprefix(f"{gin.COMMAND_LINE}:1: ").replace(gin.UNBOUND, _UNBOUND)
+                str(error)
+                .removeprefix(f"{gin.COMMAND_LINE}:1: ")
+                .replace(gin.UNBOUND, _UNBOUND)
             )
             raise UsageError(f"{path} must describe a machine: {message}") from error
 
@@ -221,6 +256,7 @@ def _from_json(path: Path, price: dict[str, float]) -> HardwareConfig:
                 "a price must name its currency, as price_usd_per_hour does; tfasr converts none. "
                 f"Received: {name}."
             )
+
     values |= {name: value for name, value in content.items() if name in fields}
     return HardwareConfig(**{**values, **price})
 

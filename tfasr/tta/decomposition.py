@@ -22,8 +22,8 @@ FACTORS = {
     "other": "checkpoints and all else, per utterance",
 }
 """The factors' names and labels, in the order of a waterfall chart."""
-# Parts that grow with training: the utterances trained on (statistical efficiency) times a cost per
-# utterance, which includes how often a run evaluates or saves.
+# Parts that grow with training: the utterances trained on (statistical efficiency)
+# times a cost per utterance, which includes how often a run evaluates or saves.
 _PER_UTTERANCE = ("training", "input_wait", "evaluation", "workers", "other")
 _OTHER = ("averaging", "checkpoint", "sentences", "logging", "overhead")
 
@@ -32,16 +32,19 @@ _OTHER = ("averaging", "checkpoint", "sentences", "logging", "overhead")
 class Throughput:
     """The steady speed of a run, or of its beginning; None if no steps were steady.
 
-    Steady are all steps except lost work, the first steps of each session and steps that traced a
-    new shape. Rates divide by the steps' own seconds (``train_s``), without waiting for input.
+    Steady are all steps except lost work, the first steps of each session and steps
+    that traced a new shape. Rates divide by the steps' own seconds (``train_s``),
+    without waiting for input.
     """
 
     utterances_per_s: float | None
     audio_s_per_s: float | None
     # waiting as a share of training and waiting together
     input_wait_share: float | None
-    padding_efficiency: float | None  # real over padded frames, in all steps but lost work
-    # utterances per step, in all steps but lost work; the last batches of an epoch are smaller
+    # Real over padded frames, in all steps but lost work.
+    padding_efficiency: float | None
+    # utterances per step, in all steps but lost work; the last batches of an epoch are
+    # smaller
     mean_batch: float | None
     steps: int  # number of steady steps
     warmup_steps: int  # first steps of sessions, left out
@@ -49,7 +52,10 @@ class Throughput:
 
 
 def throughput(
-    timeline: Timeline, *, until_s: float | None = None, warmup_steps: int = WARMUP_STEPS
+    timeline: Timeline,
+    *,
+    until_s: float | None = None,
+    warmup_steps: int = WARMUP_STEPS,
 ) -> Throughput:
     """Returns a run's steady throughput until ``until_s`` seconds after the model's creation.
 
@@ -61,10 +67,14 @@ def throughput(
     wait_s = _sum(steps.amounts("input_wait_s"), steady)
     rates = [
         # Other programs' logs may not record utterances: unknown, not 0.
-        _ratio(_sum(steps.amounts(name), steady), train_s) if steps.states(name) else None
+        _ratio(_sum(steps.amounts(name), steady), train_s)
+        if steps.states(name)
+        else None
         for name in ("utterances", "audio_s")
     ]
-    frames = [_sum(steps.amounts(name), counted) for name in ("frames", "padded_frames")]
+    frames = [
+        _sum(steps.amounts(name), counted) for name in ("frames", "padded_frames")
+    ]
     number = int(counted.sum())
     utterances = _sum(steps.amounts("utterances"), counted)
     return Throughput(
@@ -81,7 +91,9 @@ def throughput(
 def _steady_steps(
     timeline: Timeline, until_s: float | None, warmup_steps: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns masks of the steps by ``until_s``, of those after the warm-up, and of the steady."""
+    """Returns masks of the steps by ``until_s``, of those after the warm-up, and of the
+    steady.
+    """
     if warmup_steps < 0:
         raise ValueError(f"warmup_steps must be 0 or more. Received: {warmup_steps}.")
     until_us = math.inf if until_s is None else timeline.zero_us + round(until_s * 1e6)
@@ -106,8 +118,10 @@ class Parts:
     utterances_per_s: float  # of steady training steps, without waiting for input
     evaluations: int  # started before the target was met
     epochs: int  # started before the target was met
-    seconds: dict[str, float]  # by name in `FACTORS`; ``training`` replaces the first three
-    host_share: float = 1.0  # what the machine gave the steps of the processors that they wanted
+    # By name in `FACTORS`; ``training`` replaces the first three.
+    seconds: dict[str, float]
+    # What the machine gave the steps of the processors that they wanted.
+    host_share: float = 1.0
 
     @property
     def total_s(self) -> float:
@@ -122,19 +136,26 @@ class Decomposition:
     """
 
     ratio: float  # of times from the creation of the model
-    # by the names of `FACTORS`; their product is the ratio, and above 1 slows the second group
+    # by the names of `FACTORS`; their product is the ratio, and above 1 slows the
+    # second group
     factors: dict[str, float]
     utterances_ratio: float  # of utterances to the target
     throughput_ratio: float  # of steady throughput to the target
-    evaluations_ratio: float | None  # of evaluations to the target; None if a run had no evaluation
+    # Of evaluations to the target; None if a run had no evaluation.
+    evaluations_ratio: float | None
     runs: tuple[int, int]  # runs of each group
     never: tuple[int, int]  # runs of each group that never reached the target, left out
 
 
 def parts_until(
-    timeline: Timeline, until_s: float, *, warmup_steps: int = WARMUP_STEPS, host_share: float = 1.0
+    timeline: Timeline,
+    until_s: float,
+    *,
+    warmup_steps: int = WARMUP_STEPS,
+    host_share: float = 1.0,
 ) -> Parts:
-    """Splits a time to accuracy, ``until_s`` seconds after the model's creation, into its parts.
+    """Splits a time to accuracy, ``until_s`` seconds after the model's creation, into
+    its parts.
 
     ``host_share`` is what the machine gave the steps of the processors that they wanted
     (`tfasr.tta.host.HostUse.share`), 1 if unknown.
@@ -144,19 +165,26 @@ def parts_until(
     before = timeline.interval_seconds(0.0)
     until = timeline.interval_seconds(until_s)
     spent = {name: seconds - before[name] for name, seconds in until.items()}
-    steps, (counted, _, steady) = timeline.steps, _steady_steps(timeline, until_s, warmup_steps)
+    steps, (counted, _, steady) = (
+        timeline.steps,
+        _steady_steps(timeline, until_s, warmup_steps),
+    )
     of_step = steps.amounts("utterances")
     utterances = _sum(of_step, counted)
     rate = _ratio(_sum(of_step, steady), _sum(steps.amounts("train_s"), steady))
     if not rate:
         # Without steady steps, use all steps with their compile time.
-        seconds = math.fsum((steps.amounts("train_s") + steps.amounts("compile_s"))[counted])
+        seconds = math.fsum(
+            (steps.amounts("train_s") + steps.amounts("compile_s"))[counted]
+        )
         rate = utterances / seconds if seconds > 0 else 0.0
+
     if not rate or not utterances:
         raise ValueError(
             "Only a time to accuracy with training steps can be decomposed. Received: "
             f"a run with {utterances:g} utterances in {counted.sum()} timed steps until then."
         )
+
     training = utterances / rate
     return Parts(
         utterances=utterances,
@@ -181,21 +209,29 @@ def decompose(
 ) -> Decomposition:
     """Splits the ratio of two groups' times into factors.
 
-    Between two runs, each part's factor is ``exp((b - a) / L(A, B))``, with its seconds a and b,
-    the total times A and B, and their logarithmic mean L. The factors multiply to exactly B / A,
-    don't depend on the parts' order, and invert if the runs swap. A part that grows with training
-    is split in the same way into utterances and seconds per utterance; the utterances of all such
-    parts are statistical efficiency. Training's seconds per utterance are split once more, into
-    those of an undisturbed machine and what the machine took. For groups, a factor is the geometric
-    mean over all pairs of runs, which keeps these properties.
+    Between two runs, each part's factor is ``exp((b - a) / L(A, B))``, with its seconds
+    a and b, the total times A and B, and their logarithmic mean L. The factors multiply
+    to exactly B / A, don't depend on the parts' order, and invert if the runs swap. A
+    part that grows with training is split in the same way into utterances and seconds
+    per utterance; the utterances of all such parts are statistical efficiency.
+    Training's seconds per utterance are split once more, into those of an undisturbed
+    machine and what the machine took. For groups, a factor is the geometric mean over
+    all pairs of runs, which keeps these properties.
 
-    ``never``: how many runs of each group never reached the target and so have no parts. Raises
-    ValueError if a group is empty or a time is not positive.
+    ``never``: how many runs of each group never reached the target and so have no
+    parts. Raises ValueError if a group is empty or a time is not positive.
 
-    Source: B. W. Ang, The LMDI approach to decomposition analysis, Energy Policy 33 (2005).
+    Source: B. W. Ang, The LMDI approach to decomposition analysis, Energy Policy 33
+    (2005).
     """
-    if not first or not second or min(parts.total_s for parts in (*first, *second)) <= 0:
-        raise ValueError("Times must be larger than 0 to be decomposed. Received: none, or 0 s.")
+    if (
+        not first
+        or not second
+        or min(parts.total_s for parts in (*first, *second)) <= 0
+    ):
+        raise ValueError(
+            "Times must be larger than 0 to be decomposed. Received: none, or 0 s."
+        )
     mean = _log_mean(*_pairs(first, second, lambda parts: parts.total_s))
     logs = dict.fromkeys(FACTORS, 0.0)
     of_utterances = _log_ratio(*_pairs(first, second, lambda parts: parts.utterances))
@@ -207,18 +243,27 @@ def decompose(
             of_amount = _log_mean(*seconds) / mean * of_utterances
             logs["statistical_efficiency"] += float(np.mean(of_amount))
             log = log - of_amount
+
         if name == "training":
             of_machine = _log_mean(*seconds) / mean * of_host
             logs["host"] += float(np.mean(of_machine))
             log = log - of_machine
+
         factor = "hardware_throughput" if name == "training" else name
         logs[factor] += float(np.mean(log))
+
     return Decomposition(
         ratio=_geometric_ratio(first, second, lambda parts: parts.total_s),
         factors={name: math.exp(log) for name, log in logs.items()},
-        utterances_ratio=_geometric_ratio(first, second, lambda parts: parts.utterances),
-        throughput_ratio=_geometric_ratio(first, second, lambda parts: parts.utterances_per_s),
-        evaluations_ratio=_geometric_ratio(first, second, lambda parts: parts.evaluations),
+        utterances_ratio=_geometric_ratio(
+            first, second, lambda parts: parts.utterances
+        ),
+        throughput_ratio=_geometric_ratio(
+            first, second, lambda parts: parts.utterances_per_s
+        ),
+        evaluations_ratio=_geometric_ratio(
+            first, second, lambda parts: parts.evaluations
+        ),
         runs=(len(first), len(second)),
         never=never,
     )
@@ -227,7 +272,9 @@ def decompose(
 def _numbers_until(timeline: Timeline, until_s: float, *keys: str) -> int:
     until_us = timeline.zero_us + round(until_s * 1e6)
     named = [
-        f"event {index}" if (epoch := evaluated_epoch(timeline.metadata[index])) is None else epoch
+        f"event {index}"
+        if (epoch := evaluated_epoch(timeline.metadata[index])) is None
+        else epoch
         for index in timeline.of(*keys)
         if timeline.useful[index] and timeline.clock_us[index] <= until_us
     ]
@@ -240,7 +287,9 @@ _Amount = Callable[[Parts], float]
 def _pairs(
     first: Sequence[Parts], second: Sequence[Parts], amount: _Amount
 ) -> tuple[np.ndarray, np.ndarray]:
-    rows, columns = ([float(amount(parts)) for parts in group] for group in (first, second))
+    rows, columns = (
+        [float(amount(parts)) for parts in group] for group in (first, second)
+    )
     return np.array(rows)[:, None], np.array(columns)[None, :]
 
 
@@ -265,5 +314,7 @@ def _log_mean(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     positive = (a > 0) & (b > 0)
     a, difference = np.where(positive, a, 1.0), np.where(positive, b - a, 0.0)
     equal = difference == 0
-    mean = np.where(equal, a, difference) / np.where(equal, 1.0, np.log1p(difference / a))
+    mean = np.where(equal, a, difference) / np.where(
+        equal, 1.0, np.log1p(difference / a)
+    )
     return np.where(positive, mean, 0.0)

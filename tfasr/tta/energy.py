@@ -31,7 +31,8 @@ class EnergySample:
     mono_s: float  # the session's monotonic clock, as in the ledger
     counter: str  # "package-0", "package-0/dram", "gpu0", ...
     joules: float  # from an arbitrary zero
-    range_joules: float | None  # where the counter restarts from 0; None if it never does
+    # Where the counter restarts from 0; None if it never does.
+    range_joules: float | None
 
 
 @dataclass(frozen=True)
@@ -47,14 +48,17 @@ class EnergySpan:
 class EnergyUse:
     """The measured energy of a run, or of its beginning."""
 
-    joules: dict[str, float | None]  # by interval; None if not measured in that interval
+    # By interval; None if not measured in that interval.
+    joules: dict[str, float | None]
     unknown_s: dict[str, float]  # by interval, seconds without a measurement
     counters: list[str]  # measured ones; fans and disks, for example, have none
 
     @property
     def total_joules(self) -> float:
         """All measured joules; a lower bound if some seconds are unknown."""
-        return math.fsum(joules for joules in self.joules.values() if joules is not None)
+        return math.fsum(
+            joules for joules in self.joules.values() if joules is not None
+        )
 
     @property
     def total_unknown_s(self) -> float:
@@ -72,28 +76,37 @@ def read_samples(path: str | Path) -> list[EnergySample]:
         return [sample for row in rows if (sample := _sample(row)) is not None]
 
 
-def energy_spans(samples: Iterable[EnergySample], timeline: Timeline) -> list[EnergySpan]:
+def energy_spans(
+    samples: Iterable[EnergySample], timeline: Timeline
+) -> list[EnergySpan]:
     """Returns the energy between neighbouring samples, on the run's clock.
 
-    Spans are in order and don't overlap, and lie between a session's first and last event. Gaps
-    longer than `MAX_GAP_S` are left out, and so are spans in which a counter appeared, vanished,
-    fell without a known range or rose by more than `MOST_W`, or in which the wall clock and the
-    monotonic clock moved apart by more than `MOST_SUSPENDED_S`.
+    Spans are in order and don't overlap, and lie between a session's first and last
+    event. Gaps longer than `MAX_GAP_S` are left out, and so are spans in which a
+    counter appeared, vanished, fell without a known range or rose by more than
+    `MOST_W`, or in which the wall clock and the monotonic clock moved apart by more
+    than `MOST_SUSPENDED_S`.
     """
     by_session = _by_session(samples)
     spans: list[EnergySpan] = []
-    events, clock = timeline.events, timeline.clock_us
+    events = timeline.events
+    clock = timeline.clock_us
     for session in timeline.sessions:
         first = events[session.start]
         in_session = by_session.get(metadata(first).get("session", 0), [])
-        begin, end = clock[session.start], clock[min(session.stop, len(clock) - 1)]
+        begin = clock[session.start]
+        end = clock[min(session.stop, len(clock) - 1)]
         mono_s = metadata(first).get("mono_s")
         began_us = first["time_ms"] * 1000 if mono_s is None else round(mono_s * 1e6)
-        for start, stop, joules in _steps(in_session, mono_s is not None, begin - began_us):
-            low, high = max(start, begin), min(stop, end)
+        for start, stop, joules in _steps(
+            in_session, mono_s is not None, begin - began_us
+        ):
+            low = max(start, begin)
+            high = min(stop, end)
             if high > low:
                 share = (high - low) / (stop - start)
                 spans.append(EnergySpan(low, high, joules * share))
+
     return spans
 
 
@@ -106,7 +119,8 @@ def energy_use(
 ) -> EnergyUse | None:
     """Returns a run's energy by interval, or None if nothing was measured.
 
-    A span's energy is spread evenly over its time; what comes after ``until_us`` is left out.
+    A span's energy is spread evenly over its time; what comes after ``until_us`` is
+    left out.
     """
     joules = dict.fromkeys(INTERVALS, 0.0)
     known_us = dict.fromkeys(INTERVALS, 0)
@@ -126,10 +140,14 @@ def energy_use(
             joules[name] += span.joules * shared / (span.stop_us - span.start_us)
             known_us[name] += shared
             index += 1
+
     if not any(known_us.values()):
         return None
     return EnergyUse(
-        {name: joules[name] if known_us[name] or not total_us[name] else None for name in joules},
+        {
+            name: joules[name] if known_us[name] or not total_us[name] else None
+            for name in joules
+        },
         {name: (total_us[name] - known_us[name]) / 1e6 for name in joules},
         sorted(set(counters)),
     )
@@ -156,10 +174,12 @@ def energy_of_hosts(
 ) -> EnergyUse | None:
     """Combines the energy of hosts that ran at the same time, as `energy_use` does for one.
 
-    ``hosts``: spans and counters of each. A second is known only if all hosts measured it; None if
-    there is no such second.
+    ``hosts``: spans and counters of each. A second is known only if all hosts measured
+    it; None if there is no such second.
     """
-    uses = [energy_use(spans, pieces, names, until_us=until_us) for spans, names in hosts]
+    uses = [
+        energy_use(spans, pieces, names, until_us=until_us) for spans, names in hosts
+    ]
     measured_by_all = functools.reduce(_overlaps, (spans for spans, _ in hosts))
     of_all = energy_use(measured_by_all, pieces, until_us=until_us)
     if of_all is None:
@@ -168,19 +188,27 @@ def energy_of_hosts(
     for name in uses[0].joules:
         each = [use.joules[name] for use in uses]
         joules[name] = None if None in each else math.fsum(each)
+
     counters = sorted(counter for use in uses for counter in use.counters)
     return EnergyUse(joules, of_all.unknown_s, counters)
 
 
-def _overlaps(one: Sequence[EnergySpan], other: Sequence[EnergySpan]) -> list[EnergySpan]:
+def _overlaps(
+    one: Sequence[EnergySpan], other: Sequence[EnergySpan]
+) -> list[EnergySpan]:
     """Returns the time covered by both lists of ordered spans, with 0 joules."""
-    shared, here, there = [], 0, 0
+    shared = []
+    here = 0
+    there = 0
     while here < len(one) and there < len(other):
-        a, b = one[here], other[there]
-        low, high = max(a.start_us, b.start_us), min(a.stop_us, b.stop_us)
+        a = one[here]
+        b = other[there]
+        low = max(a.start_us, b.start_us)
+        high = min(a.stop_us, b.stop_us)
         if high > low:
             shared.append(EnergySpan(low, high, 0.0))
         here, there = (here + 1, there) if a.stop_us <= b.stop_us else (here, there + 1)
+
     return shared
 
 
@@ -188,32 +216,42 @@ def _sample(row: Sequence[str]) -> EnergySample | None:
     if len(row) != len(ENERGY_COLUMNS):
         return None
     try:
-        time_ms, mono_s, joules = float(row[0]), float(row[2]), float(row[4])
+        time_ms = float(row[0])
+        mono_s = float(row[2])
+        joules = float(row[4])
         limit = float(row[5]) if row[5] else None
         finite = all(map(math.isfinite, (time_ms, mono_s, joules, limit or 0)))
         sample = EnergySample(time_ms, int(row[1]), mono_s, row[3], joules, limit)
     except ValueError:  # the header, or an incomplete line
         return None
+
     return sample if finite else None
 
 
 def _steps(
     samples: Iterable[EnergySample], monotonic: bool, offset: float
 ) -> Iterator[tuple[int, int, float]]:
-    """Yields the time of one sweep over the counters, that of the next, and the joules between."""
+    """Yields the time of one sweep over the counters, that of the next, and the joules
+    between.
+    """
     before: tuple[int, Mapping[str, EnergySample]] | None = None
-    for (mono_s, time_ms), group in itertools.groupby(samples, lambda s: (s.mono_s, s.time_ms)):
+    for (mono_s, time_ms), group in itertools.groupby(
+        samples, lambda s: (s.mono_s, s.time_ms)
+    ):
         sweep = {sample.counter: sample for sample in group}
         now = round((mono_s * 1e6 if monotonic else time_ms * 1000) + offset)
         if before is not None and 0 < now - before[0] <= MAX_GAP_S * 1e6:
             joules = _used(before[1], sweep)
             if joules is not None:
                 yield before[0], now, joules
+
         if before is None or now > before[0]:
             before = now, sweep
 
 
-def _used(before: Mapping[str, EnergySample], after: Mapping[str, EnergySample]) -> float | None:
+def _used(
+    before: Mapping[str, EnergySample], after: Mapping[str, EnergySample]
+) -> float | None:
     """Returns the joules between two sweeps over the counters, or None if they are unknown."""
     if before.keys() != after.keys():
         return None

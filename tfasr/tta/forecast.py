@@ -1,8 +1,8 @@
 """Forecasts when a run will meet a target: an interval from its curve so far and its pace.
 
-The intervals come from quantile regressions on the course of published and simulated runs, fitted
-to half of the systems and tested on the other half: see ``benchmarks/forecast.py`` and
-``docs/forecast.md``.
+The intervals come from quantile regressions on the course of published and simulated
+runs, fitted to half of the systems and tested on the other half: see
+``benchmarks/forecast.py`` and ``docs/forecast.md``.
 """
 
 import math
@@ -12,11 +12,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tfasr.tta.metrics import LOWER, metric_named
-from tfasr.tta.policies import WINDOW, AccuracyPoint, at_epoch_ends, first_sustained, medians
+from tfasr.tta.policies import (
+    WINDOW,
+    AccuracyPoint,
+    at_epoch_ends,
+    first_sustained,
+    medians,
+)
 
-# Quantile regressions, from `benchmarks/forecast.py --coefficients FILE`. "latest" (95 %) decides
-# whether there is an interval; "middle" estimates how many evaluations are left. Of runs with a
-# given number left, 80 % have estimates between "low" and "high"; with one left, below "next".
+# Quantile regressions, from `benchmarks/forecast.py --coefficients FILE`. "latest" (95
+# %) decides whether there is an interval; "middle" estimates how many evaluations are
+# left. Of runs with a given number left, 80 % have estimates between "low" and "high";
+# with one left, below "next".
 COEFFICIENTS = {
     "single": {
         "latest": (1.7005, -0.708, 1.5349, -1.5771, -1.9891),
@@ -34,33 +41,40 @@ COEFFICIENTS = {
     },
 }
 FEWEST_EVALUATIONS = 4  # no forecast from fewer medians
-MOST_ABOVE = 1.2  # how far above the target, as a logarithm, a curve may be for a forecast
-# The least that a curve must fall, as a logarithm, if it continues for as long as it has run.
+# How far above the target, as a logarithm, a curve may be for a forecast.
+MOST_ABOVE = 1.2
+# The least that a curve must fall, as a logarithm, if it continues for as long as it
+# has run.
 LEAST_FALL = 0.05
-# The least that it must have fallen: transducers' error rates stay near 100 % for long, then
-# collapse, and others pause at the rate that guessing frequent words gives.
+# The least that it must have fallen: transducers' error rates stay near 100 % for long,
+# then collapse, and others pause at the rate that guessing frequent words gives.
 LEAST_BEND = 0.7
 MOST_SPEEDUP = 0.1  # log of the recent slope over the last third's may be at most this
-# Rougher curves get no interval: noise decides which of their evaluations meets the target.
+# Rougher curves get no interval: noise decides which of their evaluations meets the
+# target.
 ROUGHEST = 0.04
-# Nor do curves that have risen, or fallen in jumps: nobody knows what comes next. These are
-# logarithms of medians of three evaluations:
+# Nor do curves that have risen, or fallen in jumps: nobody knows what comes next. These
+# are logarithms of medians of three evaluations:
 MOST_RISE = 0.05  # the most that a curve may have risen above its lowest value
-MOST_JUMP = 0.1  # the most by which three evaluations may have fallen further than those before
-# They count once the error has fallen so far from its second highest value: before, training may
-# be unstable, and transducers' error rates collapse from 100 %.
+# The most by which three evaluations may have fallen further than those before.
+MOST_JUMP = 0.1
+# They count once the error has fallen so far from its second highest value: before,
+# training may be unstable, and transducers' error rates collapse from 100 %.
 RISES_AFTER = 0.35
 JUMPS_AFTER = 1.0
 _JUMP_EVALUATIONS = 3
 # Learning-rate schedules of Keras that change the slope at once.
 _IN_STEPS = ("PiecewiseConstantDecay", "CosineDecayRestarts")
-LONGEST = 1.25  # the rest must, 95 % sure, take at most this many times the evaluations so far
-_MEMORIES = (0.12, 0.35)  # shares of the curve after which weights fall to 1/e: late, long slope
+# The rest must, 95 % sure, take at most this many times the evaluations so far.
+LONGEST = 1.25
+# Shares of the curve after which weights fall to 1/e: late, long slope.
+_MEMORIES = (0.12, 0.35)
 _LEAST_SLOPE = 0.05
 _PACE_EVALUATIONS = 5
-_MOST_LEFT = 2.5  # no interval ends after more than this many times the evaluations so far
-# A run takes at least this share of the time that its steepest slope predicts: annealing can make
-# it five times as fast.
+# No interval ends after more than this many times the evaluations so far.
+_MOST_LEFT = 2.5
+# A run takes at least this share of the time that its steepest slope predicts:
+# annealing can make it five times as fast.
 _SURELY = 0.2
 Coefficients = Mapping[str, Sequence[float]]
 """By name: "latest", "middle", "low", "high" and "next"."""
@@ -73,12 +87,13 @@ class Forecast:
     metric: str
     target: float
     met_s: float | None = None  # when the target was met; then the other times are None
-    # the 80 % interval's lower end, if evaluations follow each other at the shortest recent gap
+    # the 80 % interval's lower end, if evaluations follow each other at the shortest
+    # recent gap
     low_s: float | None = None
     middle_s: float | None = None  # the median
     high_s: float | None = None  # the 80 % interval's upper end
-    # with 95 % certainty, over all forecasts for a run, it meets the target later than this; may be
-    # known without an interval
+    # with 95 % certainty, over all forecasts for a run, it meets the target later than
+    # this; may be known without an interval
     not_before_s: float | None = None
     reason: str = ""  # why there is no interval, or ""
 
@@ -98,41 +113,56 @@ def forecast(
 ) -> Forecast:
     """Forecasts when a run will meet a target if it continues.
 
-    ``points`` are its evaluations so far, on any clock; ``coefficients`` by the names of `rule_of`.
-    ``learning_rate`` is its value in the optimizer's ``get_config``, if known: there is no interval
-    for a schedule that changes in steps.
+    ``points`` are its evaluations so far, on any clock; ``coefficients`` by the names
+    of `rule_of`. ``learning_rate`` is its value in the optimizer's ``get_config``, if
+    known: there is no interval for a schedule that changes in steps.
     """
     met = first_sustained(points, target, metric=metric, window=window)
     if met.reached:
         return Forecast(metric, target, met_s=met.seconds)
-    kind, wanted = metric_named(metric), target
+    kind = metric_named(metric)
+    wanted = target
     points = at_epoch_ends(points)  # the regressions were fitted to such curves
     if kind.better != LOWER:
         if not kind.rate:
-            return Forecast(metric, target, reason="only falling numbers and rates are forecast")
+            return Forecast(
+                metric, target, reason="only falling numbers and rates are forecast"
+            )
+
         # The error rate is 1 minus the accuracy.
         points = [replace(point, value=1 - point.value) for point in points]
         target = 1 - target
+
     present, reason = course(points, target, window)
     if present is not None and changes_in_steps(learning_rate):
-        present, reason = None, "the learning rate changes in steps, each of which bends the curve"
+        present = None
+        reason = "the learning rate changes in steps, each of which bends the curve"
+
     if present is None:
         return Forecast(metric, wanted, reason=reason)
-    last_s, pace = points[-1].elapsed_s, pace_s(points)
+    last_s = points[-1].elapsed_s
+    pace = pace_s(points)
     if not pace > 0:
         reason = "the clock stood still or ran backwards between its evaluations"
         return Forecast(metric, wanted, reason=reason)
+
     surely = last_s + pace * present.surely
     left = evaluations_left(present, len(points), coefficients[rule_of(window)])
     if left is None:
         reason = f"too early: the rest may take over {LONGEST:g} times as long as the run so far"
         return Forecast(metric, wanted, not_before_s=surely, reason=reason)
+
     middle, high = (last_s + pace * left[name] for name in ("middle", "high"))
     # With the median pace the earliest end would often be wrong by seconds.
     soonest_s = min(gap for gap in _late_gaps_s(points) if gap > 0)
     low = last_s + soonest_s * left["low"]
     return Forecast(
-        metric, wanted, low_s=low, middle_s=middle, high_s=high, not_before_s=min(surely, low)
+        metric,
+        wanted,
+        low_s=low,
+        middle_s=middle,
+        high_s=high,
+        not_before_s=min(surely, low),
     )
 
 
@@ -150,51 +180,79 @@ def course(
 ) -> tuple[Course | None, str]:
     """Returns where the curve stands, or None and the reason why it can't be forecast yet.
 
-    The features are 1 and four logarithms: of the evaluations it would take at the present slope
-    over those so far; of the distance to the target; of the slope of late over that of the last
-    third; and of the fall since the curve's second highest value. Distances and falls are of the
-    error's logarithm. The traits are three logarithms: of the evaluations so far; of the noise in
-    the last third; and of the share of them that half of the fall took: large for cliffs.
+    The features are 1 and four logarithms: of the evaluations it would take at the
+    present slope over those so far; of the distance to the target; of the slope of late
+    over that of the last third; and of the fall since the curve's second highest value.
+    Distances and falls are of the error's logarithm. The traits are three logarithms:
+    of the evaluations so far; of the noise in the last third; and of the share of them
+    that half of the fall took: large for cliffs.
     """
     if not points or not math.isfinite(points[-1].value):
-        missing = "the last evaluation is no number" if points else "there is no evaluation yet"
+        if points:
+            missing = "the last evaluation is no number"
+        else:
+            missing = "there is no evaluation yet"
+
         return None, missing
+
     # Medians of diverged evaluations have no logarithm.
-    numbered = enumerate(medians([point.value for point in points], window), start=window)
+    numbered = enumerate(
+        medians([point.value for point in points], window), start=window
+    )
     usable = [(number, value) for number, value in numbered if 0 < value < math.inf]
     if len(usable) < FEWEST_EVALUATIONS:
         needed = FEWEST_EVALUATIONS + window - 1
         return None, f"{len(points)} of the {needed} evaluations that a forecast needs"
+
     if target <= 0:
         return None, "no curve of error rates is sure to come down to 0"
     number, values = (np.array(column, float) for column in zip(*usable, strict=True))
-    logs, count = np.log(values), len(points)
+    logs = np.log(values)
+    count = len(points)
     lines = [_line(number, logs, count, share) for share in _MEMORIES]
     (late, _), (long, noise) = lines
     above = logs[-1] - math.log(target)
     if above > MOST_ABOVE:
-        return None, f"the target is {float(values[-1]) / target:.1f} times below the last value"
+        return (
+            None,
+            f"the target is {float(values[-1]) / target:.1f} times below the last value",
+        )
+
     if long < LEAST_FALL:
         return None, "the curve does not fall"
     # The first evaluation may be far above all others.
     fallen = float(np.sort(logs)[-2] - logs[-1])
     if fallen < LEAST_BEND:
-        return None, "the error has not halved yet: the curve may not have begun to bend"
-    late, long = max(late, _LEAST_SLOPE), max(long, _LEAST_SLOPE)
+        return (
+            None,
+            "the error has not halved yet: the curve may not have begun to bend",
+        )
+
+    late = max(late, _LEAST_SLOPE)
+    long = max(long, _LEAST_SLOPE)
     speedup = math.log(late / long)
     if speedup > MOST_SPEEDUP:
         return None, "the curve falls faster and faster"
     if (rough := _roughness([point.value for point in points])) > ROUGHEST:
-        reason = f"its evaluations vary by {rough:.0%} of their value from one to the next"
+        reason = (
+            f"its evaluations vary by {rough:.0%} of their value from one to the next"
+        )
         return None, f"{reason}, so chance would decide which of them meets the target"
+
     rise, jump = _unevenness([point.value for point in points])
     if rise > MOST_RISE:
         return None, f"the error rose by {math.expm1(rise):.0%} after it had fallen"
     if jump > MOST_JUMP:
-        return None, "the error fell in a jump, and nobody knows whether there will be another"
+        return (
+            None,
+            "the error fell in a jump, and nobody knows whether there will be another",
+        )
+
     distance = max(above, 0.01)
     ratio = distance / math.sqrt(late * long)
-    features = np.array([1.0, math.log(ratio), math.log(distance), speedup, math.log(fallen)])
+    features = np.array(
+        [1.0, math.log(ratio), math.log(distance), speedup, math.log(fallen)]
+    )
     surely = _SURELY * count * max(above - noise, 0.01) / max(late, long)
     half = number[np.argmax(logs < logs[-1] + fallen / 2)]
     traits = np.log([count, max(noise, 1e-3), half / count])
@@ -208,29 +266,35 @@ def rule_of(window: int) -> str:
 def evaluations_left(
     present: Course, count: int, coefficients: Coefficients
 ) -> dict[str, float] | None:
-    """Returns how many more evaluations it takes, by quantile, or None if that may be very many.
+    """Returns how many more evaluations it takes, by quantile, or None if that may be
+    very many.
 
-    The interval contains each number for which the present estimate would be among the middle 80 %.
-    So 80 % of intervals contain the true number, early and late in a run alike (Neyman 1937,
-    Outline of a Theory of Statistical Estimation).
+    The interval contains each number for which the present estimate would be among the
+    middle 80 %. So 80 % of intervals contain the true number, early and late in a run
+    alike (Neyman 1937, Outline of a Theory of Statistical Estimation).
     """
     if math.exp(present.features @ np.asarray(coefficients["latest"])) > LONGEST:
         return None
     estimate = float(present.features @ np.asarray(coefficients["middle"]))
-    left = np.arange(1, math.floor(_MOST_LEFT * count) + 1)  # rules are met at evaluations
+    # Rules are met at evaluations.
+    left = np.arange(1, math.floor(_MOST_LEFT * count) + 1)
     grid = ends_grid(present.traits, np.log(left / count))
     low, high = (grid @ np.asarray(coefficients[name]) for name in ("low", "high"))
     low[0], high[0] = -math.inf, grid[0] @ np.asarray(coefficients["next"])
     off = np.maximum(estimate - high, low - estimate)
     fitting = left[off <= max(0.0, off.min())]
-    middle = np.clip(round(count * math.exp(min(estimate, 1.0))), fitting[0], fitting[-1])
+    middle = np.clip(
+        round(count * math.exp(min(estimate, 1.0))), fitting[0], fitting[-1]
+    )
     return {"low": int(fitting[0]), "middle": int(middle), "high": int(fitting[-1])}
 
 
 def ends_grid(traits: np.ndarray, log_left: np.ndarray) -> np.ndarray:
     """Returns the rows (n, 6) of the ends' regressions, from traits (3,) or (n, 3)."""
     even = np.zeros_like(log_left)
-    return np.column_stack([even + 1, log_left, log_left**2, *(one + even for one in traits.T)])
+    return np.column_stack(
+        [even + 1, log_left, log_left**2, *(one + even for one in traits.T)]
+    )
 
 
 def pace_s(points: Sequence[AccuracyPoint]) -> float:
@@ -245,17 +309,23 @@ def _late_gaps_s(points: Sequence[AccuracyPoint]) -> np.ndarray:
 def _roughness(values: Sequence[float]) -> float:
     """Returns how far late values lie from the mean of their neighbours, as a mean logarithm.
 
-    For independent normal noise that is close to its standard deviation, whatever the slope.
+    For independent normal noise that is close to its standard deviation, whatever the
+    slope.
     """
     logs = np.log([value for value in values if 0 < value < math.inf])
     logs = logs[-max(6, round(_MEMORIES[-1] * logs.size)) :]
-    return float(abs(logs[1:-1] - (logs[:-2] + logs[2:]) / 2).mean()) if logs.size > 2 else 0.0
+    if logs.size > 2:
+        return float(abs(logs[1:-1] - (logs[:-2] + logs[2:]) / 2).mean())
+
+    return 0.0
 
 
 def _unevenness(values: Sequence[float]) -> tuple[float, float]:
-    """Returns how far a curve rose, and how much faster it once became, once it had begun to fall.
+    """Returns how far a curve rose, and how much faster it once became, once it had
+    begun to fall.
 
-    Both as logarithms, of medians of three evaluations, which a single odd one doesn't change.
+    Both as logarithms, of medians of three evaluations, which a single odd one doesn't
+    change.
     """
     logs = np.log([value for value in values if 0 < value < math.inf])
     if logs.size < 2 * _JUMP_EVALUATIONS:
@@ -274,11 +344,14 @@ def _unevenness(values: Sequence[float]) -> tuple[float, float]:
     for number in range(max(step, int(np.argmax(fallen >= JUMPS_AFTER))), falls.size):
         before = falls[max(0, number - 2 * step) : number - step + 1].max()
         jump = max(jump, float(falls[number] - max(before, 0.0)))
+
     return rise, jump
 
 
 def changes_in_steps(learning_rate: object) -> bool:
-    """Whether a learning rate, as in an optimizer's ``get_config``, falls or restarts at once."""
+    """Whether a learning rate, as in an optimizer's ``get_config``, falls or restarts
+    at once.
+    """
     if not isinstance(learning_rate, dict):
         return False
     settings = learning_rate.get("config")
@@ -286,11 +359,20 @@ def changes_in_steps(learning_rate: object) -> bool:
     return staircase or learning_rate.get("class_name") in _IN_STEPS
 
 
-def _line(number: np.ndarray, logs: np.ndarray, count: int, share: float) -> tuple[float, float]:
-    """Returns a weighted line's fall in ``count`` evaluations, and how far values lie from it."""
+def _line(
+    number: np.ndarray, logs: np.ndarray, count: int, share: float
+) -> tuple[float, float]:
+    """Returns a weighted line's fall in ``count`` evaluations, and how far values lie
+    from it.
+    """
     weight = np.exp((number - number[-1]) / max(share * count, 1.2))
     weight /= weight.sum()
-    centre, middle = weight @ number, weight @ logs
-    slope = weight @ ((logs - middle) * (number - centre)) / (weight @ (number - centre) ** 2)
+    centre = weight @ number
+    middle = weight @ logs
+    slope = (
+        weight
+        @ ((logs - middle) * (number - centre))
+        / (weight @ (number - centre) ** 2)
+    )
     rest = logs - middle - slope * (number - centre)
     return -slope * count, math.sqrt(weight @ rest**2)

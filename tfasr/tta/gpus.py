@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 
-# Columns of ``gpu.csv``: the clock of the multiprocessors and the highest that the GPU allows, the
-# reasons for which it is lower (bits of `REASONS`), the power cap, the temperature, and how many
-# other processes compute on the GPU
+# Columns of ``gpu.csv``: the clock of the multiprocessors and the highest that the GPU
+# allows, the reasons for which it is lower (bits of `REASONS`), the power cap, the
+# temperature, and how many other processes compute on the GPU
 GPU_STATE = (
     "sm_mhz",
     "most_mhz",
@@ -15,8 +15,8 @@ GPU_STATE = (
     "temperature_c",
     "other_processes",
 )
-# Bits of nvmlClocksThrottleReasons that slow down a busy GPU. An idle GPU and clocks that were set
-# by an administrator have other bits.
+# Bits of nvmlClocksThrottleReasons that slow down a busy GPU. An idle GPU and clocks
+# that were set by an administrator have other bits.
 REASONS = {
     0x04: "its power cap",
     0x08: "a hardware slowdown",
@@ -28,7 +28,8 @@ WORTH_NAMING = 0.1  # the part of a GPU's busy samples from which on a cause is 
 
 
 def gpu_notes(samples: dict[str, np.ndarray]) -> list[str]:
-    """Returns a sentence for each GPU that was slowed down, or used by others, while it was busy.
+    """Returns a sentence for each GPU that was slowed down, or used by others, while it
+    was busy.
 
     Args:
         samples: the columns of ``gpu.csv``, see `tfasr.tta.run.Run.utilisation`.
@@ -41,6 +42,7 @@ def gpu_notes(samples: dict[str, np.ndarray]) -> list[str]:
         note = _note({name: samples[name][busy] for name in GPU_STATE})
         if note:
             notes.append(f"GPU {gpu:.0f}: {note}")
+
     return notes
 
 
@@ -51,17 +53,21 @@ def _note(samples: dict[str, np.ndarray]) -> str:
         share = float(np.mean((known & bit) > 0)) if known.size else 0.0
         if share >= WORTH_NAMING:
             parts.append(f"{cause} slowed it down in {share:.0%} of its busy samples")
+
     if parts:
         parts.append(
             f"its clock was {_median(samples['sm_mhz'])} of {_median(samples['most_mhz'])} MHz, "
             f"its temperature {_median(samples['temperature_c'])} °C, "
             f"its power cap {_median(samples['power_limit_w'])} W (medians)"
         )
+
     others = samples["other_processes"]
     others = others[~np.isnan(others)]
     share = float(np.mean(others > 0)) if others.size else 0.0
     if share >= WORTH_NAMING:
-        parts.append(f"other processes computed on it in {share:.0%} of its busy samples")
+        parts.append(
+            f"other processes computed on it in {share:.0%} of its busy samples"
+        )
     return "; ".join(parts)
 
 

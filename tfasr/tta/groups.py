@@ -11,7 +11,8 @@ _LEVEL = 0.05
 _MOST_RUNS = 1000
 _FEWEST_FOR_GROUPS = 4  # with 3 a group, the smallest possible p is 0.1
 _FEWEST_FOR_MEAN = 5  # runs of which the fastest and the slowest may be left out
-_UNEVEN = 0.6  # the bound is 1: Hotelling and Solomons 1932 (doi 10.1214/aoms/1177732911)
+# The bound is 1: Hotelling and Solomons 1932 (doi 10.1214/aoms/1177732911).
+_UNEVEN = 0.6
 
 
 @dataclass(frozen=True)
@@ -21,9 +22,11 @@ class GroupStatistics:
     n: int  # runs, including those that never reached the target
     reached: int  # runs that reached it
     failure_probability: float
-    median_s: float | None  # "never" is longer than any time; None if the median is "never"
+    # "never" is longer than any time; None if the median is "never"
+    median_s: float | None
     mean_without_extremes_s: float | None  # see `mean_without_extremes`
-    # with n - 1, over the runs that reached the target; of interpolated times if each has one
+    # with n - 1, over the runs that reached the target; of interpolated times if each
+    # has one
     coefficient_of_variation: float | None
     bracket_s: float | None  # mean width of the brackets
     interval_s: tuple[float, float] | None  # 95 % interval of the median over seeds
@@ -49,13 +52,16 @@ def group_statistics(brackets: Sequence[Bracket]) -> GroupStatistics:
     if interval is None:
         few = median_interval(range(len(times))) is None
         reason = "fewer than 6 runs" if few else "too many runs never arrived"
+
     return GroupStatistics(
         n=len(times),
         reached=len(arrived),
         failure_probability=1 - len(arrived) / len(times),
         median_s=_finite(statistics.median(times)),
         mean_without_extremes_s=mean_without_extremes(times),
-        coefficient_of_variation=statistics.stdev(hits) / mean_hit if mean_hit > 0 else None,
+        coefficient_of_variation=statistics.stdev(hits) / mean_hit
+        if mean_hit > 0
+        else None,
         bracket_s=statistics.fmean(widths) if widths else None,
         interval_s=interval,
         no_interval=reason,
@@ -64,10 +70,12 @@ def group_statistics(brackets: Sequence[Bracket]) -> GroupStatistics:
 
 
 def median_interval(times_s: Sequence[float]) -> tuple[float, float] | None:
-    """Returns the 95 % interval of the median over seeds: two of the times, counted from the ends.
+    """Returns the 95 % interval of the median over seeds: two of the times, counted
+    from the ends.
 
-    It is right for any distribution of times, since each run is below the true median with a
-    probability of 1 / 2. None for fewer than 6 runs, or if an end is "never" (infinity).
+    It is right for any distribution of times, since each run is below the true median
+    with a probability of 1 / 2. None for fewer than 6 runs, or if an end is "never"
+    (infinity).
 
     Source: Conover 1999, Practical Nonparametric Statistics, section 3.2.
     """
@@ -77,10 +85,12 @@ def median_interval(times_s: Sequence[float]) -> tuple[float, float] | None:
     while below <= _LEVEL / 2:
         end += 1
         below += math.comb(n, end) * 0.5**n
+
     if end == 0:
         return None
     ordered = sorted(times_s)
-    low, high = ordered[end - 1], ordered[-end]
+    low = ordered[end - 1]
+    high = ordered[-end]
     return (low, high) if math.isfinite(high) else None
 
 
@@ -108,17 +118,21 @@ def _finite(value: float) -> float | None:
 
 
 def runs_to_detect(
-    coefficient_of_variation: float, gap: float = 0.10, *, power: float = 0.8, bracket: float = 0.0
+    coefficient_of_variation: float,
+    gap: float = 0.10,
+    *,
+    power: float = 0.8,
+    bracket: float = 0.0,
 ) -> int | None:
     """Returns how many runs per group show a gap at the 5 % level with the given power.
 
-    This is for "groups" of `tfasr.tta.comparison`, with log-normal times. ``gap`` is a share of
-    the shorter time, ``bracket`` the time between two evaluations as a share of the time to the
-    target. None if more than 1000 runs are needed, or if too few runs are surely later, so that no
-    number of runs helps.
+    This is for "groups" of `tfasr.tta.comparison`, with log-normal times. ``gap`` is a
+    share of the shorter time, ``bracket`` the time between two evaluations as a share
+    of the time to the target. None if more than 1000 runs are needed, or if too few
+    runs are surely later, so that no number of runs helps.
 
-    Source: Lehmann 1975, Nonparametrics, section 2.3: the variance of Mann and Whitney's statistic
-    if groups differ.
+    Source: Lehmann 1975, Nonparametrics, section 2.3: the variance of Mann and
+    Whitney's statistic if groups differ.
     """
     if not gap > 0 or not coefficient_of_variation >= 0 or not bracket >= 0:
         raise ValueError(
@@ -126,10 +140,13 @@ def runs_to_detect(
             f"Received: gap={gap}, coefficient_of_variation={coefficient_of_variation}, "
             f"bracket={bracket}."
         )
+
     from scipy.special import ndtri, owens_t
 
     later = _surely_later(
-        math.log1p(gap), math.sqrt(2 * math.log1p(coefficient_of_variation**2)), math.log1p(bracket)
+        math.log1p(gap),
+        math.sqrt(2 * math.log1p(coefficient_of_variation**2)),
+        math.log1p(bracket),
     )
     if later <= 0.5:
         return None
@@ -137,19 +154,24 @@ def runs_to_detect(
     both_later = later - 2 * float(owens_t(ndtri(later), 1 / math.sqrt(3)))
     for n in range(_FEWEST_FOR_GROUPS, _MOST_RUNS + 1):
         usual = math.sqrt((2 * n + 1) / 12) / n
-        spread = math.sqrt(later * (1 - later) + 2 * (n - 1) * (both_later - later**2)) / n
+        spread = (
+            math.sqrt(later * (1 - later) + 2 * (n - 1) * (both_later - later**2)) / n
+        )
         if later - 0.5 - ndtri(1 - _LEVEL / 2) * usual >= ndtri(power) * spread:
             return n
+
     return None
 
 
 def _surely_later(shift: float, spread: float, width: float) -> float:
-    """Returns how probably a run is surely later than another: an evaluation lies between them.
+    """Returns how probably a run is surely later than another: an evaluation lies
+    between them.
 
-    The difference of their log times is normal, with the mean ``shift`` and the standard deviation
-    ``spread``. Evaluations are ``width`` apart, so one lies within a difference ``x`` with
-    probability ``x / width``, at most 1. Two brackets that touch have an order in half of all
-    cases, as no two runs evaluate at exactly the same times.
+    The difference of their log times is normal, with the mean ``shift`` and the
+    standard deviation ``spread``. Evaluations are ``width`` apart, so one lies within a
+    difference ``x`` with probability ``x / width``, at most 1. Two brackets that touch
+    have an order in half of all cases, as no two runs evaluate at exactly the same
+    times.
     """
     from scipy.special import ndtr
 

@@ -1,9 +1,11 @@
-"""What the machine gave a run: reads ``host.csv`` and books its counters to the ledger's intervals.
+"""What the machine gave a run: reads ``host.csv`` and books its counters to the
+ledger's intervals.
 
-The clocks of times to accuracy stay wall clocks: what is computed here explains them, and changes
-none. A *lost* processor second is one in which a thread of the run was ready to work and the
-machine gave the processor to somebody else: the hypervisor to another virtual machine (steal), a
-control group's quota to nobody (throttling), the scheduler to another program (competition).
+The clocks of times to accuracy stay wall clocks: what is computed here explains them,
+and changes none. A *lost* processor second is one in which a thread of the run was
+ready to work and the machine gave the processor to somebody else: the hypervisor to
+another virtual machine (steal), a control group's quota to nobody (throttling), the
+scheduler to another program (competition).
 """
 
 import csv
@@ -32,9 +34,11 @@ class HostReading:
     throttled_s: float | None  # a control group's quota was used up
     stolen_s: float | None  # the hypervisor ran something else, on all processors
     busy_s: float | None  # all processors worked, for whatever process
-    memory_stalled_s: float | None  # some process waited for memory, in wall-clock seconds
+    # Some process waited for memory, in wall-clock seconds.
+    memory_stalled_s: float | None
     io_stalled_s: float | None  # some process waited for a disk, in wall-clock seconds
-    involuntary_switches: float | None  # this process lost a processor before it was done
+    # This process lost a processor before it was done.
+    involuntary_switches: float | None
     major_faults: float | None  # pages that this process had to read from a disk
     swapped_in_bytes: float | None  # of the whole machine
     mhz: float | None  # clock rate at this moment, not a counter
@@ -55,7 +59,8 @@ CAUSES = {
     "stopped_s": "a stop of the whole process",
     "memory_stalled_s": "too little memory",
 }
-WHOLE = ("stopped_s", "memory_stalled_s")  # in wall-clock seconds: all threads stand still
+# In wall-clock seconds: all threads stand still.
+WHOLE = ("stopped_s", "memory_stalled_s")
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,8 @@ class HostUse:
 
     @property
     def undisturbed_s(self) -> float:
-        """About how long the interval would have taken with all processors it wanted, in seconds.
+        """About how long the interval would have taken with all processors it wanted,
+        in seconds.
 
         It assumes that losses slow all threads down alike.
         """
@@ -105,12 +111,15 @@ class HostUse:
         return self.share < UNDISTURBED_SHARE
 
     def causes(self) -> list[tuple[str, float]]:
-        """Returns what took processors or time, with the share of the interval, largest first."""
+        """Returns what took processors or time, with the share of the interval, largest
+        first.
+        """
         wanted_s = self.ran_s + self.lost_s
         shares = []
         for name, cause in CAUSES.items():
             whole_s = self.wall_s if name in WHOLE else wanted_s
             shares.append((cause, _part(getattr(self, name), whole_s)))
+
         return sorted(shares, key=lambda item: -item[1])
 
 
@@ -145,18 +154,25 @@ def whole_use(samples: dict[int, np.ndarray]) -> HostUse | None:
     for in_session in samples.values():
         lengths_s = np.diff(in_session[:, 0])
         if lengths_s.size:
-            spans.append((in_session[:-1, 0], lengths_s, lengths_s, _spent(in_session[:, 1:])))
+            spans.append(
+                (in_session[:-1, 0], lengths_s, lengths_s, _spent(in_session[:, 1:]))
+            )
+
     if not spans:
         return None
-    return _use(_Spans(*(np.concatenate(parts) for parts in zip(*spans, strict=True))), 0.0)
+    return _use(
+        _Spans(*(np.concatenate(parts) for parts in zip(*spans, strict=True))), 0.0
+    )
 
 
 def read_host_file(run_dir: str | Path, file: str = HOST_FILE) -> dict[int, np.ndarray]:
     """Reads a run folder's ``host.csv``, or the file of a worker.
 
     Returns:
-        For each session an array (samples, 1 + counters): the sample's ``mono_s``, then the values
-        of `COUNTERS`, NaN where unknown. Damaged lines are left out, and so are samples whose clock
+        For each session an array (samples, 1 + counters): the sample's ``mono_s``, then
+            the values
+        of `COUNTERS`, NaN where unknown. Damaged lines are left out, and so are samples
+            whose clock
         doesn't rise. Empty if the run has no such file.
     """
     path = Path(run_dir) / file
@@ -169,6 +185,7 @@ def read_host_file(run_dir: str | Path, file: str = HOST_FILE) -> dict[int, np.n
             in_session = rows.setdefault(session, [])
             if not in_session or values[0] > in_session[-1][0]:
                 in_session.append(values)
+
     return {session: np.array(values) for session, values in rows.items()}
 
 
@@ -182,6 +199,7 @@ def _samples(lines: Iterator[str]) -> Iterator[tuple[int, list[float]]]:
                 values.append(float(cell) if cell else math.nan)
         except (KeyError, TypeError, ValueError):  # an incomplete or damaged line
             continue
+
         if math.isfinite(values[0]):
             yield session, values
 
@@ -222,7 +240,8 @@ def taken_over_time(
     """Returns what the machine took over time, for a figure.
 
     Returns:
-        The edges of equally long bins, ``(bins + 1,)``, in seconds since the model's creation; and
+        The edges of equally long bins, ``(bins + 1,)``, in seconds since the model's
+            creation; and
         by cause (`CAUSES`) the part of what the run wanted that it lost, ``(bins,)``.
     """
     edges_s = np.linspace(0.0, max(timeline.elapsed_s[-1], 1e-6), bins + 1)
@@ -237,19 +256,24 @@ def taken_over_time(
     starts_s = spans.starts_s - timeline.zero_us / 1e6
     stops_s = starts_s + spans.lengths_s
     wanted_s = np.nan_to_num(spans.of("ran_s"))
-    wanted_s = wanted_s + sum(np.nan_to_num(lost_s[name]) for name in CAUSES if name not in WHOLE)
+    wanted_s = wanted_s + sum(
+        np.nan_to_num(lost_s[name]) for name in CAUSES if name not in WHOLE
+    )
     for name in CAUSES:
         whole_s = spans.lengths_s if name in WHOLE else wanted_s
         amount = _binned(np.nan_to_num(lost_s[name]), starts_s, stops_s, edges_s)
         whole = _binned(whole_s, starts_s, stops_s, edges_s)
         taken[name] = np.divide(amount, whole, out=np.zeros(bins), where=whole > 0)
+
     return edges_s, taken
 
 
 def _binned(
     amounts: np.ndarray, starts_s: np.ndarray, stops_s: np.ndarray, edges_s: np.ndarray
 ) -> np.ndarray:
-    """Returns the sums in bins of amounts that are each spread over a time, in rising order."""
+    """Returns the sums in bins of amounts that are each spread over a time, in rising
+    order.
+    """
     at_s = np.column_stack([starts_s, stops_s]).ravel()
     done = np.cumsum(amounts)
     reached = np.column_stack([done - amounts, done]).ravel()
@@ -277,16 +301,21 @@ class _Spans:
         return float((values[known] * parts).sum())
 
 
-def _time_within(timeline: Timeline, intervals: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns points of the run's clock, and how much of it had passed in some intervals by then.
+def _time_within(
+    timeline: Timeline, intervals: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns points of the run's clock, and how much of it had passed in some
+    intervals by then.
 
     Both are microseconds ``(points,)``.
     """
-    edges_us, within_us = [0], [0]
+    edges_us = [0]
+    within_us = [0]
     for name, start_us, stop_us in timeline.pieces:
         length_us = stop_us - start_us if name in intervals else 0
         edges_us.append(stop_us)
         within_us.append(within_us[-1] + length_us)
+
     return np.array(edges_us, dtype=float), np.array(within_us, dtype=float)
 
 
@@ -295,9 +324,9 @@ def _on_run_clock(
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yields for each session its samples' times on the run's clock, and their counters.
 
-    A session's first look precedes its first event, and its last look follows its last event, by
-    milliseconds. Both belong to it, so that the samples cover all of it. The third array has the
-    times again, cut to the session's beginning and end.
+    A session's first look precedes its first event, and its last look follows its last
+    event, by milliseconds. Both belong to it, so that the samples cover all of it. The
+    third array has the times again, cut to the session's beginning and end.
     """
     for session in timeline.sessions:
         about = timeline.metadata[session.start]
@@ -325,7 +354,10 @@ def _spans(
     for times_us, values, inside_us in _on_run_clock(samples, timeline):
         covered_us = np.diff(np.interp(inside_us, edges_us, within_us))
         starts_s = times_us[:-1] / 1e6
-        spans.append((starts_s, np.diff(times_us) / 1e6, covered_us / 1e6, _spent(values)))
+        spans.append(
+            (starts_s, np.diff(times_us) / 1e6, covered_us / 1e6, _spent(values))
+        )
+
     if not spans:
         return None
     return _Spans(*(np.concatenate(parts) for parts in zip(*spans, strict=True)))
@@ -344,15 +376,15 @@ def _lost_s(spans: _Spans) -> dict[str, np.ndarray]:
     """Returns the seconds that each of `CAUSES` took in each span, NaN where unknown."""
     ran_s = np.nan_to_num(spans.of("ran_s"))
 
-    # Threads of a run that has more of them than processors wait for each other, which costs
-    # nothing. What they lose is bounded by what others did meanwhile.
+    # Threads of a run that has more of them than processors wait for each other, which
+    # costs nothing. What they lose is bounded by what others did meanwhile.
     waited_s = spans.of("waited_s")
     throttled_s = np.fmin(spans.of("throttled_s"), waited_s)
     others_s = np.maximum(spans.of("busy_s") - ran_s, 0.0)
     competed_s = np.minimum(waited_s - np.nan_to_num(throttled_s), others_s)
 
-    # Pressure is that of the whole machine or group. A process that had to read pages from a disk
-    # is among those that waited.
+    # Pressure is that of the whole machine or group. A process that had to read pages
+    # from a disk is among those that waited.
     stalled_s = np.minimum(spans.of("memory_stalled_s"), spans.lengths_s)
     stalled_s = np.where(spans.of("major_faults") == 0, stalled_s * 0.0, stalled_s)
 
@@ -382,7 +414,9 @@ def _use(spans: _Spans, unknown_s: float) -> HostUse:
     )
 
 
-def _own_part(stolen_s: np.ndarray, ran_s: np.ndarray, busy_s: np.ndarray) -> np.ndarray:
+def _own_part(
+    stolen_s: np.ndarray, ran_s: np.ndarray, busy_s: np.ndarray
+) -> np.ndarray:
     """Returns this run's part of stolen time: what is stolen hits whoever is running."""
     part = np.divide(ran_s, busy_s, out=np.ones_like(ran_s), where=busy_s > 0)
     return stolen_s * np.clip(part, 0.0, 1.0)
@@ -391,10 +425,15 @@ def _own_part(stolen_s: np.ndarray, ran_s: np.ndarray, busy_s: np.ndarray) -> np
 def _stopped_s(spans: _Spans, stalled_s: np.ndarray) -> np.ndarray:
     """Returns for each span the seconds in which the whole process stood still.
 
-    The sampler looks once a second. If it did not for longer, and no thread of the run ran or
-    waited for a processor or for memory meanwhile, the process was stopped, or the computer slept.
+    The sampler looks once a second. If it did not for longer, and no thread of the run
+    ran or waited for a processor or for memory meanwhile, the process was stopped, or
+    the computer slept.
     """
-    used_s = stalled_s + np.nan_to_num(spans.of("ran_s")) + np.nan_to_num(spans.of("waited_s"))
+    used_s = (
+        stalled_s
+        + np.nan_to_num(spans.of("ran_s"))
+        + np.nan_to_num(spans.of("waited_s"))
+    )
     still_s = np.maximum(spans.lengths_s - used_s, 0.0)
     return np.where(spans.lengths_s > LONGEST_SPAN_S, still_s, 0.0)
 

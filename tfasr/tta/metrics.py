@@ -1,7 +1,8 @@
 """The metrics that evaluations report: which direction is better, and how values are shown.
 
-Error rates and losses are built in. A run of another task declares its own metrics in its ledger
-(the event ``metrics``). Reading the run registers them here; one name can't have two meanings.
+Error rates and losses are built in. A run of another task declares its own metrics in
+its ledger (the event ``metrics``). Reading the run registers them here; one name can't
+have two meanings.
 """
 
 import math
@@ -12,7 +13,8 @@ from typing import Any
 from tfasr.errors import RunError, UsageError
 from tfasr.kit.registry import Registry, blamed
 
-LOWER, HIGHER = "lower", "higher"
+LOWER = "lower"
+HIGHER = "higher"
 Target = tuple[str, float]
 
 
@@ -20,17 +22,19 @@ Target = tuple[str, float]
 class Metric:
     """A number that an evaluation reports; raises UsageError for an invalid direction.
 
-    With ``compute``, every evaluation of ``tfasr train`` and ``tfasr evaluate`` reports the metric,
-    and ``tfasr verify`` computes it again. Example::
+    With ``compute``, every evaluation of ``tfasr train`` and ``tfasr evaluate`` reports
+    the metric, and ``tfasr verify`` computes it again. Example::
 
-        METRICS.register("ter", Metric(rate=True, label="TER", compute=token_error_rate))
+        METRICS.register("ter", Metric(rate=True, label="TER",
+        compute=token_error_rate))
     """
 
     better: str = LOWER  # "lower" or "higher"
     rate: bool = False  # whether it is a fraction between 0 and 1, shown in percent
     label: str = ""  # its name in headings; by default the registered name
-    # Computes it from references and hypotheses: plain texts, in the same order. Ledgers store the
-    # other fields only, so two metrics that differ in nothing else are equal.
+    # Computes it from references and hypotheses: plain texts, in the same order.
+    # Ledgers store the other fields only, so two metrics that differ in nothing else
+    # are equal.
     compute: Callable[[Sequence[str], Sequence[str]], float] | None = field(
         default=None, compare=False, repr=False
     )
@@ -38,12 +42,16 @@ class Metric:
     def __post_init__(self):
         if self.better not in (LOWER, HIGHER):
             directions = f'"{LOWER}" or "{HIGHER}"'
-            raise UsageError(f"A metric's better must be {directions}. Received: {self.better!r}.")
+            raise UsageError(
+                f"A metric's better must be {directions}. Received: {self.better!r}."
+            )
+
         if not isinstance(self.rate, bool) or not isinstance(self.label, str):
             raise UsageError(
                 "A metric must have a boolean as its rate and text as its label. Received: "
                 f"{self.rate!r}, {self.label!r}."
             )
+
         if self.compute is not None and not callable(self.compute):
             raise UsageError(
                 "A metric's compute must be a function of references and hypotheses. Received: "
@@ -114,12 +122,14 @@ def evaluated_metrics() -> list[str]:
 
 
 def compute_metrics(
-    references: Sequence[str], hypotheses: Sequence[str], names: Iterable[str] | None = None
+    references: Sequence[str],
+    hypotheses: Sequence[str],
+    names: Iterable[str] | None = None,
 ) -> dict[str, float]:
     """Computes the users' metrics, or those in ``names``, from plain texts in the same order.
 
-    Raises RunError, naming the user's file and line, if a function fails or returns no finite
-    number.
+    Raises RunError, naming the user's file and line, if a function fails or returns no
+    finite number.
     """
     values = {}
     for name in computed_metrics() if names is None else names:
@@ -133,7 +143,9 @@ def compute_metrics(
             raise RunError(
                 f"The metric {name!r} ({at}) can't be computed: {cause}, at {place}."
             ) from error
+
         values[name] = value
+
     return values
 
 
@@ -153,13 +165,17 @@ def declared() -> dict[str, dict[str, Any]]:
 def declare(metrics: Mapping[str, Mapping[str, Any]] | None, where: object) -> None:
     """Registers a ledger's metrics: for each name an object with the fields of `Metric`.
 
-    Raises UsageError, naming ``where``, if one is invalid or its name has another meaning already.
+    Raises UsageError, naming ``where``, if one is invalid or its name has another
+    meaning already.
     """
     for name, fields in (metrics or {}).items():
         try:
             metric = Metric(**fields)
         except (TypeError, UsageError) as error:
-            raise UsageError(f"{where} describes the metric {name!r} wrongly. {error}") from None
+            raise UsageError(
+                f"{where} describes the metric {name!r} wrongly. {error}"
+            ) from None
+
         if name not in METRICS:
             METRICS.register(name, metric)
             _declared[name] = str(where)
@@ -178,7 +194,9 @@ def _shown(metric: Metric) -> str:
 
 
 def hardest(targets: Iterable[Target]) -> Target:
-    """Returns the target that is hardest to reach: the one that ``--until decided`` decides at."""
+    """Returns the target that is hardest to reach: the one that ``--until decided``
+    decides at.
+    """
     return max(targets, key=lambda target: metric_named(target[0]).hardness(target[1]))
 
 
@@ -193,20 +211,26 @@ def written_target(text: str) -> Target:
     try:
         return metric.strip(), float(value)
     except ValueError:
-        raise UsageError(f"A target must be written like cer=0.10. Received: {text!r}.") from None
+        raise UsageError(
+            f"A target must be written like cer=0.10. Received: {text!r}."
+        ) from None
 
 
 def check_target(metric: str, value: float) -> Target:
-    """Checks a target and returns it; raises UsageError for an unknown metric or invalid value."""
+    """Checks a target and returns it; raises UsageError for an unknown metric or
+    invalid value.
+    """
     if metric not in METRICS:
         raise UsageError(
             f"A target's metric must be one of {METRICS.listed()}, or one that a run declares. "
             f"Received: {metric!r}."
         )
+
     number = isinstance(value, int | float) and not isinstance(value, bool)
     rate = METRICS[metric].rate
     if not number or not math.isfinite(value) or (rate and not 0 <= value <= 1):
         fraction = f"a fraction between 0 and 1, such as {metric}=0.10 for 10 %"
         must_be = fraction if rate else "a finite number"
         raise UsageError(f"A target must be {must_be}. Received: {metric}={value!r}.")
+
     return metric, value

@@ -19,10 +19,13 @@ WINDOW = 3
 
 Every default of a window is this constant.
 """
-PROCESS = "process"  # `Policy.start` of a clock that starts with the process, not with an event
+# `Policy.start` of a clock that starts with the process, not with an event
+PROCESS = "process"
 _EVALUATION = frozenset(EVALUATION)
 _FIRST = "first evaluation"
-_RULE = re.compile(rf"({_FIRST}|median of (?P<window>\d+) epochs)(, \d+ evaluations each epoch)?")
+_RULE = re.compile(
+    rf"({_FIRST}|median of (?P<window>\d+) epochs)(, \d+ evaluations each epoch)?"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,10 @@ class AccuracyPoint:
 
 @dataclass(frozen=True)
 class TimeToAccuracy:
-    """When a run met a target. If it never did, ``seconds``, ``epoch`` and ``value`` are None."""
+    """When a run met a target.
+
+    If it never did, ``seconds``, ``epoch`` and ``value`` are None.
+    """
 
     metric: str  # "cer", "wer" or another key of ``tracked_stats``
     target: float
@@ -55,14 +61,19 @@ class TimeToAccuracy:
     @property
     def summary(self) -> str:
         """The result as text, such as "26.4 s, at epoch 7"."""
-        return f"{self.seconds:.4g} s, at epoch {self.epoch}" if self.reached else "never"
+        if self.reached:
+            return f"{self.seconds:.4g} s, at epoch {self.epoch}"
+
+        return "never"
 
     def _repr_html_(self) -> str:
         rule = f"median of {self.window}" if self.window > 1 else "first crossing"
         rows = [["time", self.summary]]
         if self.reached:
             rows.append([rule, f"{self.value:.4g}"])
-        return html_table(["", ""], rows, f"{self.metric} to {self.target:g}, by the {rule}")
+        return html_table(
+            ["", ""], rows, f"{self.metric} to {self.target:g}, by the {rule}"
+        )
 
 
 @dataclass(frozen=True)
@@ -80,12 +91,12 @@ def readings(
 ) -> list[EvaluationReading]:
     """Returns a metric's value and time for each evaluation that counts, in order of arrival.
 
-    Evaluations in lost work don't count. The time of an evaluation is read when it ends. With
-    ``at_epoch_end``, it is read when the epoch ends, except for evaluations within an epoch, and in
-    logs whose epochs end before their evaluation, such as MLPerf's. An overlapped evaluation's
-    result arrives after further training. Its time is read at the arrival if the clock counts
-    evaluation, otherwise where training handed over the weights. Values that aren't numbers become
-    NaN.
+    Evaluations in lost work don't count. The time of an evaluation is read when it
+    ends. With ``at_epoch_end``, it is read when the epoch ends, except for evaluations
+    within an epoch, and in logs whose epochs end before their evaluation, such as
+    MLPerf's. An overlapped evaluation's result arrives after further training. Its time
+    is read at the arrival if the clock counts evaluation, otherwise where training
+    handed over the weights. Values that aren't numbers become NaN.
     """
     choice = (metric, at_epoch_end, counts_evaluation)
     if choice not in timeline.readings:
@@ -107,6 +118,7 @@ def _readings(
         if key == "eval_start" and epoch not in evaluating:
             evaluating.add(epoch)
             stopped.pop(epoch, None)
+
         if key == "epoch_stop":
             ended.add(epoch)
         values = scores_at(timeline, index)
@@ -119,12 +131,17 @@ def _readings(
                 read = index if counts_evaluation else first
                 by_epoch[epoch] = EvaluationReading(epoch, read, *pending.pop(epoch))
                 evaluating.discard(epoch)
+
     return by_epoch.values()
 
 
 def scores_at(timeline: Timeline, index: int) -> Mapping[str, Any]:
-    """Returns each metric's value that an event states. No reading comes from anywhere else."""
-    key, value = timeline.keys[index], timeline.events[index].get("value")
+    """Returns each metric's value that an event states.
+
+    No reading comes from anywhere else.
+    """
+    key = timeline.keys[index]
+    value = timeline.events[index].get("value")
     if key == "eval_accuracy":
         return {"wer": value}
     if key != "tracked_stats" or value is None:
@@ -135,10 +152,11 @@ def scores_at(timeline: Timeline, index: int) -> Mapping[str, Any]:
 def evaluations_in(window: int, per_epoch: int) -> int:
     """Returns how many evaluations a rule's median covers, if there are several per epoch.
 
-    A window of 1 is the first evaluation that meets the target, on any grid. A longer one covers
-    the evaluations of ``window`` epochs, plus one if their number is even. Evaluating more often
-    thus doesn't let noise meet a target earlier, and the rule is met as long after the crossing as
-    with one evaluation per epoch (docs/statistics.md).
+    A window of 1 is the first evaluation that meets the target, on any grid. A longer
+    one covers the evaluations of ``window`` epochs, plus one if their number is even.
+    Evaluating more often thus doesn't let noise meet a target earlier, and the rule is
+    met as long after the crossing as with one evaluation per epoch
+    (docs/statistics.md).
     """
     if window == 1:
         return 1
@@ -173,21 +191,33 @@ def at_epoch_ends(points: Sequence[AccuracyPoint]) -> Sequence[AccuracyPoint]:
 
 
 def first_sustained(
-    points: Sequence[AccuracyPoint], target: float, *, metric: str = "cer", window: int = WINDOW
+    points: Sequence[AccuracyPoint],
+    target: float,
+    *,
+    metric: str = "cer",
+    window: int = WINDOW,
 ) -> TimeToAccuracy:
     """Returns when the median of the last ``window`` points of a curve first meets a target.
 
-    With several evaluations an epoch the median is over more points, see `evaluations_in`.
+    With several evaluations an epoch the median is over more points, see
+    `evaluations_in`.
 
     Source: the paper (arXiv 2003.12366), section 4.1.2.
     """
     if window < 1:
-        raise ValueError(f"window must be at least 1 evaluation. Received: window={window}.")
-    kind, count = metric_named(metric), evaluations_of(points, window)
+        raise ValueError(
+            f"window must be at least 1 evaluation. Received: window={window}."
+        )
+
+    kind = metric_named(metric)
+    count = evaluations_of(points, window)
     middles = medians([point.value for point in points], count, kind.worst)
     for point, median in zip(points[count - 1 :], middles, strict=True):
         if kind.met(median, target):
-            return TimeToAccuracy(metric, target, window, point.elapsed_s, point.epoch, median)
+            return TimeToAccuracy(
+                metric, target, window, point.elapsed_s, point.epoch, median
+            )
+
     return TimeToAccuracy(metric, target, window)
 
 
@@ -211,10 +241,13 @@ def rule_met(
         median = next(medians(values, window, kind.worst))
         if not kind.met(median, value):
             return False
+
     return True
 
 
-def medians(values: Sequence[float], window: int, worst: float = math.inf) -> Iterator[float]:
+def medians(
+    values: Sequence[float], window: int, worst: float = math.inf
+) -> Iterator[float]:
     """Yields the median of each ``window`` consecutive values; NaN counts as ``worst``."""
     values = [worst if math.isnan(value) else value for value in values]
     for last in range(window, len(values) + 1):
@@ -230,19 +263,24 @@ def _number(value: object) -> float:
 class Bracket:
     """The two times between which a run's error curve crossed a target.
 
-    The median of several evaluations describes the middle one, so both ends are middles of
-    windows. If the first window already meets the target, smaller windows before it are used.
+    The median of several evaluations describes the middle one, so both ends are middles
+    of windows. If the first window already meets the target, smaller windows before it
+    are used.
     """
 
-    # middle of the last window before the first hit, or 0 without one; if no window meets the
-    # target, middle of the last window of all
+    # middle of the last window before the first hit, or 0 without one; if no window
+    # meets the target, middle of the last window of all
     last_miss_s: float
-    first_hit_s: float | None  # middle of the first window whose median meets the target
-    # where the straight line between the two crosses the target; None without an earlier median
+    # Middle of the first window whose median meets the target.
+    first_hit_s: float | None
+    # where the straight line between the two crosses the target; None without an
+    # earlier median
     interpolated_s: float | None
-    # when the rule was met, or the last evaluation if it never was; None means first_hit_s
+    # when the rule was met, or the last evaluation if it never was; None means
+    # first_hit_s
     rule_s: float | None = None
-    # about which part of its time the run would have taken if the machine had taken nothing from it
+    # about which part of its time the run would have taken if the machine had taken
+    # nothing from it
     undisturbed: float = 1.0
 
     @property
@@ -257,7 +295,11 @@ class Bracket:
 
     def without_disturbance(self) -> "Bracket":
         """Returns the bracket that the run would have had about on an undisturbed machine."""
-        hit_s = None if self.first_hit_s is None else self.first_hit_s * self.undisturbed
+        if self.first_hit_s is None:
+            hit_s = None
+        else:
+            hit_s = self.first_hit_s * self.undisturbed
+
         return Bracket(self.last_miss_s * self.undisturbed, hit_s, None)
 
 
@@ -271,7 +313,11 @@ def bracket(
     times = [point.elapsed_s for point in points]
 
     # Before the first full window, smaller ones down to a single evaluation.
-    smaller = sorted({1, *range(window - 2, 0, -2)} - {window}) if len(points) >= window else []
+    if len(points) >= window:
+        smaller = sorted({1, *range(window - 2, 0, -2)} - {window})
+    else:
+        smaller = []
+
     middles = [next(medians(values[:size], size, kind.worst)) for size in smaller]
     middles += medians(values, window, kind.worst)
     at = [statistics.median(times[:size]) for size in smaller]
@@ -294,6 +340,7 @@ def bracket(
     if index and not math.isinf(before := middles[index - 1]):
         crossed = miss + (hit - miss) * (before - target) / (before - middles[index])
         crossed = min(max(crossed, miss), hit)  # rounding must not leave the bracket
+
     return Bracket(miss, hit, crossed, rule_s)
 
 
@@ -301,25 +348,31 @@ def bracket(
 class Policy:
     """Which clock and rule a benchmark uses: its start, its pauses, and how a target is met.
 
-    Register your own with ``POLICIES.register("mine", Policy("mine", ...))``. For rules that these
-    fields can't express, override `times_s` or `readings` in a subclass. Raises ValueError for an
-    unknown interval or a window below 1.
+    Register your own with ``POLICIES.register("mine", Policy("mine", ...))``. For rules
+    that these fields can't express, override `times_s` or `readings` in a subclass.
+    Raises ValueError for an unknown interval or a window below 1.
     """
 
     name: str
-    start: str  # the key of the event that starts the clock, or `PROCESS`; see `start_index`
-    excluded: frozenset[str] = frozenset()  # intervals during which the clock stands still
-    counts_evaluation: bool = True  # whether the clock runs between eval_start and eval_stop
+    # The key of the event that starts the clock, or `PROCESS`; see `start_index`.
+    start: str
+    # Intervals during which the clock stands still.
+    excluded: frozenset[str] = frozenset()
+    # Whether the clock runs between eval_start and eval_stop.
+    counts_evaluation: bool = True
     window: int = 1  # the median of this many evaluations must meet the target
-    at_epoch_end: bool = False  # whether time is read at the epoch's end, not the evaluation's
+    # Whether time is read at the epoch's end, not the evaluation's.
+    at_epoch_end: bool = False
     rule: str = ""  # the policy in one sentence
     source: str = ""  # where it is published
 
     def __post_init__(self):
-        unknown, where = sorted(set(self.excluded) - set(INTERVALS)), f"in the policy {self.name!r}"
+        unknown = sorted(set(self.excluded) - set(INTERVALS))
+        where = f"in the policy {self.name!r}"
         if unknown:
             text = f"A policy may only stop its clock during intervals of {INTERVALS}."
             raise ValueError(f"{text} Received: {unknown} {where}.")
+
         if self.window < 1:
             text = "A policy's window must be at least 1 evaluation."
             raise ValueError(f"{text} Received: {self.window} {where}.")
@@ -327,17 +380,21 @@ class Policy:
     def times_s(self, timeline: Timeline) -> list[float]:
         """Returns the clock at each event in seconds; 0 or less before its start.
 
-        No policy counts downtime. MLPerf's clock may not pause, so a resumed run isn't valid there.
+        No policy counts downtime. MLPerf's clock may not pause, so a resumed run isn't
+        valid there.
         """
-        counted = timeline.counted_us(self.excluded, within_evaluation=self.counts_evaluation)
+        counted = timeline.counted_us(
+            self.excluded, within_evaluation=self.counts_evaluation
+        )
         start = self.start_index(timeline)
         return ((counted - (0 if start is None else counted[start])) / 1e6).tolist()
 
     def start_index(self, timeline: Timeline) -> int | None:
         """Returns the event at which the clock starts; None for the process's creation.
 
-        A log without that event starts at ``model_creation``, or else at the first event. If the
-        process's creation is not recorded, the clock starts at the first event.
+        A log without that event starts at ``model_creation``, or else at the first
+        event. If the process's creation is not recorded, the clock starts at the first
+        event.
         """
         if self.start == PROCESS or not timeline.events:
             return None
@@ -345,18 +402,27 @@ class Policy:
         return next((indices[0] for indices in starts if indices), 0)
 
     def readings(self, timeline: Timeline, metric: str) -> list[EvaluationReading]:
-        ends = {"at_epoch_end": self.at_epoch_end, "counts_evaluation": self.counts_evaluation}
+        ends = {
+            "at_epoch_end": self.at_epoch_end,
+            "counts_evaluation": self.counts_evaluation,
+        }
         return readings(timeline, metric, **ends)
 
     def curve(self, timeline: Timeline, metric: str) -> list[AccuracyPoint]:
-        times, per_epoch = self.times_s(timeline), timeline.evaluations_per_epoch
+        times = self.times_s(timeline)
+        per_epoch = timeline.evaluations_per_epoch
         return [
             AccuracyPoint(reading.epoch, times[reading.index], reading.value, per_epoch)
             for reading in self.readings(timeline, metric)
         ]
 
     def time_to_accuracy(
-        self, timeline: Timeline, target: float, *, metric: str = "cer", window: int | None = None
+        self,
+        timeline: Timeline,
+        target: float,
+        *,
+        metric: str = "cer",
+        window: int | None = None,
     ) -> tuple[TimeToAccuracy, Bracket]:
         window = self.window if window is None else window
         points = self.curve(timeline, metric)
@@ -366,7 +432,9 @@ class Policy:
 
 def _check(policy: object) -> None:
     if not isinstance(policy, Policy):
-        raise TypeError(f"it must be a tfasr.tta.policies.Policy. Received: {policy!r}.")
+        raise TypeError(
+            f"it must be a tfasr.tta.policies.Policy. Received: {policy!r}."
+        )
 
 
 POLICIES: Registry[Policy] = Registry("policy", check=_check, plural="policies")
@@ -395,7 +463,8 @@ for _policy in (
     Policy(
         "algoperf",
         start="run_start",
-        excluded=_EVALUATION | {"init", "checkpoint", "sentences", "logging", "lost_work"},
+        excluded=_EVALUATION
+        | {"init", "checkpoint", "sentences", "logging", "lost_work"},
         counts_evaluation=False,
         rule=(
             "from run_start until the first evaluation that meets the target, without evaluation, "
@@ -436,10 +505,12 @@ class _UtterancesClock(Policy):
             if timeline.useful[index]:
                 value = timeline.events[index].get("value") or {}
                 seen[index] = _number(value.get("utterances"))
+
         return list(accumulate(seen))
 
 
-# Not registered: reports show seconds, but this clock counts utterances, whatever the machine.
+# Not registered: reports show seconds, but this clock counts utterances, whatever the
+# machine.
 UTTERANCES = _UtterancesClock(
     "utterances",
     start=PROCESS,
@@ -450,7 +521,9 @@ UTTERANCES = _UtterancesClock(
 
 
 def policy_named(policy: str | Policy) -> Policy:
-    """Returns a policy by name, or the policy itself; raises UsageError for an unknown name."""
+    """Returns a policy by name, or the policy itself; raises UsageError for an unknown
+    name.
+    """
     if policy == UTTERANCES.name:
         return UTTERANCES
     return policy if isinstance(policy, Policy) else POLICIES[policy]

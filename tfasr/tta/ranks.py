@@ -1,10 +1,11 @@
 """Compares times by their order, where each time is only known to lie between two ends.
 
-A run crosses its target between two evaluations, or some time after its last one. So the ratio of
-two runs' times also lies between two ends. A count of ratios above 1 includes only those that
-are certainly above 1, and each end of an interval uses the ends that make it wider. Both are
-therefore right wherever in their brackets the times lie, and whatever a stopped run would have
-done. Arrays are ``(..., runs)``; all times are logarithms.
+A run crosses its target between two evaluations, or some time after its last one. So
+the ratio of two runs' times also lies between two ends. A count of ratios above 1
+includes only those that are certainly above 1, and each end of an interval uses the
+ends that make it wider. Both are therefore right wherever in their brackets the times
+lie, and whatever a stopped run would have done. Arrays are ``(..., runs)``; all times
+are logarithms.
 """
 
 import math
@@ -16,8 +17,10 @@ import numpy as np
 
 from tfasr.tta.policies import Bracket
 
-GROUPS, PAIRS = "groups", "pairs"
-_MOST_COUNTED = 60  # larger groups use the normal approximation, which then errs by less than 1 %
+GROUPS = "groups"
+PAIRS = "pairs"
+# Larger groups use the normal approximation, which then errs by less than 1 %.
+_MOST_COUNTED = 60
 _LEAST_S = 1e-3  # a time of 0 has no logarithm: it counts as a millisecond
 Ends = tuple[np.ndarray, np.ndarray]
 
@@ -29,15 +32,17 @@ class Ratios:
     estimate: np.ndarray  # the median ratio; NaN if runs without a time could change it
     low: np.ndarray  # ends of the interval; infinite if the runs set no limit
     high: np.ndarray
-    p_value: np.ndarray  # two-sided; below ``1 - confidence`` exactly if the interval excludes 0
-    sign: np.ndarray  # 1 if more ratios are certainly above 1 than below 1, -1 if fewer, else 0
+    # two-sided; below ``1 - confidence`` exactly if the interval excludes 0
+    p_value: np.ndarray
+    # 1 if more ratios are certainly above 1 than below 1, -1 if fewer, else 0
+    sign: np.ndarray
 
 
 def log_ends(brackets: Sequence[Bracket]) -> Ends:
     """Returns the logarithms of the brackets' ends.
 
-    A run that never met the target lies between its last evaluation and infinity; one that met it
-    at its first evaluation has no lower end.
+    A run that never met the target lies between its last evaluation and infinity; one
+    that met it at its first evaluation has no lower end.
     """
     low = np.array([bracket.last_miss_s for bracket in brackets], float)
     high = np.array([_end_s(bracket) for bracket in brackets], float)
@@ -52,9 +57,9 @@ def _end_s(bracket: Bracket) -> float:
 def log_ratios(first: Ends, second: Ends, test: str) -> Ends:
     """Returns the least and the greatest possible ratios, each sorted.
 
-    For "groups", these are the ratios of every run of the second group to every run of the first.
-    For "pairs", run 1 of both groups is a pair, and so on: each pair's ratio and the (geometric)
-    mean of any two pairs' ratios, known as Walsh averages.
+    For "groups", these are the ratios of every run of the second group to every run of
+    the first. For "pairs", run 1 of both groups is a pair, and so on: each pair's ratio
+    and the (geometric) mean of any two pairs' ratios, known as Walsh averages.
     """
     if test == PAIRS:
         least = _walsh_averages(second[0] - first[1])
@@ -62,6 +67,7 @@ def log_ratios(first: Ends, second: Ends, test: str) -> Ends:
     else:
         least = _differences(first[1], second[0])
         greatest = _differences(first[0], second[1])
+
     return np.sort(least, axis=-1), np.sort(greatest, axis=-1)
 
 
@@ -78,14 +84,15 @@ def _walsh_averages(ratios: np.ndarray) -> np.ndarray:
 def compare_ends(first: Ends, second: Ends, test: str, confidence: float) -> Ratios:
     """Compares two groups of runs by the order of their times.
 
-    If the groups are equally fast, the p-value is below any level with at most that probability,
-    and the interval contains 0 with a probability of ``confidence`` or more: for "groups" if runs
-    are exchangeable between the groups, for "pairs" if they are within each pair. Neither the
-    shape of the times' distribution matters nor when runs were stopped.
+    If the groups are equally fast, the p-value is below any level with at most that
+    probability, and the interval contains 0 with a probability of ``confidence`` or
+    more: for "groups" if runs are exchangeable between the groups, for "pairs" if they
+    are within each pair. Neither the shape of the times' distribution matters nor when
+    runs were stopped.
 
     Source: Mann and Whitney 1947 (doi 10.1214/aoms/1177730491) and Wilcoxon 1945 (doi
-    10.2307/3001968) for the tests, Hodges and Lehmann 1963 (doi 10.1214/aoms/1177704172) for the
-    medians and intervals.
+    10.2307/3001968) for the tests, Hodges and Lehmann 1963 (doi
+    10.1214/aoms/1177704172) for the medians and intervals.
     """
     least, greatest = log_ratios(first, second, test)
     sizes = (first[0].shape[-1], second[0].shape[-1])
@@ -93,7 +100,8 @@ def compare_ends(first: Ends, second: Ends, test: str, confidence: float) -> Rat
 
     later = np.count_nonzero(least > 0, axis=-1)
     earlier = np.count_nonzero(greatest < 0, axis=-1)
-    # The distribution is symmetric: as many above as here are as likely as that many below.
+    # The distribution is symmetric: as many above as here are as likely as that many
+    # below.
     tail = np.minimum(_tail(below_or_equal, later), _tail(below_or_equal, earlier))
 
     end = end_of_interval(test, *sizes, confidence)
@@ -102,6 +110,7 @@ def compare_ends(first: Ends, second: Ends, test: str, confidence: float) -> Rat
     if end > 0:
         low = least[..., end - 1]
         high = greatest[..., -end]
+
     return Ratios(
         estimate=_median_ratio(first, second, test),
         low=low,
@@ -144,17 +153,20 @@ def order_distribution(test: str, first: int, second: int) -> np.ndarray:
     elif max(first, second) <= _MOST_COUNTED:
         shares = _rank_sums(first, second)
     else:
-        from scipy.special import ndtr  # imported late: reports on single runs don't need SciPy
+        # Imported late: reports on single runs don't need SciPy.
+        from scipy.special import ndtr
 
         counts = np.arange(first * second + 1)
         spread = math.sqrt(first * second * (first + second + 1) / 12)
         return ndtr((counts + 0.5 - first * second / 2) / spread)
+
     return np.minimum(1.0, np.cumsum(shares))
 
 
 def _rank_sums(first: int, second: int) -> np.ndarray:
     """Returns the distribution of Mann and Whitney's statistic for groups without ties."""
-    # ways[k, u]: ways to choose k of the runs so far for the second group, with u ratios above 1
+    # ways[k, u]: ways to choose k of the runs so far for the second group, with u
+    # ratios above 1
     ways = np.zeros((second + 1, first * second + 1))
     ways[0, 0] = 1
     for run in range(first + second):
@@ -163,6 +175,7 @@ def _rank_sums(first: int, second: int) -> np.ndarray:
             earlier = run - (chosen - 1)
             if earlier <= first:
                 ways[chosen, earlier:] += ways[chosen - 1, : ways.shape[1] - earlier]
+
     return ways[second] / ways[second].sum()
 
 
@@ -175,6 +188,8 @@ def least_p(test: str, first: int, second: int) -> float:
 
 @cache
 def end_of_interval(test: str, first: int, second: int, confidence: float) -> int:
-    """Returns which ratio, counted from the least, is the interval's end; 0 with too few runs."""
+    """Returns which ratio, counted from the least, is the interval's end; 0 with too
+    few runs.
+    """
     shares = order_distribution(test, first, second)
     return int(np.searchsorted(shares, (1 - confidence) / 2, side="left"))

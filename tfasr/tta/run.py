@@ -27,7 +27,14 @@ from tfasr.ledger.intervals import Event, evaluated_epoch
 from tfasr.ledger.timeline import Timeline, second_writer, wrong_value
 from tfasr.tta import policies
 from tfasr.tta.decomposition import WARMUP_STEPS, Throughput, throughput
-from tfasr.tta.metrics import HIGHER, METRICS, Target, check_target, declare, metric_named
+from tfasr.tta.metrics import (
+    HIGHER,
+    METRICS,
+    Target,
+    check_target,
+    declare,
+    metric_named,
+)
 from tfasr.tta.policies import (
     PAPER,
     AccuracyPoint,
@@ -47,7 +54,9 @@ _STEP_FIELDS = (
     "train_s",
 )  # fmt: skip
 _REMEDY = "Delete the file to report without the machine's facts."
-_REMEDY_CONFIG = "Bring the file back, or delete it to report without the configuration."
+_REMEDY_CONFIG = (
+    "Bring the file back, or delete it to report without the configuration."
+)
 _REMEDY_SAMPLES = "Delete the file to report without its samples."
 _CLOCK_TEXT = fixed(3)
 
@@ -60,7 +69,8 @@ class Reason:
     text: str
     clock_s: float | None  # the policy's clock at the event; None for time left out
     event: int | None  # its index among the run's events, from 0
-    line: int | None  # its line in ``events.jsonl``, from 1; None for other programs' logs
+    # Its line in ``events.jsonl``, from 1; None for other programs' logs.
+    line: int | None
     key: str | None
     time_ms: float | None  # wall clock of the event, since 1970
     seconds: float | None = None  # time left out
@@ -68,10 +78,18 @@ class Reason:
 
 _COLUMNS: list[Column[Reason]] = [
     Column("how the time came about", "text", lambda reason: reason.text),
-    Column("clock\ns", "clock_s", lambda reason: reason.clock_s, _CLOCK_TEXT, missing=""),
+    Column(
+        "clock\ns", "clock_s", lambda reason: reason.clock_s, _CLOCK_TEXT, missing=""
+    ),
     Column("line", "line", lambda reason: reason.line, missing=""),
     Column("event", "key", lambda reason: reason.key, missing=""),
-    Column("at\nms since 1970", "time_ms", lambda reason: reason.time_ms, fixed(0), missing=""),
+    Column(
+        "at\nms since 1970",
+        "time_ms",
+        lambda reason: reason.time_ms,
+        fixed(0),
+        missing="",
+    ),
     Column("", "kind", lambda reason: reason.kind),
     Column("", "left_out_s", lambda reason: reason.seconds),
 ]
@@ -79,7 +97,10 @@ _COLUMNS: list[Column[Reason]] = [
 
 @dataclass(frozen=True)
 class Explanation:
-    """A run's time to a target, and the evaluations and rules behind it. Shown by ``print``."""
+    """A run's time to a target, and the evaluations and rules behind it.
+
+    Shown by ``print``.
+    """
 
     run: str
     policy: Policy
@@ -88,12 +109,18 @@ class Explanation:
     reasons: list[Reason]
 
     def table(self) -> Table:
-        target, window = _value(self.result.metric, self.result.target), self.result.window
+        target = _value(self.result.metric, self.result.target)
+        window = self.result.window
         title = f"{self.run}: time to {_label(self.result.metric)} {target}"
         notes = [f"The rule: {self.policy.rule}. Source: {self.policy.source}."]
         if window != self.policy.window:
-            notes.append(f"The window was set to {window} instead of {self.policy.window}.")
-        return table_of(f"{title}, policy {self.policy.name}", _COLUMNS, self.reasons, notes)
+            notes.append(
+                f"The window was set to {window} instead of {self.policy.window}."
+            )
+
+        return table_of(
+            f"{title}, policy {self.policy.name}", _COLUMNS, self.reasons, notes
+        )
 
     def to_json(self) -> dict[str, Any]:
         names = ("metric", "target", "window", "seconds", "epoch")
@@ -148,13 +175,17 @@ def _start(evidence: _Evidence) -> Iterator[Reason]:
     if not evidence.timeline.events:
         yield evidence.reason("start", "the ledger is empty", None)
         return
+
     index = policy.start_index(evidence.timeline)
     if index is None:
         age_s = evidence.times_s[0]
         unknown = "at the first event (its creation time is unknown)"
         began = f"{age_s:.3f} s before this event" if age_s else unknown
-        yield evidence.reason("start", f"the clock starts: the process began {began}", 0)
+        yield evidence.reason(
+            "start", f"the clock starts: the process began {began}", 0
+        )
         return
+
     key = evidence.timeline.keys[index]
     instead = "" if key == policy.start else f", because the log has no {policy.start}"
     yield evidence.reason("start", f"the clock starts{instead}", index)
@@ -167,22 +198,33 @@ def _start(evidence: _Evidence) -> Iterator[Reason]:
 def _evaluations(
     evidence: _Evidence, readings: list[EvaluationReading], result: TimeToAccuracy
 ) -> Iterator[Reason]:
-    kind, metric = metric_named(result.metric), result.metric
-    window = policies.evaluations_in(result.window, evidence.timeline.evaluations_per_epoch)
+    kind = metric_named(result.metric)
+    metric = result.metric
+    window = policies.evaluations_in(
+        result.window, evidence.timeline.evaluations_per_epoch
+    )
     middles = [None] * (window - 1) + list(
         policies.medians([reading.value for reading in readings], window, kind.worst)
     )
     for reading, median in zip(readings, middles, strict=False):
-        text = f"epoch {reading.epoch}: {_label(metric)} {_value(metric, reading.value)}"
+        text = (
+            f"epoch {reading.epoch}: {_label(metric)} {_value(metric, reading.value)}"
+        )
         if reading.scored is not None and reading.scored != reading.index:
             line = evidence.line(reading.scored)
             text += f" (event {reading.scored})" if line is None else f" (line {line})"
+
         if median is None:
             text += f", too early for the median of {window}"
         else:
-            ruling = f"median of {window} is {_value(metric, median)}, " if window > 1 else ""
+            if window > 1:
+                ruling = f"median of {window} is {_value(metric, median)}, "
+            else:
+                ruling = ""
+
             met = kind.met(median, result.target)
             text += f", {ruling}{'meets' if met else 'misses'} {_value(metric, result.target)}"
+
         yield evidence.reason("evaluation", text, reading.index)
 
 
@@ -196,19 +238,25 @@ def _lost_evaluations(evidence: _Evidence, metric: str) -> Iterator[Reason]:
 
 
 def _left_out(evidence: _Evidence, until: int | None) -> Iterator[Reason]:
-    line, policy = evidence.timeline, evidence.policy
+    line = evidence.timeline
+    policy = evidence.policy
     if until is None:
         return
     for session in line.sessions[1:]:
         if session.start <= until:
-            first, last = line.events[session.start], line.events[session.start - 1]
+            first = line.events[session.start]
+            last = line.events[session.start - 1]
             apart_s = (first["time_ms"] - last["time_ms"]) / 1e3
-            counted_s = (line.clock_us[session.start] - line.clock_us[session.start - 1]) / 1e6
+            counted_s = (
+                line.clock_us[session.start] - line.clock_us[session.start - 1]
+            ) / 1e6
             text = f"left out: {max(0.0, apart_s - counted_s):.3f} s of downtime before a session"
             yield evidence.reason("left out", text, session.start)
+
     start = policy.start_index(line)
     start_us = 0 if start is None else line.clock_us[start]
-    stop_us, within = line.clock_us[until], policy.counts_evaluation
+    stop_us = line.clock_us[until]
+    within = policy.counts_evaluation
     stood_still = line.stood_still(
         policy.excluded, within_evaluation=within, start_us=start_us, stop_us=stop_us
     )
@@ -218,9 +266,14 @@ def _left_out(evidence: _Evidence, until: int | None) -> Iterator[Reason]:
         text = "this policy computes its clock with its own code; intervals can't be listed"
         yield evidence.reason("left out", text, until)
         return
+
     for name, (seconds, pieces, index) in stood_still.items():
         where = " within evaluations" if name == "overhead" else ""
-        last = "which ends here" if pieces == 1 else f"{pieces} pieces, the last one ends here"
+        if pieces == 1:
+            last = "which ends here"
+        else:
+            last = f"{pieces} pieces, the last one ends here"
+
         text = f"left out, because {policy.name} doesn't count it: {seconds:.3f} s of {name}{where}"
         text += f", {last}"
         yield evidence.reason("left out", text, index, seconds=seconds)
@@ -237,15 +290,27 @@ def _conclusion(
         read = (r.index for r in readings if evidence.times_s[r.index] <= seconds)
         return max(read, default=None)
 
-    about = f", by the median of the {result.window} around it" if result.window > 1 else ""
+    if result.window > 1:
+        about = f", by the median of the {result.window} around it"
+    else:
+        about = ""
+
     miss = at(limits.last_miss_s) if limits.last_miss_s > 0 else None
     if miss is not None:
-        yield evidence.reason("bracket", f"the last evaluation that misses{about}", miss)
+        yield evidence.reason(
+            "bracket", f"the last evaluation that misses{about}", miss
+        )
+
     if hit is None:
-        reason = f"longer than {limits.read_s:.3f} s" if readings else "no evaluation counts"
+        if readings:
+            reason = f"longer than {limits.read_s:.3f} s"
+        else:
+            reason = "no evaluation counts"
+
         last = readings[-1].index if readings else None
         yield evidence.reason("result", f"never: {reason}", last)
         return
+
     index = readings[hit].index
     ends = f"{limits.last_miss_s:.3f} and {limits.first_hit_s:.3f} s"
     text = f"the curve crosses the target between {ends}"
@@ -256,7 +321,9 @@ def _conclusion(
     yield evidence.reason("bracket", text, at(limits.first_hit_s))
     later = len(readings) - 1 - hit
     ignored = f"; {later} later evaluations change nothing" if later else ""
-    rule = f"{_CLOCK_TEXT(result.seconds or 0.0)} s by the policy {evidence.policy.name}"
+    rule = (
+        f"{_CLOCK_TEXT(result.seconds or 0.0)} s by the policy {evidence.policy.name}"
+    )
     yield evidence.reason("result", f"{rule}, at epoch {result.epoch}{ignored}", index)
 
 
@@ -274,10 +341,12 @@ class Run:
 
     Attributes:
         path: the run's folder.
-        name: its name in reports; the folder's name, unless two runs of a report share it.
+        name: its name in reports; the folder's name, unless two runs of a report share
+            it.
         events: the ledger's events in file order.
         cut: whether a crash cut off the ledger's last line, which is missing here.
-        ledger_hash: the hash in the ledger's last line, which covers all; None from an older tfasr.
+        ledger_hash: the hash in the ledger's last line, which covers all; None from an
+            older tfasr.
     """
 
     path: Path
@@ -298,7 +367,9 @@ class Run:
 
     @property
     def wall_s(self) -> float:
-        """Wall-clock seconds of all sessions, each from the creation of its process if known."""
+        """Wall-clock seconds of all sessions, each from the creation of its process if
+        known.
+        """
         return self.timeline.wall_s
 
     @cached_property
@@ -307,7 +378,9 @@ class Run:
         return self.timeline.interval_seconds()
 
     def intervals_until(self, until_s: float) -> dict[str, float]:
-        """Returns seconds per interval up to ``until_s`` seconds after the model's creation."""
+        """Returns seconds per interval up to ``until_s`` seconds after the model's
+        creation.
+        """
         return self.timeline.interval_seconds(until_s)
 
     def fact(self, key: str) -> Any:
@@ -316,8 +389,12 @@ class Run:
 
     @property
     def targets(self) -> list[tuple[str, float]]:
-        """The targets in the run's configuration: metric and value, error rates as fractions."""
-        return [(str(metric), float(value)) for metric, value in self.fact("targets") or []]
+        """The targets in the run's configuration: metric and value, error rates as
+        fractions.
+        """
+        return [
+            (str(metric), float(value)) for metric, value in self.fact("targets") or []
+        ]
 
     @property
     def target_window(self) -> int | None:
@@ -341,7 +418,9 @@ class Run:
 
     @property
     def status(self) -> str:
-        """How the run ended: "success", "aborted", "interrupted", or "unfinished" if unknown."""
+        """How the run ended: "success", "aborted", "interrupted", or "unfinished" if
+        unknown.
+        """
         ends = self.timeline.of("session_start", "run_stop")
         if not ends or self.timeline.keys[ends[-1]] == "session_start":
             return "unfinished"
@@ -354,14 +433,17 @@ class Run:
     def accuracy_curve(
         self, metric: str = "cer", policy: str | Policy = PAPER
     ) -> list[AccuracyPoint]:
-        """Returns a metric over a policy's clock: a point per evaluation that the policy counts."""
+        """Returns a metric over a policy's clock: a point per evaluation that the
+        policy counts.
+        """
         key = (metric, policies.policy_named(policy))
         if key not in self._curves:
             self._curves[key] = key[1].curve(self.timeline, metric)
         return self._curves[key]
 
     def plot(self, metric: str = "") -> "Drawing":
-        """Draws a metric over time, by default that of the first target; notebooks show the result.
+        """Draws a metric over time, by default that of the first target; notebooks show
+        the result.
 
         Raises UsageError if no evaluation has the metric.
         """
@@ -377,10 +459,14 @@ class Run:
             for name, value in self.targets
             if name == metric
         ]
-        x, y = [p.elapsed_s / 60 for p in points], [scale * p.value for p in points]
+        x = [p.elapsed_s / 60 for p in points]
+        y = [scale * p.value for p in points]
         marks += curve(x, y, run_colour(0), self.name)
-        label, log = kind.label or metric.replace("_", " "), kind.better != HIGHER and min(y) > 0
-        minutes = Axis("minutes since the creation of the model", limits=(0.0, 1.03 * x[-1]))
+        label = kind.label or metric.replace("_", " ")
+        log = kind.better != HIGHER and min(y) > 0
+        minutes = Axis(
+            "minutes since the creation of the model", limits=(0.0, 1.03 * x[-1])
+        )
         panel = Panel(marks, minutes, Axis(f"{label}{unit}", log=log))
         return Drawing(Chart(metric, f"{label} of {self.name}", [panel]))
 
@@ -389,17 +475,22 @@ class Run:
         return throughput(self.timeline, warmup_steps=warmup_steps)
 
     def time_to_accuracy(
-        self, *, policy: str | Policy = PAPER, window: int | None = None, **target: float
+        self,
+        *,
+        policy: str | Policy = PAPER,
+        window: int | None = None,
+        **target: float,
     ) -> TimeToAccuracy:
         """Returns when the run reached a target, as in ``run.time_to_accuracy(cer=0.10)``.
 
         Args:
-                policy: a clock policy or its name, see `tfasr.tta.policies`.
-                window: over how many evaluations to take the median; by default the policy's.
+                policy: a clock policy or its name, see `tfasr.tta.policies`. window:
+                over how many evaluations to take the median; by default the policy's.
                 **target: one metric and its value; error rates are fractions.
 
         Raises:
-                UsageError: for an unknown policy, an impossible target, or not exactly one.
+                UsageError: for an unknown policy, an impossible target, or not exactly
+                    one.
         """
         metric, value = _one_target("time_to_accuracy", target)
         clock = policies.policy_named(policy)
@@ -408,7 +499,11 @@ class Run:
         return policies.first_sustained(points, value, metric=metric, window=window)
 
     def explain(
-        self, *, policy: str | Policy = PAPER, window: int | None = None, **target: float
+        self,
+        *,
+        policy: str | Policy = PAPER,
+        window: int | None = None,
+        **target: float,
     ) -> Explanation:
         """Explains a time to accuracy event by event, as in ``print(run.explain(cer=0.10))``.
 
@@ -417,9 +512,14 @@ class Run:
         (metric, value), line = _one_target("explain", target), self.timeline
         clock = policies.policy_named(policy)
         readings = clock.readings(line, metric)
-        result, limits = clock.time_to_accuracy(line, value, metric=metric, window=window)
+        result, limits = clock.time_to_accuracy(
+            line, value, metric=metric, window=window
+        )
         evidence = _Evidence(line, clock, clock.times_s(line), line_numbers(self.path))
-        hit = next((n for n, reading in enumerate(readings) if reading.epoch == result.epoch), None)
+        hit = next(
+            (n for n, reading in enumerate(readings) if reading.epoch == result.epoch),
+            None,
+        )
         decisive = len(readings) - 1 if hit is None else hit
         reasons = [
             *_start(evidence),
@@ -450,7 +550,10 @@ class Run:
         system = facts.get("system")
         packages = system.get("packages") if isinstance(system, dict) else None
         if not isinstance(system, dict | None) or not isinstance(packages, dict | None):
-            raise UsageError(f"system and its packages in {path} must be JSON objects. {_REMEDY}")
+            raise UsageError(
+                f"system and its packages in {path} must be JSON objects. {_REMEDY}"
+            )
+
         return facts
 
     @property
@@ -459,7 +562,9 @@ class Run:
         return sorted((self.path / files.HYPOTHESES_FOLDER).glob("*.jsonl"))
 
     def utilisation(self, device: str = "cpu") -> dict[str, np.ndarray]:
-        """Returns the columns of ``cpu.csv`` or ``gpu.csv`` as floats, or {} if it is missing."""
+        """Returns the columns of ``cpu.csv`` or ``gpu.csv`` as floats, or {} if it is
+        missing.
+        """
         text = _text(self.path / f"{device}.csv", _REMEDY_SAMPLES)
         if text is None or not text.strip():
             return {}
@@ -469,29 +574,35 @@ class Run:
         if not complete:
             return {name: np.zeros(0) for name in names}
         try:
-            # Samples every 0.03 s make long files: the fast reader first, then the tolerant one.
+            # Samples every 0.03 s make long files: the fast reader first, then the
+            # tolerant one.
             rows = np.loadtxt(complete, delimiter=",", ndmin=2, comments=None)
         except ValueError:
-            rows = np.array([[_float(cell) for cell in line.split(",")] for line in complete])
+            rows = np.array(
+                [[_float(cell) for cell in line.split(",")] for line in complete]
+            )
+
         return dict(zip(names, rows.T, strict=True))
 
     def to_dataframe(self, policy: str | Policy = PAPER) -> "pd.DataFrame":
         """Returns the accuracy curve, one row per evaluation that counts.
 
-        Columns: ``epoch``, ``elapsed_s`` by the policy's clock, and metrics (rates as fractions).
+        Columns: ``epoch``, ``elapsed_s`` by the policy's clock, and metrics (rates as
+        fractions).
         """
         rows: dict[int, dict[str, float]] = {}
         for metric in METRICS:
             for point in self.accuracy_curve(metric, policy):
                 row = rows.setdefault(point.epoch, {"epoch": point.epoch})
                 row |= {"elapsed_s": point.elapsed_s, metric: point.value}
+
         return dataframe(list(rows.values()), ["epoch", "elapsed_s"])
 
     def steps_to_dataframe(self) -> "pd.DataFrame":
         """Returns the training steps without lost work, one row each.
 
-        Columns: ``step``, ``epoch``, ``elapsed_s`` (since the model's creation) and the step's
-        values in the ledger, such as ``loss`` and ``train_s``.
+        Columns: ``step``, ``epoch``, ``elapsed_s`` (since the model's creation) and the
+        step's values in the ledger, such as ``loss`` and ``train_s``.
         """
         rows = []
         line = self.timeline
@@ -500,6 +611,7 @@ class Run:
             row = {"step": where.get("step"), "epoch": where.get("epoch_num")}
             row["elapsed_s"] = line.elapsed_s[index]
             rows.append(row | {field: stats.get(field) for field in _STEP_FIELDS})
+
         return dataframe(rows, ["step", "epoch", "elapsed_s", *_STEP_FIELDS])
 
     def _repr_html_(self) -> str:
@@ -509,16 +621,24 @@ class Run:
             "status": self.status,
             "sessions": str(self.sessions),
             "wall": f"{total_s:.1f} s",
-            "targets": ", ".join(f"{metric} {value:g}" for metric, value in self.targets) or "none",
+            "targets": ", ".join(
+                f"{metric} {value:g}" for metric, value in self.targets
+            )
+            or "none",
         }
         for metric, value in self.targets:
-            about[f"time to {metric} {value:g}"] = self.time_to_accuracy(**{metric: value}).summary
+            about[f"time to {metric} {value:g}"] = self.time_to_accuracy(
+                **{metric: value}
+            ).summary
+
         about |= {
             name.replace("_", " "): f"{seconds:.1f} s, {100 * seconds / total_s:.1f} %"
             for name, seconds in spent.items()
             if seconds
         }
-        return html_table(["", ""], [[name, text] for name, text in about.items()], self.name)
+        return html_table(
+            ["", ""], [[name, text] for name, text in about.items()], self.name
+        )
 
 
 def to_plot(metric: str, targets: Sequence[Target], evaluated: Sequence[str]) -> str:
@@ -526,7 +646,10 @@ def to_plot(metric: str, targets: Sequence[Target], evaluated: Sequence[str]) ->
     metric = metric or [*(name for name, _ in targets), *evaluated, "cer"][0]
     if metric not in evaluated:
         known = ", ".join(evaluated) or "nothing yet"
-        raise UsageError(f"No evaluation has the metric {metric!r}. Evaluated: {known}.")
+        raise UsageError(
+            f"No evaluation has the metric {metric!r}. Evaluated: {known}."
+        )
+
     return metric
 
 
@@ -535,6 +658,7 @@ def _one_target(method: str, target: dict[str, float]) -> tuple[str, float]:
         raise UsageError(
             f"{method} needs exactly one target, such as cer=0.10. Received: {target}."
         )
+
     return check_target(*next(iter(target.items())))
 
 
@@ -550,7 +674,9 @@ def _float(cell: str) -> float:
 
 
 def read_targets(path: str | Path) -> list[tuple[str, float]]:
-    """Returns the last targets in a run's ledger without parsing the rest; [] if unreadable."""
+    """Returns the last targets in a run's ledger without parsing the rest; [] if
+    unreadable.
+    """
     try:
         return [(metric, value) for metric, value in last_value(path, "targets") or []]
     except (OSError, ValueError, RecursionError):
@@ -568,8 +694,9 @@ def read_metrics(path: str | Path) -> dict[str, dict[str, Any]]:
 def load_run(path: str | Path, name: str | None = None) -> Run:
     """Reads a run's folder, of which only ``events.jsonl`` is required.
 
-    ``path`` is the ``--run_dir`` of ``tfasr train``; ``name`` is the run's name in reports, by
-    default the folder's. Raises UsageError if its folder or ledger is missing, empty or broken.
+    ``path`` is the ``--run_dir`` of ``tfasr train``; ``name`` is the run's name in
+    reports, by default the folder's. Raises UsageError if its folder or ledger is
+    missing, empty or broken.
     """
     path = Path(path)
     events_file = path / files.EVENTS_FILE
@@ -579,11 +706,13 @@ def load_run(path: str | Path, name: str | None = None) -> Run:
                 f"A run must be a folder that tfasr train wrote. Received: {path}, which "
                 f"{'is a file' if path.exists() else 'does not exist'}."
             )
+
         ledger = read_ledger(path)
         if not ledger.events:
             raise ValueError(
                 f"The ledger {events_file} has no events: the run has not started yet."
             )
+
         name = name or path.resolve().name
         run = Run(path, name, ledger.events, ledger.cut, ledger_hash=ledger.chain)
         wrong = wrong_value(run.timeline)
@@ -593,6 +722,7 @@ def load_run(path: str | Path, name: str | None = None) -> Run:
                 f"In line {line_numbers(path)[index]} of {events_file} {kind}. Leave the "
                 "run out, or restore the line."
             )
+
         declare(run.declared_metrics, path)
         _ = run.timeline.clock_us  # reports an event without a usable time
         twice = second_writer(run.timeline)
@@ -612,4 +742,5 @@ def load_run(path: str | Path, name: str | None = None) -> Run:
     except ValueError as error:
         where = "" if str(path) in str(error) else f"{events_file}: "
         raise UsageError(f"{where}{error}") from error
+
     return run

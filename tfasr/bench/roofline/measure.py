@@ -12,7 +12,13 @@ import numpy as np
 import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
-from tfasr.bench.modules import ModuleSeconds, Replicas, fastest_s, matmul_ceiling, module_times
+from tfasr.bench.modules import (
+    ModuleSeconds,
+    Replicas,
+    fastest_s,
+    matmul_ceiling,
+    module_times,
+)
 from tfasr.bench.steppers import Kernel, Kernels, profile
 from tfasr.data.features import FeatureConfig
 from tfasr.kit.config import (
@@ -32,7 +38,8 @@ from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.memory import synthetic_batch
 
 SWEEP_PRECISIONS = ("float32", "float64")  # of the intensity sweep's elements
-COMPARED = ("float64", "float32", "mixed_bfloat16", "mixed_float16")  # precisions of the ceilings
+# Precisions of the ceilings.
+COMPARED = ("float64", "float32", "mixed_bfloat16", "mixed_float16")
 PRECISION = "float32"  # Keras's dtype policy of the models
 ROUNDS = 5  # how often each module is measured
 CEILING_S = 1.0  # seconds to measure each ceiling
@@ -45,11 +52,12 @@ SWEEP_S = 0.3  # seconds to measure each intensity, and all experiments of a siz
 class RooflineConfig:
     """Sizes of all measurements; those of the sweeps have the names of ERT, as in the talk."""
 
-    thread_counts: tuple[int, ...] = ()  # of the CPU; empty: powers of 2 and all cores (GPU: all)
+    # Of the CPU; empty: powers of 2 and all cores (GPU: all).
+    thread_counts: tuple[int, ...] = ()
     # operations per element of the intensity sweep, 1 or even numbers
     sweep_flops: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-    # array sizes in bytes, as from ERT_WORKING_SET_MIN to ERT_MEMORY_MAX of the Empirical Roofline
-    # Toolkit; () for powers of 4 from 4 KiB to the memory's array
+    # array sizes in bytes, as from ERT_WORKING_SET_MIN to ERT_MEMORY_MAX of the
+    # Empirical Roofline Toolkit; () for powers of 4 from 4 KiB to the memory's array
     working_set_bytes: tuple[int, ...] = ()
     experiments: int = 5  # repetitions of the working-set sweep (ERT_NUM_EXPERIMENTS)
     # GFLOP/s by precision; empty to compute a processor's from cores, clock and vectors
@@ -63,19 +71,35 @@ class RooflineConfig:
     def check(self) -> None:
         require_numbers(self, "thread_counts", "experiments", "batch", "frames")
         pairs = all(n == 1 or (n > 0 and n % 2 == 0) for n in self.sweep_flops)
-        require(pairs, self, "sweep_flops", "1 or even: a multiplication and an addition are two")
-        require(all(n >= 8 for n in self.working_set_bytes), self, "working_set_bytes", "8 or more")
+        require(
+            pairs,
+            self,
+            "sweep_flops",
+            "1 or even: a multiplication and an addition are two",
+        )
+        require(
+            all(n >= 8 for n in self.working_set_bytes),
+            self,
+            "working_set_bytes",
+            "8 or more",
+        )
         require_numbers(self, "specified_gigabytes_per_s", zero=True)
         precisions = set(multiplied())
-        stated = all(name in precisions and rate > 0 for name, rate in self.specified_gflops)
+        stated = all(
+            name in precisions and rate > 0 for name, rate in self.specified_gflops
+        )
         rule = f"pairs of one of {', '.join(multiplied())} and a positive rate"
         require(stated, self, "specified_gflops", rule)
-        stated = all(name in precisions and rate > 0 for _, name, rate in self.reference_gflops)
+        stated = all(
+            name in precisions and rate > 0 for _, name, rate in self.reference_gflops
+        )
         require(stated, self, "reference_gflops", f"a name and {rule}")
 
 
-_PIECE = 32 * 1024  # float32 numbers; three such pieces fit into a core's second-level cache
-# Fewest bytes that a thread moves in a round, as starting it takes as long as moving 100 KB.
+# float32 numbers; three such pieces fit into a core's second-level cache
+_PIECE = 32 * 1024
+# Fewest bytes that a thread moves in a round, as starting it takes as long as moving
+# 100 KB.
 _ROUND_BYTES = 32 * 1024 * 1024
 
 
@@ -83,19 +107,24 @@ def cache_bytes() -> dict[int, int]:
     """Returns the bytes of the first core's data caches by level, or {} if unknown."""
     sizes = {}
     for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        kind, size, level = (text(folder / name).strip() for name in ("type", "size", "level"))
+        kind, size, level = (
+            text(folder / name).strip() for name in ("type", "size", "level")
+        )
         if kind in ("Data", "Unified") and size.endswith("K") and level.isdigit():
             sizes[int(level)] = int(size[:-1]) * 1024
+
     return sizes
 
 
 def cpu_bandwidth(array_bytes: int, threads: int, seconds: float) -> dict[str, float]:
     """Measures copy and triad on float32 arrays; returns bytes per second of the best round.
 
-    Each thread has separate slices. The triad ``a = b + s * c`` needs two passes. It works in small
-    pieces, which the second finds in a cache; so memory gets two reads and one write, as in STREAM.
+    Each thread has separate slices. The triad ``a = b + s * c`` needs two passes. It
+    works in small pieces, which the second finds in a cache; so memory gets two reads
+    and one write, as in STREAM.
 
-    Source: J. McCalpin, Memory Bandwidth and Machine Balance in High Performance Computers, 1995.
+    Source: J. McCalpin, Memory Bandwidth and Machine Balance in High Performance
+    Computers, 1995.
     """
     numbers = max(array_bytes // 4 // threads, 1)
     values = range(3)
@@ -142,20 +171,29 @@ def _triad(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
 
 @dataclass(frozen=True)
 class WorkingSet:
-    size_bytes: int  # size of the array that all threads together read and write repeatedly
+    # Size of the array that all threads together read and write repeatedly.
+    size_bytes: int
     bytes_per_s: list[float]  # the fastest call of each experiment
 
 
 def working_set_sweep(
     sizes: Sequence[int], threads: int, experiments: int, seconds: float
 ) -> list[WorkingSet]:
-    """Measures the bandwidth for arrays of each size; an experiment measures each size once."""
+    """Measures the bandwidth for arrays of each size; an experiment measures each size
+    once.
+    """
     rounds = [
-        [intensity_sweep("float32", "", size, (1,), threads, seconds)[0] for size in sizes]
+        [
+            intensity_sweep("float32", "", size, (1,), threads, seconds)[0]
+            for size in sizes
+        ]
         for _ in range(experiments)
     ]
     by_size = zip(sizes, zip(*rounds, strict=True), strict=True)
-    return [WorkingSet(size, [point.bytes_per_s for point in points]) for size, points in by_size]
+    return [
+        WorkingSet(size, [point.bytes_per_s for point in points])
+        for size, points in by_size
+    ]
 
 
 _READ_AND_WRITTEN = 2
@@ -176,17 +214,24 @@ class IntensityPoint:
 
 
 def intensity_sweep(
-    precision: str, place: str, array_bytes: int, operations: Sequence[int], threads: int, seconds
+    precision: str,
+    place: str,
+    array_bytes: int,
+    operations: Sequence[int],
+    threads: int,
+    seconds,
 ) -> list[IntensityPoint]:
     """Measures operations and bytes per second for each number of operations per element.
 
     The kernel, in place, is ``x = a x`` for one operation; for even numbers it repeats
-    ``x = a x + b``. XLA compiles each pass into one loop. Threads share the ``array_bytes``.
+    ``x = a x + b``. XLA compiles each pass into one loop. Threads share the
+    ``array_bytes``.
     """
     dtype = tf.dtypes.as_dtype(PRECISIONS[precision].dtype)
     elements = max(array_bytes // dtype.size // threads, 1)
     slices = [tf.fill([elements], tf.constant(0.5, dtype)) for _ in range(threads)]
-    # Enough passes per call to make the call itself and the copy of its input negligible.
+    # Enough passes per call to make the call itself and the copy of its input
+    # negligible.
     passes = max(16, 64 * 2**20 // (_READ_AND_WRITTEN * elements * dtype.size))
     points = []
     with ThreadPoolExecutor(threads) as pool:
@@ -200,6 +245,7 @@ def intensity_sweep(
             per_s = passes * elements * threads / fastest_s(call, seconds)
             rates = (per_s * flops, per_s * _READ_AND_WRITTEN * dtype.size)
             points.append(IntensityPoint(precision, place, flops, *rates))
+
     return points
 
 
@@ -226,10 +272,12 @@ def _worked_through(values: tf.Tensor, flops: int) -> tf.Tensor:
 
     if flops == 1:
         return values * constant(0.999)
-    pairs, chains = flops // 2, [values]
+    pairs = flops // 2
+    chains = [values]
     if pairs >= 2 * _CHAINS:
         chains = [once(values, 0.001 * (number + 1)) for number in range(_CHAINS)]
         pairs -= 2 * _CHAINS - 1  # begin the chains and sum them
+
     for _ in range(pairs // len(chains)):
         chains = [once(chain) for chain in chains]
     values = chains[0]
@@ -252,12 +300,17 @@ class Specified:
 
 
 def specified(
-    gflops: Sequence[tuple[str, float]], gigabytes_per_s: float, *, on_gpu: bool, root: Path = ROOT
+    gflops: Sequence[tuple[str, float]],
+    gigabytes_per_s: float,
+    *,
+    on_gpu: bool,
+    root: Path = ROOT,
 ) -> Specified:
     bytes_per_s = 1e9 * gigabytes_per_s or None
     if gflops:
         rates = {precision: 1e9 * rate for precision, rate in gflops}
         return Specified(rates, bytes_per_s, "configured")
+
     if on_gpu:
         return Specified({}, bytes_per_s, "n/a: set RooflineConfig.specified_gflops")
     rate, source = _of_processor(root)
@@ -272,7 +325,8 @@ def _of_processor(root: Path) -> tuple[float | None, str]:
     mhz = processor["max_mhz"] or (shown.replace(".", "", 1).isdigit() and float(shown))
     if not lanes or not mhz:
         return None, "n/a: Linux reports no clock rate or no vector instructions"
-    vendor, family = _of_cpuinfo(root, "vendor_id"), _of_cpuinfo(root, "cpu family")
+    vendor = _of_cpuinfo(root, "vendor_id")
+    family = _of_cpuinfo(root, "cpu family")
     # AMD's processors before Zen 5 process 512-bit vectors in halves.
     if vendor == "AuthenticAMD" and family.isdigit() and int(family) < 26:
         lanes = min(lanes, _LANES["AVX2"])
@@ -284,12 +338,17 @@ def _of_processor(root: Path) -> tuple[float | None, str]:
         "32 bits; half as many of 64)"
     )
     if not processor["max_mhz"]:
-        source += "; Linux reports this clock rate, but the processor may reach a higher one"
+        source += (
+            "; Linux reports this clock rate, but the processor may reach a higher one"
+        )
+
     return cores * mhz * 1e6 * per_cycle, source
 
 
 def _of_cpuinfo(root: Path, key: str) -> str:
-    lines = (line.partition(":") for line in text(root / "proc" / "cpuinfo").splitlines())
+    lines = (
+        line.partition(":") for line in text(root / "proc" / "cpuinfo").splitlines()
+    )
     return next((value.strip() for name, _, value in lines if name.strip() == key), "")
 
 
@@ -298,7 +357,8 @@ class Ceilings:
     threads: int  # used by each operation
     device: str  # "GPU" or "CPU"
     flops_per_s: dict[str, float]  # of large matrix products, by precision
-    bytes_per_s: dict[str, dict[str, float]]  # of "copy" and "triad", by place (memory or a cache)
+    # Of "copy" and "triad", by place (memory or a cache).
+    bytes_per_s: dict[str, dict[str, float]]
     sweep: list[IntensityPoint] = field(default_factory=list)
     working_sets: list[WorkingSet] = field(default_factory=list)  # by growing size
 
@@ -318,10 +378,13 @@ class ModelMeasured:
     lstm_kernels: list[str]  # implementations of the recurrence
 
 
-def measure_ceilings(config: RooflineConfig, threads: int, arrays: dict[str, int]) -> Ceilings:
+def measure_ceilings(
+    config: RooflineConfig, threads: int, arrays: dict[str, int]
+) -> Ceilings:
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.get_logger().setLevel("ERROR")  # TensorFlow would warn about the sweep's kernels
-    seconds, on_gpu = CEILING_S, bool(tf.config.list_physical_devices("GPU"))
+    seconds = CEILING_S
+    on_gpu = bool(tf.config.list_physical_devices("GPU"))
     sweep_threads = 1 if on_gpu else threads
     far_and_near = (max(arrays, key=arrays.get), min(arrays, key=arrays.get))
     swept = (config.sweep_flops, sweep_threads, SWEEP_S)
@@ -343,7 +406,9 @@ def measure_ceilings(config: RooflineConfig, threads: int, arrays: dict[str, int
 
 
 def measure_model(
-    config: RooflineConfig, model_config: recogniser.RecogniserConfig, features: FeatureConfig
+    config: RooflineConfig,
+    model_config: recogniser.RecogniserConfig,
+    features: FeatureConfig,
 ) -> ModelMeasured:
     tf.get_logger().setLevel("ERROR")
     training = TrainingConfig(precision=PRECISION)
@@ -352,7 +417,9 @@ def measure_model(
     model = build_model(experiment, Alphabet(), compiled=True)
     batch = synthetic_batch(experiment, config.batch, config.frames)
     modules = module_times(model, batch, strategy, ROUNDS).modules
-    step = Replicas(strategy).compiled(lambda b: [model.train_step(b)["utterance_loss"]], batch)
+    step = Replicas(strategy).compiled(
+        lambda b: [model.train_step(b)["utterance_loss"]], batch
+    )
     step()
     kernels = profile(step, PROFILED_STEPS)
     return ModelMeasured(modules, kernels, sorted(recogniser.kernels(model.recogniser)))
@@ -390,18 +457,27 @@ class ModelPoints:
     lstm_kernels: list[str]  # implementations of the recurrence
 
     @classmethod
-    def of(cls, name: str, costs: Sequence[ModuleCost], measured: ModelMeasured) -> "ModelPoints":
+    def of(
+        cls, name: str, costs: Sequence[ModuleCost], measured: ModelMeasured
+    ) -> "ModelPoints":
         step_total = total_cost("whole step", costs)
         modules = [
             Point(name, cost.name, cost.total_flops, cost.total_bytes, module.alone_s)
             for cost, module in zip(costs, measured.modules, strict=True)
         ]
-        kernels, work = measured.kernels, (step_total.total_flops, step_total.total_bytes)
+        kernels = measured.kernels
+        work = (step_total.total_flops, step_total.total_bytes)
         step_s = sum(module.in_step_s for module in measured.modules)
-        average = Point(name, "average kernel", *work, kernels.seconds) if kernels.seconds else None
+        if kernels.seconds:
+            average = Point(name, "average kernel", *work, kernels.seconds)
+        else:
+            average = None
+
         step = Point(name, step_total.name, *work, step_s)
         most_used = _most_used(name, step_total, measured)
-        return cls(name, modules, step, kernels, most_used, average, measured.lstm_kernels)
+        return cls(
+            name, modules, step, kernels, most_used, average, measured.lstm_kernels
+        )
 
 
 @dataclass(frozen=True)
@@ -415,7 +491,9 @@ class RooflineAnalysis:
     @property
     def references(self) -> list[tuple[str, str, float]]:
         """Names, precisions and operations per second of other machines."""
-        return [(name, of, 1e9 * rate) for name, of, rate in self.config.reference_gflops]
+        return [
+            (name, of, 1e9 * rate) for name, of, rate in self.config.reference_gflops
+        ]
 
     def spotter_points(self) -> dict[str, list[Point]]:
         """Returns the spotter's kernels, slowest first, then their average, by framework."""
@@ -423,7 +501,9 @@ class RooflineAnalysis:
         for framework, kernels in self.spotter.items():
             name = f"keyword spotter, {framework}"
             of_kernels = [
-                Point(name, kernel.name, kernel.flops, kernel.moved_bytes, kernel.seconds)
+                Point(
+                    name, kernel.name, kernel.flops, kernel.moved_bytes, kernel.seconds
+                )
                 for kernel in kernels.kernels
                 if kernel.flops and kernel.moved_bytes
             ]
@@ -431,6 +511,7 @@ class RooflineAnalysis:
                 cost = step_cost(KeywordSpotterConfig(), SPOTTER_BATCH)
                 work = (cost.total_flops, cost.total_bytes, kernels.seconds)
                 points[name] = [*of_kernels, Point(name, "average kernel", *work)]
+
         return points
 
     @property
@@ -451,8 +532,12 @@ class RooflineAnalysis:
 
     def to_json(self) -> dict[str, Any]:
         def of_point(point: Point) -> dict[str, Any]:
-            rate, intensity = point.flops_per_s, point.intensity
-            shares = {"flops_per_s": rate, "share_of_roof": rate / self.attainable(intensity)}
+            rate = point.flops_per_s
+            intensity = point.intensity
+            shares = {
+                "flops_per_s": rate,
+                "share_of_roof": rate / self.attainable(intensity),
+            }
             return {"name": point.name, "flops_per_byte": intensity, **shares}
 
         return {
@@ -469,26 +554,38 @@ class RooflineAnalysis:
                 for model in self.models
             ],
             "references": list(map(list, self.references)),
-            "spotter_points": {n: [*map(of_point, ps)] for n, ps in self.spotter_points().items()},
+            "spotter_points": {
+                n: [*map(of_point, ps)] for n, ps in self.spotter_points().items()
+            },
             "spotter_kernels": {
-                framework: {"kernels": _kernels_to_json(kernels), "reason": kernels.reason}
+                framework: {
+                    "kernels": _kernels_to_json(kernels),
+                    "reason": kernels.reason,
+                }
                 for framework, kernels in self.spotter.items()
             },
         }
 
 
 def _kernels_to_json(kernels: Kernels) -> list[dict[str, Any]]:
-    return [{**dataclasses.asdict(kernel), "kind": kernel.kind} for kernel in kernels.kernels]
+    return [
+        {**dataclasses.asdict(kernel), "kind": kernel.kind}
+        for kernel in kernels.kernels
+    ]
 
 
 def _most_used(model: str, whole: ModuleCost, measured: ModelMeasured) -> Point | None:
     flops, moved = dict(whole.flops), dict(whole.moved)
     if not any(name in ("fused CPU", "cuDNN") for name in measured.lstm_kernels):
-        # Without a fused kernel, the recurrence consists of matrix products like the others.
+        # Without a fused kernel, the recurrence consists of matrix products like the
+        # others.
         flops["matmul"] += flops.pop("recurrence")
         moved["matmul"] += moved.pop("recurrence")
+
     kernels = measured.kernels
-    longest: Kernel | None = max(kernels.kernels, key=lambda kernel: kernel.seconds, default=None)
+    longest: Kernel | None = max(
+        kernels.kernels, key=lambda kernel: kernel.seconds, default=None
+    )
     if longest is None or not flops.get(longest.kind):
         return None
     kind = longest.kind

@@ -12,7 +12,12 @@ from tfasr.bench.backends import FRAMEWORKS, spotter_kernels
 from tfasr.bench.devices import installed_backends, num_gpus, powers_up_to
 from tfasr.bench.modules import WARMUP_CALLS
 from tfasr.bench.roofline import measure
-from tfasr.bench.roofline.measure import ModelPoints, Point, RooflineAnalysis, RooflineConfig
+from tfasr.bench.roofline.measure import (
+    ModelPoints,
+    Point,
+    RooflineAnalysis,
+    RooflineConfig,
+)
 from tfasr.bench.steppers import Kernels
 from tfasr.bench.workload import (
     Context,
@@ -23,7 +28,16 @@ from tfasr.bench.workload import (
 )
 from tfasr.data.features import FeatureConfig
 from tfasr.display import chart
-from tfasr.display.chart import Axis, Chart, Labels, Line, Panel, Points, curve, run_colour
+from tfasr.display.chart import (
+    Axis,
+    Chart,
+    Labels,
+    Line,
+    Panel,
+    Points,
+    curve,
+    run_colour,
+)
 from tfasr.display.table import UNKNOWN, Column, Table, fixed, milliseconds, table_of
 from tfasr.kit.config import PRECISIONS
 from tfasr.kit.process import call, usable_cores
@@ -39,7 +53,11 @@ Ends = tuple[float, float]
 
 
 def place_labels(
-    named: Sequence[tuple[str, str, float, float]], x: Ends, y: Ends, size: Ends, font_px: float
+    named: Sequence[tuple[str, str, float, float]],
+    x: Ends,
+    y: Ends,
+    size: Ends,
+    font_px: float,
 ) -> list[Labels]:
     """Places names left or right of their points without overlaps, or leaves them out."""
 
@@ -47,13 +65,21 @@ def place_labels(
         return length * math.log(value / ends[0]) / math.log(ends[1] / ends[0])
 
     entries = [
-        (pixel(across, x, size[0]), size[1] - pixel(up, y, size[1]), group, name, across, up)
+        (
+            pixel(across, x, size[0]),
+            size[1] - pixel(up, y, size[1]),
+            group,
+            name,
+            across,
+            up,
+        )
         for group, name, across, up in named
     ]
     taken: list[Box] = [(px - 5, py - 5, px + 5, py + 5) for px, py, *_ in entries]
     placed = []
     for px, py, words, across, up in _merged(entries):
-        width, half = 0.58 * font_px * len(words), 1.3 * font_px / 2
+        width = 0.58 * font_px * len(words)
+        half = 1.3 * font_px / 2
         places = product((0, -13, 13, -26, 26), ("left", "right"))
         for dy, align in places:
             begin = px + _AWAY if align == "left" else px - _AWAY - width
@@ -68,6 +94,7 @@ def place_labels(
                 look = {"align": align, "dy": dy, "size": font_px}
                 placed.append(Labels(x=[across], y=[up], words=[words], **look))
                 break
+
     return placed
 
 
@@ -77,7 +104,9 @@ def _merged(entries: list[tuple]) -> list[tuple[float, float, str, float, float]
         near = (
             label
             for label in labels
-            if name.startswith(_BLOCK) and label[3].startswith(_BLOCK) and group == label[2]
+            if name.startswith(_BLOCK)
+            and label[3].startswith(_BLOCK)
+            and group == label[2]
             if math.hypot(px - label[0], py - label[1]) < 16
         )
         if (first := next(near, None)) is None:
@@ -85,7 +114,10 @@ def _merged(entries: list[tuple]) -> list[tuple[float, float, str, float, float]
         else:
             begin = first[3].split()[-1].partition("–")[0]
             first[3] = f"{_BLOCK} {begin}–{name.split()[-1]}"
-    return [(px, py, name + group, across, up) for px, py, group, name, across, up in labels]
+
+    return [
+        (px, py, name + group, across, up) for px, py, group, name, across, up in labels
+    ]
 
 
 _OF_MODEL = [
@@ -109,16 +141,24 @@ def roofline_tables(analysis: RooflineAnalysis) -> list[Table]:
     for model in analysis.models:
         tables.append(_point_table(analysis, model))
         tables.append(_kernel_table(model.name, model.kernels, _OF_MODEL))
+
     for framework, kernels in analysis.spotter.items():
         name = f"keyword spotter, batch {measure.SPOTTER_BATCH}, {framework}"
         tables.append(_kernel_table(name, kernels, _OF_SPOTTER))
+
     return tables
 
 
 def _ceilings(analysis: RooflineAnalysis) -> Table:
-    precisions, specified = list(analysis.highest.flops_per_s), analysis.specified
-    moves = [(p, kind) for p in analysis.highest.bytes_per_s for kind in ("copy", "triad")]
-    columns = ["threads", *(f"{PRECISIONS[name].label}\nGFLOP/s" for name in precisions)]
+    precisions = list(analysis.highest.flops_per_s)
+    specified = analysis.specified
+    moves = [
+        (p, kind) for p in analysis.highest.bytes_per_s for kind in ("copy", "triad")
+    ]
+    columns = [
+        "threads",
+        *(f"{PRECISIONS[name].label}\nGFLOP/s" for name in precisions),
+    ]
     columns += [f"{place} {kind}\nGB/s" for place, kind in moves]
     rows = [
         (
@@ -131,8 +171,11 @@ def _ceilings(analysis: RooflineAnalysis) -> Table:
     moved = [specified.bytes_per_s if place == "memory" else None for place, _ in moves]
     rows.append(("specified", *map(specified.flops_per_s.get, precisions), *moved))
     for name, precision, rate in analysis.references:
-        rows.append((name, *map({precision: rate}.get, precisions), *[None] * len(moves)))
-    ridge, policy = analysis.peak / analysis.highest.memory, measure.PRECISION
+        rows.append(
+            (name, *map({precision: rate}.get, precisions), *[None] * len(moves))
+        )
+    ridge = analysis.peak / analysis.highest.memory
+    policy = measure.PRECISION
     notes = [
         "Each value is from the fastest repetition, each row from a separate process. GFLOP/s: "
         "large square matmuls. GB/s: arrays far larger than the last cache (memory), or within a "
@@ -140,18 +183,25 @@ def _ceilings(analysis: RooflineAnalysis) -> Table:
         f"Specified: {specified.source}.",
         f"Ridge point of {PRECISIONS[policy].label} and memory: {ridge:.1f} operations per byte.",
     ]
-    return table_of("Ceilings of this machine", columns_of_tuples(columns, _giga), rows, notes)
+    return table_of(
+        "Ceilings of this machine", columns_of_tuples(columns, _giga), rows, notes
+    )
 
 
 def _sweep(analysis: RooflineAnalysis) -> Table:
-    operations = list(dict.fromkeys(p.flops_per_element for p in analysis.highest.sweep))
+    operations = list(
+        dict.fromkeys(p.flops_per_element for p in analysis.highest.sweep)
+    )
     rows = []
     for ceilings in analysis.ceilings:
         for kind in dict.fromkeys((p.precision, p.place) for p in ceilings.sweep):
             points = [p for p in ceilings.sweep if (p.precision, p.place) == kind]
             label = f"{PRECISIONS[kind[0]].label}, {kind[1]}"
             fastest = max(point.bytes_per_s for point in points)
-            rows.append((label, ceilings.label, *(p.flops_per_s for p in points), fastest))
+            rows.append(
+                (label, ceilings.label, *(p.flops_per_s for p in points), fastest)
+            )
+
     columns = ["precision, array in", "threads", *map(str, operations), "most\nGB/s"]
     note = (
         "The sweep of the Empirical Roofline Toolkit (ERT): an array is read, processed and "
@@ -170,12 +220,18 @@ def _working_sets(analysis: RooflineAnalysis) -> Table:
         for label, choose in (("fastest", max), ("slowest", min))
     ]
     count = len(analysis.highest.working_sets[0].bytes_per_s)
-    columns = ["threads", f"of {count}\nexperiments", *(f"{n / 1024:,g}\nKiB" for n in sizes)]
+    columns = [
+        "threads",
+        f"of {count}\nexperiments",
+        *(f"{n / 1024:,g}\nKiB" for n in sizes),
+    ]
     note = (
         "ERT's sweep of the working set: a float32 array, shared by all threads, is read, "
         "multiplied and written in place. For a few KiB, the loop's own overhead dominates."
     )
-    return table_of("GB/s over the working set", columns_of_tuples(columns, _giga), rows, [note])
+    return table_of(
+        "GB/s over the working set", columns_of_tuples(columns, _giga), rows, [note]
+    )
 
 
 def _point_table(analysis: RooflineAnalysis, model: ModelPoints) -> Table:
@@ -192,11 +248,23 @@ def _point_table(analysis: RooflineAnalysis, model: ModelPoints) -> Table:
         Column("part", "", lambda row: row[0]),
         Column("GFLOP", "", known(lambda point: point.flops), _giga),
         Column("MB moved", "", known(lambda p: p.moved_bytes / 1e6), "{:.4g}".format),
-        Column("FLOP per\nbyte", "", known(lambda point: point.intensity), "{:.3g}".format),
+        Column(
+            "FLOP per\nbyte", "", known(lambda point: point.intensity), "{:.3g}".format
+        ),
         Column("ms", "", lambda row: row[1].seconds, milliseconds),
         Column("GFLOP/s", "", known(lambda point: point.flops_per_s), _giga),
-        Column("% of\nits roof", "", known(lambda p: 100 * p.flops_per_s / roof(p)), fixed(0)),
-        Column("% of\npeak", "", known(lambda p: 100 * p.flops_per_s / analysis.peak), fixed(1)),
+        Column(
+            "% of\nits roof",
+            "",
+            known(lambda p: 100 * p.flops_per_s / roof(p)),
+            fixed(0),
+        ),
+        Column(
+            "% of\npeak",
+            "",
+            known(lambda p: 100 * p.flops_per_s / analysis.peak),
+            fixed(1),
+        ),
         Column("limit", "", known(limit)),
     ]
     rows = [(point.name, point) for point in [*model.modules, model.step]]
@@ -216,6 +284,7 @@ def _point_table(analysis: RooflineAnalysis, model: ModelPoints) -> Table:
             f"Most used kernel: {marked[0].name} and all others of its kind. Average kernel: the "
             "step's operations divided by the seconds of all kernels, which run in parallel."
         )
+
     return table_of(f"How close to the roof: {model.name}", columns, rows, notes)
 
 
@@ -232,14 +301,20 @@ def _kernel_table(name: str, kernels: Kernels, notes: list[str]) -> Table:
         short = kernel.name if len(kernel.name) <= 60 else kernel.name[:59] + "…"
         rate = kernel.flops and kernel.flops / kernel.seconds
         rows.append((short, kernel.kind, *times(kernel.calls, kernel.seconds), rate))
+
     if others := kernels.kernels[_MOST_KERNELS:]:
-        calls, seconds = (sum(getattr(k, n) for k in others) for n in ("calls", "seconds"))
+        calls, seconds = (
+            sum(getattr(k, n) for k in others) for n in ("calls", "seconds")
+        )
         rows.append((f"{len(others)} others", "", *times(calls, seconds), None))
+
     if kernels.kernels:
         mean = milliseconds(kernels.seconds / len(kernels.kernels))
         rows.append(("average kernel", "", None, mean, None, None))
     else:
-        rows, notes = [(None,) * len(_KERNELS)], [f"{UNKNOWN}: {kernels.reason}."]
+        rows = [(None,) * len(_KERNELS)]
+        notes = [f"{UNKNOWN}: {kernels.reason}."]
+
     title = f"Kernels by time: {name}"
     return table_of(title, columns_of_tuples(_KERNELS, _giga), rows, notes)
 
@@ -248,7 +323,8 @@ def _giga(value: float) -> str:
     return f"{value / 1e9:.4g}"
 
 
-_WIDTH_PX, _HEIGHT_PX = 860, 470
+_WIDTH_PX = 860
+_HEIGHT_PX = 470
 _FONT_PX = 11
 _SLOPE_DASHES = {"memory": "solid", "L3": "dash-dot"}
 
@@ -266,21 +342,40 @@ def roofline_chart(analysis: RooflineAnalysis) -> Chart:
     # A model that doesn't count its operations and bytes can't be drawn.
     models = [model for model in analysis.models if math.isfinite(model.step.intensity)]
     named: list[tuple[str, Point]] = []  # with what is written after the point's name
-    drawn: list[tuple] = []  # points, colour, symbol, size in pixels, name of the series
+    # points, colour, symbol, size in pixels, name of the series
+    drawn: list[tuple] = []
     for number, model in enumerate(models):
-        colour, symbol = run_colour(4 + number), "circle" if number == 0 else "diamond"
+        colour = run_colour(4 + number)
+        symbol = "circle" if number == 0 else "diamond"
         drawn.append((model.modules, colour, symbol, 7, f"{model.name}: modules"))
         drawn.append(([model.step], colour, "square", 9, f"{model.name}: step"))
         labelled = [*model.modules, model.step, *filter(None, [model.most_used])]
         named += [(" (small)" if number else "", point) for point in labelled]
+
     spotters = analysis.spotter_points()
-    most_used = [*(model.most_used for model in models), *(of[0] for of in spotters.values())]
-    average = [*(model.average for model in models), *(of[-1] for of in spotters.values())]
-    drawn.append(([*filter(None, most_used)], run_colour(7), "triangle", 10, "most used kernel"))
-    drawn.append(([*filter(None, average)], run_colour(7), "star", 20, "average kernel"))
+    most_used = [
+        *(model.most_used for model in models),
+        *(of[0] for of in spotters.values()),
+    ]
+    average = [
+        *(model.average for model in models),
+        *(of[-1] for of in spotters.values()),
+    ]
+    drawn.append(
+        ([*filter(None, most_used)], run_colour(7), "triangle", 10, "most used kernel")
+    )
+    drawn.append(
+        ([*filter(None, average)], run_colour(7), "star", 20, "average kernel")
+    )
     for number, (name, of_framework) in enumerate(spotters.items(), len(models)):
-        drawn.append((of_framework[:-1], run_colour(4 + number), "circle", 7, f"{name}: kernels"))
-        named += [(f" ({name.removeprefix('keyword ')})", point) for point in of_framework[:-1]]
+        drawn.append(
+            (of_framework[:-1], run_colour(4 + number), "circle", 7, f"{name}: kernels")
+        )
+        named += [
+            (f" ({name.removeprefix('keyword ')})", point)
+            for point in of_framework[:-1]
+        ]
+
     points = [(point.intensity, point.flops_per_s) for of, *_ in drawn for point in of]
     x, y = _limits(analysis, points)
     marks = [*_roofs(analysis, x), *_stated(analysis, x, [measure.PRECISION])]
@@ -289,26 +384,39 @@ def roofline_chart(analysis: RooflineAnalysis) -> Chart:
     ridges = {"x": rates / analysis.highest.memory, "y": rates / 1e9}
     marks.append(Points(**ridges, symbol="ring", size=8, series="ridge points"))
     marks += [_point_marks(*look) for look in drawn if look[0]]
-    places = [(after, point.name, point.intensity, point.gflops) for after, point in named]
+    places = [
+        (after, point.name, point.intensity, point.gflops) for after, point in named
+    ]
     marks += place_labels(places, x, y, (_WIDTH_PX, _HEIGHT_PX), _FONT_PX)
-    caption = "The roofline of this machine, with the rates of layers, steps and kernels"
+    caption = (
+        "The roofline of this machine, with the rates of layers, steps and kernels"
+    )
     return _chart("roofline", caption, marks, x, y)
 
 
 def sweep_chart(analysis: RooflineAnalysis) -> Chart:
     swept = analysis.highest.sweep
-    x, y = _limits(analysis, [(point.flops_per_byte, point.flops_per_s) for point in swept])
+    x, y = _limits(
+        analysis, [(point.flops_per_byte, point.flops_per_s) for point in swept]
+    )
     precisions = list(dict.fromkeys(point.precision for point in swept))
     places = list(dict.fromkeys(point.place for point in swept))
     marks = [*_roofs(analysis, x, precisions), *_stated(analysis, x, precisions)]
     for precision, place in dict.fromkeys((p.precision, p.place) for p in swept):
-        points = [point for point in swept if (point.precision, point.place) == (precision, place)]
+        points = [
+            point
+            for point in swept
+            if (point.precision, point.place) == (precision, place)
+        ]
         xs = [point.flops_per_byte for point in points]
         ys = [point.flops_per_s / 1e9 for point in points]
         colour = run_colour(4 + 2 * precisions.index(precision) + places.index(place))
         operations = f"{points[0].flops_per_element} to {points[-1].flops_per_element}"
         name = f"{PRECISIONS[precision].label} in {place}, {operations} per element"
-        marks += curve(xs, ys, colour, name, symbol="circle" if place == places[0] else "square")
+        marks += curve(
+            xs, ys, colour, name, symbol="circle" if place == places[0] else "square"
+        )
+
     caption = "Operations per second over operations per element: ERT's sweep"
     return _chart("roofline_sweep", caption, marks, x, y)
 
@@ -316,15 +424,21 @@ def sweep_chart(analysis: RooflineAnalysis) -> Chart:
 def working_set_chart(analysis: RooflineAnalysis) -> Chart:
     marks: list = []
     for number, ceilings in enumerate(analysis.ceilings):
-        colour, sets = run_colour(number), ceilings.working_sets
+        colour = run_colour(number)
+        sets = ceilings.working_sets
         xs = [working_set.size_bytes / 1024 for working_set in sets]
         y0, y1 = ([choose(w.bytes_per_s) / 1e9 for w in sets] for choose in (min, max))
-        marks.append(chart.Segments(x0=xs, x1=xs, y0=y0, y1=y1, colour=colour, width=1.4))
+        marks.append(
+            chart.Segments(x0=xs, x1=xs, y0=y0, y1=y1, colour=colour, width=1.4)
+        )
         name = "GPU" if ceilings.device == "GPU" else f"threads: {ceilings.threads}"
         marks += curve(xs, y1, colour, name)
+
     across = Axis("working set of all threads, KiB", log=True)
     panel = Panel(marks, across, Axis("GB/s", log=True), height=_HEIGHT_PX)
-    caption = "Bandwidth over the working set, from the first cache to memory: ERT's sweep"
+    caption = (
+        "Bandwidth over the working set, from the first cache to memory: ERT's sweep"
+    )
     return Chart("roofline_working_sets", caption, [panel], width=_WIDTH_PX, wide=True)
 
 
@@ -334,12 +448,15 @@ def _chart(name: str, caption: str, marks: Sequence, x: Ends, y: Ends) -> Chart:
     return Chart(name, caption, [panel], width=_WIDTH_PX, wide=True)
 
 
-def _limits(analysis: RooflineAnalysis, places: Sequence[tuple[float, float]]) -> tuple[Ends, Ends]:
+def _limits(
+    analysis: RooflineAnalysis, places: Sequence[tuple[float, float]]
+) -> tuple[Ends, Ends]:
     intensities = [analysis.peak / analysis.highest.memory, *(x for x, _ in places)]
     lowest_x = 10 ** math.floor(math.log10(min(intensities) / 1.2))
     highest_x = 10 ** math.ceil(math.log10(3 * max(intensities)))
     rates = [rate for _, rate in places]
-    measured, specified = analysis.highest.flops_per_s, analysis.specified.flops_per_s
+    measured = analysis.highest.flops_per_s
+    specified = analysis.specified.flops_per_s
     others = [rate for *_, rate in analysis.references]
     top = max([*rates, *measured.values(), *specified.values(), *others])
     bottom = min([*rates, analysis.attainable(lowest_x)])
@@ -352,15 +469,23 @@ def _slope(x: Ends, top: float, bytes_per_s: float, name: str, **look: Any) -> L
     return Line(x=xs, y=ys, series=f"{name}: {bytes_per_s / 1e9:.3g} GB/s", **look)
 
 
-def _flat(begin: float, end: float, rate: float, policy: str, name: str = "", **look: Any) -> Line:
+def _flat(
+    begin: float, end: float, rate: float, policy: str, name: str = "", **look: Any
+) -> Line:
     series = f"{name}{PRECISIONS[policy].label}: {rate / 1e9:.4g} GFLOP/s"
     colour = run_colour(list(PRECISIONS).index(policy))
-    return Line(x=[begin, end], y=[rate / 1e9] * 2, colour=colour, series=series, **look)
+    return Line(
+        x=[begin, end], y=[rate / 1e9] * 2, colour=colour, series=series, **look
+    )
 
 
-def _roofs(analysis: RooflineAnalysis, x: Ends, precisions: Sequence[str] | None = None) -> list:
+def _roofs(
+    analysis: RooflineAnalysis, x: Ends, precisions: Sequence[str] | None = None
+) -> list:
     highest = analysis.highest
-    slopes = {place: max(moved.values()) for place, moved in highest.bytes_per_s.items()}
+    slopes = {
+        place: max(moved.values()) for place, moved in highest.bytes_per_s.items()
+    }
     wanted = highest.flops_per_s if precisions is None else precisions
     peaks = {name: rate for name, rate in highest.flops_per_s.items() if name in wanted}
     top = max(peaks.values(), default=analysis.peak)
@@ -371,13 +496,20 @@ def _roofs(analysis: RooflineAnalysis, x: Ends, precisions: Sequence[str] | None
     for policy, rate in peaks.items():
         begin = max(x[0], min(rate / slope for slope in slopes.values()))
         marks.append(_flat(begin, x[1], rate, policy))
+
     return marks
 
 
 def _stated(analysis: RooflineAnalysis, x: Ends, precisions: Sequence[str]) -> list:
     """Returns marks for the specified ceilings and for other machines' rates."""
-    specified, right = analysis.specified, (x[1] / 30, x[1])  # where they cover nothing else
-    rates = {n: rate for n in precisions if (rate := specified.flops_per_s.get(n)) is not None}
+    # Where they cover nothing else.
+    specified = analysis.specified
+    right = (x[1] / 30, x[1])
+    rates = {
+        n: rate
+        for n in precisions
+        if (rate := specified.flops_per_s.get(n)) is not None
+    }
     marks: list = [
         _flat(*right, rate, policy, "specified, ", width=1.6, dash="dashed")
         for policy, rate in rates.items()
@@ -385,6 +517,7 @@ def _stated(analysis: RooflineAnalysis, x: Ends, precisions: Sequence[str]) -> l
     if specified.bytes_per_s:
         slope = (x, max(rates.values(), default=analysis.peak), specified.bytes_per_s)
         marks.append(_slope(*slope, "specified, memory", width=1.2, dash="dashed"))
+
     for name, policy, rate in analysis.references:
         marks.append(_flat(*right, rate, policy, f"{name}, ", width=1.6, dash="dotted"))
     return marks
@@ -394,7 +527,8 @@ def _one_thread(analysis: RooflineAnalysis, x: Ends) -> list:
     if len(analysis.ceilings) == 1:
         return []
     (left, right), lowest = x, analysis.ceilings[0]
-    peak, slope = lowest.flops_per_s[measure.PRECISION], lowest.memory
+    peak = lowest.flops_per_s[measure.PRECISION]
+    slope = lowest.memory
     xs = [left, max(left, peak / slope), right]
     threads = "1 thread" if lowest.threads == 1 else f"{lowest.threads} threads"
     name = f"{PRECISIONS[measure.PRECISION].label} and memory, {threads}"
@@ -403,13 +537,16 @@ def _one_thread(analysis: RooflineAnalysis, x: Ends) -> list:
 
 
 def _point_marks(points, colour: str, symbol: str, size: float, series: str) -> Points:
-    xs, ys = [point.intensity for point in points], [point.gflops for point in points]
+    xs = [point.intensity for point in points]
+    ys = [point.gflops for point in points]
     texts = [f"{point.name}: {point.gflops:.3g} GFLOP/s" for point in points]
     look = {"symbol": symbol, "size": size, "colour": colour}
     return Points(x=xs, y=ys, series=series, texts=texts, **look)
 
 
-def run(config: RooflineConfig, model, features: FeatureConfig, context: Context) -> Result:
+def run(
+    config: RooflineConfig, model, features: FeatureConfig, context: Context
+) -> Result:
     reason = "The roofline needs tfasr's own training step, which runs on TensorFlow."
     require_tensorflow(reason, context)
     default_counts = [usable_cores()] if num_gpus() else powers_up_to(usable_cores())
@@ -417,11 +554,13 @@ def run(config: RooflineConfig, model, features: FeatureConfig, context: Context
     for threads in sorted(set(config.thread_counts)) or default_counts:
         work = (config, threads, _arrays(threads))
         ceilings.append(call(measure.measure_ceilings, *work, backend="tensorflow"))
+
     points = [_points("model", model, config, features)]
     stated = (config.specified_gflops, config.specified_gigabytes_per_s)
     sheet = measure.specified(*stated, on_gpu=ceilings[-1].device == "GPU")
     analysis = RooflineAnalysis(ceilings, points, config, sheet, _spotter())
-    tables, figures = roofline_tables(analysis), roofline_charts(analysis)
+    tables = roofline_tables(analysis)
+    figures = roofline_charts(analysis)
     return Result(tables, analysis.to_json(), WARMUP_CALLS, figures)
 
 
@@ -442,15 +581,23 @@ def _arrays(threads: int) -> dict[str, int]:
     if not num_gpus():
         # Three arrays share half of a cache; the rest is left to other programs.
         shared = {3: 1, 2: threads}  # number of caches by level: each thread has an L2
-        arrays |= {f"L{n}": caches[n] // 6 * m for n, m in shared.items() if n in caches}
+        arrays |= {
+            f"L{n}": caches[n] // 6 * m for n, m in shared.items() if n in caches
+        }
+
     return arrays
 
 
-def _points(name: str, model, config: RooflineConfig, features: FeatureConfig) -> ModelPoints:
-    measured = call(measure.measure_model, config, model, features, backend="tensorflow")
+def _points(
+    name: str, model, config: RooflineConfig, features: FeatureConfig
+) -> ModelPoints:
+    measured = call(
+        measure.measure_model, config, model, features, backend="tensorflow"
+    )
     if not hasattr(model, "step_costs"):
         costs = unknown_costs([module.module for module in measured.modules])
         return ModelPoints.of(name, costs, measured)
+
     costs = model.step_costs(
         num_features=features.num_features,
         num_classes=Alphabet().num_classes,

@@ -12,7 +12,13 @@ import numpy as np
 import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
-from tfasr.bench.devices import PROCESS, DeviceUse, num_gpus, powers_up_to, watched_devices
+from tfasr.bench.devices import (
+    PROCESS,
+    DeviceUse,
+    num_gpus,
+    powers_up_to,
+    watched_devices,
+)
 from tfasr.bench.modules import (
     ModuleTimes,
     gpu_peak_bytes,
@@ -32,9 +38,12 @@ from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.memory import FRAMES_PER_LABEL, batch_spec, synthetic_batch
 from tfasr.training.step import TimedStep
 
-IN_MEMORY, FROM_SHARDS, SORTING = "", "loader", "sorting loader"
+IN_MEMORY = ""
+FROM_SHARDS = "loader"
+SORTING = "sorting loader"
 STEPS = 180  # per measurement, times the fraction and, in weak scaling, the devices
-WARMUP_STEPS = 4  # first steps, shown but left out of every result, as in the scaling study
+# First steps, shown but left out of every result, as in the scaling study.
+WARMUP_STEPS = 4
 LOADERS = (IN_MEMORY, FROM_SHARDS, SORTING)  # see `ScalingConfig`
 
 
@@ -42,10 +51,12 @@ LOADERS = (IN_MEMORY, FROM_SHARDS, SORTING)  # see `ScalingConfig`
 class ScalingConfig:
     """Loads and sizes of the scaling measurement."""
 
-    # numbers of devices, 1 among them; empty: 1, 2, 4, ... up to all GPUs, or 2 processor slices
+    # numbers of devices, 1 among them; empty: 1, 2, 4, ... up to all GPUs, or 2
+    # processor slices
     device_counts: tuple[int, ...] = ()
     weak_utterances: int = 150  # batch of each device in weak scaling
-    strong_utterances: int = 160  # global batch in strong scaling; divisible by each device count
+    # Global batch in strong scaling; divisible by each device count.
+    strong_utterances: int = 160
     frames: int = 1670  # feature frames of each utterance
 
     def check(self) -> None:
@@ -77,9 +88,12 @@ def default_counts(strong_utterances: int) -> list[int]:
     return [n for n in powers_up_to(num_gpus() or 2) if strong_utterances % n == 0]
 
 
-def task_of(config: ScalingConfig, model, features, count: int, fraction: float) -> ScalingTask:
+def task_of(
+    config: ScalingConfig, model, features, count: int, fraction: float
+) -> ScalingTask:
     steps = max(WARMUP_STEPS + 1, round(STEPS * fraction))
-    # As in the "scaling study" of docs/sources.md: 180 steps on one device, 720 on four.
+    # As in the "scaling study" of docs/sources.md: 180 steps on one device, 720 on
+    # four.
     weak = ("weak", config.weak_utterances, steps * count)
     loads = [Load(*weak, loader) for loader in LOADERS]
     loads.append(Load("strong", config.strong_utterances // count, steps))
@@ -115,7 +129,9 @@ class ScalingAnswer:
 
     def gpu_percents(self) -> list[float]:
         by_device: dict[str, list[float]] = {}
-        for use in (use for times in self.loads for use in times.use if use.device != PROCESS):
+        for use in (
+            use for times in self.loads for use in times.use if use.device != PROCESS
+        ):
             by_device.setdefault(use.device, []).extend(use.percent)
         return [statistics.fmean(percent) for percent in by_device.values() if percent]
 
@@ -128,11 +144,13 @@ def use_devices(count: int) -> str:
         (processor,) = tf.config.list_physical_devices("CPU")
         tf.config.set_logical_device_configuration(processor, slices)
         return "logical CPU"
+
     if count > len(gpus):
         raise UsageError(
             f"Device counts must not exceed the {len(gpus)} GPUs. Received: {count}. Bind fewer, "
             "as with --gin_binding 'ScalingConfig.device_counts = (1, 2)'."
         )
+
     tf.config.set_visible_devices(gpus[:count], "GPU")
     for gpu in gpus[:count]:
         tf.config.experimental.set_memory_growth(gpu, True)
@@ -146,7 +164,8 @@ _ROUNDS = 10  # measurements of each module
 
 
 def measure(task: ScalingTask) -> ScalingAnswer:
-    # Hides TensorFlow's logs of every planned all-reduce, and its warning of many functions.
+    # Hides TensorFlow's logs of every planned all-reduce, and its warning of many
+    # functions.
     tf.get_logger().setLevel("ERROR")
     kind = use_devices(task.devices)
     process = _Process(task)
@@ -157,16 +176,21 @@ def measure(task: ScalingTask) -> ScalingAnswer:
     replica_s = replica_seconds(*timing)
     loads = [process.train(load) for load in task.loads]
     peaks = [gpu_peak_bytes(index) for index in range(task.devices)]
-    return ScalingAnswer(task.devices, kind, loads, peaks, peak_memory_mib(), modules, replica_s)
+    return ScalingAnswer(
+        task.devices, kind, loads, peaks, peak_memory_mib(), modules, replica_s
+    )
 
 
 class _Process:
     def __init__(self, task: ScalingTask):
         self._frames = task.config.frames
         self._labels = self._frames // FRAMES_PER_LABEL
-        self._replicas, self._features = task.devices, task.features
+        self._replicas = task.devices
+        self._features = task.features
         training = TrainingConfig(num_replicas=self._replicas)
-        self._experiment = Experiment(model=task.model, features=task.features, training=training)
+        self._experiment = Experiment(
+            model=task.model, features=task.features, training=training
+        )
         self.strategy = make_strategy(self._replicas)
         with self.strategy.scope():
             self.model = build_model(self._experiment, Alphabet(), compiled=True)
@@ -176,14 +200,19 @@ class _Process:
         with tempfile.TemporaryDirectory() as folder:
             dataset = self._batches(load, Path(folder))
             if self._replicas > 1:
-                dataset = self.strategy.distribute_datasets_from_function(lambda _: dataset)
+                dataset = self.strategy.distribute_datasets_from_function(
+                    lambda _: dataset
+                )
             use: list[DeviceUse] = []
-            iterator, step_s, wait_s = iter(dataset), [], []
+            iterator = iter(dataset)
+            step_s = []
+            wait_s = []
             with watched_devices(use):
                 for _ in range(load.steps):
                     result = self._step(iterator)
                     step_s.append(result.train_s + result.compile_s)
                     wait_s.append(result.input_wait_s)
+
         return LoadTimes(load, step_s, wait_s, use)
 
     def noise(self, batch: int) -> dict[str, np.ndarray]:
@@ -196,13 +225,17 @@ class _Process:
             shape = [None, self._frames, self._features.num_features]
             spec = batch_spec(self._experiment) | {"features": tf.TensorSpec(shape)}
             share = [self.noise(load.per_device_batch)]
-            dataset = tf.data.Dataset.from_generator(lambda: share, output_signature=spec)
+            dataset = tf.data.Dataset.from_generator(
+                lambda: share, output_signature=spec
+            )
             return dataset.cache().repeat()
+
         global_batch = load.per_device_batch * self._replicas
         loaded = self._loaded(folder, global_batch, load.steps)
         if load.loader == SORTING:
             window = _SORTED_BATCHES * global_batch
             return sorted_by_length(loaded, window, load.per_device_batch)
+
         return loaded
 
     def _loaded(self, folder: Path, global_batch: int, steps: int) -> tf.data.Dataset:
@@ -211,13 +244,20 @@ class _Process:
         split = write_noise_split(folder, self._experiment, *sizes, spread=0.4)
         padding = {"padding": "fixed", "max_frames": self._frames}
         pipeline = PipelineConfig(global_batch_size=global_batch, **padding)
-        source = BatchSource(split, self._features, pipeline, None, split.feature_statistics())
+        source = BatchSource(
+            split, self._features, pipeline, None, split.feature_statistics()
+        )
         epoch = source.training(1, 1, replicas=self._replicas)
         return epoch.repeat(-(-steps // _EPOCH_BATCHES))
 
 
 def write_noise_split(
-    folder: Path, experiment: Experiment, utterances: int, frames: int, labels: int, spread=0.0
+    folder: Path,
+    experiment: Experiment,
+    utterances: int,
+    frames: int,
+    labels: int,
+    spread=0.0,
 ) -> ShardedSplit:
     """Writes `synthetic_batch`es as shards in the format of `tfasr prepare`, and opens them.
 
@@ -225,28 +265,46 @@ def write_noise_split(
     """
     # Raises ValueError if the shortest utterance has too few frames for them.
     synthetic_batch(experiment, 1, round(frames * (1 - spread)), labels)
-    packing = Packing(Alphabet(), experiment.features, shards.ShardConfig(), experiment.model)
-    listed, files, sums = [], [], shards.FeatureSums()
+    packing = Packing(
+        Alphabet(), experiment.features, shards.ShardConfig(), experiment.model
+    )
+    listed = []
+    files = []
+    sums = shards.FeatureSums()
     names = ("features", "feature_lengths", "labels", "duration_s")
     for number, first in enumerate(range(0, utterances, _SHARD)):
         size = min(_SHARD, utterances - first)
-        batch = synthetic_batch(experiment, size, frames, labels, length_spread=spread, seed=number)
-        rows, records = zip(*(batch[name].numpy() for name in names), strict=True), []
+        batch = synthetic_batch(
+            experiment, size, frames, labels, length_spread=spread, seed=number
+        )
+        rows = zip(*(batch[name].numpy() for name in names), strict=True)
+        records = []
         for position, (noise, length, spelled, duration_s) in enumerate(rows, first):
-            features, duration_s = noise[:length].astype(np.float16), float(duration_s)
+            features = noise[:length].astype(np.float16)
+            duration_s = float(duration_s)
             sums.add(features)
-            records.append(shards.encode_record(features, spelled.tolist(), position, duration_s))
+            records.append(
+                shards.encode_record(features, spelled.tolist(), position, duration_s)
+            )
             sizes = (duration_s, int(length), labels)
-            listed.append(ShardedUtterance(position, f"noise-{position}", "", "", *sizes, "0"))
+            listed.append(
+                ShardedUtterance(position, f"noise-{position}", "", "", *sizes, "0")
+            )
+
         path = folder / f"train-{number:05d}.tfrecord"
         shards.write_shard(path, records, packing.shards.compression)
         files.append({"file": path.name, "bytes": path.stat().st_size})
+
     index = {**packing.content(), "shards": files, "feature_sums": sums.to_json()}
     return ShardedSplit(folder, index, shards.HeldUtterances(listed))
 
 
-def sorted_by_length(batches: tf.data.Dataset, window: int, size: int) -> tf.data.Dataset:
-    """Sorts ``window`` utterances at a time by length and batches them, without prefetching."""
+def sorted_by_length(
+    batches: tf.data.Dataset, window: int, size: int
+) -> tf.data.Dataset:
+    """Sorts ``window`` utterances at a time by length and batches them, without
+    prefetching.
+    """
 
     def in_order(utterances: Batch) -> Batch:
         order = tf.argsort(utterances["feature_lengths"])
@@ -255,20 +313,26 @@ def sorted_by_length(batches: tf.data.Dataset, window: int, size: int) -> tf.dat
     return batches.unbatch().batch(window).map(in_order).unbatch().batch(size)
 
 
-def scaling_row(devices: int, times: LoadTimes, single_s: float | None) -> dict[str, Any]:
+def scaling_row(
+    devices: int, times: LoadTimes, single_s: float | None
+) -> dict[str, Any]:
     """Returns a load's steps after the first `WARMUP_STEPS` as JSON values.
 
-    ``single_s``: the row's "single_s" on one device, None for that device's own row. An efficiency
-    of 1 is ideal: as many times one device's throughput as there are devices.
+    ``single_s``: the row's "single_s" on one device, None for that device's own row. An
+    efficiency of 1 is ideal: as many times one device's throughput as there are
+    devices.
     """
-    load, steps_s = times.load, times.whole_s[WARMUP_STEPS:]
-    step_s, mean_s = times.steady_s, statistics.fmean(steps_s)
+    load = times.load
+    steps_s = times.whole_s[WARMUP_STEPS:]
+    step_s = times.steady_s
+    mean_s = statistics.fmean(steps_s)
     # With a loader, steps are uneven, so rates use the mean instead of the median.
     counted_s = mean_s if load.loader else step_s
     single_s = single_s or counted_s
     speedup = single_s / counted_s * (devices if load.name == "weak" else 1)
     return {
-        "mode": load.name,  # "weak" (a full batch per device) or "strong" (one batch for all)
+        # "weak" (a full batch per device) or "strong" (one batch for all)
+        "mode": load.name,
         "loader": load.loader,
         "devices": devices,
         "per_device_batch": load.per_device_batch,
@@ -293,7 +357,9 @@ class ScalingAnalysis:
     config: ScalingConfig
 
     @classmethod
-    def of(cls, answers: Sequence[ScalingAnswer], config: ScalingConfig) -> "ScalingAnalysis":
+    def of(
+        cls, answers: Sequence[ScalingAnswer], config: ScalingConfig
+    ) -> "ScalingAnalysis":
         rows = []
         for kind in (*(("weak", loader) for loader in LOADERS), ("strong", IN_MEMORY)):
             single_s: float | None = None
@@ -302,6 +368,7 @@ class ScalingAnalysis:
                     row = scaling_row(answer.devices, times, single_s)
                     rows.append(row)
                     single_s = rows[-1]["single_s"]
+
         return cls(rows, list(answers), config)
 
     @property

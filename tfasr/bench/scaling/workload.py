@@ -8,10 +8,26 @@ from tfasr.bench.devices import PROCESS, DeviceUse, devices_text
 from tfasr.bench.modules import ModuleTimes
 from tfasr.bench.scaling import measure
 from tfasr.bench.scaling.measure import LOADERS, ScalingAnalysis, ScalingConfig
-from tfasr.bench.workload import Context, Result, Workload, columns_of_tuples, require_tensorflow
+from tfasr.bench.workload import (
+    Context,
+    Result,
+    Workload,
+    columns_of_tuples,
+    require_tensorflow,
+)
 from tfasr.data.features import FeatureConfig
 from tfasr.display import chart
-from tfasr.display.chart import Axis, Chart, Line, Mark, Panel, Rule, counts_axis, curve, run_colour
+from tfasr.display.chart import (
+    Axis,
+    Chart,
+    Line,
+    Mark,
+    Panel,
+    Rule,
+    counts_axis,
+    curve,
+    run_colour,
+)
 from tfasr.display.table import Column, Table, fixed, milliseconds, percent, table_of
 from tfasr.kit.process import call
 from tfasr.models.model import ModelConfig
@@ -19,7 +35,9 @@ from tfasr.models.model import ModelConfig
 
 def scaling_tables(analysis: ScalingAnalysis) -> list[Table]:
     modules = [_first_steps_of_modules(analysis), _modules(analysis)]
-    scaling = table_of("Scaling of data parallelism", _SCALING, analysis.rows, _notes(analysis))
+    scaling = table_of(
+        "Scaling of data parallelism", _SCALING, analysis.rows, _notes(analysis)
+    )
     rows = [(label(r), r["devices"], *r["first_s"], r["step_s"]) for r in analysis.rows]
     note = "The first step traces and compiles. No other figure includes these steps."
     warmup = measure.WARMUP_STEPS
@@ -28,9 +46,13 @@ def scaling_tables(analysis: ScalingAnalysis) -> list[Table]:
 
 
 def straggling(seconds_of_replicas: list[list[float]]) -> float:
-    """Returns the median, over rounds, of the slowest device's seconds over the median device's."""
+    """Returns the median, over rounds, of the slowest device's seconds over the median
+    device's.
+    """
     return statistics.median(
-        max(seconds) / statistics.median(seconds) if statistics.median(seconds) > 0 else 1.0
+        max(seconds) / statistics.median(seconds)
+        if statistics.median(seconds) > 0
+        else 1.0
         for seconds in seconds_of_replicas
     )
 
@@ -56,7 +78,9 @@ _SCALING = [
 
 def _use_of(row: dict[str, Any]) -> float | None:
     percents = row["use_percent"]
-    gpus = [use for name, use in percents.items() if name != PROCESS and use is not None]
+    gpus = [
+        use for name, use in percents.items() if name != PROCESS and use is not None
+    ]
     return statistics.fmean(gpus) if gpus else percents.get(PROCESS)
 
 
@@ -76,12 +100,17 @@ def _notes(analysis: ScalingAnalysis) -> list[str]:
             "A speed-up of 1 means that distribution costs nothing. Only separate devices show "
             "scaling."
         )
+
     return notes
 
 
-def _steps_table(title: str, of: str, count: int, rows: Sequence[tuple], note: str) -> Table:
+def _steps_table(
+    title: str, of: str, count: int, rows: Sequence[tuple], note: str
+) -> Table:
     steps = (f"step {index + 1}\nms" for index in range(count))
-    columns = columns_of_tuples([of, "devices", *steps, "median\nafter"], milliseconds, 2)
+    columns = columns_of_tuples(
+        [of, "devices", *steps, "median\nafter"], milliseconds, 2
+    )
     return table_of(title, columns, rows, [note])
 
 
@@ -89,9 +118,11 @@ def _first_steps_of_modules(analysis: ScalingAnalysis) -> Table:
     count = max(len(answer.modules.first_host_s) for answer in analysis.answers)
     rows = []
     for answer in analysis.answers:
-        devices, times = answer.devices, answer.modules
+        devices = answer.devices
+        times = answer.modules
         rows += [(m.module, devices, *m.first_s, m.in_step_s) for m in times.modules]
         rows.append(("tracing, host", devices, *times.first_host_s, None))
+
     note = (
         "The first steps of each process: seconds of each function within the step, forward and "
         "backward. Tracing, host: the rest of the call."
@@ -111,6 +142,7 @@ def _modules(analysis: ScalingAnalysis) -> Table:
     for answer in analysis.answers:
         on = devices_text(answer.devices)
         columns += [f"{on}\nalone ms", "forward\nms", "backward\nms", "share\n%"]
+
     names = [[m.module] for m in analysis.answers[0].modules.modules] + [["whole step"]]
     blocks = (block(answer.modules) for answer in analysis.answers)
     rows = [sum(cells, []) for cells in zip(names, *blocks, strict=True)]
@@ -133,7 +165,9 @@ _DEVICES = [
     Column("memory first\nGiB", "", lambda row: row[3][0], fixed(2, 2**-30)),
     Column("memory others\nGiB", "", lambda row: row[3][1], fixed(2, 2**-30)),
     Column("first over\nothers", "", lambda row: row[4], fixed(2)),
-    Column("process peak\nGiB", "", lambda row: row[0].peak_memory_mib, fixed(2, 2**-10)),
+    Column(
+        "process peak\nGiB", "", lambda row: row[0].peak_memory_mib, fixed(2, 2**-10)
+    ),
 ]
 
 
@@ -151,6 +185,7 @@ def _devices(analysis: ScalingAnalysis) -> Table:
         ratio = first / others if first and others else None
         slowest = straggling(answer.replica_s) if several else None
         rows.append((answer, slowest, use, (first, others), ratio))
+
     return table_of("Devices", _DEVICES, rows, [note])
 
 
@@ -160,7 +195,11 @@ def _first_and_others(values: list[float]) -> tuple[float | None, float | None]:
 
 
 _SHOWN_S = 25.0  # as in the paper's figure of utilisation
-_SOURCES = {"": "without loader", "loader": "with loader", "sorting loader": "with sorting loader"}
+_SOURCES = {
+    "": "without loader",
+    "loader": "with loader",
+    "sorting loader": "with sorting loader",
+}
 
 
 def scaling_charts(analysis: ScalingAnalysis) -> dict[str, Callable[[], Chart]]:
@@ -199,11 +238,17 @@ def first_steps_chart(analysis: ScalingAnalysis) -> Chart:
         for place, module in enumerate(answer.modules.modules):
             ys = [1000 * seconds for seconds in [*module.first_s, module.in_step_s]]
             marks += curve(xs, ys, run_colour(place), module.module)
+
         host = [1000 * seconds for seconds in answer.modules.first_host_s]
         marks.append(Line(x=xs[:-1], y=host, series="tracing and host", dash="dashed"))
         named = [*map(str, xs[:-1]), "median after"]
-        x = Axis("step", limits=(0.7, count + 1.3), ticks=xs, tick_labels=named, grid=False)
-        panels.append(Panel(marks, x, _ms_axis(marks), title=devices_text(answer.devices)))
+        x = Axis(
+            "step", limits=(0.7, count + 1.3), ticks=xs, tick_labels=named, grid=False
+        )
+        panels.append(
+            Panel(marks, x, _ms_axis(marks), title=devices_text(answer.devices))
+        )
+
     caption = "The first steps of each function, left out of all other figures"
     return Chart("scaling_first_steps", caption, panels, columns=2, width=420)
 
@@ -219,29 +264,44 @@ def modules_chart(analysis: ScalingAnalysis) -> Chart:
         for place, module in enumerate(analysis.answers[0].modules.modules):
             ys = [1000 * seconds(a.modules.modules[place]) for a in analysis.answers]
             marks += curve(counts, ys, run_colour(place), module.module)
+
         wholes = [1000 * sum(map(seconds, a.modules.modules)) for a in analysis.answers]
         marks.append(Line(x=counts, y=wholes, dash="dashed", series="all modules"))
-        panels.append(Panel(marks, counts_axis("devices", counts), _ms_axis(marks), title=title))
+        panels.append(
+            Panel(marks, counts_axis("devices", counts), _ms_axis(marks), title=title)
+        )
+
     caption = "Time of each module over the number of devices"
     return Chart("scaling_modules", caption, panels, columns=2, width=420)
 
 
 def _ms_axis(marks: Sequence[Mark]) -> Axis:
     values = [value for mark in marks for value in mark.y if value > 0]
-    return Axis("ms, forward and backward", log=True, limits=(min(values) / 1.5, max(values) * 1.5))
+    return Axis(
+        "ms, forward and backward",
+        log=True,
+        limits=(min(values) / 1.5, max(values) * 1.5),
+    )
 
 
 def _use_panel(use: Sequence[DeviceUse], title: str) -> Panel:
     marks: list[Mark] = []
     for place, device in enumerate(use):
         shown = sum(seconds <= _SHOWN_S for seconds in device.seconds)
-        colour = chart.INK if device.device == PROCESS else chart.device_colour(place - 1)
+        if device.device == PROCESS:
+            colour = chart.INK
+        else:
+            colour = chart.device_colour(place - 1)
+
         look = {"colour": colour, "series": device.device, "width": 1.4}
         marks.append(Line(x=device.seconds[:shown], y=device.percent[:shown], **look))
         if device.mean_percent is not None:
             text = f"mean {device.mean_percent:.0f} %"
             marks.append(Rule(value=device.mean_percent, label=text, colour=colour))
-    last = max((x for mark in marks if isinstance(mark, Line) for x in mark.x), default=1.0)
+
+    last = max(
+        (x for mark in marks if isinstance(mark, Line) for x in mark.x), default=1.0
+    )
     x = Axis("seconds", limits=(0, min(_SHOWN_S, last)))
     return Panel(marks, x, Axis("use, %", limits=(0, 105)), height=130, title=title)
 
@@ -250,15 +310,19 @@ def _efficiency(analysis: ScalingAnalysis, mode: str) -> Panel:
     measured = [row for row in analysis.rows if row["mode"] == mode]
     counts = sorted({row["devices"] for row in measured})
     marks: list[Mark] = [Rule(value=100, label="ideal")]
-    weak_batch = next(row["per_device_batch"] for row in analysis.rows if row["mode"] == "weak")
+    weak_batch = next(
+        row["per_device_batch"] for row in analysis.rows if row["mode"] == "weak"
+    )
 
     for place, loader in enumerate(LOADERS):
         if rows := [row for row in measured if row["loader"] == loader]:
             name = "measured, cores shared" if analysis.shared_cores else "measured"
             name += f", {loader}" if loader else ""
-            xs, ys = [row["devices"] for row in rows], [100 * row["efficiency"] for row in rows]
+            xs = [row["devices"] for row in rows]
+            ys = [100 * row["efficiency"] for row in rows]
             symbol = "square" if loader else "circle"
             marks += curve(xs, ys, run_colour((0, 3, 5)[place]), name, symbol=symbol)
+
     titles = {
         "strong": f"strong: {analysis.config.strong_utterances} utterances in all",
         "weak": f"weak: {weak_batch} utterances on each device",
@@ -268,14 +332,21 @@ def _efficiency(analysis: ScalingAnalysis, mode: str) -> Panel:
     return Panel(marks, counts_axis("devices", counts), y, title=titles[mode])
 
 
-def run(config: ScalingConfig, model, features: FeatureConfig, context: Context) -> Result:
+def run(
+    config: ScalingConfig, model, features: FeatureConfig, context: Context
+) -> Result:
     reason = "The scaling analysis needs tfasr's own training under tf.distribute, on TensorFlow."
     require_tensorflow(reason, context)
-    counts = sorted(set(config.device_counts)) or measure.default_counts(config.strong_utterances)
-    tasks = [measure.task_of(config, model, features, n, context.fraction) for n in counts]
+    counts = sorted(set(config.device_counts)) or measure.default_counts(
+        config.strong_utterances
+    )
+    tasks = [
+        measure.task_of(config, model, features, n, context.fraction) for n in counts
+    ]
     answers = [call(measure.measure, task, backend="tensorflow") for task in tasks]
     analysis = ScalingAnalysis.of(answers, config)
-    tables, figures = scaling_tables(analysis), scaling_charts(analysis)
+    tables = scaling_tables(analysis)
+    figures = scaling_charts(analysis)
     return Result(tables, analysis.to_json(), measure.WARMUP_STEPS, figures)
 
 

@@ -25,15 +25,23 @@ COLOURS = {
 
 def host_chart(report: Report, results: Results) -> Chart:
     """Draws what machines took from the most disturbed runs, one panel a run."""
-    disturbed = [run for run in report.runs if run.host is not None and run.host.disturbed]
+    disturbed = [
+        run for run in report.runs if run.host is not None and run.host.disturbed
+    ]
     disturbed.sort(key=lambda run: run.host.share)
     panels = []
     for run in disturbed[:MOST_RUNS]:
-        with suppress(UsageError):  # it may be deleted after the report's tables were made
+        # It may be deleted after the report's tables were made.
+        with suppress(UsageError):
             panels.append(_panel(run))
+
     if not panels:
-        raise NotDrawnError("What machines took: no run is known to have lost 10 % of its steps.")
-    caption = "What machines took of the processors and the time that runs could have used"
+        raise NotDrawnError(
+            "What machines took: no run is known to have lost 10 % of its steps."
+        )
+    caption = (
+        "What machines took of the processors and the time that runs could have used"
+    )
     if len(disturbed) > MOST_RUNS:
         caption += f"; the {MOST_RUNS} most disturbed of {len(disturbed)} runs"
     return Chart("host", caption, panels)
@@ -50,7 +58,10 @@ def _panel(run: RunAnalysis) -> Panel:
             continue
         low = reached
         reached = np.minimum(reached + 100 * taken[name], 100.0)
-        marks.append(Area(x=minutes, low=low, high=reached, colour=COLOURS[name], series=cause))
+        marks.append(
+            Area(x=minutes, low=low, high=reached, colour=COLOURS[name], series=cause)
+        )
+
     return Panel(
         marks,
         Axis("minutes since the creation of the model", limits=(0.0, edges_s[-1] / 60)),

@@ -16,12 +16,14 @@ _HOME = "tfasr.reports.figures"
 
 
 class NotDrawnError(Exception):
-    """Raised by a figure if the runs' logs have nothing to draw; the page shows its message."""
+    """Raised by a figure if the runs' logs have nothing to draw; the page shows its
+    message.
+    """
 
 
-# The figures of ``tfasr report --out`` by name, in the order of the page. A figure is a function of
-# the report and, for each target, the results by group; it returns a `Chart` or several, or raises
-# `NotDrawnError`. See ``examples/own_figure.py``
+# The figures of ``tfasr report --out`` by name, in the order of the page. A figure is a
+# function of the report and, for each target, the results by group; it returns a
+# `Chart` or several, or raises `NotDrawnError`. See ``examples/own_figure.py``
 FIGURES: Registry[Figure] = Registry(
     "figure",
     {
@@ -58,6 +60,7 @@ def report_charts(report: Report, results: Results) -> tuple[list[Chart], list[s
             left_out.append(str(error))
         else:
             charts |= {chart.name: chart for chart in of_figure}
+
     return list(charts.values()), left_out
 
 
@@ -67,13 +70,16 @@ def _check(chart: object, others: Mapping[str, Chart], whose: str) -> None:
             f"{whose} must return charts. Received: {type(chart).__name__}. Return a "
             "tfasr.display.chart.Chart or a list of them."
         )
+
     if chart.name in others or file_names([str(chart.name)]) != [chart.name]:
         taken = " twice" if chart.name in others else ""
         raise RunError(
             f"{whose} must give each chart a different name, of lower-case letters and digits, as "
             f"its files are named after it. Received: {chart.name!r}{taken}. Choose another name."
         )
-    # Imported here: drawing is slow to load, and most reports only have tfasr's own figures.
+
+    # Imported here: drawing is slow to load, and most reports only have tfasr's own
+    # figures.
     from tfasr.display.vega import page_panels, svg_text
 
     try:

@@ -1,4 +1,6 @@
-"""Figures that show where the time of runs went and why one group takes longer than another."""
+"""Figures that show where the time of runs went and why one group takes longer than
+another.
+"""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +13,17 @@ from pathlib import Path
 import numpy as np
 
 from tfasr.display import chart
-from tfasr.display.chart import Axis, Chart, Line, Mark, Panel, Points, Rects, Rule, Segments
+from tfasr.display.chart import (
+    Axis,
+    Chart,
+    Line,
+    Mark,
+    Panel,
+    Points,
+    Rects,
+    Rule,
+    Segments,
+)
 from tfasr.errors import UsageError
 from tfasr.ledger.intervals import INTERVALS
 from tfasr.reports.figures.curves import MOST_GROUPS, clock_label
@@ -34,19 +46,26 @@ class UtilisationWindow:
     run: str  # its name
     start_s: float  # seconds from the run's beginning to the window's
     length_s: float  # of the window
-    devices: dict[str, tuple[np.ndarray, np.ndarray]]  # seconds into the window, percent
-    edges_s: np.ndarray  # edges of ``phases``'s bins, seconds into the window; one more than bins
-    phases: dict[str, np.ndarray]  # by interval, its share of each bin's time; they add up to 1
+    # Seconds into the window, percent.
+    devices: dict[str, tuple[np.ndarray, np.ndarray]]
+    # Edges of ``phases``'s bins, seconds into the window; one more than bins.
+    edges_s: np.ndarray
+    # By interval, its share of each bin's time; they add up to 1.
+    phases: dict[str, np.ndarray]
 
 
 def utilisation_windows(report: Report) -> list[UtilisationWindow]:
     def of_group(indices: Sequence[int]) -> UtilisationWindow | None:
         for run in (report.runs[index] for index in indices):
-            if any((Path(run.path) / f"{device}.csv").is_file() for device in ("cpu", "gpu")):
+            if any(
+                (Path(run.path) / f"{device}.csv").is_file()
+                for device in ("cpu", "gpu")
+            ):
                 # A run may be deleted after the report's tables were made.
                 with suppress(UsageError):
                     if window := steady_window(load_run(run.path, run.name)):
                         return window
+
         return None
 
     windows = filter(None, map(of_group, group_members(report.runs).values()))
@@ -54,7 +73,9 @@ def utilisation_windows(report: Report) -> list[UtilisationWindow]:
 
 
 def steady_window(run: Run) -> UtilisationWindow | None:
-    """Returns the first window after warm-up within a session, with an evaluation if possible."""
+    """Returns the first window after warm-up within a session, with an evaluation if
+    possible.
+    """
     for session in run.timeline.sessions:
         bounds = _bounds(run, session, round(WINDOW_S * 1e6))
         devices = _devices(run, session, *bounds) if bounds else {}
@@ -63,11 +84,13 @@ def steady_window(run: Run) -> UtilisationWindow | None:
             length = (stop_us - start_us) / 1e6
             phases = _phases(run, start_us, stop_us)
             return UtilisationWindow(run.name, start_us / 1e6, length, devices, *phases)
+
     return None
 
 
 def _bounds(run: Run, session: range, length_us: int) -> tuple[int, int] | None:
-    clock, keys = run.timeline.clock_us, run.timeline.keys
+    clock = run.timeline.clock_us
+    keys = run.timeline.keys
     ends = [clock[i] for i in session if keys[i] == "train_step"][WARMUP_STEPS - 1 :]
     last = clock[session.stop - 1]
     if not ends or last - ends[0] < _SHORTEST_S * 1e6:
@@ -79,10 +102,12 @@ def _bounds(run: Run, session: range, length_us: int) -> tuple[int, int] | None:
             began = clock[index]
         elif keys[index] == "eval_stop" and began is not None:
             before = max(length_us // 4, (length_us - (clock[index] - began)) // 2)
-            # Shows steps before and after the first evaluation, but nothing beyond the session.
+            # Shows steps before and after the first evaluation, but nothing beyond the
+            # session.
             wanted = min(began - before, last - length_us)
             start = max([start, *(end for end in ends if end <= wanted)])
             break
+
     return start, min(start + length_us, last)
 
 
@@ -90,16 +115,25 @@ def _devices(
     run: Run, session: range, start_us: int, stop_us: int
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     sampled = {}
-    cpu, gpu = run.utilisation("cpu"), run.utilisation("gpu")
+    cpu = run.utilisation("cpu")
+    gpu = run.utilisation("gpu")
     for column, name in CPU_COLUMNS.items():
         if {"time_ms", column} <= cpu.keys():
             sampled[name] = (cpu["time_ms"], cpu[column])
+
     if {"time_ms", "gpu", "utilisation_percent"} <= gpu.keys():
         for number in np.unique(gpu["gpu"][np.isfinite(gpu["gpu"])]):
             rows = gpu["gpu"] == number
-            sampled[f"GPU {number:g}"] = (gpu["time_ms"][rows], gpu["utilisation_percent"][rows])
-    # Samples are timed by the wall clock; the session's events relate it to the run's clock.
-    walls = np.maximum.accumulate([run.events[i]["time_ms"] for i in session]).astype(float)
+            sampled[f"GPU {number:g}"] = (
+                gpu["time_ms"][rows],
+                gpu["utilisation_percent"][rows],
+            )
+
+    # Samples are timed by the wall clock; the session's events relate it to the run's
+    # clock.
+    walls = np.maximum.accumulate([run.events[i]["time_ms"] for i in session]).astype(
+        float
+    )
     clock = np.array([run.timeline.clock_us[i] for i in session], dtype=float)
     devices = {}
     for name, (time_ms, percent) in sampled.items():
@@ -108,22 +142,29 @@ def _devices(
         shown = (seconds >= 0) & (seconds <= (stop_us - start_us) / 1e6)
         if shown.sum() > 1:
             devices[name] = (seconds[shown], percent[inside][shown])
+
     return devices
 
 
-def _phases(run: Run, start_us: int, stop_us: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+def _phases(
+    run: Run, start_us: int, stop_us: int
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     bins = max(1, round((stop_us - start_us) / 1e6 / _PHASE_BIN_S))
     edges = np.linspace(start_us, stop_us, bins + 1)
-    inside = [(n, a, b) for n, a, b in run.timeline.pieces if b > start_us and a < stop_us]
+    inside = [
+        (n, a, b) for n, a, b in run.timeline.pieces if b > start_us and a < stop_us
+    ]
     shares = {}
     for name in INTERVALS:
         pieces = [(a, b) for interval, a, b in inside if interval == name]
         if pieces:
-            # Time spent in the phase up to each edge grows within pieces and is constant between.
+            # Time spent in the phase up to each edge grows within pieces and is
+            # constant between.
             times = np.array(pieces, dtype=float).ravel()
             spent = np.repeat(np.cumsum([b - a for a, b in pieces]), 2).astype(float)
             spent[::2] -= [b - a for a, b in pieces]
             shares[name] = np.diff(np.interp(edges, times, spent)) / np.diff(edges)
+
     return (edges - start_us) / 1e6, shares
 
 
@@ -143,8 +184,13 @@ def interval_chart(report: Report, results: Results) -> Chart:
         pairs = zip(runs, minutes, strict=True)
         texts = [f"{run.name}\n{label}: {value:.3g} min" for run, value in pairs]
         look = {"colour": chart.INTERVAL_COLOURS[name], "series": label, "texts": texts}
-        marks.append(Rects(x0=starts, x1=starts + minutes, y0=rows - 0.33, y1=rows + 0.33, **look))
+        marks.append(
+            Rects(
+                x0=starts, x1=starts + minutes, y0=rows - 0.33, y1=rows + 0.33, **look
+            )
+        )
         starts = starts + minutes
+
     if not marks:
         raise NotDrawnError("Where the time went: no run recorded any time.")
     more = f", of the first {MOST_BARS} runs" if len(report.runs) > MOST_BARS else ""
@@ -158,12 +204,15 @@ _SEEN = 0.005  # shares and logarithms of factors below this are not shown
 
 
 def utilisation_chart(report: Report, results: Results) -> Chart:
-    """Source: the paper (arXiv 2003.12366), Figure 8: 25 s, the CPU and a line for each GPU."""
+    """Source: the paper (arXiv 2003.12366), Figure 8: 25 s, the CPU and a line for each
+    GPU.
+    """
     windows = utilisation_windows(report)
     if not windows:
         raise NotDrawnError(
             "Utilisation: no run has a cpu.csv or gpu.csv with samples of steps after warm-up."
         )
+
     caption = (
         f"Sampled load of the processors in {windows[0].length_s:.3g} s after warm-up; the row "
         "below shows what the run was doing"
@@ -188,6 +237,7 @@ def _panels(window: UtilisationWindow) -> list[Panel]:
             busy = Axis(f"{kind}, %", limits=(0.0, 104.0), ticks=[0, 50, 100])
             panels.append(Panel(marks, bare, busy, 95, title))
             title = ""
+
     doing = Axis("doing", limits=(0.0, 1.0), ticks=[], grid=False)
     seconds = Axis("", limits=(0.0, window.length_s))
     return [*panels, Panel(_phase_rects(window), seconds, doing, 22)]
@@ -203,21 +253,32 @@ def _device(window: UtilisationWindow, name: str, number: int) -> Mark:
 
 def _phase_rects(window: UtilisationWindow) -> list[Mark]:
     marks: list[Mark] = []
-    edges, reached = window.edges_s, np.zeros(window.edges_s.size - 1)
+    edges = window.edges_s
+    reached = np.zeros(window.edges_s.size - 1)
     for name, share in window.phases.items():
         label = chart.INTERVAL_LABELS[name].replace("\n", " ")
-        low, high = reached, reached + share
+        low = reached
+        high = reached + share
         reached = high
         same = (np.abs(np.diff(low)) < _SEEN) & (np.abs(np.diff(high)) < _SEEN)
         first = np.flatnonzero(np.concatenate([[True], ~same]))
         last = np.append(first[1:], share.size)
         seen = share[first] > _SEEN
-        first, last = first[seen], last[seen]
+        first = first[seen]
+        last = last[seen]
         if first.size:
-            texts = [f"{label}: {share[place]:.0%} from {edges[place]:.3g} s" for place in first]
-            look = {"colour": chart.INTERVAL_COLOURS[name], "series": label, "texts": texts}
+            texts = [
+                f"{label}: {share[place]:.0%} from {edges[place]:.3g} s"
+                for place in first
+            ]
+            look = {
+                "colour": chart.INTERVAL_COLOURS[name],
+                "series": label,
+                "texts": texts,
+            }
             x = {"x0": edges[first], "x1": edges[last]}
             marks.append(Rects(**x, y0=low[first], y1=high[first], **look))
+
     return marks
 
 
@@ -238,7 +299,11 @@ def bracket_chart(report: Report, results: Results) -> Chart:
         caption += f"; the rule, a median of {report.window} evaluations, is met later"
     if any(len(group.members) > 1 for of_target in results for group in of_target):
         caption += "; tall lines are median times by the rule"
-    rows = [(n, group) for of_target in results for n, group in enumerate(of_target[:MOST_GROUPS])]
+    rows = [
+        (n, group)
+        for of_target in results
+        for n, group in enumerate(of_target[:MOST_GROUPS])
+    ]
     rows = rows[:_MOST_ROWS]
     if len(rows) < sum(map(len, results)):
         caption += "; only the first rows are shown"
@@ -254,8 +319,10 @@ def bracket_chart(report: Report, results: Results) -> Chart:
             text = f"{result.group}\nmedian: {median / 60:.4g} min"
             at = {"x0": [median / 60], "x1": [median / 60], "texts": [text]}
             marks.append(Segments(y0=[row - 0.44], y1=[row + 0.44], **at))
+
     labels = [
-        f"{target_label(*group.target)}  {chart.shortened(group.group, 20)}" for _, group in rows
+        f"{target_label(*group.target)}  {chart.shortened(group.group, 20)}"
+        for _, group in rows
     ]
     panel = Panel(marks, x, chart.rows_axis(labels), 28.0 + 34 * len(rows))
     return Chart("brackets", caption, [panel])
@@ -263,7 +330,10 @@ def bracket_chart(report: Report, results: Results) -> Chart:
 
 def _minutes(report: Report, results: Sequence[GroupResult]) -> Axis:
     brackets = [bracket for result in results for bracket in result.brackets]
-    ends = [bracket.last_miss_s if bracket.censored else bracket.read_s for bracket in brackets]
+    ends = [
+        bracket.last_miss_s if bracket.censored else bracket.read_s
+        for bracket in brackets
+    ]
     minutes = [end / 60 for end in ends if end > 0]
     label = clock_label(report)
     if not minutes:
@@ -274,25 +344,36 @@ def _minutes(report: Report, results: Sequence[GroupResult]) -> Axis:
 
 
 def _brackets(
-    row: int, colour: str, result: GroupResult, names: Sequence[str], span: tuple[float, float]
+    row: int,
+    colour: str,
+    result: GroupResult,
+    names: Sequence[str],
+    span: tuple[float, float],
 ) -> list[Mark]:
     count = len(result.brackets)
     at = row + (np.arange(count) + 0.5) / count * _ROOM - _ROOM / 2
     # With many runs in a row, marks are smaller.
     scale = max(0.15, min(1.0, _ROOMY / count))
-    never, met = [], []
+    never = []
+    met = []
     for y, bracket, run in zip(at, result.brackets, names, strict=True):
-        # On a logarithmic axis, a bracket that begins at time 0 begins at the axis's left end.
+        # On a logarithmic axis, a bracket that begins at time 0 begins at the axis's
+        # left end.
         low = max(bracket.last_miss_s / 60, span[0])
         if bracket.censored:
-            never.append((low, span[1] / 1.025, y, f"{run}\nafter {low:.4g} min: never"))
+            never.append(
+                (low, span[1] / 1.025, y, f"{run}\nafter {low:.4g} min: never")
+            )
             continue
+
         high = inside = bracket.first_hit_s / 60
         text = f"{run}\n{low:.4g} to {high:.4g} min"
         if bracket.interpolated_s is not None:
             inside = bracket.interpolated_s / 60
             text += f", interpolated {inside:.4g}"
+
         met.append((low, high, y, text, inside))
+
     marks: list[Mark] = []
     if met:
         lows, highs, y, texts, dots = zip(*met, strict=True)
@@ -300,29 +381,41 @@ def _brackets(
         marks.append(Segments(x0=lows, x1=highs, y0=y, y1=y, width=3 * scale, **about))
         half = 0.12 * scale
         for ends in (lows, highs):
-            y0, y1 = [place - half for place in y], [place + half for place in y]
-            marks.append(Segments(x0=ends, x1=ends, y0=y0, y1=y1, colour=colour, width=1.5))
+            y0 = [place - half for place in y]
+            y1 = [place + half for place in y]
+            marks.append(
+                Segments(x0=ends, x1=ends, y0=y0, y1=y1, colour=colour, width=1.5)
+            )
+
         marks.append(Points(x=dots, y=y, size=6.5 * scale, **about))
+
     if never:
         lows, highs, y, texts = zip(*never, strict=True)
         about = {"colour": colour, "texts": texts}
         line = {"y0": y, "y1": y, "width": 1.6 * scale, "dash": "dotted"}
         marks.append(Segments(x0=lows, x1=highs, **line, **about))
         marks.append(Points(x=highs, y=y, symbol="arrow", size=8 * scale, **about))
+
     return marks
 
 
-SLOWER, FASTER, WHOLE = "#d9660d", "#1f9e6e", "#7d8794"
+SLOWER = "#d9660d"
+FASTER = "#1f9e6e"
+WHOLE = "#7d8794"
 _TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 _FINE = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.4, 1.6, 2, 2.5, 3)
 _FINEST = (0.9, 0.95, 1, 1.05, 1.1)
-_NARROW, _FLAT = 3, 1.25
+_NARROW = 3
+_FLAT = 1.25
 _MOST = 3
 _HALF = 0.31
 
 
 def waterfall_charts(report: Report, results: Results) -> list[Chart]:
-    decomposed = ([result for result in row if result.decomposition is not None] for row in results)
+    decomposed = (
+        [result for result in row if result.decomposition is not None]
+        for row in results
+    )
     of_target = next(filter(None, decomposed), [])
     first, first_members = next(iter(group_members(report.runs).items()), ("", []))
     charts = []
@@ -334,6 +427,7 @@ def waterfall_charts(report: Report, results: Results) -> list[Chart]:
         caveat = of_single_runs([len(first_members), len(result.members)])
         caption += f". Of these times {caveat}" if caveat else ""
         charts.append(waterfall_chart(f"why_{number}", caption, result.decomposition))
+
     return charts
 
 
@@ -341,8 +435,12 @@ def waterfall_chart(name: str, caption: str, product: Decomposition) -> Chart:
     # Draws a bar for each factor; each bar begins where the one before it ended.
     factors = list(product.factors.values())
     reached = [1.0, *accumulate(factors, mul)]
-    starts, stops = [*reached[:-1], 1.0], [*reached[1:], product.ratio]
-    words = [f"×{factor:.2f}" if abs(math.log(factor)) >= _SEEN else "–" for factor in factors]
+    starts = [*reached[:-1], 1.0]
+    stops = [*reached[1:], product.ratio]
+    words = [
+        f"×{factor:.2f}" if abs(math.log(factor)) >= _SEEN else "–"
+        for factor in factors
+    ]
     words.append(f"×{product.ratio:.2f}")
     names = [*FACTORS.values(), "together"]
     texts = [f"{name}: {word}" for name, word in zip(names, words, strict=True)]
@@ -353,20 +451,42 @@ def waterfall_chart(name: str, caption: str, product: Decomposition) -> Chart:
         (WHOLE, "together", [len(factors)]),
     ):
         if rows:
-            x = {"x0": [starts[row] for row in rows], "x1": [stops[row] for row in rows]}
-            y = {"y0": [row - _HALF for row in rows], "y1": [row + _HALF for row in rows]}
-            about = {"colour": colour, "series": series, "texts": [texts[row] for row in rows]}
+            x = {
+                "x0": [starts[row] for row in rows],
+                "x1": [stops[row] for row in rows],
+            }
+            y = {
+                "y0": [row - _HALF for row in rows],
+                "y1": [row + _HALF for row in rows],
+            }
+            about = {
+                "colour": colour,
+                "series": series,
+                "texts": [texts[row] for row in rows],
+            }
             marks.append(Rects(**x, **y, **about))
+
     joints = range(len(factors))
-    y = {"y0": [row - _HALF for row in joints], "y1": [row + 1 + _HALF for row in joints]}
+    y = {
+        "y0": [row - _HALF for row in joints],
+        "y1": [row + 1 + _HALF for row in joints],
+    }
     marks.append(Segments(x0=reached[1:], x1=reached[1:], **y, width=0.8))
     ends = [max(pair) for pair in zip(starts, stops, strict=True)]
     marks.append(chart.Labels(x=ends, y=range(len(names)), words=words))
-    low, high = min(reached), max(reached)
+    low = min(reached)
+    high = max(reached)
     margin = max(1.05, (high / low) ** 0.12)
-    bottom, top = low / margin, high * margin**3
+    bottom = low / margin
+    top = high * margin**3
     # Over a narrow range a logarithmic axis is almost linear.
-    ticks = _TICKS if top / bottom >= _NARROW else _FINE if top / bottom > _FLAT else _FINEST
+    if top / bottom >= _NARROW:
+        ticks = _TICKS
+    elif top / bottom > _FLAT:
+        ticks = _FINE
+    else:
+        ticks = _FINEST
+
     shown = [tick for tick in ticks if bottom <= tick <= top]
     x = Axis("times as long", log=True, limits=(bottom, top), ticks=shown)
     return Chart(name, caption, [Panel(marks, x, chart.rows_axis(names), 270)])

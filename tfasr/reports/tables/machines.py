@@ -35,7 +35,10 @@ _RULE = (
 
 
 def cost_tables(report: Report) -> list[Table]:
-    return [_table(report, index) for index in range(len(report.targets))] if _known(report) else []
+    if _known(report):
+        return [_table(report, index) for index in range(len(report.targets))]
+
+    return []
 
 
 def charges_json(report: Report) -> Callable[[RunAtTarget], dict[str, Any]]:
@@ -50,7 +53,8 @@ def cost_columns(
     """Returns columns of a run's cost and energy; JSON leaves out those of ``intervals``."""
 
     def ratio(at: RunAtTarget) -> float | None:
-        charge, first = at.charge, RunAtTarget(at.report, 0, at.target).charge
+        charge = at.charge
+        first = RunAtTarget(at.report, 0, at.target).charge
         comparable = charge is not None and first is not None and not at.refused
         return relative_cost(first.cost, charge.cost) if comparable else None
 
@@ -58,16 +62,30 @@ def cost_columns(
         return REFUSED if at.refused else _absent(at)
 
     relative = "relative" if len(report.runs) > 1 else ""
-    machine, electricity = ("machine\nUSD", "electricity\nUSD") if priced_apart else ("", "")
-    minutes, price = minutes_of(report), "run.charges.hardware.hourly_usd"
+    machine, electricity = (
+        ("machine\nUSD", "electricity\nUSD") if priced_apart else ("", "")
+    )
+    minutes = minutes_of(report)
+    price = "run.charges.hardware.hourly_usd"
     return [
         Column("", "hardware", "run.charges.hardware.name"),
         Column("charged\nmin", "charged_s", "charge.cost.charged_s", minutes, _absent),
         Column("USD/h", "price_usd_per_hour", price, _figure),
         Column(machine, "machine_usd", "charge.cost.machine_usd", _figure, _absent),
-        Column(electricity, "electricity_usd", "charge.cost.electricity_usd", shown=_electricity),
+        Column(
+            electricity,
+            "electricity_usd",
+            "charge.cost.electricity_usd",
+            shown=_electricity,
+        ),
         Column("USD", "cost_usd", "charge.cost.usd", shown=_dollars),
-        Column(relative, "cost_relative", ratio, lambda share: f"{100 * share:.0f} %", refused),
+        Column(
+            relative,
+            "cost_relative",
+            ratio,
+            lambda share: f"{100 * share:.0f} %",
+            refused,
+        ),
         Column("kWh", "energy_kwh", "charge.cost.kwh", shown=_kwh),
         Column("", "energy_is", "charge.cost.kwh_is"),
         Column("", "energy_joules", "charge.energy.total_joules"),
@@ -75,7 +93,12 @@ def cost_columns(
         Column("", "energy_unknown_s", "charge.energy.total_unknown_s"),
         Column("", "energy_counters", "run.charges.counters"),
         *(
-            Column(f"{INTERVAL_LABELS[name]}\nJ", "", lambda at: None, shown=_joules_of(name))
+            Column(
+                f"{INTERVAL_LABELS[name]}\nJ",
+                "",
+                lambda at: None,
+                shown=_joules_of(name),
+            )
             for name in intervals
         ),
     ]
@@ -92,13 +115,18 @@ def _table(report: Report, target: int) -> Table:
     columns = cost_columns(
         report,
         priced_apart=any(charge.cost.electricity_usd is not None for charge in charged),
-        intervals=[name for name in INTERVALS if any(joules[name] != 0 for joules in used)],
+        intervals=[
+            name for name in INTERVALS if any(joules[name] != 0 for joules in used)
+        ],
     )
     single = of_single_runs([1] * len(report.runs))
-    notes = [_RULE, f"Relative costs depend on times, and {single}."][: 2 if single else 1]
+    notes = [_RULE, f"Relative costs depend on times, and {single}."][
+        : 2 if single else 1
+    ]
     return table_of(
         f"Cost and energy to {target_label(*report.targets[target])}",
-        # The CSV has the same formatted text as the shown table, as in earlier versions.
+        # The CSV has the same formatted text as the shown table, as in earlier
+        # versions.
         [Column("Run", "", "run.name"), *for_readers(columns, lambda at: at)],
         rows,
         [*notes, *_notes(report)],
@@ -136,7 +164,9 @@ def _dollars(at: RunAtTarget) -> str:
 
 
 def _of_energy(at: RunAtTarget, value: float | None) -> str:
-    """Shows a figure that energy is part of, and whether it is a lower bound or an estimate."""
+    """Shows a figure that energy is part of, and whether it is a lower bound or an
+    estimate.
+    """
     if value is None:
         return _absent(at)
     text = _figure(value)
@@ -153,10 +183,12 @@ def _notes(report: Report) -> list[str]:
         facts += run.charges.notes if run.charges else []
         if facts:
             names.setdefault("; ".join(facts), []).append(run.name)
+
     notes = []
     for facts, of in names.items():
         more = f" and {len(of) - _NAMED} more" if len(of) > _NAMED else ""
         notes.append(f"{', '.join(of[:_NAMED])}{more}: {facts}.")
+
     return notes
 
 
@@ -204,9 +236,15 @@ _NO_SUM = "no sum of energy, because not every host has a counter"
 def worker_tables(report: Report) -> list[Table]:
     runs = list(enumerate(report.runs))
     parts = [_Row(index, run, part) for index, run in runs for part in run.workers]
-    exchanges = [_Row(index, run, run.exchange) for index, run in runs if run.exchange is not None]
+    exchanges = [
+        _Row(index, run, run.exchange)
+        for index, run in runs
+        if run.exchange is not None
+    ]
     rounds = [_Row(index, run, part) for index, run in runs for part in run.rounds]
-    machines = [_Row(index, run, machine) for index, run in runs for machine in run.machines]
+    machines = [
+        _Row(index, run, machine) for index, run in runs for machine in run.machines
+    ]
     used = list(_USED)
     for run in report.runs:
         if run.worker_joules:
@@ -214,12 +252,21 @@ def worker_tables(report: Report) -> list[Table]:
             complete = all(machine.measured for machine in run.machines)
             sum_of = f"{total} Wh over all hosts" if complete else _NO_SUM
             used.append(f"{run.name}: {sum_of}.")
+
     return [
-        table_of(title, columns, rows, notes, name=name, colours=[row.index for row in rows])
+        table_of(
+            title, columns, rows, notes, name=name, colours=[row.index for row in rows]
+        )
         for title, name, columns, rows, notes in (
             ("Workers: who waited for whom", "workers", _WAITS, parts, _WAITED),
             ("Workers: rounds", "worker_rounds", _ROUNDS, rounds, _IN_ROUNDS),
-            ("Workers: exchange of gradients", "exchange", _EXCHANGES, exchanges, _EXCHANGED),
+            (
+                "Workers: exchange of gradients",
+                "exchange",
+                _EXCHANGES,
+                exchanges,
+                _EXCHANGED,
+            ),
             ("Workers: machines", "worker_machines", _MACHINES, machines, used),
         )
         if rows
@@ -287,8 +334,18 @@ _EXCHANGES: list[Column[_Row]] = [
     Column("", "steps", "part.steps"),
     Column("exchange\nms a step", "exchange_s", "part.exchange_s", shown=_exchange_ms),
     Column("exchange\n% of steps", "share", "part.share", percent),
-    Column("achieved\nMB/s sent", "achieved_bytes_per_s", "part.achieved_bytes_per_s", _megabytes),
-    Column("link\nMB/s sent", "measured_bytes_per_s", "part.measured_bytes_per_s", _megabytes),
+    Column(
+        "achieved\nMB/s sent",
+        "achieved_bytes_per_s",
+        "part.achieved_bytes_per_s",
+        _megabytes,
+    ),
+    Column(
+        "link\nMB/s sent",
+        "measured_bytes_per_s",
+        "part.measured_bytes_per_s",
+        _megabytes,
+    ),
     Column("latency\nms", "latency_s", "part.latency_s", fixed(2, 1e3)),
 ]
 

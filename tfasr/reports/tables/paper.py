@@ -44,8 +44,12 @@ def paper_tables(report: Report, results: Results) -> list[Table]:
     made = (
         _table("Systems", "systems", report, _SYSTEMS, _SYSTEMS_NOTE),
         time_to_accuracy_table(report, results) if results else None,
-        _table("Epochs and throughput", "epochs", report, _epochs(report), _EPOCHS_NOTE),
-        _table("Evaluation", "evaluation", report, _evaluations(report), _EVALUATION_NOTE),
+        _table(
+            "Epochs and throughput", "epochs", report, _epochs(report), _EPOCHS_NOTE
+        ),
+        _table(
+            "Evaluation", "evaluation", report, _evaluations(report), _EVALUATION_NOTE
+        ),
         _table("Utilisation", "utilisation", report, _LOADS, _LOADS_NOTE),
     )
     return [table for table in made if table is not None]
@@ -55,7 +59,10 @@ def gpus_of(run: RunAnalysis) -> str | None:
     names = run.facts["system"].get("gpus")
     if names is None:
         return None
-    return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names)) or "none"
+    return (
+        ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+        or "none"
+    )
 
 
 def _digits(value: float) -> str:
@@ -74,7 +81,9 @@ _SYSTEMS: list[Column[RunAnalysis]] = [
     Column("PyTorch", "torch", "facts.system.packages.torch"),
 ]
 _SYSTEMS_NOTE = "Cores: those that the run was allowed to use."
-_BATCH: Column[RunAnalysis] = Column("batch", "global_batch_size", "facts.global_batch_size")
+_BATCH: Column[RunAnalysis] = Column(
+    "batch", "global_batch_size", "facts.global_batch_size"
+)
 _EPOCHS_NOTE = (
     "Epoch: median time of whole epochs, without evaluation. Per second: over steady training "
     f"steps, without waiting for input. {NEVER}: never reached."
@@ -88,19 +97,29 @@ _EVALUATION_NOTE = (
 _LOADS: list[Column[RunAnalysis]] = [
     Column("CPU %", "cpu_share", "facts.utilisation.cpu_share", percent),
     Column(
-        "CPU %\nof the run", "process_cpu_share", "facts.utilisation.process_cpu_share", percent
+        "CPU %\nof the run",
+        "process_cpu_share",
+        "facts.utilisation.process_cpu_share",
+        percent,
     ),
     Column("GPU %", "gpu_share", "facts.utilisation.gpu_share", percent),
     Column(
-        "GPU memory\nGB, most", "gpu_memory_bytes", "facts.utilisation.gpu_memory_bytes", gigabytes
+        "GPU memory\nGB, most",
+        "gpu_memory_bytes",
+        "facts.utilisation.gpu_memory_bytes",
+        gigabytes,
     ),
-    Column("GPU power\nW", "gpu_power_w", "facts.utilisation.gpu_power_w", three_digits),
+    Column(
+        "GPU power\nW", "gpu_power_w", "facts.utilisation.gpu_power_w", three_digits
+    ),
 ]
 _LOADS_NOTE = "Means over the run, all cores and GPUs. Power: per GPU. Memory: the most on any GPU."
 
 
 def _epochs(report: Report) -> list[Column[RunAnalysis]]:
-    """Source: the paper, Table 2 (batch size, devices) and section 5.3 (effect of batch size)."""
+    """Source: the paper, Table 2 (batch size, devices) and section 5.3 (effect of batch
+    size).
+    """
     return [
         _BATCH,
         Column("devices", "num_replicas", "facts.num_replicas"),
@@ -137,11 +156,14 @@ def _evaluations(report: Report) -> list[Column[RunAnalysis]]:
         heading = f"best\n{metric_label(metric)}" + (" %" if rate else "")
         text = percent if rate else _digits
         columns.append(Column(heading, f"best_{metric}", _best(metric), text))
+
     return columns
 
 
 def time_to_accuracy_table(report: Report, results: Results) -> Table:
-    """Source: the paper, Tables 4 to 6: minutes to each target, relative to the first system."""
+    """Source: the paper, Tables 4 to 6: minutes to each target, relative to the first
+    system.
+    """
     members = list(group_members(report.runs).items())
     minutes = minutes_of(report)
 
@@ -153,7 +175,9 @@ def time_to_accuracy_table(report: Report, results: Results) -> Table:
             return of_target[row].statistics.median_s
 
         def share(row: int) -> float | None:
-            has_share = median(row) is not None and median(0) and not refused(of_target[row])
+            has_share = (
+                median(row) is not None and median(0) and not refused(of_target[row])
+            )
             return median(row) / median(0) if has_share else None
 
         def text(row: int) -> str:
@@ -170,7 +194,9 @@ def time_to_accuracy_table(report: Report, results: Results) -> Table:
         ]
 
     sizes = [result.statistics.n for result in results[0]] if results else []
-    single = of_single_runs(sizes, spread_at_hand(result for row in results for result in row))
+    single = of_single_runs(
+        sizes, spread_at_hand(result for row in results for result in row)
+    )
     notes = [f"Medians of the runs of each row. {NEVER}: never reached."]
     return table_of(
         "Time to accuracy, minutes (and share of the first row's)",
@@ -186,10 +212,16 @@ def time_to_accuracy_table(report: Report, results: Results) -> Table:
 
 
 def _table(
-    title: str, name: str, report: Report, columns: Sequence[Column[RunAnalysis]], note: str
+    title: str,
+    name: str,
+    report: Report,
+    columns: Sequence[Column[RunAnalysis]],
+    note: str,
 ) -> Table | None:
     columns = [*RUN, *columns]
-    table = table_of(title, columns, report.runs, [note], name=name, leave_out_empty=True)
+    table = table_of(
+        title, columns, report.runs, [note], name=name, leave_out_empty=True
+    )
     return table if len(table.columns) > 1 else None
 
 
@@ -210,7 +242,9 @@ class Measured:
 
 @dataclass(frozen=True)
 class _PaperRow:
-    """A row of a table: the index of the run whose colour it gets, its name, values by heading."""
+    """A row of a table: the index of the run whose colour it gets, its name, values by
+    heading.
+    """
 
     run: int | None
     name: str
@@ -223,7 +257,11 @@ _Made = tuple[list[Column[_PaperRow]], list[_PaperRow]]
 
 def published_tables(report: Report, source: PublishedSource) -> list[Table]:
     """Returns a source's tables with your rows first; your shares relate only to your rows."""
-    names = [name for name, table in source.tables.items() if table.kind in (*_KINDS, *_OF_RUNS)]
+    names = [
+        name
+        for name, table in source.tables.items()
+        if table.kind in (*_KINDS, *_OF_RUNS)
+    ]
     return [published_table(report, source, name) for name in names]
 
 
@@ -231,9 +269,13 @@ def published_table(
     report: Report, source: PublishedSource, name: str, measured: Measured | None = None
 ) -> Table:
     table = source.tables[name]
-    columns, lines = _KINDS.get(table.kind, _of_runs)(report, table, measured or Measured())
+    columns, lines = _KINDS.get(table.kind, _of_runs)(
+        report, table, measured or Measured()
+    )
     shown = {"run", *(column.name for column in columns)}
-    others = dict.fromkeys(name for line in lines for name in line.values if name not in shown)
+    others = dict.fromkeys(
+        name for line in lines for name in line.values if name not in shown
+    )
     own_rows = any(line.run is not None for line in lines)
     notes = [
         f"Published: {source.name}, {table.name} ({source.source}). {table.conditions}",
@@ -242,7 +284,9 @@ def published_table(
     ]
     if table.kind == "time_to_accuracy":
         notes.insert(1, _rule(report))
-    run = Column("Run", "run", lambda line: line.name.removesuffix(_MARK), shown=at("name"))
+    run = Column(
+        "Run", "run", lambda line: line.name.removesuffix(_MARK), shown=at("name")
+    )
     return table_of(
         f"{table.what}, with {table.name} of {source.name}",
         [
@@ -265,7 +309,11 @@ _UNLIKE = (
 
 
 def _rule(report: Report) -> str:
-    window = f"median of {report.window} epochs" if report.window > 1 else "first evaluation"
+    if report.window > 1:
+        window = f"median of {report.window} epochs"
+    else:
+        window = "first evaluation"
+
     members = group_members(report.runs)
     single = len(members) > 1 and all(len(runs) == 1 for runs in members.values())
     shares = f" Shares are of one run each (n = 1): {one_run_each()}." if single else ""
@@ -275,16 +323,22 @@ def _rule(report: Report) -> str:
     )
 
 
-def _column(heading: str, name: str, text: Callable[[Any], str] = str) -> Column[_PaperRow]:
+def _column(
+    heading: str, name: str, text: Callable[[Any], str] = str
+) -> Column[_PaperRow]:
     return Column(heading, name, lambda line: line.values.get(name), text)
 
 
 def _published(table: PublishedTable) -> list[_PaperRow]:
-    return [_PaperRow(None, f"{row.get('system', table.name)}{_MARK}", row) for row in table.rows]
+    return [
+        _PaperRow(None, f"{row.get('system', table.name)}{_MARK}", row)
+        for row in table.rows
+    ]
 
 
 def _per_device(run: RunAnalysis) -> float | None:
-    batch, devices = run.facts["global_batch_size"], run.facts["num_replicas"]
+    batch = run.facts["global_batch_size"]
+    devices = run.facts["num_replicas"]
     return batch / devices if batch is not None and devices else None
 
 
@@ -296,23 +350,37 @@ def _pipeline(key: str) -> Callable[[RunAnalysis], Any]:
     return value
 
 
-# For each kind of published table that shows facts of runs: its columns, and the one without whose
-# value a run is left out ("": without any value)
+# For each kind of published table that shows facts of runs: its columns, and the one
+# without whose value a run is left out ("": without any value)
 _OF_RUNS: dict[str, tuple[list[Column[RunAnalysis]], str]] = {
     "systems": (
         [
             _SYSTEMS[0],
             Column("GPUs", "gpus", gpus_of),
-            Column("total\nUSD", "total_usd", "charges.hardware.purchase_price_usd", fixed(2)),
-            Column("GPUs\nUSD", "gpus_usd", "charges.hardware.gpus_price_usd", fixed(2)),
-            Column("CPUs\nUSD", "cpus_usd", "charges.hardware.cpus_price_usd", fixed(2)),
+            Column(
+                "total\nUSD",
+                "total_usd",
+                "charges.hardware.purchase_price_usd",
+                fixed(2),
+            ),
+            Column(
+                "GPUs\nUSD", "gpus_usd", "charges.hardware.gpus_price_usd", fixed(2)
+            ),
+            Column(
+                "CPUs\nUSD", "cpus_usd", "charges.hardware.cpus_price_usd", fixed(2)
+            ),
         ],
         "",
     ),
     "parameters": (
         [
             _BATCH,
-            Column("batch\nper device", "per_replica_batch_size", _per_device, "{:g}".format),
+            Column(
+                "batch\nper device",
+                "per_replica_batch_size",
+                _per_device,
+                "{:g}".format,
+            ),
             Column("readers", "readers", _pipeline("num_readers")),
             Column("buffer,\nbatches", "buffer_batches", _pipeline("prefetch")),
         ],
@@ -322,7 +390,12 @@ _OF_RUNS: dict[str, tuple[list[Column[RunAnalysis]], str]] = {
         [
             Column("devices", "num_devices", "facts.num_replicas"),
             *(
-                Column(f"{part}\nms", f"{part}_s", lambda run: None, lambda s: f"{1000 * s:.3g}")
+                Column(
+                    f"{part}\nms",
+                    f"{part}_s",
+                    lambda run: None,
+                    lambda s: f"{1000 * s:.3g}",
+                )
                 for part in ("forward", "backward", "total")  # runs don't record them
             ),
             *SPEEDS,
@@ -347,7 +420,11 @@ def _of_runs(report: Report, table: PublishedTable, measured: Measured) -> _Made
             name += f": {machine}"
         if any(values[of] is not None for of in ([required] if required else values)):
             lines.append(_PaperRow(index, name, values))
-    return [_column(c.heading, c.name, c.text) for c in columns], [*lines, *_published(table)]
+
+    return [_column(c.heading, c.name, c.text) for c in columns], [
+        *lines,
+        *_published(table),
+    ]
 
 
 def _evaluation(report: Report, table: PublishedTable, measured: Measured) -> _Made:
@@ -358,19 +435,27 @@ def _evaluation(report: Report, table: PublishedTable, measured: Measured) -> _M
         _column("CER %", "cer", fixed(3, 100)),
     ]
     lines = [
-        _PaperRow(_colour(report, row["run"]), str(row["run"]), row) for row in measured.widths
+        _PaperRow(_colour(report, row["run"]), str(row["run"]), row)
+        for row in measured.widths
     ]
     for index, run in enumerate(report.runs if not lines else []):
-        width, *seconds = (run.facts[name] for name in ("beam_width", "forward_s", "decode_s"))
+        width, *seconds = (
+            run.facts[name] for name in ("beam_width", "forward_s", "decode_s")
+        )
         if None not in seconds:
             row: Row = {"beam_width": width, "evaluation_s": sum(seconds)}
             for metric in ("wer", "cer"):
-                row[metric] = min((p.value for p in run.curves.get(metric, [])), default=None)
+                row[metric] = min(
+                    (p.value for p in run.curves.get(metric, [])), default=None
+                )
+
             lines.append(_PaperRow(index, f"{run.name}, best in training", row))
+
     return columns, [*lines, *_published(table)]
 
 
-# The published column of a split, by LibriSpeech's names and by those of ``tfasr prepare``.
+# The published column of a split, by LibriSpeech's names and by those of ``tfasr
+# prepare``.
 _PUBLISHED_SPLITS = {
     **dict.fromkeys(("dev-clean", "validation"), "clean validation"),
     **dict.fromkeys(("test-clean", "test"), "clean test"),
@@ -386,16 +471,24 @@ def _final(report: Report, table: PublishedTable, measured: Measured) -> _Made:
 
     splits = list(dict.fromkeys(map(column_of, [*table.rows, *measured.scores])))
     columns = [
-        _column("\n".join([*split.split(" "), "WER %"]), split, fixed(2, 100)) for split in splits
+        _column("\n".join([*split.split(" "), "WER %"]), split, fixed(2, 100))
+        for split in splits
     ]
     scores: dict[str, Row] = {}
     published: dict[str, Row] = {}
     for row in measured.scores:
         scores.setdefault(str(row["run"]), {}).setdefault(column_of(row), row["wer"])
     for row in table.rows:
-        published.setdefault(f"{row['system']}{_MARK}", {})[str(row["split"])] = row["wer"]
-    lines = [_PaperRow(_colour(report, name), name, rates) for name, rates in scores.items()]
-    return columns, lines + [_PaperRow(None, name, rates) for name, rates in published.items()]
+        published.setdefault(f"{row['system']}{_MARK}", {})[str(row["split"])] = row[
+            "wer"
+        ]
+
+    lines = [
+        _PaperRow(_colour(report, name), name, rates) for name, rates in scores.items()
+    ]
+    return columns, lines + [
+        _PaperRow(None, name, rates) for name, rates in published.items()
+    ]
 
 
 def _times(report: Report, table: PublishedTable, measured: Measured) -> _Made:
@@ -404,7 +497,9 @@ def _times(report: Report, table: PublishedTable, measured: Measured) -> _Made:
 
     def column(target: Target, name: str) -> Column[_PaperRow]:
         heading = f"{target_label(*target)}\nmin"
-        return replace(_column(heading, name), shown=lambda line: line.texts.get(name, UNKNOWN))
+        return replace(
+            _column(heading, name), shown=lambda line: line.texts.get(name, UNKNOWN)
+        )
 
     lines: list[_PaperRow] = []
     first: dict[Target, float | None] = {}
@@ -418,20 +513,34 @@ def _times(report: Report, table: PublishedTable, measured: Measured) -> _Made:
             first.setdefault(target, seconds)
             values[name] = seconds
             share = seconds / first[target] if seconds and first[target] else None
-            text = REFUSED if refused else "" if share is None else f"{100 * share:.0f} %"
+            if refused:
+                text = REFUSED
+            elif share is None:
+                text = ""
+            else:
+                text = f"{100 * share:.0f} %"
+
             if known:
                 texts[name] = _time_text(seconds, text)
+
         if texts:
             lines.append(_PaperRow(indices[0], group, values, texts))
+
     for system in dict.fromkeys(row["system"] for row in table.rows):
         rows = [row for row in table.rows if row["system"] == system]
-        values, texts = {}, {}
+        values = {}
+        texts = {}
         for row in rows:
-            name, share = names[row["metric"], row["target"]], row.get("printed_relative")
+            name, share = (
+                names[row["metric"], row["target"]],
+                row.get("printed_relative"),
+            )
             note = "*" if "note" in row else ""
             text = "" if share is None else f"{100 * share:.0f} %{note}"
             values[name], texts[name] = row["seconds"], _time_text(row["seconds"], text)
+
         lines.append(_PaperRow(None, f"{system}{_MARK}", values, texts))
+
     return list(starmap(column, names.items())), lines
 
 
@@ -443,13 +552,17 @@ def _median_s(
 ) -> tuple[float | None, bool]:
     metric, value = target
     times_s = [
-        first_sustained(run.curves[metric], value, metric=metric, window=report.window).seconds
+        first_sustained(
+            run.curves[metric], value, metric=metric, window=report.window
+        ).seconds
         for run in runs
         if run.curves.get(metric)
     ]
     if not times_s:
         return None, False
-    median = statistics.median(math.inf if seconds is None else seconds for seconds in times_s)
+    median = statistics.median(
+        math.inf if seconds is None else seconds for seconds in times_s
+    )
     return (median if math.isfinite(median) else None), True
 
 
@@ -460,14 +573,17 @@ def _time_text(seconds: float | None, share: str) -> str:
 
 
 def _colour(report: Report, name: object) -> int:
-    return next((i for i, run in enumerate(report.runs) if name in (run.name, run.group)), 0)
+    return next(
+        (i for i, run in enumerate(report.runs) if name in (run.name, run.group)), 0
+    )
 
 
 def scores_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Returns a row for each run and, for each split, a column of WER, CER and the user's metrics.
+    """Returns a row for each run and, for each split, a column of WER, CER and the
+    user's metrics.
 
-    ``rows`` has ``run``, ``split``, ``decoder``, ``beam_width``, ``wer`` and ``cer`` as fractions.
-    Source: the paper, Table 5 (validation and test sets at one beam width).
+    ``rows`` has ``run``, ``split``, ``decoder``, ``beam_width``, ``wer`` and ``cer`` as
+    fractions. Source: the paper, Table 5 (validation and test sets at one beam width).
     """
     splits = dict.fromkeys(str(row["split"]) for row in rows)
     runs = list(dict.fromkeys(row["run"] for row in rows))
@@ -492,7 +608,10 @@ def scores_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     )
     return table_of(
         "Error rates",
-        [Column("Run", "", str), *starmap(column, product(splits, ("wer", "cer", *own)))],
+        [
+            Column("Run", "", str),
+            *starmap(column, product(splits, ("wer", "cer", *own))),
+        ],
         runs,
         [note],
         colours=[None] * len(runs),
@@ -531,4 +650,5 @@ def _flat(row: Mapping[str, Any]) -> dict[str, Cell]:
             flat |= {f"{key}_low": value[0], f"{key}_high": value[1]}
         else:
             flat[key] = value
+
     return flat

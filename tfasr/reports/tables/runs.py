@@ -1,6 +1,8 @@
-"""The report's tables on runs and groups of runs; each column is defined once, for all formats.
+"""The report's tables on runs and groups of runs; each column is defined once, for all
+formats.
 
-Values are in SI units and fractions; unknown values and times of targets never reached are None.
+Values are in SI units and fractions; unknown values and times of targets never reached
+are None.
 """
 
 from collections.abc import Callable, Sequence
@@ -66,10 +68,15 @@ _THROUGHPUT = (
 )
 
 # The first columns of a table with a row for each run
-RUN: list[Column[RunAnalysis]] = [Column("Run", "run", "name"), Column("", "group", "group")]
+RUN: list[Column[RunAnalysis]] = [
+    Column("Run", "run", "name"),
+    Column("", "group", "group"),
+]
 # Columns of the steady speed, for runs and their tables
 SPEEDS: list[Column[RunAnalysis]] = [
-    Column("utterances/s", "utterances_per_s", "throughput.utterances_per_s", three_digits),
+    Column(
+        "utterances/s", "utterances_per_s", "throughput.utterances_per_s", three_digits
+    ),
     Column("audio s/s", "audio_s_per_s", "throughput.audio_s_per_s", three_digits),
 ]
 
@@ -105,12 +112,18 @@ def tables(report: Report) -> list[Table]:
     return [
         _accuracy_table(report),
         table_of("Where the time went", time_columns(report), report.runs, [_TIME]),
-        table_of("Steady throughput", throughput_columns(report), report.runs, [_THROUGHPUT]),
+        table_of(
+            "Steady throughput", throughput_columns(report), report.runs, [_THROUGHPUT]
+        ),
     ]
 
 
 def rule_text(report: Report) -> str:
-    late = ", by medians centred on them; the rule is met later" if report.window > 1 else ""
+    if report.window > 1:
+        late = ", by medians centred on them; the rule is met later"
+    else:
+        late = ""
+
     return (
         f"Time to accuracy, policy {report.policy.name}: minutes {rule_of(report)}. Downtime "
         f"between sessions is not counted. {NEVER}: never reached. Between: the evaluations "
@@ -119,7 +132,9 @@ def rule_text(report: Report) -> str:
 
 
 def minutes_of(report: Report) -> Callable[[float], str]:
-    """Returns a formatter of seconds as minutes; the longer the longest run, the fewer decimals."""
+    """Returns a formatter of seconds as minutes; the longer the longest run, the fewer
+    decimals.
+    """
     longest = max(run.wall_s for run in report.runs) / 60
     decimals = 3 if longest < 1 else 2 if longest < 100 else 1
     return lambda seconds: f"{seconds / 60:.{decimals}f}"
@@ -153,7 +168,9 @@ def accuracy_columns(report: Report, label: str = "") -> list[Column[RunAtTarget
         Column("", "target", "result.tta.target"),
         Column("", "policy", "report.policy.name"),
         Column("", "window", "result.tta.window"),
-        Column(f"{label}\nmin", "time_to_accuracy_s", "result.tta.seconds", minutes, NEVER),
+        Column(
+            f"{label}\nmin", "time_to_accuracy_s", "result.tta.seconds", minutes, NEVER
+        ),
         *([start] if warm else []),
         Column("between", "last_miss_s", "result.bracket.last_miss_s", shown=between),
         Column("", "first_hit_s", "result.bracket.first_hit_s"),
@@ -175,8 +192,11 @@ def accuracy_columns(report: Report, label: str = "") -> list[Column[RunAtTarget
 
 def _accuracy_table(report: Report) -> Table:
     indices = range(len(report.runs))
-    columns: list[Column[int]] = [Column("Run", "", lambda index: report.runs[index].name)]
-    rows, above = [], [""]
+    columns: list[Column[int]] = [
+        Column("Run", "", lambda index: report.runs[index].name)
+    ]
+    rows = []
+    above = [""]
     for target, (metric, value) in enumerate(report.targets):
         rows += [RunAtTarget(report, index, target) for index in indices]
         columns += for_readers(
@@ -184,6 +204,7 @@ def _accuracy_table(report: Report) -> Table:
             lambda index, target=target: RunAtTarget(report, index, target),
         )
         above += [target_label(metric, value)] * (len(columns) - len(above))
+
     columns.append(Column("epochs\nrun", "", lambda index: report.runs[index].epochs))
     notes = [rule_text(report)]
     if len(report.runs) > 1:
@@ -191,14 +212,22 @@ def _accuracy_table(report: Report) -> Table:
         alone = len({run.group for run in report.runs}) == len(report.runs)
         groups = "run by run; for groups of runs, see below"
         notes.append(
-            note + (f"of one run each (n = 1): {one_run_each()}" if alone else groups) + "."
+            note
+            + (f"of one run each (n = 1): {one_run_each()}" if alone else groups)
+            + "."
         )
-    notes += [*report.notes, *(f"{r.name}: {note}." for r in report.runs for note in r.notes)]
+
+    notes += [
+        *report.notes,
+        *(f"{r.name}: {note}." for r in report.runs for note in r.notes),
+    ]
     of_runs = [*RUN, Column("", "epochs", "epochs")]
     for_all = (accuracy_columns(report), rows) if rows else (of_runs, report.runs)
     for_programs = column_records(*for_all)
     table = table_of("Time to accuracy", columns, indices, notes, records=for_programs)
-    between = [place for place, column in enumerate(columns) if column.heading == "between"]
+    between = [
+        place for place, column in enumerate(columns) if column.heading == "between"
+    ]
     details = {"Between which evaluations the error curve crossed the target": between}
     return replace(table, groups=[*above, ""], details=details if between else {})
 
@@ -207,16 +236,25 @@ def time_columns(report: Report) -> list[Column[RunAnalysis]]:
     """Returns the columns of a run's seconds; those of the intervals add up to ``wall_s``."""
     minutes = minutes_of(report)
 
-    def seconds(heading: str, name: str, of_run: Callable[[RunAnalysis], float]) -> Column:
-        return Column(f"{heading}\nmin", name, lambda run: round(of_run(run), 6), minutes)
+    def seconds(
+        heading: str, name: str, of_run: Callable[[RunAnalysis], float]
+    ) -> Column:
+        return Column(
+            f"{heading}\nmin", name, lambda run: round(of_run(run), 6), minutes
+        )
 
     def interval(name: str) -> Column[RunAnalysis]:
         def share(run: RunAnalysis) -> str:
-            return percent(run.intervals_s[name] / run.wall_s) if run.wall_s > 0 else UNKNOWN
+            if run.wall_s > 0:
+                return percent(run.intervals_s[name] / run.wall_s)
+
+            return UNKNOWN
 
         spent = any(run.intervals_s[name] for run in report.runs)
         heading = f"{INTERVAL_LABELS[name]} %" if spent else ""
-        return Column(heading, f"{name}_s", lambda run: run.intervals_s[name], shown=share)
+        return Column(
+            heading, f"{name}_s", lambda run: run.intervals_s[name], shown=share
+        )
 
     return [
         *RUN,
@@ -231,16 +269,21 @@ def throughput_columns(report: Report) -> list[Column[RunAnalysis]]:
     def batch(size: object) -> str:
         return str(size) if isinstance(size, int) else UNKNOWN
 
-    until, padding = "results.{}.parts.utterances_per_s", "padding\nefficiency %"
+    until = "results.{}.parts.utterances_per_s"
+    padding = "padding\nefficiency %"
     return [
         *RUN,
         SPEEDS[0],
         *(
-            Column(f"until\n{target_label(*target)}", "", until.format(index), three_digits)
+            Column(
+                f"until\n{target_label(*target)}", "", until.format(index), three_digits
+            )
             for index, target in enumerate(report.targets)
         ),
         SPEEDS[1],
-        Column("input\nwait %", "input_wait_share", "throughput.input_wait_share", percent),
+        Column(
+            "input\nwait %", "input_wait_share", "throughput.input_wait_share", percent
+        ),
         Column(padding, "padding_efficiency", "throughput.padding_efficiency", percent),
         Column("of the\nmachine %", "host_share", "host.share", percent),
         Column("", "host_stolen_s", "host.stolen_s"),
@@ -251,13 +294,22 @@ def throughput_columns(report: Report) -> list[Column[RunAnalysis]]:
         Column("batch", "global_batch_size", "facts.global_batch_size", batch),
         Column("mean\nbatch", "mean_batch", "throughput.mean_batch", fixed(1)),
         Column("steps\nmeasured", "steps_measured", "throughput.steps"),
-        Column("warm-up steps\nleft out", "warmup_steps_left_out", "throughput.warmup_steps"),
-        Column("tracing steps\nleft out", "tracing_steps_left_out", "throughput.traced_steps"),
+        Column(
+            "warm-up steps\nleft out",
+            "warmup_steps_left_out",
+            "throughput.warmup_steps",
+        ),
+        Column(
+            "tracing steps\nleft out",
+            "tracing_steps_left_out",
+            "throughput.traced_steps",
+        ),
     ]
 
 
 def policy_tables(report: Report) -> list[Table]:
-    clocks, minutes = report.question.beside, minutes_of(report)
+    clocks = report.question.beside
+    minutes = minutes_of(report)
     rules = [f"{clock.name}: {clock.rule} ({clock.source})." for clock in clocks]
 
     def time(index: int, policy: str) -> Column[RunAnalysis]:
@@ -283,7 +335,9 @@ def policy_tables(report: Report) -> list[Table]:
     ]
 
 
-def group_tables(report: Report, results: Results, *, power: bool = False) -> list[Table]:
+def group_tables(
+    report: Report, results: Results, *, power: bool = False
+) -> list[Table]:
     return [
         _group_table(report, of_target, power)
         for of_target in results
@@ -292,7 +346,8 @@ def group_tables(report: Report, results: Results, *, power: bool = False) -> li
 
 
 def group_columns(report: Report) -> list[Column[GroupResult]]:
-    minutes, mean = minutes_of(report), "mean_without_extremes_s"
+    minutes = minutes_of(report)
+    mean = "mean_without_extremes_s"
 
     def interval(result: GroupResult) -> str:
         ends = result.statistics.interval_s
@@ -309,9 +364,19 @@ def group_columns(report: Report) -> list[Column[GroupResult]]:
         Column("", "failure_probability", "statistics.failure_probability"),
         Column("median\nmin", "median_s", "statistics.median_s", minutes, NEVER),
         Column("without\nextremes", mean, f"statistics.{mean}", minutes),
-        Column("95 % of\nmedian", "median_95_low_s", "statistics.interval_s.0", shown=interval),
+        Column(
+            "95 % of\nmedian",
+            "median_95_low_s",
+            "statistics.interval_s.0",
+            shown=interval,
+        ),
         Column("", "median_95_high_s", "statistics.interval_s.1"),
-        Column("CV %", "coefficient_of_variation", "statistics.coefficient_of_variation", percent),
+        Column(
+            "CV %",
+            "coefficient_of_variation",
+            "statistics.coefficient_of_variation",
+            percent,
+        ),
         Column("between\nevaluations", "bracket_s", "statistics.bracket_s", minutes),
         Column("", "ratio_to_first", "comparison.ratio"),
         Column("", "ratio_95_low", "comparison.interval.0"),
@@ -332,14 +397,18 @@ def _group_table(report: Report, results: Sequence[GroupResult], power: bool) ->
         f"{UNKNOWN}: too few runs, or too many that never reach the target."
     ]
     for result in results:
-        why, runs = result.statistics.no_interval, result.statistics.n
+        why = result.statistics.no_interval
+        runs = result.statistics.n
         notes += [f"{result.group}: no interval, {why}."] if why and runs > 1 else []
         notes += [finding(results[0], result)] if result is not results[0] else []
         notes += [_power(result)] if power else []
         notes += _spread(report, result)
+
     notes += _verdicts(results, report.question.test)
     title = f"{target_label(*results[0].target)} over the runs of each configuration"
-    return table_of(title, group_columns(report), results, notes, **_of_groups("groups", results))
+    return table_of(
+        title, group_columns(report), results, notes, **_of_groups("groups", results)
+    )
 
 
 def _of_groups(kind: str, results: Sequence[GroupResult]) -> dict[str, Any]:
@@ -362,18 +431,22 @@ def _verdicts(results: Sequence[GroupResult], test: str) -> list[str]:
             "probability of any false verdict is at most 5 %. Each interval is a 95 % interval by "
             "itself, so a comparison may be undecided although its interval excludes 1"
         )
+
     return [f"{text}."]
 
 
 def _spread(report: Report, result: GroupResult) -> list[str]:
     """Describes how much of a group's spread comes from the host, and how much from the seeds.
 
-    A run's time is the number of utterances to the target times the seconds per utterance. The
-    variance of the time's logarithm is the sum of its covariances with both factors' logarithms.
+    A run's time is the number of utterances to the target times the seconds per
+    utterance. The variance of the time's logarithm is the sum of its covariances with
+    both factors' logarithms.
     """
     target = report.targets.index(result.target)
     runs = [report.runs[run] for run in result.members]
-    parts = [run.results[target].parts for run in runs if run.results[target].tta.reached]
+    parts = [
+        run.results[target].parts for run in runs if run.results[target].tta.reached
+    ]
     if len(parts) < 3 or None in parts or min(p.total_s for p in parts) <= 0:
         return []
     utterances = [p.utterances for p in parts]
@@ -387,7 +460,13 @@ def _spread(report: Report, result: GroupResult) -> list[str]:
     if variance < 1e-8:
         return []
     of_host = float(np.cov(logs[1], total)[0, 1]) / variance
-    whose = "both" if 1 / 3 <= of_host <= 2 / 3 else "the host" if of_host > 0.5 else "the seeds"
+    if 1 / 3 <= of_host <= 2 / 3:
+        whose = "both"
+    elif of_host > 0.5:
+        whose = "the host"
+    else:
+        whose = "the seeds"
+
     within = [v for run in runs if (v := run.facts["epoch_variation"]) is not None]
     epochs = f", epochs within a run by {100 * fmean(within):.2g} %" if within else ""
     return [
@@ -398,7 +477,8 @@ def _spread(report: Report, result: GroupResult) -> list[str]:
 
 
 def _power(result: GroupResult) -> str:
-    variation, ends = result.statistics.coefficient_of_variation, result.brackets
+    variation = result.statistics.coefficient_of_variation
+    ends = result.brackets
     met = [b for b in ends if b.first_hit_s is not None and b.last_miss_s > 0]
     if variation is None or not met:
         return f"{result.group}: two runs must reach the target to tell how many would show a gap."
@@ -407,7 +487,10 @@ def _power(result: GroupResult) -> str:
     spread += f"{100 * bracket:.2g} % of its time, "
     needed = runs_to_detect(variation, bracket=bracket)
     if needed is None:
-        return f"{spread}no number of runs would show a gap of 10 %: evaluate more often."
+        return (
+            f"{spread}no number of runs would show a gap of 10 %: evaluate more often."
+        )
+
     return f"{spread}{needed} runs per group would show a gap of 10 % (5 % level, 80 % power)."
 
 
@@ -447,7 +530,9 @@ _FACTORS: list[Column[GroupResult]] = [
 def factor_tables(report: Report, results: Results) -> list[Table]:
     tables = []
     for of_target in results:
-        decomposed = [result for result in of_target if result.decomposition is not None]
+        decomposed = [
+            result for result in of_target if result.decomposition is not None
+        ]
         if not decomposed:
             continue
         first = of_target[0].group
@@ -462,10 +547,14 @@ def factor_tables(report: Report, results: Results) -> list[Table]:
             *(_amounts(result, first) for result in decomposed),
         ]
         if single:
-            notes.append(f"Of these times {single}, above all in statistical efficiency.")
+            notes.append(
+                f"Of these times {single}, above all in statistical efficiency."
+            )
+
         title = f"Why: {target_label(*decomposed[0].target)}, factors of the time of {first}"
         look = _of_groups("why", decomposed)
         tables.append(table_of(title, _FACTORS, decomposed, notes, **look))
+
     return tables
 
 
@@ -482,4 +571,5 @@ def _amounts(result: GroupResult, first: str) -> str:
             f". This covers the {product.runs[0]} and {product.runs[1]} runs that reached it; "
             f"{product.never[0]} and {product.never[1]} never did, and the factors leave them out"
         )
+
     return f"{text}."

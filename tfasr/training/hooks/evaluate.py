@@ -30,12 +30,14 @@ log = logging.getLogger("tfasr")
 
 
 class Evaluate(Hook):
-    """Evaluates every epoch, or part of one, on the validation split; keeps the best checkpoint.
+    """Evaluates every epoch, or part of one, on the validation split; keeps the best
+    checkpoint.
 
-    It is the first of a run's hooks, so that the others see the scores. Evaluations in parallel
-    with training are recorded once their scores are known: between two steps, in the epochs'
-    order. Training waits for those in this process before it saves the next checkpoint; for those
-    in another process, if too many are under way, and at the end. With ``wait``, it waits for each.
+    It is the first of a run's hooks, so that the others see the scores. Evaluations in
+    parallel with training are recorded once their scores are known: between two steps,
+    in the epochs' order. Training waits for those in this process before it saves the
+    next checkpoint; for those in another process, if too many are under way, and at the
+    end. With ``wait``, it waits for each.
     """
 
     def __init__(self, placement: Placement, *, wait: bool = False):
@@ -49,6 +51,7 @@ class Evaluate(Hook):
             unscored = run.state.evaluating
         else:
             unscored = range(len(run.state.history) + 1, run.state.epoch)
+
         self._pending.extend(self._placement.begin(unscored))
 
     def on_saved(self, run: TrainingRun, epoch: float, checkpoint: Path | None) -> None:
@@ -59,6 +62,7 @@ class Evaluate(Hook):
                 run.advance(evaluating=[*run.state.evaluating, epoch])
             if not most_pending:
                 self._book(run)
+
         while len(self._pending) > (0 if self._wait else most_pending):
             self._book_first(run)
 
@@ -91,7 +95,8 @@ class Evaluate(Hook):
 
     def _book(self, run: TrainingRun) -> None:
         pending = self._pending.popleft()
-        ledger, history = run.ledger, run.state.history
+        ledger = run.ledger
+        history = run.state.history
         where = evaluation_place(pending.epoch)
         with ledger.interval(pending.waiting, **where):
             values, work = pending.scores()
@@ -114,15 +119,18 @@ class Evaluate(Hook):
 
 
 def _log_scores(epoch: float, values: Mapping[str, float]) -> None:
-    cer, wer = 100 * values["cer"], 100 * values["wer"]
+    cer = 100 * values["cer"]
+    wer = 100 * values["wer"]
     text = f"validation loss {values['loss']:.3f}, CER {cer:.2f} %, WER {wer:.2f} %"
     for name in computed_metrics():
         metric = metric_named(name)
         text += f", {metric.label or name} {metric.shown(values[name])}"
+
     parts = [text]
     for name, value in values.items():
         if name.endswith("_wer"):  # a second decoder's
             parts.append(f"{name.removesuffix('_wer')}: WER {100 * value:.2f} %")
+
     log.info("epoch %g: %s", epoch, "; ".join(parts))
 
 
@@ -134,16 +142,25 @@ def kept_scores(epoch: float, values: Mapping[str, float]) -> dict[str, float]:
 def evaluator_of(run: TrainingRun, model: CtcModel) -> Evaluator:
     workers = run.team.workers if run.team.share else None
     source = run.sources["validation"]
-    return make_evaluator(run.experiment, model, source, run.alphabet, run.lexicon, workers)
+    return make_evaluator(
+        run.experiment, model, source, run.alphabet, run.lexicon, workers
+    )
 
 
 def make_placement(run: TrainingRun, *, averaged: bool = False) -> Placement:
-    """Chooses where epochs are evaluated; ``averaged`` if checkpoints hold averaged weights."""
-    training, model, ledger = run.training, run.model, run.ledger
+    """Chooses where epochs are evaluated; ``averaged`` if checkpoints hold averaged
+    weights.
+    """
+    training = run.training
+    model = run.model
+    ledger = run.ledger
     overlap = training.overlap_evaluation
     if training.evaluation_placement == "beside":
         return OtherProcess(run.run_dir, training.evaluation_devices, ledger)
     if training.evaluation_placement == "swapped":
         build = partial(build_model, run.experiment, run.alphabet, compiled=False)
-        return SwappedModel(Swap(model, build), partial(evaluator_of, run), ledger, overlap)
+        return SwappedModel(
+            Swap(model, build), partial(evaluator_of, run), ledger, overlap
+        )
+
     return SharedModel(model, evaluator_of(run, model), ledger, overlap, averaged)

@@ -67,17 +67,21 @@ def _describe(run: TrainingRun, step: StepResult) -> str:
 
 
 class CheckData(Hook):
-    """Ends the run if shards changed, or an epoch did not contain each utterance exactly once."""
+    """Ends the run if shards changed, or an epoch did not contain each utterance
+    exactly once.
+    """
 
     def __init__(self) -> None:
         self._positions: list[np.ndarray] = []
-        self._whole = False  # whether the epoch is trained from its first to its last batch
+        # Whether the epoch is trained from its first to its last batch.
+        self._whole = False
 
     def on_epoch_begin(self, run: TrainingRun, epoch: int) -> None:
         run.splits["train"].check_unchanged()
         self._positions = []
         self._whole = not run.state.step_in_epoch and not run.state.epoch_trained
-        self._whole = self._whole and run.training.replicas == 1  # others skip a remainder
+        # Others skip a remainder.
+        self._whole = self._whole and run.training.replicas == 1
 
     def on_step(self, run: TrainingRun, step: StepResult) -> None:
         self._positions.append(step.positions)
@@ -90,7 +94,8 @@ class CheckData(Hook):
             split.check_unchanged()
         split = run.splits["train"]
         trained = np.concatenate([*self._positions, np.zeros(0, np.int64)])
-        distinct, expected = len(np.unique(trained)), len(split.utterances)
+        distinct = len(np.unique(trained))
+        expected = len(split.utterances)
         lacking = self._whole and not run.stop_requested and distinct < expected
         if lacking or distinct < len(trained) or distinct > expected:
             raise RunError(
@@ -108,8 +113,8 @@ class PrintSentences(Hook):
 
     On a terminal, only the first transcript is logged.
 
-    The utterances are read when first needed, separately from training's batches and not augmented;
-    the model runs as in an evaluation.
+    The utterances are read when first needed, separately from training's batches and
+    not augmented; the model runs as in an evaluation.
 
     Source: the paper, Figure 6: sentences of the training set, beam width 1.
     """
@@ -125,7 +130,8 @@ class PrintSentences(Hook):
             return
         with run.ledger.interval("sentences", step=state.step):
             log.info("step %d, epoch %d, loss %.3f", state.step, state.epoch, step.loss)
-            shown = 1 if on_terminal() else None  # a terminal also has the progress line
+            # A terminal also has the progress line.
+            shown = 1 if on_terminal() else None
             for reference, hypothesis in self._sentences()[:shown]:
                 log.info("  said:  %s\n  heard: %s", reference, hypothesis)
 
@@ -140,6 +146,7 @@ class PrintSentences(Hook):
                 f"utterance at position {error}, which it does not list. Run tfasr prepare into "
                 "another --shard_dir."
             ) from None
+
         log_probs, lengths = (tensor.numpy() for tensor in self._forward())
         hypotheses = self._decoder.decode(log_probs, lengths)
         return [(u.text, h.text) for u, h in zip(utterances, hypotheses, strict=True)]
@@ -159,11 +166,11 @@ class ScalarLog(Hook):
     """Gives logs the training's scalars after every step, and the scores once they are known.
 
     Training: ``train/loss``, ``train/learning_rate``, ``train/utterances_per_s`` and
-    ``train/audio_s_per_s`` of a step with its wait for input. Evaluation: ``validation/cer``,
-    ``cer_reference``, ``wer`` and ``loss``, at the step that ended the epoch. All come with the
-    *useful seconds*, the run's clock in every table: those since the creation of the model, with
-    lost work, without downtime between sessions. Writing is recorded as ``logging``. The hook
-    closes the logs.
+    ``train/audio_s_per_s`` of a step with its wait for input. Evaluation:
+    ``validation/cer``, ``cer_reference``, ``wer`` and ``loss``, at the step that ended
+    the epoch. All come with the *useful seconds*, the run's clock in every table: those
+    since the creation of the model, with lost work, without downtime between sessions.
+    Writing is recorded as ``logging``. The hook closes the logs.
     """
 
     def __init__(self, logs: Sequence[Log]):
@@ -180,7 +187,9 @@ class ScalarLog(Hook):
         seconds = step.input_wait_s + step.compile_s + step.train_s
         scalars = {
             "train/loss": step.loss,
-            "train/learning_rate": float(plain_array(run.model.optimizer.learning_rate)),
+            "train/learning_rate": float(
+                plain_array(run.model.optimizer.learning_rate)
+            ),
             "train/utterances_per_s": step.utterances / seconds,
             "train/audio_s_per_s": step.audio_s / seconds,
         }
@@ -199,14 +208,22 @@ class ScalarLog(Hook):
         self._write_evaluations(run)
 
     def _write_evaluations(self, run: TrainingRun) -> None:
-        history, last_step = run.state.history, run.state.step
+        history = run.state.history
+        last_step = run.state.step
         if not self._logs or len(history) == self._written:
             return
         with run.ledger.interval("logging", step=last_step):
-            for number, scores in enumerate(history[self._written :], start=self._written + 1):
-                scalars = {f"validation/{name}": scores[name] for name in scores if name != "epoch"}
+            for number, scores in enumerate(
+                history[self._written :], start=self._written + 1
+            ):
+                scalars = {
+                    f"validation/{name}": scores[name]
+                    for name in scores
+                    if name != "epoch"
+                }
                 epoch = scores.get("epoch", number)
                 self._write(run, scalars, self._last_steps.get(epoch, last_step))
+
             self._written = len(history)
             self._call("flush")
 

@@ -33,10 +33,11 @@ _FADING = 0.9
 class ShowProgress(Hook):
     """Shows epoch, step, loss, throughput and time left while a run trains.
 
-    On a terminal that is one line at the bottom, renewed at most twice a second; log messages
-    appear above it. Elsewhere it is a log message after ten seconds, then one a minute. Nothing is
-    read from a device. The throughput is that of about the last ten steps; the time left is what
-    all remaining epochs take at the pace of this session since its first step, with evaluations.
+    On a terminal that is one line at the bottom, renewed at most twice a second; log
+    messages appear above it. Elsewhere it is a log message after ten seconds, then one
+    a minute. Nothing is read from a device. The throughput is that of about the last
+    ten steps; the time left is what all remaining epochs take at the pace of this
+    session since its first step, with evaluations.
     """
 
     def __init__(self):
@@ -46,10 +47,13 @@ class ShowProgress(Hook):
         self._began_s: float | None = None
         self._since = 0
         self._in_epoch = 0
-        self._recent, self._recent_s = 0.0, 0.0
+        self._recent = 0.0
+        self._recent_s = 0.0
 
     def on_train_begin(self, run: TrainingRun) -> None:
-        self._due_s = time.monotonic() + (LIVE_EVERY_S if on_terminal() else FIRST_LOG_S)
+        self._due_s = time.monotonic() + (
+            LIVE_EVERY_S if on_terminal() else FIRST_LOG_S
+        )
         if on_terminal():
             self._open()
 
@@ -64,10 +68,12 @@ class ShowProgress(Hook):
             self._began_s = now_s
         else:
             self._since += step.utterances
+
         if not step.compile_s:
             seconds = step.input_wait_s + step.train_s
             self._recent = _FADING * self._recent + step.utterances
             self._recent_s = _FADING * self._recent_s + seconds
+
         if now_s < self._due_s:
             return
         text = self._text(run, step.loss, now_s)
@@ -103,10 +109,14 @@ class ShowProgress(Hook):
                 self._redirected.append((handler, handler.setStream(sys.stderr)))
 
     def _show(self, text: str) -> None:
-        self._live.update(Text(text, no_wrap=True, overflow="ellipsis", style="cyan"), refresh=True)
+        self._live.update(
+            Text(text, no_wrap=True, overflow="ellipsis", style="cyan"), refresh=True
+        )
 
     def _text(self, run: TrainingRun, loss: float, now_s: float) -> str:
-        state, epochs, utterances = run.state, run.training.epochs, _utterances(run)
+        state = run.state
+        epochs = run.training.epochs
+        utterances = _utterances(run)
         parts = [
             f"epoch {state.epoch}/{epochs} {self._in_epoch / max(utterances, 1):4.0%}",
             f"step {state.step}",
@@ -119,6 +129,7 @@ class ShowProgress(Hook):
             left_s = (now_s - self._began_s) / self._since * ahead
             at_most = " at most" if run.training.stop_at_targets else ""
             parts.append(f"{duration(left_s)} left{at_most}")
+
         return "  ".join(parts)
 
 
@@ -136,18 +147,22 @@ def duration(seconds: float) -> str:
     """Formats seconds as "0:42", "12:05" or "3:20:00"."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+    if hours:
+        return f"{hours}:{minutes:02d}:{seconds:02d}"
+
+    return f"{minutes}:{seconds:02d}"
 
 
 class WriteProgress(Hook):
     """Keeps ``progress.json`` current: written at the ends of epochs, and at most every 2 s.
 
-    It holds ``status`` ("training", "finished", or "stopped" by an error or a signal; a process
-    that is killed leaves "training" behind), ``updated_ms`` (wall clock), ``epoch`` and ``step``
-    (done so far), ``epochs`` (the last epoch), ``elapsed_s`` (since the creation of the model),
-    ``loss`` of the last step, ``evaluation`` (the last one's ``epoch`` and metrics, or None),
-    ``targets_met``, see `MetTarget`, and ``forecasts``, see `Forecast`. The ledger, not this file,
-    is the record of the run, so a full disk is ignored.
+    It holds ``status`` ("training", "finished", or "stopped" by an error or a signal; a
+    process that is killed leaves "training" behind), ``updated_ms`` (wall clock),
+    ``epoch`` and ``step`` (done so far), ``epochs`` (the last epoch), ``elapsed_s``
+    (since the creation of the model), ``loss`` of the last step, ``evaluation`` (the
+    last one's ``epoch`` and metrics, or None), ``targets_met``, see `MetTarget`, and
+    ``forecasts``, see `Forecast`. The ledger, not this file, is the record of the run,
+    so a full disk is ignored.
     """
 
     def __init__(self, run: TrainingRun, targets: WatchTargets):
@@ -188,14 +203,19 @@ class WriteProgress(Hook):
         except OSError:
             with contextlib.suppress(OSError):
                 partial.unlink(missing_ok=True)
+
         self._due_s = time.monotonic() + WRITE_EVERY_S
 
     def _content(self, run: TrainingRun) -> dict[str, Any]:
-        state, epochs = run.state, run.training.epochs
+        state = run.state
+        epochs = run.training.epochs
         evaluation = None
         if state.history:
-            scores = {m: v if math.isfinite(v) else None for m, v in state.history[-1].items()}
+            scores = {
+                m: v if math.isfinite(v) else None for m, v in state.history[-1].items()
+            }
             evaluation = {"epoch": len(state.history)} | scores
+
         return {
             "status": self._status,
             "updated_ms": int(time.time() * 1000),
@@ -206,5 +226,7 @@ class WriteProgress(Hook):
             "loss": self._loss,
             "evaluation": evaluation,
             "targets_met": [dataclasses.asdict(target) for target in self._targets.met],
-            "forecasts": [dataclasses.asdict(target) for target in self._targets.forecasts],
+            "forecasts": [
+                dataclasses.asdict(target) for target in self._targets.forecasts
+            ],
         }

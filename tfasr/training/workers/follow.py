@@ -35,7 +35,8 @@ from tfasr.training.workers.team import Team, check_offers, offered
 log = logging.getLogger("tfasr")
 
 _LOOK_S = 0.5
-_LINGER_S = 5.0  # how long a worker with a signal waits to be ended by the chief, if that got it
+# How long a worker with a signal waits to be ended by the chief, if that got it.
+_LINGER_S = 5.0
 
 
 def follow(
@@ -49,8 +50,9 @@ def follow(
 ) -> list[dict[str, float]]:
     """Trains with the chief until the chief ends the run; only the chief writes the run.
 
-    Experiment and splits must be the chief's. ``run_dir`` gets ``events-worker-<rank>.jsonl``; it
-    may be the chief's folder. Returns the same values and raises the same errors as `train`.
+    Experiment and splits must be the chief's. ``run_dir`` gets
+    ``events-worker-<rank>.jsonl``; it may be the chief's folder. Returns the same
+    values and raises the same errors as `train`.
     """
     in_rounds = team.chief is not None
     with contextlib.ExitStack() as held:
@@ -64,6 +66,7 @@ def follow(
             welcome = {**offers[0], "fresh": True}
             if welcome["history"] is not None:
                 return welcome["history"]
+
         make_folder(run_dir)
         interruption = held.enter_context(Interruption())
         steps = WorkerSteps(run_dir, welcome["session"], team, fresh=welcome["fresh"])
@@ -76,16 +79,24 @@ def follow(
                 evaluate = EvaluateShare(evaluator_of(run, run.model))
                 loop = Loop(run, [evaluate, steps, CheckData(), ShowProgress()])
                 held.enter_context(contextlib.closing(loop))
+
         if in_rounds:
             _train_blocks(run, trainer, offer)
             return []
+
         loop.train()
-        log.info("this worker is done: %d epochs, %d steps", run.training.epochs, run.state.step)
+        log.info(
+            "this worker is done: %d epochs, %d steps",
+            run.training.epochs,
+            run.state.step,
+        )
         team.part()
         return run.state.history
 
 
-def _train_blocks(run: TrainingRun, trainer: ShareTrainer, offer: dict[str, Any]) -> None:
+def _train_blocks(
+    run: TrainingRun, trainer: ShareTrainer, offer: dict[str, Any]
+) -> None:
     """Trains the blocks that the chief hands out until it ends the run.
 
     If the chief is lost, this waits for it as long as at the start.
@@ -97,9 +108,12 @@ def _train_blocks(run: TrainingRun, trainer: ShareTrainer, offer: dict[str, Any]
         except ConnectionError as error:
             log.warning("lost %s (%s); trying again", run.team.cluster.name(0), error)
             chief.close()
-            chief.connect(START_S, stopped=lambda: run.interruption.received is not None)
+            chief.connect(
+                START_S, stopped=lambda: run.interruption.received is not None
+            )
             _joined(chief, offer)
             continue
+
         if done is None:
             return
         run.ledger.event("worker_round", done)
@@ -114,7 +128,8 @@ def _joined(chief: ChiefStream, offer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _end(message: dict[str, Any]) -> None:
-    reason, code = message["reason"], message["exit_code"]
+    reason = message["reason"]
+    code = message["exit_code"]
     if code > 128:
         raise RunInterruptedError(reason, signal.Signals(code - 128))
     if code:
@@ -124,7 +139,9 @@ def _end(message: dict[str, Any]) -> None:
 def _train_block(
     run: TrainingRun, trainer: ShareTrainer, chief: ChiefStream
 ) -> dict[str, Any] | None:
-    """Trains one block; returns the block's values for the ledger, or None at the run's end."""
+    """Trains one block; returns the block's values for the ledger, or None at the run's
+    end.
+    """
     began = time.monotonic()
     message, arrays = _next_message(run.interruption, chief)
     if message["kind"] == "end":
@@ -176,6 +193,7 @@ def _next_message(
         if asked is not None and time.monotonic() - interruption.received_s > _LINGER_S:
             message = f"{asked.name} ended this worker. The others go on without it."
             raise RunInterruptedError(message, asked)
+
     return received
 
 
@@ -204,7 +222,8 @@ class WorkerSteps(Hook):
     """
 
     def __init__(self, run_dir: Path, session: int, team: Team, *, fresh: bool = True):
-        rank, count = team.rank, team.size
+        rank = team.rank
+        count = team.size
         file = worker_events_file(rank)
         if not session and fresh:
             (run_dir / file).unlink(missing_ok=True)
@@ -227,6 +246,7 @@ class WorkerSteps(Hook):
                 f"The loss must be finite. Step {state.step} got {step.loss}: the chief's message "
                 "names the utterances."
             )
+
         if run.take_step.times is None:  # in rounds, where workers don't step together
             return
         self.ledger.write(run.take_step.times, epoch_num=state.epoch, step=state.step)

@@ -1,9 +1,11 @@
-"""The chief's list of workers that train in rounds: its members, their blocks and their results.
+"""The chief's list of workers that train in rounds: its members, their blocks and their
+results.
 
-The chief opens a segment of an epoch's batches for all members. Each trains on its share of them,
-block by block, and sends how its weights changed. With "local" exchange, a segment is one block,
-and its changes are averaged when all have arrived. With "asynchronous", it lasts until the next
-checkpoint or the epoch's end, and every change is added when it arrives.
+The chief opens a segment of an epoch's batches for all members. Each trains on its
+share of them, block by block, and sends how its weights changed. With "local" exchange,
+a segment is one block, and its changes are averaged when all have arrived. With
+"asynchronous", it lasts until the next checkpoint or the epoch's end, and every change
+is added when it arrives.
 """
 
 import functools
@@ -34,7 +36,8 @@ from tfasr.ledger.schema import WorkerJoined, WorkerLate, WorkerLeft
 
 log = logging.getLogger("tfasr")
 
-# When the chief ends, it waits this long, so that workers still connecting learn the reason.
+# When the chief ends, it waits this long, so that workers still connecting learn the
+# reason.
 _LINGER_S = 3.0
 _LOOK_S = 0.2
 # What a delivery adds up over its steps, see `tfasr.training.step.StepResult`.
@@ -77,10 +80,15 @@ class Delivery:
 def _delivery(
     rank: int, result: Message, arrays: Arrays, link_s: float, utterances: int
 ) -> Delivery:
-    """Returns a worker's result; raises ConnectionError for values that training can't have."""
+    """Returns a worker's result; raises ConnectionError for values that training can't
+    have.
+    """
     *changes, losses, positions = arrays
     for values in (*changes, losses):
-        _demand(bool(np.isfinite(values).all()), "its weights or losses have NaN or infinity")
+        _demand(
+            bool(np.isfinite(values).all()),
+            "its weights or losses have NaN or infinity",
+        )
     known = (positions >= 0) & (positions < utterances)
     _demand(bool(known.all()), f"its utterances aren't among the split's {utterances}")
     return Delivery(
@@ -135,17 +143,20 @@ class Hub:
         self._delivered: list[Delivery] = []
         self._session = 0
         self._failed = ""
-        self._refusal: Callable[..., str] | None = None  # None until `await_all` or `close`
+        # None until `await_all` or `close`
+        self._refusal: Callable[..., str] | None = None
         self._end: dict[str, Any] | None = None
         self._began = time.monotonic()
         self._port = ChiefPort(cluster, secret, self._attend)
 
-    def await_all(self, refusal: Callable[..., str], session: int, within_s: float) -> list[int]:
+    def await_all(
+        self, refusal: Callable[..., str], session: int, within_s: float
+    ) -> list[int]:
         """Waits until all workers have joined; returns the ranks of those still missing.
 
         These may join later. ``refusal`` gets a worker's offer (its version, data and
-        configuration) and ``name``, and returns how they differ from the chief's, or "". Raises
-        RunError if a worker could not begin.
+        configuration) and ``name``, and returns how they differ from the chief's, or
+        "". Raises RunError if a worker could not begin.
         """
         with self._changed:
             self._refusal = refusal
@@ -154,7 +165,9 @@ class Hub:
             self._changed.wait_for(lambda: self._failed or self._complete(), within_s)
             if self._failed:
                 raise RunError(self._failed)
-            return [rank for rank in range(self._cluster.size) if rank not in self._members]
+            return [
+                rank for rank in range(self._cluster.size) if rank not in self._members
+            ]
 
     def begin_training(
         self,
@@ -174,12 +187,17 @@ class Hub:
         self.note = note
 
     def open(
-        self, epoch: int, first: int, last: int, weights: Arrays, state: Callable[[], Arrays]
+        self,
+        epoch: int,
+        first: int,
+        last: int,
+        weights: Arrays,
+        state: Callable[[], Arrays],
     ) -> None:
         """Lets all idle members train on an epoch's batches from step ``first`` to ``last``.
 
-        They begin with ``weights``. ``state`` returns the values of the optimizer's variables, for
-        members that lack them.
+        They begin with ``weights``. ``state`` returns the values of the optimizer's
+        variables, for members that lack them.
         """
         with self._changed:
             self.weights = weights
@@ -194,15 +212,20 @@ class Hub:
             for place, member in enumerate(idle):
                 member.share = Share(place, len(idle))
                 member.position = first
+
             self._changed.notify_all()
 
     def take(self) -> tuple[Block, Arrays]:
-        """Returns the chief's next block and weights, once the slowest isn't too far behind."""
+        """Returns the chief's next block and weights, once the slowest isn't too far
+        behind.
+        """
         with self._changed:
             chief = self._members[0]
             # The segment may have been cut since the chief's last block.
             self._limit = max(self._limit, chief.position + 1)
-            self._wait(lambda: self._may_begin(chief), lambda m: m.position <= self._slowest())
+            self._wait(
+                lambda: self._may_begin(chief), lambda m: m.position <= self._slowest()
+            )
             return self._begin(chief), self.weights
 
     def deliver(self, block: Block, delivery: Delivery) -> None:
@@ -211,17 +234,21 @@ class Hub:
             self._accept(self._members[0], block, delivery)
 
     def settle(self) -> int | None:
-        """Waits until all members are at the segment's end; returns -1 if the chief isn't there.
+        """Waits until all members are at the segment's end; returns -1 if the chief
+        isn't there.
 
-        A member that is `timeout_s` later than the chief is left out until it has delivered.
-        Returns the rank of the last one, or None if all others were there before the chief.
+        A member that is `timeout_s` later than the chief is left out until it has
+        delivered. Returns the rank of the last one, or None if all others were there
+        before the chief.
         """
         with self._changed:
             if self._late(self._members[0]):
                 return -1
             if not any(map(self._late, self._members.values())):
                 return None
-            late = self._wait(lambda: not any(map(self._late, self._members.values())), self._late)
+            late = self._wait(
+                lambda: not any(map(self._late, self._members.values())), self._late
+            )
             return late[0] if late else self._delivered[-1].rank
 
     def collect(self) -> list[Delivery]:
@@ -246,15 +273,21 @@ class Hub:
         with self._changed:
             if self.asynchronous:
                 members = [member for member in self._members.values() if member.share]
-                ends = [m.block.step + m.block.steps if m.block else m.position for m in members]
+                ends = [
+                    m.block.step + m.block.steps if m.block else m.position
+                    for m in members
+                ]
                 self._limit = min(self._limit, max(ends, default=self._limit))
 
     def close(self, reason: str = "", exit_code: int = 0) -> None:
-        """Ends all members' training; a reason also goes to workers that are still connecting."""
+        """Ends all members' training; a reason also goes to workers that are still
+        connecting.
+        """
         with self._changed:
             self._end = {"kind": "end", "reason": reason, "exit_code": exit_code}
             self._refusal = self._refusal or (lambda offer, name: reason)
             self._changed.notify_all()
+
         if reason and not self._complete() and not self._segment:
             time.sleep(_LINGER_S)
         self._port.close(_LINGER_S)  # until the others' threads have sent them the end
@@ -264,7 +297,9 @@ class Hub:
     def _attend(
         self, rank: int, incoming: Iterator[bytes], context: grpc.ServicerContext
     ) -> Iterator[bytes]:
-        """Trains with one worker until it leaves or the run ends; yields what is sent to it."""
+        """Trains with one worker until it leaves or the run ends; yields what is sent
+        to it.
+        """
         context.send_initial_metadata(ACCEPTED)
         message, _ = assembled(incoming, lambda message: [])
         with self._changed:
@@ -274,8 +309,11 @@ class Hub:
             if not refused:
                 fresh = not self._segment
                 member = self._add(rank, context)
+
         if refused:
-            yield from pieces(self._end or {"kind": "end", "reason": refused, "exit_code": 2})
+            yield from pieces(
+                self._end or {"kind": "end", "reason": refused, "exit_code": 2}
+            )
             return
 
         yield from pieces({"kind": "welcome", "session": self._session, "fresh": fresh})
@@ -285,7 +323,12 @@ class Hub:
         except ConnectionError as error:
             member.why_left = str(error)
             raise
-        replaced = {"kind": "end", "reason": "another worker took its rank", "exit_code": 1}
+
+        replaced = {
+            "kind": "end",
+            "reason": "another worker took its rank",
+            "exit_code": 1,
+        }
         yield from pieces(self._end or replaced)
 
     def _refused(self, rank: int, message: Message) -> str:
@@ -297,9 +340,11 @@ class Hub:
             self._changed.wait_for(lambda: self._refusal is not None)
             offer = message.get("offer")
             refused = self._refusal(offer if isinstance(offer, dict) else {}, name=name)
+
         if refused and not self._segment:
             self._failed = refused
             self._changed.notify_all()
+
         return refused
 
     def _add(self, rank: int, context: grpc.ServicerContext) -> _Member:
@@ -309,6 +354,7 @@ class Hub:
             self.note(WorkerJoined(rank=rank))
             log.info("%s has joined", self._cluster.name(rank))
             self.cut()
+
         self._changed.notify_all()
         if not context.add_callback(lambda: self._forget(member)):
             self._forget(member)  # it has left already
@@ -326,13 +372,21 @@ class Hub:
         """Waits for a member's turn and its result; returns False once there is no turn."""
         with self._changed:
             self._changed.wait_for(
-                lambda: self._over(member) or (self._late(member) and self._may_begin(member))
+                lambda: (
+                    self._over(member)
+                    or (self._late(member) and self._may_begin(member))
+                )
             )
             if self._over(member):
                 return False
             block = self._begin(member)
             arrays = [*self.weights, *(self._state if member.newcomer else [])]
-            message = {"kind": "block", "block": asdict(block), "weights": len(self.weights)}
+            message = {
+                "kind": "block",
+                "block": asdict(block),
+                "weights": len(self.weights),
+            }
+
         began = time.monotonic()
         yield from pieces(message, arrays)
         del arrays  # they may be large, and the worker takes its time
@@ -342,13 +396,16 @@ class Hub:
         with self._changed:
             member.newcomer = False
             self._accept(member, block, delivery)
+
         return True
 
     def _over(self, member: _Member) -> bool:
         return self._end is not None or self._gone(member)
 
     def _expected(self, block: Block, result: Message) -> list[Spec]:
-        """Returns the arrays that belong to a result; raises ConnectionError for a wrong one."""
+        """Returns the arrays that belong to a result; raises ConnectionError for a
+        wrong one.
+        """
         if result.get("kind") == "failed":
             raise ConnectionError(f"it failed: {result.get('reason')!s:.500}")
         most_s = time.monotonic() - self._began
@@ -364,6 +421,7 @@ class Hub:
             value = result.get(name)
             fits = type(value) in (int, type(limit)) and 0 <= value <= limit
             _demand(fits, f"{name} is {value!r:.60} instead of 0 to {limit:g}")
+
         each = (result["utterances"],)
         return [*map(spec_of, self.weights), ("<f4", each), ("<i8", each)]
 
@@ -374,7 +432,9 @@ class Hub:
         return member.share is not None and member.position < self._limit
 
     def _slowest(self) -> int:
-        return min((m.position for m in self._members.values() if m.share), default=self._limit)
+        return min(
+            (m.position for m in self._members.values() if m.share), default=self._limit
+        )
 
     def _may_begin(self, member: _Member) -> bool:
         return member.position <= self._slowest() + self.most_ahead * self.steps
@@ -392,6 +452,7 @@ class Hub:
             self.note(WorkerLate(rank=member.rank, lost_utterances=delivery.utterances))
             self.cut()  # it may join the next segment
             return
+
         member.position += delivery.steps
         if delivery.ends:
             self._limit = min(self._limit, member.position)
@@ -403,18 +464,26 @@ class Hub:
             self.weights = [weight + part * change for weight, change in added]
             self._version += 1
             delivery = replace(delivery, changes=[])  # they aren't needed any more
+
         self._delivered.append(delivery)
 
-    def _wait(self, done: Callable[[], bool], late: Callable[[_Member], bool]) -> list[int]:
-        """Waits for ``done``; after `timeout_s`, leaves out late members and returns the ranks."""
+    def _wait(
+        self, done: Callable[[], bool], late: Callable[[_Member], bool]
+    ) -> list[int]:
+        """Waits for ``done``; after `timeout_s`, leaves out late members and returns
+        the ranks.
+        """
         deadline_s = time.monotonic() + self.timeout_s
         while not self._changed.wait_for(done, _LOOK_S):
             if time.monotonic() < deadline_s:
                 continue
-            overdue = [m for m in self._members.values() if m.rank and m.share and late(m)]
+            overdue = [
+                m for m in self._members.values() if m.rank and m.share and late(m)
+            ]
             for member in overdue:
                 self._leave_out(member, f"nothing from it for {self.timeout_s:g} s")
             return [member.rank for member in overdue]
+
         return []
 
     def _leave_out(self, member: _Member, why: str) -> None:

@@ -1,4 +1,6 @@
-"""Training in rounds: each worker takes some steps by itself, then all exchange their weights."""
+"""Training in rounds: each worker takes some steps by itself, then all exchange their
+weights.
+"""
 
 import dataclasses
 import time
@@ -44,7 +46,8 @@ class ShareTrainer:
     def __init__(self, run: TrainingRun):
         self.variables = exchanged(run.model)
         self.take_step = TimedStep(run.model)
-        self._source, self._seed = run.sources["train"], run.training.seed
+        self._source = run.sources["train"]
+        self._seed = run.training.seed
         self._epochs = run.training.epochs
         self._place: tuple[int, int, Share] | None = None  # of the next batch
         self._next: Batch | None = None
@@ -54,12 +57,15 @@ class ShareTrainer:
         if self._place != (epoch, step, share):
             began = time.perf_counter()
             batches = self._source.training(self._seed, epoch, step, share=share)
-            self._batches, self._next = Reading(batches, self._source.split), None
+            self._batches = Reading(batches, self._source.split)
+            self._next = None
             self._place = epoch, step, share
             self._waited_s += time.perf_counter() - began
 
     def read_ahead(self) -> None:
-        """At an epoch's end, starts to read the next epoch's share, so that nobody waits for it."""
+        """At an epoch's end, starts to read the next epoch's share, so that nobody
+        waits for it.
+        """
         epoch, _, share = self._place
         if self._next is None and epoch < self._epochs:
             self.go_to(epoch + 1, 0, share)
@@ -70,28 +76,36 @@ class ShareTrainer:
             began = time.perf_counter()
             self._next = next(self._batches, None)
             self._waited_s += time.perf_counter() - began
+
         return self._next is not None
 
     def step(self) -> tuple[StepResult, int]:
         """Trains on its share of the next batch; also returns the whole batch's utterances."""
         self.more()
-        of_all, counts = len(self._next["all_positions"]), bool(self._next["counted"])
+        of_all = len(self._next["all_positions"])
+        counts = bool(self._next["counted"])
         result = self.take_step(self) if counts else _NOTHING
         result = dataclasses.replace(result, input_wait_s=self._waited_s)
         epoch, number, share = self._place
-        self._next, self._waited_s, self._place = None, 0.0, (epoch, number + 1, share)
+        self._next = None
+        self._waited_s = 0.0
+        self._place = (epoch, number + 1, share)
         return result, of_all
 
     # As an iterator, it yields its share of the next batch to `TimedStep`.
 
     @property
     def element_spec(self) -> dict[str, Any]:
-        return {n: s for n, s in self._batches.element_spec.items() if n not in _OF_OTHERS}
+        return {
+            n: s for n, s in self._batches.element_spec.items() if n not in _OF_OTHERS
+        }
 
     def __next__(self) -> Batch:
         return {name: self._next[name] for name in self.element_spec}
 
-    def delivery(self, rank: int, start: Arrays, steps: list[tuple[StepResult, int]]) -> Delivery:
+    def delivery(
+        self, rank: int, start: Arrays, steps: list[tuple[StepResult, int]]
+    ) -> Delivery:
         """Returns the result of the steps since the weights were ``start``."""
         results = [result for result, _ in steps] or [_NOTHING]
         return Delivery(
@@ -101,7 +115,10 @@ class ShareTrainer:
             sum(of_all for _, of_all in steps),
             {name: sum(getattr(result, name) for result in results) for name in SUMMED},
             not self.more(),
-            [new - old for new, old in zip(values_of(self.variables), start, strict=True)],
+            [
+                new - old
+                for new, old in zip(values_of(self.variables), start, strict=True)
+            ],
             np.concatenate([result.utterance_loss for result in results]),
             np.concatenate([result.positions for result in results]),
         )
@@ -110,17 +127,20 @@ class ShareTrainer:
 class RoundStep:
     """The chief's training step, in segments of an epoch: see `tfasr.training.workers.hub`.
 
-    A segment's last step gives the model all workers' changes; its result counts their work too.
+    A segment's last step gives the model all workers' changes; its result counts their
+    work too.
     """
 
     times = None  # no `WorkerStep`: they time a step that all workers take together
 
     def __init__(self, run: TrainingRun, hub: Hub):
-        self._run, self._hub = run, hub
+        self._run = run
+        self._hub = hub
         run.batches = NoBatches(run.sources["train"], run.training, None)
         self._trainer = ShareTrainer(run)
         self.traces = self._trainer.take_step.traces
-        self.settled = True  # whether all weights are exchanged, and a checkpoint may be saved
+        # Whether all weights are exchanged, and a checkpoint may be saved.
+        self.settled = True
         self._ended = 0  # the last epoch that has no further batch
         self._block: Block | None = None
         self._steps: list[tuple[StepResult, int]] = []  # of the block
@@ -135,7 +155,9 @@ class RoundStep:
 
     def __call__(self, batches: Any) -> StepResult | None:
         """Trains on the next batch, or returns None; ``batches`` are not used."""
-        run, hub, trainer = self._run, self._hub, self._trainer
+        run = self._run
+        hub = self._hub
+        trainer = self._trainer
         if self.settled:
             if self._ended == run.state.epoch:
                 return None
@@ -144,6 +166,7 @@ class RoundStep:
             if not trainer.more():
                 return None
             self._open()
+
         if not self._steps:
             self._take()
         result, of_all = trainer.step()
@@ -163,13 +186,21 @@ class RoundStep:
         return self._settle(result, waited_for, time.perf_counter() - began)
 
     def _open(self) -> None:
-        training, state, hub = self._run.training, self._run.state, self._hub
+        training = self._run.training
+        state = self._run.state
+        hub = self._hub
         # A checkpoint needs settled weights.
-        steps = training.checkpoint_every_steps - state.step % training.checkpoint_every_steps
+        steps = (
+            training.checkpoint_every_steps
+            - state.step % training.checkpoint_every_steps
+        )
         steps = steps if hub.asynchronous else min(steps, hub.steps)
-        optimizer, first = self._run.model.optimizer.variables, state.step_in_epoch
+        optimizer = self._run.model.optimizer.variables
+        first = state.step_in_epoch
         weights = values_of(self._trainer.variables)
-        hub.open(state.epoch, first, first + steps, weights, lambda: values_of(optimizer))
+        hub.open(
+            state.epoch, first, first + steps, weights, lambda: values_of(optimizer)
+        )
         self.settled = False
 
     def _take(self) -> None:
@@ -180,16 +211,21 @@ class RoundStep:
             assign(self._trainer.variables, self._start)
         self._trainer.go_to(run.state.epoch, run.state.step_in_epoch, self._block.share)
 
-    def _settle(self, result: StepResult, waited_for: int | None, waited_s: float) -> StepResult:
-        run, delivered = self._run, self._hub.collect()
+    def _settle(
+        self, result: StepResult, waited_for: int | None, waited_s: float
+    ) -> StepResult:
+        run = self._run
+        delivered = self._hub.collect()
         with run.ledger.interval("exchange"):
             if self._hub.asynchronous:
                 assign(self._trainer.variables, self._hub.weights)
             else:
                 self._average(delivered)
+
         utterances = sum(one.utterances for one in delivered)
         lost = max(self._of_segment - utterances, 0)
-        self.settled, self._of_segment = True, 0
+        self.settled = True
+        self._of_segment = 0
         rounds = [
             Round(
                 rank=one.rank,
@@ -211,14 +247,21 @@ class RoundStep:
         if any(one.ends for one in delivered):
             self._ended = run.state.epoch
             self._trainer.read_ahead()
+
         others = [one for one in delivered if one.rank]
-        losses = np.concatenate([result.utterance_loss, *(one.losses for one in others)])
-        summed = {n: getattr(result, n) + sum(o.numbers[n] for o in others) for n in COUNTED}
+        losses = np.concatenate(
+            [result.utterance_loss, *(one.losses for one in others)]
+        )
+        summed = {
+            n: getattr(result, n) + sum(o.numbers[n] for o in others) for n in COUNTED
+        }
         return dataclasses.replace(
             result,
             loss=float(np.mean(losses, dtype=np.float64)) if len(losses) else 0.0,
             utterance_loss=losses,
-            positions=np.concatenate([result.positions, *(one.positions for one in others)]),
+            positions=np.concatenate(
+                [result.positions, *(one.positions for one in others)]
+            ),
             utterances=result.utterances + sum(one.utterances for one in others),
             lost_utterances=lost,
             **summed,
@@ -231,9 +274,12 @@ class RoundStep:
     def _average(self, delivered: list[Delivery]) -> None:
         parts = [np.float32(one.utterances) for one in delivered]
         parts = [part / max(sum(parts), np.float32(1)) for part in parts]
-        columns = zip(self._hub.weights, *(one.changes for one in delivered), strict=True)
+        columns = zip(
+            self._hub.weights, *(one.changes for one in delivered), strict=True
+        )
         averaged = [
-            weight + sum(part * change for part, change in zip(parts, changes, strict=True))
+            weight
+            + sum(part * change for part, change in zip(parts, changes, strict=True))
             for weight, *changes in columns
         ]
         assign(self._trainer.variables, averaged)

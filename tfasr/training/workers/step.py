@@ -42,7 +42,9 @@ class AgreedInterruption:
         self.agree(max(workers.gather(self.asked)))
 
 
-def from_chief(workers: Workers, model: keras.Model, state: TrainingState) -> TrainingState:
+def from_chief(
+    workers: Workers, model: keras.Model, state: TrainingState
+) -> TrainingState:
     """Gives all workers the chief's variables, and returns the chief's state."""
     if workers.count == 1:
         return state
@@ -53,15 +55,16 @@ def from_chief(workers: Workers, model: keras.Model, state: TrainingState) -> Tr
     for variable, value in zip(variables, workers.sums(values), strict=True):
         if workers.rank:
             variable.assign(value)
+
     return TrainingState(**workers.gather(dataclasses.asdict(state))[0])
 
 
 def average_statistics(workers: Workers, model: CtcModel) -> None:
     """Averages moving statistics over all replicas, before a checkpoint or an evaluation.
 
-    Each replica's batch normalisations see only its share of the batches, and Keras doesn't
-    average them over mirrored replicas. Averaging and moving averages are both linear, so it
-    doesn't matter when this is done.
+    Each replica's batch normalisations see only its share of the batches, and Keras
+    doesn't average them over mirrored replicas. Averaging and moving averages are both
+    linear, so it doesn't matter when this is done.
     """
     strategy = model.distribute_strategy
     if workers.count == 1 and strategy.num_replicas_in_sync == 1:
@@ -78,6 +81,7 @@ def average_statistics(workers: Workers, model: CtcModel) -> None:
     for variable in statistics:
         replicas = strategy.experimental_local_results(variable.value)
         means.append(np.mean([replica.numpy() for replica in replicas], axis=0))
+
     if workers.count > 1:
         means = [total / workers.count for total in workers.sums(means)]
     for variable, mean in zip(statistics, means, strict=True):
@@ -94,7 +98,10 @@ class SharedStep(TimedStep):
     """
 
     def __init__(
-        self, model: CtcModel, interruption: AgreedInterruption, exchange: str = "float32"
+        self,
+        model: CtcModel,
+        interruption: AgreedInterruption,
+        exchange: str = "float32",
     ):
         super().__init__(model)
         self.times: WorkerStep | None = None
@@ -109,10 +116,12 @@ class SharedStep(TimedStep):
                 utterances=self._of_share,
                 input_wait_s=round(result.input_wait_s, 6),
                 step_s=round(step_s, 6),
-                # From the wall clock, which may be changed meanwhile: it is kept within the step.
+                # From the wall clock, which may be changed meanwhile: it is kept within
+                # the step.
                 ready_s=round(float(np.clip(self._ready_s, 0.0, step_s)), 6),
                 compiled=result.compile_s > 0,
             )
+
         return result
 
     def _outputs(self, step: Callable, batch: Batch) -> dict[str, np.ndarray]:
@@ -132,12 +141,16 @@ class SharedStep(TimedStep):
         }
 
     def _traced(self, element_spec: Any) -> Callable:
-        return self._model.traced(self._global_step, [element_spec, tf.TensorSpec([], tf.float32)])
+        return self._model.traced(
+            self._global_step, [element_spec, tf.TensorSpec([], tf.float32)]
+        )
 
     def _global_step(self, batch: Batch, asked: tf.Tensor) -> tuple[tf.Tensor, ...]:
         return self._model.distribute_strategy.run(self._share, args=(batch, asked))
 
-    def _share(self, batch: Batch, asked: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def _share(
+        self, batch: Batch, asked: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         model = self._model
         share = {name: batch[name] for name in _OWN}
         of_share = tf.cast(tf.shape(batch["feature_lengths"])[0], tf.float32)
@@ -145,14 +158,17 @@ class SharedStep(TimedStep):
         part = batch["counted"] * of_share / tf.cast(utterances, tf.float32)
         with counted(batch["counted"]):
             losses, gradients = model.loss_gradients(share, part)
-        # First, so it runs while the gradients are computed: losses are available earlier.
+        # First, so it runs while the gradients are computed: losses are available
+        # earlier.
         all_losses, asked = self._exchanged(batch, losses, asked)
         with tf.control_dependencies([g for g in gradients if g is not None]):
             ready = tf.timestamp()
         with tf.control_dependencies([ready]):
             gradients = [None if g is None else tf.identity(g) for g in gradients]
         gradients = summed_over_workers(gradients, self._exchange)
-        model.optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        model.optimizer.apply_gradients(
+            zip(gradients, model.trainable_variables, strict=True)
+        )
         return all_losses, asked, ready
 
     def _exchanged(
@@ -160,9 +176,12 @@ class SharedStep(TimedStep):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         utterances = tf.shape(batch["all_positions"])[0]
         rows = batch["first_row"] + tf.range(tf.shape(losses)[0])
-        placed = tf.scatter_nd(rows[:, None], losses * batch["counted"], utterances[None])
+        placed = tf.scatter_nd(
+            rows[:, None], losses * batch["counted"], utterances[None]
+        )
         context = tf.distribute.get_replica_context()
-        rank, count = context.replica_id_in_sync_group, context.num_replicas_in_sync
+        rank = context.replica_id_in_sync_group
+        count = context.num_replicas_in_sync
         sent = tf.concat([placed, tf.one_hot(rank, count) * asked], axis=0)
         totals = context.all_reduce(tf.distribute.ReduceOp.SUM, sent)
         return totals[:utterances], tf.reduce_max(totals[utterances:])

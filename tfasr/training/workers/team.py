@@ -45,9 +45,14 @@ _SAME = ("tfasr", "shards", "dictionary", "configuration")
 # What collectives raise when one of their workers is gone.
 _GONE = (
     *(tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError),
-    *(tf.errors.DeadlineExceededError, tf.errors.FailedPreconditionError, tf.errors.InternalError),
+    *(
+        tf.errors.DeadlineExceededError,
+        tf.errors.FailedPreconditionError,
+        tf.errors.InternalError,
+    ),
 )
-# A worker that noticed a loss stays this long, so that others do not take it for the lost one.
+# A worker that noticed a loss stays this long, so that others do not take it for the
+# lost one.
 _LINGER_S = 4.0
 
 
@@ -57,7 +62,9 @@ def offered(
     claim: Claim | None,
     dictionary: list[str] | None = None,
 ) -> dict[str, Any]:
-    """What a worker sends to the others before training; the chief adds its claim of the run."""
+    """What a worker sends to the others before training; the chief adds its claim of
+    the run.
+    """
     content = json.loads(json.dumps(experiment.to_json()))
     # Keras adds a number that depends on what else the process has created.
     content["training"]["optimizer"].pop("name", None)
@@ -65,7 +72,9 @@ def offered(
         "tfasr": __version__,
         "shards": shards,
         "dictionary": {"words": dictionary and words_hash(dictionary)},
-        "configuration": {f"{g}.{n}": value for g in content for n, value in content[g].items()},
+        "configuration": {
+            f"{g}.{n}": value for g in content for n, value in content[g].items()
+        },
         "host": socket.gethostname(),
         "session": None if claim is None else claim.session,
         "history": None if claim is None else claim.history,
@@ -86,6 +95,7 @@ def unlike(offer: dict[str, Any], chief: dict[str, Any], name: str) -> str:
         differing = _difference(offer.get(what), chief[what])
         if differing:
             return f"All workers must be started with the same {what}. {name} has {differing}."
+
     return ""
 
 
@@ -106,10 +116,12 @@ class Team:
     """The workers of a run and what places its model; by default this process alone."""
 
     workers: Workers = field(default_factory=Workers)
-    strategy: tf.distribute.Strategy | None = None  # over all workers; None for the process's own
+    # Over all workers; None for the process's own.
+    strategy: tf.distribute.Strategy | None = None
     barrier: StartBarrier = field(default_factory=lambda: StartBarrier(Workers()))
     unwatched: Callable[[], None] = lambda: None  # called before workers may leave
-    # Only if they train in rounds: the cluster, the chief's hub and another worker's stream to it
+    # Only if they train in rounds: the cluster, the chief's hub and another worker's
+    # stream to it
     cluster: Cluster | None = None
     hub: Hub | None = None
     chief: ChiefStream | None = None
@@ -129,7 +141,9 @@ class Team:
         return Share(workers.rank, workers.count) if workers.count > 1 else None
 
     def part(self) -> None:
-        """Waits until all workers are at the end; nobody leaves while others need its answers."""
+        """Waits until all workers are at the end; nobody leaves while others need its
+        answers.
+        """
         self.unwatched()
         self.workers.gather("done")
 
@@ -139,9 +153,14 @@ class Team:
         return measure_link(self.workers, self.strategy, size, exchange)
 
     def facts(
-        self, model: keras.Model, exchange: str = "float32", link: LinkSpeed | None = None
+        self,
+        model: keras.Model,
+        exchange: str = "float32",
+        link: LinkSpeed | None = None,
     ) -> dict[str, Any]:
-        """The ledger's description of a cluster that trains a model; empty for a single process."""
+        """The ledger's description of a cluster that trains a model; empty for a single
+        process.
+        """
         if self.size == 1:
             return {}
         count = self.size
@@ -158,8 +177,16 @@ def check_clustered(experiment: Experiment, callbacks: Sequence[Any]) -> None:
     """Raises UsageError for settings that a cluster doesn't support."""
     training = experiment.training
     wanted = {
-        "TrainingConfig.num_replicas": (training.replicas, 1, "Start a worker for each device"),
-        "TrainingConfig.evaluation_placement": (training.evaluation_placement, "shared", ""),
+        "TrainingConfig.num_replicas": (
+            training.replicas,
+            1,
+            "Start a worker for each device",
+        ),
+        "TrainingConfig.evaluation_placement": (
+            training.evaluation_placement,
+            "shared",
+            "",
+        ),
         "TrainingConfig.overlap_evaluation": (training.overlap_evaluation, False, ""),
         "callbacks": (len(callbacks), 0, "Write a hook, or train in one process"),
     }
@@ -174,36 +201,47 @@ def check_clustered(experiment: Experiment, callbacks: Sequence[Any]) -> None:
         remedy = "Or bind TrainingConfig.batch_norm_synchronised = False"
         parts = training.gradient_accumulation_steps
         wanted["TrainingConfig.gradient_accumulation_steps"] = (parts, 1, remedy)
+
     for name, (value, must, remedy) in wanted.items():
         if value != must:
             raise UsageError(
                 f"In a cluster {name} must be {must!r}. Received: {value!r}."
                 + (f" {remedy}." if remedy else "")
             )
+
     check_averaging(training, workers=2)
 
 
 @contextlib.contextmanager
 def joined(cluster: Cluster | None, *, in_rounds: bool = False) -> Iterator[Team]:
-    """Waits for all workers and yields their team; a worker that fails or is lost ends the block.
+    """Waits for all workers and yields their team; a worker that fails or is lost ends
+    the block.
 
-    With ``in_rounds``, workers are connected only with the chief, which goes on without lost ones.
+    With ``in_rounds``, workers are connected only with the chief, which goes on without
+    lost ones.
 
-    Call it before anything else: even making an optimizer begins TensorFlow's work. Raises
-    UsageError if TensorFlow has already begun to work in this process; RunError, with its name, if
-    a worker does not come or is lost.
+    Call it before anything else: even making an optimizer begins TensorFlow's work.
+    Raises UsageError if TensorFlow has already begun to work in this process; RunError,
+    with its name, if a worker does not come or is lost.
     """
     if cluster is None or cluster.size == 1:
         yield Team()
         return
+
     if in_rounds:
         with _joined_for_rounds(cluster) as team:
             yield team
         return
+
     check_trusted(cluster, os.environ)
     await_peers(cluster, secret=shared_secret(cluster, os.environ, needed=False))
     me = cluster.name(cluster.rank)
-    log.info("%s of %d is ready; all must connect in %.0f s", me, cluster.size, launcher.BEGIN_S)
+    log.info(
+        "%s of %d is ready; all must connect in %.0f s",
+        me,
+        cluster.size,
+        launcher.BEGIN_S,
+    )
     tf.get_logger().setLevel(logging.WARNING)  # otherwise it logs every exchange
     try:
         strategy = _strategy(cluster)
@@ -220,6 +258,7 @@ def joined(cluster: Cluster | None, *, in_rounds: bool = False) -> Iterator[Team
             "A cluster must be joined before TensorFlow does anything else in a process, and once "
             f"in it. Received: {error} Train in a process of its own, as tfasr train does."
         ) from error
+
     workers = Together(cluster, strategy)
     barrier = StartBarrier(workers)
     watch = PeerWatch(cluster, lambda lost: _abort(", ".join(map(cluster.name, lost))))
@@ -252,8 +291,10 @@ def _joined_for_rounds(cluster: Cluster) -> Iterator[Team]:
             code = getattr(error, "exit_code", 1)
             hub.close(f"{cluster.name(0)} ended: {error or type(error).__name__}", code)
             raise
+
         hub.close()
         return
+
     with contextlib.closing(ChiefStream(cluster, secret, START_S)) as chief:
         try:
             yield Team(cluster=cluster, chief=chief)
@@ -264,7 +305,10 @@ def _joined_for_rounds(cluster: Cluster) -> Iterator[Team]:
 
 def accused(message: str, cluster: Cluster) -> list[int]:
     """The ranks of silent hosts that an error message of TensorFlow's heartbeats names."""
-    named = {int(rank) for rank in re.findall(r"/job:worker/(?:replica:0/)?task:(\d+)", message)}
+    named = {
+        int(rank)
+        for rank in re.findall(r"/job:worker/(?:replica:0/)?task:(\d+)", message)
+    }
     return sorted(rank for rank in named - {cluster.rank} if rank < cluster.size)
 
 
@@ -295,7 +339,8 @@ def _strategy(cluster: Cluster) -> tf.distribute.MultiWorkerMirroredStrategy:
         rpc_layer="grpc",
     )
     with open(os.devnull, "w") as nowhere:  # noqa: PTH123
-        # The chief may wait forever, without letting any Python thread run that could end it.
+        # The chief may wait forever, without letting any Python thread run that could
+        # end it.
         faulthandler.dump_traceback_later(launcher.BEGIN_S + 5, file=nowhere, exit=True)
         try:
             return tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)

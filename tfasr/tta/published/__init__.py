@@ -1,7 +1,8 @@
 """Reads other benchmarks' published logs as runs, and writes our runs in their formats.
 
-Each reader checks order, number and units of what it reads: a log whose clock falls, that holds a
-restarted run, or whose scores can't be assigned is rejected, with the line.
+Each reader checks order, number and units of what it reads: a log whose clock falls,
+that holds a restarted run, or whose scores can't be assigned is rejected, with the
+line.
 """
 
 import csv
@@ -19,7 +20,8 @@ _HEAD_BYTES = 65536  # within which a log shows its format
 
 
 def find_logs(path: str | Path) -> list[Path]:
-    """Lists the runs at a path: a run's folder, a published log, or a folder with any of these.
+    """Lists the runs at a path: a run's folder, a published log, or a folder with any
+    of these.
 
     Raises UsageError if it finds none.
     """
@@ -29,6 +31,7 @@ def find_logs(path: str | Path) -> list[Path]:
             f"A run must be a folder that tfasr train wrote, or a published log. Received: {path}, "
             "which does not exist."
         )
+
     if _is_run(path):
         return [path]
     runs = filter(_is_run, path.iterdir()) if path.is_dir() else []
@@ -37,6 +40,7 @@ def find_logs(path: str | Path) -> list[Path]:
             f"A run must be a folder with {EVENTS_FILE}, or a log in one of the formats "
             f"{sorted(READERS)}. Received: {path}, which has neither."
         )
+
     return logs
 
 
@@ -63,6 +67,7 @@ def load_log(path: str | Path, name: str | None = None) -> Run:
             f"A log must be {kind}. {path} is not, or is damaged: {error!r}. Leave it out, or "
             "download it again."
         ) from error
+
     raise UsageError(f"A log must be {kind}. Received: {path}.")
 
 
@@ -77,7 +82,9 @@ def _is_run(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class LogFormat:
-    """A benchmark's format: ``read(path, name)`` returns a run, ``write(run, path)`` writes one."""
+    """A benchmark's format: ``read(path, name)`` returns a run, ``write(run, path)``
+    writes one.
+    """
 
     suffixes: tuple[str, ...]  # of its files
     mark: bytes  # a pattern that its files have near their beginning

@@ -29,8 +29,8 @@ _KEYS = {
 _EVALUATION = ("eval_start", "eval_accuracy", "eval_stop")
 _EPOCH = ("epoch_start", "epoch_stop")
 _ONCE = ("run_start", "run_stop")
-# Processes that write one log get in each other's way: in the 260 RNN-T logs of MLPerf Training
-# v3.1, a line is dated up to 57 ms before an earlier one.
+# Processes that write one log get in each other's way: in the 260 RNN-T logs of MLPerf
+# Training v3.1, a line is dated up to 57 ms before an earlier one.
 _MOST_DISORDER_MS = 1000.0
 # Times since 1970 in seconds, and in microseconds, if they were read as milliseconds.
 _SECONDS = (9e8, 1e11)
@@ -56,17 +56,20 @@ class _LogLine:
 def read(path: Path, name: str | None = None) -> Run:
     """Reads a log, dropping an incomplete last line; events are sorted by time.
 
-    A score that arrives after its ``eval_stop`` counts from its own time. Evaluations that start
-    after ``run_stop`` are left out. If the run says that it didn't end with success, its scores
-    count as missing, so that it never meets a target.
+    A score that arrives after its ``eval_stop`` counts from its own time. Evaluations
+    that start after ``run_stop`` are left out. If the run says that it didn't end with
+    success, its scores count as missing, so that it never meets a target.
 
     Raises:
-        UsageError: naming the line, if an event is malformed, the clock falls, the log holds more
-            than one run, or a score can't be assigned to one evaluation or is no error rate.
+        UsageError: naming the line, if an event is malformed, the clock falls, the log
+            holds more than one run, or a score can't be assigned to one evaluation or
+            is no error rate.
     """
     lines, cut = _lines(path)
     if not lines:
-        raise UsageError(f"A log must have {PREFIX} events. {path} has no complete one.")
+        raise UsageError(
+            f"A log must have {PREFIX} events. {path} has no complete one."
+        )
     _check_benchmark(path, lines)
     _check_clock(path, lines)
     _check_one_run(path, lines)
@@ -82,7 +85,10 @@ def read(path: Path, name: str | None = None) -> Run:
 def _lines(path: Path) -> tuple[list[_LogLine], bool]:
     """Returns a log's events, and whether its last line was cut off."""
     texts = path.read_text(encoding="utf-8", errors="replace").split("\n")
-    last = max((number for number, text in enumerate(texts, start=1) if text.strip()), default=0)
+    last = max(
+        (number for number, text in enumerate(texts, start=1) if text.strip()),
+        default=0,
+    )
     lines: list[_LogLine] = []
     for number, text in enumerate(texts, start=1):
         _, prefix, content = text.partition(PREFIX)
@@ -98,7 +104,9 @@ def _lines(path: Path) -> tuple[list[_LogLine], bool]:
                 f"Line {number} of {path} is not a valid {PREFIX} event: {error!r}. Leave the log "
                 "out, or download it again."
             ) from None
+
         lines.append(_LogLine(number, event))
+
     return lines, False
 
 
@@ -107,13 +115,17 @@ def _check_event(event: Any) -> None:
     if type(time_ms) not in (int, float) or not math.isfinite(time_ms):
         raise TypeError("its time_ms must be a finite number")
     if _SECONDS[0] <= time_ms < _SECONDS[1] or time_ms >= _MICROSECONDS:
-        raise ValueError("its time_ms must be milliseconds, not seconds or microseconds")
+        raise ValueError(
+            "its time_ms must be milliseconds, not seconds or microseconds"
+        )
     about = event.get("metadata") or {}
     if not isinstance(event["key"], str) or not isinstance(about, dict):
         raise TypeError("its key must be text, its metadata an object")
     if not isinstance(about.get("epoch_num"), int | float | None):
         raise TypeError("its epoch_num must be a number")
-    if event["key"] != "eval_accuracy" and schema.wrong(event["key"], event.get("value")):
+    if event["key"] != "eval_accuracy" and schema.wrong(
+        event["key"], event.get("value")
+    ):
         event["value"] = None  # other programs may mean something else by the key
 
 
@@ -138,6 +150,7 @@ def _check_clock(path: Path, lines: Sequence[_LogLine]) -> None:
                 f"{latest.number}: the clock was set back, lines were moved, or the file holds "
                 f"several runs, so its times can't be trusted. {_REMEDY}"
             )
+
         if behind_ms < 0:
             latest = line
 
@@ -151,6 +164,7 @@ def _check_one_run(path: Path, lines: Sequence[_LogLine]) -> None:
                 "holds more than one run, or one that was restarted. Give each run a file of its "
                 "own; MLPerf's clock can't be paused."
             )
+
     keys = {line.key for line in lines}
     if "eval_accuracy" in keys and "run_start" not in keys:
         raise UsageError(
@@ -181,6 +195,7 @@ def _check_evaluations(path: Path, lines: Sequence[_LogLine]) -> None:
                 f"Line {line.number} of {path} must state the epoch_num of its {line.key}: without "
                 f"it, scores can't be assigned to evaluations. {_REMEDY}"
             )
+
     for before, line in zip(scores, scores[1:], strict=False):
         if not line.epoch > before.epoch:
             raise UsageError(
@@ -188,7 +203,10 @@ def _check_evaluations(path: Path, lines: Sequence[_LogLine]) -> None:
                 f"{before.number} scored epoch {before.epoch}: each epoch must have one score, in "
                 f"order. The run was restarted, or its epochs are wrong. {_REMEDY}"
             )
-    evaluated = {line.epoch for line in lines if line.key in ("eval_start", "eval_stop")}
+
+    evaluated = {
+        line.epoch for line in lines if line.key in ("eval_start", "eval_stop")
+    }
     evaluated = evaluated or {line.epoch for line in lines if line.key in _EPOCH}
     for line in scores:
         if evaluated and line.epoch not in evaluated:
@@ -196,6 +214,7 @@ def _check_evaluations(path: Path, lines: Sequence[_LogLine]) -> None:
                 f"Line {line.number} of {path} scores epoch {line.epoch}, which the log doesn't "
                 f"evaluate, so the score can't be assigned. {_REMEDY}"
             )
+
     _check_scored(path, lines)
     check_error_rates(
         path,
@@ -224,11 +243,15 @@ def _with_late_ends(lines: Sequence[_LogLine]) -> Iterator[_LogLine]:
     for place, line in enumerate(lines):
         yield line
         if line.key == "eval_accuracy" and ends.get(line.epoch, -1) < place:
-            yield _LogLine(line.number, {**line.event, "key": "eval_stop", "value": None})
+            yield _LogLine(
+                line.number, {**line.event, "key": "eval_stop", "value": None}
+            )
 
 
 def _failed(lines: Sequence[_LogLine]) -> bool:
-    ends = [metadata(line.event).get("status") for line in lines if line.key == "run_stop"]
+    ends = [
+        metadata(line.event).get("status") for line in lines if line.key == "run_stop"
+    ]
     return bool(ends) and ends[-1] not in (None, "success")
 
 
@@ -241,8 +264,12 @@ def _without_scores(event: Event) -> Event:
 
 
 def _with_parts(events: list[Event]) -> list[Event]:
-    """Adds events that mllog lacks: one step per epoch, and the forward pass of evaluations."""
-    samples = next((e.get("value") for e in events if e["key"] == "train_samples"), None)
+    """Adds events that mllog lacks: one step per epoch, and the forward pass of
+    evaluations.
+    """
+    samples = next(
+        (e.get("value") for e in events if e["key"] == "train_samples"), None
+    )
     parts: list[Event] = []
     began_ms = None
     for event in events:
@@ -255,19 +282,23 @@ def _with_parts(events: list[Event]) -> list[Event]:
             value |= {} if samples is None else {"utterances": samples}
             parts.append({**event, "key": "train_step", "value": value})
             began_ms = None
+
         if key == "eval_stop":
             parts.append({**event, "key": "eval_forward_stop"})
         parts.append(event)
         if key == "eval_start":
             parts.append({**event, "key": "eval_forward_start"})
+
     return parts
 
 
 def write(run: Run, path: Path, **submission: str) -> None:
-    """Writes a run as an MLPerf log in wall-clock time, which includes a resumed run's downtime.
+    """Writes a run as an MLPerf log in wall-clock time, which includes a resumed run's
+    downtime.
 
-    MLPerf's clock may not pause, so its checker rejects resumed runs. The header states an open
-    division and no cleared caches; ``submission`` replaces its values, such as ``submission_org``.
+    MLPerf's clock may not pause, so its checker rejects resumed runs. The header states
+    an open division and no cleared caches; ``submission`` replaces its values, such as
+    ``submission_org``.
     """
     header = {
         "submission_benchmark": "tfasr",
@@ -285,6 +316,7 @@ def write(run: Run, path: Path, **submission: str) -> None:
     for number, event in enumerate(run.events, start=1):
         if event["key"] in _KEYS:
             lines.append(_logged(number, event, event["key"], event.get("value")))
+
     write_whole(path, "".join(lines))
 
 

@@ -7,16 +7,16 @@ from typing import Any
 
 from tfasr.errors import UsageError
 
-# Recognisers that learn nothing can make more errors than there are words: of AlgoPerf's 952
-# published speech logs, 25 have only rates above 1, up to 4.2.
+# Recognisers that learn nothing can make more errors than there are words: of
+# AlgoPerf's 952 published speech logs, 25 have only rates above 1, up to 4.2.
 _MOST = 5.0
 
 
 def check_error_rates(path: Path, scores: Sequence[tuple[str, Any]], name: str) -> None:
     """Raises UsageError, naming the place, unless all scores can be error rates as fractions.
 
-    ``scores`` has a place in the file and a value for each. NaN and None are scores of evaluations
-    that failed.
+    ``scores`` has a place in the file and a value for each. NaN and None are scores of
+    evaluations that failed.
     """
     for place, value in scores:
         number = value is None or type(value) in (int, float)
@@ -25,6 +25,7 @@ def check_error_rates(path: Path, scores: Sequence[tuple[str, Any]], name: str) 
                 f"{place} of {path}: {name} must be an error rate of at least 0. Received: "
                 f"{value!r}. Correct the log, or leave it out."
             )
+
     known = [(value, place) for place, value in scores if value is not None]
     known = [(value, place) for value, place in known if not math.isnan(value)]
     if known and min(known)[0] > 1 and max(known)[0] > _MOST:

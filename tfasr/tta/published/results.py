@@ -1,7 +1,8 @@
 """Results that others published, with their sources, for comparison with yours.
 
-Each source is a JSON file in this folder. It has the source's tables under their original names,
-how they were measured, rows in SI units and fractions, and notes on contradictions in the source.
+Each source is a JSON file in this folder. It has the source's tables under their
+original names, how they were measured, rows in SI units and fractions, and notes on
+contradictions in the source.
 """
 
 import json
@@ -21,12 +22,17 @@ class PublishedTable:
     kind: str  # such as "systems", "machines", "evaluation" or "time_to_accuracy"
     what: str  # what it shows
     conditions: str  # how it was measured
-    # by heading; times in seconds, rates as fractions, None if never reached or not stated
+    # by heading; times in seconds, rates as fractions, None if never reached or not
+    # stated
     rows: list[dict[str, Any]]
     notes: list[str]  # about the entire table
 
     def all_notes(self) -> list[str]:
-        of_rows = [f"{row.get('system', '')}: {row['note']}" for row in self.rows if "note" in row]
+        of_rows = [
+            f"{row.get('system', '')}: {row['note']}"
+            for row in self.rows
+            if "note" in row
+        ]
         return [*self.notes, *of_rows]
 
 
@@ -43,7 +49,14 @@ def published(name: str) -> PublishedSource:
         raise UsageError(
             f"Published results must be one of {', '.join(SOURCES)}. Received: {name!r}."
         )
-    text = resources.files("tfasr.tta.published").joinpath(f"{name}.json").read_text("utf-8")
+
+    text = (
+        resources.files("tfasr.tta.published")
+        .joinpath(f"{name}.json")
+        .read_text("utf-8")
+    )
     content = json.loads(text)
-    tables = {key: PublishedTable(key, **table) for key, table in content["tables"].items()}
+    tables = {
+        key: PublishedTable(key, **table) for key, table in content["tables"].items()
+    }
     return PublishedSource(content["name"], content["source"], tables)

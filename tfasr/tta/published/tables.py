@@ -2,7 +2,8 @@
 
 Sources: github.com/mlcommons/algorithmic-efficiency, submission_runner.py, for
 ``eval_measurements.csv``, whose clocks are accumulated; github.com/stanford-futuredata/
-dawn-bench-entries, README, for a TSV of epoch, hours and accuracies, and a JSON that describes it.
+dawn-bench-entries, README, for a TSV of epoch, hours and accuracies, and a JSON that
+describes it.
 """
 
 import csv
@@ -25,7 +26,8 @@ _STEP = "global_step"
 _WER = "validation/wer"
 # AlgoPerf's columns, and the names of their metrics.
 COLUMNS = {_WER: "wer", "validation/ctc_loss": "loss"}
-# For each accuracy column of DAWNBench: the name of its error rate, and the value for 100 %.
+# For each accuracy column of DAWNBench: the name of its error rate, and the value for
+# 100 %.
 ACCURACIES = {
     "top1Accuracy": ("top1_error", 100.0),
     "top5Accuracy": ("top5_error", 100.0),
@@ -69,6 +71,7 @@ class _TableEvents:
             self._event("checkpoint_start")
             self._now_s = max(self._now_s, saved_s)
             self._event("checkpoint_stop")
+
         self._event("epoch_stop", epoch_num=epoch)
 
     def end(self) -> list[Event]:
@@ -78,7 +81,12 @@ class _TableEvents:
     def _event(self, key: str, value: Any = None, **metadata: Any) -> None:
         metadata = {**metadata, "session": 0, "mono_s": self._now_s}
         self.events.append(
-            {"time_ms": round(self._now_s * 1000), "key": key, "value": value, "metadata": metadata}
+            {
+                "time_ms": round(self._now_s * 1000),
+                "key": key,
+                "value": value,
+                "metadata": metadata,
+            }
         )
 
 
@@ -89,15 +97,17 @@ _Row = tuple[int, dict[str, Any]]
 def read_algoperf(path: Path, name: str | None = None) -> Run:
     """Reads a table. Each row becomes an epoch of training, evaluation and a checkpoint.
 
-    The checkpoint lasts for the part of the total duration that is not submission or evaluation.
+    The checkpoint lasts for the part of the total duration that is not submission or
+    evaluation.
 
     Raises:
-        UsageError: naming the line, if a clock falls or stands still, as after a restart, rows are
-            missing before the first, or an error rate is none.
+        UsageError: naming the line, if a clock falls or stands still, as after a
+            restart, rows are missing before the first, or an error rate is none.
     """
     with path.open(newline="", encoding="utf-8-sig") as file:
         reader = csv.DictReader(file)
         rows: list[_Row] = [(reader.line_num, row) for row in reader]
+
     header = rows[0][1] if rows else {}
     missing = [column for column in (*CLOCKS, _WER) if rows and column not in header]
     if missing or not rows:
@@ -105,12 +115,14 @@ def read_algoperf(path: Path, name: str | None = None) -> Run:
             f"An AlgoPerf table must have rows with the columns {CLOCKS} and {_WER}. "
             f"Received: {path}, without {missing or 'rows'}."
         )
+
     _check_rising(path, rows, CLOCKS[0])
     for column in CLOCKS[1:]:
         _check_rising(path, rows, column, strictly=False)
     if _STEP in header:
         _check_rising(path, rows, _STEP)
         _check_beginning(path, rows)
+
     _check_sums(path, rows)
     rates = [(f"Line {line}", _measured(row, _WER, path, line)) for line, row in rows]
     check_error_rates(path, rates, _WER)
@@ -128,6 +140,7 @@ def read_algoperf(path: Path, name: str | None = None) -> Run:
         table.evaluate(clocks[evaluation] - before[evaluation], epoch, stats)
         table.end_epoch(epoch, clocks[total])
         before = clocks
+
     return Run(path, name or path.stem, table.end())
 
 
@@ -136,11 +149,13 @@ def _clock(row: dict[str, Any], column: str, path: Path, line: int) -> float:
         value = float(row[column])
     except (TypeError, ValueError):
         value = math.nan
+
     if not 0 <= value < math.inf:
         raise UsageError(
             f"{column} must be a finite number of at least 0. Received: {row[column]!r} in line "
             f"{line} of {path}. {_REMEDY}"
         )
+
     return value
 
 
@@ -155,8 +170,11 @@ def _measured(row: dict[str, Any], column: str, path: Path, line: int) -> float:
         ) from None
 
 
-def _check_rising(path: Path, rows: Sequence[_Row], column: str, *, strictly: bool = True) -> None:
-    before, line_before = -1.0, 0
+def _check_rising(
+    path: Path, rows: Sequence[_Row], column: str, *, strictly: bool = True
+) -> None:
+    before = -1.0
+    line_before = 0
     for line, row in rows:
         value = _clock(row, column, path, line)
         if value < before or (strictly and value == before):
@@ -166,12 +184,17 @@ def _check_rising(path: Path, rows: Sequence[_Row], column: str, *, strictly: bo
                 f"line {line}: rows were repeated or moved, or the run was restarted, so its times "
                 f"can't be trusted. {_REMEDY}"
             )
-        before, line_before = value, line
+
+        before = value
+        line_before = line
 
 
 def _check_beginning(path: Path, rows: Sequence[_Row]) -> None:
     steps = [_clock(row, _STEP, path, line) for line, row in rows]
-    most = max((after - before for before, after in zip(steps, steps[1:], strict=False)), default=0)
+    most = max(
+        (after - before for before, after in zip(steps, steps[1:], strict=False)),
+        default=0,
+    )
     if most and steps[0] > most:
         raise UsageError(
             f"Line {rows[0][0]} of {path} is of {_STEP} {steps[0]:g}, although rows are at most "
@@ -183,7 +206,9 @@ def _check_beginning(path: Path, rows: Sequence[_Row]) -> None:
 def _check_sums(path: Path, rows: Sequence[_Row]) -> None:
     submission, evaluation, total = CLOCKS
     for line, row in rows:
-        parts_s = _clock(row, submission, path, line) + _clock(row, evaluation, path, line)
+        parts_s = _clock(row, submission, path, line) + _clock(
+            row, evaluation, path, line
+        )
         total_s = _clock(row, total, path, line)
         if parts_s > total_s + _MOST_EXCESS_S:
             raise UsageError(
@@ -201,6 +226,7 @@ def write_algoperf(run: Run, path: Path) -> None:
         epoch = point.epoch
         clocks = [point.elapsed_s, evaluated.get(epoch, 0.0), total[epoch]]
         rows.append([*clocks, point.value, losses.get(epoch, "")])
+
     _write_rows(path, rows, ",")
 
 
@@ -213,7 +239,8 @@ def _write_rows(path: Path, rows: list[list[Any]], delimiter: str) -> None:
 def _evaluation_s(run: Run) -> dict[int, float]:
     line = run.timeline
     times = POLICIES["mlperf"].times_s(line)
-    spent, began = 0.0, None
+    spent = 0.0
+    began = None
     by_epoch = {}
     for index in line.of("eval_start", "eval_stop"):
         if line.keys[index] == "eval_start":
@@ -222,27 +249,32 @@ def _evaluation_s(run: Run) -> dict[int, float]:
             spent += times[index] - began
             began = None
             by_epoch[evaluated_epoch(line.metadata[index])] = spent
+
     return by_epoch
 
 
 def read_dawnbench(path: Path, name: str | None = None) -> Run:
     """Reads an entry's table, converting accuracies to error rates and hours to training time.
 
-    The run is named after model and hardware if the JSON file next to the table has them. Some
-    entries count epochs from 0 and some skip epochs: only their order is used.
+    The run is named after model and hardware if the JSON file next to the table has
+    them. Some entries count epochs from 0 and some skip epochs: only their order is
+    used.
 
     Raises:
-        UsageError: naming the line, if epochs or hours fall, as after a restart, or an accuracy is
-            not in the unit of its column.
+        UsageError: naming the line, if epochs or hours fall, as after a restart, or an
+            accuracy is not in the unit of its column.
     """
     numbered = enumerate(path.read_text("utf-8-sig").split("\n"), start=1)
-    (_, header), *lines = ((line, text.split()) for line, text in numbered if text.strip())
+    (_, header), *lines = (
+        (line, text.split()) for line, text in numbered if text.strip()
+    )
     accuracies = [column for column in header if column in ACCURACIES]
     if not accuracies:
         raise UsageError(
             f"A DAWNBench table must have one of the columns {sorted(ACCURACIES)}. "
             f"Received: {path} with {header}."
         )
+
     rows = [(line, _numbers(path, line, header, cells)) for line, cells in lines]
     _check_rising(path, rows, "epoch", strictly=False)
     _check_rising(path, rows, "hours")
@@ -257,13 +289,18 @@ def read_dawnbench(path: Path, name: str | None = None) -> Run:
         stats = {ACCURACIES[c][0]: 1 - row[c] / ACCURACIES[c][1] for c in accuracies}
         table.evaluate(0.0, number, stats)
         table.end_epoch(number)
+
     entry = path.with_suffix(".json")
     described = json.loads(entry.read_text("utf-8")) if entry.is_file() else {}
-    title = " on ".join(str(described[key]) for key in ("model", "hardware") if key in described)
+    title = " on ".join(
+        str(described[key]) for key in ("model", "hardware") if key in described
+    )
     return Run(path, name or title or path.stem, table.end())
 
 
-def _numbers(path: Path, line: int, header: Sequence[str], cells: Sequence[str]) -> dict[str, Any]:
+def _numbers(
+    path: Path, line: int, header: Sequence[str], cells: Sequence[str]
+) -> dict[str, Any]:
     try:
         return {column: float(cell) for column, cell in zip(header, cells, strict=True)}
     except ValueError as error:
@@ -289,6 +326,7 @@ def _check_accuracies(path: Path, rows: Sequence[_Row], column: str) -> None:
                 f"Line {line} of {path}: {column} must be from 0 to {whole:g}. Received: "
                 f"{row[column]:g}. {_REMEDY}"
             )
+
     known = [(row[column], line) for line, row in rows if not math.isnan(row[column])]
     if whole == 1 or not known:
         return
@@ -311,6 +349,12 @@ def write_dawnbench(run: Run, path: Path, **described: Any) -> None:
         rates = [point.value, characters.get(point.epoch, 1.0)]
         hours = point.elapsed_s / 3600
         rows.append([point.epoch, hours, *(100 * (1 - rate) for rate in rates)])
+
     _write_rows(path, rows, "\t")
-    entry = {"version": "v1.0", "framework": "TensorFlow", "model": run.name, **described}
+    entry = {
+        "version": "v1.0",
+        "framework": "TensorFlow",
+        "model": run.name,
+        **described,
+    }
     write_whole(path.with_suffix(".json"), json.dumps(entry, indent=2) + "\n")
