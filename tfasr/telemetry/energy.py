@@ -1,4 +1,11 @@
-"""Samples energy counters during a run: RAPL for processors, NVML for GPUs."""
+"""Samples energy counters during a run: RAPL for processors, NVML for GPUs.
+
+Counters only count up; `tfasr.tta.energy` reads ``energy.csv`` and computes what each
+interval of a run used. A machine without counters gets no file, and a counter that
+fails during a run is left out of that sample: energy must never end a training.
+
+`CounterSampler` and `SampleFile` are also used by the other samplers of this package.
+"""
 
 import contextlib
 import functools
@@ -16,19 +23,31 @@ from tfasr.telemetry.machine import text
 from tfasr.telemetry.system import nvml
 from tfasr.tta.energy import ENERGY_COLUMNS
 
+# Seconds between two samples.
 ENERGY_INTERVAL_S = 0.5
+
 # Seconds between a `SampleFile`'s writes; a kill loses at most these samples.
 FLUSH_S = 1.0
+
 log = logging.getLogger("tfasr")
+
+# Where Linux shows the processors' energy counters.
 POWERCAP = Path("/sys/class/powercap")
 
 
 @dataclass(frozen=True)
 class EnergyCounter:
-    # "package-0", "package-0/dram", "gpu0"; "gpu0-power" integrates power samples
+    """An energy counter of a processor, a memory or a GPU.
+
+    Attributes:
+        name: "package-0", "package-0/dram" or "gpu0"; "gpu0-power" integrates power
+            samples.
+        read: returns joules since some time in the past; may raise.
+        range_joules: where the counter restarts from 0; None if it never does.
+    """
+
     name: str
-    read: Callable[[], float]  # returns joules since some time in the past; may raise
-    # Where the counter restarts from 0; None if it never does.
+    read: Callable[[], float]
     range_joules: float | None = None
 
 
@@ -46,10 +65,9 @@ def rapl_zones(root: Path = POWERCAP) -> dict[str, Path]:
         if name.startswith("package"):
             zones[name] = folder
         elif name == "dram":
-            package = (
-                text(root / folder.name.rpartition(":")[0] / "name") or folder.name
-            )
-            zones[f"{package}/dram"] = folder
+            # The zone "intel-rapl:0:1" is in the package "intel-rapl:0".
+            package = text(root / folder.name.rpartition(":")[0] / "name")
+            zones[f"{package or folder.name}/dram"] = folder
 
     return zones
 
@@ -74,8 +92,12 @@ def gpu_handles(library: Any) -> list[Any]:
 
 
 def gpu_counters(library: Any) -> list[EnergyCounter]:
-    """Returns each GPU's energy counter, else its integrated power; ``library``: pynvml
-    or None.
+    """Returns each GPU's energy counter, else its integrated power.
+
+    GPUs before Volta have no counter, only the power of the moment.
+
+    Args:
+        library: pynvml, or None without NVML.
     """
     counters = []
     for index, handle in enumerate(gpu_handles(library)):
@@ -84,7 +106,7 @@ def gpu_counters(library: Any) -> list[EnergyCounter]:
             f"gpu{index}-power": _IntegratedPower(library, handle),
         }
         for name, read in reads.items():
-            # NVML's error class exists only with pynvml
+            # NVML's error class exists only with pynvml.
             with contextlib.suppress(Exception):
                 read()
                 counters.append(EnergyCounter(name, read))
@@ -94,14 +116,29 @@ def gpu_counters(library: Any) -> list[EnergyCounter]:
 
 
 class CounterSampler:
-    """Calls ``look`` every ``every_s`` seconds in a thread, and at the start and the end."""
+    """Calls ``look`` regularly in a thread, and at the start and the end.
+
+    A subclass calls `begin` and `stop`.
+
+    Args:
+        name: the thread's name.
+        every_s: seconds between two looks.
+
+    Attributes:
+        held: what is closed at the end, such as NVML and files.
+        library: pynvml, or None without NVML.
+        counters: those that could be read at the start.
+    """
 
     def __init__(self, name: str, every_s: float):
         self.held = contextlib.ExitStack()
         self.library, _ = self.held.enter_context(nvml())
         self.counters = rapl_counters(POWERCAP)
-        with contextlib.suppress(Exception):  # a GPU that vanishes must not end a run
+
+        # A GPU that vanishes must not end a run.
+        with contextlib.suppress(Exception):
             self.counters += gpu_counters(self.library)
+
         self._every_s = every_s
         self._stopped = threading.Event()
         self._thread = threading.Thread(
@@ -109,12 +146,11 @@ class CounterSampler:
         )
 
     def look(self) -> None:
+        """Takes a sample; called by the thread, and by `begin` and `stop`."""
         raise NotImplementedError
 
     def readings(self) -> dict[str, tuple[float, float | None]]:
-        """Returns each counter's joules, and where it restarts from 0 (None if it never
-        does).
-        """
+        """Returns each counter's joules, and where it restarts from 0 (None: never)."""
         readings = {}
         for counter in self.counters:
             with contextlib.suppress(Exception):  # see gpu_counters
@@ -123,10 +159,12 @@ class CounterSampler:
         return readings
 
     def begin(self) -> None:
+        """Takes the first sample and starts the thread."""
         self.look()
         self._thread.start()
 
     def stop(self) -> None:
+        """Ends the thread and takes the last sample; does nothing when called again."""
         if self._thread.ident is not None and not self._stopped.is_set():
             self._stopped.set()
             self._thread.join()
@@ -154,6 +192,7 @@ class SampleFile:
         # Not in the file's buffer, which a fork would write too.
         self._lines: list[str] = []
         self._flushed_s = time.monotonic()
+
         try:
             self._chosen = self._prepared()
             self._file = path.open("a", encoding="utf-8")
@@ -162,11 +201,14 @@ class SampleFile:
 
     @property
     def works(self) -> bool:
+        """Whether the file can still be written."""
         return self._file is not None
 
     def add(self, *values: object) -> None:
+        """Adds a line with a value for each column that the sampler was made with."""
         if self._file is None:
             return
+
         self._lines.append(
             ",".join(str(values[index]) for index in self._chosen) + "\n"
         )
@@ -174,7 +216,10 @@ class SampleFile:
             self.flush()
 
     def flush(self) -> None:
-        lines, self._lines, self._flushed_s = self._lines, [], time.monotonic()
+        """Writes all lines so far, so that a killed process keeps them."""
+        lines = self._lines
+        self._lines = []
+        self._flushed_s = time.monotonic()
         try:
             if self._file is not None:
                 self._file.write("".join(lines))
@@ -184,11 +229,17 @@ class SampleFile:
 
     def close(self) -> None:
         self.flush()
-        with contextlib.suppress(OSError):  # `flush` has reported it
+        # `flush` has reported any error.
+        with contextlib.suppress(OSError):
             if self._file is not None:
                 self._file.close()
 
     def _prepared(self) -> list[int]:
+        """Gives the file a heading if it lacks one; returns which columns it has.
+
+        A line that a killed process left incomplete is removed. A file of an older
+        session may have fewer columns: each later line has those.
+        """
         content = self._path.read_bytes() if self._path.exists() else b""
         lines = content[: content.rfind(b"\n") + 1]
         first = lines.split(b"\n", 1)[0].decode("utf-8", "replace")
@@ -200,10 +251,13 @@ class SampleFile:
 
         if len(lines) < len(content):
             os.truncate(self._path, len(lines))
+
         chosen = [name for name in first.split(",") if name in self._columns]
+
         return [self._columns.index(name) for name in chosen]
 
     def _give_up(self, error: OSError) -> None:
+        """Logs why the file can't be written, and writes no more."""
         log.warning("%s gets no more samples: %s.", self._path, error.strerror or error)
         file = self._file
         self._file = None
@@ -248,10 +302,16 @@ class EnergySampler(CounterSampler):
 
 
 def _total_joules(library: Any, handle: Any) -> float:
+    """Returns the joules that a GPU has used since its driver was loaded."""
     return library.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000
 
 
 class _IntegratedPower:
+    """Adds up a GPU's energy from power samples, by the trapezoidal rule.
+
+    It is a counter of GPUs that have none. What happens between two samples is missed.
+    """
+
     def __init__(self, library: Any, handle: Any):
         self._library = library
         self._handle = handle
@@ -266,11 +326,12 @@ class _IntegratedPower:
             self._joules += (now_s - then_s) * (power_w + then_w) / 2
 
         self._before = now_s, power_w
+
         return self._joules
 
 
 def rapl_access(root: Path = POWERCAP) -> str:
-    """Describes whether the processors' energy can be read, and if not, why and what to do."""
+    """Says whether the processors' energy can be read; if not, why and what to do."""
     zones = rapl_zones(root)
     if not zones:
         return (
@@ -290,4 +351,5 @@ def rapl_access(root: Path = POWERCAP) -> str:
 
 
 def _microjoules(path: Path) -> float:
+    """Returns the joules in a file of microjoules; raises OSError or ValueError."""
     return int(path.read_text(encoding="ascii")) / 1e6

@@ -1,5 +1,7 @@
-"""What a GPU gives this process: its clock, what slows it down, and who else uses it,
-from NVML.
+"""What a GPU gives this process: its clock, what slows it down, who else uses it.
+
+`UtilisationSampler` writes these values into ``gpu.csv`` once a second, and
+`tfasr.tta.gpus` reads them.
 """
 
 import math
@@ -9,13 +11,16 @@ from typing import Any
 
 from tfasr.tta.gpus import GPU_STATE
 
-SM_CLOCK = 1  # NVML_CLOCK_SM
-SENSOR = 0  # NVML_TEMPERATURE_GPU
+# NVML's numbers of the clock of the processors (NVML_CLOCK_SM) and of the sensor in the
+# chip (NVML_TEMPERATURE_GPU). pynvml, which names them, may be missing.
+SM_CLOCK = 1
+SENSOR = 0
+
 MILLIWATTS = 1e-3
 
 
 def gpu_state(library: Any, handle: Any) -> tuple[float, ...]:
-    """Returns the values of `GPU_STATE`, NaN where this GPU or its driver doesn't offer one.
+    """Returns the values of `GPU_STATE`; NaN where a GPU or its driver has none.
 
     Source: NVIDIA's NVML API reference, Device Queries.
     """
@@ -31,11 +36,12 @@ def gpu_state(library: Any, handle: Any) -> tuple[float, ...]:
         "temperature_c": ask("nvmlDeviceGetTemperature", SENSOR),
         "other_processes": _others(library, handle),
     }
+
     return tuple(values[name] for name in GPU_STATE)
 
 
 def _others(library: Any, handle: Any) -> float:
-    """Returns how many other processes compute on a GPU."""
+    """Returns how many other processes compute on a GPU; NaN if that can't be told."""
     try:
         processes = library.nvmlDeviceGetComputeRunningProcesses(handle)
     except Exception:  # noqa: BLE001 - NVML's error class exists only once it loads
@@ -45,7 +51,11 @@ def _others(library: Any, handle: Any) -> float:
 
 
 def _number(question: Callable | None, *arguments: Any) -> float:
+    """Returns the number that NVML answers with; NaN without an answer."""
+    if question is None:
+        return math.nan
+
     try:
-        return math.nan if question is None else float(question(*arguments))
+        return float(question(*arguments))
     except Exception:  # noqa: BLE001 - see `_others`
         return math.nan

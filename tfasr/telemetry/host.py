@@ -1,11 +1,12 @@
-"""What the machine gives this process while it works: stolen, throttled and awaited
-processors.
+"""What the machine gives this process: stolen, throttled and awaited processors.
 
 A virtual machine, a container with a quota or a second program can take most of a run's
 processors without a trace in its ledger. `HostSampler` writes the operating system's
 own counters of that into ``host.csv`` once a second; `tfasr.tta.host` reads the file
 and says what each interval of a run got. Everything here counts up from some time in
 the past; what a machine doesn't offer is empty in the file and None in memory, never 0.
+
+docs/quiet_machine.md shows how well the counters find disturbances of known size.
 """
 
 import contextlib
@@ -24,20 +25,28 @@ from tfasr.telemetry.energy import SampleFile
 from tfasr.telemetry.machine import ROOT
 from tfasr.tta.host import HOST_COLUMNS, HostReading
 
+# A look takes a third of a millisecond (benchmarks/host_cost.py).
 HOST_INTERVAL_S = 1.0
+
 # Looking for new children reads the whole process table, which takes milliseconds.
 CHILDREN_EVERY_S = 10.0
-LOOK_S = 0.5  # clock ticks of 10 ms are then 1 % of two processors
+
+# Clock ticks of 10 ms are then 1 % of two processors.
+LOOK_S = 0.5
+
 NANOSECONDS = 1e-9
 MICROSECONDS = 1e-6
 
 
 class ProcessorTime:
-    """Adds up the processor time that this process and its children got, and waited for.
+    """Adds up the processor time that this process and its children got and awaited.
 
     Linux counts both for each thread in ``schedstat``: how long it ran, and how long it
     was ready to run while something else had the processor. A thread or a child that
     has ended keeps what it had when it was last looked at.
+
+    Args:
+        root: the folder with ``proc``.
 
     Source: the Linux kernel's Documentation/scheduler/sched-stats.rst.
     """
@@ -50,13 +59,13 @@ class ProcessorTime:
         self._looked_s = -CHILDREN_EVERY_S
 
     def ran_s(self) -> float:
-        """Returns the processor seconds of this process and of its children, ended or not."""
+        """Returns the processor seconds of this process and all its children."""
         total_s = time.process_time()
 
-        # Children that were waited for are counted by the system; running ones aren't
-        # yet.
+        # The system counts children once they were waited for; running ones are added.
         ended = os.times()
         total_s += ended.children_user + ended.children_system
+
         for pid in self._running_children():
             with contextlib.suppress(psutil.Error):
                 times = psutil.Process(pid).cpu_times()
@@ -65,7 +74,10 @@ class ProcessorTime:
         return total_s
 
     def waited_s(self) -> float | None:
-        """Returns the seconds that threads were ready to run and had no processor."""
+        """Returns the seconds that threads were ready to run and had no processor.
+
+        It is None where the kernel doesn't count them.
+        """
         seen = False
         for pid in [os.getpid(), *self._running_children()]:
             # Plain strings: a training has a hundred threads, and pathlib takes longer
@@ -73,7 +85,8 @@ class ProcessorTime:
             threads = f"{self._proc}/{pid}/task"
             try:
                 names = os.listdir(threads)  # noqa: PTH208
-            except OSError:  # the child has ended, or this isn't Linux
+            # The child has ended, or this isn't Linux.
+            except OSError:
                 continue
 
             for name in names:
@@ -84,9 +97,11 @@ class ProcessorTime:
 
         if not seen:
             return None
+
         return sum(self._waited_ns.values()) * NANOSECONDS
 
     def _running_children(self) -> list[int]:
+        """Returns the children's process ids, as of at most ten seconds ago."""
         now_s = time.monotonic()
         if now_s - self._looked_s >= CHILDREN_EVERY_S:
             self._looked_s = now_s
@@ -110,27 +125,32 @@ def _content(path: str) -> str:
 # cheap.
 @functools.cache
 def _quota_files(root: Path) -> list[str]:
+    """Returns the files with the times for which quotas held this process back."""
     return [str(group / "cpu.stat") for group in control_groups("cpu", root)]
 
 
 @functools.cache
 def _pressure_file(resource: str, root: Path) -> str:
+    """Returns the pressure file of the innermost control group, else of the machine."""
     files = [group / f"{resource}.pressure" for group in control_groups(resource, root)]
     files = [file for file in files if file.is_file()]
     # A group's folder is within those of its parents.
     of_machine = root / "proc" / "pressure" / resource
+
     return str(max(files, key=lambda file: len(file.parts), default=of_machine))
 
 
 @functools.cache
 def _throttle_files(root: Path) -> list[str]:
+    """Returns a file for each core that counts how often heat slowed it down."""
     cpus = root / "sys" / "devices" / "system" / "cpu"
     return list(map(str, cpus.glob("cpu[0-9]*/thermal_throttle/core_throttle_count")))
 
 
 def throttled_s(root: Path = ROOT) -> float | None:
-    """Returns the processor seconds for which quotas of control groups held this
-    process back.
+    """Returns the processor seconds for which quotas held this process back.
+
+    It is None without control groups.
     """
     most_s = None
     for file in _quota_files(root):
@@ -169,27 +189,37 @@ def stalled_s(resource: str, root: Path = ROOT) -> float | None:
 
 
 def thermal_throttles(root: Path = ROOT) -> int | None:
-    """Returns how often the processors' cores were slowed down because of their
-    temperature.
-    """
+    """Returns how often cores were slowed down because of their temperature."""
     texts = [_content(file).strip() for file in _throttle_files(root)]
     counts = [int(count) for count in texts if count.isdigit()]
-    return sum(counts) if counts else None
+
+    if not counts:
+        return None
+
+    return sum(counts)
 
 
 def read_host(processor_time: ProcessorTime, root: Path = ROOT) -> HostReading:
-    """Reads all counters at once; they belong to the same moment to within a millisecond."""
+    """Reads all counters at once, within a millisecond of each other.
+
+    Args:
+        processor_time: remembers the threads and children that have ended.
+        root: the folder with ``proc`` and ``sys``.
+    """
     machine = psutil.cpu_times()
     idle_s = machine.idle + getattr(machine, "iowait", 0.0)
     # The kernel counts guests' time as user time too.
     guests_s = getattr(machine, "guest", 0.0) + getattr(machine, "guest_nice", 0.0)
+    # Only Linux knows what the hypervisor gave to other machines.
     stolen_s = getattr(machine, "steal", None)
     busy_s = sum(machine) - idle_s - guests_s - (stolen_s or 0.0)
 
     process = psutil.Process()
+
     involuntary = None
     with contextlib.suppress(psutil.Error, AttributeError, NotImplementedError):
         involuntary = process.num_ctx_switches().involuntary
+
     faults = None
     with contextlib.suppress(OSError, ValueError, IndexError):
         # The 12th field of the line, the tenth after the command in parentheses.
@@ -199,6 +229,7 @@ def read_host(processor_time: ProcessorTime, root: Path = ROOT) -> HostReading:
     swapped_in = None
     with contextlib.suppress(OSError, RuntimeError):
         swapped_in = psutil.swap_memory().sin
+
     mhz = None
     with contextlib.suppress(OSError, NotImplementedError, AttributeError):
         frequency = psutil.cpu_freq()
@@ -222,21 +253,29 @@ def read_host(processor_time: ProcessorTime, root: Path = ROOT) -> HostReading:
 
 @dataclasses.dataclass(frozen=True)
 class TakenNow:
-    """Which part of a machine's processors others are using at this moment, from 0 to 1."""
+    """Which part of a machine's processors others are using now, from 0 to 1.
 
-    # By the hypervisor, for other virtual machines; None if unknown.
+    Attributes:
+        stolen: by the hypervisor, for other virtual machines; None if unknown.
+        others: by other programs of this machine.
+        throttled: held back by this process's control group; None if unknown.
+    """
+
     stolen: float | None
-    others: float  # by other programs of this machine
-    # Held back by this process's control group; None if unknown.
+    others: float
     throttled: float | None
 
     @property
     def together(self) -> float:
+        """The part that is taken for any reason; what is unknown counts as 0."""
         return min((self.stolen or 0.0) + self.others + (self.throttled or 0.0), 1.0)
 
 
 def taken_now(seconds: float = LOOK_S) -> TakenNow:
-    """Watches the machine for a moment and returns what others take of it."""
+    """Watches the machine for a moment and returns what others take of it.
+
+    What this process uses meanwhile is subtracted from what all programs use.
+    """
     processor_time = ProcessorTime()
     processors = psutil.cpu_count() or 1
     before = read_host(processor_time)
@@ -250,9 +289,11 @@ def taken_now(seconds: float = LOOK_S) -> TakenNow:
         now = getattr(after, name)
         if then is None or now is None:
             return None
+
         return min(max((now - then) / offered_s, 0.0), 1.0)
 
     others = max(share("busy_s") - share("ran_s"), 0.0)
+
     return TakenNow(share("stolen_s"), others, share("throttled_s"))
 
 
@@ -282,6 +323,7 @@ class HostSampler:
         self._file = SampleFile(self._path, HOST_COLUMNS)
         self._look()
         self._thread.start()
+
         return self
 
     def __exit__(self, *_) -> None:
@@ -298,9 +340,10 @@ class HostSampler:
         reading = read_host(self._processor_time)
         cells = []
         for value in dataclasses.astuple(reading):
-            cells.append(
-                "" if value is None else f"{value:.6f}".rstrip("0").rstrip(".")
-            )
+            number = "" if value is None else f"{value:.6f}"
+            # 12.500000 becomes 12.5, and 12.000000 becomes 12.
+            cells.append(number.rstrip("0").rstrip("."))
+
         self._file.add(
             f"{time.time() * 1000:.0f}",
             self._session,

@@ -1,4 +1,9 @@
-"""Samples CPU and GPU utilisation during a run, into files or a worker's events."""
+"""Samples CPU and GPU utilisation during a run, into files or a worker's events.
+
+`UtilisationSampler` is for the run's own process, `MachineNotes` for the other workers
+of a run, whose events reach the ledger through the chief. `tfasr.tta` and reports read
+both; what can't be sampled is missing there, never 0.
+"""
 
 import contextlib
 import math
@@ -20,8 +25,15 @@ from tfasr.tta.gpus import GPU_STATE
 
 # Listing children takes milliseconds, as it reads all processes.
 CHILDREN_EVERY_S = 10.0
+
+# A worker's samples are events of a ledger, so there are fewer of them than in files.
 EVERY_S = 5.0
+
+# Names the host since it was started; its containers share it.
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+# The paper sampled processors every 0.03 s. `gpu_state` asks six more questions about
+# each GPU, and its answers change slowly.
 CPU_INTERVAL_S = 0.03
 GPU_INTERVAL_S = 0.1
 GPU_STATE_S = 1.0
@@ -51,6 +63,7 @@ class ProcessTree:
         return 0.0
 
     def _now(self) -> tuple[float, float]:
+        """Returns the processor seconds of all processes, and when they were read."""
         at_s = time.monotonic()
         if at_s - self._looked_s >= CHILDREN_EVERY_S:
             self._looked_s = at_s
@@ -59,6 +72,7 @@ class ProcessTree:
 
         ended = resource.getrusage(resource.RUSAGE_CHILDREN)
         used_s = time.process_time() + ended.ru_utime + ended.ru_stime
+
         for child in list(self._children):
             try:
                 times = child.cpu_times()
@@ -73,21 +87,25 @@ def host_id() -> str:
     """Returns an id shared by all processes of a host, including those in containers."""
     with contextlib.suppress(OSError):
         return BOOT_ID.read_text(encoding="ascii").strip()
+
     return socket.gethostname()
 
 
 class MachineNotes(CounterSampler):
-    """Records ``worker_machine`` once, and ``worker_sample`` at start, every 5 s and at
-    the end.
+    """Records ``worker_machine`` once, and ``worker_sample`` every 5 s.
 
     ``worker_machine``: ``{"host", "hostname", "counters"}``; ``counters`` maps each
     counter's name to an id. A GPU's id is its UUID, so two workers of a host don't
-    count its energy twice. ``worker_sample``: ``{"cpu_percent", "process_percent",
-    "gpu_percent", "energy"}``: the use of all cores since the previous sample, in total
-    and by this process and its children (100 % is all cores; None in the first sample),
-    each GPU's current utilisation, and for each counter its joules and the value at
-    which it restarts from 0 (None if it never does). ``note`` is called with a key and
-    its value, and adds the time.
+    count its energy twice.
+
+    ``worker_sample``, also at the start and the end: ``{"cpu_percent",
+    "process_percent", "gpu_percent", "energy"}``: the use of all cores since the
+    previous sample, in total and by this process and its children (100 % is all cores;
+    None in the first sample), each GPU's current utilisation, and for each counter its
+    joules and the value at which it restarts from 0 (None if it never does).
+
+    Args:
+        note: is called with an event's key and value, and adds the time.
     """
 
     def __init__(self, note: Callable[[str, Any], None]):
@@ -95,25 +113,35 @@ class MachineNotes(CounterSampler):
         self._note = note
         self._tree = ProcessTree()
         self._before: Any = None
-        machine = {"host": host_id(), "hostname": socket.gethostname()}
         names = [counter.name for counter in self.counters]
         note(
             "worker_machine",
-            {**machine, "counters": {n: self._identity(n) for n in names}},
+            {
+                "host": host_id(),
+                "hostname": socket.gethostname(),
+                "counters": {name: self._identity(name) for name in names},
+            },
         )
         self.begin()
 
     def look(self) -> None:
         energy = {name: list(reading) for name, reading in self.readings().items()}
         cpu, process = self._processors()
-        sample = {"cpu_percent": cpu, "process_percent": process}
-        with contextlib.suppress(OSError, ValueError):  # training reports a full disk
-            self._note(
-                "worker_sample",
-                {**sample, "gpu_percent": self._gpus(), "energy": energy},
-            )
+        sample = {
+            "cpu_percent": cpu,
+            "process_percent": process,
+            "gpu_percent": self._gpus(),
+            "energy": energy,
+        }
+        # Training itself reports a full disk.
+        with contextlib.suppress(OSError, ValueError):
+            self._note("worker_sample", sample)
 
     def _processors(self) -> tuple[float | None, float | None]:
+        """Returns the use of all cores since the last call, by all and by this process.
+
+        Both are percent; None in the first call.
+        """
         # psutil.cpu_percent shares its last reading between all callers in this
         # process.
         now = psutil.cpu_times()
@@ -122,12 +150,15 @@ class MachineNotes(CounterSampler):
         process = self._tree.percent()
         if before is None:
             return None, None
+
         spent = sum(_busy_and_idle(now)) - sum(_busy_and_idle(before))
         busy = _busy_and_idle(now)[0] - _busy_and_idle(before)[0]
         share = 100 * min(max(busy / spent, 0.0), 1.0) if spent > 0 else 0.0
+
         return round(share, 2), round(process, 2)
 
     def _gpus(self) -> list[float]:
+        """Returns each GPU's utilisation in percent; [] without NVML."""
         percents: list[float] = []
         with contextlib.suppress(Exception):
             for handle in gpu_handles(self.library):
@@ -136,8 +167,10 @@ class MachineNotes(CounterSampler):
         return percents
 
     def _identity(self, name: str) -> str:
+        """Returns what names a counter on this host: a GPU's UUID, or its name."""
         if not name.startswith("gpu"):
             return name
+
         index = int(name.removeprefix("gpu").removesuffix("-power"))
         with contextlib.suppress(Exception):
             handle = self.library.nvmlDeviceGetHandleByIndex(index)
@@ -148,10 +181,12 @@ class MachineNotes(CounterSampler):
 
 
 def _busy_and_idle(times: Any) -> tuple[float, float]:
+    """Returns the seconds in which all cores worked, and in which they were idle."""
     parts: Mapping[str, float] = times._asdict()
     idle = parts["idle"] + parts.get("iowait", 0.0)
     # Already counted as user time.
     guests = parts.get("guest", 0.0) + parts.get("guest_nice", 0.0)
+
     return sum(parts.values()) - guests - idle, idle
 
 
@@ -178,6 +213,7 @@ class UtilisationSampler:
     def __enter__(self) -> "UtilisationSampler":
         for thread in self._threads:
             thread.start()
+
         return self
 
     def __exit__(self, *_) -> None:
@@ -186,29 +222,34 @@ class UtilisationSampler:
             thread.join()
 
     def _sample_cpu(self) -> None:
+        """Writes ``cpu.csv`` until the run ends or the disk is full."""
         psutil.cpu_percent()
         tree = ProcessTree()
         columns = ("time_ms", "cpu_percent", "process_percent")
+
         with contextlib.closing(SampleFile(self._run_dir / CPU_FILE, columns)) as file:
             while file.works and not self._stop.wait(CPU_INTERVAL_S):
                 now_ms = f"{time.time() * 1000:.0f}"
                 file.add(now_ms, psutil.cpu_percent(), f"{tree.percent():.1f}")
 
     def _sample_gpus(self) -> None:
+        """Writes ``gpu.csv`` until the run ends or the disk is full."""
         with nvml() as (library, _):
             if library is None:
                 return
+
             handles = gpu_handles(library)
-            columns = (
+            columns = [
                 "time_ms",
                 "gpu",
                 "utilisation_percent",
                 "memory_used_bytes",
                 "power_w",
-            )
-            columns = (*columns, *GPU_STATE)
+                *GPU_STATE,
+            ]
             states: list[tuple[float, ...]] = []
             looked_s = -math.inf
+
             with contextlib.closing(
                 SampleFile(self._run_dir / GPU_FILE, columns)
             ) as file:
