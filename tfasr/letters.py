@@ -1,4 +1,9 @@
-"""What letters depend on: the language, for upper and lower case, and how a text was typed."""
+"""What letters depend on: the language, for their case, and how texts are typed.
+
+`tfasr.alphabet` normalises transcripts with these functions, `tfasr.normalisers` texts
+to be scored. Everything here works on any language; a language is only needed for those
+whose rules for case differ.
+"""
 
 import re
 import unicodedata
@@ -13,6 +18,8 @@ _DOTLESS = ("tr", "az")
 SPECIAL_CASING = (*_DOTLESS, "lt")
 # Other codes of these languages (ISO 639-2 and 639-3); BCP 47 uses the shortest.
 _SHORTEST = {"tur": "tr", "aze": "az", "azj": "az", "lit": "lt"}
+
+# A BCP 47 tag, or a locale of POSIX such as "de_AT".
 _TAG = re.compile(r"[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*")
 
 _DOT_ABOVE = "\N{COMBINING DOT ABOVE}"
@@ -20,6 +27,7 @@ _ABOVE = 230  # the combining class of marks above a letter
 
 
 def _marks(above: bool) -> str:
+    """Returns the combining marks above a letter, or all others, for a pattern."""
     marks = (chr(point) for point in range(0x300, 0x370))
     classes = ((mark, unicodedata.combining(mark)) for mark in marks)
     return "".join(m for m, number in classes if number and (number == _ABOVE) == above)
@@ -36,7 +44,8 @@ _DOT_ON_SOFT_DOTTED = re.compile(f"([ij])([{_marks(above=False)}]*){_DOT_ABOVE}"
 def primary_language(tag: str) -> str:
     """Returns the language of a BCP 47 tag: "tr" for "tr-TR"; "" for "".
 
-    Raises UsageError for what can't be a tag.
+    Raises:
+        UsageError: for what can't be a tag.
     """
     if not tag:
         return ""
@@ -46,6 +55,7 @@ def primary_language(tag: str) -> str:
         )
 
     language = re.split("[-_]", tag)[0].lower()
+
     return _SHORTEST.get(language, language)
 
 
@@ -57,9 +67,8 @@ def lower(text: str, language: str = "") -> str:
     """
     language = primary_language(language)
     if language in _DOTLESS:
-        text = _DOTTED_I.sub(r"i\1", unicodedata.normalize("NFD", text)).replace(
-            "I", "ı"
-        )
+        text = _DOTTED_I.sub(r"i\1", unicodedata.normalize("NFD", text))
+        text = text.replace("I", "ı")
     elif language == "lt":
         text = unicodedata.normalize("NFD", text)
         text = _ACCENTED.sub(
@@ -86,16 +95,24 @@ def upper(text: str, language: str = "") -> str:
 # the prime, the full-width apostrophe, and letters of other names (in Ukrainian and
 # Hawaiian texts).
 APOSTROPHES = "'’‘‛`´′＇ʼʻʹ"
+
+# Between two letters. What is at the edge of a word may be a quotation mark.
 _WITHIN_WORD = re.compile(rf"(?<=[^\W\d_])[{APOSTROPHES}](?=[^\W\d_])")
+
 # Lengthens the line between two letters, and is never pronounced.
 TATWEEL = "\N{ARABIC TATWEEL}"
+
+# Invisible characters that decide how the letters around them are joined.
 JOINERS = "\N{ZERO WIDTH NON-JOINER}\N{ZERO WIDTH JOINER}"
 _EDGE_JOINERS = re.compile(rf"(?<!\S)[{JOINERS}]+|[{JOINERS}]+(?!\S)")
+
+# What transcripts have for noises, and numbers in digits.
 _MARKERS = re.compile(r"<[^<>\s]+>|\[[^][]+\]|\{[^{}]+\}")
 _NUMBERS = re.compile(r"\d+(?:[.,]\d+)*")
 
 
 def apostrophes_within_words(text: str) -> Counter[str]:
+    """Counts each kind of apostrophe between two letters."""
     return Counter(_WITHIN_WORD.findall(text))
 
 
@@ -103,6 +120,7 @@ def with_plain_apostrophes(text: str, kept: "frozenset[str]" = frozenset()) -> s
     """Replaces all kinds of apostrophes between letters by ', except for those ``kept``."""
     if text.isascii() and "`" not in text:
         return text
+
     return _WITHIN_WORD.sub(lambda match: match[0] if match[0] in kept else "'", text)
 
 
@@ -117,8 +135,9 @@ def without_markers(text: str) -> str:
 
 
 def oddities(text: str) -> Iterator[tuple[str, str]]:
-    """Yields what a transcript has that a recogniser can't hear: the kind, and the
-    place's text.
+    """Yields what a transcript has that a recogniser can't hear: its kind and text.
+
+    ``tfasr prepare`` counts them, so that users see what their transcripts need.
     """
     for match in _MARKERS.finditer(text):
         yield "markers", match[0]
@@ -126,6 +145,7 @@ def oddities(text: str) -> Iterator[tuple[str, str]]:
         yield "numbers", match[0]
     if text.isascii():
         return
+
     for character in text:
         if character == TATWEEL:
             yield "tatweels", character

@@ -5,6 +5,7 @@ import functools
 
 from tfasr.commands.shared import progress
 
+# The values of ``--to``.
 EXPORTS = ("onnx", "litert", "keras", "saved_model")
 
 
@@ -34,22 +35,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    """Exports a run and prints how the export compares with it on a split."""
     from tfasr.exporting.export import export
     from tfasr.scoring.summary import CONFIDENCE
 
-    names = (
-        "to",
-        "run_dir",
-        "out",
-        "int8",
-        "checkpoint",
-        "split",
-        "shard_dir",
-        "data_licence",
-    )
-    comparing = functools.partial(progress, f"compared on {arguments.split}")
     done = export(
-        **{name: getattr(arguments, name) for name in names}, progress=comparing
+        to=arguments.to,
+        run_dir=arguments.run_dir,
+        out=arguments.out,
+        int8=arguments.int8,
+        checkpoint=arguments.checkpoint,
+        split=arguments.split,
+        shard_dir=arguments.shard_dir,
+        data_licence=arguments.data_licence,
+        progress=functools.partial(progress, f"compared on {arguments.split}"),
     )
     same = done.utterances - done.differing_texts
     print(

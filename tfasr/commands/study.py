@@ -1,6 +1,4 @@
-"""``tfasr study``: trains a list of experiments, each with several seeds, and reports
-on them.
-"""
+"""``tfasr study``: trains experiments, each with several seeds, and reports on them."""
 
 import argparse
 import contextlib
@@ -22,10 +20,13 @@ if TYPE_CHECKING:
     from tfasr.studies.quiet import Patience
 
 log = logging.getLogger("tfasr")
+
 # On a busy machine the demo's trainings and its waits for a quiet one end within these
 # seconds, so that `tfasr demo` takes 5 minutes at most.
 TRAININGS_S = 210.0
 WAITS_S = 20.0
+
+# The demo's recipes, and the gin files of each.
 RECIPES = {
     "papers_recipe": ("paper_demo.gin",),
     "fast_recipe": ("fast/demo.gin", "train/demo_race.gin"),
@@ -46,23 +47,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--shard_dir", help="the prepared splits, unless the study generates speech")
     add("--resume", action="store_true", help="continue a study that was interrupted")
+
     until = (
         "train two experiments with no more seeds than needed to see which reaches the "
         "hardest target sooner: 5, 8 or 12 (pairs: 8 or 12)"
     )
     add("--until", choices=("decided",), default="", help=until)
+
     add_scheduler_arguments(
         add, "train the runs, one seed a host; docs/studies_on_clusters.md"
     )
+
     patience = (
         "after so long without an answer, a host's seeds begin again on another one; default: "
         "%(default)g"
     )
     add("--wait_for_host", type=float, metavar="SECONDS", default=600.0, help=patience)
+
     add("--dry_run", action="store_true", help="only list the steps")
 
 
 def run(arguments: argparse.Namespace) -> None:
+    """Runs a study and prints its report; with ``--dry_run`` only lists its steps."""
     folder = Path(arguments.run_dir or Path("studies", Path(arguments.gin_file).stem))
     if arguments.dry_run:
         from tfasr.studies.perform import planned, undecidable
@@ -76,21 +82,24 @@ def run(arguments: argparse.Namespace) -> None:
             _path(arguments.shard_dir),
         )
         for number, step in enumerate(steps, 1):
-            print(
-                f"{number}/{len(steps)} {step.name}{' (done)' if step.done() else ''}"
-            )
+            done = " (done)" if step.done() else ""
+            print(f"{number}/{len(steps)} {step.name}{done}")
 
-        for sentence in [] if arguments.until else undecidable(plan):
-            print(sentence)
+        if not arguments.until:
+            for sentence in undecidable(plan):
+                print(sentence)
+
         return
 
     from tfasr.studies.perform import DECISION_FILE, study
 
     tls = tls_of(arguments)
+
     with contextlib.ExitStack() as stack:
         client = None
         if arguments.scheduler is not None:
             client = stack.enter_context(scheduler_client(arguments.scheduler, tls))
+
         page = study(
             arguments.gin_file,
             run_dir=folder,
@@ -106,6 +115,7 @@ def run(arguments: argparse.Namespace) -> None:
     print(read_text(page.parent / "report.txt", again), end="")
     if arguments.until:
         print(f"\n{read_text(folder / DECISION_FILE, again)}", end="")
+
     print(f"\nThe report with its figures: {page.resolve()}")
 
 
@@ -160,7 +170,8 @@ def run_record(arguments: argparse.Namespace) -> None:
         "--gin_file": arguments.gin_file,
         "--run_dir": arguments.run_dir,
     }
-    if missing := [name for name, value in needed.items() if not value]:
+    missing = [name for name, value in needed.items() if not value]
+    if missing:
         raise UsageError(
             f"tfasr record needs {', '.join(missing)}; see tfasr help record."
         )
@@ -229,7 +240,7 @@ def run_verify(arguments: argparse.Namespace) -> int:
             f"{len(arguments.paths)} folders."
         )
 
-    shards = arguments.shard_dir and Path(arguments.shard_dir)
+    shards = _path(arguments.shard_dir)
     failed = False
     for path in map(Path, arguments.paths):
         names = (SUBMISSION_FILE, STARTS_FILE, EVENTS_FILE)
@@ -241,11 +252,8 @@ def run_verify(arguments: argparse.Namespace) -> int:
 
         hashes = [file_sha256(file)] if file.name == SUBMISSION_FILE else chain_of(file)
         if arguments.print_hash:
-            print(
-                printable(
-                    f"{hashes[-1] if hashes else 'no hash'}  {path}", one_line=True
-                )
-            )
+            newest = hashes[-1] if hashes else "no hash"
+            print(printable(f"{newest}  {path}", one_line=True))
             continue
 
         if file.name == SUBMISSION_FILE:
@@ -278,36 +286,53 @@ def run_verify(arguments: argparse.Namespace) -> int:
 
 
 def demo(*, demo_dir: str | Path = "demo", seed: int = 1, seeds: int = 4) -> Path:
-    """Makes a corpus, trains on it by the paper's recipe and a fast one, and reports the runs.
+    """Makes a corpus, trains on it by the paper's recipe and a fast one, and reports.
 
     Each step is a command that you could type, in a separate process, so clocks and
     memory are those of real runs. Trainings wait for a quiet machine and disturbed ones
     are repeated, as in a study, but only within the minutes that a demo may take
-    (`_race`). Returns the path of ``report.html``; raises `UsageError` if ``seeds`` is
-    less than 1, `RunError` if a step fails.
+    (`_race`).
+
+    Args:
+        demo_dir: gets the corpus, the runs and the report.
+        seed: of the first run of each recipe.
+        seeds: how many runs each recipe gets.
+
+    Returns:
+        The path of ``report.html``.
+
+    Raises:
+        UsageError: if ``seeds`` is less than 1.
+        RunError: if a step fails.
     """
     if seeds < 1:
         raise UsageError(f"--seeds must be at least 1. Received: {seeds}.")
+
     folder = Path(demo_dir)
     corpus = folder / "corpus"
     shards = folder / "shards"
     report = folder / "report"
     groups = [_next_free(folder / "runs", recipe) for recipe in RECIPES]
+
+    # Imported here: making speech needs a pip extra.
     from tfasr.corpora.synthetic import make_synthetic_corpus
 
     make_synthetic_corpus(corpus)
-    of_shards = RECIPES["papers_recipe"][0]
-    _tfasr(
-        *("prepare", "--gin_file", of_shards, "--corpus", "synthetic"),
-        *("--corpus_dir", corpus, "--shard_dir", shards),
-    )
+
+    # Both recipes train on the features of the first one.
+    recipe = RECIPES["papers_recipe"][0]
+    folders = ["--corpus_dir", corpus, "--shard_dir", shards]
+    _tfasr("prepare", "--gin_file", recipe, "--corpus", "synthetic", *folders)
+
     runs = _race(range(seed, seed + seeds), groups, shards)
+
     for run_dir in runs:
         _tfasr(
             "evaluate", "--run_dir", run_dir, "--shard_dir", shards, "--split", "test"
         )
 
     _tfasr("report", *groups, "--out", report)
+
     return report / "report.html"
 
 
@@ -349,6 +374,7 @@ def _race(seeds: Sequence[int], groups: Sequence[Path], shards: Path) -> list[Pa
             taken = taken_of(run_dir)
             if taken is None or taken <= most_taken:
                 continue
+
             disturbed += 1
             to_do = len(groups) * len(seeds) - len(runs)
             if expected_s(to_do + 1) <= TRAININGS_S:
@@ -370,14 +396,17 @@ def _train(
     run_dir: Path,
     patience: "Patience",
 ) -> None:
+    """Trains one run of the demo, once the machine is quiet."""
     patience.wait()
     command = ["train", "--shard_dir", shards, "--run_dir", run_dir]
     for gin_file in gin_files:
         command += ["--gin_file", gin_file]
+
     _tfasr(*command, "--seed", str(seed))
 
 
 def _next_free(folder: Path, name: str) -> Path:
+    """Returns a new folder: the name, or the name with a number."""
     candidate = folder / name
     number = 2
     while candidate.exists():
@@ -388,6 +417,7 @@ def _next_free(folder: Path, name: str) -> Path:
 
 
 def _tfasr(*arguments: str | Path) -> None:
+    """Runs a command of tfasr and shows it as a user would type it."""
     words = [str(argument) for argument in arguments]
     print(f"$ tfasr {shlex.join(words)}", flush=True)
     finished = run_module("tfasr.cli", *words)
@@ -407,6 +437,7 @@ def add_demo_arguments(parser: argparse.ArgumentParser) -> None:
         default=1,
         help="seed of the first run of each recipe; default: 1",
     )
+
     seeds = "runs of each recipe; default: %(default)s, about 5 minutes on two cores"
     add("--seeds", type=int, default=4, help=seeds)
 
@@ -417,12 +448,15 @@ def run_demo(arguments: argparse.Namespace) -> None:
 
     path = demo(demo_dir=arguments.demo_dir, seed=arguments.seed, seeds=arguments.seeds)
     folder = path.parents[1]
-    of_recipes = [(folder / "runs").glob(f"{name}*") for name in RECIPES]
-    groups = [
-        max(found, key=lambda group: (len(group.name), group.name))
-        for found in of_recipes
-    ]
+
+    # The newest group of each recipe has the largest number, see `_next_free`.
+    groups = []
+    for name in RECIPES:
+        of_recipe = (folder / "runs").glob(f"{name}*")
+        groups.append(max(of_recipe, key=lambda group: (len(group.name), group.name)))
+
     print("\nThe answer:")
+
     for sentence in compare(groups).findings:
         print(textwrap.fill(sentence, 100, break_on_hyphens=False))
     if (groups[-1] / EVENTS_FILE).exists():
