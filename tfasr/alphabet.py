@@ -180,6 +180,8 @@ class Alphabet:
         into the next word.
         """
         names = [name for name, _ in self.units]
+
+        # What makes units unfit, each for its part of the message.
         signs = self.unit_characters
         missing = signs - set(names)
         foreign = set("".join(names)) - signs
@@ -462,11 +464,13 @@ class Alphabet:
         # begins.
         best: list[tuple[float, int]] = [(0.0, 0)]
         for end in range(1, len(word) + 1):
-            begins = range(max(0, end - longest), end)
-            pieces = ((scores.get(word[begin:end]), begin) for begin in begins)
-            best.append(
-                max((best[b][0] + score, b) for score, b in pieces if score is not None)
-            )
+            sums = []
+            for begin in range(max(0, end - longest), end):
+                score = scores.get(word[begin:end])
+                if score is not None:
+                    sums.append((best[begin][0] + score, begin))
+
+            best.append(max(sums))
 
         names = []
         end = len(word)
@@ -492,6 +496,7 @@ class Alphabet:
             if not scored:
                 return names
 
+            # The best pair; of equally good ones, the first.
             first = -max(scored)[1]
             names[first : first + 2] = ["".join(names[first : first + 2])]
 

@@ -157,9 +157,18 @@ class _HelpFormatter(argparse.HelpFormatter):
 
 
 def parse(argv: list[str]):
-    """Parses the command line; wrong flags exit with 2 and a message."""
+    """Parses the command line; wrong flags exit with 2 and a message.
+
+    Args:
+        argv: the program's name and its words, as ``sys.argv``.
+
+    Returns:
+        The namespace of the command's flags, with its function as ``run``.
+    """
     _guard_terminal()
     words = _with_flag_files(argv[1:])
+
+    # "help train" is the same as "train --help".
     if words[:1] == ["help"]:
         words = [*words[1:], "--help"]
 
@@ -233,6 +242,7 @@ def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
             )
 
         def error(self, message: str):
+            # argparse names the wrong word, but not the right one.
             known = list(self._option_string_actions)
             super().error(message + _meant(message, words[1:], known, self.prog))
 
@@ -265,6 +275,7 @@ def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
             subparser.description = text[:1].upper() + text[1:]
             subparser.epilog = f"example: tfasr {_EXAMPLES[f'{name} {key}'.strip()]}"
 
+        # For shell completion, which needs the flags of all commands.
         command.set_defaults(run=run, whole_parser=lambda: make_parser(COMMANDS))
 
     return parser
@@ -307,7 +318,11 @@ def _meant(message: str, flags: list[str], known: list[str], command: str) -> st
         if near:
             return f". Did you mean {near} instead of {name}?"
 
-    return "" if choice else f". {command.replace('tfasr', 'tfasr help')} lists them."
+    # A wrong choice's message lists them itself.
+    if choice:
+        return ""
+
+    return f". {command.replace('tfasr', 'tfasr help')} lists them."
 
 
 def _load_plugins(words: list[str]) -> None:
@@ -349,6 +364,7 @@ def _add_verbosity(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_flag_file(parser: argparse.ArgumentParser) -> None:
+    """Adds ``--flagfile`` to a command's help; `_with_flag_files` reads the files."""
     text = "flags from a text file, one a line; repeatable"
     parser.add_argument(
         "--flagfile", default=argparse.SUPPRESS, metavar="FILE", help=text
@@ -356,6 +372,7 @@ def _add_flag_file(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_import(parser: argparse.ArgumentParser) -> None:
+    """Adds ``--import`` to a command's help; `_load_plugins` loads the modules."""
     parser.add_argument(
         "--import",
         action="append",
@@ -366,7 +383,14 @@ def _add_import(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments) -> int:
-    """Runs the parsed command and returns the exit code."""
+    """Runs the parsed command and returns the exit code.
+
+    Args:
+        arguments: from `parse`.
+
+    Raises:
+        Exception: a defect of tfasr or a library, which needs a traceback.
+    """
     # It is None if it was closed, as by >&-.
     if sys.stdout is None:
         sys.stdout = io.TextIOWrapper(io.BytesIO())
@@ -386,6 +410,8 @@ def run(arguments) -> int:
             logging.Handler.close(self)
 
     handler = Handler(sys.stderr, _Lines("%(message)s"))
+
+    # Without the flags, neither attribute is there.
     verbose = getattr(arguments, "verbose", False)
     quiet = getattr(arguments, "quiet", False)
     if verbose:
@@ -396,8 +422,10 @@ def run(arguments) -> int:
     # replaced.
     logging.root.removeHandler(absl_logging.get_absl_handler())
     logging.basicConfig(level=level, handlers=[handler], force=True)
+
     # Live progress lines are shown according to this logger's level.
     logging.getLogger("tfasr").setLevel(logging.WARNING if quiet else logging.NOTSET)
+
     # bench needs TensorFlow for the model of a run or preset, not to decode
     # log-probabilities.
     sources = (getattr(arguments, name, None) for name in ("run_dir", "gin_file"))
@@ -453,6 +481,7 @@ def _forget_output() -> None:
 def _check_early(arguments: argparse.Namespace) -> None:
     """Raises UsageError for mistakes that can be detected before TensorFlow is loaded.
 
+    Loading it takes seconds, in which a user would wait for a complaint about a flag.
     Everything checked here is checked again where it is used.
     """
     values = vars(arguments)
@@ -461,9 +490,9 @@ def _check_early(arguments: argparse.Namespace) -> None:
 
         check_gin(values.get("gin_file"), values.get("gin_binding") or [])
 
-    command = arguments.command
-    from tfasr.kit.files import LOCK_FILE, check_owned
+    from tfasr.kit.files import check_owned
 
+    command = arguments.command
     for name in ("lexicon", "language_model", "log_probs"):
         if values.get(name) is not None and not Path(values[name]).is_file():
             raise UsageError(
@@ -496,20 +525,27 @@ def _check_early(arguments: argparse.Namespace) -> None:
 
     if command == "prepare":
         _check_corpus(arguments)
-    if command == "export":
+    elif command == "export":
         check_owned(Path(arguments.out), "--out", "part of this export", owned=False)
-    if command == "train" and not (
-        arguments.resume or arguments.dry_run or arguments.cluster
-    ):
-        from tfasr.recording.session import events_so_far, has_begun
+    elif command == "train":
+        _check_new_run(arguments)
 
-        run_dir = Path(arguments.run_dir)
-        # If a process is training in it now, a later check reports that.
-        if not (run_dir / LOCK_FILE).exists() and has_begun(events_so_far(run_dir)):
-            raise UsageError(
-                f"--run_dir must not contain a run yet. Received: {arguments.run_dir}, which "
-                "does. Continue it with --resume, or choose another folder."
-            )
+
+def _check_new_run(arguments: argparse.Namespace) -> None:
+    """Raises UsageError if a training would begin in the folder of another run."""
+    from tfasr.kit.files import LOCK_FILE
+    from tfasr.recording.session import events_so_far, has_begun
+
+    if arguments.resume or arguments.dry_run or arguments.cluster:
+        return
+
+    run_dir = Path(arguments.run_dir)
+    # If a process is training in it now, a later check reports that.
+    if not (run_dir / LOCK_FILE).exists() and has_begun(events_so_far(run_dir)):
+        raise UsageError(
+            f"--run_dir must not contain a run yet. Received: {arguments.run_dir}, which "
+            "does. Continue it with --resume, or choose another folder."
+        )
 
 
 def _check_run(run_dir: str) -> None:
@@ -519,19 +555,18 @@ def _check_run(run_dir: str) -> None:
     """
     from tfasr.kit.files import EXPERIMENT_FILE
 
-    if not any(
-        Path(run_dir, name).is_file() for name in (EXPERIMENT_FILE, "recogniser.json")
-    ):
-        rule = "--run_dir must be a folder that tfasr train or tfasr export wrote."
-        inside = sorted(
-            path.parent.name for path in Path(run_dir).glob(f"*/{EXPERIMENT_FILE}")
-        )
-        if inside:
-            raise UsageError(
-                f"{rule} Received: {run_dir}. Name a run in it: {', '.join(inside)}."
-            )
+    folder = Path(run_dir)
+    if any((folder / name).is_file() for name in (EXPERIMENT_FILE, "recogniser.json")):
+        return
 
-        raise UsageError(f"{rule} {errors.received_path(run_dir)}")
+    rule = "--run_dir must be a folder that tfasr train or tfasr export wrote."
+    inside = sorted(path.parent.name for path in folder.glob(f"*/{EXPERIMENT_FILE}"))
+    if inside:
+        raise UsageError(
+            f"{rule} Received: {run_dir}. Name a run in it: {', '.join(inside)}."
+        )
+
+    raise UsageError(f"{rule} {errors.received_path(run_dir)}")
 
 
 def _check_corpus(arguments: argparse.Namespace) -> None:
@@ -543,8 +578,9 @@ def _check_corpus(arguments: argparse.Namespace) -> None:
     folder = arguments.corpus_dir
     split = arguments.split
     made = arguments.language or arguments.voice
+
+    # Prepare will generate the corpus, or a plug-in's corpus may need no folder.
     if made or CORPORA.entry(corpus).attribute is None:
-        # Prepare will generate the corpus, or a plug-in's corpus may need no folder.
         return
 
     require_folder(folder, "the folder with the corpus")
@@ -564,11 +600,13 @@ def _listed(value: str | list[str] | None) -> list[str]:
 def _reported(error: BaseException, command: str = "") -> int | None:
     """Prints what went wrong and returns the exit code.
 
-    It returns None for an error that needs a traceback: a defect of tfasr or a library.
-
     Args:
         error: any that was raised.
         command: such as " train"; "" before a command runs.
+
+    Returns:
+        1 if the work failed, 2 for wrong use, or the error's own code. None for an error
+        that needs a traceback: a defect of tfasr or of a library.
     """
     status = 1
     if isinstance(error, KeyboardInterrupt):
@@ -601,9 +639,11 @@ def _reported(error: BaseException, command: str = "") -> int | None:
 
 
 def main() -> None:
-    """Entry point of the ``tfasr`` script."""
+    """Runs the ``tfasr`` script: parses the command line, then runs the command."""
     try:
         arguments = parse(sys.argv)
+
+        # Imported here: help and wrong flags don't need it.
         from absl import app
 
         flags.FLAGS.mark_as_parsed()

@@ -94,7 +94,10 @@ def _plain(name: str) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
-    """Returns " Did you mean X?", or ``otherwise`` if no known name is similar."""
+    """Returns " Did you mean X?", or ``otherwise`` if no known name is similar.
+
+    It begins with a space, as it is the last part of a message.
+    """
     near = nearest(name, known)
     if near:
         return f" Did you mean {near}?"
@@ -170,6 +173,8 @@ def explained(error: OSError) -> tuple[str, int]:
 
     if error.errno == errno.ENOMEM:
         return _NO_MEMORY, 1
+
+    # Other errors are explained well enough by the system.
     if error.filename is None or error.errno not in _CAUSES:
         return str(error), 1
 

@@ -16,14 +16,18 @@ from tfasr.errors import UsageError
 # Greek final sigma holds in every language, and Python's `str.lower` follows it.
 _DOTLESS = ("tr", "az")
 SPECIAL_CASING = (*_DOTLESS, "lt")
+
 # Other codes of these languages (ISO 639-2 and 639-3); BCP 47 uses the shortest.
 _SHORTEST = {"tur": "tr", "aze": "az", "azj": "az", "lit": "lt"}
 
 # A BCP 47 tag, or a locale of POSIX such as "de_AT".
 _TAG = re.compile(r"[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*")
 
+
+# The dot of i, as a character of its own; its combining class is that of all marks above
+# a letter.
 _DOT_ABOVE = "\N{COMBINING DOT ABOVE}"
-_ABOVE = 230  # the combining class of marks above a letter
+_ABOVE = 230
 
 
 def _marks(above: bool) -> str:
@@ -36,6 +40,7 @@ def _marks(above: bool) -> str:
 # In decomposed text: the capital I with a dot, and marks of other kinds between the
 # two.
 _DOTTED_I = re.compile(f"I([{_marks(above=False)}]*){_DOT_ABOVE}")
+
 # Lithuanian keeps the dot of i and j below another mark above the letter.
 _ACCENTED = re.compile(f"([IJ])([{_marks(above=False)}]*)(?=[{_marks(above=True)}])")
 _DOT_ON_SOFT_DOTTED = re.compile(f"([ij])([{_marks(above=False)}]*){_DOT_ABOVE}")
@@ -62,6 +67,9 @@ def primary_language(tag: str) -> str:
 def lower(text: str, language: str = "") -> str:
     """Returns ``text`` in lower case, in NFC, by the rules of a language.
 
+    >>> lower("IŞIK", "tr")
+    'ışık'
+
     Source: Unicode's SpecialCasing.txt; in Turkish and Azerbaijani, I is the capital of
     ı, and İ that of i.
     """
@@ -81,7 +89,11 @@ def lower(text: str, language: str = "") -> str:
 
 
 def upper(text: str, language: str = "") -> str:
-    """Returns ``text`` in upper case, in NFC, by the rules of a language."""
+    """Returns ``text`` in upper case, in NFC, by the rules of a language.
+
+    >>> upper("istanbul", "tr")
+    'İSTANBUL'
+    """
     language = primary_language(language)
     if language in _DOTLESS:
         text = text.replace("i", "İ")
@@ -117,7 +129,11 @@ def apostrophes_within_words(text: str) -> Counter[str]:
 
 
 def with_plain_apostrophes(text: str, kept: "frozenset[str]" = frozenset()) -> str:
-    """Replaces all kinds of apostrophes between letters by ', except for those ``kept``."""
+    """Replaces all kinds of apostrophes between letters by ', but for those ``kept``.
+
+    >>> with_plain_apostrophes("l’amour")
+    "l'amour"
+    """
     if text.isascii() and "`" not in text:
         return text
 
@@ -130,7 +146,11 @@ def without_edge_joiners(text: str) -> str:
 
 
 def without_markers(text: str) -> str:
-    """Replaces markers of events, such as <unk>, [laughter] and {breath}, by spaces."""
+    """Replaces markers of events, such as <unk>, [laughter] and {breath}, by spaces.
+
+    >>> without_markers("well [laughter] yes")
+    'well   yes'
+    """
     return _MARKERS.sub(" ", text)
 
 
@@ -157,6 +177,9 @@ def oddities(text: str) -> Iterator[tuple[str, str]]:
 
 
 def is_compatibility(character: str) -> bool:
-    """Whether Unicode has the character only for other encodings: ligatures, full width."""
+    """Whether Unicode has a character only for other encodings: ligatures, full width.
+
+    An example is "ﬁ", which readers take for "fi".
+    """
     canonical = unicodedata.normalize("NFC", character)
     return unicodedata.normalize("NFKC", character) != canonical

@@ -77,7 +77,13 @@ def check_normaliser(name: str, language: str) -> None:
 
 
 def normalised(text: str, name: str, language: str = "") -> str:
-    """Returns a text as the normaliser of that name writes it; "" leaves it as it is."""
+    """Returns a text as the normaliser of that name writes it.
+
+    "" leaves the text as it is.
+
+    >>> normalised("It’s 3 o'clock!", "plain-1", "en")
+    "it's 3 o'clock"
+    """
     if name:
         return NORMALISERS[name].apply(text, letters.primary_language(language))
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from transformers import TrainerCallback
 from transformers.trainer_utils import IntervalStrategy
 
-from tfasr.adapters.translation import Score, check_step, note
+from tfasr.adapters.translation import Score, check_step, new_utterances, note
 from tfasr.recording.recorder import Recorder
 
 
@@ -65,8 +65,7 @@ class RecordTrainer(TrainerCallback):
     def on_step_end(self, args, state, control, **kwargs):
         per_device = args.train_batch_size * args.gradient_accumulation_steps
         batch = per_device * args.world_size
-        remaining = (self._run.train_samples or self._seen + batch) - self._seen
-        self._step.utterances = min(batch, remaining) if remaining > 0 else batch
+        self._step.utterances = new_utterances(self._run, self._seen, batch)
         self._seen += batch
         self._step.__exit__(None, None, None)
         self._evaluate_if_asked(control)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import keras
 
-from tfasr.adapters.translation import Score, note
+from tfasr.adapters.translation import Score, new_utterances, note
 from tfasr.errors import UsageError
 from tfasr.recording.recorder import Recorder
 
@@ -93,8 +93,7 @@ class RecordFit(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         # With steps_per_execution, Keras calls this once for several batches.
         done = (batch - self._first + 1) * self._batch_size
-        remaining = (self._run.train_samples or self._seen + done) - self._seen
-        self._step.utterances = min(done, remaining) if remaining > 0 else done
+        self._step.utterances = new_utterances(self._run, self._seen, done)
         self._seen += done
         self._step.loss = (logs or {}).get("loss")
         self._step.__exit__(None, None, None)

@@ -21,6 +21,20 @@ def check_step(run: Recorder, trainer_step: int) -> None:
         )
 
 
+def new_utterances(run: Recorder, seen: int, size: int) -> int:
+    """Returns how many utterances a step adds to an epoch: the last batch may be smaller.
+
+    Args:
+        run: says how many an epoch has, if that is known.
+        seen: those of the epoch before this step.
+        size: those of a whole step.
+    """
+    if run.train_samples is None or run.train_samples <= seen:
+        return size
+
+    return min(size, run.train_samples - seen)
+
+
 def batch_utterances(batch: Any) -> int:
     """Returns the length of the first tensor in a batch of lists and dicts."""
     while not hasattr(batch, "shape"):

@@ -7,11 +7,11 @@ bench/ds2_small.gin`` runs any other workload as its preset describes it.
 import argparse
 import inspect
 from collections.abc import Iterable
-from pathlib import Path
 
 from tfasr.bench.decoder import DecoderBenchConfig
 from tfasr.bench.step import StepConfig
 from tfasr.bench.workload import BACKENDS, WORKLOADS, Context, purpose
+from tfasr.commands.shared import path_of
 from tfasr.decoding.choice import DECODERS
 from tfasr.display.table import formats
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
@@ -185,17 +185,13 @@ def _decoder(arguments: argparse.Namespace) -> str:
     context = Context(
         split=arguments.split or "",
         checkpoint=arguments.checkpoint,
-        run_dir=_path(arguments.run_dir),
-        shard_dir=_path(arguments.shard_dir),
-        log_probs=_path(arguments.log_probs),
-        save_log_probs=_path(arguments.save_log_probs),
-        lexicon=_path(arguments.lexicon),
+        run_dir=path_of(arguments.run_dir),
+        shard_dir=path_of(arguments.shard_dir),
+        log_probs=path_of(arguments.log_probs),
+        save_log_probs=path_of(arguments.save_log_probs),
+        lexicon=path_of(arguments.lexicon),
     )
     return _run(arguments, "decoder", config, context)
-
-
-def _path(name: str | None) -> Path | None:
-    return None if name is None else Path(name)
 
 
 def _step_flags(parser: argparse.ArgumentParser) -> None:

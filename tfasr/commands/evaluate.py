@@ -26,20 +26,28 @@ if TYPE_CHECKING:
     from tfasr.scoring.summary import RateSummary
     from tfasr.training.evaluation import EvaluationResult
 
+# Further imports are within functions: they load TensorFlow, which wrong flags must not
+# wait for.
+
 # What ``--out`` gets. The first one is written last.
 _FILES = ("scores.json", "scores.md", "scores.csv", "scores.tex")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    several = {"action": "append", "required": True}
     add(
         "--run_dir",
-        **several,
+        action="append",
+        required=True,
         help="a folder that tfasr train wrote; repeatable, one row each",
     )
     add("--shard_dir", help="default: the one that the run was trained with")
-    add("--split", **several, help="a prepared split; repeatable, one column each")
+    add(
+        "--split",
+        action="append",
+        required=True,
+        help="a prepared split; repeatable, one column each",
+    )
     add_decoder_arguments(add)
 
     priors = "divide probabilities by their means in training to this power, say 0.5; default: 0"
@@ -147,21 +155,25 @@ def _scored(arguments: argparse.Namespace, single: bool) -> list[dict[str, Any]]
             if arguments.hypotheses:
                 result.write_hypotheses(Path(arguments.hypotheses))
 
-            texts = _texts(result, arguments.normalise or "", language)
-            summary = _summary(result, *texts)
-            own = compute_metrics(*texts)
-            scores = summary.to_json() | own
+            # The errors of normalised texts are counted; hypotheses stay as they are.
+            references, hypotheses = _texts(result, arguments.normalise or "", language)
+            summary = _summary(result, references, hypotheses)
+            own = compute_metrics(references, hypotheses)
             if single:
                 _print_one(summary, own, result.loss, arguments.format)
 
-            about = {"run": name, "split": split, **_decoder(decoder, arguments, model)}
-            about["text_normalisation"] = trained.alphabet.text_rule
+            # What scores depend on comes first.
+            row = {"run": name, "split": split, **_decoder(decoder, arguments, model)}
+            row["text_normalisation"] = trained.alphabet.text_rule
             if arguments.normalise:
-                about["normaliser"] = described(arguments.normalise, language)
+                row["normaliser"] = described(arguments.normalise, language)
             if trained.experiment.features.normalisation == "speaker":
-                about["normalised_over"] = "speaker"
+                row["normalised_over"] = "speaker"
 
-            rows.append({**about, **scores, "loss": result.loss})
+            row.update(summary.to_json())
+            row.update(own)
+            row["loss"] = result.loss
+            rows.append(row)
 
     return rows
 
@@ -172,7 +184,6 @@ def _texts(
     """Returns references and hypotheses, as the normaliser writes them."""
     references = [normalised(u.text, normaliser, language) for u in result.utterances]
     hypotheses = [normalised(h.text, normaliser, language) for h in result.hypotheses]
-
     return references, hypotheses
 
 
@@ -183,6 +194,7 @@ def _summary(
     from tfasr.scoring.errors import count_errors
     from tfasr.scoring.summary import summarise
 
+    # Utterances are counted one by one, since the intervals resample them.
     pairs = zip(references, hypotheses, strict=True)
     counts = [
         count_errors([reference], [hypothesis]) for reference, hypothesis in pairs
@@ -195,6 +207,7 @@ def _decoder(
     decoder: "DecoderConfig", arguments: argparse.Namespace, model: "KenlmModel | None"
 ) -> dict[str, Any]:
     """Returns the columns that say how a row was decoded."""
+    # Only what was used is named, so that equal rows are equal.
     width = decoder.beam_width if DECODERS[decoder.name].has_beam else None
     about = {
         "decoder": decoder.name,
@@ -282,6 +295,7 @@ def _interval(scores: dict[str, Any], key: str) -> str:
     if ends is None:
         return ""
 
+    # What was resampled: whole speakers, whose utterances resemble each other.
     count = scores["utterances"]
     of = "utterances"
     if by_speaker:

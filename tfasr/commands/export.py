@@ -50,6 +50,8 @@ def run(arguments: argparse.Namespace) -> None:
         data_licence=arguments.data_licence,
         progress=functools.partial(progress, f"compared on {arguments.split}"),
     )
+
+    # The sizes first, then whether the export computes the same.
     same = done.utterances - done.differing_texts
     print(
         f"{done.folder}: {done.bytes / 1e6:.2f} MB, float32 is {done.float32_bytes / 1e6:.2f} MB"
@@ -58,6 +60,7 @@ def run(arguments: argparse.Namespace) -> None:
         f"{arguments.split}: {same} of {done.utterances} utterances have the run's text, "
         f"log-probabilities within {done.difference:.2g}; WER {done.wer:.2%}"
     )
+    # Weights in 8 bits change the results: by how much, and what that gains.
     if done.int8 is not None:
         interval = done.int8.by_speaker or done.int8.by_utterance
         ends = ""

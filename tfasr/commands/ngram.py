@@ -25,6 +25,7 @@ def run(arguments: argparse.Namespace) -> None:
     from tfasr.data.shards import open_split
     from tfasr.decoding.language_models import NgramModel
 
+    # This fails now, not after the work.
     out = Path(arguments.out)
     if out.is_dir() or not out.absolute().parent.is_dir():
         raise UsageError(

@@ -355,16 +355,16 @@ def _paths(names: list[str]) -> list[Path]:
             continue
 
         # A run that is about to start has an empty folder, or one with a lock.
-        found = []
+        inside = []
         if path.is_dir():
             if not any(path.iterdir()) or (path / LOCK_FILE).exists():
                 paths.append(path)
                 continue
 
             # The runs of a study lie deeper than find_logs looks.
-            found = list(run_folders(path))
+            inside = list(run_folders(path))
 
-        paths += found or find_logs(path)
+        paths += inside or find_logs(path)
 
     return list(dict.fromkeys(paths))
 

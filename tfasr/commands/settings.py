@@ -291,6 +291,8 @@ def _shown(name: str) -> Iterable[str]:
         UsageError: for another name; it suggests a similar one.
     """
     known = known_settings()
+
+    # A whole name has one setting; a parameter's name may be that of several classes.
     by_name = {}
     for group in known.values():
         for setting in group.settings:
@@ -320,6 +322,7 @@ def _shown(name: str) -> Iterable[str]:
             f"NAME must be a setting or a preset. Received: {name!r}.{meant}"
         ) from error
 
+    # Later bindings of a name replace earlier ones.
     last = {bound.name: bound.value for bound in read_gin([str(path)]).bindings}
     used = {
         ref.name.rpartition("/")[2]

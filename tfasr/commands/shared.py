@@ -5,6 +5,7 @@ import contextlib
 import logging
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfasr import errors
@@ -60,6 +61,11 @@ def add_decoder_arguments(add: Callable) -> None:
 
     bonus = "added to the log score per word; higher gives more words; default: 0"
     add("--word_bonus", type=float, help=bonus)
+
+
+def path_of(value: str | None) -> Path | None:
+    """Returns a flag's value as a path; None if the flag was not given."""
+    return None if value is None else Path(value)
 
 
 def add_recogniser_arguments(add: Callable) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfasr.commands.shared import add_scheduler_arguments, tls_of
+from tfasr.commands.shared import add_scheduler_arguments, path_of, tls_of
 from tfasr.errors import RunError, UsageError, printable
 from tfasr.kit.files import EVENTS_FILE, make_folder, read_text
 from tfasr.kit.process import run_module
@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> None:
             arguments.gin_binding,
             arguments.until,
             folder,
-            _path(arguments.shard_dir),
+            path_of(arguments.shard_dir),
         )
         for number, step in enumerate(steps, 1):
             done = " (done)" if step.done() else ""
@@ -117,10 +117,6 @@ def run(arguments: argparse.Namespace) -> None:
         print(f"\n{read_text(folder / DECISION_FILE, again)}", end="")
 
     print(f"\nThe report with its figures: {page.resolve()}")
-
-
-def _path(word: str | None) -> Path | None:
-    return None if word is None else Path(word)
 
 
 def add_record_arguments(parser: argparse.ArgumentParser) -> None:
@@ -180,7 +176,7 @@ def run_record(arguments: argparse.Namespace) -> None:
         arguments.track,
         arguments.gin_file,
         run_dir=Path(arguments.run_dir),
-        shard_dir=_path(arguments.shard_dir),
+        shard_dir=path_of(arguments.shard_dir),
         bindings=arguments.gin_binding,
         records=records,
         resume=arguments.resume,
@@ -240,9 +236,10 @@ def run_verify(arguments: argparse.Namespace) -> int:
             f"{len(arguments.paths)} folders."
         )
 
-    shards = _path(arguments.shard_dir)
+    shards = path_of(arguments.shard_dir)
     failed = False
     for path in map(Path, arguments.paths):
+        # The file that shows what the folder is also has, or is, the chain of hashes.
         names = (SUBMISSION_FILE, STARTS_FILE, EVENTS_FILE)
         file = next((path / name for name in names if (path / name).is_file()), None)
         if file is None:
@@ -312,6 +309,7 @@ def demo(*, demo_dir: str | Path = "demo", seed: int = 1, seeds: int = 4) -> Pat
     corpus = folder / "corpus"
     shards = folder / "shards"
     report = folder / "report"
+    # Another demo's runs in this folder stay what they are.
     groups = [_next_free(folder / "runs", recipe) for recipe in RECIPES]
 
     # Imported here: making speech needs a pip extra.
@@ -359,6 +357,7 @@ def _race(seeds: Sequence[int], groups: Sequence[Path], shards: Path) -> list[Pa
         return passed_s * (1 + more / max(len(runs), 1))
 
     for done, number in enumerate(seeds):
+        # On a quiet machine all seeds are trained, however slow it is.
         if disturbed and expected_s(len(groups)) > TRAININGS_S:
             print(
                 f"The machine was disturbed during {disturbed} of {len(runs)} runs, so the demo "

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tfasr")
 
+# Further imports are within functions: they load the model's packages, which wrong flags
+# must not wait for.
+
 # Standard input, among the names of recordings.
 STDIN = "-"
 
@@ -118,6 +121,7 @@ def run(arguments: argparse.Namespace) -> None:
         raise UsageError(
             f"--batch_size must be at least 1. Received: {arguments.batch_size}."
         )
+
     if arguments.format is None:
         arguments.format = "json" if arguments.stream else "text"
 
@@ -130,6 +134,8 @@ def run(arguments: argparse.Namespace) -> None:
         _check_alone(
             arguments, "- must stand alone, without other recordings and without --out."
         )
+
+        # All of it is one transcript, however long it is.
         recogniser = recogniser_of(arguments)
         transcript = recogniser.transcribe_blocks(_pcm(recogniser.sample_rate_hz))
         sys.stdout.write(written_as.header + written_as.write(STDIN, transcript))
@@ -183,6 +189,7 @@ def _transcribe(
             if folder is not None:
                 folder.write(source, transcript)
             else:
+                # Texts of several recordings can only be told apart by their names.
                 named = arguments.format == "text" and len(sources) > 1
                 text = written_as.write(source.name, transcript)
                 name = errors.printable(source.name, one_line=True)

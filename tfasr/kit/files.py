@@ -234,7 +234,7 @@ _log = logging.getLogger("tfasr")
 _FAILED = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
 
 # What flock raises if another process holds the lock.
-_HELD = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
+HELD = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 
 
 def write_whole(
@@ -481,7 +481,7 @@ def take_lock(descriptor: int, path: Path, held: str) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno in _HELD:
+        if error.errno in HELD:
             raise UsageError(held) from None
 
         rule = "%s: this file system has no locks (%s); make sure no other process writes here."

@@ -221,6 +221,14 @@ def read_gin(files: Sequence[str], bindings: Sequence[str] = ()) -> GinText:
     return GinText(tuple(lines), tuple(statements))
 
 
+def statements(files: Sequence[str], bindings: Sequence[str] = ()) -> list[str]:
+    """Returns the statements that `read_gin` reads, as gin reads them.
+
+    Two recipes with equal statements are the same.
+    """
+    return [statement.text for statement in read_gin(files, bindings).statements]
+
+
 def read_evidence(path: Path) -> GinText:
     """Reads a gin file that is checked; it may not read other files or run code.
 

@@ -345,7 +345,7 @@ def plugins() -> list[Plugin]:
                 kinds = registers.setdefault(entry.file, {})
                 kinds.setdefault(registry.kind, []).append(entry.name)
 
-    found = []
+    usable = []
     for file, name in names.items():
         # Another process can't import a script that calls tfasr, or a notebook.
         if name == "__main__" or not Path(file).is_file():
@@ -354,9 +354,9 @@ def plugins() -> list[Plugin]:
         if name.endswith(".py"):
             name = str(Path(name).resolve())
         digest = hashlib.sha256(Path(file).read_bytes()).hexdigest()
-        found.append(Plugin(name, file, digest, registers[file]))
+        usable.append(Plugin(name, file, digest, registers[file]))
 
-    return found
+    return usable
 
 
 def loaded_plugins() -> list[str]:

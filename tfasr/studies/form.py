@@ -661,5 +661,19 @@ def _check_apart(
     wall_s = (event["time_ms"] - before["time_ms"]) / 1000
     mono_s = event["metadata"]["mono_s"] - before["metadata"]["mono_s"]
     must(mono_s >= 0, f"{file}: the monotonic clock runs backwards")
-    problem = f"{file}: {wall_s:.1f} s by the wall clock are {mono_s:.1f} s by the monotonic one"
-    must(abs(wall_s - mono_s) <= CLOCKS_APART[0] + CLOCKS_APART[1] * mono_s, problem)
+    must_agree(wall_s, mono_s, f"{file}: ")
+
+
+def must_agree(wall_s: float, mono_s: float, place: str = "") -> None:
+    """Checks that a time is about the same by the wall clock and by the monotonic one.
+
+    Args:
+        wall_s: seconds by the wall clock.
+        mono_s: seconds by the monotonic clock.
+        place: begins the error.
+    """
+    problem = (
+        f"{wall_s:.1f} s by the wall clock are {mono_s:.1f} s by the monotonic one"
+    )
+    allowed_s = CLOCKS_APART[0] + CLOCKS_APART[1] * mono_s
+    must(abs(wall_s - mono_s) <= allowed_s, f"{place}{problem}")

@@ -8,7 +8,6 @@ holds its lock.
 each through `Host.ask`. Which steps a host does is decided there, not here.
 """
 
-import errno
 import fcntl
 import itertools
 import logging
@@ -26,7 +25,7 @@ from tfasr._version import __version__
 from tfasr.data.manifest import INDEX_FILE, read_index
 from tfasr.errors import RunError, UsageError
 from tfasr.kit import gin
-from tfasr.kit.files import LOCK_FILE
+from tfasr.kit.files import HELD, LOCK_FILE
 from tfasr.ledger.declared import canonical, code_hash, sha256
 from tfasr.studies.agent import LEASE_S, Agent
 from tfasr.studies.plan import Plan
@@ -54,9 +53,6 @@ _MEMORY_ALIKE = 0.03
 
 # A clock that is further off is worth a warning.
 _CLOCK_OFF_S = 2.0
-
-# What flock raises on different file systems if another process holds the lock.
-_HELD = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 
 log = logging.getLogger("tfasr")
 
@@ -128,8 +124,7 @@ def request(plan: Plan, folder: Path, shard_dir: Path) -> Request:
 
 def _statements(gin_files: Sequence[str], bindings: Sequence[str]) -> str:
     """Returns a hash of all statements of gin files, with those of files that they include."""
-    statements = gin.read_gin(gin_files, bindings).statements
-    return sha256(canonical([statement.text for statement in statements]))
+    return sha256(canonical(gin.statements(gin_files, bindings)))
 
 
 def inspect_host(wanted: Request) -> Report:
@@ -192,7 +187,7 @@ def lock_problems(folder: Path) -> list[str]:
         with (folder / LOCK_FILE).open("r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno in _HELD:
+        if error.errno in HELD:
             return []
 
         if isinstance(error, FileNotFoundError):

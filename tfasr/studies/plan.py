@@ -399,16 +399,10 @@ def load_plan(gin_file: str, bindings: Sequence[str] = ()) -> Plan:
         )
 
     runs = _runs(config, experiments, path.parent)
-    texts = {
-        str(run.folder): gin.read_gin(run.gin_files, run.bindings).statements
-        for run in runs
-    }
-    statements = {
-        folder: [lines.text for lines in of_run] for folder, of_run in texts.items()
-    }
-
+    statements = {}
     for run in runs:
-        statements[str(run.folder)] += run.environment
+        of_run = gin.statements(run.gin_files, run.bindings)
+        statements[str(run.folder)] = [*of_run, *run.environment]
 
     identity = {"corpus": config.corpus, "runs": statements}
     # The default is left out, as in plans of older versions.

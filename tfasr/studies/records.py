@@ -44,7 +44,7 @@ from tfasr.kit.files import (
     read_text,
     write_whole,
 )
-from tfasr.kit.gin import fill, make, presets_folder, read_evidence, read_gin
+from tfasr.kit.gin import fill, make, presets_folder, read_evidence, statements
 from tfasr.kit.registry import plugins
 from tfasr.ledger.declared import STARTS_FILE, canonical, check_study, code_hash, sha256
 from tfasr.ledger.events import chain_of, read_events
@@ -273,11 +273,6 @@ def load_track(name: str, records: Path) -> TrackConfig:
         baseline.append(str(near) if near.is_file() else file)
 
     return replace(config, baseline=tuple(baseline))
-
-
-def statements(files: Sequence[str], bindings: Sequence[str] = ()) -> list[str]:
-    """Returns the statements of gin files and bindings, included files among them."""
-    return [statement.text for statement in read_gin(files, bindings).statements]
 
 
 def statements_hash(texts: Sequence[str]) -> str:

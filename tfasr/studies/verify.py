@@ -45,6 +45,7 @@ from tfasr.studies.form import (
     check_values,
     finite,
     must,
+    must_agree,
     part,
 )
 from tfasr.studies.hosts import unlike
@@ -220,13 +221,7 @@ def _clocks(run: Run) -> _Checked:
             "the wall clock runs backwards",
         )
 
-        wall_s = (times_ms[-1] - times_ms[1]) / 1000
-        mono_s = mono[-1] - mono[0]
-        allowed_s = CLOCKS_APART[0] + CLOCKS_APART[1] * mono_s
-        apart = (
-            f"{wall_s:.1f} s by the wall clock are {mono_s:.1f} s by the monotonic one"
-        )
-        must(abs(wall_s - mono_s) <= allowed_s, apart)
+        must_agree((times_ms[-1] - times_ms[1]) / 1000, mono[-1] - mono[0])
 
         _check_steps(events)
         last_ms = times_ms[-1]

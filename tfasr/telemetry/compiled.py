@@ -123,6 +123,7 @@ def bfloat16_speedup() -> float | None:
     inputs = {"float32": (x, kernel), "bfloat16": halves}
 
     fastest = dict.fromkeys(inputs, np.inf)
+
     for _ in range(20):
         for precision, (x, kernel) in inputs.items():
             forward = getattr(core, f"forward_{precision}")

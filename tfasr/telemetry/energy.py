@@ -4,7 +4,7 @@ Counters only count up; `tfasr.tta.energy` reads ``energy.csv`` and computes wha
 interval of a run used. A machine without counters gets no file, and a counter that
 fails during a run is left out of that sample: energy must never end a training.
 
-`CounterSampler` and `SampleFile` are also used by the other samplers of this package.
+`Sampler` and `SampleFile` are also used by the other samplers of this package.
 """
 
 import contextlib
@@ -73,7 +73,12 @@ def rapl_zones(root: Path = POWERCAP) -> dict[str, Path]:
 
 
 def rapl_counters(root: Path = POWERCAP) -> list[EnergyCounter]:
-    """Returns the counters of `rapl_zones` that this process may read."""
+    """Returns the counters of `rapl_zones` that this process may read.
+
+    On most systems root alone may: `rapl_access` says how to change that. A counter
+    whose range is unknown can't be used, since its restarts would look like negative
+    energy.
+    """
     counters = []
     for name, folder in rapl_zones(root).items():
         with contextlib.suppress(OSError, ValueError):
@@ -86,8 +91,16 @@ def rapl_counters(root: Path = POWERCAP) -> list[EnergyCounter]:
 
 
 def gpu_handles(library: Any) -> list[Any]:
-    """Returns NVML's handle of each GPU; ``library``: pynvml or None."""
-    count = 0 if library is None else library.nvmlDeviceGetCount()
+    """Returns NVML's handle of each GPU.
+
+    Args:
+        library: pynvml, or None without NVML.
+    """
+    if library is None:
+        return []
+
+    count = library.nvmlDeviceGetCount()
+
     return [library.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
 
 
@@ -115,32 +128,20 @@ def gpu_counters(library: Any) -> list[EnergyCounter]:
     return counters
 
 
-class CounterSampler:
-    """Calls ``look`` regularly in a thread, and at the start and the end.
+class Sampler:
+    """Calls `look` regularly in a thread, and at the start and the end.
 
     A subclass calls `begin` and `stop`.
 
     Args:
         name: the thread's name.
         every_s: seconds between two looks.
-
-    Attributes:
-        held: what is closed at the end, such as NVML and files.
-        library: pynvml, or None without NVML.
-        counters: those that could be read at the start.
     """
 
     def __init__(self, name: str, every_s: float):
-        self.held = contextlib.ExitStack()
-        self.library, _ = self.held.enter_context(nvml())
-        self.counters = rapl_counters(POWERCAP)
-
-        # A GPU that vanishes must not end a run.
-        with contextlib.suppress(Exception):
-            self.counters += gpu_counters(self.library)
-
         self._every_s = every_s
         self._stopped = threading.Event()
+        # A daemon doesn't keep a process alive whose main thread has died.
         self._thread = threading.Thread(
             target=self._keep_looking, name=name, daemon=True
         )
@@ -148,15 +149,6 @@ class CounterSampler:
     def look(self) -> None:
         """Takes a sample; called by the thread, and by `begin` and `stop`."""
         raise NotImplementedError
-
-    def readings(self) -> dict[str, tuple[float, float | None]]:
-        """Returns each counter's joules, and where it restarts from 0 (None: never)."""
-        readings = {}
-        for counter in self.counters:
-            with contextlib.suppress(Exception):  # see gpu_counters
-                readings[counter.name] = round(counter.read(), 6), counter.range_joules
-
-        return readings
 
     def begin(self) -> None:
         """Takes the first sample and starts the thread."""
@@ -170,26 +162,68 @@ class CounterSampler:
             self._thread.join()
             self.look()
 
-        with contextlib.suppress(OSError):
-            self.held.close()
-
     def _keep_looking(self) -> None:
+        """Looks at regular times until the sampler is stopped."""
         while not self._stopped.wait(self._every_s):
             self.look()
 
 
+class CounterSampler(Sampler):
+    """Reads energy counters in each `look`.
+
+    Attributes:
+        held: what is closed at the end, such as NVML and files.
+        library: pynvml, or None without NVML.
+        counters: those that could be read at the start.
+    """
+
+    def __init__(self, name: str, every_s: float):
+        super().__init__(name, every_s)
+        self.held = contextlib.ExitStack()
+        self.library, _ = self.held.enter_context(nvml())
+        self.counters = rapl_counters(POWERCAP)
+
+        # A GPU that vanishes must not end a run.
+        with contextlib.suppress(Exception):
+            self.counters += gpu_counters(self.library)
+
+    def readings(self) -> dict[str, tuple[float, float | None]]:
+        """Returns each counter's joules, and where it restarts from 0 (None: never).
+
+        A counter that can't be read at this moment is missing.
+        """
+        readings = {}
+        for counter in self.counters:
+            with contextlib.suppress(Exception):  # see gpu_counters
+                readings[counter.name] = round(counter.read(), 6), counter.range_joules
+
+        return readings
+
+    def stop(self) -> None:
+        """Takes the last sample, and closes NVML and the files."""
+        super().stop()
+        with contextlib.suppress(OSError):
+            self.held.close()
+
+
 class SampleFile:
-    """Appends lines of numbers; if the disk is full, it logs a warning and writes no more.
+    """Appends lines of numbers; if the disk is full, it warns and writes no more.
 
     An existing file keeps its columns, and gets a heading if a killed run left it
-    without one.
+    without one. A process that was killed loses at most the last second.
+
+    Args:
+        path: the file.
+        columns: the names of all values of a line.
     """
 
     def __init__(self, path: Path, columns: Sequence[str]):
         self._path = path
         self._columns = list(columns)
         self._file = None
-        # Not in the file's buffer, which a fork would write too.
+
+        # Lines since the last `flush`. They aren't in the file's buffer, which a fork
+        # would write too.
         self._lines: list[str] = []
         self._flushed_s = time.monotonic()
 
@@ -209,9 +243,8 @@ class SampleFile:
         if self._file is None:
             return
 
-        self._lines.append(
-            ",".join(str(values[index]) for index in self._chosen) + "\n"
-        )
+        cells = [str(values[index]) for index in self._chosen]
+        self._lines.append(",".join(cells) + "\n")
         if time.monotonic() - self._flushed_s >= FLUSH_S:
             self.flush()
 
@@ -220,6 +253,7 @@ class SampleFile:
         lines = self._lines
         self._lines = []
         self._flushed_s = time.monotonic()
+
         try:
             if self._file is not None:
                 self._file.write("".join(lines))
@@ -228,6 +262,7 @@ class SampleFile:
             self._give_up(error)
 
     def close(self) -> None:
+        """Writes what is left and closes the file."""
         self.flush()
         # `flush` has reported any error.
         with contextlib.suppress(OSError):
@@ -243,6 +278,8 @@ class SampleFile:
         content = self._path.read_bytes() if self._path.exists() else b""
         lines = content[: content.rfind(b"\n") + 1]
         first = lines.split(b"\n", 1)[0].decode("utf-8", "replace")
+
+        # A file without a heading begins with a time, and may have fewer cells.
         if not lines or first[:1].isdigit():
             cells = first.count(",") + 1 if lines else len(self._columns)
             heading = self._columns[:cells]
@@ -274,10 +311,15 @@ class EnergySampler(CounterSampler):
     ledger's clocks; all counters of a sample have the same time. Samples go to the
     operating system at once, so a killed run keeps them. A resumed run appends. Use it
     as a context manager for a session.
+
+    Args:
+        run_dir: the run's folder.
+        session: the number of the session, as in the ledger.
     """
 
     def __init__(self, run_dir: Path, session: int):
         super().__init__("energy", ENERGY_INTERVAL_S)
+        # The file is only made if there is a counter.
         self._path = run_dir / ENERGY_FILE
         self._session = session
 
@@ -293,10 +335,11 @@ class EnergySampler(CounterSampler):
         self.stop()
 
     def look(self) -> None:
-        stamp = f"{time.time() * 1000:.0f}", self._session, f"{time.monotonic():.6f}"
+        time_ms = f"{time.time() * 1000:.0f}"
+        mono_s = f"{time.monotonic():.6f}"
         for name, (joules, range_joules) in self.readings().items():
             limit = "" if range_joules is None else f"{range_joules:.6f}"
-            self._file.add(*stamp, name, f"{joules:.6f}", limit)
+            self._file.add(time_ms, self._session, mono_s, name, f"{joules:.6f}", limit)
 
         self._file.flush()
 
@@ -315,15 +358,18 @@ class _IntegratedPower:
     def __init__(self, library: Any, handle: Any):
         self._library = library
         self._handle = handle
+        # Time and watts of the last sample.
         self._before: tuple[float, float] | None = None
         self._joules = 0.0
 
     def __call__(self) -> float:
+        """Takes a sample of the power; returns the joules since the first one."""
         power_w = self._library.nvmlDeviceGetPowerUsage(self._handle) / 1000
         now_s = time.monotonic()
         if self._before is not None:
             then_s, then_w = self._before
-            self._joules += (now_s - then_s) * (power_w + then_w) / 2
+            mean_w = (power_w + then_w) / 2
+            self._joules += (now_s - then_s) * mean_w
 
         self._before = now_s, power_w
 

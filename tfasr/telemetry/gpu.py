@@ -6,9 +6,9 @@
 
 import math
 import os
-from collections.abc import Callable
 from typing import Any
 
+from tfasr.telemetry.system import ask
 from tfasr.tta.gpus import GPU_STATE
 
 # NVML's numbers of the clock of the processors (NVML_CLOCK_SM) and of the sensor in the
@@ -25,15 +25,16 @@ def gpu_state(library: Any, handle: Any) -> tuple[float, ...]:
     Source: NVIDIA's NVML API reference, Device Queries.
     """
 
-    def ask(name: str, *arguments: Any) -> float:
-        return _number(getattr(library, name, None), handle, *arguments)
+    def asked(name: str, *arguments: Any) -> float:
+        answer = ask(getattr(library, name, None), handle, *arguments)
+        return math.nan if answer is None else float(answer)
 
     values = {
-        "sm_mhz": ask("nvmlDeviceGetClockInfo", SM_CLOCK),
-        "most_mhz": ask("nvmlDeviceGetMaxClockInfo", SM_CLOCK),
-        "slowed_by": ask("nvmlDeviceGetCurrentClocksThrottleReasons"),
-        "power_limit_w": ask("nvmlDeviceGetEnforcedPowerLimit") * MILLIWATTS,
-        "temperature_c": ask("nvmlDeviceGetTemperature", SENSOR),
+        "sm_mhz": asked("nvmlDeviceGetClockInfo", SM_CLOCK),
+        "most_mhz": asked("nvmlDeviceGetMaxClockInfo", SM_CLOCK),
+        "slowed_by": asked("nvmlDeviceGetCurrentClocksThrottleReasons"),
+        "power_limit_w": asked("nvmlDeviceGetEnforcedPowerLimit") * MILLIWATTS,
+        "temperature_c": asked("nvmlDeviceGetTemperature", SENSOR),
         "other_processes": _others(library, handle),
     }
 
@@ -42,20 +43,10 @@ def gpu_state(library: Any, handle: Any) -> tuple[float, ...]:
 
 def _others(library: Any, handle: Any) -> float:
     """Returns how many other processes compute on a GPU; NaN if that can't be told."""
-    try:
-        processes = library.nvmlDeviceGetComputeRunningProcesses(handle)
-    except Exception:  # noqa: BLE001 - NVML's error class exists only once it loads
+    processes = ask(
+        getattr(library, "nvmlDeviceGetComputeRunningProcesses", None), handle
+    )
+    if processes is None:
         return math.nan
 
     return float(sum(process.pid != os.getpid() for process in processes))
-
-
-def _number(question: Callable | None, *arguments: Any) -> float:
-    """Returns the number that NVML answers with; NaN without an answer."""
-    if question is None:
-        return math.nan
-
-    try:
-        return float(question(*arguments))
-    except Exception:  # noqa: BLE001 - see `_others`
-        return math.nan

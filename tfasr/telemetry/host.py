@@ -13,7 +13,6 @@ import contextlib
 import dataclasses
 import functools
 import os
-import threading
 import time
 from pathlib import Path
 
@@ -21,7 +20,7 @@ import psutil
 
 from tfasr.kit.files import HOST_FILE
 from tfasr.kit.process import control_groups
-from tfasr.telemetry.energy import SampleFile
+from tfasr.telemetry.energy import SampleFile, Sampler
 from tfasr.telemetry.machine import ROOT
 from tfasr.tta.host import HOST_COLUMNS, HostReading
 
@@ -54,8 +53,12 @@ class ProcessorTime:
     def __init__(self, root: Path = ROOT):
         self._proc = root / "proc"
         self._process = psutil.Process()
+
+        # By process and thread; those that have ended stay.
         self._waited_ns: dict[tuple[int, int], int] = {}
-        self._children: list[int] = []
+
+        # Running children, and when they were last looked for.
+        self._children: list[psutil.Process] = []
         self._looked_s = -CHILDREN_EVERY_S
 
     def ran_s(self) -> float:
@@ -66,9 +69,10 @@ class ProcessorTime:
         ended = os.times()
         total_s += ended.children_user + ended.children_system
 
-        for pid in self._running_children():
+        # A child that has ended meanwhile is left out.
+        for child in self._running_children():
             with contextlib.suppress(psutil.Error):
-                times = psutil.Process(pid).cpu_times()
+                times = child.cpu_times()
                 total_s += times.user + times.system
 
         return total_s
@@ -79,7 +83,8 @@ class ProcessorTime:
         It is None where the kernel doesn't count them.
         """
         seen = False
-        for pid in [os.getpid(), *self._running_children()]:
+        pids = [child.pid for child in self._running_children()]
+        for pid in [os.getpid(), *pids]:
             # Plain strings: a training has a hundred threads, and pathlib takes longer
             # than they.
             threads = f"{self._proc}/{pid}/task"
@@ -90,6 +95,7 @@ class ProcessorTime:
                 continue
 
             for name in names:
+                # Time on a processor, time waiting for one, and number of time slices.
                 fields = _content(f"{threads}/{name}/schedstat").split()
                 if len(fields) == 3:
                     self._waited_ns[pid, int(name)] = int(fields[1])
@@ -100,20 +106,22 @@ class ProcessorTime:
 
         return sum(self._waited_ns.values()) * NANOSECONDS
 
-    def _running_children(self) -> list[int]:
-        """Returns the children's process ids, as of at most ten seconds ago."""
+    def _running_children(self) -> list[psutil.Process]:
+        """Returns the children that ran at most ten seconds ago."""
         now_s = time.monotonic()
         if now_s - self._looked_s >= CHILDREN_EVERY_S:
             self._looked_s = now_s
             with contextlib.suppress(psutil.Error):
-                children = self._process.children(recursive=True)
-                self._children = [child.pid for child in children]
+                self._children = self._process.children(recursive=True)
 
         return self._children
 
 
 def _content(path: str) -> str:
-    """Returns a small file's text, or "" if it can't be read."""
+    """Returns a small file's text, or "" if it can't be read.
+
+    A training has a file for each of its threads, which are read every second.
+    """
     try:
         with open(path, "rb") as file:  # noqa: PTH123
             return file.read().decode("ascii", "replace")
@@ -144,7 +152,8 @@ def _pressure_file(resource: str, root: Path) -> str:
 def _throttle_files(root: Path) -> list[str]:
     """Returns a file for each core that counts how often heat slowed it down."""
     cpus = root / "sys" / "devices" / "system" / "cpu"
-    return list(map(str, cpus.glob("cpu[0-9]*/thermal_throttle/core_throttle_count")))
+    files = cpus.glob("cpu[0-9]*/thermal_throttle/core_throttle_count")
+    return [str(file) for file in files]
 
 
 def throttled_s(root: Path = ROOT) -> float | None:
@@ -214,6 +223,7 @@ def read_host(processor_time: ProcessorTime, root: Path = ROOT) -> HostReading:
     stolen_s = getattr(machine, "steal", None)
     busy_s = sum(machine) - idle_s - guests_s - (stolen_s or 0.0)
 
+    # What a system doesn't count stays None.
     process = psutil.Process()
 
     involuntary = None
@@ -297,7 +307,7 @@ def taken_now(seconds: float = LOOK_S) -> TakenNow:
     return TakenNow(share("stolen_s"), others, share("throttled_s"))
 
 
-class HostSampler:
+class HostSampler(Sampler):
     """Writes ``host.csv`` once a second, from a session's start to its end.
 
     Each line has ``time_ms, session, mono_s``, on the ledger's clocks, and the values
@@ -310,34 +320,26 @@ class HostSampler:
     """
 
     def __init__(self, run_dir: Path, session: int, file: str = HOST_FILE):
+        super().__init__("host", HOST_INTERVAL_S)
         self._path = run_dir / file
         self._session = session
-        self._stopped = threading.Event()
         self._processor_time = ProcessorTime()
-        self._thread = threading.Thread(
-            target=self._keep_looking, name="host", daemon=True
-        )
+        # Opened when the block begins.
         self._file: SampleFile | None = None
 
     def __enter__(self) -> "HostSampler":
         self._file = SampleFile(self._path, HOST_COLUMNS)
-        self._look()
-        self._thread.start()
-
+        self.begin()
         return self
 
     def __exit__(self, *_) -> None:
-        self._stopped.set()
-        self._thread.join()
-        self._look()
+        self.stop()
         self._file.close()
 
-    def _keep_looking(self) -> None:
-        while not self._stopped.wait(HOST_INTERVAL_S):
-            self._look()
-
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Writes a line with the counters at this moment."""
         reading = read_host(self._processor_time)
+
         cells = []
         for value in dataclasses.astuple(reading):
             number = "" if value is None else f"{value:.6f}"

@@ -38,7 +38,10 @@ _INSTRUCTIONS = {
 
 # Names in the control group of a container's first process.
 _CONTAINER = re.compile(r"docker|kubepods|containerd|lxc|libpod")
+
+# Where Linux counts this process's memory.
 _STATUS = Path("/proc/self/status")
+
 # Control groups version 2, then version 1; a container sees its own group as the root.
 _CGROUPS = (
     ("memory.max", "memory.current", Path("/sys/fs/cgroup")),
@@ -60,7 +63,9 @@ def describe_processor(root: Path = ROOT) -> dict[str, Any]:
     """
     blocks = _cpuinfo(root / "proc" / "cpuinfo")
     first = blocks[0] if blocks else {}
+    # "Features" on ARM.
     flags = (first.get("flags") or first.get("Features") or "").split()
+
     # The socket of each thread, and the core in it.
     located = [
         (block["physical id"], block["core id"])
@@ -94,6 +99,7 @@ def _governors(root: Path) -> list[str]:
     """Returns the frequency governors of all cores, such as ["performance"]."""
     cpus = root / "sys" / "devices" / "system" / "cpu"
     governors = {text(path) for path in cpus.glob("cpu[0-9]*/cpufreq/scaling_governor")}
+
     return sorted(governors - {""})
 
 
@@ -125,28 +131,43 @@ def describe_host(root: Path = ROOT) -> dict[str, Any]:
     Args:
         root: the folder with ``proc``, ``sys`` and ``etc``.
     """
-    affinity = getattr(os, "sched_getaffinity", None)
+    usable = usable_processors()
     load = getattr(os, "getloadavg", None)
+
+    # Control groups version 1 write "no limit" as a number near 2 ** 63.
     groups = control_groups("memory", root)
     names = ("memory.max", "memory.limit_in_bytes")
     texts = [text(group / name) for group in groups for name in names]
-    limits = [int(limit) for limit in texts if limit.isdigit()]
-    name = re.search(
-        r'^PRETTY_NAME="?([^"\n]*)', text(root / "etc" / "os-release"), re.MULTILINE
-    )
+    limits = [int(limit) for limit in texts if limit.isdigit() and int(limit) < 1 << 60]
+
+    release = text(root / "etc" / "os-release")
+    name = re.search(r'^PRETTY_NAME="?([^"\n]*)', release, re.MULTILINE)
 
     return {
         "memory_bytes": psutil.virtual_memory().total,
-        "usable_threads": len(affinity(0)) if affinity else None,
-        "cpu_limit": None if math.isinf(quota(root)) else quota(root),
-        # Control groups version 1 write "no limit" as a number near 2 ** 63.
-        "memory_limit_bytes": min((n for n in limits if n < 1 << 60), default=None),
+        "usable_threads": None if usable is None else len(usable),
+        "cpu_limit": _cpu_limit(root),
+        "memory_limit_bytes": min(limits, default=None),
         "load": load()[0] if load else None,
         "networks": _networks(root / "sys" / "class"),
         "operating_system": name[1] if name else platform.platform(),
         "kernel": f"{platform.system()} {platform.release()}",
         "container": _container(root),
     }
+
+
+def usable_processors() -> list[int] | None:
+    """Returns the processors on which this process may run; only Linux knows them."""
+    if not hasattr(os, "sched_getaffinity"):
+        return None
+
+    return sorted(os.sched_getaffinity(0))
+
+
+def _cpu_limit(root: Path) -> float | None:
+    """Returns how many processors' time control groups grant; None without a limit."""
+    limit = quota(root)
+    return None if math.isinf(limit) else limit
 
 
 # Variables that change how fast TensorFlow, its libraries and Python compute.
@@ -171,7 +192,7 @@ def conditions(root: Path = ROOT) -> dict[str, Any]:
         for name, value in sorted(os.environ.items())
         if _OF_SPEED.fullmatch(name) and name not in _NOT_OF_SPEED
     }
-    affinity = getattr(os, "sched_getaffinity", None)
+
     tensorflow = sys.modules.get("tensorflow")
     threads = None
     if tensorflow is not None:
@@ -183,11 +204,11 @@ def conditions(root: Path = ROOT) -> dict[str, Any]:
 
     return {
         "environment": environment,
-        "affinity": sorted(affinity(0)) if affinity else None,
+        "affinity": usable_processors(),
         "governors": _governors(root),
         "threads": threads,
         "nice": os.nice(0),
-        "cpu_limit": None if math.isinf(quota(root)) else quota(root),
+        "cpu_limit": _cpu_limit(root),
         "load": round(os.getloadavg()[0], 2),
     }
 
@@ -201,18 +222,28 @@ def _networks(classes: Path) -> list[dict[str, Any]]:
     networks = []
     for folder in sorted((classes / "net").glob("*")):
         speed = text(folder / "speed")
-        if folder.name != "lo" and folder.is_dir():
-            mbit = int(speed) if speed.isdigit() and int(speed) > 0 else None
-            state = text(folder / "operstate") or None
-            networks.append({"name": folder.name, "state": state, "mbit_per_s": mbit})
+        if folder.name == "lo" or not folder.is_dir():
+            continue
+
+        networks.append(
+            {
+                "name": folder.name,
+                "state": text(folder / "operstate") or None,
+                "mbit_per_s": (int(speed) or None) if speed.isdigit() else None,
+            }
+        )
 
     for rate in sorted((classes / "infiniband").glob("*/ports/*/rate")):
         port = rate.parent
         gigabit = re.match(r"([\d.]+) Gb/sec", text(rate))
-        mbit = round(float(gigabit[1]) * 1000) if gigabit else None
-        state = text(port / "state").partition(": ")[2].lower() or None
-        name = f"{port.parents[1].name}:{port.name}"
-        networks.append({"name": name, "state": state, "mbit_per_s": mbit})
+        networks.append(
+            {
+                "name": f"{port.parents[1].name}:{port.name}",
+                # Such as "4: ACTIVE".
+                "state": text(port / "state").partition(": ")[2].lower() or None,
+                "mbit_per_s": round(float(gigabit[1]) * 1000) if gigabit else None,
+            }
+        )
 
     return networks
 
@@ -225,20 +256,28 @@ def _container(root: Path) -> str | None:
         return "podman"
 
     match = _CONTAINER.search(text(root / "proc" / "1" / "cgroup"))
+    if match is None:
+        return None
 
-    return match[0] if match else None
+    return match[0]
 
 
 def peak_bytes() -> int | None:
     """Returns this process's peak memory; ``getrusage`` would include its parent's."""
     kibibytes = re.search(r"^VmHWM:\s*(\d+)", text(_STATUS), re.MULTILINE)
-    return int(kibibytes[1]) * 1024 if kibibytes else None
+    if kibibytes is None:
+        return None
+
+    return int(kibibytes[1]) * 1024
 
 
 def peak_memory_mib() -> float | None:
     """Returns this process's peak memory in MiB; None where Linux doesn't count it."""
     peak = peak_bytes()
-    return None if peak is None else peak / 2**20
+    if peak is None:
+        return None
+
+    return peak / 2**20
 
 
 def available_bytes() -> int:
@@ -252,6 +291,7 @@ def available_bytes() -> int:
         if limit.isdigit() and usage.isdigit():
             candidates.append(int(limit) - int(usage))
 
+    # The limit of ``ulimit -v`` is one of addresses, not of memory in use.
     most, _ = resource.getrlimit(resource.RLIMIT_AS)
     if most != resource.RLIM_INFINITY:
         candidates.append(most - psutil.Process().memory_info().vms)
@@ -302,6 +342,7 @@ def _git(folder: str | Path, *words: str) -> str:
         timeout=_PATIENCE_S,
         check=True,
     )
+
     return result.stdout
 
 

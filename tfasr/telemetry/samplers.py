@@ -7,7 +7,6 @@ both; what can't be sampled is missing there, never 0.
 
 import contextlib
 import math
-import resource
 import socket
 import threading
 import time
@@ -20,11 +19,9 @@ import psutil
 from tfasr.kit.files import CPU_FILE, GPU_FILE
 from tfasr.telemetry.energy import CounterSampler, SampleFile, gpu_handles
 from tfasr.telemetry.gpu import gpu_state
+from tfasr.telemetry.host import ProcessorTime
 from tfasr.telemetry.system import nvml
 from tfasr.tta.gpus import GPU_STATE
-
-# Listing children takes milliseconds, as it reads all processes.
-CHILDREN_EVERY_S = 10.0
 
 # A worker's samples are events of a ledger, so there are fewer of them than in files.
 EVERY_S = 5.0
@@ -40,18 +37,29 @@ GPU_STATE_S = 1.0
 
 
 class ProcessTree:
-    """Measures how much of the machine's processors this process and its children use."""
+    """Measures how much of the machine's processors this process and its children use.
+
+    Children are looked for every ten seconds; those that start and end in between count
+    once they were waited for.
+    """
 
     def __init__(self) -> None:
         self._cores = psutil.cpu_count() or 1
-        self._children: list[psutil.Process] = []
-        self._looked_s = -CHILDREN_EVERY_S
-        self._used_s, self._at_s = self._now()
+        self._processor_time = ProcessorTime()
+
+        # Seconds of all processes at the last call, and when that was.
+        self._used_s = self._processor_time.ran_s()
+        self._at_s = time.monotonic()
 
     def percent(self) -> float:
-        """Returns the share of all processors' time since the last call, in percent."""
-        used_s, at_s = self._now()
+        """Returns the share of all processors' time since the last call, in percent.
+
+        100 is all cores for the whole time.
+        """
+        used_s = self._processor_time.ran_s()
+        at_s = time.monotonic()
         elapsed_s = at_s - self._at_s
+
         # While a child that ended is waited for, its time may count twice or not at
         # all.
         spent_s = max(used_s - self._used_s, 0.0)
@@ -61,26 +69,6 @@ class ProcessTree:
             return min(100.0, 100 * spent_s / elapsed_s / self._cores)
 
         return 0.0
-
-    def _now(self) -> tuple[float, float]:
-        """Returns the processor seconds of all processes, and when they were read."""
-        at_s = time.monotonic()
-        if at_s - self._looked_s >= CHILDREN_EVERY_S:
-            self._looked_s = at_s
-            with contextlib.suppress(psutil.Error):
-                self._children = psutil.Process().children(recursive=True)
-
-        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-        used_s = time.process_time() + ended.ru_utime + ended.ru_stime
-
-        for child in list(self._children):
-            try:
-                times = child.cpu_times()
-                used_s += times.user + times.system
-            except psutil.Error:
-                self._children.remove(child)
-
-        return used_s, at_s
 
 
 def host_id() -> str:
@@ -112,7 +100,9 @@ class MachineNotes(CounterSampler):
         super().__init__("machine", EVERY_S)
         self._note = note
         self._tree = ProcessTree()
+        # psutil's times at the last sample.
         self._before: Any = None
+
         names = [counter.name for counter in self.counters]
         note(
             "worker_machine",
@@ -125,6 +115,7 @@ class MachineNotes(CounterSampler):
         self.begin()
 
     def look(self) -> None:
+        """Takes a sample and hands it to ``note``."""
         energy = {name: list(reading) for name, reading in self.readings().items()}
         cpu, process = self._processors()
         sample = {
@@ -133,6 +124,7 @@ class MachineNotes(CounterSampler):
             "gpu_percent": self._gpus(),
             "energy": energy,
         }
+
         # Training itself reports a full disk.
         with contextlib.suppress(OSError, ValueError):
             self._note("worker_sample", sample)
@@ -151,9 +143,15 @@ class MachineNotes(CounterSampler):
         if before is None:
             return None, None
 
-        spent = sum(_busy_and_idle(now)) - sum(_busy_and_idle(before))
-        busy = _busy_and_idle(now)[0] - _busy_and_idle(before)[0]
-        share = 100 * min(max(busy / spent, 0.0), 1.0) if spent > 0 else 0.0
+        busy_then, idle_then = _busy_and_idle(before)
+        busy_now, idle_now = _busy_and_idle(now)
+        busy = busy_now - busy_then
+        spent = busy + idle_now - idle_then
+
+        # Two samples may be closer than the kernel's clock ticks.
+        share = 0.0
+        if spent > 0:
+            share = 100 * min(max(busy / spent, 0.0), 1.0)
 
         return round(share, 2), round(process, 2)
 
@@ -172,6 +170,7 @@ class MachineNotes(CounterSampler):
             return name
 
         index = int(name.removeprefix("gpu").removesuffix("-power"))
+
         with contextlib.suppress(Exception):
             handle = self.library.nvmlDeviceGetHandleByIndex(index)
             identity = self.library.nvmlDeviceGetUUID(handle)
@@ -191,19 +190,27 @@ def _busy_and_idle(times: Any) -> tuple[float, float]:
 
 
 class UtilisationSampler:
-    """Samples into ``cpu.csv`` every 0.03 s and, if NVML works, into ``gpu.csv`` every 0.1 s.
+    """Samples into ``cpu.csv`` and, if NVML works, into ``gpu.csv``.
 
-    ``cpu.csv``: ``time_ms, cpu_percent, process_percent``: the use of all cores since
-    the previous sample, in total and by this process and its children; 100 % is all
-    cores. ``gpu.csv``: ``time_ms, gpu, utilisation_percent, memory_used_bytes,
+    ``cpu.csv``, every 0.03 s: ``time_ms, cpu_percent, process_percent``: the use of all
+    cores since the previous sample, in total and by this process and its children; 100
+    % is all cores.
+
+    ``gpu.csv``, every 0.1 s: ``time_ms, gpu, utilisation_percent, memory_used_bytes,
     power_w``, one line per device, then `tfasr.tta.gpus.GPU_STATE`, read once a second.
+
     A resumed run appends. Use it as a context manager.
+
+    Args:
+        run_dir: the run's folder.
 
     Source: the paper, section 4 and Figure 8 (a sample every 0.03 s).
     """
 
     def __init__(self, run_dir: Path):
         self._run_dir = run_dir
+
+        # Each file has an interval of its own, and so a thread.
         self._stop = threading.Event()
         self._threads = [
             threading.Thread(target=self._sample_cpu, name="cpu-sampler", daemon=True),
@@ -223,6 +230,7 @@ class UtilisationSampler:
 
     def _sample_cpu(self) -> None:
         """Writes ``cpu.csv`` until the run ends or the disk is full."""
+        # The first call only begins to count.
         psutil.cpu_percent()
         tree = ProcessTree()
         columns = ("time_ms", "cpu_percent", "process_percent")
@@ -247,6 +255,8 @@ class UtilisationSampler:
                 "power_w",
                 *GPU_STATE,
             ]
+
+            # Of each GPU, and when they were last asked for.
             states: list[tuple[float, ...]] = []
             looked_s = -math.inf
 

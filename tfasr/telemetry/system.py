@@ -5,7 +5,6 @@ unknown. Questions that a GPU or its driver doesn't answer are left open, never 
 """
 
 import contextlib
-import os
 import platform
 import socket
 import sys
@@ -20,6 +19,7 @@ from tfasr.telemetry.machine import (
     describe_host,
     describe_processor,
     text,
+    usable_processors,
     version,
 )
 
@@ -64,8 +64,8 @@ def describe_gpus() -> tuple[list[dict[str, Any]], str]:
         if library is None:
             return [], problem
 
-        count = _ask(library.nvmlDeviceGetCount) or 0
-        driver = _text(_ask(library.nvmlSystemGetDriverVersion))
+        count = ask(library.nvmlDeviceGetCount) or 0
+        driver = _text(ask(library.nvmlSystemGetDriverVersion))
         return [_describe(library, index, driver) for index in range(count)], ""
 
 
@@ -83,37 +83,37 @@ def _describe(library: Any, index: int, driver: str | None) -> dict[str, Any]:
     """Describes one GPU by its index."""
     handle = library.nvmlDeviceGetHandleByIndex(index)
 
-    def ask(name: str, *arguments: Any) -> Any:
-        return _ask(getattr(library, name, None), handle, *arguments)
+    def asked(name: str, *arguments: Any) -> Any:
+        return ask(getattr(library, name, None), handle, *arguments)
 
-    memory = ask("nvmlDeviceGetMemoryInfo")
-    energy = None if ask("nvmlDeviceGetPowerUsage") is None else "power"
-    if ask("nvmlDeviceGetTotalEnergyConsumption") is not None:
+    memory = asked("nvmlDeviceGetMemoryInfo")
+    energy = None if asked("nvmlDeviceGetPowerUsage") is None else "power"
+    if asked("nvmlDeviceGetTotalEnergyConsumption") is not None:
         energy = "counter"
 
     # 18 links is the most of any GPU so far; older versions of pynvml don't tell.
     most = getattr(library, "NVML_NVLINK_MAX_LINKS", 18)
-    links = [ask("nvmlDeviceGetNvLinkState", link) for link in range(most)]
+    links = [asked("nvmlDeviceGetNvLinkState", link) for link in range(most)]
     nvlinks = None
     if any(link is not None for link in links):
         nvlinks = sum(map(bool, links))
 
     return {
-        "name": _text(ask("nvmlDeviceGetName")),
+        "name": _text(asked("nvmlDeviceGetName")),
         "memory_bytes": None if memory is None else memory.total,
         "driver": driver,
         "pcie": {
-            "generation": ask("nvmlDeviceGetCurrPcieLinkGeneration"),
-            "width": ask("nvmlDeviceGetCurrPcieLinkWidth"),
-            "max_generation": ask("nvmlDeviceGetMaxPcieLinkGeneration"),
-            "max_width": ask("nvmlDeviceGetMaxPcieLinkWidth"),
+            "generation": asked("nvmlDeviceGetCurrPcieLinkGeneration"),
+            "width": asked("nvmlDeviceGetCurrPcieLinkWidth"),
+            "max_generation": asked("nvmlDeviceGetMaxPcieLinkGeneration"),
+            "max_width": asked("nvmlDeviceGetMaxPcieLinkWidth"),
         },
         "nvlinks": nvlinks,
         "energy": energy,
     }
 
 
-def _ask(question: Callable | None, *arguments: Any) -> Any:
+def ask(question: Callable | None, *arguments: Any) -> Any:
     """Returns the answer to a question to NVML; None if there is none."""
     if question is None:
         return None
@@ -133,16 +133,13 @@ def describe_system() -> dict[str, Any]:
     """Describes the machine and the software of this process, as JSON values."""
     processor = describe_processor()
     gpus, _ = describe_gpus()
-    # Only Linux knows on which processors a process may run.
-    cores = None
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
+    usable = usable_processors()
 
     return {
         "host": socket.gethostname(),
         "platform": platform.platform(),
         "processor": processor["model"] or "n/a",
-        "cores": cores,
+        "cores": None if usable is None else len(usable),
         "memory_bytes": psutil.virtual_memory().total,
         "gpus": [gpu["name"] for gpu in gpus],
         "python": sys.version.split()[0],
