@@ -24,7 +24,7 @@ _SHORTEST = {"tur": "tr", "aze": "az", "azj": "az", "lit": "lt"}
 _TAG = re.compile(r"[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*")
 
 
-# The dot of i, as a character of its own; its combining class is that of all marks above
+# The dot of i, as a separate character; its combining class is that of all marks above
 # a letter.
 _DOT_ABOVE = "\N{COMBINING DOT ABOVE}"
 _ABOVE = 230

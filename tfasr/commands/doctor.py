@@ -237,13 +237,13 @@ def _software_advice(machine: Examination) -> Iterator[str]:
 
 
 def _taken(taken: TakenNow) -> str:
-    """Returns what others take of the machine now, for the table."""
+    """Describes how much others take of the machine now, for the table."""
     stolen = _UNKNOWN if taken.stolen is None else f"{taken.stolen:.0%}"
     return f"other programs {taken.others:.0%}, other virtual machines (steal) {stolen}"
 
 
 def description(machine: Examination) -> dict[str, Any]:
-    """Returns what ``--out`` writes; ``--hardware`` reads a part of it."""
+    """Returns the content of ``--out``; ``--hardware`` reads a part of it."""
     return {
         "system_name": "",  # readers then take the file's name
         "number_of_nodes": 1,

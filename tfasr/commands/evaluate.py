@@ -114,7 +114,7 @@ def _scored(arguments: argparse.Namespace, single: bool) -> list[dict[str, Any]]
 
     Args:
         arguments: the flags.
-        single: whether there is one row, which is printed as a table of its own.
+        single: whether there is one row, which is printed as a separate table.
     """
     from tfasr.reports.numbers import distinct_names
     from tfasr.training.trained import open_trained

@@ -340,7 +340,7 @@ def _paths(names: list[str]) -> list[Path]:
     """Returns the runs to watch: those in folders, and those that don't exist yet.
 
     Raises:
-        UsageError: if a run could not start where it is said to.
+        UsageError: if a run could not start in its folder.
     """
     paths: list[Path] = []
     for path in map(Path, names):

@@ -129,7 +129,7 @@ class Estimate:
         return [f"by clock: {', '.join(texts)}"]
 
     def _ground(self) -> str:
-        """Returns what the estimate rests on: finished runs and timed steps."""
+        """Names the finished runs and timed steps behind the estimate."""
         measured = f"{self.trial.steps} steps timed here"
         if self.utterances is None:
             return f"rests on: {measured}"

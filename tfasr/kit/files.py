@@ -329,7 +329,7 @@ def named_in_errors(path: Path) -> Iterator[None]:
 
 
 def name_in_error(error: OSError, path: Path) -> None:
-    """Adds a file's name to an OSError that has none."""
+    """Adds a file's name to an OSError without one."""
     if error.filename is None and error.errno is not None:
         error.filename = str(path)
 

@@ -455,7 +455,7 @@ def _statement(statement, texts: list[str], lines: list[GinLine]) -> Statement:
 
 
 def _what(error: Exception) -> str:
-    """Returns what gin's parser complains about, in words of a user."""
+    """Describes the complaint of gin's parser in words of a user."""
     if isinstance(error, RecursionError):
         return "brackets are nested too deep"
 

@@ -187,7 +187,7 @@ class Evaluation:
 
     @contextlib.contextmanager
     def _part(self, block: str, interval: str) -> Iterator[None]:
-        """Books a part of the block as an interval of its own."""
+        """Books a part of the block as a separate interval."""
         self._order.check(f"e.{block}()", "evaluation")
         self._order.promise(block)
         self._order.enter(block, "evaluation")
@@ -902,7 +902,7 @@ class Comparable:
             self._references = _in_order(transcript.reference for transcript in scored)
 
     def fact(self) -> dict[str, Any]:
-        """Returns what the ledger states about the other run."""
+        """Describes the other run for the ledger."""
         return {"run": str(self._run_dir), "stated": self._stated}
 
     def taken_over(

@@ -105,7 +105,7 @@ class Settings:
     def write(self, run_dir: Path) -> None:
         """Writes the settings into a run's folder.
 
-        Each value has a line of its own, so that the files of two seeds of a
+        Each value has a separate line, so that the files of two seeds of a
         configuration differ in one line.
         """
         text = json.dumps(asdict(self), indent=1)
@@ -254,7 +254,7 @@ def _check_json(values: dict[str, Any]) -> None:
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns settings with each fact and each value of config as a setting of its own.
+    """Returns settings with each fact and each value of config as a separate one.
 
     So `differences` can name the one that changed.
     """

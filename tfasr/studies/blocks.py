@@ -86,7 +86,7 @@ class History:
 
     Attributes:
         blocks: the seeds that a host has begun and not abandoned, without their steps.
-        described: what hosts said about themselves, by name.
+        described: descriptions of hosts, by name.
         moves: where runs that were abandoned, and not begun since, belong.
     """
 

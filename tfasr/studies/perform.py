@@ -1,4 +1,4 @@
-"""Runs a study: every step in a process of its own; steps that are done are skipped.
+"""Runs a study: every step in a separate process; steps that are done are skipped.
 
 `study` is what ``tfasr study`` and `tfasr.study` call. It reads the plan (`plan`),
 seals it, does the steps on one or several hosts (`blocks`) and writes the report
@@ -172,7 +172,7 @@ def undecidable(plan: Plan) -> list[str]:
 
 
 def decision(plan: Plan, folder: Path) -> Decision:
-    """Returns what two experiments' runs decide, up to the first unfinished seed.
+    """Compares two experiments' runs, up to the first unfinished seed.
 
     Seeds count in their order, so that a study on several hosts decides the same as on
     one, whichever host was first.
@@ -439,7 +439,7 @@ def _check_hosts(
 
 
 def _declared(plan: Plan, folder: Path) -> dict[str, Any]:
-    """Returns what the sealed plan declares about each experiment's training.
+    """Returns the sealed plan's declaration of each experiment's training.
 
     It is {} if the study was begun without a sealed plan. A new study's experiments are
     read as their trainings will, in another process, since that loads TensorFlow.

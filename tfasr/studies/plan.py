@@ -233,7 +233,7 @@ def allowed_levels(config: StudyConfig) -> dict[str, float]:
 def sealed_content(
     plan: "Plan", until: str, declared: dict[str, Any], shard_dir: Path
 ) -> dict[str, Any]:
-    """Returns what a study declares before its first run.
+    """Returns a study's declaration, made before its first run.
 
     Args:
         plan: the study's.

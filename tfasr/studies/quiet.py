@@ -304,7 +304,7 @@ def _most_taken(plan: dict[str, Any]) -> float:
 
 
 def _stated_taken(name: str, run_dir: Path) -> float:
-    """Returns what a run lost; raises `UsageError` without samples that show it."""
+    """Returns the part that a run lost; raises `UsageError` without samples that show it."""
     taken = taken_of(run_dir)
     must(taken is not None, f"{name} has no samples of load in {HOST_FILE}")
     return taken

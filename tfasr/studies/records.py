@@ -588,7 +588,7 @@ def pack(folder: Path) -> bytes:
     ]
     members.sort(key=lambda path: (path.suffix, path.name, str(path)))
 
-    # A TarInfo of our own has no times, users and modes, which differ between machines.
+    # A TarInfo made here has no times, users and modes, which differ between machines.
     # The USTAR format needs no extended headers, which `unpacked_study` refuses.
     packed = io.BytesIO()
     with tarfile.open(
@@ -1153,7 +1153,7 @@ def _mean_conditions(runs: Sequence[Run]) -> _Conditions:
 
 
 def _conditions(run: Run) -> list[dict[str, Any]]:
-    """Returns what decided the speed of each process of a run.
+    """Returns the conditions that decided the speed of each process.
 
     Raises:
         UsageError: if a session states nothing.

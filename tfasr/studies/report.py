@@ -82,7 +82,7 @@ def figures_of_section(
 
     Args:
         charts: all figures of the part's report.
-        part: its name, which begins the figures' names, so that they are files of their own.
+        part: its name, which begins the figures' names, so that they are separate files.
         paper: the number of the paper's figure that shows the same, by a figure's name.
     """
     (prefix,) = file_names([part])
@@ -221,7 +221,7 @@ def write_report(plan: Plan, folder: Path) -> Path:
 
 
 def _caveats(folder: Path) -> list[str]:
-    """Returns what a reader must know about a study's runs before its verdicts."""
+    """Returns the caveats that a reader must know before the verdicts."""
     caveats = []
     grown = grown_from(folder)
     if grown:

@@ -20,7 +20,7 @@ MILLIWATTS = 1e-3
 
 
 def gpu_state(library: Any, handle: Any) -> tuple[float, ...]:
-    """Returns the values of `GPU_STATE`; NaN where a GPU or its driver has none.
+    """Returns the values of `GPU_STATE`; NaN for those that a GPU doesn't offer.
 
     Source: NVIDIA's NVML API reference, Device Queries.
     """

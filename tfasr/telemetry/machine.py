@@ -181,7 +181,7 @@ _NOT_OF_SPEED = ("TFASR_DECLARED", "TF_CONFIG")
 
 
 def conditions(root: Path = ROOT) -> dict[str, Any]:
-    """Returns what decides how fast this process computes, apart from code and machine.
+    """Describes all that decides this process's speed, but code and machine.
 
     ``environment`` has the variables that set threads, kernels and memory; ``threads``
     those that TensorFlow was told to use (0: as many as there are processors), None
@@ -330,7 +330,7 @@ def revision(folder: str | Path = ".") -> str | None:
 
 
 def _git(folder: str | Path, *words: str) -> str:
-    """Returns what a git command prints; raises if it fails or takes 5 s."""
+    """Returns a git command's output; raises if it fails or takes 5 s."""
     # Without this option, `status` rewrites the user's index and, if killed, leaves its
     # lock.
     command = ["git", "--no-optional-locks", *words]

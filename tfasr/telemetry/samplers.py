@@ -165,7 +165,7 @@ class MachineNotes(CounterSampler):
         return percents
 
     def _identity(self, name: str) -> str:
-        """Returns what names a counter on this host: a GPU's UUID, or its name."""
+        """Returns a counter's id on this host: a GPU's UUID, or its name."""
         if not name.startswith("gpu"):
             return name
 
@@ -210,7 +210,7 @@ class UtilisationSampler:
     def __init__(self, run_dir: Path):
         self._run_dir = run_dir
 
-        # Each file has an interval of its own, and so a thread.
+        # Each file has another interval, and so another thread.
         self._stop = threading.Event()
         self._threads = [
             threading.Thread(target=self._sample_cpu, name="cpu-sampler", daemon=True),

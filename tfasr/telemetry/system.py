@@ -114,7 +114,7 @@ def _describe(library: Any, index: int, driver: str | None) -> dict[str, Any]:
 
 
 def ask(question: Callable | None, *arguments: Any) -> Any:
-    """Returns the answer to a question to NVML; None if there is none."""
+    """Asks NVML a question; returns None without an answer."""
     if question is None:
         return None
 
