@@ -127,9 +127,11 @@ def measure(
     described = describe_backend()
     if backend == NATIVE:
         described |= {"name": NATIVE, "versions": {"torch": metadata.version("torch")}}
+
     models = [_keywords(backend, config, keyword, layout) for layout in spotter.LAYOUTS]
     if config.acoustic_batch_size and backend != NATIVE:
         models.append(_acoustic(backend, config, acoustic, num_features))
+
     return described, models
 
 
@@ -150,6 +152,7 @@ def _keywords(
         )
         if sentence is None:
             raise
+
         reason = next(line for line in sentence.splitlines() if "only support" in line)
         reason = reason.strip().rstrip(".")[:_REASON]
         return BackendTimes(*named, reason=reason)
@@ -171,6 +174,7 @@ def _acoustic(
     )
     stepper = make_stepper(model, ctc_losses, keras.optimizers.Adadelta(1.0))
     times = _times(stepper, Batch((features, lengths), targets), config)
+
     return BackendTimes(ACOUSTIC, "", backend, size, *times)
 
 
@@ -181,8 +185,10 @@ def _times(
     first_s = seconds_of(stepper.update, placed)
     for _ in range(WARMUP_STEPS - 1):
         stepper.update(placed)
+
     for _ in range(WARMUP_STEPS):
         stepper.forward(placed)
+
     forward_ms = []
     step_ms = []
     for _ in range(config.steps):
@@ -213,8 +219,10 @@ def spotter_kernels(framework: str, batch: int, steps: int) -> Kernels:
     layout, library = ("NCHW", "torch") if framework == "torch" else ("NHWC", "keras")
     stepper, _ = make_spotter(network, library, layout, learning_rate=0.003)
     placed = stepper.place(random_batch(network, batch))
+
     for _ in range(3):
         stepper.update(placed)
+
     return counted(profile(lambda: stepper.update(placed), steps), network, batch)
 
 
@@ -240,6 +248,7 @@ def counted(kernels: Kernels, network: KeywordSpotterConfig, batch: int) -> Kern
     """
     cost = spotter.step_cost(network, batch)
     with_costs = []
+
     for kernel in kernels.kernels:
         if parts := _PARTS.get(kernel.name.removeprefix("_Mkl").removeprefix("Native")):
             flops, moved = (
@@ -306,6 +315,7 @@ def measure_axes(task: AxesTask) -> list[AxesTimes]:
         stepper = make_stepper(
             model, frame_losses, keras.optimizers.Adam(0.001), xla=xla
         )
+
         for frames in task.frames:
             of_length = (
                 task.runtime,
@@ -352,6 +362,7 @@ def _axes_times(
         no_memory = out_of_memory(error)
         if not (no_memory or task.runtime.endswith("_xla")):
             raise
+
         reason = "out of memory" if no_memory else " ".join(str(error).split())
         return {"reason": reason[:_REASON]}
 
@@ -381,6 +392,7 @@ def backends_table(rows, config: BackendsConfig, backends, absent: list[str]) ->
         Column("of the fastest", "", of_fastest, fixed(2)),
         Column("first step, s", "", "first_step_s", fixed(1)),
     ]
+
     return table_of(_TITLE, columns, rows, _notes(rows, config, backends, absent))
 
 
@@ -404,6 +416,7 @@ def _notes(rows, config: BackendsConfig, backends, absent: list[str]) -> list[st
         "alone: the same network in PyTorch's own layers, loss and Adam. The acoustic model has no "
         "images and no version in PyTorch alone.",
     ]
+
     for row in rows:
         if reason := row["reason"]:
             place = f"{row['layout']} on {_label(row['backend'])}"
@@ -411,6 +424,7 @@ def _notes(rows, config: BackendsConfig, backends, absent: list[str]) -> list[st
 
     if absent:
         notes.append(f"Not installed and left out: {', '.join(map(_label, absent))}.")
+
     return notes
 
 
@@ -449,6 +463,7 @@ def _panel(rows: Sequence[dict[str, Any]]) -> Panel:
     names = [" ".join((_label(row["backend"]), row["layout"])).strip() for row in ran]
     label = "ms per training step, {0[model]}, batch of {0[batch_size]}".format(rows[0])
     x = Axis(label, limits=(0, 1.35 * max(ends)))
+
     return Panel(marks, x, rows_axis(names), height=20 + 30 * len(ran))
 
 
@@ -485,6 +500,7 @@ def run(
     # Each process warms up the forward pass and the whole step of every model that ran.
     steps = 2 * WARMUP_STEPS * config.rounds * sum(not row["reason"] for row in rows)
     tables = [backends_table(rows, config, backends, absent)]
+
     return Result(tables, values, steps, {"backends": lambda: backends_chart(rows)})
 
 

@@ -134,6 +134,7 @@ class LogProbs:
                 batch, self.offsets[first:], batch_lengths, strict=False
             ):
                 row[:length] = self.log_probs[begin : begin + length]
+
             yield batch, batch_lengths
 
     def save(self, path: Path) -> None:
@@ -179,6 +180,7 @@ class LogProbs:
 def _read(stored: np.lib.npyio.NpzFile | np.ndarray) -> LogProbs:
     if isinstance(stored, np.ndarray):
         raise ValueError("a single array.")
+
     words = tuple(stored["lexicon"].tolist()) if "lexicon" in stored else ()
     if all(key in stored for key in _LOGIT_KEYS):
         # Imported late: the command line must start quickly.
@@ -199,7 +201,9 @@ def _read(stored: np.lib.npyio.NpzFile | np.ndarray) -> LogProbs:
 
     if missing := [key for key in _KEYS if key not in stored]:
         raise ValueError(f"arrays {sorted(stored.files)}, without {missing}.")
+
     seconds = float(stored["forward_s"]) if "forward_s" in stored else np.nan
+
     return LogProbs(
         log_probs=stored["log_probs"].astype(np.float32, copy=False),
         offsets=stored["offsets"].astype(np.int64),
@@ -272,6 +276,7 @@ def decoder_configs(
         raise ValueError(
             f"Decoders must be some of {DECODERS.listed()}. Received: {unknown}."
         )
+
     configs = []
     for name in dict.fromkeys(decoders):
         kind = DECODERS[name]
@@ -296,7 +301,9 @@ def measure_file(path: Path, config: DecoderConfig, num_threads: int) -> Decoder
     make = partial(make_decoder, config, load.alphabet, load.lexicon, num_threads)
     with wrong_values_are_wrong_use():
         row = measure(load, config, make)
+
     memory = {"peak_memory_mib": peak_memory_mib(), "memory_before_mib": before_mib}
+
     return dataclasses.replace(row, **memory)
 
 
@@ -323,6 +330,7 @@ def measure(
         texts = []
         cpu_s.append(0.0)
         wall_s.append(0.0)
+
         for log_probs, lengths in load.batches(batch_size):
             cpu_began = time.process_time()
             wall_began = time.perf_counter()
@@ -334,6 +342,7 @@ def measure(
     medians = map(statistics.median, (cpu_s, wall_s))
     counts = count_errors(load.references, texts)
     more = (len(wall_s), load.audio_hours, counts, load.forward_s)
+
     return DecoderRow(config, build_s, *medians, *more)
 
 
@@ -351,6 +360,7 @@ def run_log_probs(context: Context) -> LogProbs:
     next(evaluator.forward_passes())
     answered: dict[int, np.ndarray] = {}
     began = time.perf_counter()
+
     for positions, log_probs, lengths, _ in evaluator.forward_passes():
         for position, rows, length in zip(
             positions.tolist(), log_probs, lengths, strict=True
@@ -369,6 +379,7 @@ def run_log_probs(context: Context) -> LogProbs:
         )
 
     ordered = [answered[utterance.position] for utterance in utterances]
+
     return LogProbs(
         log_probs=np.concatenate(ordered),
         offsets=np.cumsum([0, *map(len, ordered)]),
@@ -398,8 +409,10 @@ def decoder_table(
     ]
     if load.forward_s is None:
         del columns[2]  # the evaluation
+
     more = {"name": "beam_widths", "records": records_of(rows)}
     notes = _notes(rows, load, num_threads)
+
     return table_of("Decoders over beam widths", columns, rows, notes, **more)
 
 
@@ -446,6 +459,7 @@ def decoder_chart(rows: Sequence[dict[str, Any]]) -> Chart:
     curves: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         curves.setdefault(_label(row), []).append(row)
+
     seconds, wer = (
         {name: list(map(value, rows)) for name, rows in curves.items()}
         for value in (
@@ -461,6 +475,7 @@ def decoder_chart(rows: Sequence[dict[str, Any]]) -> Chart:
     cost = _panel(curves, seconds, decades, "{:.2g}", log=True)
     errors = _panel(curves, wer, (0.0, 1.1 * most), "{:.1f}", log=False)
     caption = "The cost of a wider beam, and its gain"
+
     return Chart("decoder", caption, [cost, errors], columns=2, width=420)
 
 
@@ -469,6 +484,7 @@ def _panel(curves, values: dict[str, list[float]], y, form: str, *, log: bool) -
     widths = sorted(widths - {None}) or [1]
     x = (widths[0] / 1.6, widths[-1] * 1.6**2)
     marks: list[Mark] = []
+
     for index, (name, rows) in enumerate(curves.items()):
         colour = run_colour(index)
         ys = values[name]
@@ -482,6 +498,7 @@ def _panel(curves, values: dict[str, list[float]], y, form: str, *, log: bool) -
     step = -(-len(widths) // 8)  # at most 8 ticks
     beam = Axis("beam width", log=True, limits=x, ticks=sorted(widths[::-1][::step]))
     label = "CPU seconds per hour of audio" if log else "word error rate, %"
+
     return Panel(marks, beam, Axis(label, log=log, limits=y), height=_HEIGHT_PX)
 
 
@@ -497,6 +514,7 @@ def _ends(
     )
     labels = []
     lowest_free = -math.inf
+
     for at, value, index in ends:
         place = max(at, lowest_free)
         lowest_free = place + _LABEL_PX
@@ -522,10 +540,12 @@ def run(config: DecoderBenchConfig, context: Context) -> Iterator[Result]:
         decoders = decoder_configs(
             config.decoders, config.beam_widths, recombine=config.recombine
         )
+
     if not decoders:
         raise UsageError(
             "Measuring needs a decoder and a beam width. Received: nothing."
         )
+
     load = _load(context, decoders)
     needing = [decoder.name for decoder in decoders if needs_lexicon(decoder)]
     if needing and not load.lexicon:
@@ -571,6 +591,7 @@ def measure_apart(path: Path, config: DecoderConfig, num_threads: int) -> Decode
     label = decoder_label(config.name, config.recombine)
     task = f"Measuring {label} at beam width {config.beam_width}"
     options = {"environment": environment, "task": task, "show_messages": False}
+
     return call(measure_file, path, config, num_threads, **options)
 
 

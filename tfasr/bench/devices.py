@@ -43,6 +43,7 @@ def describe_backend() -> dict[str, Any]:
     versions = {
         package: metadata.version(package) for package in ("keras", *_PACKAGES[name])
     }
+
     return {"name": name, "devices": _devices(name), "versions": versions}
 
 
@@ -65,6 +66,7 @@ def _devices(name: str) -> list[str]:
     import torch
 
     count = torch.cuda.device_count()
+
     return [f"cuda:{index}" for index in range(count)] or ["cpu"]
 
 
@@ -124,6 +126,7 @@ def watched_devices(uses: list[DeviceUse]) -> Iterator[None]:
         cpu = sampled.utilisation("cpu")
         gpus = sampled.utilisation("gpu")
         uses.append(_use(PROCESS, cpu, "process_percent", began_ms))
+
         for gpu in np.unique(gpus.get("gpu", [])):
             of_gpu = {name: column[gpus["gpu"] == gpu] for name, column in gpus.items()}
             uses.append(_use(f"GPU {gpu:.0f}", of_gpu, "utilisation_percent", began_ms))
@@ -134,6 +137,7 @@ def _use(
 ) -> DeviceUse:
     if not columns:
         return DeviceUse(device)
+
     seconds = (columns["time_ms"] - began_ms) / 1000
     memory = columns.get("memory_used_bytes", np.empty(0)).tolist()
     return DeviceUse(
@@ -149,6 +153,7 @@ def expected_bytes(
     """
     if len(batches) < 2:
         return None
+
     slope = (peaks[-1] - peaks[-2]) / (batches[-1] - batches[-2])
     return peaks[-1] + max(slope, 0.0) * (batch - batches[-1])
 
@@ -163,6 +168,7 @@ def growing_batches(
     """
     batches: list[int] = []
     peaks: list[float] = []
+
     for size in sizes:
         result = None
         reason = ""
@@ -176,11 +182,13 @@ def growing_batches(
             except Exception as error:
                 if not out_of_memory(error):
                     raise
+
                 reason = "out of memory"
 
         yield size, result, reason
         if reason:
             return
+
         if (peak := peak_bytes()) is not None:
             batches.append(size)
             peaks.append(float(peak))

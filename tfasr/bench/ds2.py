@@ -78,6 +78,7 @@ def utterance_counts(fraction: float) -> list[int]:
     )
     for index in by_loss[: total - sum(counts)]:
         counts[index] += 1
+
     return counts
 
 
@@ -208,6 +209,7 @@ class DeepMarkMeasurement:
             "utterances_per_s",
             "audio_s_per_s",
         )
+
         return {
             "num_devices": self.num_devices,
             "batch_size": self.batch_size,
@@ -247,9 +249,11 @@ class BatchTried:
         """
         if not self.utterance_s:
             return None
+
         lengths = sorted(self.utterance_s)
         rates = [self.utterance_s[length] / length for length in lengths]
         per_audio_s = np.interp(LENGTHS_S, lengths, rates)
+
         return float(np.average(per_audio_s * LENGTHS_S, weights=COUNTS))
 
 
@@ -308,6 +312,7 @@ class DeepMarkTimer:
         self.num_devices = strategy.num_replicas_in_sync if strategy else 1
         self.warmups = 0  # untimed passes so far
         self._bench = bench
+
         with strategy.scope() if strategy else contextlib.nullcontext():
             model = DeepSpeech2(network, seed=SEED)
             model.build()
@@ -355,8 +360,10 @@ class DeepMarkTimer:
         batch = self._placed(length_s, size)
         for _ in range(WARMUP_STEPS):
             self._stepper.gradients(batch)
+
         self.warmups += WARMUP_STEPS
         rounds = range(SEARCH_ROUNDS)
+
         return (
             statistics.median(
                 seconds_of(self._stepper.gradients, batch) for _ in rounds
@@ -367,6 +374,7 @@ class DeepMarkTimer:
     def _length(self, length_s: int, sizes: Sequence[int]) -> Passes:
         if not sizes:
             return Passes(0, 0, 0, 0.0, 0.0, 0.0)
+
         batches = {size: self._placed(length_s, size) for size in dict.fromkeys(sizes)}
         for batch in batches.values():
             for _ in range(WARMUP_STEPS):
@@ -383,6 +391,7 @@ class DeepMarkTimer:
             len(sizes),
             passes.means_ms["total_ms"],
         )
+
         return passes
 
     def _passes_s(self, batch: Batch) -> tuple[float, float, float]:
@@ -396,6 +405,7 @@ class DeepMarkTimer:
         frames = np.full(size, output_frames(features.shape[1]), np.int32)
         label_lengths = np.full(size, labels.shape[1], np.int32)
         targets = (frames, labels, label_lengths)
+
         return self._stepper.place(Batch((features,), targets))
 
 
@@ -425,6 +435,7 @@ def deepmark_tables(
         runs.append((name, devices, batch, None, *map(str, figures), scaling))
 
     title = "DeepMark Deep Speech 2: means over all batches"
+
     return [
         *([_search_table(search)] if search else []),
         *map(_length_table, measured),
@@ -453,6 +464,7 @@ def _search_table(search: Search) -> Table:
         f"% longer than in a smaller batch. Largest that ran: {search.largest.batch}."
     )
     table = table_of("Search for the fastest batch", columns, search.sizes(), [note])
+
     return dataclasses.replace(table, columns=[*table.columns[:-1], ""])
 
 
@@ -467,6 +479,7 @@ def _length_table(run: DeepMarkMeasurement) -> Table:
     sums_s = (overall.forward_s, overall.backward_s, overall.total_s)
     rows.append(row("sum, s", overall, map(fixed(2), sums_s)))
     title = f"A batch of each length, {devices_text(run.num_devices)}"
+
     return table_of(title, columns_of_tuples(_BY_LENGTH, three_digits, 3), rows)
 
 
@@ -523,6 +536,7 @@ def _scaling(measured: Sequence[DeepMarkMeasurement], visible_gpus: int) -> str:
     visible = f"{visible_gpus} {'GPU is' if visible_gpus == 1 else 'GPUs are'} visible"
     slices = "" if visible_gpus else ", as slices of the processor"
     more = f"{visible}. Set DeepMarkConfig.num_devices to use more{slices}."
+
     return f"{scaling} {UNKNOWN} for one device: {more}"
 
 
@@ -594,6 +608,7 @@ def lengths_chart(measurement: DeepMarkMeasurement, backend: str) -> Chart:
     caption = (
         "DeepMark's Deep Speech 2: time per batch, and seconds of audio per second"
     )
+
     return Chart("ds2", caption, panels, columns=2, width=400)
 
 
@@ -621,6 +636,7 @@ def search_chart(search: Search, backend: str) -> Chart:
         "ms per utterance, mean over DeepMark's lengths", limits=(0, 1.1 * max(means))
     )
     caption = "Search for the fastest batch size"
+
     return Chart("ds2_search", caption, [Panel(marks, x, y)], width=620)
 
 
@@ -654,6 +670,7 @@ def run(network: DeepSpeech2Config, bench: DeepMarkConfig, context: Context) -> 
     figures = {"ds2": lambda: lengths_chart(measured[-1], backend)}
     if search is not None:
         figures["ds2_search"] = lambda: search_chart(search, backend)
+
     return Result(
         tables=deepmark_tables(measured, search, backend, parameters, warmups, gpus),
         values={

@@ -94,12 +94,14 @@ def synthetic_keywords(
     shape = (network.num_frames, network.num_bins)
     patterns = np.stack([_smooth(random, shape) for _ in range(network.num_words)])
     splits = {}
+
     for name, size in sizes.items():
         labels = random.integers(0, network.num_words, size, dtype=np.int32)
         others = random.integers(0, network.num_words, size)
         strengths = np.float32(0.75) * random.random(size, np.float32)
         shifts = random.integers(-10, 11, (2, size))
         features = random.standard_normal((size, *shape), np.float32)
+
         for index in range(size):
             spoken = np.roll(patterns[labels[index]], shifts[0, index], axis=0)
             other = np.roll(patterns[others[index]], shifts[1, index], axis=0)
@@ -114,6 +116,7 @@ def synthetic_keywords(
         words = map(str, range(network.num_words))
 
     identity = f"synthetic, seed {seed}, {sorted(sizes.items())}"
+
     return KeywordData(list(words), splits, "synthetic utterances", identity)
 
 
@@ -143,6 +146,7 @@ def speech_commands_keywords(
     random = np.random.default_rng(seed)
     splits = {}
     digest = hashlib.sha256()
+
     for name in SPLITS:
         utterances = read_speech_commands(corpus_dir, name).utterances
         eligible = [utterance for utterance in utterances if utterance.text in WORDS]
@@ -175,6 +179,7 @@ def _features(path: Path, network: KeywordSpotterConfig) -> np.ndarray:
     config = FeatureConfig(num_mel_bins=network.num_bins, num_mfcc=0, **windows)
     samples = read_audio(path, SAMPLE_RATE_HZ)[:SAMPLE_RATE_HZ]
     samples = np.pad(samples, (0, SAMPLE_RATE_HZ - len(samples)))
+
     return normalise_features(compute_features(samples, config), config).numpy()
 
 
@@ -199,8 +204,10 @@ def torch_spotter(config: KeywordSpotterConfig, layout: str) -> "torch.nn.Module
                 for filters in config.filters
             )
             self.classifier = torch.nn.Linear(config.filters[-1], config.num_words)
+
             for convolution in self.convolutions:
                 torch.nn.init.kaiming_normal_(convolution.weight)
+
             torch.nn.init.xavier_uniform_(self.classifier.weight)
             torch.nn.init.zeros_(self.classifier.bias)
             self.to(memory_format=memory_format)
@@ -266,6 +273,7 @@ def make_spotter(
     model = spotter.KeywordSpotter(network, seed, layout=layout)
     model.build()
     parameters = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
+
     return make_stepper(
         model, word_losses, keras.optimizers.Adam(learning_rate)
     ), parameters
@@ -289,6 +297,7 @@ def train_keywords(
     train, validation, test = (data.splits[name] for name in SPLITS)
     random = np.random.default_rng(SEED)
     sizes_seen = set()
+
     with Recorder(
         run_dir,
         train_samples=len(train.labels),
@@ -311,6 +320,7 @@ def train_keywords(
         options = (config.framework, LAYOUT, LEARNING_RATE, SEED)
         stepper, parameters = make_spotter(network, *options)
         recorder.note(parameters=parameters)
+
         for epoch in range(1, EPOCHS + 1):
             recorder.epoch()
             order = random.permutation(len(train.labels))
@@ -380,6 +390,7 @@ def memory_table(layers: Sequence[spotter.LayerMemory]) -> Table:
     notes = [
         "4 bytes a number, 1 KB is 1000 bytes. Normalisation and rectifier work in place."
     ]
+
     return table_of(title, columns, rows, notes)
 
 
@@ -409,6 +420,7 @@ def _training_table(
         f"{throughput.traced_steps} more that compiled.",
     ]
     title = "Keyword spotting: time to accuracy"
+
     return Table(title, ["", "value"], list(map(list, rows.items())), notes)
 
 
@@ -423,6 +435,7 @@ def confusion_table(words: Sequence[str], confusion: np.ndarray) -> Table:
     notes = [
         f"{wrong.sum()} of {confusion.sum()} utterances were recognised as another word."
     ]
+
     return table_of("Most frequent confusions on the test split", columns, rows, notes)
 
 
@@ -448,6 +461,7 @@ def keyword_chart(
     wrong = Axis("wrong words, validation, %", limits=(0, top))
     panels = [_matrix(words, confusion), Panel(curve, time, wrong, height=_HEIGHT_PX)]
     caption = "Which words the keyword spotter confuses, and how fast it learns"
+
     return Chart("keyword_spotting", caption, panels, columns=2, width=_HEIGHT_PX)
 
 
@@ -455,6 +469,7 @@ def _matrix(words: Sequence[str], confusion: np.ndarray) -> Panel:
     shares = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
     levels = np.ceil(_LEVELS * shares).astype(int)
     marks: list = []
+
     for level in range(1, _LEVELS + 1):
         rows, columns = np.nonzero(levels == level)
         edges = {
@@ -485,6 +500,7 @@ def _matrix(words: Sequence[str], confusion: np.ndarray) -> Panel:
     shown = [
         mark for mark in marks if len(mark.x0 if isinstance(mark, Rects) else mark.x)
     ]
+
     return Panel(shown, x, y, height=_HEIGHT_PX)
 
 
@@ -510,6 +526,7 @@ def run(
     layers = spotter.memory_accounting(network)
     name = "PyTorch alone" if training.framework == "torch" else keras.backend.backend()
     backend = f"{name}, {LAYOUT}"
+
     return Result(
         tables=[
             memory_table(layers),

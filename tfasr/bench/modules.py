@@ -32,6 +32,7 @@ class Replicas:
     def values(self, make: Callable[[], Any]) -> Any:
         if self.count == 1:
             return make()
+
         return self.strategy.experimental_distribute_values_from_function(
             lambda _: make()
         )
@@ -63,6 +64,7 @@ class Replicas:
         """Runs ``work`` on all devices and returns their results, ``(devices, ...)``."""
         if self.count == 1:
             return work(*arguments)[None]
+
         results = self.strategy.run(work, args=arguments)
         return tf.stack(self.strategy.experimental_local_results(results))
 
@@ -124,6 +126,7 @@ def step_through(
         source.value if isinstance(source, keras.Variable) else source
         for source in sources
     ]
+
     return tape.gradient(hidden, values)
 
 
@@ -147,6 +150,7 @@ def staged_step(
         stamps = [tf.timestamp()]
         passes = []
         hidden = batch["features"]
+
         for module in modules:
             inputs = _since(stamps, hidden)
             with tf.GradientTape() as tape:
@@ -180,6 +184,7 @@ def staged_step(
         stamps.append(
             stamp([tf.convert_to_tensor(variable.value) for _, variable in begun])
         )
+
         return tf.stack(stamps)
 
     run = tf.function(lambda batch: replicas.stacked(on_device, batch))
@@ -192,6 +197,7 @@ def staged_step(
         forward_s, backward_s = intervals[:-1].reshape(2, -1)
         passes_s = np.stack([forward_s, backward_s[::-1]], axis=1)
         update_s = [[0.0, intervals[-1]]]
+
         return np.append(passes_s, update_s, axis=0), max(
             0.0, wall_s - float(intervals.sum())
         )
@@ -266,12 +272,14 @@ def module_times(
     alone_s = time_in_turns(calls, rounds)
     rows = zip(alone_s.items(), medians_s, first_sums_s, strict=True)
     seconds = [ModuleSeconds(*name_and_s, *s, first) for name_and_s, s, first in rows]
+
     return ModuleTimes(seconds, list(first_host_s))
 
 
 def _alone(replicas, model, module: Module, number: int, batch: Batch, placed):
     if number == 0:
         return replicas.compiled(lambda batch: step_through([module], batch), placed)
+
     size = batch["features"].shape
     steps = int(model.output_lengths(size[1]))
     # Normal noise, because the output of a normalised layer is roughly standard normal.
@@ -280,6 +288,7 @@ def _alone(replicas, model, module: Module, number: int, batch: Batch, placed):
     inputs = replicas.values(
         lambda: tf.cast(tf.random.normal(shape, seed=number), dtype)
     )
+
     return replicas.compiled(
         lambda *both: step_through([module], *both), placed, inputs
     )
@@ -321,7 +330,9 @@ def replica_seconds(
     run = tf.function(lambda batch: replicas.stacked(on_device, batch))
     for _ in range(WARMUP_CALLS):
         run(placed)
+
     stamps = np.stack([run(placed).numpy() for _ in range(rounds)])
+
     return (stamps[:, :, 1] - stamps[:, :, 0]).tolist()
 
 
@@ -360,6 +371,7 @@ def gpu_peak_bytes(index: int = 0) -> int | None:
     """Returns TensorFlow's peak memory on a GPU; None for slices of a processor."""
     if not tf.config.list_logical_devices("GPU"):
         return None
+
     return tf.config.experimental.get_memory_info(f"GPU:{index}")["peak"]
 
 
@@ -370,4 +382,5 @@ def fastest_s(call: Callable[[], object], seconds: float) -> float:
     end = time.perf_counter() + seconds
     while fastest == float("inf") or time.perf_counter() < end:
         fastest = min(fastest, seconds_of(call))
+
     return fastest

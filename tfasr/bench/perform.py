@@ -113,6 +113,7 @@ def load_bench(gin_file: str, bindings: Sequence[str] = ()) -> LoadedBench:
         return [make(cls, lines) for cls in chosen]
 
     bench, *configs = fill(lines, build).configs
+
     return LoadedBench(bench, configs)
 
 
@@ -150,6 +151,7 @@ def bench_preset(
         for field, value in places.items()
     }
     context = Context(backend=backend or BACKENDS[0], fraction=bench.fraction, **paths)
+
     return run_workload(
         name, loaded.configs, context, out=out, output_format=output_format
     )
@@ -192,6 +194,7 @@ def perform(name: str, configs: list[Any], context: Context) -> Iterator[Measure
     for result in [results] if isinstance(results, Result) else results:
         if context.out is not None:
             draw(result.figures, context.out)
+
         values = {
             "workload": name,
             "system": describe_system(),

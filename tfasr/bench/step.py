@@ -147,6 +147,7 @@ def measure_step(
         training.views * batch,
         frames,
     )
+
     return StepTiming(
         precision=precision,
         batch=batch,
@@ -202,6 +203,7 @@ def _time_parts(model, experiment, data, rounds: int) -> dict[str, Any]:
         {name: seconds_of(part, data) for name, part in parts.items()}
         for _ in range(rounds)
     ]
+
     return {
         **{name: statistics.median(row[name] for row in rows) for name in parts},
         "first_step_s": warm_up["step_s"][0],
@@ -218,7 +220,9 @@ def _peak_memory(at_least: int | None = None) -> tuple[int | None, str]:
 
     if (peak := gpu_peak_bytes()) is not None:
         return peak, "GPU"
+
     peak = peak_bytes()
+
     # Linux counts memory only approximately and may report less than before.
     return peak if peak is None else max(peak, at_least or 0), "process"
 
@@ -230,6 +234,7 @@ def run(config: StepConfig, context: Context) -> Iterator[Result]:
         "gin_bindings": list(config.bindings),
     }
     rows: list[dict[str, Any]] = []
+
     for batch, frames, precision in product(
         config.batches, config.frames, config.precisions
     ):
@@ -300,6 +305,7 @@ def step_table(rows: Sequence[Mapping[str, Any]]) -> Table:
         f"{', '.join(map(str, traced))}. Compile: extra time of the first step.",
         f"Each row is measured in a separate process; peak memory is {' and '.join(memory_of)}.",
     ]
+
     return table_of("A training step", _COLUMNS, rows, notes)
 
 

@@ -79,6 +79,7 @@ def after(value: tf.Tensor, tensors: Iterable[tf.Tensor | None]) -> tf.Tensor:
     present = [tensor for tensor in tensors if tensor is not None]
     firsts = [tf.cast(tf.reshape(tensor, (-1,))[0], tf.float32) for tensor in present]
     number = tf.add_n(firsts) if firsts else tf.zeros(())
+
     return tf.where(tf.math.is_nan(number), tf.cast(float("nan"), value.dtype), value)
 
 
@@ -91,6 +92,7 @@ def ctc_losses(logits, logit_lengths, labels, label_lengths):
     backend = keras.backend.backend()
     if backend == "tensorflow":
         return ctc_loss(logits, logit_lengths, labels, label_lengths)
+
     blank = logits.shape[-1] - 1
     if backend == "torch":
         log_probs = torch.nn.functional.log_softmax(logits, dim=-1).transpose(0, 1)
@@ -115,6 +117,7 @@ class TensorflowStepper(Stepper):
         self._strategy = strategy
         with strategy.scope() if strategy else tf.init_scope():
             super().__init__(model, loss, optimizer)
+
         # XLA needs exact shapes, so each shape is traced.
         compiled = partial(
             tf.function, reduce_retracing=not xla, jit_compile=xla or None
@@ -146,14 +149,17 @@ class TensorflowStepper(Stepper):
     def apart(self, batch: Batch) -> tuple[float, float] | None:
         if self._strategy is not None:
             return None
+
         variables = self._values()
         began = time.perf_counter()
         with tf.GradientTape() as tape:
             loss = self._forward(batch.inputs, batch.targets)
+
         loss.numpy()
         between = time.perf_counter()
         tape.gradient(loss, variables)
         tf.test.experimental.sync_devices()
+
         return between - began, time.perf_counter() - between
 
     def predict(self, batch: Batch) -> np.ndarray:
@@ -192,6 +198,7 @@ class TensorflowStepper(Stepper):
     def _everywhere(self, step, inputs, targets) -> tf.Tensor:
         if self._strategy is None:
             return step(inputs, targets)
+
         losses = self._strategy.run(step, args=(inputs, targets))
         return self._strategy.reduce("MEAN", losses, axis=None)
 
@@ -234,6 +241,7 @@ class JaxStepper(Stepper):
         loss, backward, self._others = self._run(self._linearised, batch)
         between = time.perf_counter()
         jax.block_until_ready(self._pulled_back(backward, jnp.ones_like(loss)))
+
         return between - began, time.perf_counter() - between
 
     def update(self, batch: Batch) -> float:
@@ -293,6 +301,7 @@ class TorchStepper(Stepper):
         between = time.perf_counter()
         loss.backward()
         _wait()
+
         return between - began, time.perf_counter() - between
 
     def update(self, batch: Batch) -> float:
@@ -342,6 +351,7 @@ def make_stepper(
 ) -> Stepper:
     if keras.backend.backend() == "tensorflow":
         return TensorflowStepper(model, loss, optimizer, strategy, xla)
+
     kind = JaxStepper if keras.backend.backend() == "jax" else TorchStepper
     return kind(model, loss, optimizer)
 
@@ -354,6 +364,7 @@ def make_strategy(num_devices: int) -> Any:
     """
     if num_devices == 1:
         return None
+
     if (backend := keras.backend.backend()) != "tensorflow":
         raise UsageError(
             "Several devices need tf.distribute, so the backend must be tensorflow. "
@@ -426,6 +437,7 @@ def profile(step: Callable[[], Any], steps: int) -> Kernels:
     """Runs ``step`` under the profiler ``steps`` times; returns calls and seconds per step."""
     if keras.backend.backend() == "torch":
         return _profile_torch(step, steps)
+
     try:
         from tensorflow.tsl.profiler.protobuf import xplane_pb2
     except ImportError as error:
@@ -439,12 +451,14 @@ def profile(step: Callable[[], Any], steps: int) -> Kernels:
 
         for _ in range(steps):
             step()
+
         tf.profiler.experimental.stop()
         space = xplane_pb2.XSpace()
         for trace in sorted(Path(folder).rglob("*.xplane.pb")):
             space.MergeFromString(trace.read_bytes())
 
     kernels = kernels_of(space, steps)
+
     return Kernels(kernels, "" if kernels else "the profiler recorded no kernel")
 
 
@@ -453,10 +467,12 @@ def kernels_of(space: Any, steps: int = 1) -> list[Kernel]:
     gpus = [plane for plane in gpus if any(line.events for line in plane.lines)]
     calls: Counter[str] = Counter()
     seconds: Counter[str] = Counter()
+
     for plane in gpus or [plane for plane in space.planes if plane.name == "/host:CPU"]:
         for line in plane.lines:
             if gpus and not line.name.startswith("Stream"):
                 continue
+
             for name, span_ps in _own_times(_events(plane, line, on_gpu=bool(gpus))):
                 calls[name] += 1
                 seconds[name] += span_ps / 1e12
@@ -464,6 +480,7 @@ def kernels_of(space: Any, steps: int = 1) -> list[Kernel]:
     kernels = [
         Kernel(name, calls[name] / steps, seconds[name] / steps) for name in calls
     ]
+
     return sorted(kernels, key=lambda kernel: -kernel.seconds)
 
 
@@ -488,8 +505,10 @@ def _own_times(events: Iterable[tuple[str, int, int]]) -> list[tuple[str, int]]:
     for name, began, ended in sorted(events, key=lambda event: (event[1], -event[2])):
         while around and around[-1][0] <= began:
             around.pop()
+
         if around:
             spans[around[-1][1]][1] -= min(ended, around[-1][0]) - began
+
         around.append((ended, len(spans)))
         spans.append([name, ended - began])
 
@@ -513,4 +532,5 @@ def _profile_torch(step, steps: int) -> Kernels:
         if getattr(event, spent) > 0
     ]
     kernels.sort(key=lambda kernel: -kernel.seconds)
+
     return Kernels(kernels, "" if kernels else "the profiler recorded no kernel")

@@ -140,6 +140,7 @@ def sweep_rows(
     """
     seconds = {(row.mode, row.precision, row.batch): row.p50_s for row in rows}
     values = []
+
     for row in rows:
         kind = (row.mode, row.precision)
         utterance_s = row.p50_s and row.p50_s / row.batch
@@ -173,6 +174,7 @@ def measure_inference(
     answer = _inference_function(experiment, precision, config.frames)
     rows = []
     inputs = itemgetter("features", "feature_lengths")
+
     for size in INFERENCE_BATCHES:
         logits = partial(answer(size), *inputs(_noise(experiment, config, size)))
         rows.append(_measured("inference", precision, size, logits, calls, WARMUP))
@@ -180,6 +182,7 @@ def measure_inference(
     noise = inputs(_noise(experiment, config, 1))
     exact = _inference_function(experiment, "float32", config.frames)(1)(*noise)
     difference = answer(1)(*noise) - exact
+
     return rows, float(
         np.sqrt(np.mean(np.square(difference)) / np.mean(np.square(exact)))
     )
@@ -204,6 +207,7 @@ def measure_training(
         )
 
     sizes = growing_batches(sorted(config.training_batches), MEMORY_SHARE, measured)
+
     return [
         row or SweepRow("training", precision, size, None, reason=reason)
         for size, row, reason in sizes
@@ -243,6 +247,7 @@ def _inference_function(
 
     model = build_recogniser(config, num_features, classes, seed=SEED, dtype=precision)
     forward = tf.function(lambda features, lengths: model(features, lengths))
+
     # Reading the result ensures that it was computed.
     return lambda _: lambda features, lengths: forward(features, lengths).numpy()
 
@@ -266,6 +271,7 @@ def _measured(
     on_gpu = gpu_peak_bytes()
     device_mib = None if on_gpu is None else on_gpu / 2**20
     memory = {"peak_memory_mib": peak_memory_mib(), "device_memory_mib": device_mib}
+
     return SweepRow.of(mode, precision, size, seconds, **memory)
 
 
@@ -276,7 +282,9 @@ def measure_errors(
     source = trained.source(split, shard_dir)
     if PRECISIONS[precision].litert:
         return _by_litert(trained, source, precision, checkpoint)
+
     model = trained.model(checkpoint, precision=precision)
+
     return Evaluator(model, source, GreedyDecoder(trained.alphabet)).evaluate().counts
 
 
@@ -299,6 +307,7 @@ def _by_litert(
     logits = runner(converted, usable_cores())
     decoder = GreedyDecoder(trained.alphabet)
     texts = {}
+
     for batch in source.evaluation():
         rows = (
             batch[name].numpy() for name in ("positions", "features", "feature_lengths")
@@ -312,6 +321,7 @@ def _by_litert(
             texts[int(position)] = decoder.decode(log_probs, outputs)[0].text
 
     ordered = [texts[utterance.position] for utterance in utterances]
+
     return count_errors([utterance.text for utterance in utterances], ordered)
 
 
@@ -323,6 +333,7 @@ def _cost(values: dict[str, Any], precision: str) -> str:
     """Formats a precision's WER in percent or, without a run, its relative logit error."""
     if values["errors"] is not None:
         return f"{100 * values['errors'][precision]['wer']:.2f}"
+
     error = values["relative_logit_error"].get(precision)
     return UNKNOWN if error is None else f"{error:.2g}"
 
@@ -414,6 +425,7 @@ def _error_table(values: dict[str, Any]) -> Table:
     ]
     note = f"The run's best checkpoint on {values['split']}, with greedy decoding."
     rows = list(values["errors"].items())
+
     return table_of("Errors in each precision", columns, rows, [note])
 
 
@@ -502,6 +514,7 @@ def threads_table(rows: Sequence[dict[str, Any]]) -> Table:
         "row has its own process. TensorFlow uses its own thread pools, not OpenMP's; PyTorch's "
         "operations use the threads of OpenMP and MKL."
     )
+
     return table_of("Threads", columns, rows, [note])
 
 
@@ -516,6 +529,7 @@ def axes_chart(rows: Sequence[dict[str, Any]]) -> Chart:
             )
 
     caption = "Kinds of network over the length of their input, in each framework"
+
     return Chart("hardware_axes", caption, panels, columns=len(networks), width=290)
 
 
@@ -534,6 +548,7 @@ def _axes_panel(rows: Sequence[dict[str, Any]], title: str, seconds: str) -> Pan
     values = [value for mark in marks for value in mark.y] or [1.0]
     x = counts_axis("feature frames", frames)
     y = Axis("ms", log=True, limits=(min(values) / 1.5, max(values) * 1.5))
+
     return Panel(marks, x, y, height=210, title=title)
 
 
@@ -585,6 +600,7 @@ def _panel(values: dict[str, Any], mode: str) -> Panel:
         label = "latency of a batch, ms: p50, bar to p99"
 
     x = Axis("batch, utterances", log=training, limits=ends, ticks=batches)
+
     return Panel(marks, x, Axis(label, limits=(0, 1.08 * highest)), title=mode)
 
 
@@ -592,6 +608,7 @@ def _legend(values: dict[str, Any], name: str) -> str:
     label = PRECISIONS[name].label
     if values["errors"] is not None:
         return f"{label}: WER {_cost(values, name)} %"
+
     error = 100 * values["relative_logit_error"][name]
     return label if name == "float32" else f"{label}: logits ±{error:.2g} %"
 
@@ -612,6 +629,7 @@ def run(
     rows: list[SweepRow] = []
     logit_errors: dict[str, float] = {}
     work = (config, model, features)
+
     for precision in config.precisions:
         batches, logit_errors[precision] = call(
             measure_inference, *work, precision, calls, backend="tensorflow"
@@ -658,11 +676,13 @@ def _axes(
         config, features, fraction, config.networks, tuple(sorted(config.lengths))
     )
     rows: list[AxesTimes] = []
+
     for runtime in (name for name in RUNTIMES if task.networks and name not in absent):
         options = {"backend": runtime.removesuffix("_xla"), "show_messages": False}
         rows += call(measure_axes, replace(task, runtime=runtime), **options)
 
     rows.sort(key=lambda row: config.networks.index(row.network))
+
     return rows, absent
 
 
@@ -678,6 +698,7 @@ def thread_rows(
     task = _axes_task(config, features, fraction, (THREADS_NETWORK,), longest)
     installed = installed_backends()
     rows = []
+
     for runtime in ("tensorflow", "torch"):
         for threads in config.threads if runtime in {*RUNTIMES} & {*installed} else ():
             chosen = dict(zip(_THREADS, map(str, threads[:1] + threads), strict=True))
@@ -705,6 +726,7 @@ def smaller(name: str, config: SweepConfig) -> RecogniserConfig:
     network = MODELS[name]()
     if not config.network_units:
         return network
+
     if not hasattr(network, "smaller"):
         raise UsageError(
             f"SweepConfig.network_units must be 0 for {name!r}, which has no smaller(units). "
@@ -717,6 +739,7 @@ def smaller(name: str, config: SweepConfig) -> RecogniserConfig:
 def _errors(config: SweepConfig, context: Context) -> dict[str, dict[str, Any]] | None:
     if context.run_dir is None:
         return None
+
     where = (context.run_dir, context.split)
     shards = context.shard_dir
     return {

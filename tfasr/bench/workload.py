@@ -119,6 +119,7 @@ def _check(workload: Workload) -> None:
         raise TypeError(
             f"it must be a tfasr.bench.workload.Workload. Received: {workload!r}"
         )
+
     if unknown := set(workload.backends) - set(BACKENDS):
         raise ValueError(
             f"its backends must be among {BACKENDS}. Received: {sorted(unknown)}"

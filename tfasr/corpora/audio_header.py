@@ -102,6 +102,7 @@ def _of_flac(head: bytes) -> float | None:
     samples = packed & (2**36 - 1)
     if not is_stream_info or not rate_hz or not samples:
         return None
+
     return samples / rate_hz
 
 
@@ -109,6 +110,7 @@ def _of_wav(head: bytes, size: int) -> float | None:
     plain = head[8:20] == b"WAVEfmt \x10\0\0\0" and head[36:40] == b"data"
     if not plain or len(head) < _HEAD_BYTES:
         return None
+
     form, channels, rate_hz, _, block, bits = struct.unpack("<HHIIHH", head[20:36])
     (stated,) = struct.unpack("<I", head[40:44])
     whole_bytes = bits in (8, 16, 24, 32) and 8 * block == channels * bits
@@ -118,6 +120,7 @@ def _of_wav(head: bytes, size: int) -> float | None:
     padded = stated + stated % 2
     if not possible or not 0 < stated < UNKNOWN_BYTES or padded != size - _HEAD_BYTES:
         return None
+
     return None if stated % block else stated // block / rate_hz
 
 
@@ -188,8 +191,10 @@ class AudioFile:
         self._rest = lambda: None
         if not self._waiting:
             return False
+
         self._file = self._waiting.pop(0)
         self._left = self._file.frames
+
         return True
 
     def seek(self, frame: int) -> None:
@@ -220,6 +225,7 @@ def opened_audio(path: str | Path) -> Iterator[AudioFile]:
     # error".
     if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises on an overlong name
         raise unreadable(path, "there is no such file")
+
     try:
         with contextlib.ExitStack() as stack:
             opened = _opened(path, stack)
@@ -237,10 +243,12 @@ def opened_audio(path: str | Path) -> Iterator[AudioFile]:
         # No space for ffmpeg's output.
         if getattr(error, "errno", None) == errno.ENOSPC:
             raise
+
         cause = getattr(error, "error_string", str(error))
         # What libsndfile says of files in no format that it knows.
         if "possibly a pipe" in cause:
             cause = "its format is not recognised"
+
         raise unreadable(path, cause) from error
 
 
@@ -261,6 +269,7 @@ def _opened(path: str | Path, stack: contextlib.ExitStack) -> AudioFile:
 
     if head.startswith(b"RIFF") and _of_wav(head, size) is not None:
         return AudioFile([stack.enter_context(_sound_file(stored.fileno()))])
+
     layout = _layout(path, stored, head, size, read)
     if layout is not None:
         return _joined(layout, stored, stack)
@@ -310,13 +319,16 @@ def _layout(
         raise UnsoundError("it is empty: 0 bytes")
     if head.startswith(FLAC_MARK):
         return flac_layout(read, size)
+
     if head.startswith((b"OggS", b"ID3", b"\xff")) or _is_named_mpeg(path, head):
         with mmap.mmap(stored.fileno(), 0, access=mmap.ACCESS_READ) as content:
             if head.startswith(b"OggS"):
                 return ogg_layout(content, size)
+
             start = tag_bytes(content, 0)
             if content[start : start + 4] in (FLAC_MARK, b"OggS", b"RIFF"):
                 return None  # another format behind MP3's tag
+
             return mpeg_layout(content, size)
 
     if head.startswith(b"NIST_1A"):
@@ -369,6 +381,7 @@ def decoded_by_ffmpeg(
         with tempfile.TemporaryFile() as decoded:
             if fault := _run_ffmpeg(command, file, decoded):
                 raise unreadable(path, f"ffmpeg: {fault}")
+
             decoded.seek(0)
             yield decoded
 
@@ -405,12 +418,15 @@ def _run_ffmpeg(command: list[str], source: BinaryIO, decoded: BinaryIO) -> str:
         return (
             f"it holds more than {_FFMPEG_BYTES / 1e9:.1f} GB of samples: cut it in two"
         )
+
     text = "; ".join(_FFMPEG_PREFIX.sub("", text).split("\n")).strip("; ")[
         :_MOST_MESSAGE
     ]
     if "matches no streams" in text:
         return "it holds no audio, only pictures"
+
     failed = process.returncode or _FFMPEG_CUT.search(text)
+
     return (text or f"it ended with exit code {process.returncode}") if failed else ""
 
 
@@ -424,6 +440,7 @@ def audio_duration_s(path: str | Path) -> float:
     stated_s = stated_duration_s(path)
     if stated_s is not None:
         return stated_s
+
     with opened_audio(path) as file:
         return file.frames / file.samplerate
 
@@ -437,6 +454,7 @@ def unreadable(path: str | Path, cause: str) -> ValueError:
 def _check_header(path: str | Path, file: AudioFile) -> None:
     if file.frames > _UNKNOWN_FRAMES:
         raise unreadable(path, "its header does not state its length; encode it again")
+
     if file.samplerate > _HIGHEST_HZ:
         rates = f"{file.samplerate} Hz, more than the limit of {_HIGHEST_HZ} Hz"
         raise unreadable(path, f"its header states {rates}")

@@ -90,6 +90,7 @@ def _form_of(head: bytes) -> _Form | None:
         return _CAF
     if head[:4] == b"riff" and head[24:28] == b"wave":
         return _W64
+
     return None
 
 
@@ -114,6 +115,7 @@ def chunk_layout(read: Read, size: int) -> Layout | None:
         return _au_layout(head, size)
     if _form_of(head) is None:
         return None
+
     files = list(_files(read, size))
     present = sum(stop - start for file in files for start, stop in file.windows)
     stated = files[0].stated if files else 0
@@ -121,6 +123,7 @@ def chunk_layout(read: Read, size: int) -> Layout | None:
         len(files) == 1 and len(files[0].windows) == 1 and present == stated
     ):
         return None
+
     parts = tuple(_part(read, file) for file in files)
     is_unknown = not stated or (stated >= UNKNOWN_BYTES and stated > present)
     remark = ""
@@ -138,6 +141,7 @@ def _files(read: Read, size: int) -> Iterator[_Samples]:
         form = _form_of(read(start, 40))
         if form is None:
             return
+
         file = _Samples(start, form, [])
         start = _follow(read, size, file)
         if file.windows:
@@ -155,6 +159,7 @@ def _follow(read: Read, size: int, file: _Samples) -> int:
             and _form_of(read(position, 40)) is not None
         ):
             return position
+
         name, length = _chunk(read, position, form)
         begin = position + header_bytes
         if name == b"ds64":
@@ -165,6 +170,7 @@ def _follow(read: Read, size: int, file: _Samples) -> int:
 
         if file.large and length == _LARGEST_32:
             length = _DS64.unpack(file.large)[3]
+
         begin = min(begin + form.before, size)
         length = max(length - form.before, 0)
         end = _end_of_samples(read, size, file, begin, length)
@@ -180,6 +186,7 @@ def _chunk(read: Read, position: int, form: _Form) -> tuple[bytes, int]:
     (length,) = form.size.unpack(content[form.name_bytes :])
     if form.counts_header:
         length = max(length - len(content), 0)
+
     return content[:4], length
 
 
@@ -188,6 +195,7 @@ def _aligned(position: int, file: _Samples, read: Read, size: int) -> int:
     padding = -(position - file.start) % file.form.alignment
     if padding == 1 and file.form is _RIFF and read(position, 4) in (b"data", b"fmt "):
         return position
+
     return position + padding
 
 
@@ -207,6 +215,7 @@ def _end_of_samples(
     padding = -(end - file.start) % file.form.alignment
     if any(_only_chunks(read, size, file.form, end + skip) for skip in {0, padding}):
         return end
+
     return size
 
 
@@ -216,12 +225,14 @@ def _only_chunks(read: Read, size: int, form: _Form, position: int) -> bool:
     while position + header_bytes <= size:
         if _form_of(read(position, 40)) is not None:
             return True
+
         name, length = _chunk(read, position, form)
         end = position + header_bytes + length
         if name in _AFTER_SAMPLES and end > size:
             return True
         if not all(32 <= letter < 127 for letter in name) or end > size:
             return False
+
         position = end + -end % form.alignment
 
     return True
@@ -259,6 +270,7 @@ def _as_rf64(header: bytearray, file: _Samples, present: int) -> bytearray:
 
     chunks[-4:] = _LARGEST_32.to_bytes(4, "little")
     ds64 = _DS64.pack(b"ds64", _DS64.size - 8, len(chunks) + present, present, 0, 0)
+
     return (
         bytearray(b"RF64" + _LARGEST_32.to_bytes(4, "little") + b"WAVE" + ds64) + chunks
     )
@@ -272,6 +284,8 @@ def _au_layout(head: bytes, size: int) -> Layout | None:
         return None
     if stated > present:
         raise UnsoundError(f"truncated: {present} of {stated} bytes of audio are there")
+
     header = head[:8] + _LARGEST_32.to_bytes(4, "little")  # unknown: up to the end
     remark = f"its header states {stated} bytes of samples, but {present} are there"
+
     return Layout((Part(header, ((len(header), size),)),), remark)

@@ -41,6 +41,7 @@ def check_corpus(corpus: object) -> None:
         raise TypeError(
             f"it must be a tfasr.corpora.corpus.Corpus. Received: {corpus!r}."
         )
+
     if not callable(corpus.splits) and corpus.list_suffix is None:
         raise ValueError(
             "it must have a function splits(corpus_dir), or a list_suffix."
@@ -104,6 +105,7 @@ def read_split(
 
     if reader.has_subsets:
         return reader.read(corpus_dir, split, subsets)
+
     if reader.list_suffix is None:
         if split not in SPLITS and split not in (known := reader.splits(corpus_dir)):
             raise UsageError(
@@ -113,6 +115,7 @@ def read_split(
         return reader.read(corpus_dir, split)
 
     corpus_dir = require_folder(corpus_dir, "the folder that holds the corpus")
+
     return reader.read(
         find_manifest(corpus_dir, split, reader.list_suffix, manifest), corpus_dir
     )
@@ -123,7 +126,9 @@ def available_splits(corpus: str, corpus_dir: str | Path) -> list[str]:
     reader = _corpus(corpus)
     if reader.list_suffix is None:
         return list(reader.splits(corpus_dir))
+
     corpus_dir = require_folder(corpus_dir, "the folder that holds the corpus")
+
     return [
         split
         for split in SPLITS
@@ -155,6 +160,7 @@ def find_manifest(
     if manifest is None:
         if usual := _usual_lists(corpus_dir, split, suffix):
             return usual[0]
+
         raise UsageError(
             f"The list of the split {split!r} must be named with --manifest, or be {split}{suffix} "
             f"in {corpus_dir} or in its folder splits. Found there: {found_in(corpus_dir)}."

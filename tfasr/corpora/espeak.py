@@ -43,6 +43,7 @@ class Library:
             raise OSError(
                 "this espeak-ng is too old; install espeakng-loader 0.2.4 or newer"
             )
+
         self._chunks: list[bytes] = []
         callback = ctypes.CFUNCTYPE(
             ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p
@@ -56,6 +57,7 @@ class Library:
             raise OSError(
                 f"espeak-ng must start at {SAMPLE_RATE_HZ} Hz. Received: {rate_hz}."
             )
+
         self._library.espeak_SetSynthCallback(self._callback)
 
     def _collect(self, samples: Any, count: int, events: Any) -> int:
@@ -74,6 +76,7 @@ class Library:
         self._library.espeak_ng_SetRandSeed(ctypes.c_long(1))
         if self._library.espeak_SetVoiceByName(voice.encode()):
             raise OSError(f"espeak-ng has no voice {voice!r}")
+
         self._library.espeak_SetParameter(_RATE_PARAMETER, rate_wpm, 0)
         self._library.espeak_SetParameter(_PITCH_PARAMETER, pitch, 0)
         data = text.encode() + b"\0"
@@ -82,6 +85,7 @@ class Library:
         )
         if status:
             raise OSError(f"espeak-ng answers with status {status}")
+
         return b"".join(self._chunks)
 
 
@@ -114,6 +118,7 @@ class Espeak:
     def __init__(self):
         with optional_package("espeak-ng", "The synthetic corpus", "'tfasr[demo]'"):
             loader = importlib.import_module("espeakng_loader")
+
         self._resources = contextlib.ExitStack()
         with contextlib.ExitStack() as resources:
             data = resources.enter_context(_short_path(loader.get_data_path()))
@@ -159,6 +164,7 @@ class Espeak:
 
         if fault:
             raise RunError(f"The speech synthesiser failed {occasion}: {fault}.")
+
         return base64.b64decode(samples)
 
 

@@ -41,6 +41,7 @@ def flac_layout(read: Read, size: int) -> Layout | None:
     is_joined = FLAC_MARK in tail[-_DECODER_BYTES:]
     if stated and not is_joined and _last_sample(tail, head) == stated:
         return None
+
     return joined_files(read, size)
 
 
@@ -48,12 +49,15 @@ def joined_files(read: Read, size: int) -> Layout | None:
     """Returns the files in a FLAC file; None if there is one, whose header is right."""
     content = read(0, size)
     starts = [0]
+
     for match in _BEGINNING.finditer(content, 1):
         starts.append(match.start())
+
     ends = [*starts[1:], size]
     parts = []
     remark = ""
     is_right = False
+
     for start, end in zip(starts, ends, strict=True):
         head = content[start : start + _HEAD_BYTES]
         stated = _stated_samples(head)
@@ -71,6 +75,7 @@ def joined_files(read: Read, size: int) -> Layout | None:
         return Layout(
             tuple(parts), f"{len(parts)} files are joined in it; all of them are read"
         )
+
     return None if is_right else Layout(tuple(parts), remark)
 
 
@@ -83,6 +88,7 @@ def _tail(read: Read, head: bytes, start: int, end: int) -> bytes:
     largest = int.from_bytes(head[15:18], "big") or _MOST_FRAME_BYTES
     length = max(largest + _TAG_BYTES, _DECODER_BYTES)
     begin = max(start + _HEAD_BYTES, end - length)
+
     return read(begin, end - begin)
 
 
@@ -103,13 +109,16 @@ def _frame_end(frame: bytes, head: bytes) -> int:
     """Returns the number of the sample after a frame, 0 if its header is none."""
     if len(frame) < 6 or frame[3] & 1:
         return 0
+
     code = frame[2] >> 4
     rate_code = frame[2] & 15
     ones = 8 - (~frame[4] & 0xFF).bit_length()  # leading ones, as in UTF-8
     number_bytes = ones or 1
     number = frame[4] & (0x7F >> ones)
+
     for byte in frame[5 : 4 + number_bytes]:
         number = number << 6 | byte & 0x3F
+
     place = 4 + number_bytes
     samples = _BLOCK_SIZES[code]
     if code in (6, 7):
@@ -121,9 +130,11 @@ def _frame_end(frame: bytes, head: bytes) -> int:
         return 0
     if _crc_8(frame[:place]) != frame[place]:
         return 0
+
     # Blocks of different sizes: the number is that of the first sample.
     if frame[1] == 0xF9:
         return number + samples
+
     return number * int.from_bytes(head[10:12], "big") + samples
 
 
@@ -131,6 +142,7 @@ def _crc_8(content: bytes) -> int:
     remainder = 0
     for byte in content:
         remainder = _CRC_8[remainder ^ byte]
+
     return remainder
 
 

@@ -39,6 +39,7 @@ def format_of(beginning: bytes) -> str | None:
         return foreign.lastgroup
     if foreign is not None and _begins_with_aac_frames(beginning):
         return "AAC"
+
     return "MP3" if begins_with_frames(beginning) else None
 
 

@@ -87,11 +87,13 @@ def _entries(folder: Path, corpus_dir: Path) -> Iterator[ListedUtterance | Rejec
     speakers = {}
     if (folder / "utt2spk").is_file():
         speakers = _table(folder / "utt2spk", 1, rejections)
+
     segments = {
         key: _TableLine(key, [key], line.place) for key, line in recordings.items()
     }
     if (folder / "segments").is_file():
         segments = _table(folder / "segments", 4, rejections)
+
     yield from rejections
     paths: dict[str, Path] = {}
     for key, line in texts.items():
@@ -132,6 +134,7 @@ def _table(
         fields = line.split(None, most_fields)
         if not fields:
             raise MalformedLineError("it must begin with an id")
+
         return fields
 
     lines: dict[str, _TableLine] = {}
@@ -154,18 +157,22 @@ def _table(
 def _segment(line: _TableLine) -> tuple[str, Segment]:
     if len(line.fields) == 1:  # without segments, an utterance is a recording
         return line.fields[0], _WHOLE
+
     if len(line.fields) < 3:
         raise MalformedLineError(
             "a segment must have an id, a recording, a begin and an end"
         )
+
     recording, begin, end = line.fields[:3]
     channel = line.fields[3].strip() if len(line.fields) > 3 else ""
     if channel and not channel.isdecimal():
         raise MalformedLineError(
             f"a segment's channel must be a number; received {channel!r}"
         )
+
     end_s = None if end.startswith("-") else seconds_of(end, "a segment's end")
     begin_s = seconds_of(begin, "a segment's begin")
+
     return recording, segment_of(begin_s, end_s, int(channel) if channel else None)
 
 
@@ -174,6 +181,7 @@ def _audio_path(
 ) -> Path:
     if recording not in recordings or not recordings[recording].fields:
         raise MalformedLineError(f"the recording {recording} is not in wav.scp")
+
     name = recordings[recording].fields[0].strip()
     if name.endswith("|"):
         raise MalformedLineError(
@@ -193,6 +201,7 @@ def _audio_path(
         corpus_dir.parent / name,
         Path.cwd() / name,
     ]
+
     return next(filter(Path.is_file, candidates), candidates[0])
 
 

@@ -62,9 +62,11 @@ def _present_subsets(corpus_dir: Path) -> list[str]:
     present = [name for name in names if name.startswith(_PREFIXES)]
     if present:
         return present
+
     advice = ""
     if corpus_dir.name.startswith(_PREFIXES):
         advice = f" Give --corpus_dir {corpus_dir.parent} instead, the folder above this subset."
+
     for name in names:
         if any(inner.startswith(_PREFIXES) for inner in subfolders(corpus_dir / name)):
             advice = f" Give --corpus_dir {corpus_dir / name} instead."
@@ -111,6 +113,7 @@ def _read_chapter(
     for path in files:
         if path.suffix.lower() not in AUDIO_SUFFIXES:
             continue
+
         if audio.setdefault(path.stem, path) != path:
             detail = f"{path} next to {audio[path.stem].name}"
             rejections.append(Rejection(path.stem, DUPLICATE_ID, detail))
@@ -119,6 +122,7 @@ def _read_chapter(
     for path in files:
         if not path.name.endswith(_TRANSCRIPT):
             continue
+
         for origin, line in parsed_lines(path, str.strip):
             if isinstance(line, Rejection):
                 rejections.append(line)

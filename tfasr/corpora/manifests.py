@@ -84,7 +84,9 @@ def id_of(path: str) -> str:
     name = plain.rpartition("/")[2]
     if name in ("", ".", "..") or "\0" in path:
         raise MalformedLineError(f"its path must name a file; received {path!r}")
+
     dot = name.rfind(".")
+
     return plain[: dot - len(name)] if 0 < dot < len(name) - 1 else plain
 
 
@@ -128,14 +130,17 @@ def _parse(
     row = dict(zip(columns, fields, strict=True))
     for name in doubtful:
         _refuse_change(name, row[name].strip())
+
     seconds = row.get("seconds", "")
     if seconds.strip():
         seconds_of(seconds, "seconds")
+
     speaker = row.get("speaker", "").strip()
     utterance_id = id_of(row["path"])
     segment = _segment(row)
     if segment is not None:
         utterance_id = segment.named(utterance_id)
+
     return Listed(utterance_id, corpus_dir / row["path"], row["text"], speaker, segment)
 
 
@@ -143,6 +148,7 @@ def _segment(row: dict[str, str]) -> Segment | None:
     begin, end, channel = (row.get(name, "").strip() for name in _OF_SEGMENTS)
     if not (begin or end or channel):
         return None
+
     if channel and not channel.isdecimal():
         raise MalformedLineError(
             f"channel must be a number from 0, or empty; received {channel!r}"
@@ -183,6 +189,7 @@ def read_json_manifest(
     _refuse_array(manifest)
     folders = list(dict.fromkeys(folders))
     parsed = parsed_lines(manifest, lambda line: _parse_json(line, folders))
+
     return assemble(str(manifest), entries_of(parsed))
 
 
@@ -190,6 +197,7 @@ def _refuse_array(manifest: Path) -> None:
     first = next(numbered_lines(manifest), (1, b""))[1]
     if not first.lstrip().startswith(b"["):
         return
+
     try:
         content = json.loads(manifest.read_bytes())
     except (ValueError, RecursionError):
@@ -206,13 +214,16 @@ def _parse_json(line: str, folders: list[Path]) -> Listed:
     content = _content(line)
     if not isinstance(content, dict):
         raise MalformedLineError("it must be a JSON object")
+
     path = _field(content, "audio_filepath", str)
     text = _field(content, "text", str)
     if not content.keys() <= _KNOWN:
         _refuse_changed_audio(content)
+
     duration = _field(content, "duration", int | float, default=0)
     if not 0 <= duration < math.inf:
         raise MalformedLineError(f"duration must not be below 0; received {duration!r}")
+
     segment = _json_segment(content, duration)
     stated_id = str(_field(content, "id", str | int, default=""))
     speaker = str(_field(content, "speaker", str | int, default=""))
@@ -226,6 +237,7 @@ def _parse_json(line: str, folders: list[Path]) -> Listed:
 
     if segment is not None and not stated_id.strip():
         utterance_id = segment.named(utterance_id)
+
     candidates = [folder / path for folder in folders]
     if len(candidates) > 1:
         is_file = os.path.isfile  # Path.is_file raises on an overlong name
@@ -233,6 +245,7 @@ def _parse_json(line: str, folders: list[Path]) -> Listed:
 
     # Whether a duration without an offset is that of a part, only the file can tell.
     stated_s = duration if segment is None else 0.0
+
     return Listed(utterance_id, candidates[0], text, speaker, segment, stated_s)
 
 
@@ -253,6 +266,7 @@ def _refuse_change(name: str, value: Any) -> None:
     words = _changing_words(name)
     if not words or not value:
         return
+
     try:
         number = None if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
@@ -261,6 +275,7 @@ def _refuse_change(name: str, value: Any) -> None:
     is_factor = words <= _FACTORS
     if number == 0 or (is_factor and number == 1):
         return
+
     raise MalformedLineError(
         f"its field {name} would change the audio, which isn't supported; received {value!r}. "
         "Write the changed audio to a file, or leave the field out"
@@ -285,6 +300,7 @@ def _json_segment(content: dict[str, Any], duration: float) -> Segment | None:
 
     if not offset and channel is None:
         return None
+
     return segment_of(offset, offset + duration if duration else None, channel)
 
 
@@ -315,6 +331,7 @@ def _field(content: dict[str, Any], name: str, kind: Any, default: Any = None) -
     value = content.get(name)
     if value is None and default is not None:
         return default
+
     if isinstance(value, bool) or not isinstance(value, kind):
         expected = getattr(kind, "__name__", str(kind))
         raise MalformedLineError(
@@ -354,6 +371,7 @@ def fault(
 
     if not utterance.text:
         return Rejection(utterance.id, "empty transcript", str(utterance.audio_path))
+
     foreign = alphabet.foreign_characters(utterance.text)
     if foreign:
         detail = f"{foreign} in {utterance.text!r}"
@@ -369,7 +387,9 @@ def length_fault(
     needed = ctc_frames_needed(alphabet.encode(utterance.text)) if frames > 0 else 1
     if frames >= needed:
         return None
+
     where = f"{utterance.duration_s:.3f} s leave {max(frames, 0)} frames: {utterance.audio_path}"
     if frames < 1:
         return Rejection(utterance.id, "too short for the model's convolution", where)
+
     return Rejection(utterance.id, "no CTC path", f"{where}, {needed} needed")

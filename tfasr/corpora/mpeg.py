@@ -58,12 +58,14 @@ def _frame(header: bytes) -> _Frame | None:
     """Parses the four bytes that a frame begins with; None if they aren't a frame's."""
     if len(header) < 4 or header[0] != 0xFF or header[1] < 0xE0:
         return None
+
     version_code = header[1] >> 3 & 3
     layer = 4 - (header[1] >> 1 & 3)
     rate_code = header[2] >> 2 & 3
     rate_index = header[2] >> 4
     if version_code == 1 or layer == 4 or rate_code == 3 or rate_index in (0, 15):
         return None
+
     version = 1 if version_code == 3 else 2
     rate_hz = _RATES_HZ[version_code][rate_code]
     samples = _SAMPLES[version, layer]
@@ -76,6 +78,7 @@ def _frame(header: bytes) -> _Frame | None:
         version, is_mono
     ]
     padded = slots + (header[2] >> 1 & 1)
+
     return _Frame(padded * slot, samples, rate_hz, layer, version, side_bytes)
 
 
@@ -89,6 +92,7 @@ def tag_bytes(content: bytes | mmap.mmap, place: int) -> int:
 
     if head[:3] == b"TAG":
         return _ID3V1_BYTES
+
     if head[:8] == b"APETAGEX":
         after_header = int.from_bytes(head[12:16], "little")
         is_header = int.from_bytes(head[20:24], "little") >> 29 & 1
@@ -106,6 +110,7 @@ def begins_with_frames(content: bytes) -> bool:
         frame = _frame(content[place : place + 4])
         if frame is None:
             return False
+
         place += frame.bytes
 
     return True
@@ -122,6 +127,7 @@ def mpeg_layout(content: bytes | mmap.mmap, size: int) -> Layout | None:
     begin, first = next(frames, (0, None))
     if first is None:
         return None
+
     stated_frames, stated_bytes = _stated(content, begin, first)
     if content[size - _ID3V1_BYTES : size - 125] == b"TAG":
         end = size - _ID3V1_BYTES
@@ -145,13 +151,16 @@ def mpeg_layout(content: bytes | mmap.mmap, size: int) -> Layout | None:
         count += 1
         if place != windows[-1][1]:
             windows.append([place, place])
+
         windows[-1][1] = min(place + frame.bytes, size)
 
     if stated_frames and abs(count - stated_frames) <= 1:
         return None
+
     in_samples = f"{count * first.samples} of {stated_frames * first.samples} samples"
     if count < stated_frames:
         raise UnsoundError(f"truncated: {in_samples} are there")
+
     remark = ""
     if stated_frames:
         remark = (
@@ -162,12 +171,14 @@ def mpeg_layout(content: bytes | mmap.mmap, size: int) -> Layout | None:
     header = b""
     if first.layer == 3:
         header = _ANY_TAG + _length_header(content[begin : begin + 4], count)
+
     part = Part(
         header,
         tuple((start, stop) for start, stop in windows if stop > start),
         frames=count * first.samples,
         tolerance=_TRIMMED_FRAMES * first.samples,
     )
+
     return Layout((part,), remark)
 
 
@@ -207,6 +218,7 @@ def _is_followed(
     other = _frame(content[after : after + 4])
     if other is not None:
         return (other.layer, other.rate_hz) == (frame.layer, frame.rate_hz)
+
     return after == size or bool(tag_bytes(content, after))
 
 
@@ -217,11 +229,13 @@ def _stated(content: bytes | mmap.mmap, begin: int, first: _Frame) -> tuple[int,
     place = begin + 4 + first.side_bytes
     if first.layer != 3 or content[place : place + 4] not in _LENGTH_HEADERS:
         return 0, 0
+
     flags, *numbers = (
         int.from_bytes(content[at : at + 4], "big")
         for at in range(place + 4, place + 16, 4)
     )
     frames = numbers.pop(0) if flags & 1 else 0
+
     return frames, numbers[0] if flags & 2 else 0
 
 
@@ -241,4 +255,5 @@ def _length_header(header: bytes, count: int) -> bytes:
     frame = _frame(longest)
     content = longest + bytes(frame.side_bytes) + b"Xing" + (1).to_bytes(4, "big")
     content += count.to_bytes(4, "big")
+
     return content.ljust(frame.bytes, b"\0")

@@ -55,9 +55,11 @@ class Release:
             raise UsageError(
                 f"--split must be one of {', '.join(known)}. Received: {split!r}."
             )
+
         folder = Path(corpus_dir).absolute()
         name = _NAMES[split]
         path = folder / self.list_of.format(name)
+
         return assemble(str(path), self._entries(folder, name, path))
 
     def _entries(self, folder: Path, name: str, path: Path) -> Iterator[Any]:
@@ -74,6 +76,7 @@ class Release:
                 raise MalformedLineError(
                     f"it must have {len(columns)} columns, not {len(fields)}"
                 )
+
             try:
                 return self.row(folder, name, row)
             except KeyError as error:

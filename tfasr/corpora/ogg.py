@@ -21,6 +21,7 @@ def ogg_layout(content: bytes | mmap.mmap, size: int) -> Layout | None:
     """
     if not _ends(content[max(0, size - 2 * _LARGEST_PAGE_BYTES) :]):
         raise UnsoundError("truncated: the Ogg stream has no last page")
+
     starts = [0]
     # A first page; streams of one recording, as of a film, have theirs in a row.
     before = 0
@@ -33,9 +34,11 @@ def ogg_layout(content: bytes | mmap.mmap, size: int) -> Layout | None:
 
     if len(starts) == 1:
         return None
+
     ends = [*starts[1:], size]
     windows = zip(starts, ends, strict=True)
     parts = tuple(Part(b"", (window,)) for window in windows)
+
     return Layout(
         parts, f"it is a chain of {len(parts)} Ogg streams; all of them are read"
     )
@@ -45,6 +48,7 @@ def _ends(tail: bytes) -> bool:
     page = tail[max(0, tail.rfind(_PAGE)) :]
     if len(page) < _HEADER_BYTES:
         return False
+
     is_whole = len(page) >= _page_bytes(page)
     return is_whole and bool(page[5] & _END_OF_STREAM)
 

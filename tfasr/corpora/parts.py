@@ -80,6 +80,7 @@ class PartFile(io.RawIOBase):
             piece = self._next(len(view) - filled)
             if not piece:
                 break
+
             view[filled : filled + len(piece)] = piece
             filled += len(piece)
             self._position += len(piece)
@@ -91,12 +92,14 @@ class PartFile(io.RawIOBase):
         within = self._position
         if within < len(self._header):
             return self._header[within : within + count]
+
         within -= len(self._header)
         for start, stop in self._windows:
             if within < stop - start:
                 return os.pread(
                     self._descriptor, min(count, stop - start - within), start + within
                 )
+
             within -= stop - start
 
         return b""

@@ -97,8 +97,10 @@ class ListedSplit(CorpusSplit):
 
         with ThreadPoolExecutor(header_readers()) as threads:
             results = [judged.result for judged in threads.map(judge, listed.values())]
+
         utterances = [result for result in results if isinstance(result, Utterance)]
         rejected += [result for result in results if isinstance(result, Rejection)]
+
         return sorted(utterances, key=lambda u: u.id), sorted(
             rejected, key=rejection_row
         )
@@ -124,6 +126,7 @@ def assemble(
         raise UsageError(
             f"A split must hold at least one utterance. Found none in {source}."
         )
+
     return ListedSplit(source, itertools.chain([first], items))
 
 
@@ -205,6 +208,7 @@ def judge(
     utterance = Utterance(
         entry.id, entry.audio_path, duration_s, text, entry.speaker, segment
     )
+
     return Judged(entry, utterance, *file)
 
 
@@ -229,6 +233,7 @@ def require_folder(path: str | Path, expected: str) -> Path:
 
     if not is_folder:
         raise UsageError(f"--corpus_dir must be {expected}. {received_path(folder)}")
+
     return folder
 
 
@@ -314,6 +319,7 @@ def seconds_of(text: str, name: str) -> float:
         raise MalformedLineError(
             f"{name} must be a number, not below 0; received {text!r}"
         )
+
     return seconds
 
 

@@ -54,6 +54,7 @@ def official_split(file_name: str) -> str:
     percent = digest % (MAX_NUM_WAVS_PER_CLASS + 1) * (100.0 / MAX_NUM_WAVS_PER_CLASS)
     if percent < VALIDATION_PERCENT:
         return "validation"
+
     return "test" if percent < VALIDATION_PERCENT + TESTING_PERCENT else "train"
 
 
@@ -71,6 +72,7 @@ def read_speech_commands(corpus_dir: str | Path, split: str) -> CorpusSplit:
     listed, bad_lines = _read_lists(corpus_dir)
     lists = _Lists(corpus_dir, listed, bad_lines, {name for name, _ in recordings})
     entries = []
+
     for utterance_id, path in recordings:
         if lists.split_of(utterance_id) == split:
             word = utterance_id.partition("/")[0]
@@ -87,6 +89,7 @@ def read_speech_commands(corpus_dir: str | Path, split: str) -> CorpusSplit:
         )
         for name in lists.absent.get(split, ())
     ]
+
     return assemble(
         f"the split {split!r} of {corpus_dir}",
         entries,
@@ -102,6 +105,7 @@ def speech_commands_splits(corpus_dir: str | Path) -> list[str]:
         corpus_dir, *_read_lists(corpus_dir), {name for name, _ in recordings}
     )
     present = {lists.split_of(utterance_id) for utterance_id, _ in recordings}
+
     return [split for split in SPLITS if split in present]
 
 
@@ -135,6 +139,7 @@ def _read_lists(
         path = corpus_dir / name
         if not path.is_file():
             continue
+
         listed[split] = {}
         for place, utterance_id in parsed_lines(path, _id_in):
             if isinstance(utterance_id, Rejection):
@@ -157,6 +162,7 @@ def _id_in(line: str) -> str:
     word, slash, name = text.partition("/")
     if not (word and slash and Path(name).stem):
         raise MalformedLineError(f"it must read <word>/<file>.wav; received {text!r}")
+
     return f"{word}/{Path(name).with_suffix('').as_posix()}"
 
 
@@ -194,6 +200,7 @@ class _Lists:
         }
         # By a file's name in a bad line: the list's split.
         self._meant: dict[str, str] = {}
+
         for split, names in self.absent.items():
             for name in names:
                 self._meant[name.rpartition("/")[2]] = split
@@ -209,6 +216,7 @@ class _Lists:
         meant = self._meant.get(utterance_id.rpartition("/")[2])
         if meant is not None:
             return meant
+
         for split, names in self.absent.items():  # a name that was cut off
             place = bisect.bisect(names, utterance_id)
             if place and utterance_id.startswith(names[place - 1]):
@@ -217,6 +225,7 @@ class _Lists:
         derived = official_split(f"{utterance_id}.wav")
         if derived not in self._listed or derived in self._is_faulty:
             return derived
+
         return "train"
 
 

@@ -49,6 +49,7 @@ def read_stm(manifest: str | Path, corpus_dir: str | Path) -> CorpusSplit:
     )
     manifest = Path(manifest).absolute()
     audio = _AudioFiles([manifest.parent, manifest.parent.parent, corpus_dir])
+
     return assemble(str(manifest), _entries(manifest, audio))
 
 
@@ -138,10 +139,12 @@ def _parse(line: str, audio: _AudioFiles, joined: bool) -> Listed:
 
     if joined:
         text = _DETACHED.sub("'", text)
+
     segment = segment_of(
         seconds_of(begin, "begin"), seconds_of(end, "end"), _channel_number(channel)
     )
     utterance_id = segment.named(name)
+
     return Listed(utterance_id, audio[name], text, speaker, segment)
 
 
@@ -151,6 +154,7 @@ def _channel_number(channel: str) -> int | None:
         return int(channel) - 1
     if len(channel) == 1 and "A" <= channel.upper() <= "Z":
         return ord(channel.upper()) - ord("A")
+
     raise MalformedLineError(
         f"channel must be 1, 2, ... or A, B, ...; received {channel!r}"
     )

@@ -106,6 +106,7 @@ def grammar_of(language: str, voices: Sequence[str] = ()) -> Grammar:
     usual = [
         f"{accent}+{variant}" for accent in content["accents"] for variant in _VARIANTS
     ]
+
     return Grammar(content["forms"], content["slots"], tuple(voices) or tuple(usual))
 
 
@@ -164,6 +165,7 @@ def voices_of_splits(
     order = np.random.default_rng([seed, 0]).permutation(len(voices))
     chosen = [voices[index] for index in order[:num_voices]]
     held_out = max(1, num_voices // 6)
+
     return chosen[2 * held_out :], chosen[:held_out], chosen[held_out : 2 * held_out]
 
 
@@ -185,6 +187,7 @@ def speak_sentence(
     soundfile.write(wav, samples, SAMPLE_RATE_HZ, format="WAV", subtype="PCM_16")
     duration_s = len(samples) / SAMPLE_RATE_HZ
     pause_before_s = before / SAMPLE_RATE_HZ
+
     return SpokenSentence(text, voice, duration_s, pause_before_s, wav.getvalue())
 
 
@@ -202,6 +205,7 @@ def _in_a_room(
     quiet = np.pad(speech.astype(np.float64), (before, after))
     noisy = quiet + noise_level * generator.standard_normal(len(quiet))
     clipped = np.clip(np.rint(gain * noisy), -(2**15), 2**15 - 1)
+
     return clipped.astype(np.int16), int(before)
 
 
@@ -270,6 +274,7 @@ def make_synthetic_corpus(
     """
     if num_voices is None:
         num_voices = min(_USUAL_VOICES, len(grammar_of(language, voices).voices))
+
     parameters = Parameters(
         *(seed, num_train, num_validation, num_test, num_voices),
         language=language,
@@ -286,6 +291,7 @@ def make_synthetic_corpus(
     with _locked(corpus_dir):
         if _is_made(corpus_dir, parameters):
             return
+
         with Espeak() as espeak:  # before the first file, as it may not be installed
             try:
                 _make(corpus_dir, parameters, espeak)
@@ -385,6 +391,7 @@ def _is_made(corpus_dir: Path, parameters: Parameters) -> bool:
     if finished:
         if made_with == parameters.to_json():
             return True
+
         raise UsageError(
             f"The synthetic corpus in {corpus_dir} must have been made with the same arguments. "
             f"It was made with {made_with}. Received: {parameters.to_json()}. "
@@ -403,6 +410,7 @@ def _make(corpus_dir: Path, parameters: Parameters, espeak: Espeak) -> None:
     rows = {split: ["\t".join(COLUMNS)] for split in SPLITS}
     for split in SPLITS:
         (corpus_dir / split).mkdir()
+
     for split, spoken in spoken_corpus(parameters, espeak):
         path = f"{split}/{len(rows[split]) - 1:05}.wav"
         (corpus_dir / path).write_bytes(spoken.wav)
@@ -412,6 +420,7 @@ def _make(corpus_dir: Path, parameters: Parameters, espeak: Espeak) -> None:
 
     for split in SPLITS:
         write_whole(corpus_dir / f"{split}.tsv", "\n".join(rows[split]) + "\n")
+
     _write_marker(corpus_dir, parameters, finished=True)
 
 

@@ -158,6 +158,7 @@ def _entry(
     speaker = next(
         (str(row[name]) for name in _SPEAKERS if row.get(name) is not None), ""
     )
+
     return ListedUtterance(identity, stem.parents[2] / place, text, speaker, origin)
 
 
@@ -166,6 +167,7 @@ def _name_in(path: str) -> str:
     name = PurePosixPath(path)
     if name.is_absolute() or ".." in name.parts:
         return name.stem
+
     return str(name.with_suffix("")) if name.name else ""
 
 
@@ -217,6 +219,7 @@ def _object(line: str) -> dict[str, Any]:
 
     if not isinstance(content, dict):
         raise MalformedLineError("it must be a JSON object")
+
     return content
 
 
@@ -236,6 +239,7 @@ def _utterances(
         path = corpus_dir / _source(recording)
         supervisions = content["supervisions"] if is_cut else [content]
         listed = []
+
         for supervision in supervisions:
             stretch = content
             if len(supervisions) > 1:  # its times are relative to the cut
@@ -253,12 +257,14 @@ def _utterances(
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         if isinstance(error, MalformedLineError):
             raise
+
         raise MalformedLineError(
             f"it must be a supervision of a known recording, or a cut with one: {error!r}"
         ) from None
 
     if not listed:
         raise MalformedLineError("its cut has no supervision, so no text")
+
     return listed
 
 
@@ -276,6 +282,7 @@ def _source(recording: dict[str, Any]) -> str:
     sources = recording["sources"]
     if len(sources) != 1:
         raise MalformedLineError(f"its audio must be one file; received {len(sources)}")
+
     if sources[0]["type"] != "file":
         raise MalformedLineError(
             f"its audio must be a file; received {sources[0]['type']!r}"
@@ -321,6 +328,7 @@ def _segment(
     is_whole = begin_s <= _ROUNDED_S and end_s >= recording["duration"] - _ROUNDED_S
     if is_whole and channel is None:
         return None
+
     return segment_of(
         0.0 if is_whole else begin_s, None if is_whole else end_s, channel
     )

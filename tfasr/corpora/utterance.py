@@ -46,6 +46,7 @@ class Segment:
 
         if self.channel is not None and self.channel < 0:
             raise ValueError(f"a channel must be 0 or more; received {self.channel}")
+
         # Lists state ends or durations, whose sums differ in the last digits.
         object.__setattr__(self, "begin_s", round(float(self.begin_s), 6))
         if self.end_s is not None:
@@ -61,7 +62,9 @@ class Segment:
         channel = "" if self.channel is None else f"-channel{self.channel}"
         if self.begin_s == 0 and self.end_s is None:
             return recording + channel
+
         end = "end" if self.end_s is None else f"{self.end_s:.3f}"
+
         return f"{recording}{channel}-{self.begin_s:.3f}-{end}"
 
 

@@ -135,6 +135,7 @@ def alphabet_of(
     folder = shard_dir / TRAINING
     if (folder / INDEX_FILE).is_file():
         return Alphabet.from_json(read_index(folder)["alphabet"])
+
     if config != AlphabetConfig():
         raise UsageError(
             f"The alphabet is that of the training split, which isn't in {shard_dir} yet. Run "
@@ -172,6 +173,7 @@ def make_alphabet(
     odd: dict[str, Counter[str]] = {}
     number = 0
     everything = replace(alphabet, punctuation="refused")
+
     for text in texts():
         for kind, found in oddities(
             normalised(text, config.normaliser, config.language)
@@ -204,10 +206,13 @@ def make_alphabet(
 
     if config.units or config.units_model:
         alphabet = _with_units(alphabet, config, texts)
+
     for line in _report(alphabet, config, counts, number):
         log.info("%s", line)
+
     for line in _warnings(odd):
         log.warning("%s", line)
+
     return alphabet
 
 
@@ -273,11 +278,13 @@ def _listed_characters(config: AlphabetConfig) -> str:
 
         if fault:
             raise UsageError(f"{place} {fault}. {remedy}")
+
         seen[character] = place
 
     letters = set("".join(seen))
     if not letters - {" "}:
         raise UsageError(f"{config.source} lists no characters. {remedy}")
+
     return _sorted(letters, Counter(letters))
 
 
@@ -288,6 +295,7 @@ def _mapping(config: AlphabetConfig) -> tuple[tuple[str, str], ...]:
         source, tab, target = line.partition("\t")
         if not tab or not source or "\t" in target or source in pairs:
             raise UsageError(f"{place} is {line[:40]!r}. {remedy}")
+
         pairs[source] = target
 
     return tuple(sorted(pairs.items()))
@@ -313,6 +321,7 @@ def _with_units(
 ) -> Alphabet:
     if config.units and config.units_kind == "word":
         return _with_words(alphabet, config, texts)
+
     with optional_package("sentencepiece", "--units", "'tfasr[units]'"):
         import sentencepiece
         from sentencepiece.sentencepiece_model_pb2 import ModelProto
@@ -341,9 +350,11 @@ def _with_units(
         )
         if config.units:
             units = _complete(units, alphabet)
+
         kind = "bpe" if model.trainer_spec.model_type == _BPE else "unigram"
         if not units:
             raise ValueError("It has no units.")
+
         return replace(alphabet, units=units, units_kind=kind)
     except Exception as error:  # a damaged file raises protobuf's own DecodeError
         raise UsageError(
@@ -368,6 +379,7 @@ def _with_words(
     most_frequent = words.most_common(config.units - len(characters))
     whole = ((WORD_START + word, float(count)) for word, count in most_frequent)
     units = (*whole, *((character, 0.0) for character in characters))
+
     return replace(alphabet, units=units, units_kind="word")
 
 
@@ -412,6 +424,7 @@ def _complete(
     given_up = set(sorted(longer, key=lambda unit: unit[1])[: len(missing)])
     least = min(score for _, score in units)
     remaining = tuple(unit for unit in units if unit not in given_up)
+
     return (*remaining, *((character, least) for character in missing))
 
 
@@ -471,6 +484,7 @@ def counted(counts: Mapping[str, int]) -> str:
     names = {"M": "\N{DOTTED CIRCLE}{}", "Z": "U+{:04X}", "C": "U+{:04X}"}
     order = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     listed = []
+
     for character, count in order[:_SHOWN]:
         form = names.get(unicodedata.category(character)[0], "{}")
         shown = form.format(ord(character) if "04X" in form else character)
@@ -478,4 +492,5 @@ def counted(counts: Mapping[str, int]) -> str:
         listed.append(f"{shown} {count}" if count else shown)
 
     more = f" and {len(order) - _SHOWN} more" if len(order) > _SHOWN else ""
+
     return (", " if any(counts.values()) else " ").join(listed) + more

@@ -80,6 +80,7 @@ def read_audio(
     (recorded,) = read_segments(path, [segment], sample_rate_hz, reader)
     if isinstance(recorded, ValueError):
         raise recorded
+
     return recorded.samples
 
 
@@ -104,6 +105,7 @@ def read_segments(
             return _segments_by_tfio(path, parts, sample_rate_hz, reader)
         if len(parts) == 1 and parts[0].begin_s == 0 and parts[0].end_s is None:
             return [_whole(path, sample_rate_hz, parts[0].channel)]
+
         with opened_audio(path) as file:
             return _cut(path, file, parts, sample_rate_hz)
     except ValueError as error:
@@ -121,6 +123,7 @@ def _whole(path: str | Path, sample_rate_hz: int, channel: int | None) -> Record
     )
     if blocks:
         recorded.samples = np.concatenate(blocks) if len(blocks) > 1 else blocks[0]
+
     return _checked(path, recorded, sample_rate_hz)
 
 
@@ -128,6 +131,7 @@ def _checked(path: str | Path, recorded: Recorded, sample_rate_hz: int) -> Recor
     samples = recorded.samples
     if not samples.size:
         raise unreadable(path, f"it holds no audio: 0 samples at {sample_rate_hz} Hz")
+
     recorded.samples = np.ascontiguousarray(samples, dtype=np.float32)
     return recorded
 
@@ -145,6 +149,7 @@ def _cut(
     ]
     held: dict[int, list[np.ndarray]] = {number: [] for number in waiting}
     position = 0
+
     while waiting:
         first = waiting[0]
         if file.exact_seek and begins[first] < file.frames:
@@ -163,6 +168,7 @@ def _cut(
             block = file.read(min(_MOST_VALUES // file.channels, last - position))
             if not len(block):
                 break
+
             for number in reading:
                 begin = max(begins[number] - position, 0)
                 held[number].append(block[begin : max(ends[number] - position, 0)])
@@ -206,6 +212,7 @@ def _segment(
 def _resampled(samples: np.ndarray, rate_hz: int, wanted_hz: int) -> np.ndarray:
     if rate_hz == wanted_hz or not samples.size:
         return samples
+
     resampler = soxr.ResampleStream(
         rate_hz, wanted_hz, 1, dtype="float32", quality="HQ"
     )
@@ -245,6 +252,7 @@ def audio_blocks(
         )
         size = max(size, 1)
         mixer = _Mixer(path, channel)
+
         while len(block := file.read(size)):
             count += len(block)
             mono = mixer.mono(block)
@@ -264,6 +272,7 @@ def audio_blocks(
             yield resampler.resample_chunk(np.zeros(0, np.float32), last=True)
         if file.remark:
             remark(OTHER_LENGTH, f"{path}: {file.remark}")
+
         mixer.finish(remark)
 
 
@@ -297,15 +306,18 @@ class _Mixer:
 
         if count == 1:
             return samples[:, 0]
+
         mean = samples.mean(axis=1)
         self._power += float(np.square(samples, dtype=np.float64).sum()) / count
         self._mean_power += float(np.square(mean, dtype=np.float64).sum())
+
         return mean
 
     def _check_range(self, samples: np.ndarray) -> None:
         loudest = max(samples.max(), -samples.min())
         if not np.isfinite(loudest):
             raise unreadable(self._path, "it holds samples that are not finite numbers")
+
         if loudest > _LOUDEST:
             scale = f"it holds samples up to {loudest:.4g}, where full scale is 1"
             raise unreadable(
@@ -366,14 +378,17 @@ def _segments_by_tfio(
     check_audio_reader(reader)
     samples, rate_hz = _decode_with_tfio(path)
     results: list[Recorded | ValueError] = []
+
     for segment in segments:
         end_s = len(samples) / rate_hz if segment.end_s is None else segment.end_s
         part = samples[round(segment.begin_s * rate_hz) : round(end_s * rate_hz)]
         recorded = Recorded(np.zeros(0, np.float32))
+
         try:
             mono = _Mixer(path, segment.channel).mono(part)
             if rate_hz != sample_rate_hz and mono.size:
                 mono = soxr.resample(mono, rate_hz, sample_rate_hz, quality="HQ")
+
             recorded.samples = mono
             results.append(_checked(path, recorded, sample_rate_hz))
         except ValueError as error:
@@ -385,6 +400,7 @@ def _segments_by_tfio(
 def _to_float(samples: np.ndarray) -> np.ndarray:
     if samples.dtype == np.uint8:
         return (samples.astype(np.float32) - 128) / 128
+
     if samples.dtype.kind == "i":
         full_scale = -float(np.iinfo(samples.dtype).min)
         return (samples / full_scale).astype(np.float32)

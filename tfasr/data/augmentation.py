@@ -66,6 +66,7 @@ class AugmentationConfig:
         require(self.from_epoch >= 1, self, "from_epoch", "an epoch, counted from 1")
         for field in ("tempo_change", "vocal_tract_change"):
             require(0 <= getattr(self, field) <= 0.5, self, field, "in 0..0.5")
+
         require(
             0 <= self.time_mask_fraction <= 1, self, "time_mask_fraction", "in 0..1"
         )
@@ -102,6 +103,7 @@ def _keep(size: tf.Tensor, widest: tf.Tensor, masks: int, seed: tf.Tensor) -> tf
     start = tf.cast(draws[1] * tf.cast(size - width + 1, tf.float32), tf.int32)
     places = tf.range(size)[None, :]
     inside = tf.logical_and(places >= start, places < start + width)
+
     return tf.cast(~tf.reduce_any(inside, axis=0), tf.float32)
 
 
@@ -155,6 +157,7 @@ class Tempo:
             labels[1:] == labels[:-1], dtype=tf.int32
         )
         least = tf.gather(self._least, tf.minimum(needed, len(self._least) - 1))
+
         return tf.maximum(drawn, tf.minimum(least, frames))
 
     def ranges(
@@ -177,6 +180,7 @@ def resampled(features: tf.Tensor, frames: tf.Tensor) -> tf.Tensor:
     places = tf.cast(tf.range(frames), tf.float32) * step
     before = tf.minimum(tf.cast(places, tf.int32), last)
     weight = (places - tf.cast(before, tf.float32))[:, None]
+
     return (1 - weight) * tf.gather(features, before) + weight * tf.gather(
         features, tf.minimum(before + 1, last)
     )
@@ -224,7 +228,9 @@ class VocalTract:
         )
         if not self.config.num_mfcc:
             return log_mel
+
         mfcc = tf.matmul(log_mel, cosines(bins, self.config.num_mfcc))
+
         return tf.concat([log_mel, mfcc], axis=-1)
 
     def _places(self, factor: tf.Tensor) -> tf.Tensor:
@@ -244,6 +250,7 @@ class VocalTract:
         origins = tf.where(hz <= after, hz / factor, highest - (highest - hz) * slope)
         spacing = (edges[1] - edges[0]) / (config.num_mel_bins + 1)
         places = (1127 * tf.math.log1p(origins / 700) - edges[0]) / spacing - 1
+
         return tf.clip_by_value(places, 0.0, config.num_mel_bins - 1.0)
 
 
@@ -324,6 +331,7 @@ class Copies:
         endings = [(f"~noise{n}", 1.0) for n in range(1, noisy + 1)]
         endings += [(f"~speed{speed:g}", speed) for speed in self.config.speeds]
         rows = Rows(folder)
+
         for row in kept:
             if _COPY.search(row[0]):
                 raise UsageError(
@@ -347,6 +355,7 @@ class Copies:
             return soxr.resample(samples, float(speed) * rate_hz, rate_hz, quality="HQ")
         if not number or not samples.any():
             return samples
+
         digest = hashlib.sha256(id_.encode(errors="backslashreplace")).digest()
         rng = np.random.default_rng([self.config.seed, *digest])
         if self.impulses:
@@ -369,6 +378,7 @@ class Copies:
             begin = int(rng.integers(max(available - length, 0) + 1))
             read = 0
             parts = []
+
             for block in audio_blocks(path, rate_hz):
                 parts.append(block[max(begin - read, 0) :])
                 read += len(block)
@@ -408,6 +418,7 @@ def reverberated(samples: np.ndarray, impulse: np.ndarray) -> np.ndarray:
     impulse = impulse[int(np.abs(impulse).argmax()) :].astype(np.float64)
     wet = fftconvolve(samples, impulse)[: len(samples)]
     loudness = np.linalg.norm(wet)
+
     return (wet * (np.linalg.norm(samples) / loudness if loudness else 1.0)).astype(
         np.float32
     )
@@ -435,6 +446,7 @@ def copies_of(
         raise UsageError(f"{needs}, or it makes no copies. Received: {config}.")
     if not (noises or impulses or config.speeds):
         return {}
+
     of_splits = [name for name in splits if name in config.splits]
     if not of_splits:
         raise UsageError(

@@ -60,6 +60,7 @@ def bucket_boundaries(lengths: Sequence[int], num_buckets: int) -> list[int]:
     # cost[j] = fewest frames, with padding, if candidate j is the last boundary so far.
     cost = candidates * counts
     choice = []
+
     for _ in range(min(num_buckets, len(candidates)) - 1):
         alternatives = cost[:, None] + candidates[None, :] * (
             counts[None, :] - counts[:, None]
@@ -71,6 +72,7 @@ def bucket_boundaries(lengths: Sequence[int], num_buckets: int) -> list[int]:
     boundaries = [len(candidates) - 1]
     for previous in reversed(choice):
         boundaries.append(int(previous[boundaries[-1]]))
+
     return sorted({int(candidates[index]) for index in boundaries})
 
 
@@ -127,8 +129,10 @@ class Padding:
         shapes = dict.fromkeys(elements.element_spec, tf.constant([], tf.int64))
         shapes["labels"] = tf.constant([-1], tf.int64)
         frames = tf.gather(tf.constant(self.boundaries, tf.int64), bucket)
+
         for name in shapes.keys() & _FEATURES:
             shapes[name] = tf.stack([frames, self.num_features])
+
         return elements.padded_batch(self.batch_size, shapes)
 
     def _with_static_shapes(self, batch: Batch) -> Batch:
@@ -145,6 +149,7 @@ def _options(warm_start: bool = False) -> tf.data.Options:
     options = tf.data.Options()
     options.autotune.enabled = False
     options.experimental_warm_start = warm_start
+
     return options
 
 
@@ -333,6 +338,7 @@ class BatchSource:
         frames = self.split.frames
         if self._tempo is None:
             return frames, frames
+
         return self._tempo.ranges(frames, self.split.frames_needed)
 
     def _padded_for(self, tempo_change: float) -> Padding:
@@ -355,6 +361,7 @@ class BatchSource:
 
         if longest <= pipeline.max_frames:
             return Padding([pipeline.max_frames], *sizes, pipeline.max_frames)
+
         slowest = " at the slowest tempo" if tempo_change else ""
         raise UsageError(
             f"PipelineConfig.max_frames must hold the longest utterance of {self.split.folder}, "
@@ -387,6 +394,7 @@ class BatchSource:
             records = records.filter(within)
 
         padding = replace(self._padding, batch_size=self._evaluated)
+
         return (
             padding.batches(self._parsed(records, self._parse))
             .prefetch(max(self._pipeline.prefetch, 1))
@@ -428,12 +436,14 @@ class BatchSource:
         kind = _Kind(replicas, share, masked, self._pipeline.batch_size(epoch))
         if kind not in self._epochs:
             self._epochs[kind] = self._traced(kind)
+
         batches = self._epochs[kind](
             tf.constant(files),
             tf.constant(order_seed, tf.int64),
             tf.constant(skip, tf.int64),
         )
         batches = batches.prefetch(max(self._pipeline.prefetch, 1) * replicas)
+
         return batches.with_options(_options(warm_start=True))
 
     def _traced(self, kind: _Kind) -> Callable[..., tf.data.Dataset]:
@@ -466,6 +476,7 @@ class BatchSource:
         records = self._shuffled_records(files, order_seed)
         if kind.share is None:
             return padding.batches(self._parsed(records, augmented)).skip(skip)
+
         unread = records.map(lambda record: self._unread(record, order_seed))
         batches = padding.unpadded(unread).skip(skip)
 
@@ -549,6 +560,7 @@ class BatchSource:
         records = self._parsed(records, self._decoded).with_options(_options())
         for parsed, features in Reading(records, self.split):
             sums[speakers[int(parsed["position"])]].add(features.numpy())
+
         own = tuple(map(np.stack, zip(*(s.statistics() for s in sums), strict=True)))
         frames = np.array([[s.frames] for s in sums], np.float32)
         # tensors, because arrays would be copied into each traced graph
@@ -568,6 +580,7 @@ class BatchSource:
             parsed["features"], tf.uint16 if dtype.size == 2 else tf.int32
         )
         rows = tf.reshape(bits, [-1, self._features.num_features])
+
         return parsed, tf.cast(tf.bitcast(rows, dtype), tf.float32)
 
     def _parse(self, record: tf.Tensor, order_seed: tf.Tensor | None = None) -> Batch:
@@ -586,6 +599,7 @@ class BatchSource:
                 mean = self._vocal_tract.drawn(mean[None], seed)[0]
 
         labels = tf.cast(tf.sparse.to_dense(parsed["labels"]), tf.int32)
+
         return {
             "features": normalise_features(features, self._features, mean, deviation),
             "feature_lengths": tf.shape(features)[0],
@@ -640,6 +654,7 @@ def share_of_batches(
             "counted": tf.where(empty, 0.0, 1.0),
         }
         longest = tf.reduce_max(batch["feature_lengths"])
+
         return padded(records, longest).map(lambda part: {**part, **of_all})
 
     return batches.flat_map(share_of)

@@ -63,6 +63,7 @@ class FeatureConfig:
             "num_mel_bins",
         ):
             require(getattr(self, field) > 0, self, field, "positive")
+
         require(
             0 <= self.num_mfcc <= self.num_mel_bins,
             self,
@@ -123,6 +124,7 @@ def compute_features(samples: "tf.Tensor", config: FeatureConfig) -> "tf.Tensor"
     energies = tf.abs(spectrum)
     if config.spectrum == "power":
         energies = tf.math.square(energies)
+
     edges_hz = (config.lower_edge_hz, config.upper_edge_hz)
     filters = tf.signal.linear_to_mel_weight_matrix(
         config.num_mel_bins, size // 2 + 1, config.sample_rate_hz, *edges_hz
@@ -130,7 +132,9 @@ def compute_features(samples: "tf.Tensor", config: FeatureConfig) -> "tf.Tensor"
     log_mel = tf.math.log(tf.matmul(energies, filters) + LOG_FLOOR)
     if not config.num_mfcc:
         return log_mel
+
     mfcc = tf.matmul(log_mel, cosines(config.num_mel_bins, config.num_mfcc))
+
     return tf.concat([log_mel, mfcc], axis=-1)
 
 
@@ -143,6 +147,7 @@ def normalise_features(
     """Normalises features ``(frames, num_features)`` without padding as the config says."""
     if config.normalisation == "none":
         return features
+
     tf = needed("tensorflow", "normalise_features")
     if config.normalisation == "utterance":
         mean = tf.reduce_mean(features, axis=0)
@@ -160,18 +165,22 @@ def numpy_features(samples: np.ndarray, config: FeatureConfig) -> np.ndarray:
     samples = np.asarray(samples, np.float32)
     if config.num_frames(len(samples)) == 0:
         return np.zeros((0, config.num_features), np.float32)
+
     windows = np.lib.stride_tricks.sliding_window_view(samples, config.window_samples)
     windows = windows[:: config.step_samples] * hann_window(config.window_samples)
     spectrum = _transforms[-1](windows, axis=1)
     energies = np.square(spectrum.real) + np.square(spectrum.imag)
     if config.spectrum == "magnitude":
         energies = np.sqrt(energies)
+
     # NumPy before 2.0 transforms in float64
     energies = energies.astype(np.float32, copy=False)
     log_mel = np.log(energies @ mel_filters(config) + np.float32(LOG_FLOOR))
     if not config.num_mfcc:
         return log_mel
+
     mfcc = log_mel @ cosines(config.num_mel_bins, config.num_mfcc)
+
     return np.concatenate([log_mel, mfcc], axis=1)
 
 
@@ -198,6 +207,7 @@ def normalise_frames(
     """
     if config.normalisation == "none" or not len(features):
         return features
+
     if config.normalisation == "speaker":
         own = features.mean(axis=0), features.std(axis=0)
         mean, deviation = pooled(len(features), own, (mean, deviation))
@@ -216,6 +226,7 @@ def pooled(frames: np.ndarray | int, own: Statistics, corpus: Statistics) -> Sta
     share = frames / (frames + PRIOR_FRAMES)
     apart = own[0] - corpus[0]
     within = corpus[1] ** 2 + share * (own[1] ** 2 - corpus[1] ** 2)
+
     return corpus[0] + share * apart, (within + share * (1 - share) * apart**2) ** 0.5
 
 
@@ -261,6 +272,7 @@ def mel_filters(config: FeatureConfig) -> np.ndarray:
     falling = (upper - frequencies) / (upper - centre)
     filters = np.maximum(0.0, np.minimum(rising, falling))
     filters[0] = 0.0  # no filter includes 0 Hz
+
     return filters.astype(np.float32)
 
 

@@ -141,6 +141,7 @@ class PackedUtterances(Sequence[ShardedUtterance]):
     def __getitem__(self, which: Any) -> Any:
         if isinstance(which, slice):
             return [self[number] for number in range(*which.indices(len(self)))]
+
         offset = int(self._columns["offset"][which])
         line = b""
         while b"\n" not in line and (
@@ -177,6 +178,7 @@ class PackedUtterances(Sequence[ShardedUtterance]):
         )
         if number == len(self) or self[number].position != position:
             raise KeyError(position)
+
         return self[number]
 
     def _lines(self) -> Iterator[list[bytes]]:
@@ -250,6 +252,7 @@ def require_prepared(shard_dir: str | Path, split: str) -> None:
     """Raises UsageError unless a folder has a split that ``tfasr prepare`` finished."""
     if (Path(shard_dir) / split / INDEX_FILE).is_file():
         return
+
     prepared = sorted(
         path.parent.name for path in Path(shard_dir).glob(f"*/{INDEX_FILE}")
     )
@@ -257,6 +260,7 @@ def require_prepared(shard_dir: str | Path, split: str) -> None:
     remedy = f"Run tfasr prepare for {split!r}; it resumes."
     if not Path(shard_dir).exists():
         raise UsageError(f"{rule} {received_path(shard_dir, otherwise=remedy)}")
+
     remedy = did_you_mean(split, prepared, remedy)
     raise UsageError(
         f"{rule} Received: {shard_dir}, with the finished splits {prepared}.{remedy}"
@@ -291,6 +295,7 @@ def read_index(folder: Path) -> dict[str, Any]:
         raise UsageError(
             f"{path} is damaged: it has no valid {', '.join(wrong[:3])}. {_AGAIN}"
         )
+
     names = [shard["file"] for shard in index["shards"]]
     outside = [n for n in names if n in ("", ".", "..") or {"/", "\\", "\0"} & set(n)]
     if outside:
@@ -299,6 +304,7 @@ def read_index(folder: Path) -> dict[str, Any]:
         )
 
     _check_hash(path, _index_hash(index), index["index_sha256"])
+
     return index
 
 
@@ -341,6 +347,7 @@ def check_shards(folder: Path, index: dict[str, Any], *, content: bool) -> None:
 
     if not content:
         return
+
     stated = {name: shard["sha256"] for name, shard in shards.items()}
     try:
         with ThreadPoolExecutor(usable_cores()) as threads:
@@ -393,6 +400,7 @@ def read_manifest(
         )
 
     _check_hash(path, hashlib.sha256(content).hexdigest(), index["manifest_sha256"])
+
     return HeldUtterances(
         _checked(line, path, n) for n, line in enumerate(lines, start=1)
     )
@@ -510,8 +518,10 @@ class PackedIndex:
         }
         if self._utterances > MOST_HELD:
             index["columns_sha256"] = self._write_columns()
+
         index["index_sha256"] = _index_hash(index)
         write_whole(self._folder / INDEX_FILE, json.dumps(index, indent=1) + "\n")
+
         return index
 
     def _added(self, sidecar: dict[str, Any]) -> bytes:
@@ -525,6 +535,7 @@ class PackedIndex:
         self.unpacked.extend(
             [bad["id"], bad["reason"], bad["detail"]] for bad in sidecar["bad"]
         )
+
         for id_, kind, _ in sidecar["remarks"]:
             self.remarks[kind] += 1
             if self.remarks[kind] <= _REMARKED:
@@ -548,6 +559,7 @@ class PackedIndex:
 
         self._utterances += len(utterances)
         self._rows.write(rows.tobytes())
+
         return b"".join(lines)
 
     def _name(self, name: str) -> int:
@@ -567,6 +579,7 @@ class PackedIndex:
         }
         np.lib.format.write_array_header_1_0(header, shape)
         digest = hashlib.sha256()
+
         with self._rows, whole_file(self._folder / COLUMNS_FILE) as file:
             self._rows.seek(0)
             block = header.getvalue()

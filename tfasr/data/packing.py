@@ -101,6 +101,7 @@ def keep_only_plan(folder: Path, split: str, key: str, shards: int) -> None:
     plan = _plan(folder)
     if plan is not None:
         remove_unfinished(folder, split)
+
     names = [path.name for path in folder.iterdir()]
     listed = [
         name for name in names if plan is not None and _is_shards(name, split, plan[1])
@@ -130,6 +131,7 @@ def remove_unfinished(folder: Path, split: str) -> None:
     """Removes the files of killed workers, whose names end in 16 hexadecimal digits."""
     name = rf"{re.escape(split)}-\d{{5,}}(\.json)?{re.escape(PARTIAL_SUFFIX)}-[0-9a-f]{{16}}"
     ours = re.compile(name)
+
     for path in folder.iterdir():
         if ours.fullmatch(path.name):
             path.unlink(missing_ok=True)
@@ -144,6 +146,7 @@ def _is_shards(name: str, split: str, shards: int) -> bool:
     match = re.fullmatch(rf"{re.escape(split)}-(\d{{5,}})(\..+)", name)
     if match is None or match[2] not in _SUFFIXES:
         return False
+
     number = int(match[1])
     return number < shards and name.startswith(shard_name(split, number) + ".")
 
@@ -183,6 +186,7 @@ class Packing:
         # As in older versions, which had no other spectrum.
         if features["spectrum"] == "power":
             del features["spectrum"]
+
         return {
             "format": FORMAT,
             "alphabet": self.alphabet.to_json(),
@@ -214,6 +218,7 @@ def write_part(
     remarks = []
     sums = FeatureSums()
     recordings = _Recordings(packing, part)
+
     for number, utterance in enumerate(part):
         position = first_position + number
         recorded = recordings.read(number)
@@ -232,6 +237,7 @@ def write_part(
         utterances.append(dict(vars(listed)))
 
     write_shard(shard_path, records, packing.shards.compression, partial)
+
     return {
         "file": shard_path.name,
         "bytes": shard_path.stat().st_size,
@@ -254,6 +260,7 @@ class _Recordings:
         self._part = part
         self._read: dict[int, Recorded | ValueError | OSError] = {}
         self._of_file: dict[Path, list[int]] = {}
+
         for number, utterance in enumerate(part):
             if utterance.segment is not None:
                 self._of_file.setdefault(utterance.audio_path, []).append(number)
@@ -267,6 +274,7 @@ class _Recordings:
             numbers = self._of_file.get(path, [number])
             if self._part[number].segment is None:
                 numbers = [number]
+
             segments = [self._part[other].segment for other in numbers]
             rate_hz = self._packing.features.sample_rate_hz
             results: list[Recorded | ValueError | OSError]
@@ -290,6 +298,7 @@ def _pack_utterance(
 ) -> Rejection | tuple[np.ndarray, list[int], FeatureSums, ShardedUtterance]:
     if not isinstance(recorded, Recorded):
         return Rejection(utterance.id, "unreadable audio", str(recorded))
+
     rate_hz = packing.features.sample_rate_hz
     samples = recorded.samples
     if packing.copies is not None:
@@ -310,6 +319,7 @@ def _pack_utterance(
     fault = length_fault(utterance, packing.alphabet, packing.output_frames(duration_s))
     if fault is not None:
         return fault
+
     features = _features(packing, samples)
     sums = FeatureSums()
     sums.add(features)
@@ -330,6 +340,7 @@ def _pack_utterance(
         content=audio_hash(recorded.samples),
         recording=_recording_name(utterance),
     )
+
     return features, labels, sums, listed
 
 
@@ -339,6 +350,7 @@ def _recording_name(utterance: Utterance) -> str:
     """
     if utterance.segment is None or utterance.segment.is_whole:
         return ""
+
     path = utterance.audio_path
     return f"{path.parent.name}/{path.stem}"
 
@@ -352,6 +364,7 @@ def audio_hash(samples: np.ndarray) -> str:
     # In place, as arrays of this size are slow to allocate.
     np.rint(whole, out=whole)
     np.clip(whole, -32767, 32767, out=whole)
+
     return hashlib.sha256(whole.astype("<i2")).hexdigest()[:16]
 
 
@@ -419,6 +432,7 @@ def imported(content: bytes) -> Any:
 
     for plugin in plugins:
         load_plugin(plugin)
+
     return pickle.loads(value)
 
 
@@ -447,6 +461,7 @@ def completed(
 
             if not running:
                 return
+
             done, running = concurrent.futures.wait(
                 running, return_when="FIRST_COMPLETED"
             )
@@ -470,6 +485,7 @@ def _result(future: Future) -> Any:
         # For example Dask's KilledWorker, if several workers died during the same task.
         if type(error).__module__.partition(".")[0] == "distributed":
             raise _lost(error) from error
+
         raise
     finally:
         # The future's error refers to this frame. A reference back would make a cycle
@@ -522,6 +538,7 @@ def finish_shard_elsewhere(
     """`finish_shard` on another host; RunError if it lacks the folder, audio or software."""
     shard_plan: ShardPlan = imported(plan)
     _check_seen(shard_plan, part)
+
     with room_in(shard_plan.folder):
         return finish_shard(
             shard_plan, number, part, unique=f"-{uuid.uuid4().hex[:16]}"
@@ -534,6 +551,7 @@ def finish_shard(
     """Writes a shard and its sidecar, unless an earlier call has; returns the sidecar."""
     shard_path = plan.folder / f"{shard_name(plan.split, number)}.tfrecord"
     sidecar_path = shard_path.with_suffix(".json")
+
     # Both are made anew if one is missing or damaged.
     with contextlib.suppress(FileNotFoundError, ValueError, TypeError, KeyError):
         sidecar = json.loads(sidecar_path.read_text(encoding="utf-8"))
@@ -545,6 +563,7 @@ def finish_shard(
     sidecar = write_part(shard_path, plan.packing, position, part, partial)
     partial = sidecar_path.with_name(sidecar_path.name + PARTIAL_SUFFIX + unique)
     write_whole(sidecar_path, json.dumps(sidecar), partial)
+
     return sidecar
 
 
@@ -559,6 +578,7 @@ def room_in(folder: Path) -> Iterator[None]:
             errno.EDQUOT,
         ):
             raise
+
         raise RunError(
             f"{folder} must have room for the shards. The disk is full: {error}. Finished shards "
             "are kept: free some space and run tfasr prepare again; it resumes."
@@ -571,6 +591,7 @@ def _check_seen(plan: ShardPlan, part: Sequence[Utterance]) -> None:
     worker = f"The worker on {socket.gethostname()}"
     again = "mount it there, and run tfasr prepare again; it resumes."
     deadline = time.monotonic() + _PLAN_SEEN_WITHIN_S
+
     while (key := plan_key(plan.folder)) != plan.key:
         if time.monotonic() > deadline:
             cause = "does not see it" if key is None else "finds another plan in it"

@@ -145,6 +145,7 @@ def select(
         rows = in_order(judged, lambda row: (row[0], row[1]), folder)
         for _, group in itertools.groupby(rows, key=lambda row: row[0]):
             _file_group(list(group), selection)
+
         return selection
 
     for utterance in sorted(corpus.utterances, key=lambda utterance: utterance.id):
@@ -155,6 +156,7 @@ def select(
         _file(_row(0, judged, why_not), selection)
 
     selection.unusable.extend(sorted(map(rejection_row, corpus.rejections)))
+
     return selection
 
 
@@ -180,6 +182,7 @@ def _row(number: int, judged: Judged, why_not: WhyNot) -> list[Any]:
         row = rejection_row(result)
 
     origin, path = ("", "") if entry is None else (entry.origin, str(entry.audio_path))
+
     return [result.id, number, origin, path, kind, row]
 
 
@@ -292,12 +295,14 @@ class _Headers:
         self._new = new_file(self._partial)
         if self._old is None:
             self._partial.replace(self._path)
+
         return self
 
     def __exit__(self, kind: type | None, *_) -> None:
         self._new.close()
         if self._old is None:
             return
+
         if kind is None:  # the corpus's list has become shorter
             self._drop_old()
         else:
@@ -310,6 +315,7 @@ class _Headers:
         """
         if self._old is None or isinstance(item, Rejection):
             return None
+
         try:
             path, size, changed_ns, seconds = decoded(self._old.readline())
         except (
@@ -359,6 +365,7 @@ def packing_order(
     """Shuffles a split's utterances, so that each shard has many speakers, and hashes them."""
     content = hashlib.sha256(json.dumps(packing.content(), sort_keys=True).encode())
     mixed = Rows(folder)
+
     with tempfile.SpooledTemporaryFile(IN_MEMORY_BYTES, dir=folder) as also:
         for row in in_places(kept, _places(len(kept), split), len(kept), folder):
             id_, _, _, text, speaker, segment, size, changed_ns = row
@@ -412,6 +419,7 @@ class Dropped:
         head = {"too_long": self.too_long, "bad": self.bad}
         head |= {"reasons": dict(reasons.most_common()), "utterances": []}
         begun = json.dumps(head, indent=1, ensure_ascii=False).removesuffix("]\n}")
+
         with whole_file(path) as file:
             file.write(begun.encode(errors="backslashreplace"))
             between = "\n"
@@ -440,6 +448,7 @@ class Dropped:
         # Compares a quotient, because 0.29 * 100 is less than 29 in floating point.
         if bad / total <= max_bad_fraction and bad < total:
             return
+
         first = itertools.islice(self._bad_rows(), _LISTED)
         listed = "\n".join(
             f"  {id_}: {reason} ({detail})" for id_, reason, detail in first
@@ -449,6 +458,7 @@ class Dropped:
         remedy = f"Correct them, or accept the loss with --max_bad_fraction {needed:g}"
         if bad == total:
             remedy = "Correct them: a split must hold at least one good utterance"
+
         foreign: Counter[str] = Counter()
         for _, reason, detail in self._bad_rows():
             if reason == OUTSIDE:
@@ -505,6 +515,7 @@ def pack_split(
         output_frames=packing.output_frames,
         max_duration_s=max_duration_s or packing.shards.max_duration_s or float("inf"),
     )
+
     with room_in(folder), own_split_folder(folder):
         with _threads(header_readers()) as threads:
             normalise = packing.alphabet.normalise
@@ -515,6 +526,7 @@ def pack_split(
             chosen = packing.copies.rows(
                 chosen, folder, lambda row: why_not(utterance_of(row))
             )
+
         num_kept = len(chosen)
         order = packing_order(chosen, split, packing, folder)
         size = packing.shards.utterances_per_shard

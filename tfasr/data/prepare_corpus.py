@@ -98,6 +98,7 @@ def overlap(
 
     speakers, of_speakers = _shared_names(training, held_out, "speaker")
     recordings, of_recordings = _shared_names(training, held_out, "recording")
+
     return Overlap(
         utterances=sorted(held_out[int(number)].id for number in np.flatnonzero(same)),
         of_utterances=len(held_out),
@@ -119,6 +120,7 @@ def _shared_names(
     named, first = np.unique(held_out.column(column), return_index=True)
     shared = first[(named != 0) & _among(named, training.column(column))]
     names = sorted(getattr(held_out[int(number)], column) for number in shared)
+
     return names, int(np.count_nonzero(named))
 
 
@@ -279,6 +281,7 @@ def prepare(
         )
     if num_workers is not None and num_workers < 1:
         raise UsageError(f"num_workers must be at least 1. Received: {num_workers}.")
+
     packing = Packing(
         alphabet=alphabet if isinstance(alphabet, Alphabet) else Alphabet(),
         features=features or FeatureConfig(),
@@ -288,6 +291,7 @@ def prepare(
     )
     if split is not None:
         check_split(split)
+
     splits = available_splits(corpus, corpus_dir) if split is None else [split]
     if not splits:
         raise UsageError(
@@ -298,6 +302,7 @@ def prepare(
     copies = copies_of(noise, noise_dir, impulse_dir, splits)
     for name in splits:
         check_split_folder(Path(shard_dir) / name)
+
     reading = functools.partial(
         read_split, corpus, corpus_dir, manifest=manifest, subsets=subsets
     )
@@ -321,6 +326,7 @@ def prepare(
             )
 
     warn_of_overlaps(Path(shard_dir))
+
     return indexes
 
 

@@ -74,6 +74,7 @@ def in_order(
     """Yields rows sorted, with at most ``at_once`` of them in memory."""
     rows = iter(rows)
     runs: list[Rows] = []
+
     while run := sorted(itertools.islice(rows, at_once), key=key):
         if not runs and len(run) < at_once:
             yield from run
@@ -100,8 +101,10 @@ def in_places(
     at_once = max(at_once, -(-count // _MOST_FILES))
     files = -(-count // at_once)
     parts = [Rows(folder, IN_MEMORY_BYTES // files) for _ in range(files)]
+
     for row, place in zip(rows, places, strict=True):
         parts[place // at_once].append((place, row))
+
     for part in parts:
         for _, row in sorted(part, key=lambda placed: placed[0]):
             yield row

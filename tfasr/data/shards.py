@@ -114,6 +114,7 @@ def encode_record(
     fields["labels"].int64_list.value.extend(labels)
     fields["position"].int64_list.value.append(position)
     fields["duration_s"].float_list.value.append(duration_s)
+
     return example.SerializeToString(deterministic=True)
 
 
@@ -137,11 +138,13 @@ class ShardedSplit:
         """
         if utterances >= len(self.utterances):
             return self
+
         drawn = sorted(
             self.utterances, key=lambda u: hashlib.sha256(u.id.encode()).digest()
         )
         chosen = sorted(drawn[:utterances], key=lambda u: u.position)
         whole = self.whole or self.utterances
+
         return dataclasses.replace(self, utterances=HeldUtterances(chosen), whole=whole)
 
     @property
@@ -176,12 +179,14 @@ class ShardedSplit:
         """
         hashes = {shard["file"]: shard.get("sha256") for shard in self.index["shards"]}
         changed = []
+
         for name, state in self.states.items():
             path = self.folder / name
             with contextlib.suppress(OSError):
                 now = file_state(path)
                 if now == state:
                     continue
+
                 if now[0] == state[0] and file_sha256(path) == hashes[name]:
                     self.states[name] = now
                     continue
@@ -218,6 +223,7 @@ def open_split(
     states = {
         shard["file"]: file_state(folder / shard["file"]) for shard in index["shards"]
     }
+
     return ShardedSplit(folder, index, read_manifest(folder, index), states)
 
 

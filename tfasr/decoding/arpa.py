@@ -37,16 +37,19 @@ def loadable_by_kenlm(path: Path) -> Iterator[Path]:
     """
     if not path.is_file():
         raise ValueError(f"A language model's file must exist. Received: {path}.")
+
     if is_binary(path):
         yield path
         return
 
     with path.open("rb") as file:
         start = file.read(_STARTING_BYTES)
+
     if not start:
         raise ValueError(
             f"An ARPA file must not be empty. Received: {path} of 0 bytes."
         )
+
     counts = _counts(path)
     is_plain = start.lstrip().startswith(_DATA)
     if is_plain:
@@ -59,6 +62,7 @@ def loadable_by_kenlm(path: Path) -> Iterator[Path]:
         copy = Path(folder) / "model.arpa"
         with copy.open("wb") as file:
             file.writelines(line + b"\n" for line in _plain_lines(path, counts))
+
         _check_size(path, copy.stat().st_size, counts)
         yield copy
 

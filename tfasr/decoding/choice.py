@@ -113,6 +113,7 @@ def make_decoder(
 
     if language_model is None and not hot_words:
         return DECODERS[config.name].make(config, alphabet, lexicon, num_threads)
+
     if language_model is None and config.name == "beam":
         return WordBeamSearch(
             alphabet,
@@ -157,6 +158,7 @@ def read_lexicon(path: str | Path, alphabet: Alphabet) -> list[str]:
     """
     remedy = "Use a text file with one word per line, such as LibriSpeech's librispeech-vocab.txt."
     vocabulary = set()
+
     for number, line in enumerate(text_lines(path, remedy), start=1):
         word = alphabet.normalise(line)
         if len(words(word)) > 1 or alphabet.foreign_characters(word):
@@ -170,7 +172,9 @@ def read_lexicon(path: str | Path, alphabet: Alphabet) -> list[str]:
     vocabulary.discard("")
     if not vocabulary:
         raise UsageError(f"{path} must contain words, but is empty. {remedy}")
+
     _check_lengths(vocabulary, Path(path), remedy)
+
     return sorted(vocabulary)
 
 
@@ -205,7 +209,9 @@ def load_lexicon(run_dir: Path) -> list[str]:
         raise UsageError(
             f"A run's dictionary must contain words. {path} is empty. {remedy}"
         )
+
     _check_lengths(words, path, remedy)
+
     return words
 
 

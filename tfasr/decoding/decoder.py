@@ -103,6 +103,7 @@ class BeamSearchDecoder:
     def __init__(self, alphabet: Alphabet, beam_width: int = 256):
         if beam_width < 1:
             raise ValueError(f"beam_width must be at least 1. Received: {beam_width}.")
+
         self._alphabet = alphabet
         self._beam_width = beam_width
 
@@ -111,6 +112,7 @@ class BeamSearchDecoder:
         check_log_probs(log_probs, lengths, self._alphabet.num_classes)
         if not log_probs.size:
             return [Hypothesis("", 0.0) for _ in lengths]
+
         # Imported late, as other decoders don't need it.
         tf = needed("tensorflow", "The decoder 'beam'")
         (paths,), scores = tf.nn.ctc_beam_search_decoder(
@@ -123,7 +125,9 @@ class BeamSearchDecoder:
         values = paths.values.numpy()
         for row, label in zip(rows, values, strict=True):
             labels[row].append(int(label))
+
         texts = map(self._alphabet.decode, labels)
+
         return [
             Hypothesis(text, float(score))
             for text, score in zip(texts, scores.numpy()[:, 0], strict=True)
@@ -155,6 +159,7 @@ class GreedyDecoder:
             utterances, log_probs, lengths, strict=True
         ):
             utterance.hear(frames[:count])
+
         return [utterance.best() for utterance in utterances]
 
     def begin(self) -> "GreedyUtterance":
@@ -231,11 +236,13 @@ class MiddleRescoring:
         of_middle = ctc_log_probs(log_probs, labels)
         if np.isneginf(of_middle[0]):
             return hypotheses[0]
+
         scores = [
             h.score + self.weight * m
             for h, m in zip(hypotheses, of_middle, strict=True)
         ]
         best = int(np.argmax(scores))
+
         return Hypothesis(hypotheses[best].text, float(scores[best]))
 
 
@@ -253,9 +260,11 @@ def ctc_log_probs(log_probs: np.ndarray, texts: Sequence[Sequence[int]]) -> np.n
     states = np.full((len(texts), 2 * lengths.max(initial=0) + 3), blank)
     for row, labels in zip(states, texts, strict=True):
         row[3 : 3 + 2 * len(labels) : 2] = labels
+
     skips = (states[:, 2:] != blank) & (states[:, 2:] != states[:, :-2])
     reached = np.full(states.shape, -np.inf)
     reached[:, 1] = 0
+
     for frame in log_probs:
         skipped = np.where(skips, reached[:, :-2], -np.inf)
         stepped = np.logaddexp(reached[:, 2:], reached[:, 1:-1])
@@ -263,6 +272,7 @@ def ctc_log_probs(log_probs: np.ndarray, texts: Sequence[Sequence[int]]) -> np.n
         reached[:, 1] = -np.inf
 
     rows = np.arange(len(texts))
+
     return np.logaddexp(reached[rows, 2 * lengths + 2], reached[rows, 2 * lengths + 1])
 
 
@@ -278,6 +288,7 @@ class GreedyUtterance:
     def hear(self, log_probs: np.ndarray) -> None:
         if not len(log_probs):
             return
+
         path = np.append(self._last, log_probs.argmax(axis=1))
         starts = path[1:] != path[:-1]
         self._labels += path[1:][
@@ -306,6 +317,7 @@ def split_words(text: str, word_characters: str | None = None) -> list[str]:
         return words(text)
     if not word_characters:
         return []
+
     return re.findall(f"[{re.escape(word_characters)}]+", text)
 
 

@@ -38,6 +38,7 @@ def most_added(word: str, alphabet: Alphabet) -> float:
     classes = len(labels) - labels.count(alphabet.separator_id)
     if " " in alphabet.symbols and not is_unspaced(word[0]):
         classes += 1
+
     return MOST_PER_CLASS * classes
 
 
@@ -92,7 +93,9 @@ def hot_words_of(
         raise UsageError(
             f"Hot words must name at least one word. Received: {source}. {_REMEDY}"
         )
+
     _warn_of_large(weights, alphabet)
+
     return weights
 
 
@@ -121,4 +124,5 @@ def _weight(weight: str | float, place: str) -> float:
 
     if not abs(number) <= MAX_HOT_WEIGHT:
         raise UsageError(f"{place} has the weight {weight!r}. {_REMEDY}")
+
     return number

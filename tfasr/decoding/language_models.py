@@ -76,6 +76,7 @@ class KenlmModel:
         self.weight = float(weight)
         self.word_bonus = float(word_bonus)
         self.unknown = unknown
+
         with loadable_by_kenlm(self.path) as file:
             self._model = _loaded(file, self.path)
 
@@ -88,6 +89,7 @@ class KenlmModel:
         known = [word for word in words if word in self._model]
         if len(known) == len(words):
             return words
+
         missing = sorted(set(words) - set(known))
         drops = self.unknown == "drop"
         log.warning(
@@ -117,6 +119,7 @@ def _loaded(file: Path, path: Path) -> Any:
     config = kenlm.Config()
     config.show_progress = False
     config.arpa_complain = kenlm.ARPALoadComplain.NONE
+
     try:
         return kenlm.Model(str(file), config)
     except (OSError, RuntimeError, MemoryError) as error:
@@ -156,6 +159,7 @@ class WordScorer:
         """
         following = self._new_state()
         log10 = self._model.BaseScore(self._state(state), self._words[word], following)
+
         with self._lock:
             number = self._ids.setdefault(following, len(self._states))
             if number == len(self._states):
@@ -214,6 +218,7 @@ class NgramModel:
             {word for (word,) in counts[0]} - {BEGIN} | {END, UNKNOWN}
         )
         self.orders: list[Order] = []
+
         for number in range(order):
             self.orders.append(self._order(_adjusted(counts, number)))
 
@@ -233,6 +238,7 @@ class NgramModel:
             "\\data\\",
             *(f"ngram {n}={len(grams)}" for n, grams in enumerate(shown, 1)),
         ]
+
         for number, grams in enumerate(shown, 1):
             lines += ["", f"\\{number}-grams:"]
             if number < len(self.orders):
@@ -254,6 +260,7 @@ class NgramModel:
         discount = once / (once + 2 * twice) if once and twice else 0.5
         totals: Counter[Words] = Counter()
         followers: Counter[Words] = Counter()
+
         for words, count in adjusted.items():
             totals[words[:-1]] += count
             followers[words[:-1]] += 1
@@ -275,10 +282,12 @@ class NgramModel:
     def _probability(self, words: Words) -> float:
         if not words:
             return 1 / len(self.vocabulary)
+
         order = self.orders[len(words) - 1]
         probability = order.probabilities.get(words)
         if probability is not None:
             return probability
+
         return order.left_over.get(words[:-1], 1.0) * self._probability(words[1:])
 
 
@@ -302,6 +311,7 @@ def _counts(
 
     if not counts[0]:
         raise ValueError("An n-gram model needs at least one word. Received: no words.")
+
     return counts
 
 
@@ -314,6 +324,7 @@ def _adjusted(counts: list[Counter[Words]], number: int) -> dict[Words, int]:
         before: defaultdict[Words, int] = defaultdict(int)
         for words in counts[number + 1]:
             before[words[1:]] += 1
+
         adjusted = {w: n if w[0] == BEGIN else before[w] for w, n in adjusted.items()}
 
     # No word precedes the sentence's start, and no model needs to predict it.

@@ -36,6 +36,7 @@ class BigramCounts:
             raise ValueError(
                 "Bigram counts must have at least one word. Received: no words."
             )
+
         counts = [*self.unigrams.items(), *self.bigrams.items()]
         wrong = [
             (k, n)
@@ -46,6 +47,7 @@ class BigramCounts:
             raise ValueError(
                 f"Counts must be integers in 1..2**53. Received: {wrong[:10]}."
             )
+
         strangers = sorted(
             {w for pair in self.bigrams for w in pair if w not in self.unigrams}
         )
@@ -62,6 +64,7 @@ class BigramCounts:
         """Counts words (see `split_words`) and their pairs within each transcript."""
         unigrams: Counter[str] = Counter()
         bigrams: Counter[tuple[str, str]] = Counter()
+
         for text in transcripts:
             words = split_words(text, word_characters)
             unigrams.update(words)
@@ -137,9 +140,11 @@ class WordBeamSearch:
         self.beam_width = _integer("beam_width", beam_width, 1, MAX_BEAM_WIDTH)
         if num_threads is None:
             num_threads = usable_cores()
+
         self.num_threads = _integer("num_threads", num_threads, 1, 1 << 10)
         if mode not in MODES:
             raise ValueError(f"mode must be one of {MODES}. Received: mode={mode!r}.")
+
         self.mode = mode
         word_characters = _word_characters(alphabet, word_characters)
         hot_words = dict(hot_words or {})
@@ -215,6 +220,7 @@ class WordBeamSearch:
         log_probs, lengths = _arrays(log_probs, lengths)
         check_log_probs(log_probs, lengths, self.alphabet.num_classes)
         beams = self._decoder.decode(log_probs, lengths, n_best, self.num_threads)
+
         return [
             [
                 Hypothesis(self.alphabet.decode(labels), score)
@@ -269,6 +275,7 @@ def _integer(name: str, value: int, low: int, high: int) -> int:
         raise ValueError(
             f"{name} must be an integer in {low}..{high}. Received: {name}={value!r}."
         )
+
     return int(value)
 
 
@@ -283,8 +290,10 @@ def _arrays(
         )
     if lengths.dtype.kind not in "iu":
         raise ValueError(f"lengths must be integers. Received: dtype={lengths.dtype}.")
+
     with np.errstate(over="ignore"):  # values too small for float32 become -inf
         log_probs = np.ascontiguousarray(log_probs, dtype=np.float32)
+
     return log_probs, np.ascontiguousarray(lengths, dtype=np.int64)
 
 
@@ -303,13 +312,16 @@ def _kinds(
     joined = alphabet.units or all(len(split_words(word)) == 1 for word in lexicon)
     if not (joined and any(alphabet.word_starts)):
         return [int(c in word_characters) for c in alphabet.symbols]
+
     starts = zip(alphabet.symbols, alphabet.word_starts, strict=True)
+
     return [0 if symbol == " " else 1 + start for symbol, start in starts]
 
 
 def _word_characters(alphabet: Alphabet, word_characters: str | None) -> frozenset[str]:
     if word_characters is None:
         return frozenset(alphabet.characters) - {" "}
+
     foreign = sorted(set(word_characters) - set(alphabet.characters))
     if foreign:
         raise ValueError(
@@ -327,16 +339,19 @@ def _spelled_words(
         raise ValueError(
             f"lexicon must be an iterable of words. Received: {str(lexicon)[:50]!r}."
         )
+
     words = list(lexicon)
     strange = sorted(
         repr(word) for word in words if not isinstance(word, str) or not word
     )
     if strange:
         raise ValueError(f"Words must be non-empty strings. Received: {strange[:10]}.")
+
     if not words:
         raise ValueError(
             "lexicon must have at least one word. Received: an empty dictionary."
         )
+
     writable = word_characters - {alphabet.separator}
     words = set(words)
     if not set("".join(words)) <= writable:
@@ -381,6 +396,7 @@ def _bigram_model(
         (ids[first], ids[second], count)
         for (first, second), count in counts.bigrams.items()
     ]
+
     return core.BigramModel(
         unigrams=[float(counts.unigrams.get(word, 0)) for word in ids],
         bigrams=np.array(rows, dtype=np.int64).reshape(-1, 3),

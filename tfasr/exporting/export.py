@@ -95,6 +95,7 @@ def outputs_on(
     texts: dict[int, str] = {}
     scores_of: dict[int, np.ndarray] = {}
     thread_s = 0.0
+
     for batch in source.evaluation():
         features, lengths = (
             batch[name].numpy() for name in ("features", "feature_lengths")
@@ -123,6 +124,7 @@ def outputs_on(
         Transcript(u.id, u.text, texts[u.position], u.speaker) for u in utterances
     ]
     log_probs = [scores_of[utterance.position] for utterance in utterances]
+
     return SplitOutputs(
         score(transcripts), log_probs, source.split.duration_s, thread_s
     )
@@ -232,6 +234,7 @@ def model_card(
         f"{form['contents']} `SHA256SUMS` holds the hashes of all files: "
         "`sha256sum --check SHA256SUMS`.",
     ]
+
     return "\n".join(lines) + "\n"
 
 
@@ -241,12 +244,14 @@ def _rate(rates: RateSummary, metric: str) -> str:
     ends = "too few utterances for an interval"
     if interval is not None:
         ends = f"{CONFIDENCE:.0%}: {100 * interval[0]:.1f} to {100 * interval[1]:.1f} %"
+
     return f"{100 * getattr(rates.counts, metric):.2f} % ({ends})"
 
 
 def _times(run: Run | None) -> list[tuple[str, str]]:
     if run is None or not run.targets:
         return [("time to accuracy", UNKNOWN)]
+
     return [
         (
             f"time to {name.upper()} {100 * rate:g} %",
@@ -262,6 +267,7 @@ def _hardware(run: Run | None) -> str:
     cores = system.get("cores")
     processor = str(system.get("processor") or "")
     processor = f"{cores} cores of {processor}" if cores and processor else processor
+
     return "; ".join(filter(None, [gpus, processor])) or UNKNOWN
 
 
@@ -269,6 +275,7 @@ def _energy(run: Run | None) -> str:
     use = None if run is None else measured_energy(run).use(run, math.inf)
     if use is None:
         return UNKNOWN
+
     return f"{use.total_joules / 3.6e6:.4g} kWh of {', '.join(use.counters)} only"
 
 
@@ -323,6 +330,7 @@ def export(
     out = Path(out)
     kind, run = _opened(to, Path(run_dir), out, int8, checkpoint)
     source = run.trained.source(split, shard_dir)
+
     with tempfile.TemporaryDirectory() as temporary:
         paths = _written(kind, run, Path(temporary), int8=int8)
         of_run, *of_models = _outputs(kind, run, source, paths, progress)
@@ -346,6 +354,7 @@ def export(
         _published(folder, out)
 
     pairs = zip(of_run.scored, of_written.scored, strict=True)
+
     return Exported(
         folder=out,
         bytes=written_bytes,
@@ -388,6 +397,7 @@ def _opened(
     spec, acoustics = open_run(trained, checkpoint, {})
     kind.check(spec)
     streams = spec.streams and kind.streams(acoustics, spec)
+
     return kind, _Run(trained, dataclasses.replace(spec, streams=streams), acoustics)
 
 
@@ -407,10 +417,12 @@ def _written(kind: "Kind", run: _Run, temporary: Path, *, int8: bool) -> list[Pa
     ]
     for path in paths:
         path.parent.mkdir()
+
     with without_noise():
         kind.write(run, paths[0])
         if not int8:
             return paths[:1]
+
         kind.write(run, paths[1], float32=paths[0])
 
     return paths
@@ -437,6 +449,7 @@ def _outputs(
 
     speech = f"the utterances of {source.split.folder}"
     check_agrees(outputs[0].log_probs, outputs[1].log_probs, speech)
+
     return outputs
 
 
@@ -501,6 +514,7 @@ class Kind:
         num_bytes = exported.model_bytes(model)
         model.rename(folder / model.name)
         _describe(folder, run, self.runtime)
+
         return num_bytes
 
     def contents(self, spec: RecogniserSpec) -> str:
@@ -620,6 +634,7 @@ class _Litert(Kind):
             )
 
         file = exported.MODEL_FILES[exported.LITERT]
+
         return f"`{file}`, which needs no TensorFlow operators, has the signature {signature}"
 
 

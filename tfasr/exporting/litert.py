@@ -82,6 +82,7 @@ def convert(
     function = tf.function(
         lambda features, lengths: model(features, lengths), signature
     )
+
     with _explained("Leave litert_float32 and int8 out of SweepConfig.precisions."):
         frozen = _frozen(function.get_concrete_function())
         converter = tf.lite.TFLiteConverter.from_concrete_functions([frozen], model)
@@ -99,6 +100,7 @@ def _signed(concrete: Any, signature: str, int8: bool) -> bytes:
     module = tf.Module()
     module.function = concrete
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+
     with (
         tempfile.TemporaryDirectory() as folder,
         quiet_stderr(),
@@ -126,6 +128,7 @@ def _explained(remedy: str) -> Iterator[None]:
         cause = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         if unknown:
             cause = f"LiteRT has no {', '.join(unknown)}"
+
         raise RunError(
             f"The model can't be converted to LiteRT: {cause}. {remedy}"
         ) from error
@@ -175,6 +178,7 @@ def _step(
         )[0]
         waiting = [states[name] for name in sizes]
         reached = []
+
         for layer in layers:
             after = layer.steps(hidden, [waiting.pop(0) for _ in layer.weights.states])
             hidden = after[0]
@@ -184,9 +188,11 @@ def _step(
         outputs = {
             STATES + name: state for name, state in zip(sizes, reached, strict=True)
         }
+
         return {LOG_PROBS: tf.nn.log_softmax(logits), **outputs}
 
     signature = {FEATURES: tf.TensorSpec([1, frames, num_features], tf.float32)}
+
     return step, signature | {
         name: tf.TensorSpec([1, size], tf.float32) for name, size in sizes.items()
     }
@@ -211,10 +217,12 @@ class _Layer:
         """
         projected = tf.matmul(hidden, self._kernel, transpose_b=True) + self._bias
         reached: list[list[tf.Tensor]] = [[] for _ in states]
+
         for inputs in tf.split(projected, STEP_FRAMES):
             recurrent = tf.matmul(states[0], self._recurrent_kernel, transpose_b=True)
             if self._recurrent_bias is not None:
                 recurrent = recurrent + self._recurrent_bias
+
             states = self._after(inputs, recurrent, states)
             for seen, state in zip(reached, states, strict=True):
                 seen.append(state)
@@ -236,6 +244,7 @@ def _gru_step(inputs: tf.Tensor, recurrent: tf.Tensor, states: list) -> list[tf.
     of_state = tf.split(recurrent, 3, axis=1)
     update, reset = (tf.sigmoid(of_inputs[n] + of_state[n]) for n in (0, 1))
     candidate = tf.tanh(of_inputs[2] + reset * of_state[2])
+
     return [update * states[0] + (1 - update) * candidate]
 
 

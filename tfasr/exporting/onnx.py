@@ -122,6 +122,7 @@ class GraphWriter:
         outputs += [
             (NEXT + name, real, [1, "batch", units]) for name, units in self.states
         ]
+
         return self.file("recogniser", inputs, outputs, carried)
 
     def file(
@@ -137,6 +138,7 @@ class GraphWriter:
         graph = helper.make_graph(self.nodes, name, *sides, self.weights)
         opsets = [helper.make_opsetid("", OPSET)]
         model = helper.make_model(graph, opset_imports=opsets, producer_name="tfasr")
+
         return checked_content(model, carried)
 
 
@@ -164,6 +166,7 @@ def converted_graph(
     )
     refusal = f"The model {name!r} can't be converted to ONNX"
     remedy = "Export it with --to saved_model or --to keras."
+
     try:
         with _corrected_tf2onnx() as handlers, quiet_stderr():
             options = {"opset": CONVERTED_OPSET, "custom_op_handlers": handlers}
@@ -181,6 +184,7 @@ def converted_graph(
         raise RunError(
             f"{refusal}: tf2onnx can't convert {', '.join(unknown)}. {remedy}"
         )
+
     names = {FEATURES: ["batch", "frames"], LENGTHS: ["batch"]}
     names |= {LOG_PROBS: ["batch", "output_frames"], OUTPUT_LENGTHS: ["batch"]}
     for value in (*model.graph.input, *model.graph.output):
@@ -223,9 +227,11 @@ def _corrected_tf2onnx() -> Iterator[dict[str, tuple]]:
     logger = logging.getLogger("tf2onnx")
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)
+
     try:
         for name in rewriters:
             setattr(tfonnx, name, lambda _, nodes: nodes)
+
         handlers = {"FloorDiv": _floor_div, "FloorMod": _floor_mod, "Erfc": _erfc}
         yield {name: (handler, []) for name, handler in handlers.items()}
     finally:
@@ -330,6 +336,7 @@ def _sounds(config: FeatureConfig) -> np.ndarray:
     rng = np.random.default_rng(1)
     tone = np.sin(2 * np.pi * 0.2 * config.sample_rate_hz * times**2)
     loudness = 0.5 * 10 ** (-2 * (1 + np.sin(6 * np.pi * times)))
+
     return (
         (loudness * (tone + 0.1 * rng.normal(size=count)))
         .clip(-1, 1)
@@ -350,6 +357,7 @@ def feature_graph(config: FeatureConfig, statistics, carried: dict[str, str]) ->
     real = TensorProto.FLOAT
     inputs = [(SAMPLES, real, ["batch", "samples"])]
     outputs = [(FEATURES, real, ["batch", "frames", config.num_features])]
+
     return writer.file("features", inputs, outputs, carried)
 
 
@@ -378,7 +386,9 @@ def _features(writer: GraphWriter, config: FeatureConfig) -> str:
     log_mel = writer.add("Log", writer.add("Add", energies, writer.constant(LOG_FLOOR)))
     if not config.num_mfcc:
         return log_mel
+
     matrix = writer.weight("cosines", cosines(config.num_mel_bins, config.num_mfcc))
+
     return writer.add("Concat", log_mel, writer.add("MatMul", log_mel, matrix), axis=2)
 
 
@@ -394,6 +404,7 @@ def _windowed_waves(config: FeatureConfig, bins: np.ndarray) -> np.ndarray:
         / config.window_samples
     )
     waves = np.concatenate([np.cos(angles), np.sin(angles)])
+
     return (waves * hann_window(config.window_samples))[:, None]
 
 
@@ -402,6 +413,7 @@ def _normalised(
 ) -> str:
     if config.normalisation == "none":
         return features
+
     if config.normalisation in ("corpus", "speaker") and statistics is None:
         kind = config.normalisation
         raise ValueError(
@@ -439,6 +451,7 @@ def _normalised(
 
     deviation = writer.add("Sqrt", variance)
     limited = writer.add("Max", deviation, writer.constant(LEAST_DEVIATION))
+
     return writer.add("Div", centred, limited)
 
 
@@ -461,6 +474,7 @@ def recurrent_graph(model: Any, num_features: int, carried: dict[str, str]) -> b
     bias = writer.constant(stack.bias)
     convolved = writer.add("Conv", by_channel, weights, bias, strides=[stack.stride])
     hidden = writer.add("Transpose", writer.add("Relu", convolved), perm=[2, 0, 1])
+
     for number, layer in enumerate(stack.recurrent):
         hidden = _recurrent_layer(writer, number, hidden, layer)
 
@@ -468,6 +482,7 @@ def recurrent_graph(model: Any, num_features: int, carried: dict[str, str]) -> b
     logits = writer.add("Add", product, writer.constant(stack.classifier_bias))
     by_batch = writer.add("Transpose", logits, perm=[1, 0, 2])
     writer.node("LogSoftmax", [by_batch], LOG_PROBS, axis=-1)
+
     return writer.model(num_features, len(stack.classifier_bias), carried)
 
 
@@ -493,4 +508,5 @@ def _recurrent_layer(
     writer.nodes.append(node)
     # From (frames, directions, batch, units) to (frames, batch, directions * units).
     by_batch = writer.add("Transpose", outputs[0], perm=[0, 2, 1, 3])
+
     return writer.add("Reshape", by_batch, writer.constant([0, 0, -1], np.int64))

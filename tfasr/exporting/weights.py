@@ -66,14 +66,17 @@ def recurrent_weights(layer: Any) -> RecurrentWeights:
     )
     if operator is None:
         raise TypeError(f"layer must be an LSTM or a GRU. Received: {layer!r}.")
+
     kernel, recurrent_kernel, bias = (
         np.asarray(v.numpy(), np.float64) for v in layer.weights[:3]
     )
     gates = _GATES[operator]
     if bias.ndim == 1:  # Keras's LSTM has one bias for inputs and recurrence
         bias = np.stack([bias, np.zeros_like(bias)])
+
     kernels = (_in_order(array, gates).T[None] for array in (kernel, recurrent_kernel))
     bias = _in_order(bias, gates).reshape(1, -1)
+
     return RecurrentWeights(operator, layer.units, *kernels, bias)
 
 
@@ -104,6 +107,7 @@ class Affine:
 
         if layer.center:
             shift = shift + np.asarray(layer.beta.numpy())
+
         return cls(scale, shift)
 
     def before(
@@ -139,4 +143,5 @@ class FoldedStack:
             classifier = list(affines[-1].before(*classifier))
 
         kernel, bias = (np.asarray(v.numpy()) for v in model.convolution.weights)
+
         return cls(kernel, bias, model.convolution.strides[0], recurrent, *classifier)

@@ -60,7 +60,9 @@ class BatchNormalization(keras.layers.BatchNormalization):
             (self.moving_variance, variance),
         ):
             moving.assign(moving * self.momentum + batch * (1.0 - self.momentum))
+
         outputs = keras.ops.cast(outputs, self.compute_dtype)
+
         return outputs if dropout is None else dropout(outputs, training=training)
 
     def _is_masked_training(self, inputs, training, mask) -> bool:

@@ -39,6 +39,7 @@ def summed_over_replicas(values: tf.Tensor) -> tf.Tensor:
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
         return values
+
     return context.all_reduce(tf.distribute.ReduceOp.SUM, values)
 
 
@@ -74,6 +75,7 @@ def normalise_synchronised(
         variance = summed(tf.matmul(weights, tf.square(valid - mean))[0])
         inverse = tf.math.rsqrt(variance + epsilon)
         outputs = tf.reshape(centred * (inverse * gamma) + beta, shape)
+
         return (outputs, mean, variance), _gradient(
             inputs, gamma, centred, inverse, weights, both
         )
@@ -106,6 +108,7 @@ def normalise_masked(inputs, gamma, beta, mask, epsilon: float) -> Tensors:
         variance = tf.matmul(weights, tf.square(valid - mean))[0]
         inverse = tf.math.rsqrt(variance + epsilon)
         outputs = tf.reshape(centred * (inverse * gamma) + beta, shape)
+
         return (outputs, mean, variance), _gradient(
             inputs, gamma, centred, inverse, weights
         )
@@ -136,6 +139,7 @@ def _gradient(
         slope = gamma * inverse
         through_statistics = slope * all_beta + centred * (slope * inverse * all_along)
         d_inputs = slope * d_outputs - tf.transpose(weights) * through_statistics
+
         return (
             tf.cast(tf.reshape(d_inputs, tf.shape(inputs)), inputs.dtype),
             along,
@@ -206,6 +210,7 @@ def normalise_and_drop(
 
     scale = kept_scale(drawn.levels, inputs.dtype.as_numpy_dtype)
     options = {"epsilon": epsilon, "dropped_levels": drawn.levels, "scale": scale}
+
     return normalise(inputs, tf.convert_to_tensor(gamma), tf.convert_to_tensor(beta))
 
 
@@ -229,9 +234,11 @@ def _compiled(function: str, operation: str, tensors, options):
         first, *others = run(
             *arrays, mask.reshape(-1), seed=seed, threads=threads(), **options
         )
+
         return [first.view(like.dtype).reshape(like.shape), *others]
 
     attributes = {"T": dtype, "dropped_levels": int(options["dropped_levels"])}
     attributes |= {name: float(options[name]) for name in ("epsilon", "scale")}
     operation = Operation(operation, [dtype, tf.float32, tf.float32], attributes)
+
     return call(normalise, operation, tensors, [shape, (channels,), (channels,)])

@@ -76,9 +76,11 @@ class ClippedRNN(keras.layers.RNN):
         cell = self.cell
         if self.go_backwards:
             sequences = keras.ops.flip(sequences, axis=1)
+
         state = keras.ops.cast(keras.tree.flatten(initial_state)[0], "float32")
         weights = value_of(cell.recurrent_kernel), value_of(cell.bias)
         outputs, last = recurrent_steps(sequences, *weights, state, ceiling=cell.clip)
+
         return last, outputs, [last]
 
     def _fused(self) -> bool:
@@ -87,6 +89,7 @@ class ClippedRNN(keras.layers.RNN):
             or self.requested_kernel == "generic"
         ):
             return False
+
         from tfasr.layers.compiled import runs_here
 
         return runs_here(self.compute_dtype)
@@ -131,6 +134,7 @@ class BidirectionalClippedRNN(keras.layers.Layer):
             )
             for reverse in (0, 1)
         )
+
         for direction in (self.forwards, self.backwards):
             direction.requested_kernel = kernel
 
@@ -139,6 +143,7 @@ class BidirectionalClippedRNN(keras.layers.Layer):
         shape = (*input_shape[:-1], self.units)
         for layer in (self.normalisation, self.forwards, self.backwards):
             layer.build(shape)
+
         self.built = True
 
     def call(self, inputs, valid=None, training=False):
@@ -155,6 +160,7 @@ class BidirectionalClippedRNN(keras.layers.Layer):
             projected = keras.ops.where(valid[:, :, None], projected, _FAR_BELOW_ZERO)
 
         backwards = keras.ops.flip(self.backwards(projected, training=training), axis=1)
+
         return self.forwards(projected, training=training) + backwards
 
     def compute_output_shape(self, input_shape):
@@ -182,6 +188,7 @@ class ClippedReLU:
             raise ValueError(
                 f"ceiling must be positive. Received: ceiling={ceiling!r}."
             )
+
         self.ceiling = float(ceiling)
 
     def __call__(self, x):
@@ -249,4 +256,5 @@ class SimpleRNN(keras.layers.SimpleRNN):
         activation = self.cell.activation
         if activation is keras.activations.relu:
             return math.inf
+
         return activation.ceiling if isinstance(activation, ClippedReLU) else None

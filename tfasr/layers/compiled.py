@@ -21,6 +21,7 @@ def runs_here(dtype: str, function: str = "forward_float32") -> bool:
     """
     if not hasattr(core, function) or dtype not in DTYPES or has_gpu():
         return False
+
     # XLA programs can't call external code. TensorFlow's own layers make the same
     # check.
     return not control_flow_util.GraphOrParentsInXlaContext(
@@ -52,6 +53,7 @@ def call(
         return operations.add(operation, arguments, replicas_here())
 
     results = tf.numpy_function(run, arguments, operation.dtypes, stateful=False)
+
     return [
         tf.ensure_shape(result, s) for result, s in zip(results, shapes, strict=True)
     ]
@@ -76,6 +78,7 @@ def replicas_here() -> int:
     """Returns how many replicas of the traced model share this process's cores."""
     if not tf.distribute.has_strategy():
         return 1
+
     return max(len(tf.distribute.get_strategy().extended.worker_devices), 1)
 
 

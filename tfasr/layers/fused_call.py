@@ -50,6 +50,7 @@ def run_fused(run, layer, gates: int, sequences, initial_state, mask, training):
     cell = layer.cell
     if training and cell.dropout:
         sequences *= tf.expand_dims(cell.get_dropout_mask(sequences[:, 0]), axis=1)
+
     mask = keras.tree.flatten(mask)[0]
     mask = None if mask is None else tf.cast(mask, tf.bool)
     if layer.go_backwards:
@@ -73,6 +74,7 @@ def run_fused(run, layer, gates: int, sequences, initial_state, mask, training):
         outputs = tf.where(written[:, :, tf.newaxis], outputs, tf.zeros_like(outputs))
 
     outputs.set_shape((*sequences.shape[:2], cell.units))
+
     return outputs[:, -1], outputs, states
 
 
@@ -116,6 +118,7 @@ class Dropout(keras.layers.Dropout):
     def call(self, inputs, training=False):
         if not self.draws(training):
             return super().call(inputs, training=training)
+
         import tensorflow as tf
 
         size = tf.size(inputs)
@@ -134,6 +137,7 @@ class Dropout(keras.layers.Dropout):
         factor = kept_scale(self.dropped_levels, inputs.dtype.as_numpy_dtype)
         scale = tf.constant(factor, inputs.dtype)
         keep = levels >= tf.constant(self.dropped_levels, tf.uint16)
+
         return inputs * tf.where(keep, scale, tf.zeros_like(scale))
 
 
@@ -155,6 +159,7 @@ def widened(hidden, valid, before: int, after: int):
 
     if not before and not after:
         return hidden
+
     return keras.ops.pad(
         hidden, ((0, 0), (before, after), *((0, 0) for _ in hidden.shape[2:]))
     )

@@ -41,6 +41,7 @@ class LSTM(keras.layers.LSTM):
             raise ValueError(
                 f"kernel must be one of {KERNELS}. Received: kernel={kernel!r}."
             )
+
         super().__init__(units, *args, **kwargs)
         self.requested_kernel = kernel
         self.last_kernel: str | None = None
@@ -101,7 +102,9 @@ class LSTM(keras.layers.LSTM):
 
         if self.requested_kernel != "generic" and not self._reasons_against_fused():
             return self._fused_loop(*arguments)
+
         self.last_kernel = "generic loop"
+
         return self._keras_loop(*arguments, use_cudnn=False)
 
     def _demands_cudnn(self) -> bool:

@@ -42,6 +42,7 @@ def registered() -> bool:
     """
     if not hasattr(core, "register_operations"):
         return False
+
     reason = _reason_against()
     if reason is None:
         # TensorFlow's own setting is read when a graph is made: reading it looks for
@@ -55,6 +56,7 @@ def registered() -> bool:
         "through Python, so exported models run only in this process.",
         reason,
     )
+
     return False
 
 
@@ -62,6 +64,7 @@ def _reason_against() -> str | None:
     # Registering a name twice would end the process.
     if op_def_registry.get("TfasrRecurrence") is not None:
         return "another copy of tfasr in this process has added its own."
+
     folder = Path(tf.sysconfig.get_lib())
     reason = f"there is no libtensorflow_framework in {folder}."
     for library in sorted(folder.glob("libtensorflow_framework*")):
@@ -93,6 +96,7 @@ def add(
     values = {name: _value(attribute) for name, attribute in attributes.items()}
     graph = tf.compat.v1.get_default_graph()
     made = graph.create_op(operation.name, list(inputs), operation.dtypes, attrs=values)
+
     return list(made.outputs)
 
 
@@ -101,6 +105,7 @@ def _value(attribute: Attribute) -> tf.compat.v1.AttrValue:
         return tf.compat.v1.AttrValue(type=attribute.as_datatype_enum)
     if isinstance(attribute, float):
         return tf.compat.v1.AttrValue(f=attribute)
+
     return tf.compat.v1.AttrValue(i=attribute)
 
 

@@ -53,6 +53,7 @@ def forward_steps(projected, bias, recurrent_kernel, h, c, mask=None):
     _, h, c, saved_array, h_array = tf.while_loop(
         lambda t, *_: t < time, step, state, parallel_iterations=1
     )
+
     return saved_array.stack(), h_array.stack(), h, c
 
 
@@ -78,9 +79,11 @@ def backward_steps(saved, d_outputs, transposed_kernel, d_h, d_c, mask=None):
                 d_new_c * f,
                 dz_array.write(t, dz),
             )
+
         keep = valid.read(t)
         dz = tf.where(keep, dz, tf.zeros_like(dz))
         d_h = tf.where(keep, _matmul(dz, transposed_kernel), d_h)
+
         return t - 1, d_h, tf.where(keep, d_new_c * f, d_c), dz_array.write(t, dz)
 
     time = tf.shape(saved)[0]
@@ -88,6 +91,7 @@ def backward_steps(saved, d_outputs, transposed_kernel, d_h, d_c, mask=None):
     _, d_h, d_c, dz_array = tf.while_loop(
         lambda t, *_: t >= 0, step, state, parallel_iterations=1
     )
+
     return dz_array.stack(), d_h, d_c
 
 
@@ -153,6 +157,7 @@ def recurrent_steps(
             saved = (gates, c, outputs, r, h_c, mask)
             dz, previous_h, d_bias, *d_states = _backward(saved, upstream, ceiling)
             gradients = [dz, outer(previous_h, dz), tf.cast(d_bias, b.dtype)]
+
             return gradients + d_states[: len(h_c)], _REFUSE
 
         return results, lambda *upstream: gradient(*upstream, *differentiable)
@@ -183,6 +188,7 @@ def _forward(projected, bias, recurrent_kernel, states, mask, ceiling):
     shapes = [(batch, time, width), (batch, None, units), (batch, time, units)]
     attributes = _attributes(projected, mask, ceiling)
     operation = Operation("TfasrRecurrence", [tf.float32] * 3, attributes)
+
     return call(steps, operation, arguments, shapes)
 
 
@@ -198,6 +204,7 @@ def _backward(saved, upstream, ceiling):
         run = getattr(core, name)
         options = {"threads": threads(), "ceiling": ceiling}
         dz, previous_h, *others = run(*tensors, d_outputs, d_h, d_c, **options)
+
         return [
             dz.view(dtype.as_numpy_dtype),
             previous_h.view(dtype.as_numpy_dtype),
@@ -212,6 +219,7 @@ def _backward(saved, upstream, ceiling):
     dtypes = [dtype, dtype, tf.float32, tf.float32, tf.float32]
     attributes = _attributes(recurrent_kernel, mask, ceiling)
     operation = Operation("TfasrRecurrenceGradient", dtypes, attributes)
+
     with tf.name_scope("recurrence_gradient"):
         return call(steps, operation, arguments, shapes)
 
@@ -289,6 +297,7 @@ def _lstm_forward(inputs, kernel, recurrent_kernel, bias, h, c, mask):
     saved, outputs, last_h, last_c = forward_steps(
         projected, bias, recurrent_kernel, h, c, mask
     )
+
     return tf.transpose(outputs, (1, 0, 2)), last_h, last_c, (x, h, outputs, saved)
 
 
@@ -305,4 +314,5 @@ def _lstm_backward(saved, upstream, kernel, recurrent_kernel, mask):
     dz = tf.cast(dz, kernel.dtype)
     d_x = like(tf.matmul(rows_of(dz), kernel, transpose_b=True), dz)
     d_recurrent = outer(outputs[:-1], dz[1:]) + outer(h[tf.newaxis], dz[:1])
+
     return tf.transpose(d_x, (1, 0, 2)), outer(x, dz), d_recurrent, d_bias, d_h, d_c

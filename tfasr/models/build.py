@@ -43,14 +43,17 @@ def build_recogniser(
     # A built-in model's place is the list of models, which would not help to find the
     # error.
     named = f"The model {name!r}" + ("" if entry.attribute else f" ({entry.place})")
+
     try:
         model = config.make(num_features, num_classes, seed=seed, dtype=dtype)
         if not isinstance(model, keras.layers.Layer):
             raise TypeError(f"make must return a keras.Model. Received: {model!r}.")
+
         if check is not None:
             check(model)
         if type(model).build not in (keras.Model.build, keras.layers.Layer.build):
             model.build((None, None, num_features))
+
         _try(config, model, num_features, num_classes)
     except UsageError as error:
         raise UsageError(f"{named}: {error}") from error

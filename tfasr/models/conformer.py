@@ -31,6 +31,7 @@ def sinusoids(hidden):
     waves = keras.ops.concatenate(
         [keras.ops.sin(angles), keras.ops.cos(angles)], axis=-1
     )
+
     return keras.ops.cast(waves, hidden.dtype)[None]
 
 
@@ -109,12 +110,14 @@ class ConformerBlock(keras.layers.Layer):
             self.pointwise,
         ):
             layer.build(shape)
+
         for inner, outer in self.feed_forwards:
             inner.build(shape)
             outer.build((None, None, _EXPANSION * width))
 
         for layer in self.attention:
             layer.build(shape)
+
         self.built = True
 
     def call(self, inputs, valid, training=False):
@@ -128,6 +131,7 @@ class ConformerBlock(keras.layers.Layer):
         attended = self._attended(attention(hidden), valid)
         hidden = hidden + self.dropouts[1](attended, training=training)
         hidden = hidden + self._convolved(convolution(hidden), valid, training)
+
         return last(hidden + 0.5 * self._feed_forward(1, second(hidden), training))
 
     def _feed_forward(self, number, hidden, training):
@@ -154,6 +158,7 @@ class ConformerBlock(keras.layers.Layer):
         weights = keras.ops.cast(keras.ops.softmax(scores, axis=-1), values.dtype)
         together = keras.ops.transpose(keras.ops.matmul(weights, values), (0, 2, 1, 3))
         width = self.sizes["width"]
+
         return self.attention[3](keras.ops.reshape(together, (batch, steps, width)))
 
     def _convolved(self, hidden, valid, training):
@@ -165,6 +170,7 @@ class ConformerBlock(keras.layers.Layer):
             self.depthwise(hidden), training=training, valid=valid
         )
         hidden = self.pointwise(keras.ops.silu(hidden))
+
         return self.dropouts[2](hidden, training=training)
 
     def get_config(self):
@@ -192,6 +198,7 @@ class ConformerConfig:
     def check(self) -> None:
         for field in ("width", "num_blocks", "num_heads", "conv_kernel"):
             require(getattr(self, field) > 0, self, field, "positive")
+
         require_within(self, 1, num_blocks=MOST_LAYERS)
         require(
             self.width % self.num_heads == 0, self, "width", "a multiple of num_heads"
@@ -215,6 +222,7 @@ class ConformerConfig:
         of_first = 0
         total = 0
         channels = num_features
+
         for number in range(self.subsampling):
             frames = padded_conv_output_frames(frames, 2)
             total += frames * 3 * channels * width
@@ -226,6 +234,7 @@ class ConformerConfig:
         convolution = 3 * width * width + self.conv_kernel * width
         total += frames * self.num_blocks * (feed_forward + attention + convolution)
         total += frames * (channels * width + width * num_classes)
+
         # The backward pass costs twice as much, except for the features, which need no
         # gradient.
         return 2 * (3 * total - of_first if training else total)
@@ -290,12 +299,14 @@ class ConformerModel(Network):
         shape = (None, None, self.config.width)
         for layer in (*self.blocks, self.classifier):
             layer.build(shape)
+
         self.built = True
 
     def encodings(self, features, feature_lengths, training):
         hidden = features
         lengths = feature_lengths
         valid = valid_frames(hidden, lengths)
+
         for layer in self.subsampling:
             # With one frame of padding on each side, half the frames remain, rounded
             # up.
@@ -307,4 +318,5 @@ class ConformerModel(Network):
         outputs = [hidden + sinusoids(hidden)]
         for block in self.blocks:
             outputs.append(block(outputs[-1], valid, training=training))
+
         return outputs[1:] or outputs

@@ -81,6 +81,7 @@ def model_costs(
         _front_end(config, num_features, batch * frames, positions, bytes_per_number)
     ]
     width = config.conv_filters
+
     for number in range(config.num_lstm_layers):
         loop = _recurrent(
             config, number, width, positions, steps, bytes_per_number, cache_bytes
@@ -97,6 +98,7 @@ def model_costs(
         _elementwise("loss", 12 * lattice + 10 * scores, 4 * lattice + 6 * scores)
     )
     weights = num_weights(config, num_features, num_classes)
+
     return [
         *costs,
         _elementwise("update", UPDATE_FLOPS * weights, UPDATE_MOVES * weights),
@@ -110,6 +112,7 @@ def num_weights(config: Any, num_features: int, num_classes: int) -> int:
         config.conv_filters + config.num_layers * config.gates * width + num_classes
     )
     scales = 2 * normalised if config.batch_normalisation else 0
+
     return least_parameters(config, num_features, num_classes) + biases + scales
 
 
@@ -183,6 +186,7 @@ def _recurrent(
         "recurrence": directions * size * loop_moves,
         "elementwise": size * NORMALISATION_MOVES * outputs,
     }
+
     return ModuleCost(f"recurrent {number + 1}", flops, moved)
 
 
@@ -208,6 +212,7 @@ def flops(
 
     weights = least_parameters(config, num_features, num_classes)
     convolution = config.conv_kernel * num_features * config.conv_filters
+
     return 2 * outputs * (3 * weights - convolution if training else weights)
 
 
@@ -222,6 +227,7 @@ def estimated_step_bytes(
     per_output += 8 * config.conv_filters + config.conv_kernel * num_features
     outputs = max(conv_output_frames(frames, config.conv_kernel, config.conv_stride), 1)
     per_utterance = outputs * per_output + 2 * frames * num_features
+
     return step_bytes(parameters, batch * per_utterance)
 
 
@@ -234,6 +240,7 @@ def least_parameters(config: Any, num_features: int, num_classes: int) -> int:
     """Returns a lower bound on the number of weights, without biases and scales."""
     total = config.conv_kernel * num_features * config.conv_filters
     width = config.conv_filters
+
     for _ in range(config.num_layers):
         total += (
             config.directions * config.gates * config.units * (width + config.units)

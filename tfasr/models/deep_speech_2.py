@@ -42,6 +42,7 @@ class DeepSpeech2Config:
     def check(self) -> None:
         for field in ("conv_filters", "units", "clip"):
             require(getattr(self, field) > 0, self, field, "positive")
+
         require(
             self.num_classes is None or self.num_classes > 0,
             self,
@@ -85,6 +86,7 @@ class DeepSpeech2Config:
         bins = num_features
         channels = 1
         of_convolutions = []
+
         for kernel, stride in CONVOLUTIONS:
             bins = conv_output_frames(bins, kernel[0], stride[0])
             frames = padded_conv_output_frames(frames, stride[1])
@@ -102,6 +104,7 @@ class DeepSpeech2Config:
 
         weights += self.units * (width + num_classes)
         forward = sum(of_convolutions) + 2 * frames * weights
+
         # The backward pass costs twice as much, except for the features, which need no
         # gradient.
         return 3 * forward - of_convolutions[0] if training else forward
@@ -119,6 +122,7 @@ class DeepSpeech2Config:
             values += 8 * frames * bins * self.conv_filters
 
         values += frames * self.units * (12 * self.num_recurrent_layers + 12)
+
         return step_bytes(parameters, batch * values)
 
     def portable(self) -> "DeepSpeech2Config":
@@ -135,6 +139,7 @@ def output_frames(frames):
     """Returns the number of output frames for input frames; the convolutions pad in time."""
     for _, (_, stride) in CONVOLUTIONS:
         frames = padded_conv_output_frames(frames, stride)
+
     return frames
 
 
@@ -217,6 +222,7 @@ class DeepSpeech2(keras.Model):
         self.fully_connected.build(shape)
         for layer in (self.last_normalisation, self.classifier):
             layer.build((None, None, config.units))
+
         self.built = True
 
     def call(self, spectrograms, lengths=None, training=False):
@@ -226,6 +232,7 @@ class DeepSpeech2(keras.Model):
         hidden, valid = self._convolved(spectrograms, lengths, training)
         for layer in self.recurrent:
             hidden = layer(hidden, valid=valid, training=training)
+
         return self._head(hidden, valid, training)
 
     def _head(self, hidden, valid, training):
@@ -262,6 +269,7 @@ class DeepSpeech2(keras.Model):
             width = self.config.units
 
         layers = [self.fully_connected, self.last_normalisation, self.classifier]
+
         return [*stages, Stage("head", head, layers, width)]
 
     def _convolved(self, spectrograms, lengths, training):
@@ -285,6 +293,7 @@ class DeepSpeech2(keras.Model):
 
         _, _, bins, channels = hidden.shape
         batch, frames = keras.ops.shape(hidden)[:2]
+
         return keras.ops.reshape(hidden, (batch, frames, bins * channels)), valid
 
     def _rectified(self, hidden):
@@ -301,4 +310,5 @@ def _normalised(normalisation, hidden, valid, training):
     rows = keras.ops.reshape(hidden, (batch, frames * bins, channels))
     valid = None if valid is None else keras.ops.repeat(valid, bins, axis=1)
     rows = normalisation(rows, training=training, valid=valid)
+
     return keras.ops.reshape(rows, (batch, frames, bins, channels))

@@ -50,6 +50,7 @@ def _check_sizes(path: Path) -> None:
 
         with archive.open(_WEIGHTS) as weights, h5py.File(weights, "r") as content:
             bytes_in_memory = _bytes_in_memory(content, path)
+
         if bytes_in_memory > size + _MOST_HEADER_BYTES:
             raise UsageError(
                 f"{path} has {size} bytes, but its weights would take up {bytes_in_memory}. "
@@ -65,6 +66,7 @@ def _bytes_in_memory(group: h5py.Group, path: Path) -> int:
             raise UsageError(
                 f"{path} has the link {name!r} to other weights. {_REMEDY}"
             )
+
         item = group[name]
         if isinstance(item, h5py.Group):
             total += _bytes_in_memory(item, path)
@@ -74,6 +76,7 @@ def _bytes_in_memory(group: h5py.Group, path: Path) -> int:
             raise UsageError(
                 f"{path} has weights of the kind {item.dtype} in {name!r}. {_REMEDY}"
             )
+
         total += item.nbytes
 
     return total

@@ -129,6 +129,7 @@ class KeywordSpotter(keras.Model):
             hidden = self.pooling(hidden) if pooled else hidden
 
         image_axes = (2, 3) if self.layout == "NCHW" else (1, 2)
+
         return self.classifier(keras.ops.mean(hidden, axis=image_axes))
 
 
@@ -157,16 +158,19 @@ def memory_accounting(config: KeywordSpotterConfig) -> list[LayerMemory]:
     rows = [LayerMemory("input", (config.num_frames, config.num_bins), 0)]
     sizes = zip(_sizes(config.num_frames, 0), _sizes(config.num_bins, 1), strict=True)
     channels = 1
+
     for filters, ((height, width), pooled) in zip(config.filters, LAYERS, strict=True):
         weights = height * width * channels * filters + 2 * filters
         name = f"convolution {height} x {width}, normalised, rectified"
         rows.append(LayerMemory(name, (*next(sizes), filters), weights))
         if pooled:
             rows.append(LayerMemory("maxima of 2 x 2", (*next(sizes), filters), 0))
+
         channels = filters
 
     rows.append(LayerMemory("mean over time and frequency", (channels,), 0))
     weights = (channels + 1) * config.num_words
+
     return [*rows, LayerMemory("fully connected", (config.num_words,), weights)]
 
 
@@ -201,15 +205,18 @@ def step_cost(config: KeywordSpotterConfig, batch: int) -> costs.ModuleCost:
     inputs = batch * config.num_frames * config.num_bins
     channels = 1
     weights = 0
+
     for number, (filters, (kernel, pooled)) in enumerate(
         zip(config.filters, LAYERS, strict=True)
     ):
         kernels = math.prod(kernel) * channels * filters
         outputs = batch * math.prod(next(sizes)) * filters
         work = (2 * outputs * kernels // filters, inputs + outputs + kernels)
+
         # Features need none.
         for part in (FORWARD, OF_FILTERS, *([OF_INPUTS] if number else [])):
             add(part, *work)
+
         add(
             REST,
             costs.NORMALISATION_FLOPS * outputs,
@@ -229,6 +236,7 @@ def step_cost(config: KeywordSpotterConfig, batch: int) -> costs.ModuleCost:
     add(CLASSIFIER_BACK, 4 * batch * product, 2 * moved)
     weights += product + config.num_words
     add(REST, costs.UPDATE_FLOPS * weights, costs.UPDATE_MOVES * weights)
+
     return costs.ModuleCost(
         "keyword spotter", flops, {part: 4 * n for part, n in moves.items()}
     )

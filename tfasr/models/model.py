@@ -95,6 +95,7 @@ _ANSWERS = ("can_stream", "keeps_momentum")
 def check_config_class(cls: Any) -> None:
     if not inspect.isclass(cls):
         raise TypeError(f"it must be a config class. Received: {cls!r}.")
+
     lacking = [
         text
         for name, text in _REQUIRED.items()
@@ -102,6 +103,7 @@ def check_config_class(cls: Any) -> None:
     ]
     if lacking:
         raise TypeError(f"{cls.__name__} lacks {' and '.join(lacking)}.")
+
     for name in _ANSWERS:  # a method would always count as true
         if inspect.isfunction(getattr(cls, name, None)):
             raise TypeError(
@@ -219,6 +221,7 @@ def model_flops(
     """Returns a padded batch's floating-point operations, without the optimizer's, or None."""
     if not hasattr(config, "flops"):
         return None
+
     per_utterance = config.flops(num_features, num_classes, frames, training=training)
     return None if per_utterance is None else batch * per_utterance
 

@@ -66,6 +66,7 @@ class Network(keras.Model):
             )
 
         middle = encodings[(len(encodings) - 1) // 2]
+
         return self.classifier(encodings[-1]), self.classifier(middle)
 
     def output_layer(self) -> keras.layers.Layer:
@@ -143,6 +144,7 @@ def stages_of(model: Any) -> list[Stage]:
     """
     if hasattr(model, "stages"):
         return model.stages()
+
     return [
         Stage("model", lambda x, lengths: model(x, lengths, training=True), [model])
     ]
@@ -254,6 +256,7 @@ class RecurrentStack(Network):
         forward = self.one_way(seeds, go_backwards=False, name=name, **options)
         if not self.config.bidirectional:
             return forward
+
         backward = self.one_way(
             seeds, go_backwards=True, name=f"{name}_backward", **options
         )
@@ -262,6 +265,7 @@ class RecurrentStack(Network):
             "name": f"bidirectional_{number}",
             **policy,
         }
+
         return keras.layers.Bidirectional(forward, **keywords)
 
     def build(self, input_shape: Any = None) -> None:
@@ -281,8 +285,10 @@ class RecurrentStack(Network):
         hidden = self.convolution(features)
         valid = self._valid(hidden, feature_lengths)
         outputs = [self._finished(0, hidden, valid, training)]
+
         for number in range(len(self.recurrent)):
             outputs.append(self._recurred(number, outputs[-1], valid, training))
+
         return outputs[1:] or outputs
 
     def initial_state(self, batch: int) -> list:
@@ -294,6 +300,7 @@ class RecurrentStack(Network):
         hidden = self._finished(0, self.convolution(features), None, training=False)
         waiting = list(state)
         reached = []
+
         for number, layer in enumerate(self.recurrent):
             last = [waiting.pop(0) for _ in _state_sizes(layer)]
             # Calls the inner loop, because Keras's layers return states only if
@@ -317,6 +324,7 @@ class RecurrentStack(Network):
         dropout = self.dropouts[block]
         if not self.normalisations:
             return dropout(hidden, training=training)
+
         # `valid` isn't passed as a mask, because Keras would pass that on to all
         # following layers, including recurrent ones.
         normalisation = self.normalisations[block]
@@ -352,6 +360,7 @@ class RecurrentStack(Network):
         head = Stage(
             "head", lambda hidden, _: self.classifier(hidden), [self.classifier], width
         )
+
         return [*stages, head]
 
 
@@ -442,6 +451,7 @@ class GruModelConfig(RecurrentStackConfig):
         values = (
             max(self.output_lengths(frames), 1) * a_frame + 2 * frames * num_features
         )
+
         return costs.step_bytes(parameters, batch * values)
 
 

@@ -39,6 +39,7 @@ class SeparableConvConfig:
     def check(self) -> None:
         for field in ("repeats", "first_kernel", "last_kernel"):
             require(getattr(self, field) > 0, self, field, "positive")
+
         require(
             len(self.kernels) == len(self.filters),
             self,
@@ -47,8 +48,10 @@ class SeparableConvConfig:
         )
         require(bool(self.filters), self, "filters", "one or more numbers")
         require_within(self, 1, repeats=MOST_LAYERS // len(self.filters))
+
         for field in ("filters", "kernels", "last_filters"):
             require(min(getattr(self, field)) > 0, self, field, "positive numbers")
+
         require(0 <= self.dropout < 1, self, "dropout", "in 0..1, below 1")
 
     @property
@@ -56,6 +59,7 @@ class SeparableConvConfig:
         """Input and output channels and kernel of each separable convolution but the first."""
         convolutions = []
         width = self.filters[0]
+
         for filters, kernel in zip(self.filters, self.kernels, strict=True):
             for _ in range(self.repeats):
                 convolutions.append((width, filters, kernel))
@@ -79,6 +83,7 @@ class SeparableConvConfig:
         ins = (self.filters[0], *self.filters[:-1])
         weights += sum(into * out for into, out in zip(ins, self.filters, strict=True))
         outputs = 2 * self.output_lengths(frames)
+
         # The backward pass costs twice as much, except for the features, which need no
         # gradient.
         return outputs * (3 * weights - first if training else weights)
@@ -141,6 +146,7 @@ class SeparableConvModel(Network):
         layer = keras.layers.SeparableConv1D(
             filters, kernel, dilation_rate=dilation, **options
         )
+
         return self._normalised(layer, (kernel - 1) * dilation, name)
 
     def _pointwise(self, filters: int, name: str):
@@ -170,6 +176,7 @@ class SeparableConvModel(Network):
 
         for layer in self.last:
             shape = layer.built_for(shape)
+
         self.classifier.build(shape)
         self.built = True
 
@@ -178,6 +185,7 @@ class SeparableConvModel(Network):
         strided = features[:, ::_STRIDE]
         valid = valid_frames(strided, self.output_lengths(feature_lengths))
         hidden = self.first(features, before, valid, training=training)
+
         for block, shortcut in zip(self.blocks, self.shortcuts, strict=True):
             straight = shortcut(
                 hidden, valid, valid, rectified=False, training=training
@@ -188,6 +196,7 @@ class SeparableConvModel(Network):
 
         for layer in self.last:
             hidden = layer(hidden, valid, valid, training=training)
+
         return hidden
 
 
@@ -208,6 +217,7 @@ class NormalisedConv(keras.layers.Layer):
         filters = getattr(self.convolution, "filters", None) or self.convolution.units
         self.normalisation.build((None, None, filters))
         self.built = True
+
         return (None, None, filters)
 
     def call(self, inputs, before, valid, added=None, rectified=True, training=False):
@@ -220,4 +230,5 @@ class NormalisedConv(keras.layers.Layer):
         )
         hidden = hidden if added is None else hidden + added
         hidden = keras.ops.relu(hidden) if rectified else hidden
+
         return self.dropout(hidden, training=training)

@@ -48,6 +48,7 @@ class Format:
         """Returns the format with rules for subtitles, if it has any."""
         if not self.has_cues:
             return self
+
         return replace(self, write=partial(self.write, rules=rules))
 
 
@@ -229,6 +230,7 @@ def transcribe_sources(
             except OSError as error:
                 if error.errno != errno.ENAMETOOLONG:
                     raise
+
                 reason, _ = explained(error)
 
         outcome.failed[source.name] = reason
@@ -268,6 +270,7 @@ class ResultFolder:
         wanted |= {"decoder": spec.decoder.name, **decoder}
         if self._format.has_cues:
             wanted["subtitles"] = asdict(rules)
+
         owned = wanted.keys() <= object_or_empty(settings).keys()
         check_owned(
             folder, "--out", "results of tfasr transcribe", [SETTINGS_FILE], owned=owned
@@ -345,6 +348,7 @@ class ResultFolder:
         listed = self._results.get(str(path))
         if listed is None:
             return False
+
         try:
             size = path.stat().st_size
             same = _state(source.path) == listed.recording

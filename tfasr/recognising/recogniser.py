@@ -116,6 +116,7 @@ def load_recogniser(
 def _with_lexicon(spec: RecogniserSpec, lexicon: str | Path | None) -> RecogniserSpec:
     if lexicon is None:
         return spec
+
     require_lexicon_use(lexicon, spec.decoder)
     words = tuple(read_lexicon(lexicon, spec.alphabet))
     return replace(
@@ -190,6 +191,7 @@ class Recogniser:
         for transcript in self.transcripts(recordings, batch_size):
             if isinstance(transcript, ValueError):
                 raise transcript
+
             transcripts.append(transcript)
 
         return transcripts
@@ -269,6 +271,7 @@ class Recogniser:
         stream = self.open_stream(endpoints)
         for chunk in chunks:
             yield from stream.push(chunk)
+
         yield from stream.finish()
 
     def open_stream(self, endpoints: EndpointRules | None = None) -> Stream:

@@ -46,6 +46,7 @@ def open_exported(
     path = folder / exported.MODEL_FILES[runtime]
     acoustics = open_model(runtime, path, spec)
     _check_fits(acoustics, spec, path)
+
     return spec, acoustics
 
 
@@ -57,6 +58,7 @@ def _check_fits(acoustics: Acoustics, spec: RecogniserSpec, path: Path) -> None:
     frames = kernel + (_TRIED - 1) * stride
     features = np.zeros((1, frames, spec.features.num_features), np.float32)
     expected = (1, _TRIED, spec.alphabet.num_classes)
+
     try:
         log_probs = acoustics.log_probs(features, np.array([frames], np.int32))
         fault = f"shape {log_probs.shape}" if not np.isnan(log_probs).any() else "NaN"
@@ -76,6 +78,7 @@ def open_model(runtime: str, path: Path, spec: RecogniserSpec) -> Acoustics:
     """Opens a model with a runtime named in `MODEL_FILES`; UsageError on failure."""
     if runtime == exported.ONNX:
         return OnnxAcoustics(path)
+
     if runtime == exported.LITERT:
         if STEP in litert_interpreter(path, 1).get_signature_list():
             return LitertAcoustics(path, spec.geometry[1])
@@ -84,6 +87,7 @@ def open_model(runtime: str, path: Path, spec: RecogniserSpec) -> Acoustics:
     install = "tensorflow. Exports to onnx and litert don't need it"
     with optional_package("TensorFlow", f"A recogniser exported to {runtime}", install):
         load_tensorflow()
+
     from tfasr.recognising.tensorflow_runtimes import (
         SavedModelAcoustics,
         open_keras_file,
@@ -113,6 +117,7 @@ class OnnxAcoustics:
         }
         inputs = {FEATURES: features, LENGTHS: lengths.astype(np.int32), **zeros}
         (log_probs,) = self._session.run([LOG_PROBS], inputs)
+
         return log_probs
 
     def initial_state(self) -> State:
@@ -126,6 +131,7 @@ class OnnxAcoustics:
         inputs |= zip(self._states, state, strict=True)
         outputs = [LOG_PROBS, *(NEXT + name for name in self._states)]
         log_probs, *state = self._session.run(outputs, inputs)
+
         return log_probs[0], state
 
 
@@ -186,6 +192,7 @@ class _Litert:
             interpreter = litert_interpreter(self._graph, 1)
             with quiet_stderr():  # hides a line about the CPU delegate
                 interpreter.allocate_tensors()
+
             runner = interpreter.get_signature_runner(self.signature)
 
         yield runner

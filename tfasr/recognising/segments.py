@@ -82,8 +82,10 @@ class PauseCutter:
         self._blocks.append(samples)
         self._held += len(samples)
         segments = []
+
         while self._held > self._longest:
             segments.append(self._cut())
+
         return segments
 
     def finish(self) -> list[Segment]:
@@ -102,6 +104,7 @@ class PauseCutter:
         dropped = max(cut - self._context, 0)
         self._blocks, self._held = [held[dropped:].copy()], len(held) - dropped
         self._start += dropped
+
         return segment
 
     def _segment(self, samples: np.ndarray, start: int, end: int | None) -> Segment:
@@ -144,6 +147,7 @@ def _quietest(samples: np.ndarray, earliest: int, rate_hz: int) -> int:
     last_quietest = (
         len(stretches) - 1 - int(np.argmin(np.round(stretches[first:][::-1], 6)))
     )
+
     return (last_quietest + width // 2) * block
 
 
@@ -201,8 +205,10 @@ def _runs(path: np.ndarray) -> list[tuple[int, int, int]]:
     """
     if not len(path):
         return []
+
     starts = np.flatnonzero(np.append(True, path[1:] != path[:-1]))
     ends = np.append(starts[1:], len(path))
+
     return list(zip(path[starts].tolist(), starts.tolist(), ends.tolist(), strict=True))
 
 
@@ -216,6 +222,7 @@ def align(
     """
     if not labels:
         return []
+
     states = np.full(2 * len(labels) + 1, alphabet.blank_id)
     states[1::2] = labels
     separator = alphabet.separator_id
@@ -226,6 +233,7 @@ def align(
     two = is_label & (number >= 2) & (states != np.roll(states, 2))
     three = is_label & (number >= 3) & (np.roll(states, 2) == separator)
     runs = _runs(_viterbi(log_probs[:, states], two, three))
+
     return [
         LabelSpan(labels[state // 2], *span) for state, *span in runs if state % 2 == 1
     ]
@@ -242,6 +250,7 @@ def _viterbi(scores: np.ndarray, two: np.ndarray, three: np.ndarray) -> np.ndarr
     best[:2] = scores[0, :2]
     before = np.zeros(scores.shape, np.int8)
     candidates = np.full((4, count), -np.inf)
+
     for frame in range(1, len(scores)):
         candidates[0] = best
         candidates[1, 1:] = best[:-1]
@@ -272,9 +281,11 @@ def _words(spans: list[LabelSpan], alphabet: Alphabet) -> Iterator[list[LabelSpa
     """
     word: list[LabelSpan] = []
     alone = False
+
     for span in spans:
         if span.label == alphabet.separator_id:
             continue
+
         symbol = alphabet.symbols[span.label]
         is_mark = unicodedata.category(symbol[0])[0] == "M"
         starts = symbol[0] in (" ", WORD_START) or is_unspaced(symbol[0]) or alone
@@ -323,6 +334,7 @@ class SegmentModel:
         self._frames += len(features)
         if self._frames > _MANY_FRAMES > self._frames - len(features):
             expect_many_frames()
+
         return features
 
     def log_probs(self, features: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -447,6 +459,7 @@ def _read_ahead(model: SegmentModel, segments: Iterable) -> Iterator[tuple]:
         while (item := queue.get()) is not _END:
             if isinstance(item, BaseException):
                 raise item
+
             yield item
     finally:
         stopped.set()
@@ -635,6 +648,7 @@ class Stream:
             result = self._final()
             if result.text:
                 results.append(result)
+
             self._begun += self._frames * stride
             self._begin()
 
@@ -643,6 +657,7 @@ class Stream:
     def _final(self) -> StreamResult:
         if hasattr(self._decoder, "begin") or not self._frames:
             return self._result(self._decoded.best().text, final=True)
+
         frames = np.array([self._frames])
         (hypothesis,) = self._decoder.decode(self.log_probs[None], frames)
         return self._result(hypothesis.text, final=True)
@@ -658,6 +673,7 @@ class Stream:
         def align() -> list[Word]:
             if not log_probs:
                 return []
+
             return aligned_words(
                 text, np.concatenate(log_probs), alphabet, first_s, step_s
             )

@@ -127,10 +127,12 @@ def as_samples(samples: np.ndarray) -> np.ndarray:
     """
     if samples.dtype == np.int16:
         return samples.astype(np.float32) / 32768
+
     if samples.dtype.kind != "f":
         raise ValueError(
             f"samples must be floats or int16. Received: dtype={samples.dtype}."
         )
+
     samples = samples.astype(np.float32, copy=False)
     if not np.isfinite(samples).all():
         bad = int(np.flatnonzero(~np.isfinite(samples))[0])
@@ -160,6 +162,7 @@ def pcm_chunks(
     read = getattr(stream, "read1", stream.read)
     most_bytes = 2 * max(int(chunk_s * sample_rate_hz), 1)
     half = beginning = b""
+
     while data := read(most_bytes):
         if len(beginning) < _BEGINNING_BYTES:
             beginning += data[:_BEGINNING_BYTES]
@@ -188,6 +191,7 @@ def padded(features: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     batch = np.zeros((len(features), lengths.max(), features[0].shape[1]), np.float32)
     for row, frames in zip(batch, features, strict=True):
         row[: len(frames)] = frames
+
     return batch, lengths
 
 
@@ -215,11 +219,13 @@ class RecogniserSpec:
             raise ValueError(
                 f"The geometry must be two whole numbers, 1 to {_MOST_FRAMES}."
             )
+
         if (kind := self.features.normalisation) in ("corpus", "speaker"):
             if self.statistics is None:
                 raise ValueError(
                     f"Normalisation {kind!r} needs statistics, which are missing."
                 )
+
             check_statistics(*self.statistics, self.features.num_features)
 
     @property
@@ -258,6 +264,7 @@ class RecogniserSpec:
     def check_streams(self) -> None:
         if self.can_stream:
             return
+
         reason = ", whose layers look at later frames or at whole utterances"
         if (kind := self.features.normalisation) in ("utterance", "speaker"):
             reason = (
@@ -350,6 +357,7 @@ def read_spec(folder: Path, decoder_changes: dict[str, Any]) -> RecogniserSpec:
 
     with wrong_values_are_wrong_use():  # of flags
         dataclasses.replace(DecoderConfig(), **decoder_changes)
+
     try:
         decoder = dataclasses.replace(
             DecoderConfig(**content["decoder"]), **decoder_changes
@@ -432,12 +440,14 @@ def check_sums(folder: Path) -> None:
         raise UsageError(
             f"{folder / SUMS_FILE} must hold a hash and a name per line. {_AGAIN}"
         )
+
     for expected, name in listed:
         path = folder / name
         if not path.is_file():
             raise UsageError(
                 f"An exported folder must hold {name}. {folder} lacks it. {_AGAIN}"
             )
+
         if file_sha256(path) != expected:
             raise UsageError(
                 f"An exported folder's files must be as they were written. {path} has changed: "

@@ -72,6 +72,7 @@ def subtitles(words: Iterable[Word], rules: SubtitleRules) -> list[Cue]:
         following_s = math.inf
         if number + 1 < len(groups):
             following_s = groups[number + 1][0].start_s
+
         spoken_until_s = max(word.end_s for word in group)
         end_s = min(spoken_until_s, following_s, start_s + rules.longest_s)
         end_s = max(end_s, start_s + rules.shortest_s)
@@ -86,7 +87,9 @@ def _goes_on(group: list[Word], word: Word, rules: SubtitleRules) -> bool:
     pause_s = word.start_s - max(before.end_s for before in group)
     if pause_s >= _PAUSE_S and was_shown:
         return False
+
     too_long = word.end_s - group[0].start_s > rules.longest_s
+
     return not too_long and len(_wrapped([*group, word], rules)) <= rules.lines
 
 

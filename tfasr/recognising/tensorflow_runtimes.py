@@ -95,6 +95,7 @@ def open_run(
         streams=can_stream(experiment.model) and hasattr(model.recogniser, "continued"),
         identity=file_sha256(path),
     )
+
     return spec, KerasAcoustics(
         model.recogniser, experiment.model, spec.features.num_features
     )

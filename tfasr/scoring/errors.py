@@ -283,6 +283,7 @@ def _of_segment(path: str, offset_s: object, duration_s: object) -> str:
     """Returns the id of a part of a recording, as `tfasr prepare` names it."""
     if not isinstance(offset_s, int | float) or not offset_s:
         return path
+
     if isinstance(duration_s, int | float):
         end = f"{offset_s + duration_s:.3f}"
     else:
@@ -332,10 +333,12 @@ def align(reference: str, hypothesis: str) -> list[Pair]:
     """
     if not reference.split():  # jiwer rejects an empty reference
         return [(None, word) for word in words(hypothesis)]
+
     result = jiwer.process_words(
         " ".join(words(reference)), " ".join(words(hypothesis))
     )
     (spoken,), (recognised,) = result.references, result.hypotheses
+
     return [
         pair
         for chunk in result.alignments[0]
@@ -397,6 +400,7 @@ def alignment_text(scored: Scored, language: str = "") -> str:
         f"id: {scored.transcript.id}{of_speaker}",
         f"Scores: (#C #S #D #I) {edits}",
     ]
+
     return "\n".join([*lines, *(" ".join(row).rstrip() for row in rows)]) + "\n"
 
 
@@ -409,4 +413,5 @@ def _cells(
         return "*" * len(recognised or ""), upper(recognised or "", language), "I"
     if recognised is None:
         return upper(word, language), "*" * len(word), "D"
+
     return upper(word, language), upper(recognised, language), "S"

@@ -49,6 +49,7 @@ def rate_interval(
     sums = _block_sums([edits, lengths], blocks)
     if sums.shape[1] < 2:
         return None
+
     return _percentiles(sums, _rate, resamples, seed)[0]
 
 
@@ -79,6 +80,7 @@ def difference_interval(
     interval, differences = _percentiles(sums, difference, RESAMPLES, 0)
     better = np.mean(differences < 0)
     equal = np.mean(differences == 0)
+
     return DifferenceInterval(interval, float(better + equal / 2))
 
 
@@ -100,6 +102,7 @@ def _percentiles(
         rng=np.random.default_rng(seed),
     )
     ends = result.confidence_interval
+
     return (float(ends.low), float(ends.high)), result.bootstrap_distribution
 
 
@@ -138,8 +141,10 @@ def _block_sums(
     values = np.array(columns, dtype=float).reshape(len(columns), -1)
     if blocks is None:
         return values
+
     numbers: dict[Hashable, int] = {}
     of_utterance = [numbers.setdefault(block, len(numbers)) for block in blocks]
+
     return np.array(
         [np.bincount(of_utterance, column, len(numbers)) for column in values]
     )
@@ -184,6 +189,7 @@ def speaker_rows(scored: Sequence[Scored]) -> list[SpeakerRow]:
     """
     if not any(utterance.transcript.speaker for utterance in scored):
         return []
+
     counts: dict[str, ErrorCounts] = {}
     for utterance in scored:
         name = utterance.transcript.speaker or "(unknown)"
@@ -222,6 +228,7 @@ def _summary(name: str, rows: Sequence[SpeakerRow], summarise) -> SpeakerRow:
         }
 
     utterances = float(summarise([row.utterances for row in rows]))
+
     return SpeakerRow(
         name, utterances, float(summarise([row.words for row in rows])), rates
     )
@@ -236,6 +243,7 @@ def _row(name: str, counts: ErrorCounts) -> SpeakerRow:
         if counts.utterances
         else float("nan")
     )
+
     return SpeakerRow(
         name, counts.utterances, counts.words, dict(zip(RATES, rates, strict=True))
     )
@@ -292,7 +300,9 @@ def compare_pairs(
     exchanged = differences
     if blocks is not None:
         exchanged = np.bincount(np.unique(blocks, return_inverse=True)[1], differences)
+
     z, p = _matched_pairs(differences)
+
     return PairedComparison(
         utterances=len(words),
         fewer_errors=int(np.sum(differences < 0)),
@@ -311,6 +321,7 @@ def compare_pairs(
 def _matched_pairs(differences: np.ndarray) -> tuple[float | None, float | None]:
     if differences.size < FEWEST_FOR_TEST or not np.ptp(differences):
         return None, None  # all equal: no standard error
+
     from scipy.stats import ttest_1samp
 
     result = ttest_1samp(differences, 0)
@@ -325,10 +336,12 @@ def exchange_p(differences: np.ndarray) -> float | None:
     """
     if differences.size < FEWEST_FOR_TEST:
         return None
+
     # A zero has no sign, so zeros are left out.
     unlike = differences[differences != 0].astype(float)
     if unlike.size < 2:
         return 1.0  # every choice of signs gives a sum as far from 0
+
     from scipy.stats import permutation_test
 
     result = permutation_test(
@@ -340,6 +353,7 @@ def exchange_p(differences: np.ndarray) -> float | None:
         batch=max(1, 2_000_000 // unlike.size),
         rng=np.random.default_rng(0),
     )
+
     return min(1.0, float(result.pvalue))
 
 
@@ -348,13 +362,16 @@ def verdict(
 ) -> str:
     if comparison.permutation_p is None:
         return f"a test needs {FEWEST_FOR_TEST} utterances or more"
+
     p = probability_text(comparison.permutation_p)
     tested = f"p {p if p.startswith('<') else f'= {p}'}, {_exchanged(comparison)}"
     if comparison.permutation_p >= LEVEL / tests:
         return f"no difference shown ({tested})"
+
     better, worse = (
         (second, first) if comparison.wer_difference < 0 else (first, second)
     )
+
     return f"{better} makes fewer word errors than {worse} ({tested})"
 
 
@@ -366,6 +383,7 @@ def _exchanged(comparison: PairedComparison) -> str:
 
     if comparison.speakers is None:
         return "by utterance, speakers unknown"
+
     if comparison.speakers == 1:
         who = "this speaker"
     else:
@@ -407,8 +425,10 @@ def summarise(
     )
     blocks = speaker_blocks(speakers) if speakers else None
     intervals = [rate_interval(*edits) for edits in (of_words, of_characters)]
+
     for edits in (of_words, of_characters):
         intervals.append(blocks and rate_interval(*edits, blocks=blocks))
+
     return RateSummary(
         sum(counts, ErrorCounts()), *intervals, blocks and len(set(blocks))
     )

@@ -90,6 +90,7 @@ def check_sender(
         return None
     if _part(origin, "netloc") in (host, *allowed):
         return None
+
     return f"Only the server's own page may use it. Received: Origin {origin!r} at Host {host!r}."
 
 
@@ -135,6 +136,7 @@ def page(name: str, service: Service) -> web.Response:
         "frame-ancestors 'none'"
     )
     headers = {"Content-Security-Policy": policy}
+
     return web.Response(text=body, content_type="text/html", headers=headers)
 
 
@@ -203,6 +205,7 @@ def make_application(
     application.router.add_get(f"{OPENAI_PREFIX}models", models(name))
     application.router.add_get(f"{OPENAI_PREFIX}models/{{model}}", models(name))
     application.router.add_post(f"{OPENAI_PREFIX}audio/transcriptions", form)
+
     return application
 
 
@@ -251,6 +254,7 @@ def _listen(host: str, port: int) -> socket.socket:
     """
     if not 0 <= port <= 65535:
         raise UsageError(f"--port must be 0 (any free one) to 65535. Received: {port}.")
+
     try:
         options = {"type": socket.SOCK_STREAM, "flags": socket.AI_PASSIVE}
         family, _, _, _, address = socket.getaddrinfo(host, port, **options)[0]
@@ -282,6 +286,7 @@ def _not_listening(host: str, port: int, error: OSError) -> Exception:
     }
     if error.errno in wrong_use:
         return UsageError(wrong_use[error.errno])
+
     return RunError(f"The server cannot listen at {host}, port {port}: {error}.")
 
 
@@ -301,6 +306,7 @@ async def _run(
 
     for number in ended_by:
         loop.add_signal_handler(number, end)
+
     requests_log.addFilter(few_lines := FewLines())
     runner = web.AppRunner(
         application,
@@ -313,6 +319,7 @@ async def _run(
     await runner.setup()
     accepting = asyncio.ensure_future(_accept(runner.server, listening, service))
     ending = asyncio.ensure_future(service.ending.wait())
+
     try:
         started(_url(listening))
         done, _ = await asyncio.wait(
@@ -320,11 +327,13 @@ async def _run(
         )
         if accepting in done:
             accepting.result()
+
         log.info("The server is shutting down: finishing open streams.")
     finally:
         requests_log.removeFilter(few_lines)
         for task in (accepting, ending):
             task.cancel()
+
         await asyncio.wait({accepting, ending})
         await runner.cleanup()
         service.close()
@@ -338,6 +347,7 @@ async def _accept(
     listening.setblocking(False)
     most = _most_connections(service.limits.max_streams)
     since_s: dict[asyncio.BaseTransport, float] = {}
+
     while True:
         try:
             connection, _ = await loop.sock_accept(listening)
@@ -354,6 +364,7 @@ async def _accept(
             }
             if len(since_s) < most:
                 break
+
             oldest = next((it for it in since_s if it not in service.busy), None)
             if oldest is None or now_s - since_s[oldest] < _REQUEST_S:
                 await asyncio.sleep(_LOOK_S)
@@ -374,6 +385,7 @@ def _most_connections(max_streams: int) -> int:
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         return wanted
+
     # Its number counts the files that are open.
     probe = os.open(os.devnull, os.O_RDONLY)
     os.close(probe)
@@ -411,6 +423,7 @@ class FewLines(logging.Filter):
         self._count += 1
         if self._count == _MOST_LINES:
             log.warning("Many requests fail: no more lines about them for a minute.")
+
         return self._count < _MOST_LINES
 
 

@@ -124,6 +124,7 @@ class Service:
         self._short = ThreadPoolExecutor(threads, thread_name_prefix="short")
         self._long = ThreadPoolExecutor(threads, thread_name_prefix="long")
         self.why_no_streams: str | None = None
+
         try:
             recogniser.spec.check_streams()
         except UsageError as error:
@@ -209,6 +210,7 @@ class IncomingSpeech:
         )
         if self._resampler is None or not len(samples):
             return samples
+
         return self._resampler.resample_chunk(samples)
 
     def rest(self) -> np.ndarray:
@@ -218,6 +220,7 @@ class IncomingSpeech:
         nothing = np.zeros(0, np.float32)
         if self._resampler is None or not self._count:
             return nothing
+
         return self._resampler.resample_chunk(nothing, last=True)
 
 
@@ -276,6 +279,7 @@ class Conversation:
         """Processes messages until the client ends the stream, disconnects or is rejected."""
         if self._service.why_no_streams is not None:
             raise RefusedError(self._service.why_no_streams, code=1003)
+
         self._ending = asyncio.ensure_future(self._service.ending.wait())
         try:
             while (message := await self._next()) is not None:
@@ -308,6 +312,7 @@ class Conversation:
         left_s = min(last) - time.monotonic()
         if left_s <= 0 or self._service.ending.is_set():  # even if messages are waiting
             raise self._why_not_waited()
+
         receiving = asyncio.ensure_future(self._socket.receive())
         try:
             either = {receiving, self._ending}
@@ -321,6 +326,7 @@ class Conversation:
             await asyncio.wait({receiving})  # aiohttp allows one receive at a time
 
         message = receiving.result()
+
         return message if message.type in (WSMsgType.TEXT, WSMsgType.BINARY) else None
 
     def _why_not_waited(self) -> RefusedError:
@@ -328,6 +334,7 @@ class Conversation:
             return RefusedError("The server is being shut down.", code=1001)
         if time.monotonic() - self._opened >= self._limits.max_stream_s:
             return self._too_long()
+
         return RefusedError(
             f"A client must send samples at least every {self._limits.idle_s:g} s (--idle_s), or "
             'end its stream with {"eof": 1}. No samples came in that time.'
@@ -346,6 +353,7 @@ class Conversation:
 
         if command == {"eof": 1}:
             return True
+
         if isinstance(command, dict) and len(command) == 1:
             config = command.get("config")
         else:
@@ -361,6 +369,7 @@ class Conversation:
             )
 
         self._incoming = IncomingSpeech(config["sample_rate"], self._model_rate_hz)
+
         return False
 
     async def _hear(self, data: bytes) -> None:
@@ -386,8 +395,10 @@ class Conversation:
             self._incoming = IncomingSpeech(self._model_rate_hz, self._model_rate_hz)
         if self._stream is None:
             self._stream = self._service.recogniser.open_stream(EndpointRules())
+
         results = self._stream.push(self._incoming.samples(data))
         ended = [stream_json(result) for result in results if result.final]
+
         return ended or [
             json.dumps({"partial": self._stream.partial}, ensure_ascii=False)
         ]

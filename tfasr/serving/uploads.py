@@ -92,6 +92,7 @@ async def _answer(
     except RefusedError as refusal:
         if not response.prepared:
             raise
+
         await write(json.dumps({"error": str(refusal)}) + "\n")
 
 
@@ -212,6 +213,7 @@ class Arriving:
             count += len(piece)
             if count > self._limits.max_upload_bytes:
                 raise self._too_large(name)
+
             await self._service.soon(file.write, piece)
 
 
@@ -256,6 +258,7 @@ class UploadedFile:
             raise RefusedError(message, status=422)
 
         self._check_seconds(seconds)
+
         return seconds
 
     async def recognised(self) -> AsyncIterator[list[Word]]:
@@ -268,6 +271,7 @@ class UploadedFile:
             while (words := await service.in_turn(next, parts, _END)) is not _END:
                 if service.ending.is_set():
                     raise RefusedError("The server is being shut down.", status=503)
+
                 self._words += words
                 yield words
         except ValueError as error:
@@ -395,6 +399,7 @@ def models(name: str) -> Callable[[web.Request], Awaitable[web.Response]]:
             return web.json_response({"object": "list", "data": [model]})
         if wanted != name:
             return openai_error(f"This server has the model {name!r} alone.", 404)
+
         return web.json_response(model)
 
     return answer
@@ -415,6 +420,7 @@ async def transcriptions(request: web.Request, service: Service) -> web.Response
                 async for words in upload.recognised():
                     if request.transport is None:
                         raise ConnectionResetError
+
                     parts += [words] if words else []
 
             written_as = fields["response_format"]
@@ -450,6 +456,7 @@ async def _received(
         raise RefusedError(
             f"A request must be a form. Received: {request.content_type}. {_FORM}"
         )
+
     arriving = Arriving(request, service)
     arriving.check_size("a form", _FIELDS_BYTES)
     name = None
@@ -460,6 +467,7 @@ async def _received(
             part.name == "file" and name is not None
         ):
             raise RefusedError(f"A form must have one file. {_FORM}")
+
         if part.name == "file":
             name = file_name(part.filename)
             await arriving.keep(file, part.read_chunk, name)
@@ -482,6 +490,7 @@ async def _received(
             raise RefusedError(
                 f"{field} must be {', '.join(_FORMATS)}. Received: {text!r}."
             )
+
         if field == "stream" and text.lower() not in ("false", "0", ""):
             raise RefusedError(
                 "stream must be false here. For early results use POST /transcribe, which answers "
@@ -492,4 +501,5 @@ async def _received(
         raise RefusedError(
             f"A form must have a file. Received: {', '.join(fields)}. {_FORM}"
         )
+
     return name

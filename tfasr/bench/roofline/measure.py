@@ -131,6 +131,7 @@ def cpu_bandwidth(array_bytes: int, threads: int, seconds: float) -> dict[str, f
     arrays = [[np.full(numbers, n, np.float32) for n in values] for _ in range(threads)]
     times = -(-_ROUND_BYTES // (4 * numbers))
     moved = 4 * numbers * threads * times
+
     with ThreadPoolExecutor(threads) as pool:
 
         def pass_s(work: Callable) -> float:
@@ -234,6 +235,7 @@ def intensity_sweep(
     # negligible.
     passes = max(16, 64 * 2**20 // (_READ_AND_WRITTEN * elements * dtype.size))
     points = []
+
     with ThreadPoolExecutor(threads) as pool:
         for flops in operations:
             work = _kernel(flops)
@@ -272,6 +274,7 @@ def _worked_through(values: tf.Tensor, flops: int) -> tf.Tensor:
 
     if flops == 1:
         return values * constant(0.999)
+
     pairs = flops // 2
     chains = [values]
     if pairs >= 2 * _CHAINS:
@@ -280,11 +283,14 @@ def _worked_through(values: tf.Tensor, flops: int) -> tf.Tensor:
 
     for _ in range(pairs // len(chains)):
         chains = [once(chain) for chain in chains]
+
     values = chains[0]
     for chain in chains[1:]:
         values = values * constant(0.1) + chain
+
     for _ in range(pairs % len(chains)):
         values = once(values)
+
     return values
 
 
@@ -313,8 +319,10 @@ def specified(
 
     if on_gpu:
         return Specified({}, bytes_per_s, "n/a: set RooflineConfig.specified_gflops")
+
     rate, source = _of_processor(root)
     rates = {"float32": rate, "float64": rate / 2} if rate else {}
+
     return Specified(rates, bytes_per_s, source)
 
 
@@ -325,11 +333,13 @@ def _of_processor(root: Path) -> tuple[float | None, str]:
     mhz = processor["max_mhz"] or (shown.replace(".", "", 1).isdigit() and float(shown))
     if not lanes or not mhz:
         return None, "n/a: Linux reports no clock rate or no vector instructions"
+
     vendor = _of_cpuinfo(root, "vendor_id")
     family = _of_cpuinfo(root, "cpu family")
     # AMD's processors before Zen 5 process 512-bit vectors in halves.
     if vendor == "AuthenticAMD" and family.isdigit() and int(family) < 26:
         lanes = min(lanes, _LANES["AVX2"])
+
     cores = min(processor["cores"] or usable_cores(), usable_cores())
     per_cycle = 2 * _UNITS * lanes  # a multiplication and an addition
     source = (
@@ -402,6 +412,7 @@ def measure_ceilings(
     sizes = sorted(config.working_set_bytes) or powers
     times = (config.experiments, SWEEP_S / config.experiments)
     sets = working_set_sweep(sizes, sweep_threads, *times)
+
     return Ceilings(threads, "GPU" if on_gpu else "CPU", matmuls, moved, sweep, sets)
 
 
@@ -422,6 +433,7 @@ def measure_model(
     )
     step()
     kernels = profile(step, PROFILED_STEPS)
+
     return ModelMeasured(modules, kernels, sorted(recogniser.kernels(model.recogniser)))
 
 
@@ -475,6 +487,7 @@ class ModelPoints:
 
         step = Point(name, step_total.name, *work, step_s)
         most_used = _most_used(name, step_total, measured)
+
         return cls(
             name, modules, step, kernels, most_used, average, measured.lstm_kernels
         )
@@ -588,6 +601,8 @@ def _most_used(model: str, whole: ModuleCost, measured: ModelMeasured) -> Point 
     )
     if longest is None or not flops.get(longest.kind):
         return None
+
     kind = longest.kind
     seconds = sum(kernel.seconds for kernel in kernels.kernels if kernel.kind == kind)
+
     return Point(model, longest.name, flops[kind], moved[kind], seconds)

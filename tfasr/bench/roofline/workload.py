@@ -77,6 +77,7 @@ def place_labels(
     ]
     taken: list[Box] = [(px - 5, py - 5, px + 5, py + 5) for px, py, *_ in entries]
     placed = []
+
     for px, py, words, across, up in _merged(entries):
         width = 0.58 * font_px * len(words)
         half = 1.3 * font_px / 2
@@ -138,6 +139,7 @@ def roofline_tables(analysis: RooflineAnalysis) -> list[Table]:
         tables.append(_sweep(analysis))
     if analysis.highest.working_sets:
         tables.append(_working_sets(analysis))
+
     for model in analysis.models:
         tables.append(_point_table(analysis, model))
         tables.append(_kernel_table(model.name, model.kernels, _OF_MODEL))
@@ -170,10 +172,12 @@ def _ceilings(analysis: RooflineAnalysis) -> Table:
     ]
     moved = [specified.bytes_per_s if place == "memory" else None for place, _ in moves]
     rows.append(("specified", *map(specified.flops_per_s.get, precisions), *moved))
+
     for name, precision, rate in analysis.references:
         rows.append(
             (name, *map({precision: rate}.get, precisions), *[None] * len(moves))
         )
+
     ridge = analysis.peak / analysis.highest.memory
     policy = measure.PRECISION
     notes = [
@@ -183,6 +187,7 @@ def _ceilings(analysis: RooflineAnalysis) -> Table:
         f"Specified: {specified.source}.",
         f"Ridge point of {PRECISIONS[policy].label} and memory: {ridge:.1f} operations per byte.",
     ]
+
     return table_of(
         "Ceilings of this machine", columns_of_tuples(columns, _giga), rows, notes
     )
@@ -209,6 +214,7 @@ def _sweep(analysis: RooflineAnalysis) -> Table:
         f"Intensity: operations divided by {2 * 4} bytes for float32, {2 * 8} for float64."
     )
     title = "GFLOP/s by operations per element"
+
     return table_of(title, columns_of_tuples(columns, _giga), rows, [note])
 
 
@@ -229,6 +235,7 @@ def _working_sets(analysis: RooflineAnalysis) -> Table:
         "ERT's sweep of the working set: a float32 array, shared by all threads, is read, "
         "multiplied and written in place. For a few KiB, the loop's own overhead dominates."
     )
+
     return table_of(
         "GB/s over the working set", columns_of_tuples(columns, _giga), rows, [note]
     )
@@ -316,6 +323,7 @@ def _kernel_table(name: str, kernels: Kernels, notes: list[str]) -> Table:
         notes = [f"{UNKNOWN}: {kernels.reason}."]
 
     title = f"Kernels by time: {name}"
+
     return table_of(title, columns_of_tuples(_KERNELS, _giga), rows, notes)
 
 
@@ -335,6 +343,7 @@ def roofline_charts(analysis: RooflineAnalysis) -> dict[str, Callable[[], Chart]
         charts["roofline_sweep"] = lambda: sweep_chart(analysis)
     if analysis.highest.working_sets:
         charts["roofline_working_sets"] = lambda: working_set_chart(analysis)
+
     return charts
 
 
@@ -344,6 +353,7 @@ def roofline_chart(analysis: RooflineAnalysis) -> Chart:
     named: list[tuple[str, Point]] = []  # with what is written after the point's name
     # points, colour, symbol, size in pixels, name of the series
     drawn: list[tuple] = []
+
     for number, model in enumerate(models):
         colour = run_colour(4 + number)
         symbol = "circle" if number == 0 else "diamond"
@@ -367,6 +377,7 @@ def roofline_chart(analysis: RooflineAnalysis) -> Chart:
     drawn.append(
         ([*filter(None, average)], run_colour(7), "star", 20, "average kernel")
     )
+
     for number, (name, of_framework) in enumerate(spotters.items(), len(models)):
         drawn.append(
             (of_framework[:-1], run_colour(4 + number), "circle", 7, f"{name}: kernels")
@@ -391,6 +402,7 @@ def roofline_chart(analysis: RooflineAnalysis) -> Chart:
     caption = (
         "The roofline of this machine, with the rates of layers, steps and kernels"
     )
+
     return _chart("roofline", caption, marks, x, y)
 
 
@@ -402,6 +414,7 @@ def sweep_chart(analysis: RooflineAnalysis) -> Chart:
     precisions = list(dict.fromkeys(point.precision for point in swept))
     places = list(dict.fromkeys(point.place for point in swept))
     marks = [*_roofs(analysis, x, precisions), *_stated(analysis, x, precisions)]
+
     for precision, place in dict.fromkeys((p.precision, p.place) for p in swept):
         points = [
             point
@@ -418,6 +431,7 @@ def sweep_chart(analysis: RooflineAnalysis) -> Chart:
         )
 
     caption = "Operations per second over operations per element: ERT's sweep"
+
     return _chart("roofline_sweep", caption, marks, x, y)
 
 
@@ -439,6 +453,7 @@ def working_set_chart(analysis: RooflineAnalysis) -> Chart:
     caption = (
         "Bandwidth over the working set, from the first cache to memory: ERT's sweep"
     )
+
     return Chart("roofline_working_sets", caption, [panel], width=_WIDTH_PX, wide=True)
 
 
@@ -460,6 +475,7 @@ def _limits(
     others = [rate for *_, rate in analysis.references]
     top = max([*rates, *measured.values(), *specified.values(), *others])
     bottom = min([*rates, analysis.attainable(lowest_x)])
+
     return (lowest_x, highest_x), (bottom / 2e9, 2 * top / 1e9)
 
 
@@ -493,6 +509,7 @@ def _roofs(
         _slope(x, top, rate, place, dash=_SLOPE_DASHES.get(place, "dotted"), width=1.6)
         for place, rate in slopes.items()
     ]
+
     for policy, rate in peaks.items():
         begin = max(x[0], min(rate / slope for slope in slopes.values()))
         marks.append(_flat(begin, x[1], rate, policy))
@@ -520,12 +537,14 @@ def _stated(analysis: RooflineAnalysis, x: Ends, precisions: Sequence[str]) -> l
 
     for name, policy, rate in analysis.references:
         marks.append(_flat(*right, rate, policy, f"{name}, ", width=1.6, dash="dotted"))
+
     return marks
 
 
 def _one_thread(analysis: RooflineAnalysis, x: Ends) -> list:
     if len(analysis.ceilings) == 1:
         return []
+
     (left, right), lowest = x, analysis.ceilings[0]
     peak = lowest.flops_per_s[measure.PRECISION]
     slope = lowest.memory
@@ -533,6 +552,7 @@ def _one_thread(analysis: RooflineAnalysis, x: Ends) -> list:
     threads = "1 thread" if lowest.threads == 1 else f"{lowest.threads} threads"
     name = f"{PRECISIONS[measure.PRECISION].label} and memory, {threads}"
     ys = [min(peak, slope * at) / 1e9 for at in xs]
+
     return [Line(x=xs, y=ys, dash="dotted", width=1.2, series=name)]
 
 
@@ -541,6 +561,7 @@ def _point_marks(points, colour: str, symbol: str, size: float, series: str) -> 
     ys = [point.gflops for point in points]
     texts = [f"{point.name}: {point.gflops:.3g} GFLOP/s" for point in points]
     look = {"symbol": symbol, "size": size, "colour": colour}
+
     return Points(x=xs, y=ys, series=series, texts=texts, **look)
 
 
@@ -551,6 +572,7 @@ def run(
     require_tensorflow(reason, context)
     default_counts = [usable_cores()] if num_gpus() else powers_up_to(usable_cores())
     ceilings = []
+
     for threads in sorted(set(config.thread_counts)) or default_counts:
         work = (config, threads, _arrays(threads))
         ceilings.append(call(measure.measure_ceilings, *work, backend="tensorflow"))
@@ -561,6 +583,7 @@ def run(
     analysis = RooflineAnalysis(ceilings, points, config, sheet, _spotter())
     tables = roofline_tables(analysis)
     figures = roofline_charts(analysis)
+
     return Result(tables, analysis.to_json(), WARMUP_CALLS, figures)
 
 

@@ -97,6 +97,7 @@ def task_of(
     weak = ("weak", config.weak_utterances, steps * count)
     loads = [Load(*weak, loader) for loader in LOADERS]
     loads.append(Load("strong", config.strong_utterances // count, steps))
+
     return ScalingTask(count, model, features, config, tuple(loads))
 
 
@@ -133,6 +134,7 @@ class ScalingAnswer:
             use for times in self.loads for use in times.use if use.device != PROCESS
         ):
             by_device.setdefault(use.device, []).extend(use.percent)
+
         return [statistics.fmean(percent) for percent in by_device.values() if percent]
 
 
@@ -154,6 +156,7 @@ def use_devices(count: int) -> str:
     tf.config.set_visible_devices(gpus[:count], "GPU")
     for gpu in gpus[:count]:
         tf.config.experimental.set_memory_growth(gpu, True)
+
     return "GPU"
 
 
@@ -176,6 +179,7 @@ def measure(task: ScalingTask) -> ScalingAnswer:
     replica_s = replica_seconds(*timing)
     loads = [process.train(load) for load in task.loads]
     peaks = [gpu_peak_bytes(index) for index in range(task.devices)]
+
     return ScalingAnswer(
         task.devices, kind, loads, peaks, peak_memory_mib(), modules, replica_s
     )
@@ -192,8 +196,10 @@ class _Process:
             model=task.model, features=task.features, training=training
         )
         self.strategy = make_strategy(self._replicas)
+
         with self.strategy.scope():
             self.model = build_model(self._experiment, Alphabet(), compiled=True)
+
         self._step = TimedStep(self.model)
 
     def train(self, load: Load) -> LoadTimes:
@@ -203,10 +209,12 @@ class _Process:
                 dataset = self.strategy.distribute_datasets_from_function(
                     lambda _: dataset
                 )
+
             use: list[DeviceUse] = []
             iterator = iter(dataset)
             step_s = []
             wait_s = []
+
             with watched_devices(use):
                 for _ in range(load.steps):
                     result = self._step(iterator)
@@ -248,6 +256,7 @@ class _Process:
             split, self._features, pipeline, None, split.feature_statistics()
         )
         epoch = source.training(1, 1, replicas=self._replicas)
+
         return epoch.repeat(-(-steps // _EPOCH_BATCHES))
 
 
@@ -272,6 +281,7 @@ def write_noise_split(
     files = []
     sums = shards.FeatureSums()
     names = ("features", "feature_lengths", "labels", "duration_s")
+
     for number, first in enumerate(range(0, utterances, _SHARD)):
         size = min(_SHARD, utterances - first)
         batch = synthetic_batch(
@@ -279,6 +289,7 @@ def write_noise_split(
         )
         rows = zip(*(batch[name].numpy() for name in names), strict=True)
         records = []
+
         for position, (noise, length, spelled, duration_s) in enumerate(rows, first):
             features = noise[:length].astype(np.float16)
             duration_s = float(duration_s)
@@ -296,6 +307,7 @@ def write_noise_split(
         files.append({"file": path.name, "bytes": path.stat().st_size})
 
     index = {**packing.content(), "shards": files, "feature_sums": sums.to_json()}
+
     return ShardedSplit(folder, index, shards.HeldUtterances(listed))
 
 
@@ -330,6 +342,7 @@ def scaling_row(
     counted_s = mean_s if load.loader else step_s
     single_s = single_s or counted_s
     speedup = single_s / counted_s * (devices if load.name == "weak" else 1)
+
     return {
         # "weak" (a full batch per device) or "strong" (one batch for all)
         "mode": load.name,

@@ -42,6 +42,7 @@ def scaling_tables(analysis: ScalingAnalysis) -> list[Table]:
     note = "The first step traces and compiles. No other figure includes these steps."
     warmup = measure.WARMUP_STEPS
     first = _steps_table("First steps, left out", "scaling", warmup, rows, note)
+
     return [scaling, first, *modules, _devices(analysis)]
 
 
@@ -127,6 +128,7 @@ def _first_steps_of_modules(analysis: ScalingAnalysis) -> Table:
         "The first steps of each process: seconds of each function within the step, forward and "
         "backward. Tracing, host: the rest of the call."
     )
+
     return _steps_table("First steps of each function", "function", count, rows, note)
 
 
@@ -136,6 +138,7 @@ def _modules(analysis: ScalingAnalysis) -> Table:
         shares = [percent(module.in_step_s / times.step_s) for module in times.modules]
         sums = [sum(values) for values in zip(*seconds, strict=True)]
         pairs = zip([*seconds, sums], [*shares, "100.0"], strict=True)
+
         return [[*values, share] for values, share in pairs]
 
     columns = ["module"]
@@ -154,6 +157,7 @@ def _modules(analysis: ScalingAnalysis) -> Table:
         "shorter."
     )
     by_place = columns_of_tuples(columns, milliseconds)
+
     return table_of("Time per module", by_place, rows, [note])
 
 
@@ -235,6 +239,7 @@ def first_steps_chart(analysis: ScalingAnalysis) -> Chart:
         count = len(answer.modules.first_host_s)
         xs = list(range(1, count + 2))
         marks: list[Mark] = []
+
         for place, module in enumerate(answer.modules.modules):
             ys = [1000 * seconds for seconds in [*module.first_s, module.in_step_s]]
             marks += curve(xs, ys, run_colour(place), module.module)
@@ -272,6 +277,7 @@ def modules_chart(analysis: ScalingAnalysis) -> Chart:
         )
 
     caption = "Time of each module over the number of devices"
+
     return Chart("scaling_modules", caption, panels, columns=2, width=420)
 
 
@@ -303,6 +309,7 @@ def _use_panel(use: Sequence[DeviceUse], title: str) -> Panel:
         (x for mark in marks if isinstance(mark, Line) for x in mark.x), default=1.0
     )
     x = Axis("seconds", limits=(0, min(_SHOWN_S, last)))
+
     return Panel(marks, x, Axis("use, %", limits=(0, 105)), height=130, title=title)
 
 
@@ -329,6 +336,7 @@ def _efficiency(analysis: ScalingAnalysis, mode: str) -> Panel:
     }
     top = max(105.0, *(1.05 * 100 * row["efficiency"] for row in measured))
     y = Axis("efficiency, %", limits=(0, top))
+
     return Panel(marks, counts_axis("devices", counts), y, title=titles[mode])
 
 
@@ -347,6 +355,7 @@ def run(
     analysis = ScalingAnalysis.of(answers, config)
     tables = scaling_tables(analysis)
     figures = scaling_charts(analysis)
+
     return Result(tables, analysis.to_json(), measure.WARMUP_STEPS, figures)
 
 
