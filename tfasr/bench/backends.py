@@ -121,7 +121,11 @@ Answer = tuple[dict[str, Any], list[BackendTimes]]  # `describe_backend` and the
 
 
 def measure(
-    backend: str, config: BackendsConfig, keyword, acoustic, num_features: int
+    backend: str,
+    config: BackendsConfig,
+    keyword,
+    acoustic,
+    num_features: int,
 ) -> Answer:
     """Measures the models in this process; on `NATIVE`, only the keyword spotter."""
     described = describe_backend()
@@ -136,7 +140,10 @@ def measure(
 
 
 def _keywords(
-    backend: str, config: BackendsConfig, network, layout: str
+    backend: str,
+    config: BackendsConfig,
+    network,
+    layout: str,
 ) -> BackendTimes:
     framework = "torch" if backend == NATIVE else "keras"
     size = KEYWORD_BATCH_SIZE
@@ -159,7 +166,10 @@ def _keywords(
 
 
 def _acoustic(
-    backend: str, config: BackendsConfig, network, num_features: int
+    backend: str,
+    config: BackendsConfig,
+    network,
+    num_features: int,
 ) -> BackendTimes:
     model = build_recogniser(network, num_features, NUM_CLASSES)
     size = config.acoustic_batch_size
@@ -179,7 +189,9 @@ def _acoustic(
 
 
 def _times(
-    stepper: Stepper, batch: Batch, config: BackendsConfig
+    stepper: Stepper,
+    batch: Batch,
+    config: BackendsConfig,
 ) -> tuple[float, list, list]:
     placed = stepper.place(batch)
     first_s = seconds_of(stepper.update, placed)
@@ -199,7 +211,10 @@ def _times(
 
 
 def _noise(
-    random: np.random.Generator, size: int, frames: int, num_features: int
+    random: np.random.Generator,
+    size: int,
+    frames: int,
+    num_features: int,
 ) -> tuple:
     features = random.standard_normal((size, frames, num_features), np.float32)
     return features, np.full(size, frames, np.int32)
@@ -313,7 +328,10 @@ def measure_axes(task: AxesTask) -> list[AxesTimes]:
         model = build_recogniser(config, task.num_features, _AXES_CLASSES)
         parameters = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
         stepper = make_stepper(
-            model, frame_losses, keras.optimizers.Adam(0.001), xla=xla
+            model,
+            frame_losses,
+            keras.optimizers.Adam(0.001),
+            xla=xla,
         )
 
         for frames in task.frames:
@@ -337,13 +355,18 @@ def measure_axes(task: AxesTask) -> list[AxesTimes]:
 def frame_losses(logits, classes):
     """Returns the mean cross entropy of each utterance's frames."""
     losses = keras.losses.sparse_categorical_crossentropy(
-        classes, logits, from_logits=True
+        classes,
+        logits,
+        from_logits=True,
     )
     return keras.ops.mean(losses, axis=-1)
 
 
 def _axes_times(
-    task: AxesTask, frames: int, config, stepper: Stepper
+    task: AxesTask,
+    frames: int,
+    config,
+    stepper: Stepper,
 ) -> dict[str, Any]:
     random = np.random.default_rng(0)
     outputs = (task.batch, output_frames(config, frames))
@@ -453,10 +476,18 @@ def _panel(rows: Sequence[dict[str, Any]]) -> Panel:
     words = [f"{three_digits(ms)} ms · {ms / min(step_ms):.2f}×" for ms in step_ms]
     marks = [
         Rects(
-            x0=[0.0] * len(ran), x1=forward, **y, colour=run_colour(0), series="forward"
+            x0=[0.0] * len(ran),
+            x1=forward,
+            **y,
+            colour=run_colour(0),
+            series="forward",
         ),
         Rects(
-            x0=forward, x1=ends, **y, colour=run_colour(1), series="backward and update"
+            x0=forward,
+            x1=ends,
+            **y,
+            colour=run_colour(1),
+            series="backward and update",
         ),
         Labels(x=ends, y=places, words=words),
     ]
@@ -468,7 +499,11 @@ def _panel(rows: Sequence[dict[str, Any]]) -> Panel:
 
 
 def run(
-    config: BackendsConfig, keyword, acoustic, features, context: Context
+    config: BackendsConfig,
+    keyword,
+    acoustic,
+    features,
+    context: Context,
 ) -> Result:
     installed = installed_backends()
     processes = {name: name.removeprefix("native_") for name in config.backends}
@@ -505,5 +540,7 @@ def run(
 
 
 BACKENDS_WORKLOAD = Workload(
-    run, (BackendsConfig, KeywordSpotterConfig, ModelConfig, FeatureConfig), backends=()
+    run,
+    (BackendsConfig, KeywordSpotterConfig, ModelConfig, FeatureConfig),
+    backends=(),
 )

@@ -131,7 +131,10 @@ class LogProbs:
             shape = (len(batch_lengths), batch_lengths.max(), self.log_probs.shape[1])
             batch = np.zeros(shape, np.float32)
             for row, begin, length in zip(
-                batch, self.offsets[first:], batch_lengths, strict=False
+                batch,
+                self.offsets[first:],
+                batch_lengths,
+                strict=False,
             ):
                 row[:length] = self.log_probs[begin : begin + length]
 
@@ -267,7 +270,10 @@ def _label(row: dict[str, Any]) -> str:
 
 
 def decoder_configs(
-    decoders: Sequence[str], beam_widths: Sequence[int], *, recombine: bool = False
+    decoders: Sequence[str],
+    beam_widths: Sequence[int],
+    *,
+    recombine: bool = False,
 ) -> list[DecoderConfig]:
     """Returns the decoders to measure; raises ValueError for an unknown name or invalid
     width.
@@ -363,7 +369,10 @@ def run_log_probs(context: Context) -> LogProbs:
 
     for positions, log_probs, lengths, _ in evaluator.forward_passes():
         for position, rows, length in zip(
-            positions.tolist(), log_probs, lengths, strict=True
+            positions.tolist(),
+            log_probs,
+            lengths,
+            strict=True,
         ):
             # A view would keep the whole batch.
             answered[position] = rows[:length].copy()
@@ -391,7 +400,9 @@ def run_log_probs(context: Context) -> LogProbs:
 
 
 def decoder_table(
-    rows: Sequence[dict[str, Any]], load: LogProbs, num_threads: int
+    rows: Sequence[dict[str, Any]],
+    load: LogProbs,
+    num_threads: int,
 ) -> Table:
     """Returns a line for each row of `DecoderRow.to_json`.
 
@@ -503,7 +514,12 @@ def _panel(curves, values: dict[str, list[float]], y, form: str, *, log: bool) -
 
 
 def _ends(
-    values: dict[str, list[float]], x: float, y, form: str, *, log: bool
+    values: dict[str, list[float]],
+    x: float,
+    y,
+    form: str,
+    *,
+    log: bool,
 ) -> list[Labels]:
     def height(value: float) -> float:
         low, high, value = map(math.log, (*y, value)) if log else (*y, value)
@@ -538,7 +554,9 @@ def run(config: DecoderBenchConfig, context: Context) -> Iterator[Result]:
 
     with wrong_values_are_wrong_use():
         decoders = decoder_configs(
-            config.decoders, config.beam_widths, recombine=config.recombine
+            config.decoders,
+            config.beam_widths,
+            recombine=config.recombine,
         )
 
     if not decoders:

@@ -133,7 +133,10 @@ def watched_devices(uses: list[DeviceUse]) -> Iterator[None]:
 
 
 def _use(
-    device: str, columns: dict[str, np.ndarray], name: str, began_ms: float
+    device: str,
+    columns: dict[str, np.ndarray],
+    name: str,
+    began_ms: float,
 ) -> DeviceUse:
     if not columns:
         return DeviceUse(device)
@@ -141,12 +144,17 @@ def _use(
     seconds = (columns["time_ms"] - began_ms) / 1000
     memory = columns.get("memory_used_bytes", np.empty(0)).tolist()
     return DeviceUse(
-        device, seconds.tolist(), columns[name].tolist(), max(memory, default=None)
+        device,
+        seconds.tolist(),
+        columns[name].tolist(),
+        max(memory, default=None),
     )
 
 
 def expected_bytes(
-    batches: Sequence[int], peaks: Sequence[float], batch: int
+    batches: Sequence[int],
+    peaks: Sequence[float],
+    batch: int,
 ) -> float | None:
     """Extrapolates a larger batch's memory from the last two batches; None if there are
     fewer.
@@ -159,7 +167,9 @@ def expected_bytes(
 
 
 def growing_batches(
-    sizes: Sequence[int], memory_share: float, measure: Callable[[int], Any]
+    sizes: Sequence[int],
+    memory_share: float,
+    measure: Callable[[int], Any],
 ) -> Iterator[tuple[int, Any, str]]:
     """Measures growing batches while they fit into ``memory_share`` of the free memory.
 

@@ -94,7 +94,12 @@ class RandomBlock:
     """
 
     def __init__(
-        self, batch_size: int, num_bins: int, num_labels: int, longest_s: int, seed: int
+        self,
+        batch_size: int,
+        num_bins: int,
+        num_labels: int,
+        longest_s: int,
+        seed: int,
     ):
         random = np.random.default_rng(seed)
         frames = FRAMES_PER_S * longest_s
@@ -139,7 +144,10 @@ class DeepMarkConfig:
         require(rising, self, "search_batches", "one or more, growing")
         valid = set(self.search_lengths_s) <= set(LENGTHS_S)
         require(
-            valid, self, "search_lengths_s", f"of {LENGTHS_S[0]}..{LENGTHS_S[-1]} s"
+            valid,
+            self,
+            "search_lengths_s",
+            f"of {LENGTHS_S[0]}..{LENGTHS_S[-1]} s",
         )
 
 
@@ -484,7 +492,9 @@ def _length_table(run: DeepMarkMeasurement) -> Table:
 
 
 def _here(
-    measurement: DeepMarkMeasurement, alone: DeepMarkMeasurement, backend: str
+    measurement: DeepMarkMeasurement,
+    alone: DeepMarkMeasurement,
+    backend: str,
 ) -> tuple:
     devices = measurement.num_devices
     overall = measurement.overall
@@ -501,7 +511,9 @@ def _here(
 
 
 def _notes(
-    measured: Sequence[DeepMarkMeasurement], parameters: int, warmups: int
+    measured: Sequence[DeepMarkMeasurement],
+    parameters: int,
+    warmups: int,
 ) -> list[str]:
     notes = [
         f"{parameters:,} trainable parameters. Not timed: {warmups} warm-up passes, which compile. "
@@ -586,7 +598,10 @@ def lengths_chart(measurement: DeepMarkMeasurement, backend: str) -> Chart:
     on = f"{backend}, {devices_text(measurement.num_devices)}"
     ticks = range(1, 16, 2)
     length_axis = Axis(
-        "length of the utterances, s", limits=(0.3, 15.7), ticks=ticks, grid=False
+        "length of the utterances, s",
+        limits=(0.3, 15.7),
+        ticks=ticks,
+        grid=False,
     )
     times = [
         Rects(**edges, y0=zeros, y1=forward, colour=run_colour(0), series="forward"),

@@ -87,7 +87,9 @@ class KeywordData:
 
 
 def synthetic_keywords(
-    network: KeywordSpotterConfig, sizes: dict, seed: int
+    network: KeywordSpotterConfig,
+    sizes: dict,
+    seed: int,
 ) -> KeywordData:
     """Makes utterances: a word's smooth pattern, shifted, plus a weaker one and noise."""
     random = np.random.default_rng(seed)
@@ -123,13 +125,19 @@ def synthetic_keywords(
 def _smooth(random: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
     coarse = random.standard_normal((8, 6))
     smooth = ndimage.zoom(
-        coarse, np.divide(shape, coarse.shape), order=1, mode="nearest"
+        coarse,
+        np.divide(shape, coarse.shape),
+        order=1,
+        mode="nearest",
     )
     return ((smooth - smooth.mean()) / smooth.std()).astype(np.float32)
 
 
 def speech_commands_keywords(
-    corpus_dir: Path, network: KeywordSpotterConfig, fraction: float, seed: int
+    corpus_dir: Path,
+    network: KeywordSpotterConfig,
+    fraction: float,
+    seed: int,
 ) -> KeywordData:
     """Reads the first second of recordings of 30 words; UsageError for a wrong size or
     folder.
@@ -216,7 +224,10 @@ def torch_spotter(config: KeywordSpotterConfig, layout: str) -> "torch.nn.Module
             self.train(training)
             hidden = features[:, None].contiguous(memory_format=memory_format)
             layers = zip(
-                self.convolutions, self.normalisations, spotter.LAYERS, strict=True
+                self.convolutions,
+                self.normalisations,
+                spotter.LAYERS,
+                strict=True,
             )
             for convolution, normalisation, (_, pooled) in layers:
                 hidden = functional.relu(normalisation(convolution(hidden)))
@@ -231,14 +242,20 @@ class TorchSpotterStepper(TorchStepper):
     """Eager PyTorch without Keras, with the same optimizer and loss as in Keras."""
 
     def __init__(
-        self, config: KeywordSpotterConfig, layout: str, learning_rate, seed: int = 0
+        self,
+        config: KeywordSpotterConfig,
+        layout: str,
+        learning_rate,
+        seed: int = 0,
     ):
         torch.manual_seed(seed)
         self.module = torch_spotter(config, layout).to(keras.ops.zeros(()).device)
         super().__init__(self.module, torch.nn.functional.cross_entropy)
         # Keras's Adam uses this epsilon; PyTorch's default differs.
         self._optimizer = torch.optim.Adam(
-            self.module.parameters(), learning_rate, eps=1e-7
+            self.module.parameters(),
+            learning_rate,
+            eps=1e-7,
         )
 
     def place(self, batch: Batch) -> Batch:
@@ -252,7 +269,9 @@ class TorchSpotterStepper(TorchStepper):
 
 def word_losses(logits, labels):
     return keras.losses.sparse_categorical_crossentropy(
-        labels, logits, from_logits=True
+        labels,
+        logits,
+        from_logits=True,
     )
 
 
@@ -355,7 +374,10 @@ def train_keywords(
 
 
 def _confusion(
-    stepper: Stepper, config: KeywordTrainingConfig, split: KeywordSplit, num_words: int
+    stepper: Stepper,
+    config: KeywordTrainingConfig,
+    split: KeywordSplit,
+    num_words: int,
 ) -> np.ndarray:
     confusion = np.zeros((num_words, num_words), int)
     for begin in range(0, len(split.labels), BATCH_SIZE):
@@ -395,7 +417,13 @@ def memory_table(layers: Sequence[spotter.LayerMemory]) -> Table:
 
 
 def _training_table(
-    data, config, points, reached, throughput, confusion, backend: str
+    data,
+    config,
+    points,
+    reached,
+    throughput,
+    confusion,
+    backend: str,
 ) -> Table:
     """Returns the results of a training; the arguments are all that the table shows."""
     rate = throughput.utterances_per_s
@@ -505,7 +533,9 @@ def _matrix(words: Sequence[str], confusion: np.ndarray) -> Panel:
 
 
 def run(
-    network: KeywordSpotterConfig, training: KeywordTrainingConfig, context: Context
+    network: KeywordSpotterConfig,
+    training: KeywordTrainingConfig,
+    context: Context,
 ) -> Result:
     if training.framework == "torch" and keras.backend.backend() != "torch":
         raise UsageError(
@@ -531,7 +561,13 @@ def run(
         tables=[
             memory_table(layers),
             _training_table(
-                data, training, points, reached, throughput, confusion, backend
+                data,
+                training,
+                points,
+                reached,
+                throughput,
+                confusion,
+                backend,
             ),
             confusion_table(data.words, confusion),
         ],
@@ -556,7 +592,10 @@ def run(
         warmup_steps=throughput.warmup_steps + throughput.traced_steps,
         figures={
             "keyword_spotting": lambda: keyword_chart(
-                data.words, confusion, points, target
+                data.words,
+                confusion,
+                points,
+                target,
             )
         },
     )

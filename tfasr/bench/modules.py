@@ -38,7 +38,9 @@ class Replicas:
         )
 
     def compiled(
-        self, work: Callable[..., list], *arguments: Any
+        self,
+        work: Callable[..., list],
+        *arguments: Any,
     ) -> Callable[[], None]:
         """Returns a function that runs ``work`` on all devices at once and waits for
         its end.
@@ -108,7 +110,9 @@ def modules_of(model: CtcModel) -> list[Module]:
 
 
 def step_through(
-    modules: list[Module], batch: Batch, inputs: tf.Tensor | None = None
+    modules: list[Module],
+    batch: Batch,
+    inputs: tf.Tensor | None = None,
 ) -> list:
     """Runs modules one after another and returns the gradients of their summed output."""
     sources = [variable for module in modules for variable in module.variables]
@@ -131,7 +135,9 @@ def step_through(
 
 
 def staged_step(
-    model: CtcModel, placed: Any, strategy: tf.distribute.Strategy
+    model: CtcModel,
+    placed: Any,
+    strategy: tf.distribute.Strategy,
 ) -> Callable[[], tuple[np.ndarray, float]]:
     """Returns a function that takes a training step on one batch, with times for each module.
 
@@ -171,7 +177,10 @@ def staged_step(
             begun = _since(stamps, gradient)
             zero = tf.UnconnectedGradients.ZERO
             of_sources = tape.gradient(
-                outputs, sources, begun, unconnected_gradients=zero
+                outputs,
+                sources,
+                begun,
+                unconnected_gradients=zero,
             )
             stamps.append(stamp(of_sources))
             gradients += zip(of_sources, module.variables, strict=False)
@@ -309,7 +318,10 @@ def _update(replicas, model: CtcModel):
 
 
 def replica_seconds(
-    model: CtcModel, batch: Batch, strategy: tf.distribute.Strategy, rounds: int
+    model: CtcModel,
+    batch: Batch,
+    strategy: tf.distribute.Strategy,
+    rounds: int,
 ) -> list[list[float]]:
     """Returns each device's forward and backward seconds per round, without waiting for
     others.
@@ -337,7 +349,10 @@ def replica_seconds(
 
 
 def matmul_ceiling(
-    precision: str, *, seconds: float = 2.0, size: int | None = None
+    precision: str,
+    *,
+    seconds: float = 2.0,
+    size: int | None = None,
 ) -> float:
     """Measures the FLOP/s of square matrix products; the fastest repetition counts."""
     on_gpu = bool(tf.config.list_logical_devices("GPU"))

@@ -66,7 +66,11 @@ def check_results_folder(out: Path) -> None:
             {"configs", "predicted"} & object_or_empty(out / "results.json").keys()
         )
         check_owned(
-            out, "--out", "results of tfasr", ("results.json", "table.md"), owned=owned
+            out,
+            "--out",
+            "results of tfasr",
+            ("results.json", "table.md"),
+            owned=owned,
         )
 
 
@@ -153,7 +157,11 @@ def bench_preset(
     context = Context(backend=backend or BACKENDS[0], fraction=bench.fraction, **paths)
 
     return run_workload(
-        name, loaded.configs, context, out=out, output_format=output_format
+        name,
+        loaded.configs,
+        context,
+        out=out,
+        output_format=output_format,
     )
 
 

@@ -42,7 +42,10 @@ class StepConfig:
         for field, flag in (("batches", "--batch"), ("frames", "--frames")):
             sizes = getattr(self, field)
             require(
-                bool(sizes) and min(sizes) > 0, self, field, f"at least 1 each ({flag})"
+                bool(sizes) and min(sizes) > 0,
+                self,
+                field,
+                f"at least 1 each ({flag})",
             )
 
         require(bool(self.precisions), self, "precisions", "at least one (--precision)")
@@ -241,21 +244,33 @@ def run(config: StepConfig, context: Context) -> Iterator[Result]:
         task = f"Measuring {batch} x {frames} in {precision}"
         sizes = (batch, frames, precision)
         timing = call(
-            measure_configured, config, *sizes, task=task, show_messages=False
+            measure_configured,
+            config,
+            *sizes,
+            task=task,
+            show_messages=False,
         )
         rows.append(timing.to_json())
         share = rows[-1]["model_flops_utilisation"]
         ms = 1000 * timing.step_s
         of_ceiling = "" if share is None else f", {share:.0%} of the matmul ceiling"
         _log.info(
-            "%d x %d, %s: %.0f ms a step%s", batch, frames, precision, ms, of_ceiling
+            "%d x %d, %s: %.0f ms a step%s",
+            batch,
+            frames,
+            precision,
+            ms,
+            of_ceiling,
         )
         values = {"source": source, "warm_up_calls": WARM_UPS, "rows": list(rows)}
         yield Result([step_table(rows)], values, warmup_steps=WARM_UPS)
 
 
 def measure_configured(
-    config: StepConfig, batch: int, frames: int, precision: str
+    config: StepConfig,
+    batch: int,
+    frames: int,
+    precision: str,
 ) -> StepTiming:
     from tfasr.training.from_gin import load_config
 

@@ -98,11 +98,19 @@ def ctc_losses(logits, logit_lengths, labels, label_lengths):
         log_probs = torch.nn.functional.log_softmax(logits, dim=-1).transpose(0, 1)
         lengths = (logit_lengths.to(torch.int64), label_lengths.to(torch.int64))
         return torch.nn.functional.ctc_loss(
-            log_probs, labels.to(torch.int64), *lengths, blank=blank, reduction="none"
+            log_probs,
+            labels.to(torch.int64),
+            *lengths,
+            blank=blank,
+            reduction="none",
         )
 
     return keras.ops.ctc_loss(
-        labels, logits, label_lengths, logit_lengths, mask_index=blank
+        labels,
+        logits,
+        label_lengths,
+        logit_lengths,
+        mask_index=blank,
     )
 
 
@@ -112,7 +120,12 @@ class TensorflowStepper(Stepper):
     """
 
     def __init__(
-        self, model: Any, loss: Loss, optimizer=None, strategy=None, xla: bool = False
+        self,
+        model: Any,
+        loss: Loss,
+        optimizer=None,
+        strategy=None,
+        xla: bool = False,
     ):
         self._strategy = strategy
         with strategy.scope() if strategy else tf.init_scope():
@@ -120,7 +133,9 @@ class TensorflowStepper(Stepper):
 
         # XLA needs exact shapes, so each shape is traced.
         compiled = partial(
-            tf.function, reduce_retracing=not xla, jit_compile=xla or None
+            tf.function,
+            reduce_retracing=not xla,
+            jit_compile=xla or None,
         )
         self._forward, gradients, update = (
             compiled(partial(self._everywhere, step))
@@ -221,7 +236,9 @@ class JaxStepper(Stepper):
         self._pulled_back = jax.jit(lambda backward, gradient: backward(gradient))
         self._predict = jax.jit(
             lambda *values: model.stateless_call(
-                *values[:2], *values[2], training=False
+                *values[:2],
+                *values[2],
+                training=False,
             )[0]
         )
 
@@ -265,13 +282,18 @@ class JaxStepper(Stepper):
 
     def _mean_loss(self, trainable, others, inputs, targets):
         outputs, others = self._model.stateless_call(
-            trainable, others, *inputs, training=True
+            trainable,
+            others,
+            *inputs,
+            training=True,
         )
         return jnp.mean(self._loss(outputs, *targets)), others
 
     def _linearise(self, trainable, *others):
         return jax.vjp(
-            lambda values: self._mean_loss(values, *others), trainable, has_aux=True
+            lambda values: self._mean_loss(values, *others),
+            trainable,
+            has_aux=True,
         )
 
     def _update_step(self, trainable, others, state, inputs, targets):

@@ -132,7 +132,9 @@ class SweepRow:
 
 
 def sweep_rows(
-    rows: Sequence[SweepRow], audio_s: float, tolerance: float
+    rows: Sequence[SweepRow],
+    audio_s: float,
+    tolerance: float,
 ) -> list[dict[str, Any]]:
     """Returns rows as JSON values, with what their comparison shows, see `is_cliff`.
 
@@ -162,7 +164,11 @@ def sweep_rows(
 
 
 def measure_inference(
-    config: SweepConfig, model, features: FeatureConfig, precision: str, calls: int
+    config: SweepConfig,
+    model,
+    features: FeatureConfig,
+    precision: str,
+    calls: int,
 ) -> tuple[list[SweepRow], float]:
     """Returns a row for each batch size, smallest first, and the precision's error.
 
@@ -189,7 +195,11 @@ def measure_inference(
 
 
 def measure_training(
-    config: SweepConfig, model, features: FeatureConfig, precision: str, steps: int
+    config: SweepConfig,
+    model,
+    features: FeatureConfig,
+    precision: str,
+    steps: int,
 ) -> list[SweepRow]:
     """Measures training steps with growing batches; a batch that won't fit has only a
     reason.
@@ -203,7 +213,12 @@ def measure_training(
     def measured(size: int) -> SweepRow:
         batch = {k: tf.constant(v) for k, v in _noise(experiment, config, size).items()}
         return _measured(
-            "training", precision, size, lambda: step(batch), steps, WARMUP
+            "training",
+            precision,
+            size,
+            lambda: step(batch),
+            steps,
+            WARMUP,
         )
 
     sizes = growing_batches(sorted(config.training_batches), MEMORY_SHARE, measured)
@@ -215,7 +230,9 @@ def measure_training(
 
 
 def _noise(
-    experiment: Experiment, config: SweepConfig, size: int
+    experiment: Experiment,
+    config: SweepConfig,
+    size: int,
 ) -> dict[str, np.ndarray]:
     # One utterance many times takes as long as different ones.
     noise = synthetic_batch(experiment, 1, config.frames)
@@ -233,7 +250,9 @@ def _prepare() -> None:
 
 
 def _inference_function(
-    experiment: Experiment, precision: str, frames: int
+    experiment: Experiment,
+    precision: str,
+    frames: int,
 ) -> Callable[[int], Logits]:
     config, classes = experiment.model, Alphabet().num_classes
     num_features = experiment.features.num_features
@@ -276,7 +295,11 @@ def _measured(
 
 
 def measure_errors(
-    run_dir: Path, split: str, precision: str, shard_dir=None, checkpoint: str = "best"
+    run_dir: Path,
+    split: str,
+    precision: str,
+    shard_dir=None,
+    checkpoint: str = "best",
 ) -> ErrorCounts:
     trained = open_trained(run_dir)
     source = trained.source(split, shard_dir)
@@ -289,7 +312,10 @@ def measure_errors(
 
 
 def _by_litert(
-    trained: TrainedRun, source, precision: str, checkpoint: str
+    trained: TrainedRun,
+    source,
+    precision: str,
+    checkpoint: str,
 ) -> ErrorCounts:
     config = trained.experiment.model
     num_features = trained.experiment.features.num_features
@@ -302,7 +328,11 @@ def _by_litert(
     # One utterance at a time, all padded to the longest; padding on the right changes
     # nothing.
     converted = convert(
-        model, 1, frames, num_features, quantised=precision in QUANTISED
+        model,
+        1,
+        frames,
+        num_features,
+        quantised=precision in QUANTISED,
     )
     logits = runner(converted, usable_cores())
     decoder = GreedyDecoder(trained.alphabet)
@@ -614,7 +644,10 @@ def _legend(values: dict[str, Any], name: str) -> str:
 
 
 def run(
-    config: SweepConfig, model, features: FeatureConfig, context: Context
+    config: SweepConfig,
+    model,
+    features: FeatureConfig,
+    context: Context,
 ) -> Result:
     reason = "The hardware sweep needs tfasr's own training step and LiteRT, which need TensorFlow."
     require_tensorflow(reason, context)
@@ -632,14 +665,22 @@ def run(
 
     for precision in config.precisions:
         batches, logit_errors[precision] = call(
-            measure_inference, *work, precision, calls, backend="tensorflow"
+            measure_inference,
+            *work,
+            precision,
+            calls,
+            backend="tensorflow",
         )
         rows += batches
 
     for precision in config.precisions:
         if PRECISIONS[precision].trains and config.training_batches:
             rows += call(
-                measure_training, *work, precision, steps, backend="tensorflow"
+                measure_training,
+                *work,
+                precision,
+                steps,
+                backend="tensorflow",
             )
 
     times, absent = _axes(config, features, context.fraction)
@@ -668,12 +709,18 @@ def run(
 
 
 def _axes(
-    config: SweepConfig, features: FeatureConfig, fraction: float
+    config: SweepConfig,
+    features: FeatureConfig,
+    fraction: float,
 ) -> tuple[list[AxesTimes], list[str]]:
     installed = installed_backends()
     absent = [name for name in RUNTIMES if name.removesuffix("_xla") not in installed]
     task = _axes_task(
-        config, features, fraction, config.networks, tuple(sorted(config.lengths))
+        config,
+        features,
+        fraction,
+        config.networks,
+        tuple(sorted(config.lengths)),
     )
     rows: list[AxesTimes] = []
 
@@ -692,7 +739,9 @@ _THREADS += ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
 
 def thread_rows(
-    config: SweepConfig, features: FeatureConfig, fraction: float
+    config: SweepConfig,
+    features: FeatureConfig,
+    fraction: float,
 ) -> list[AxesTimes]:
     longest = (max(config.lengths),)
     task = _axes_task(config, features, fraction, (THREADS_NETWORK,), longest)
@@ -714,7 +763,11 @@ def thread_rows(
 
 
 def _axes_task(
-    config: SweepConfig, features, fraction: float, networks, lengths
+    config: SweepConfig,
+    features,
+    fraction: float,
+    networks,
+    lengths,
 ) -> AxesTask:
     steps = max(1, round(STEPS * fraction))
     sizes = (features.num_features, lengths, AXES_BATCH, steps, WARMUP)

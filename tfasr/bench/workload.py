@@ -93,7 +93,9 @@ def seconds_of(call: Callable[..., Any], *arguments: Any, **options: Any) -> flo
 
 
 def columns_of_tuples(
-    headings: Sequence[str], text: Callable[[Any], str], plain: int = 1
+    headings: Sequence[str],
+    text: Callable[[Any], str],
+    plain: int = 1,
 ) -> list[Column]:
     """Returns columns for rows that are tuples; ``text`` formats all but the first
     ``plain``.

@@ -174,7 +174,9 @@ class AudioFile:
         """Returns the next samples, float32 ``(at most count, channels)``; none at the end."""
         while self._left or self._next_file():
             block = self._file.read(
-                min(count, self._left), dtype="float32", always_2d=True
+                min(count, self._left),
+                dtype="float32",
+                always_2d=True,
             )
             self._left = self._left - len(block) if len(block) else 0
             if len(block):
@@ -310,7 +312,11 @@ def _joined(layout: Layout, stored: BinaryIO, stack: contextlib.ExitStack) -> Au
 
 
 def _layout(
-    path: str | Path, stored: BinaryIO, head: bytes, size: int, read: Read
+    path: str | Path,
+    stored: BinaryIO,
+    head: bytes,
+    size: int,
+    read: Read,
 ) -> Layout | None:
     """Returns what a file holds if its header doesn't tell; UnsoundError if it is cut
     short.
@@ -395,7 +401,10 @@ def _run_ffmpeg(command: list[str], source: BinaryIO, decoded: BinaryIO) -> str:
     with (
         tempfile.TemporaryFile() as messages,
         subprocess.Popen(
-            command, stdin=source, stdout=subprocess.PIPE, stderr=messages
+            command,
+            stdin=source,
+            stdout=subprocess.PIPE,
+            stderr=messages,
         ) as process,
     ):
         late = threading.Timer(_FFMPEG_S, process.kill)

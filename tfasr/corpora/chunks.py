@@ -200,7 +200,11 @@ def _aligned(position: int, file: _Samples, read: Read, size: int) -> int:
 
 
 def _end_of_samples(
-    read: Read, size: int, file: _Samples, begin: int, length: int
+    read: Read,
+    size: int,
+    file: _Samples,
+    begin: int,
+    length: int,
 ) -> int:
     end = begin + length
     if end > size:

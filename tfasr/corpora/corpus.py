@@ -154,7 +154,10 @@ def _usual_lists(corpus_dir: Path, split: str, suffix: str) -> list[Path]:
 
 
 def find_manifest(
-    corpus_dir: Path, split: str, suffix: str, manifest: str | Path | None
+    corpus_dir: Path,
+    split: str,
+    suffix: str,
+    manifest: str | Path | None,
 ) -> Path:
     """Returns the path of a split's list of utterances; UsageError if it doesn't exist."""
     if manifest is None:

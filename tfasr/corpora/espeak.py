@@ -46,12 +46,18 @@ class Library:
 
         self._chunks: list[bytes] = []
         callback = ctypes.CFUNCTYPE(
-            ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p
+            ctypes.c_int,
+            ctypes.POINTER(ctypes.c_short),
+            ctypes.c_int,
+            ctypes.c_void_p,
         )
         # kept, or the library would call freed memory
         self._callback = callback(self._collect)
         rate_hz = self._library.espeak_Initialize(
-            _SYNCHRONOUS, 0, os.fsencode(data), ctypes.c_int(_DONT_EXIT)
+            _SYNCHRONOUS,
+            0,
+            os.fsencode(data),
+            ctypes.c_int(_DONT_EXIT),
         )
         if rate_hz != SAMPLE_RATE_HZ:
             raise OSError(
@@ -81,7 +87,14 @@ class Library:
         self._library.espeak_SetParameter(_PITCH_PARAMETER, pitch, 0)
         data = text.encode() + b"\0"
         status = self._library.espeak_Synth(
-            data, ctypes.c_size_t(len(data)), 0, 0, 0, _UTF8, None, None
+            data,
+            ctypes.c_size_t(len(data)),
+            0,
+            0,
+            0,
+            _UTF8,
+            None,
+            None,
         )
         if status:
             raise OSError(f"espeak-ng answers with status {status}")
@@ -124,7 +137,9 @@ class Espeak:
             data = resources.enter_context(_short_path(loader.get_data_path()))
             paths = (loader.get_library_path(), data)
             self._child = Correspondence(
-                _answers, *paths, task="The speech synthesiser"
+                _answers,
+                *paths,
+                task="The speech synthesiser",
             )
             resources.callback(self._child.close)
             self._receive("while starting")
@@ -141,7 +156,11 @@ class Espeak:
         return self._child.pid
 
     def speak(
-        self, text: str, voice: str, rate_wpm: int = 175, pitch: int = 50
+        self,
+        text: str,
+        voice: str,
+        rate_wpm: int = 175,
+        pitch: int = 50,
     ) -> np.ndarray:
         """Returns int16 ``(samples,)`` in a voice such as "en-us+f3"; the pitch is 0..100."""
         request = {"text": text, "voice": voice, "rate_wpm": rate_wpm, "pitch": pitch}

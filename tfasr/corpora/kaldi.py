@@ -108,7 +108,10 @@ def _entries(folder: Path, corpus_dir: Path) -> Iterator[ListedUtterance | Rejec
             recording, segment = _segment(segments[key])
             if recording not in paths:
                 paths[recording] = _audio_path(
-                    recordings, recording, folder, corpus_dir
+                    recordings,
+                    recording,
+                    folder,
+                    corpus_dir,
                 )
             path = paths[recording]
         except MalformedLineError as error:
@@ -126,7 +129,9 @@ def _entries(folder: Path, corpus_dir: Path) -> Iterator[ListedUtterance | Rejec
 
 
 def _table(
-    path: Path, most_fields: int, rejections: list[Rejection]
+    path: Path,
+    most_fields: int,
+    rejections: list[Rejection],
 ) -> dict[str, _TableLine]:
     """Reads lines of a key and further fields; of equal keys, the first line counts."""
 
@@ -177,7 +182,10 @@ def _segment(line: _TableLine) -> tuple[str, Segment]:
 
 
 def _audio_path(
-    recordings: dict[str, _TableLine], recording: str, folder: Path, corpus_dir: Path
+    recordings: dict[str, _TableLine],
+    recording: str,
+    folder: Path,
+    corpus_dir: Path,
 ) -> Path:
     if recording not in recordings or not recordings[recording].fields:
         raise MalformedLineError(f"the recording {recording} is not in wav.scp")

@@ -31,7 +31,9 @@ _TRANSCRIPT = ".trans.txt"
 
 
 def read_librispeech(
-    corpus_dir: str | Path, split: str, subsets: Sequence[str] | None = None
+    corpus_dir: str | Path,
+    split: str,
+    subsets: Sequence[str] | None = None,
 ) -> CorpusSplit:
     """Returns a split: ``subsets`` if given, else its default subsets or the subset of
     its name.
@@ -78,7 +80,9 @@ def _present_subsets(corpus_dir: Path) -> list[str]:
 
 
 def _chosen_subsets(
-    corpus_dir: Path, split: str, subsets: Sequence[str] | None
+    corpus_dir: Path,
+    split: str,
+    subsets: Sequence[str] | None,
 ) -> list[str]:
     if subsets:
         missing = [name for name in subsets if not (corpus_dir / name).is_dir()]

@@ -119,7 +119,10 @@ def _columns(manifest: Path, header: bytes) -> list[str]:
 
 
 def _parse(
-    line: str, columns: list[str], doubtful: list[str], corpus_dir: Path
+    line: str,
+    columns: list[str],
+    doubtful: list[str],
+    corpus_dir: Path,
 ) -> Listed:
     fields = line.split("\t")
     if len(fields) != len(columns):
@@ -381,7 +384,9 @@ def fault(
 
 
 def length_fault(
-    utterance: Utterance, alphabet: Alphabet, frames: int
+    utterance: Utterance,
+    alphabet: Alphabet,
+    frames: int,
 ) -> Rejection | None:
     """Returns why the transcript doesn't fit into this many output frames, or None."""
     needed = ctc_frames_needed(alphabet.encode(utterance.text)) if frames > 0 else 1

@@ -211,7 +211,10 @@ def _frames(content: bytes | mmap.mmap, size: int) -> Iterator[tuple[int, _Frame
 
 
 def _is_followed(
-    content: bytes | mmap.mmap, place: int, frame: _Frame, size: int
+    content: bytes | mmap.mmap,
+    place: int,
+    frame: _Frame,
+    size: int,
 ) -> bool:
     """Whether another frame, a tag or the file's end comes after a frame."""
     after = place + frame.bytes

@@ -90,7 +90,10 @@ class Release:
 def _common_voice(folder: Path, split: str, row: dict[str, str]) -> Listed:
     name = row["path"] if Path(row["path"]).suffix else f"{row['path']}.mp3"
     return Listed(
-        Path(name).stem, folder / "clips" / name, row["sentence"], row["client_id"]
+        Path(name).stem,
+        folder / "clips" / name,
+        row["sentence"],
+        row["client_id"],
     )
 
 

@@ -206,7 +206,12 @@ def judge(
         duration_s = min(end_s, recording_s) - begin_s
 
     utterance = Utterance(
-        entry.id, entry.audio_path, duration_s, text, entry.speaker, segment
+        entry.id,
+        entry.audio_path,
+        duration_s,
+        text,
+        entry.speaker,
+        segment,
     )
 
     return Judged(entry, utterance, *file)
@@ -299,7 +304,9 @@ def entries_of(
 
 
 def segment_of(
-    begin_s: float, end_s: float | None, channel: int | None = None
+    begin_s: float,
+    end_s: float | None,
+    channel: int | None = None,
 ) -> Segment:
     """Returns a segment; MalformedLineError if there can't be one from and to these times."""
     try:

@@ -111,7 +111,9 @@ class _AudioFiles:
 
 
 def _entries(
-    path: Path, audio: _AudioFiles, joined: bool = False
+    path: Path,
+    audio: _AudioFiles,
+    joined: bool = False,
 ) -> Iterator[ListedUtterance | Rejection]:
     lines = (
         (number, line)

@@ -144,7 +144,11 @@ _PAUSES_S = (0.0, 0.15)
 
 class Speaker(Protocol):
     def speak(
-        self, text: str, voice: str, rate_wpm: int = 175, pitch: int = 50
+        self,
+        text: str,
+        voice: str,
+        rate_wpm: int = 175,
+        pitch: int = 50,
     ) -> np.ndarray:
         """Returns int16 ``(samples,)`` at `SAMPLE_RATE_HZ`."""
 
@@ -159,7 +163,9 @@ class SpokenSentence:
 
 
 def voices_of_splits(
-    seed: int, num_voices: int, voices: Sequence[str]
+    seed: int,
+    num_voices: int,
+    voices: Sequence[str],
 ) -> tuple[list[str], list[str], list[str]]:
     """Draws different voices for training, validation (a sixth of them) and test (a sixth)."""
     order = np.random.default_rng([seed, 0]).permutation(len(voices))

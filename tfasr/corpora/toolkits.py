@@ -114,7 +114,10 @@ def _table(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _entry(
-    row: dict[str, Any], stem: Path, origin: str, path: Path
+    row: dict[str, Any],
+    stem: Path,
+    origin: str,
+    path: Path,
 ) -> ListedUtterance | Rejection:
     texts = [name for name in _TEXTS if name in row]
     if "audio" not in row or not texts:
@@ -224,7 +227,9 @@ def _object(line: str) -> dict[str, Any]:
 
 
 def _utterances(
-    content: dict[str, Any], recordings: dict[str, Any], corpus_dir: Path
+    content: dict[str, Any],
+    recordings: dict[str, Any],
+    corpus_dir: Path,
 ) -> list[Listed]:
     try:
         is_cut = "supervisions" in content
@@ -303,7 +308,9 @@ def _require_within(supervision: dict[str, Any], cut: dict[str, Any]) -> None:
 
 
 def _segment(
-    stretch: dict[str, Any], content: dict[str, Any], recording: dict[str, Any]
+    stretch: dict[str, Any],
+    content: dict[str, Any],
+    recording: dict[str, Any],
 ) -> Segment | None:
     """Returns which part of its recording a cut or supervision is; None if it is all of it."""
     channels = recording.get("channel_ids") or recording["sources"][0]["channels"]

@@ -79,7 +79,10 @@ class AlphabetConfig:
     def check(self) -> None:
         require(bool(self.source), self, "source", "english, auto or a file")
         require(
-            self.units >= 0, self, "units", "a number of units, or 0 for characters"
+            self.units >= 0,
+            self,
+            "units",
+            "a number of units, or 0 for characters",
         )
         require(
             not (self.units and self.units_model),
@@ -123,7 +126,9 @@ def transcripts(corpus: CorpusSplit) -> Iterator[str]:
 
 
 def alphabet_of(
-    config: AlphabetConfig, shard_dir: Path, training: Callable[[], CorpusSplit] | None
+    config: AlphabetConfig,
+    shard_dir: Path,
+    training: Callable[[], CorpusSplit] | None,
 ) -> Alphabet:
     """Makes an alphabet from ``training``, or reads that of the prepared shards."""
     if training is not None:
@@ -158,7 +163,10 @@ def make_alphabet(
         characters = _listed_characters(config) if listed else " "
         punctuation = "kept" if config.keep_punctuation else "dropped"
         alphabet = Alphabet(
-            characters, None, keep_case=config.keep_case, punctuation=punctuation
+            characters,
+            None,
+            keep_case=config.keep_case,
+            punctuation=punctuation,
         )
 
     alphabet = replace(
@@ -217,7 +225,9 @@ def make_alphabet(
 
 
 def _seen_characters(
-    counts: Counter[str], apostrophes: Counter[str], keep_punctuation: bool
+    counts: Counter[str],
+    apostrophes: Counter[str],
+    keep_punctuation: bool,
 ) -> str:
     marks = {c for c in counts if is_punctuation(c)}
     letters = set(counts) - marks - {" ", WORD_START}
@@ -317,7 +327,9 @@ def _require_room(alphabet: Alphabet, config: AlphabetConfig) -> None:
 
 
 def _with_units(
-    alphabet: Alphabet, config: AlphabetConfig, texts: Callable[[], Iterable[str]]
+    alphabet: Alphabet,
+    config: AlphabetConfig,
+    texts: Callable[[], Iterable[str]],
 ) -> Alphabet:
     if config.units and config.units_kind == "word":
         return _with_words(alphabet, config, texts)
@@ -363,7 +375,9 @@ def _with_units(
 
 
 def _with_words(
-    alphabet: Alphabet, config: AlphabetConfig, texts: Callable[[], Iterable[str]]
+    alphabet: Alphabet,
+    config: AlphabetConfig,
+    texts: Callable[[], Iterable[str]],
 ) -> Alphabet:
     """Makes units of the most frequent words, scored by their counts, and of all
     characters.
@@ -429,7 +443,10 @@ def _complete(
 
 
 def _report(
-    alphabet: Alphabet, config: AlphabetConfig, counts: Counter[str], transcripts: int
+    alphabet: Alphabet,
+    config: AlphabetConfig,
+    counts: Counter[str],
+    transcripts: int,
 ) -> Iterator[str]:
     spoken = [c for c in alphabet.characters if c != alphabet.separator]
     if alphabet.units:

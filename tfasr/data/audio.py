@@ -137,7 +137,10 @@ def _checked(path: str | Path, recorded: Recorded, sample_rate_hz: int) -> Recor
 
 
 def _cut(
-    path: str | Path, file: AudioFile, segments: list[Segment], sample_rate_hz: int
+    path: str | Path,
+    file: AudioFile,
+    segments: list[Segment],
+    sample_rate_hz: int,
 ) -> list[Recorded | ValueError]:
     """Reads the segments of an open file in the order in which they begin."""
     results: list[Recorded | ValueError] = [ValueError()] * len(segments)
@@ -177,7 +180,11 @@ def _cut(
 
         for number in reading:
             results[number] = _segment(
-                path, file, segments[number], held.pop(number), sample_rate_hz
+                path,
+                file,
+                segments[number],
+                held.pop(number),
+                sample_rate_hz,
             )
 
         waiting = [number for number in waiting if number not in reading]
@@ -214,7 +221,11 @@ def _resampled(samples: np.ndarray, rate_hz: int, wanted_hz: int) -> np.ndarray:
         return samples
 
     resampler = soxr.ResampleStream(
-        rate_hz, wanted_hz, 1, dtype="float32", quality="HQ"
+        rate_hz,
+        wanted_hz,
+        1,
+        dtype="float32",
+        quality="HQ",
     )
     rest = np.zeros(0, np.float32)
     return np.concatenate(
@@ -373,7 +384,10 @@ def _decode_with_tfio(path: str | Path) -> tuple[np.ndarray, int]:
 
 
 def _segments_by_tfio(
-    path: str | Path, segments: list[Segment], sample_rate_hz: int, reader: str
+    path: str | Path,
+    segments: list[Segment],
+    sample_rate_hz: int,
+    reader: str,
 ) -> list[Recorded | ValueError]:
     check_audio_reader(reader)
     samples, rate_hz = _decode_with_tfio(path)

@@ -68,12 +68,18 @@ class AugmentationConfig:
             require(0 <= getattr(self, field) <= 0.5, self, field, "in 0..0.5")
 
         require(
-            0 <= self.time_mask_fraction <= 1, self, "time_mask_fraction", "in 0..1"
+            0 <= self.time_mask_fraction <= 1,
+            self,
+            "time_mask_fraction",
+            "in 0..1",
         )
 
 
 def augment(
-    features: tf.Tensor, config: AugmentationConfig, seed: tf.Tensor, num_mel_bins: int
+    features: tf.Tensor,
+    config: AugmentationConfig,
+    seed: tf.Tensor,
+    num_mel_bins: int,
 ) -> tf.Tensor:
     """Sets random stretches and bands of normalised features ``(frames, num_features)``
     to 0.
@@ -133,7 +139,10 @@ class Tempo:
     """
 
     def __init__(
-        self, change: float, output_lengths: Callable[[Any], Any], longest: int
+        self,
+        change: float,
+        output_lengths: Callable[[Any], Any],
+        longest: int,
     ):
         self._change = change
         outputs = np.asarray(output_lengths(np.arange(1, longest + 1, dtype=np.int32)))
@@ -145,7 +154,10 @@ class Tempo:
         self._least = (np.searchsorted(outputs, needed) + 1).astype(np.int32)
 
     def frames(
-        self, frames: tf.Tensor, labels: tf.Tensor, seed: tf.Tensor
+        self,
+        frames: tf.Tensor,
+        labels: tf.Tensor,
+        seed: tf.Tensor,
     ) -> tf.Tensor:
         """Returns how many frames an utterance gets; ``seed`` is integers ``(2,)``."""
         span = (1 - self._change, 1 + self._change)
@@ -161,7 +173,9 @@ class Tempo:
         return tf.maximum(drawn, tf.minimum(least, frames))
 
     def ranges(
-        self, frames: np.ndarray, needed: np.ndarray
+        self,
+        frames: np.ndarray,
+        needed: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Returns the fewest and most frames of utterances that need ``needed`` output
         frames.
@@ -224,7 +238,9 @@ class VocalTract:
         weight = places - tf.cast(below, tf.float32)
         log_mel = features[:, :bins]
         log_mel = (1 - weight) * tf.gather(log_mel, below, axis=1) + weight * tf.gather(
-            log_mel, tf.minimum(below + 1, bins - 1), axis=1
+            log_mel,
+            tf.minimum(below + 1, bins - 1),
+            axis=1,
         )
         if not self.config.num_mfcc:
             return log_mel
@@ -320,7 +336,10 @@ class Copies:
         return {**to_json(self.config), "files": self.files_hash}
 
     def rows(
-        self, kept: Rows, folder: Path, why_not: Callable[[Row], Rejection | None]
+        self,
+        kept: Rows,
+        folder: Path,
+        why_not: Callable[[Row], Rejection | None],
     ) -> Rows:
         """Returns rows for utterances and their copies, except copies that ``why_not``
         rejects.

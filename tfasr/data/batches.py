@@ -113,7 +113,9 @@ class Padding:
         )
 
     def one_batch(
-        self, elements: tf.data.Dataset, longest: tf.Tensor
+        self,
+        elements: tf.data.Dataset,
+        longest: tf.Tensor,
     ) -> tf.data.Dataset:
         """Returns utterances as one batch, padded for a longest utterance of
         ``longest`` frames.
@@ -463,7 +465,11 @@ class BatchSource:
         )
 
     def _epoch_batches(
-        self, files: tf.Tensor, order_seed: tf.Tensor, skip: tf.Tensor, kind: _Kind
+        self,
+        files: tf.Tensor,
+        order_seed: tf.Tensor,
+        skip: tf.Tensor,
+        kind: _Kind,
     ) -> tf.data.Dataset:
         # `shuffle` also uses TensorFlow's global seed, on which the order must not
         # depend.
@@ -500,7 +506,10 @@ class BatchSource:
             if kind.masked:
                 bins = self._features.num_mel_bins
                 element[name] = augment(
-                    features, self._augmentation, seeds + shift, bins
+                    features,
+                    self._augmentation,
+                    seeds + shift,
+                    bins,
                 )
 
         return element
@@ -517,7 +526,9 @@ class BatchSource:
         return {**element, "feature_lengths": frames}
 
     def _shuffled_records(
-        self, files: tf.Tensor, order_seed: tf.Tensor
+        self,
+        files: tf.Tensor,
+        order_seed: tf.Tensor,
     ) -> tf.data.Dataset:
         readers = min(self._pipeline.num_readers, len(self.split.files))
         records = tf.data.Dataset.from_tensor_slices(files).interleave(

@@ -119,7 +119,11 @@ def compute_features(samples: "tf.Tensor", config: FeatureConfig) -> "tf.Tensor"
     tf = needed("tensorflow", "tfasr.compute_features")
     size = config.window_samples
     spectrum = tf.signal.stft(
-        samples, size, config.step_samples, size, tf.signal.hann_window
+        samples,
+        size,
+        config.step_samples,
+        size,
+        tf.signal.hann_window,
     )
     energies = tf.abs(spectrum)
     if config.spectrum == "power":
@@ -127,7 +131,10 @@ def compute_features(samples: "tf.Tensor", config: FeatureConfig) -> "tf.Tensor"
 
     edges_hz = (config.lower_edge_hz, config.upper_edge_hz)
     filters = tf.signal.linear_to_mel_weight_matrix(
-        config.num_mel_bins, size // 2 + 1, config.sample_rate_hz, *edges_hz
+        config.num_mel_bins,
+        size // 2 + 1,
+        config.sample_rate_hz,
+        *edges_hz,
     )
     log_mel = tf.math.log(tf.matmul(energies, filters) + LOG_FLOOR)
     if not config.num_mfcc:
@@ -231,7 +238,9 @@ def pooled(frames: np.ndarray | int, own: Statistics, corpus: Statistics) -> Sta
 
 
 def check_statistics(
-    mean: np.ndarray, deviation: np.ndarray, num_features: int
+    mean: np.ndarray,
+    deviation: np.ndarray,
+    num_features: int,
 ) -> None:
     """Raises ValueError for invalid statistics; a deviation of 0 (constant feature) is
     valid.

@@ -174,7 +174,9 @@ class PackedUtterances(Sequence[ShardedUtterance]):
     def _at(self, position: int) -> ShardedUtterance:
         # Positions increase from line to line, with gaps.
         number = bisect.bisect_left(
-            self, position, key=lambda utterance: utterance.position
+            self,
+            position,
+            key=lambda utterance: utterance.position,
         )
         if number == len(self) or self[number].position != position:
             raise KeyError(position)

@@ -280,7 +280,10 @@ class _Recordings:
             results: list[Recorded | ValueError | OSError]
             try:
                 results = read_segments(
-                    path, segments, rate_hz, self._packing.audio_reader
+                    path,
+                    segments,
+                    rate_hz,
+                    self._packing.audio_reader,
                 )
             except OSError as error:
                 results = [error] * len(numbers)
@@ -533,7 +536,9 @@ class ShardPlan:
 
 
 def finish_shard_elsewhere(
-    plan: bytes, number: int, part: Sequence[Utterance]
+    plan: bytes,
+    number: int,
+    part: Sequence[Utterance],
 ) -> dict[str, Any]:
     """`finish_shard` on another host; RunError if it lacks the folder, audio or software."""
     shard_plan: ShardPlan = imported(plan)
@@ -541,12 +546,18 @@ def finish_shard_elsewhere(
 
     with room_in(shard_plan.folder):
         return finish_shard(
-            shard_plan, number, part, unique=f"-{uuid.uuid4().hex[:16]}"
+            shard_plan,
+            number,
+            part,
+            unique=f"-{uuid.uuid4().hex[:16]}",
         )
 
 
 def finish_shard(
-    plan: ShardPlan, number: int, part: Sequence[Utterance], unique: str = ""
+    plan: ShardPlan,
+    number: int,
+    part: Sequence[Utterance],
+    unique: str = "",
 ) -> dict[str, Any]:
     """Writes a shard and its sidecar, unless an earlier call has; returns the sidecar."""
     shard_path = plan.folder / f"{shard_name(plan.split, number)}.tfrecord"

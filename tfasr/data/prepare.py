@@ -140,7 +140,11 @@ def select(
     if isinstance(corpus, ListedSplit):
         rules = (why_not, normalise)
         judged = _judged(
-            corpus.items(), rules, folder / LISTING_FILE, threads, on_listed
+            corpus.items(),
+            rules,
+            folder / LISTING_FILE,
+            threads,
+            on_listed,
         )
         rows = in_order(judged, lambda row: (row[0], row[1]), folder)
         for _, group in itertools.groupby(rows, key=lambda row: row[0]):
@@ -360,7 +364,10 @@ class PackingOrder:
 
 
 def packing_order(
-    kept: Rows, split: str, packing: Packing, folder: Path
+    kept: Rows,
+    split: str,
+    packing: Packing,
+    folder: Path,
 ) -> PackingOrder:
     """Shuffles a split's utterances, so that each shard has many speakers, and hashes them."""
     content = hashlib.sha256(json.dumps(packing.content(), sort_keys=True).encode())
@@ -433,7 +440,10 @@ class Dropped:
             file.write(b"]\n}\n" if between == "\n" else b"\n ]\n}\n")
 
     def refuse_too_many(
-        self, num_kept: int, max_bad_fraction: float, path: Path
+        self,
+        num_kept: int,
+        max_bad_fraction: float,
+        path: Path,
     ) -> None:
         """Raises RunError if no utterance is good, or too many are bad; long ones don't
         count.
@@ -569,7 +579,11 @@ def pack_split(
         dropped.refuse_too_many(num_kept, max_bad_fraction, folder / DROPPED_FILE)
         content = packing.content()
         index = packed.write_index(
-            split, content, order.content_hash, dropped, manifest_sha256
+            split,
+            content,
+            order.content_hash,
+            dropped,
+            manifest_sha256,
         )
         _warn_of_remarks(folder, packed)
         (folder / LISTING_FILE).unlink(missing_ok=True)

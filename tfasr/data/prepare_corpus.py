@@ -304,7 +304,11 @@ def prepare(
         check_split_folder(Path(shard_dir) / name)
 
     reading = functools.partial(
-        read_split, corpus, corpus_dir, manifest=manifest, subsets=subsets
+        read_split,
+        corpus,
+        corpus_dir,
+        manifest=manifest,
+        subsets=subsets,
     )
     if not isinstance(alphabet, Alphabet):
         training = functools.partial(reading, TRAINING) if TRAINING in splits else None
@@ -346,7 +350,10 @@ def _progress(split: str, shown: bool) -> Iterator[dict[str, Callable[..., None]
         TimeRemainingColumn(),
     )
     bar = Progress(
-        "{task.description}", *columns, console=stderr_console(), disable=not shown
+        "{task.description}",
+        *columns,
+        console=stderr_console(),
+        disable=not shown,
     )
     task = bar.add_task(f"list {split}", total=None)
 

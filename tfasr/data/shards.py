@@ -70,7 +70,10 @@ class ShardConfig:
 
 
 def write_shard(
-    path: Path, records: list[bytes], compression: str, partial: Path | None = None
+    path: Path,
+    records: list[bytes],
+    compression: str,
+    partial: Path | None = None,
 ) -> None:
     """Writes a shard, which is called ``partial`` until it is complete and on the disk."""
     partial = partial or path.with_suffix(PARTIAL_SUFFIX)
@@ -105,7 +108,10 @@ def write_shard(
 
 
 def encode_record(
-    features: np.ndarray, labels: list[int], position: int, duration_s: float
+    features: np.ndarray,
+    labels: list[int],
+    position: int,
+    duration_s: float,
 ) -> bytes:
     """Returns one utterance as a serialised tf.train.Example; features keep their dtype."""
     example = tf.train.Example()
@@ -207,7 +213,10 @@ class ShardedSplit:
 
 
 def open_split(
-    shard_dir: str | Path, split: str, *, content: bool = False
+    shard_dir: str | Path,
+    split: str,
+    *,
+    content: bool = False,
 ) -> ShardedSplit:
     """Opens a split that ``tfasr prepare`` wrote to --shard_dir, and checks that it is
     complete.

@@ -59,7 +59,10 @@ class DecoderConfig:
 
     def check(self) -> None:
         require(
-            self.name in DECODERS, self, "name", f"a known decoder: {DECODERS.listed()}"
+            self.name in DECODERS,
+            self,
+            "name",
+            f"a known decoder: {DECODERS.listed()}",
         )
         require(
             0 < self.beam_width <= MAX_BEAM_WIDTH,
@@ -70,7 +73,10 @@ class DecoderConfig:
 
 
 def check_beam(
-    config: DecoderConfig, num_classes: int, frames: int, available_bytes: int
+    config: DecoderConfig,
+    num_classes: int,
+    frames: int,
+    available_bytes: int,
 ) -> None:
     """Raises UsageError, suggesting a width, if prefix beam search needs too much memory."""
     a_width = _BYTES_PER_CHILD * num_classes * frames

@@ -76,7 +76,9 @@ def check_kind(kind: object) -> None:
 
 
 def check_log_probs(
-    log_probs: np.ndarray, lengths: np.ndarray, num_classes: int
+    log_probs: np.ndarray,
+    lengths: np.ndarray,
+    num_classes: int,
 ) -> None:
     """Raises ValueError unless the arrays are valid arguments of `Decoder.decode`."""
     if log_probs.ndim != 3 or log_probs.shape[2] != num_classes:
@@ -156,7 +158,10 @@ class GreedyDecoder:
         check_log_probs(log_probs, lengths, self._alphabet.num_classes)
         utterances = [self.begin() for _ in lengths]
         for utterance, frames, count in zip(
-            utterances, log_probs, lengths, strict=True
+            utterances,
+            log_probs,
+            lengths,
+            strict=True,
         ):
             utterance.hear(frames[:count])
 
@@ -187,7 +192,10 @@ class PriorDivision:
         return self.decoder.decode(self._divided(log_probs), lengths)
 
     def decode_n_best(
-        self, log_probs: np.ndarray, lengths: np.ndarray, n_best: int
+        self,
+        log_probs: np.ndarray,
+        lengths: np.ndarray,
+        n_best: int,
     ) -> list[list[Hypothesis]]:
         return self.decoder.decode_n_best(self._divided(log_probs), lengths, n_best)
 
@@ -220,7 +228,10 @@ class MiddleRescoring:
         return [
             self._best(hypotheses, frames[:count])
             for hypotheses, frames, count in zip(
-                candidates, middle, lengths, strict=True
+                candidates,
+                middle,
+                lengths,
+                strict=True,
             )
         ]
 

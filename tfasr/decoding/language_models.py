@@ -140,7 +140,12 @@ class WordScorer:
     """Gives a kenlm model's states numbers for the C++ search; -1 is a sentence's start."""
 
     def __init__(
-        self, kenlm: Any, model: Any, words: list[str], weight: float, word_bonus: float
+        self,
+        kenlm: Any,
+        model: Any,
+        words: list[str],
+        weight: float,
+        word_bonus: float,
     ):
         self._new_state = kenlm.State
         self._model = model
@@ -292,7 +297,9 @@ class NgramModel:
 
 
 def _counts(
-    transcripts: Iterable[str], order: int, word_characters: str | None
+    transcripts: Iterable[str],
+    order: int,
+    word_characters: str | None,
 ) -> list[Counter[Words]]:
     counts: list[Counter[Words]] = [Counter() for _ in range(order)]
     for text in transcripts:

@@ -59,7 +59,9 @@ class BigramCounts:
 
     @classmethod
     def from_transcripts(
-        cls, transcripts: Iterable[str], word_characters: str | None = None
+        cls,
+        transcripts: Iterable[str],
+        word_characters: str | None = None,
     ) -> "BigramCounts":
         """Counts words (see `split_words`) and their pairs within each transcript."""
         unigrams: Counter[str] = Counter()
@@ -213,7 +215,10 @@ class WordBeamSearch:
         return WordBeamUtterance(self.alphabet, _core().Utterance(self._decoder))
 
     def decode_n_best(
-        self, log_probs: np.ndarray, lengths: np.ndarray, n_best: int
+        self,
+        log_probs: np.ndarray,
+        lengths: np.ndarray,
+        n_best: int,
     ) -> list[list[Hypothesis]]:
         """Returns up to ``n_best`` hypotheses of different text per utterance, best first."""
         n_best = _integer("n_best", n_best, 1, MAX_BEAM_WIDTH)
@@ -298,7 +303,9 @@ def _arrays(
 
 
 def _kinds(
-    alphabet: Alphabet, word_characters: frozenset[str], lexicon: Iterable[str]
+    alphabet: Alphabet,
+    word_characters: frozenset[str],
+    lexicon: Iterable[str],
 ) -> list[int]:
     """Returns for each class 1 if words contain it, 2 if it starts a word (no space),
     else 0.
@@ -333,7 +340,9 @@ def _word_characters(alphabet: Alphabet, word_characters: str | None) -> frozens
 
 
 def _spelled_words(
-    alphabet: Alphabet, lexicon: Iterable[str], word_characters: frozenset[str]
+    alphabet: Alphabet,
+    lexicon: Iterable[str],
+    word_characters: frozenset[str],
 ) -> dict[tuple[int, ...], str]:
     if isinstance(lexicon, str) or not isinstance(lexicon, Iterable):
         raise ValueError(
@@ -408,7 +417,9 @@ def _bigram_model(
 
 
 def _check_hot_words(
-    hot_words: Mapping[str, float], lexicon: Iterable[str] | None, mode: str
+    hot_words: Mapping[str, float],
+    lexicon: Iterable[str] | None,
+    mode: str,
 ) -> None:
     if lexicon is None and (mode != "words" or not hot_words):
         raise ValueError(

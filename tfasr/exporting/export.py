@@ -126,7 +126,10 @@ def outputs_on(
     log_probs = [scores_of[utterance.position] for utterance in utterances]
 
     return SplitOutputs(
-        score(transcripts), log_probs, source.split.duration_s, thread_s
+        score(transcripts),
+        log_probs,
+        source.split.duration_s,
+        thread_s,
     )
 
 
@@ -141,7 +144,9 @@ def largest_difference(first: list[np.ndarray], second: list[np.ndarray]) -> flo
 
 
 def check_agrees(
-    of_run: list[np.ndarray], of_export: list[np.ndarray], speech: str
+    of_run: list[np.ndarray],
+    of_export: list[np.ndarray],
+    speech: str,
 ) -> None:
     difference = largest_difference(of_run, of_export)
     if not difference <= MOST_DIFFERENCE:
@@ -168,7 +173,9 @@ def check_padded(spec: RecogniserSpec, of_run: Acoustics, of_export: Acoustics) 
         [
             row[:count]
             for row, count in zip(
-                model.log_probs(features, lengths), frames, strict=True
+                model.log_probs(features, lengths),
+                frames,
+                strict=True,
             )
         ]
         for model in (of_run, of_export)
@@ -372,7 +379,12 @@ def export(
 
 
 def write_unchecked(
-    run_dir: Path, out: Path, *, to: str = ONNX, int8: bool, checkpoint: str
+    run_dir: Path,
+    out: Path,
+    *,
+    to: str = ONNX,
+    int8: bool,
+    checkpoint: str,
 ):
     """Writes an export for measurements, without comparing models and without a model card."""
     kind, run = _opened(to, run_dir, out, int8, checkpoint)
@@ -387,7 +399,11 @@ def write_unchecked(
 
 
 def _opened(
-    to: str, run_dir: Path, out: Path, int8: bool, checkpoint: str
+    to: str,
+    run_dir: Path,
+    out: Path,
+    int8: bool,
+    checkpoint: str,
 ) -> "tuple[Kind, _Run]":
     check_owned(out, "--out", "part of this export", owned=False)
     exported.check_int8(to, int8)
@@ -429,7 +445,11 @@ def _written(kind: "Kind", run: _Run, temporary: Path, *, int8: bool) -> list[Pa
 
 
 def _outputs(
-    kind: "Kind", run: _Run, source: BatchSource, paths: list[Path], progress: Progress
+    kind: "Kind",
+    run: _Run,
+    source: BatchSource,
+    paths: list[Path],
+    progress: Progress,
 ) -> list[SplitOutputs]:
     """Returns the outputs of the run's model and of its files, the first of which must
     agree.
@@ -442,7 +462,11 @@ def _outputs(
     with progress(len(compared) * len(source.split.utterances)) as advance:
         outputs = [
             outputs_on(
-                source, model, run.spec.alphabet, run.acoustics.output_lengths, advance
+                source,
+                model,
+                run.spec.alphabet,
+                run.acoustics.output_lengths,
+                advance,
             )
             for model in compared
         ]
@@ -474,7 +498,10 @@ def _portable_model(run: _Run) -> tuple[Any, Callable]:
     config = portable(run.acoustics.config)
     num_classes = run.spec.alphabet.num_classes
     model = build_recogniser(
-        config, run.acoustics.num_features, num_classes, dtype="float32"
+        config,
+        run.acoustics.num_features,
+        num_classes,
+        dtype="float32",
     )
     model.set_weights(run.acoustics.recogniser.get_weights())
 
@@ -570,7 +597,10 @@ class _Onnx(Kind):
             graph = recurrent_graph(run.acoustics.recogniser, num_features, carried)
         else:
             graph = converted_graph(
-                _portable_model(run)[1], num_features, name, carried
+                _portable_model(run)[1],
+                num_features,
+                name,
+                carried,
             )
 
         path.write_bytes(graph)
@@ -614,7 +644,9 @@ class _Litert(Kind):
             graph = litert_graph(run.acoustics.recogniser, num_features, int8=int8)
         else:
             graph = converted_litert_graph(
-                _portable_model(run)[1], num_features, int8=int8
+                _portable_model(run)[1],
+                num_features,
+                int8=int8,
             )
 
         path.write_bytes(graph)

@@ -49,7 +49,10 @@ def litert_graph(model: Any, num_features: int, *, int8: bool) -> bytes:
 
 
 def converted_litert_graph(
-    recognise: Callable, num_features: int, *, int8: bool
+    recognise: Callable,
+    num_features: int,
+    *,
+    int8: bool,
 ) -> bytes:
     """Converts any model, for one utterance per call; RunError if it can't be converted."""
     names = (LOG_PROBS, OUTPUT_LENGTHS)
@@ -72,7 +75,12 @@ def converted_litert_graph(
 
 
 def convert(
-    model: keras.Model, batch: int, frames: int, num_features: int, *, quantised: bool
+    model: keras.Model,
+    batch: int,
+    frames: int,
+    num_features: int,
+    *,
+    quantised: bool,
 ) -> bytes:
     """Converts a `portable` model that returns logits, for one input size; RunError on
     failure.
@@ -231,7 +239,9 @@ class _Layer:
 
 
 def _lstm_step(
-    inputs: tf.Tensor, recurrent: tf.Tensor, states: list
+    inputs: tf.Tensor,
+    recurrent: tf.Tensor,
+    states: list,
 ) -> list[tf.Tensor]:
     gates = tf.split(inputs + recurrent, 4, axis=1)
     into, out, forget = (tf.sigmoid(gate) for gate in gates[:3])

@@ -108,7 +108,10 @@ class GraphWriter:
         return self.weight(self._named("constant"), np.asarray(array, dtype))
 
     def model(
-        self, num_features: int, num_classes: int, carried: dict[str, str]
+        self,
+        num_features: int,
+        num_classes: int,
+        carried: dict[str, str],
     ) -> bytes:
         real = TensorProto.FLOAT
         integer = TensorProto.INT32
@@ -126,7 +129,11 @@ class GraphWriter:
         return self.file("recogniser", inputs, outputs, carried)
 
     def file(
-        self, name: str, inputs: list, outputs: list, carried: dict[str, str]
+        self,
+        name: str,
+        inputs: list,
+        outputs: list,
+        carried: dict[str, str],
     ) -> bytes:
         """Checks the graph and returns it as a file; inputs and outputs: (name, type,
         shape).
@@ -150,7 +157,10 @@ def checked_content(model: onnx.ModelProto, carried: dict[str, str]) -> bytes:
 
 
 def converted_graph(
-    recognise: Any, num_features: int, name: str, carried: dict
+    recognise: Any,
+    num_features: int,
+    name: str,
+    carried: dict,
 ) -> bytes:
     """Converts any model with tf2onnx; raises RunError if tf2onnx can't convert it.
 
@@ -171,7 +181,9 @@ def converted_graph(
         with _corrected_tf2onnx() as handlers, quiet_stderr():
             options = {"opset": CONVERTED_OPSET, "custom_op_handlers": handlers}
             model, _ = convert.from_function(
-                tf.function(recognise), signature, **options
+                tf.function(recognise),
+                signature,
+                **options,
             )
     except Exception as error:  # tf2onnx and TensorFlow raise many kinds of errors
         raise RunError(f"{refusal}: {_one_line(error)}. {remedy}") from error
@@ -189,7 +201,9 @@ def converted_graph(
     names |= {LOG_PROBS: ["batch", "output_frames"], OUTPUT_LENGTHS: ["batch"]}
     for value in (*model.graph.input, *model.graph.output):
         for axis, size in zip(
-            value.type.tensor_type.shape.dim, names[value.name], strict=False
+            value.type.tensor_type.shape.dim,
+            names[value.name],
+            strict=False,
         ):
             axis.dim_param = size
 
@@ -367,7 +381,11 @@ def _features(writer: GraphWriter, config: FeatureConfig) -> str:
     by_channel = writer.add("Unsqueeze", SAMPLES, writer.constant([1], np.int64))
     waves = writer.weight("windowed_waves", _windowed_waves(config, bins))
     spectrum = writer.add(
-        "Conv", by_channel, waves, strides=[config.step_samples], pads=[0, 0]
+        "Conv",
+        by_channel,
+        waves,
+        strides=[config.step_samples],
+        pads=[0, 0],
     )
     by_frame = writer.add("Transpose", spectrum, perm=[0, 2, 1])
     squares = writer.add("Mul", by_frame, by_frame)
@@ -409,7 +427,10 @@ def _windowed_waves(config: FeatureConfig, bins: np.ndarray) -> np.ndarray:
 
 
 def _normalised(
-    writer: GraphWriter, features: str, config: FeatureConfig, statistics
+    writer: GraphWriter,
+    features: str,
+    config: FeatureConfig,
+    statistics,
 ) -> str:
     if config.normalisation == "none":
         return features
@@ -487,7 +508,10 @@ def recurrent_graph(model: Any, num_features: int, carried: dict[str, str]) -> b
 
 
 def _recurrent_layer(
-    writer: GraphWriter, number: int, hidden: str, weights: RecurrentWeights
+    writer: GraphWriter,
+    number: int,
+    hidden: str,
+    weights: RecurrentWeights,
 ) -> str:
     name = f"recurrent_{number}"
     arrays = (weights.kernel, weights.recurrent_kernel, weights.bias)
@@ -503,7 +527,11 @@ def _recurrent_layer(
     direction = "bidirectional" if two_ways else "forward"
     about = {"name": name, "hidden_size": weights.units, "direction": direction}
     node = helper.make_node(
-        weights.operator, inputs, outputs, **about, **weights.attributes
+        weights.operator,
+        inputs,
+        outputs,
+        **about,
+        **weights.attributes,
     )
     writer.nodes.append(node)
     # From (frames, directions, batch, units) to (frames, batch, directions * units).

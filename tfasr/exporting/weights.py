@@ -111,7 +111,9 @@ class Affine:
         return cls(scale, shift)
 
     def before(
-        self, kernel: np.ndarray, bias: np.ndarray
+        self,
+        kernel: np.ndarray,
+        bias: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Folds this into the next layer; returns its kernel ``(inputs, outputs)`` and
         bias.

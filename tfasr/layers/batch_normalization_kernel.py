@@ -44,7 +44,12 @@ def summed_over_replicas(values: tf.Tensor) -> tf.Tensor:
 
 
 def normalise_synchronised(
-    inputs, gamma, beta, mask, epsilon: float, summed: Callable = summed_over_replicas
+    inputs,
+    gamma,
+    beta,
+    mask,
+    epsilon: float,
+    summed: Callable = summed_over_replicas,
 ) -> Tensors:
     """Like `normalise_masked`, with mean and variance over all replicas' frames.
 
@@ -77,7 +82,12 @@ def normalise_synchronised(
         outputs = tf.reshape(centred * (inverse * gamma) + beta, shape)
 
         return (outputs, mean, variance), _gradient(
-            inputs, gamma, centred, inverse, weights, both
+            inputs,
+            gamma,
+            centred,
+            inverse,
+            weights,
+            both,
         )
 
     return normalise(inputs, tf.convert_to_tensor(gamma), tf.convert_to_tensor(beta))
@@ -110,7 +120,11 @@ def normalise_masked(inputs, gamma, beta, mask, epsilon: float) -> Tensors:
         outputs = tf.reshape(centred * (inverse * gamma) + beta, shape)
 
         return (outputs, mean, variance), _gradient(
-            inputs, gamma, centred, inverse, weights
+            inputs,
+            gamma,
+            centred,
+            inverse,
+            weights,
         )
 
     # Passes the variables' values, because custom_gradient needs extra code for
@@ -123,7 +137,12 @@ def _rows(tensor: tf.Tensor, channels: int) -> tf.Tensor:
 
 
 def _gradient(
-    inputs, gamma, centred, inverse, weights, both=lambda *sums: sums
+    inputs,
+    gamma,
+    centred,
+    inverse,
+    weights,
+    both=lambda *sums: sums,
 ) -> Callable:
     """Returns a function for the gradients of ``inputs``, ``gamma`` and ``beta``.
 
@@ -167,7 +186,12 @@ def normalises_here(dtype: str) -> bool:
 
 
 def normalise_and_drop(
-    inputs, gamma, beta, mask, epsilon: float, drawn: Drawn
+    inputs,
+    gamma,
+    beta,
+    mask,
+    epsilon: float,
+    drawn: Drawn,
 ) -> Tensors:
     """Like `normalise_masked`, followed by dropout, in float32 or bfloat16.
 
@@ -186,7 +210,10 @@ def normalise_and_drop(
         )
         tensors = [x, scales, shifts, mask, seed]
         outputs, mean, variance = _compiled(
-            "normalise", "TfasrNormalise", tensors, options
+            "normalise",
+            "TfasrNormalise",
+            tensors,
+            options,
         )
 
         @tf.custom_gradient
@@ -232,7 +259,11 @@ def _compiled(function: str, operation: str, tensors, options):
         like = arrays[0]
         arrays = [plain(a).reshape(-1, channels) if a.ndim == 3 else a for a in arrays]
         first, *others = run(
-            *arrays, mask.reshape(-1), seed=seed, threads=threads(), **options
+            *arrays,
+            mask.reshape(-1),
+            seed=seed,
+            threads=threads(),
+            **options,
         )
 
         return [first.view(like.dtype).reshape(like.shape), *others]

@@ -34,7 +34,9 @@ class ClippedReLUCell(keras.layers.Layer):
             name="recurrent_kernel",
         )
         self.bias = self.add_weight(
-            shape=(self.units,), initializer="zeros", name="bias"
+            shape=(self.units,),
+            initializer="zeros",
+            name="bias",
         )
         self.built = True
 
@@ -107,7 +109,12 @@ class BidirectionalClippedRNN(keras.layers.Layer):
     """
 
     def __init__(
-        self, units, clip: float = 20.0, seed: int = 0, kernel: str = "auto", **kwargs
+        self,
+        units,
+        clip: float = 20.0,
+        seed: int = 0,
+        kernel: str = "auto",
+        **kwargs,
     ):
         super().__init__(**kwargs)
         self.units = units
@@ -151,7 +158,9 @@ class BidirectionalClippedRNN(keras.layers.Layer):
         False.
         """
         projected = self.normalisation(
-            self.projection(inputs), training=training, valid=valid
+            self.projection(inputs),
+            training=training,
+            valid=valid,
         )
         if valid is not None:
             # So low an input keeps the state at zero, the initial state, throughout the

@@ -33,7 +33,8 @@ def convolution_policy(policy):
 def _has_tiles() -> bool:
     listed = Path("/proc/cpuinfo")
     return listed.exists() and " amx_bf16 " in listed.read_text(
-        encoding="utf-8", errors="replace"
+        encoding="utf-8",
+        errors="replace",
     )
 
 

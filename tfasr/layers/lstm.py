@@ -86,7 +86,11 @@ class LSTM(keras.layers.LSTM):
         if keras.backend.backend() != "tensorflow":
             self.last_kernel = f"Keras on {keras.backend.backend()}"
             return self._keras_loop(
-                sequences, initial_state, mask, training, self.use_cudnn
+                sequences,
+                initial_state,
+                mask,
+                training,
+                self.use_cudnn,
             )
 
         arguments = (sequences, initial_state, mask, training)

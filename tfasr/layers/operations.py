@@ -87,7 +87,9 @@ def limit_threads(configured: int) -> None:
 
 
 def add(
-    operation: Operation, inputs: Sequence[tf.Tensor], replicas: int
+    operation: Operation,
+    inputs: Sequence[tf.Tensor],
+    replicas: int,
 ) -> list[tf.Tensor]:
     """Adds an operation to the current graph and returns its outputs; call `registered`
     first.

@@ -51,7 +51,10 @@ def forward_steps(projected, bias, recurrent_kernel, h, c, mask=None):
     time = tf.shape(projected)[0]
     state = (tf.constant(0), h, c, _array(time, h, 6), _array(time, h, 1))
     _, h, c, saved_array, h_array = tf.while_loop(
-        lambda t, *_: t < time, step, state, parallel_iterations=1
+        lambda t, *_: t < time,
+        step,
+        state,
+        parallel_iterations=1,
     )
 
     return saved_array.stack(), h_array.stack(), h, c
@@ -89,7 +92,10 @@ def backward_steps(saved, d_outputs, transposed_kernel, d_h, d_c, mask=None):
     time = tf.shape(saved)[0]
     state = (time - 1, d_h, d_c, _array(time, d_h, 4))
     _, d_h, d_c, dz_array = tf.while_loop(
-        lambda t, *_: t >= 0, step, state, parallel_iterations=1
+        lambda t, *_: t >= 0,
+        step,
+        state,
+        parallel_iterations=1,
     )
 
     return dz_array.stack(), d_h, d_c
@@ -116,7 +122,9 @@ def recurrent_sequence(inputs, kernel, *recurrence, **options) -> tuple[tf.Tenso
     `recurrent_steps`.
     """
     return recurrent_steps(
-        like(tf.matmul(rows_of(inputs), kernel), inputs), *recurrence, **options
+        like(tf.matmul(rows_of(inputs), kernel), inputs),
+        *recurrence,
+        **options,
     )
 
 
@@ -248,12 +256,20 @@ def like(rows, sequence):
 
 def outer(left, right):
     return tf.matmul(
-        rows_of(tf.cast(left, right.dtype)), rows_of(right), transpose_a=True
+        rows_of(tf.cast(left, right.dtype)),
+        rows_of(right),
+        transpose_a=True,
     )
 
 
 def lstm_sequence(
-    inputs, kernel, recurrent_kernel, bias, initial_h, initial_c, mask=None
+    inputs,
+    kernel,
+    recurrent_kernel,
+    bias,
+    initial_h,
+    initial_c,
+    mask=None,
 ):
     """Like `recurrent_sequence`, with its arguments, for an LSTM of any float dtype.
 
@@ -295,7 +311,12 @@ def _lstm_forward(inputs, kernel, recurrent_kernel, bias, h, c, mask):
     projected = like(tf.matmul(rows_of(x), kernel), x)
     mask = None if mask is None else tf.transpose(mask)
     saved, outputs, last_h, last_c = forward_steps(
-        projected, bias, recurrent_kernel, h, c, mask
+        projected,
+        bias,
+        recurrent_kernel,
+        h,
+        c,
+        mask,
     )
 
     return tf.transpose(outputs, (1, 0, 2)), last_h, last_c, (x, h, outputs, saved)

@@ -103,7 +103,10 @@ def _shortest(config: RecogniserConfig) -> int:
 
 
 def _try(
-    config: RecogniserConfig, model: Any, num_features: int, num_classes: int
+    config: RecogniserConfig,
+    model: Any,
+    num_features: int,
+    num_classes: int,
 ) -> None:
     shortest = _shortest(config)
     # Consecutive lengths, because wrong output_lengths usually differ in rounding.
@@ -176,7 +179,10 @@ class SavedRecogniser(keras.Model):
         self.num_features = num_features
         self.num_classes = num_classes
         self.recogniser = build_recogniser(
-            config, num_features, num_classes, dtype="float32"
+            config,
+            num_features,
+            num_classes,
+            dtype="float32",
         )
         self.built = True
 
@@ -199,9 +205,14 @@ class SavedRecogniser(keras.Model):
 
     @classmethod
     def from_config(
-        cls, config: dict[str, Any], custom_objects: Any = None
+        cls,
+        config: dict[str, Any],
+        custom_objects: Any = None,
     ) -> "SavedRecogniser":
         sizes = registry.model_from_json(config["model"], config["sizes"])
         return cls(
-            sizes, config["num_features"], config["num_classes"], name=config["name"]
+            sizes,
+            config["num_features"],
+            config["num_classes"],
+            name=config["name"],
         )

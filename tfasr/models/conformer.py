@@ -56,7 +56,8 @@ class ConformerBlock(keras.layers.Layer):
         self._seeds = iter(range(seed, seed + 20))
         self.norms = [
             keras.layers.LayerNormalization(
-                dtype=self.dtype_policy, name=f"norm_{name}"
+                dtype=self.dtype_policy,
+                name=f"norm_{name}",
             )
             for name in ("first", "attention", "convolution", "second", "last")
         ]
@@ -88,7 +89,8 @@ class ConformerBlock(keras.layers.Layer):
         options["depthwise_initializer"] = initializer
         self.depthwise = keras.layers.DepthwiseConv1D(kernel, **options)
         self.normalisation = BatchNormalization(
-            dtype=self.dtype_policy, name="normalisation"
+            dtype=self.dtype_policy,
+            name="normalisation",
         )
         self.pointwise = self._dense(width, "pointwise")
 
@@ -96,7 +98,10 @@ class ConformerBlock(keras.layers.Layer):
         initializer = keras.initializers.GlorotUniform(next(self._seeds))
         policy = self.dtype_policy
         return keras.layers.Dense(
-            units, kernel_initializer=initializer, dtype=policy, name=name
+            units,
+            kernel_initializer=initializer,
+            dtype=policy,
+            name=name,
         )
 
     def build(self, input_shape):
@@ -167,7 +172,9 @@ class ConformerBlock(keras.layers.Layer):
         reach = self.sizes["kernel"] - 1
         hidden = widened(hidden, valid, reach // 2, reach - reach // 2)
         hidden = self.normalisation(
-            self.depthwise(hidden), training=training, valid=valid
+            self.depthwise(hidden),
+            training=training,
+            valid=valid,
         )
         hidden = self.pointwise(keras.ops.silu(hidden))
 
@@ -201,7 +208,10 @@ class ConformerConfig:
 
         require_within(self, 1, num_blocks=MOST_LAYERS)
         require(
-            self.width % self.num_heads == 0, self, "width", "a multiple of num_heads"
+            self.width % self.num_heads == 0,
+            self,
+            "width",
+            "a multiple of num_heads",
         )
         require(self.width % 2 == 0, self, "width", "even")
         require(self.subsampling >= 0, self, "subsampling", "at least 0")
@@ -216,7 +226,12 @@ class ConformerConfig:
         return lengths
 
     def flops(
-        self, num_features: int, num_classes: int, frames: int, *, training: bool
+        self,
+        num_features: int,
+        num_classes: int,
+        frames: int,
+        *,
+        training: bool,
     ) -> int:
         width = self.width
         of_first = 0
@@ -243,7 +258,11 @@ class ConformerConfig:
         return dataclasses.replace(self, width=units, num_blocks=4)
 
     def step_bytes(
-        self, num_features: int, parameters: int, batch: int, frames: int
+        self,
+        num_features: int,
+        parameters: int,
+        batch: int,
+        frames: int,
     ) -> int:
         outputs = self.output_lengths(frames)
         a_frame = (6 * _EXPANSION + 40) * self.width + 5 * self.num_heads * outputs
@@ -260,7 +279,11 @@ class ConformerModel(Network):
     """
 
     def __init__(
-        self, config: ConformerConfig, num_classes: int, seed: int = 0, dtype=None
+        self,
+        config: ConformerConfig,
+        num_classes: int,
+        seed: int = 0,
+        dtype=None,
     ):
         super().__init__("conformer", config, dtype)
         policy = self.dtype_policy
@@ -277,7 +300,10 @@ class ConformerModel(Network):
             for number in range(config.subsampling)
         ]  # fmt: skip
         self.projection = keras.layers.Dense(
-            config.width, kernel_initializer=glorot(90), dtype=policy, name="projection"
+            config.width,
+            kernel_initializer=glorot(90),
+            dtype=policy,
+            name="projection",
         )
         self.blocks = [
             ConformerBlock(

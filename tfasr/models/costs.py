@@ -84,7 +84,13 @@ def model_costs(
 
     for number in range(config.num_lstm_layers):
         loop = _recurrent(
-            config, number, width, positions, steps, bytes_per_number, cache_bytes
+            config,
+            number,
+            width,
+            positions,
+            steps,
+            bytes_per_number,
+            cache_bytes,
         )
         costs.append(loop)
         width = config.directions * config.lstm_units
@@ -132,7 +138,11 @@ def _elementwise(name: str, flops: float, moves: float) -> ModuleCost:
 
 
 def _front_end(
-    config, num_features: int, inputs: int, positions: int, size: int
+    config,
+    num_features: int,
+    inputs: int,
+    positions: int,
+    size: int,
 ) -> ModuleCost:
     weights = config.conv_kernel * num_features * config.conv_filters
     outputs = positions * config.conv_filters
@@ -191,7 +201,12 @@ def _recurrent(
 
 
 def flops(
-    config: Any, num_features: int, num_classes: int, frames: int, *, training: bool
+    config: Any,
+    num_features: int,
+    num_classes: int,
+    frames: int,
+    *,
+    training: bool,
 ) -> int:
     """Returns an utterance's floating-point operations; a multiplication with its
     addition is 2.
@@ -217,7 +232,11 @@ def flops(
 
 
 def estimated_step_bytes(
-    config: Any, num_features: int, parameters: int, batch: int, frames: int
+    config: Any,
+    num_features: int,
+    parameters: int,
+    batch: int,
+    frames: int,
 ) -> int:
     units = config.directions * config.lstm_units * bool(config.num_lstm_layers)
     per_output = (

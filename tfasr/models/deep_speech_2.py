@@ -52,7 +52,10 @@ class DeepSpeech2Config:
         require_within(self, 0, num_recurrent_layers=MOST_LAYERS)
         bins = NUM_BINS if self.num_bins is None else self.num_bins
         require(
-            frequency_bins(bins) > 0, self, "num_bins", "enough for two kernels of 5"
+            frequency_bins(bins) > 0,
+            self,
+            "num_bins",
+            "enough for two kernels of 5",
         )
 
     def make(self, num_features: int, num_classes: int, *, seed: int = 0, dtype=None):
@@ -73,7 +76,9 @@ class DeepSpeech2Config:
             )
 
         sized = dataclasses.replace(
-            self, num_bins=num_features, num_classes=num_classes
+            self,
+            num_bins=num_features,
+            num_classes=num_classes,
         )
         return DeepSpeech2(sized, seed, dtype=dtype)
 
@@ -81,7 +86,12 @@ class DeepSpeech2Config:
         return output_frames(lengths)
 
     def flops(
-        self, num_features: int, num_classes: int, frames: int, *, training: bool
+        self,
+        num_features: int,
+        num_classes: int,
+        frames: int,
+        *,
+        training: bool,
     ) -> int:
         bins = num_features
         channels = 1
@@ -110,7 +120,11 @@ class DeepSpeech2Config:
         return 3 * forward - of_convolutions[0] if training else forward
 
     def step_bytes(
-        self, num_features: int, parameters: int, batch: int, frames: int
+        self,
+        num_features: int,
+        parameters: int,
+        batch: int,
+        frames: int,
     ) -> int:
         bins = num_features
         values = 2 * frames * num_features
@@ -185,13 +199,18 @@ class DeepSpeech2(keras.Model):
         first = 100 * seed + 10
         self.recurrent = [
             BidirectionalClippedRNN(
-                *sizes, seed=first + n, name=f"recurrent_{n}", **options
+                *sizes,
+                seed=first + n,
+                name=f"recurrent_{n}",
+                **options,
             )
             for n in range(config.num_recurrent_layers)
         ]
         options = named("fully_connected", 90)
         self.fully_connected = keras.layers.Dense(
-            config.units, use_bias=False, **options
+            config.units,
+            use_bias=False,
+            **options,
         )
         # Its offset serves as the dense layer's bias; the classifier's weights include
         # any scale.
@@ -208,7 +227,9 @@ class DeepSpeech2(keras.Model):
         config = self.config
         shape = (None, None, self.num_bins, 1)
         for layer, normalisation in zip(
-            self.convolutions, self.normalisations, strict=True
+            self.convolutions,
+            self.normalisations,
+            strict=True,
         ):
             layer.build(shape)
             shape = (None, None, None, config.conv_filters)

@@ -106,7 +106,10 @@ class KeywordSpotter(keras.Model):
     def build(self, input_shape=None):
         channels = 1
         layers = zip(
-            self.convolutions, self.normalisations, self.config.filters, strict=True
+            self.convolutions,
+            self.normalisations,
+            self.config.filters,
+            strict=True,
         )
         for convolution, normalisation, filters in layers:
             convolution.build(self._image_shape(channels))

@@ -53,7 +53,12 @@ class RecogniserConfig(Protocol):
     """
 
     def make(
-        self, num_features: int, num_classes: int, *, seed: int, dtype: str | None
+        self,
+        num_features: int,
+        num_classes: int,
+        *,
+        seed: int,
+        dtype: str | None,
     ) -> Any:
         """Returns the model: a ``keras.Model`` whose ``call`` takes ``(features, lengths)``.
 
@@ -241,7 +246,9 @@ def estimated_step_bytes(
 
 
 def least_parameters(
-    config: RecogniserConfig, num_features: int, num_classes: int
+    config: RecogniserConfig,
+    num_features: int,
+    num_classes: int,
 ) -> int | None:
     is_known = hasattr(config, "least_parameters")
     return config.least_parameters(num_features, num_classes) if is_known else None

@@ -31,7 +31,10 @@ class Network(keras.Model):
     """
 
     def __init__(
-        self, name: str, config: Any, dtype: str | keras.DTypePolicy | None = None
+        self,
+        name: str,
+        config: Any,
+        dtype: str | keras.DTypePolicy | None = None,
     ):
         super().__init__(name=name, dtype=dtype)
         self.config = config
@@ -48,7 +51,10 @@ class Network(keras.Model):
         return self.classifier(self.encode(features, feature_lengths, training))
 
     def call_with_intermediate(
-        self, features: Any, feature_lengths: Any, training: bool = False
+        self,
+        features: Any,
+        feature_lengths: Any,
+        training: bool = False,
     ) -> tuple[Any, Any]:
         """Returns the logits, and what the classifier makes of the middle item of `encodings`.
 
@@ -211,7 +217,11 @@ class RecurrentStack(Network):
     model_name = ""  # the Keras model's name
 
     def __init__(
-        self, config: RecurrentStackConfig, num_classes: int, seed: int = 0, dtype=None
+        self,
+        config: RecurrentStackConfig,
+        num_classes: int,
+        seed: int = 0,
+        dtype=None,
     ):
         super().__init__(self.model_name, config, dtype)
         seeds = iter(range(seed * 1000, seed * 1000 + 1000))
@@ -258,7 +268,10 @@ class RecurrentStack(Network):
             return forward
 
         backward = self.one_way(
-            seeds, go_backwards=True, name=f"{name}_backward", **options
+            seeds,
+            go_backwards=True,
+            name=f"{name}_backward",
+            **options,
         )
         keywords = {
             "backward_layer": backward,
@@ -337,13 +350,19 @@ class RecurrentStack(Network):
         def front_end(features, lengths):
             hidden = self.convolution(features)
             return self._finished(
-                0, hidden, self._valid(hidden, lengths), training=True
+                0,
+                hidden,
+                self._valid(hidden, lengths),
+                training=True,
             )
 
         def recurrent(number: int):
             def forward(hidden, lengths):
                 return self._recurred(
-                    number, hidden, self._valid(hidden, lengths), training=True
+                    number,
+                    hidden,
+                    self._valid(hidden, lengths),
+                    training=True,
                 )
 
             return forward
@@ -358,7 +377,10 @@ class RecurrentStack(Network):
             width = self.config.directions * self.config.units
 
         head = Stage(
-            "head", lambda hidden, _: self.classifier(hidden), [self.classifier], width
+            "head",
+            lambda hidden, _: self.classifier(hidden),
+            [self.classifier],
+            width,
         )
 
         return [*stages, head]
@@ -410,7 +432,9 @@ class AcousticModel(RecurrentStack):
         initializer = RECURRENT_INITIALIZERS[self.config.recurrent_initializer]
         recurrent = initializer(seed=next(seeds))
         return LSTM(
-            recurrent_initializer=recurrent, kernel=self.config.lstm_kernel, **options
+            recurrent_initializer=recurrent,
+            kernel=self.config.lstm_kernel,
+            **options,
         )
 
     @property
@@ -441,7 +465,11 @@ class GruModelConfig(RecurrentStackConfig):
     model = property(lambda self: GruModel)
 
     def step_bytes(
-        self, num_features: int, parameters: int, batch: int, frames: int
+        self,
+        num_features: int,
+        parameters: int,
+        batch: int,
+        frames: int,
     ) -> int:
         units = self.directions * self.gru_units
         # 24 values per unit of each layer: gates, states and what Keras's loop stores

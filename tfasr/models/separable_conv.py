@@ -74,7 +74,12 @@ class SeparableConvConfig:
         return padded_conv_output_frames(lengths, _STRIDE)
 
     def flops(
-        self, num_features: int, num_classes: int, frames: int, *, training: bool
+        self,
+        num_features: int,
+        num_classes: int,
+        frames: int,
+        *,
+        training: bool,
     ) -> int:
         first = num_features * (self.first_kernel + self.filters[0])
         weights = first + self.last_filters[0] * self.last_filters[1]
@@ -94,7 +99,11 @@ class SeparableConvConfig:
         return dataclasses.replace(self, filters=filters, repeats=1, last_filters=last)
 
     def step_bytes(
-        self, num_features: int, parameters: int, batch: int, frames: int
+        self,
+        num_features: int,
+        parameters: int,
+        batch: int,
+        frames: int,
     ) -> int:
         widths = (
             sum(into + 7 * out for into, out, _ in self.layers)
@@ -111,7 +120,11 @@ class SeparableConvModel(Network):
     """
 
     def __init__(
-        self, config: SeparableConvConfig, num_classes: int, seed: int = 0, dtype=None
+        self,
+        config: SeparableConvConfig,
+        num_classes: int,
+        seed: int = 0,
+        dtype=None,
     ):
         super().__init__("separable_conv", config, dtype)
         self._seeds = iter(range(seed * 1000, seed * 1000 + 1000))
@@ -144,7 +157,10 @@ class SeparableConvModel(Network):
             options[f"{part}_initializer"] = initializer
 
         layer = keras.layers.SeparableConv1D(
-            filters, kernel, dilation_rate=dilation, **options
+            filters,
+            kernel,
+            dilation_rate=dilation,
+            **options,
         )
 
         return self._normalised(layer, (kernel - 1) * dilation, name)
@@ -152,7 +168,9 @@ class SeparableConvModel(Network):
     def _pointwise(self, filters: int, name: str):
         initializer = keras.initializers.GlorotUniform(next(self._seeds))
         layer = keras.layers.Dense(
-            filters, kernel_initializer=initializer, **self._options
+            filters,
+            kernel_initializer=initializer,
+            **self._options,
         )
         return self._normalised(layer, 0, name)
 
@@ -164,7 +182,12 @@ class SeparableConvModel(Network):
         rate = self.config.dropout
         seed = next(self._seeds)
         return NormalisedConv(
-            layer, reach, rate, seed, dtype=self.dtype_policy, name=name
+            layer,
+            reach,
+            rate,
+            seed,
+            dtype=self.dtype_policy,
+            name=name,
         )
 
     def build(self, input_shape=None):
@@ -188,7 +211,11 @@ class SeparableConvModel(Network):
 
         for block, shortcut in zip(self.blocks, self.shortcuts, strict=True):
             straight = shortcut(
-                hidden, valid, valid, rectified=False, training=training
+                hidden,
+                valid,
+                valid,
+                rectified=False,
+                training=training,
             )
             for number, layer in enumerate(block, start=1):
                 added = straight if number == len(block) else None
@@ -207,7 +234,8 @@ class NormalisedConv(keras.layers.Layer):
         super().__init__(**kwargs)
         self.convolution = convolution
         self.normalisation = BatchNormalization(
-            dtype=self.dtype_policy, name="normalisation"
+            dtype=self.dtype_policy,
+            name="normalisation",
         )
         self.dropout = Dropout(rate, seed=seed, dtype=self.dtype_policy, name="dropout")
         self.around = (reach // 2, reach - reach // 2)
@@ -226,7 +254,9 @@ class NormalisedConv(keras.layers.Layer):
         """
         inputs = widened(inputs, before, *self.around)
         hidden = self.normalisation(
-            self.convolution(inputs), training=training, valid=valid
+            self.convolution(inputs),
+            training=training,
+            valid=valid,
         )
         hidden = hidden if added is None else hidden + added
         hidden = keras.ops.relu(hidden) if rectified else hidden

@@ -273,7 +273,11 @@ class ResultFolder:
 
         owned = wanted.keys() <= object_or_empty(settings).keys()
         check_owned(
-            folder, "--out", "results of tfasr transcribe", [SETTINGS_FILE], owned=owned
+            folder,
+            "--out",
+            "results of tfasr transcribe",
+            [SETTINGS_FILE],
+            owned=owned,
         )
         written = read_object(settings, "Choose another --out.") if owned else wanted
         if differing := [name for name in wanted if written.get(name) != wanted[name]]:
@@ -286,7 +290,11 @@ class ResultFolder:
         self._results = _listed_results(listed)
         lost = [str(path.relative_to(folder)) for path in self._others()]
         check_owned(
-            folder, "--out", f"note of them in {RESULTS_FILE}", lost, owned=False
+            folder,
+            "--out",
+            f"note of them in {RESULTS_FILE}",
+            lost,
+            owned=False,
         )
         make_folder(folder)
         listed.touch()

@@ -120,7 +120,9 @@ def _with_lexicon(spec: RecogniserSpec, lexicon: str | Path | None) -> Recognise
     require_lexicon_use(lexicon, spec.decoder)
     words = tuple(read_lexicon(lexicon, spec.alphabet))
     return replace(
-        spec, lexicon=words, identity=f"{spec.identity}, words {words_hash(words)}"
+        spec,
+        lexicon=words,
+        identity=f"{spec.identity}, words {words_hash(words)}",
     )
 
 
@@ -181,7 +183,9 @@ class Recogniser:
         return transcript
 
     def transcribe_many(
-        self, recordings: "Iterable[str | Path | np.ndarray]", batch_size: int = 16
+        self,
+        recordings: "Iterable[str | Path | np.ndarray]",
+        batch_size: int = 16,
     ) -> list[Transcript]:
         """Transcribes recordings as `transcribe` does, ``batch_size`` segments at a time.
 
@@ -197,7 +201,9 @@ class Recogniser:
         return transcripts
 
     def transcripts(
-        self, recordings: "Iterable[str | Path | np.ndarray]", batch_size: int
+        self,
+        recordings: "Iterable[str | Path | np.ndarray]",
+        batch_size: int,
     ) -> Iterator[Transcript | ValueError]:
         """Yields each recording's transcript, in order, or the error if it can't be read."""
         seconds: list[float] = []
@@ -237,7 +243,9 @@ class Recogniser:
         return transcript
 
     def parts(
-        self, blocks: Iterable[np.ndarray], batch_size: int = 1
+        self,
+        blocks: Iterable[np.ndarray],
+        batch_size: int = 1,
     ) -> Iterator[list[Word]]:
         """Yields a recording's words in lists, each as soon as its segment is recognised.
 
@@ -252,7 +260,9 @@ class Recogniser:
             yield words
 
     def stream(
-        self, chunks: Iterable[np.ndarray], endpoints: EndpointRules | None = None
+        self,
+        chunks: Iterable[np.ndarray],
+        endpoints: EndpointRules | None = None,
     ) -> Iterator[StreamResult]:
         """Yields the text of speech while it arrives; the last result is final.
 

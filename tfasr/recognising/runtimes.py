@@ -148,7 +148,9 @@ def onnx_session(graph: str | Path | bytes) -> Any:
     source = graph if isinstance(graph, bytes) else Path(graph).read_bytes()
     try:
         return runtime.InferenceSession(
-            source, options, providers=["CPUExecutionProvider"]
+            source,
+            options,
+            providers=["CPUExecutionProvider"],
         )
     except Exception as error:  # ONNX Runtime's error classes aren't public
         message = f"ONNX Runtime must be able to load {_shown(graph)}: {error}"

@@ -119,7 +119,9 @@ class PauseCutter:
 
 
 def cut_segments(
-    blocks: Iterable[np.ndarray], sample_rate_hz: int, count: Callable[[float], None]
+    blocks: Iterable[np.ndarray],
+    sample_rate_hz: int,
+    count: Callable[[float], None],
 ) -> Iterator[Segment]:
     """Cuts float32 blocks into segments; calls ``count`` with each block's seconds."""
     cutter = PauseCutter(sample_rate_hz)
@@ -159,7 +161,11 @@ class LabelSpan:
 
 
 def aligned_words(
-    text: str, log_probs: np.ndarray, alphabet: Alphabet, first_s: float, step_s: float
+    text: str,
+    log_probs: np.ndarray,
+    alphabet: Alphabet,
+    first_s: float,
+    step_s: float,
 ) -> list[Word]:
     """Returns the words of a hypothesis with times and confidences.
 
@@ -213,7 +219,9 @@ def _runs(path: np.ndarray) -> list[tuple[int, int, int]]:
 
 
 def align(
-    labels: list[int], log_probs: np.ndarray, alphabet: Alphabet
+    labels: list[int],
+    log_probs: np.ndarray,
+    alphabet: Alphabet,
 ) -> list[LabelSpan]:
     """Returns the most probable alignment of labels with ``log_probs`` ``(frames, classes)``.
 
@@ -346,7 +354,10 @@ class SegmentModel:
         return self._acoustics.log_probs(batch, lengths), frames
 
     def words(
-        self, segments: list[Segment], log_probs: np.ndarray, lengths: np.ndarray
+        self,
+        segments: list[Segment],
+        log_probs: np.ndarray,
+        lengths: np.ndarray,
     ) -> list[list[Word]]:
         words_of_segments = []
         hypotheses = self.decoder.decode(log_probs, lengths)
@@ -356,7 +367,11 @@ class SegmentModel:
         for segment, hypothesis, scores, length in items:
             first_s = segment.start_s + self.spec.first_frame_s
             words = aligned_words(
-                hypothesis.text, scores[:length], alphabet, first_s, step_s
+                hypothesis.text,
+                scores[:length],
+                alphabet,
+                first_s,
+                step_s,
             )
             words_of_segments.append(
                 [
@@ -370,7 +385,9 @@ class SegmentModel:
 
 
 def recognised_in_batches(
-    model: SegmentModel, segments: Iterable[tuple[Any, Segment]], batch_size: int
+    model: SegmentModel,
+    segments: Iterable[tuple[Any, Segment]],
+    batch_size: int,
 ) -> Iterator[tuple[Any, list[Word]]]:
     """Yields each segment's key and words, in the order of the segments.
 
@@ -385,7 +402,10 @@ def recognised_in_batches(
     def hear(batch: list[tuple]) -> Future:
         log_probs, frames = model.log_probs([features for _, _, features in batch])
         return decoding.submit(
-            model.words, [item[1] for item in batch], log_probs, frames
+            model.words,
+            [item[1] for item in batch],
+            log_probs,
+            frames,
         )
 
     def begin(group: list[tuple]) -> tuple[list[Any], list[_Place]]:
@@ -675,7 +695,11 @@ class Stream:
                 return []
 
             return aligned_words(
-                text, np.concatenate(log_probs), alphabet, first_s, step_s
+                text,
+                np.concatenate(log_probs),
+                alphabet,
+                first_s,
+                step_s,
             )
 
         return StreamResult(" ".join(text.split()), final, align)

@@ -151,7 +151,9 @@ def as_samples(samples: np.ndarray) -> np.ndarray:
 
 
 def pcm_chunks(
-    stream: BinaryIO, sample_rate_hz: int, chunk_s: float = 0.1
+    stream: BinaryIO,
+    sample_rate_hz: int,
+    chunk_s: float = 0.1,
 ) -> Iterator[np.ndarray]:
     """Yields int16 samples ``(samples,)`` of signed 16-bit little-endian mono, as they arrive.
 
@@ -309,7 +311,10 @@ def is_exported(folder: Path) -> bool:
 
 
 def write_spec(
-    folder: Path, spec: RecogniserSpec, lexicon: list[str], runtime: str = ONNX
+    folder: Path,
+    spec: RecogniserSpec,
+    lexicon: list[str],
+    runtime: str = ONNX,
 ) -> None:
     """Writes a recogniser's description next to its model; the lexicon may be empty."""
     statistics = spec.statistics and dict(

@@ -67,7 +67,9 @@ class KerasAcoustics:
 
 
 def open_run(
-    trained: TrainedRun, checkpoint: str, decoder_changes: dict[str, Any]
+    trained: TrainedRun,
+    checkpoint: str,
+    decoder_changes: dict[str, Any],
 ) -> tuple[RecogniserSpec, KerasAcoustics]:
     """Opens a run's recogniser at a checkpoint: "best", "last" or a file; UsageError on
     failure.

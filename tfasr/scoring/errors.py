@@ -167,7 +167,9 @@ class Transcript:
 
 
 def read_transcripts(
-    path: str | Path, normaliser: str = "", language: str = ""
+    path: str | Path,
+    normaliser: str = "",
+    language: str = "",
 ) -> list[Transcript]:
     """Reads a file of hypotheses written by tfasr, or a NeMo manifest with predictions.
 
@@ -405,7 +407,9 @@ def alignment_text(scored: Scored, language: str = "") -> str:
 
 
 def _cells(
-    word: str | None, recognised: str | None, language: str
+    word: str | None,
+    recognised: str | None,
+    language: str,
 ) -> tuple[str, str, str]:
     if word == recognised:
         return word or "", recognised or "", ""

@@ -73,7 +73,10 @@ def difference_interval(
         return None
 
     def difference(
-        first: np.ndarray, second: np.ndarray, lengths: np.ndarray, axis: int
+        first: np.ndarray,
+        second: np.ndarray,
+        lengths: np.ndarray,
+        axis: int,
     ):
         return _rate(second, lengths, axis) - _rate(first, lengths, axis)
 
@@ -85,7 +88,10 @@ def difference_interval(
 
 
 def _percentiles(
-    sums: np.ndarray, statistic, resamples: int, seed: int
+    sums: np.ndarray,
+    statistic,
+    resamples: int,
+    seed: int,
 ) -> tuple[Interval, np.ndarray]:
     from scipy.stats import bootstrap  # imported late: most reports don't need SciPy
 
@@ -230,7 +236,10 @@ def _summary(name: str, rows: Sequence[SpeakerRow], summarise) -> SpeakerRow:
     utterances = float(summarise([row.utterances for row in rows]))
 
     return SpeakerRow(
-        name, utterances, float(summarise([row.words for row in rows])), rates
+        name,
+        utterances,
+        float(summarise([row.words for row in rows])),
+        rates,
     )
 
 
@@ -245,7 +254,10 @@ def _row(name: str, counts: ErrorCounts) -> SpeakerRow:
     )
 
     return SpeakerRow(
-        name, counts.utterances, counts.words, dict(zip(RATES, rates, strict=True))
+        name,
+        counts.utterances,
+        counts.words,
+        dict(zip(RATES, rates, strict=True)),
     )
 
 
@@ -358,7 +370,10 @@ def exchange_p(differences: np.ndarray) -> float | None:
 
 
 def verdict(
-    comparison: PairedComparison, first: str, second: str, tests: int = 1
+    comparison: PairedComparison,
+    first: str,
+    second: str,
+    tests: int = 1,
 ) -> str:
     if comparison.permutation_p is None:
         return f"a test needs {FEWEST_FOR_TEST} utterances or more"

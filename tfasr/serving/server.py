@@ -67,7 +67,9 @@ SAFE_HEADERS = {
 
 
 def check_sender(
-    host: str | None, origin: str | None, allowed: Collection[str]
+    host: str | None,
+    origin: str | None,
+    allowed: Collection[str],
 ) -> str | None:
     """Returns why a request is rejected, or None if it is allowed.
 
@@ -141,7 +143,9 @@ def page(name: str, service: Service) -> web.Response:
 
 
 def make_application(
-    name: str, service: Service, allowed_hosts: Sequence[str] = ()
+    name: str,
+    service: Service,
+    allowed_hosts: Sequence[str] = (),
 ) -> web.Application:
     allowed = [name.lower() for name in allowed_hosts]
 
@@ -340,7 +344,9 @@ async def _run(
 
 
 async def _accept(
-    server: web.Server, listening: socket.socket, service: Service
+    server: web.Server,
+    listening: socket.socket,
+    service: Service,
 ) -> None:
     """Accepts connections; if too many are open, closes the oldest one without a request."""
     loop = asyncio.get_running_loop()

@@ -192,7 +192,10 @@ class IncomingSpeech:
         if rate_hz != model_rate_hz:
             rates = rate_hz, model_rate_hz
             self._resampler = soxr.ResampleStream(
-                *rates, 1, dtype="float32", quality="HQ"
+                *rates,
+                1,
+                dtype="float32",
+                quality="HQ",
             )
 
     @property
@@ -317,7 +320,9 @@ class Conversation:
         try:
             either = {receiving, self._ending}
             await asyncio.wait(
-                either, timeout=left_s, return_when=asyncio.FIRST_COMPLETED
+                either,
+                timeout=left_s,
+                return_when=asyncio.FIRST_COMPLETED,
             )
             if not receiving.done():
                 raise self._why_not_waited()

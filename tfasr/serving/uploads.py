@@ -65,7 +65,10 @@ def file_name(name: str | None) -> str:
 
 
 async def _answer(
-    request: web.Request, name: str, response: web.StreamResponse, service: Service
+    request: web.Request,
+    name: str,
+    response: web.StreamResponse,
+    service: Service,
 ) -> None:
     """Writes all lines; an error becomes the last line, or is raised if no line was
     written.
@@ -205,7 +208,10 @@ class Arriving:
             ) from error
 
     async def keep(
-        self, file: BinaryIO, read: Callable[[], Awaitable[bytes]], name: str
+        self,
+        file: BinaryIO,
+        read: Callable[[], Awaitable[bytes]],
+        name: str,
     ) -> None:
         """Writes pieces into a file as they come, until an empty one ends the body."""
         count = 0
@@ -325,7 +331,9 @@ _IGNORED = {
 
 
 def _verbose(
-    transcript: Transcript, parts: list[list[Word]], language: str
+    transcript: Transcript,
+    parts: list[list[Word]],
+    language: str,
 ) -> dict[str, Any]:
     """Returns all fields that OpenAI's clients require in verbose_json, also those of
     Whisper.
@@ -447,7 +455,10 @@ async def transcriptions(request: web.Request, service: Service) -> web.Response
 
 
 async def _received(
-    request: web.Request, file: BinaryIO, fields: dict[str, str], service: Service
+    request: web.Request,
+    file: BinaryIO,
+    fields: dict[str, str],
+    service: Service,
 ) -> str:
     """Writes the form's file, and its other fields into ``fields``; returns the file's
     name.

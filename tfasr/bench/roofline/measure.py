@@ -178,7 +178,10 @@ class WorkingSet:
 
 
 def working_set_sweep(
-    sizes: Sequence[int], threads: int, experiments: int, seconds: float
+    sizes: Sequence[int],
+    threads: int,
+    experiments: int,
+    seconds: float,
 ) -> list[WorkingSet]:
     """Measures the bandwidth for arrays of each size; an experiment measures each size
     once.
@@ -389,7 +392,9 @@ class ModelMeasured:
 
 
 def measure_ceilings(
-    config: RooflineConfig, threads: int, arrays: dict[str, int]
+    config: RooflineConfig,
+    threads: int,
+    arrays: dict[str, int],
 ) -> Ceilings:
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.get_logger().setLevel("ERROR")  # TensorFlow would warn about the sweep's kernels
@@ -470,7 +475,10 @@ class ModelPoints:
 
     @classmethod
     def of(
-        cls, name: str, costs: Sequence[ModuleCost], measured: ModelMeasured
+        cls,
+        name: str,
+        costs: Sequence[ModuleCost],
+        measured: ModelMeasured,
     ) -> "ModelPoints":
         step_total = total_cost("whole step", costs)
         modules = [
@@ -489,7 +497,13 @@ class ModelPoints:
         most_used = _most_used(name, step_total, measured)
 
         return cls(
-            name, modules, step, kernels, most_used, average, measured.lstm_kernels
+            name,
+            modules,
+            step,
+            kernels,
+            most_used,
+            average,
+            measured.lstm_kernels,
         )
 
 
@@ -515,7 +529,11 @@ class RooflineAnalysis:
             name = f"keyword spotter, {framework}"
             of_kernels = [
                 Point(
-                    name, kernel.name, kernel.flops, kernel.moved_bytes, kernel.seconds
+                    name,
+                    kernel.name,
+                    kernel.flops,
+                    kernel.moved_bytes,
+                    kernel.seconds,
                 )
                 for kernel in kernels.kernels
                 if kernel.flops and kernel.moved_bytes
@@ -597,7 +615,9 @@ def _most_used(model: str, whole: ModuleCost, measured: ModelMeasured) -> Point 
 
     kernels = measured.kernels
     longest: Kernel | None = max(
-        kernels.kernels, key=lambda kernel: kernel.seconds, default=None
+        kernels.kernels,
+        key=lambda kernel: kernel.seconds,
+        default=None,
     )
     if longest is None or not flops.get(longest.kind):
         return None

@@ -189,7 +189,10 @@ def _ceilings(analysis: RooflineAnalysis) -> Table:
     ]
 
     return table_of(
-        "Ceilings of this machine", columns_of_tuples(columns, _giga), rows, notes
+        "Ceilings of this machine",
+        columns_of_tuples(columns, _giga),
+        rows,
+        notes,
     )
 
 
@@ -237,7 +240,10 @@ def _working_sets(analysis: RooflineAnalysis) -> Table:
     )
 
     return table_of(
-        "GB/s over the working set", columns_of_tuples(columns, _giga), rows, [note]
+        "GB/s over the working set",
+        columns_of_tuples(columns, _giga),
+        rows,
+        [note],
     )
 
 
@@ -256,7 +262,10 @@ def _point_table(analysis: RooflineAnalysis, model: ModelPoints) -> Table:
         Column("GFLOP", "", known(lambda point: point.flops), _giga),
         Column("MB moved", "", known(lambda p: p.moved_bytes / 1e6), "{:.4g}".format),
         Column(
-            "FLOP per\nbyte", "", known(lambda point: point.intensity), "{:.3g}".format
+            "FLOP per\nbyte",
+            "",
+            known(lambda point: point.intensity),
+            "{:.3g}".format,
         ),
         Column("ms", "", lambda row: row[1].seconds, milliseconds),
         Column("GFLOP/s", "", known(lambda point: point.flops_per_s), _giga),
@@ -427,7 +436,11 @@ def sweep_chart(analysis: RooflineAnalysis) -> Chart:
         operations = f"{points[0].flops_per_element} to {points[-1].flops_per_element}"
         name = f"{PRECISIONS[precision].label} in {place}, {operations} per element"
         marks += curve(
-            xs, ys, colour, name, symbol="circle" if place == places[0] else "square"
+            xs,
+            ys,
+            colour,
+            name,
+            symbol="circle" if place == places[0] else "square",
         )
 
     caption = "Operations per second over operations per element: ERT's sweep"
@@ -486,17 +499,28 @@ def _slope(x: Ends, top: float, bytes_per_s: float, name: str, **look: Any) -> L
 
 
 def _flat(
-    begin: float, end: float, rate: float, policy: str, name: str = "", **look: Any
+    begin: float,
+    end: float,
+    rate: float,
+    policy: str,
+    name: str = "",
+    **look: Any,
 ) -> Line:
     series = f"{name}{PRECISIONS[policy].label}: {rate / 1e9:.4g} GFLOP/s"
     colour = run_colour(list(PRECISIONS).index(policy))
     return Line(
-        x=[begin, end], y=[rate / 1e9] * 2, colour=colour, series=series, **look
+        x=[begin, end],
+        y=[rate / 1e9] * 2,
+        colour=colour,
+        series=series,
+        **look,
     )
 
 
 def _roofs(
-    analysis: RooflineAnalysis, x: Ends, precisions: Sequence[str] | None = None
+    analysis: RooflineAnalysis,
+    x: Ends,
+    precisions: Sequence[str] | None = None,
 ) -> list:
     highest = analysis.highest
     slopes = {
@@ -566,7 +590,10 @@ def _point_marks(points, colour: str, symbol: str, size: float, series: str) -> 
 
 
 def run(
-    config: RooflineConfig, model, features: FeatureConfig, context: Context
+    config: RooflineConfig,
+    model,
+    features: FeatureConfig,
+    context: Context,
 ) -> Result:
     reason = "The roofline needs tfasr's own training step, which runs on TensorFlow."
     require_tensorflow(reason, context)
@@ -612,10 +639,17 @@ def _arrays(threads: int) -> dict[str, int]:
 
 
 def _points(
-    name: str, model, config: RooflineConfig, features: FeatureConfig
+    name: str,
+    model,
+    config: RooflineConfig,
+    features: FeatureConfig,
 ) -> ModelPoints:
     measured = call(
-        measure.measure_model, config, model, features, backend="tensorflow"
+        measure.measure_model,
+        config,
+        model,
+        features,
+        backend="tensorflow",
     )
     if not hasattr(model, "step_costs"):
         costs = unknown_costs([module.module for module in measured.modules])

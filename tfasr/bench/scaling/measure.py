@@ -89,7 +89,11 @@ def default_counts(strong_utterances: int) -> list[int]:
 
 
 def task_of(
-    config: ScalingConfig, model, features, count: int, fraction: float
+    config: ScalingConfig,
+    model,
+    features,
+    count: int,
+    fraction: float,
 ) -> ScalingTask:
     steps = max(WARMUP_STEPS + 1, round(STEPS * fraction))
     # As in the "scaling study" of docs/sources.md: 180 steps on one device, 720 on
@@ -181,7 +185,13 @@ def measure(task: ScalingTask) -> ScalingAnswer:
     peaks = [gpu_peak_bytes(index) for index in range(task.devices)]
 
     return ScalingAnswer(
-        task.devices, kind, loads, peaks, peak_memory_mib(), modules, replica_s
+        task.devices,
+        kind,
+        loads,
+        peaks,
+        peak_memory_mib(),
+        modules,
+        replica_s,
     )
 
 
@@ -193,7 +203,9 @@ class _Process:
         self._features = task.features
         training = TrainingConfig(num_replicas=self._replicas)
         self._experiment = Experiment(
-            model=task.model, features=task.features, training=training
+            model=task.model,
+            features=task.features,
+            training=training,
         )
         self.strategy = make_strategy(self._replicas)
 
@@ -253,7 +265,11 @@ class _Process:
         padding = {"padding": "fixed", "max_frames": self._frames}
         pipeline = PipelineConfig(global_batch_size=global_batch, **padding)
         source = BatchSource(
-            split, self._features, pipeline, None, split.feature_statistics()
+            split,
+            self._features,
+            pipeline,
+            None,
+            split.feature_statistics(),
         )
         epoch = source.training(1, 1, replicas=self._replicas)
 
@@ -275,7 +291,10 @@ def write_noise_split(
     # Raises ValueError if the shortest utterance has too few frames for them.
     synthetic_batch(experiment, 1, round(frames * (1 - spread)), labels)
     packing = Packing(
-        Alphabet(), experiment.features, shards.ShardConfig(), experiment.model
+        Alphabet(),
+        experiment.features,
+        shards.ShardConfig(),
+        experiment.model,
     )
     listed = []
     files = []
@@ -285,7 +304,12 @@ def write_noise_split(
     for number, first in enumerate(range(0, utterances, _SHARD)):
         size = min(_SHARD, utterances - first)
         batch = synthetic_batch(
-            experiment, size, frames, labels, length_spread=spread, seed=number
+            experiment,
+            size,
+            frames,
+            labels,
+            length_spread=spread,
+            seed=number,
         )
         rows = zip(*(batch[name].numpy() for name in names), strict=True)
         records = []
@@ -312,7 +336,9 @@ def write_noise_split(
 
 
 def sorted_by_length(
-    batches: tf.data.Dataset, window: int, size: int
+    batches: tf.data.Dataset,
+    window: int,
+    size: int,
 ) -> tf.data.Dataset:
     """Sorts ``window`` utterances at a time by length and batches them, without
     prefetching.
@@ -326,7 +352,9 @@ def sorted_by_length(
 
 
 def scaling_row(
-    devices: int, times: LoadTimes, single_s: float | None
+    devices: int,
+    times: LoadTimes,
+    single_s: float | None,
 ) -> dict[str, Any]:
     """Returns a load's steps after the first `WARMUP_STEPS` as JSON values.
 
@@ -371,7 +399,9 @@ class ScalingAnalysis:
 
     @classmethod
     def of(
-        cls, answers: Sequence[ScalingAnswer], config: ScalingConfig
+        cls,
+        answers: Sequence[ScalingAnswer],
+        config: ScalingConfig,
     ) -> "ScalingAnalysis":
         rows = []
         for kind in (*(("weak", loader) for loader in LOADERS), ("strong", IN_MEMORY)):

@@ -36,7 +36,10 @@ from tfasr.models.model import ModelConfig
 def scaling_tables(analysis: ScalingAnalysis) -> list[Table]:
     modules = [_first_steps_of_modules(analysis), _modules(analysis)]
     scaling = table_of(
-        "Scaling of data parallelism", _SCALING, analysis.rows, _notes(analysis)
+        "Scaling of data parallelism",
+        _SCALING,
+        analysis.rows,
+        _notes(analysis),
     )
     rows = [(label(r), r["devices"], *r["first_s"], r["step_s"]) for r in analysis.rows]
     note = "The first step traces and compiles. No other figure includes these steps."
@@ -106,7 +109,11 @@ def _notes(analysis: ScalingAnalysis) -> list[str]:
 
 
 def _steps_table(
-    title: str, of: str, count: int, rows: Sequence[tuple], note: str
+    title: str,
+    of: str,
+    count: int,
+    rows: Sequence[tuple],
+    note: str,
 ) -> Table:
     steps = (f"step {index + 1}\nms" for index in range(count))
     columns = columns_of_tuples(
@@ -170,7 +177,10 @@ _DEVICES = [
     Column("memory others\nGiB", "", lambda row: row[3][1], fixed(2, 2**-30)),
     Column("first over\nothers", "", lambda row: row[4], fixed(2)),
     Column(
-        "process peak\nGiB", "", lambda row: row[0].peak_memory_mib, fixed(2, 2**-10)
+        "process peak\nGiB",
+        "",
+        lambda row: row[0].peak_memory_mib,
+        fixed(2, 2**-10),
     ),
 ]
 
@@ -248,7 +258,11 @@ def first_steps_chart(analysis: ScalingAnalysis) -> Chart:
         marks.append(Line(x=xs[:-1], y=host, series="tracing and host", dash="dashed"))
         named = [*map(str, xs[:-1]), "median after"]
         x = Axis(
-            "step", limits=(0.7, count + 1.3), ticks=xs, tick_labels=named, grid=False
+            "step",
+            limits=(0.7, count + 1.3),
+            ticks=xs,
+            tick_labels=named,
+            grid=False,
         )
         panels.append(
             Panel(marks, x, _ms_axis(marks), title=devices_text(answer.devices))
@@ -341,7 +355,10 @@ def _efficiency(analysis: ScalingAnalysis, mode: str) -> Panel:
 
 
 def run(
-    config: ScalingConfig, model, features: FeatureConfig, context: Context
+    config: ScalingConfig,
+    model,
+    features: FeatureConfig,
+    context: Context,
 ) -> Result:
     reason = "The scaling analysis needs tfasr's own training under tf.distribute, on TensorFlow."
     require_tensorflow(reason, context)
