@@ -1,4 +1,10 @@
-"""Audio files of any rate and format as float32 samples at one rate."""
+"""Audio files of any rate and format as float32 samples at one rate.
+
+Everything that listens to a file goes through here: packing, noise for copies, and
+transcription. Headers and formats are read one level below, in
+`tfasr.corpora.audio_header`. A file that can't be used raises ValueError with its path
+and the cause, so that a corpus's faults can be listed instead of ending the work.
+"""
 
 import functools
 import importlib
@@ -23,6 +29,8 @@ from tfasr.errors import UsageError
 
 __all__ = ["audio_blocks", "audio_duration_s", "check_audio_reader", "read_audio"]
 
+# tfio is tensorflow-io, which the sources name (docs/sources.md); it loads with
+# TensorFlow 2.16 only.
 AUDIO_READERS = ("soundfile", "tfio")
 _MOST_VALUES = 1 << 20  # samples of a block, over all channels
 # Length of a block if a whole file is read: most utterances fit into one.
@@ -54,8 +62,9 @@ class Recorded:
     """What was read of a recording.
 
     Attributes:
-        samples: float32 ``(samples,)``.
-        remarks: pairs of a kind, such as `SILENT`, and details for people.
+        samples: float32 ``(samples,)``, one channel.
+        remarks: pairs of a kind, such as `SILENT`, and details for people. The
+            recording is used nevertheless; ``tfasr prepare`` counts the kinds.
     """
 
     samples: np.ndarray
@@ -113,6 +122,7 @@ def read_segments(
 
 
 def _whole(path: str | Path, sample_rate_hz: int, channel: int | None) -> Recorded:
+    """Reads a whole file, by the same code as streams, so that both get the same samples."""
     recorded = Recorded(np.zeros(0, np.float32))
 
     def remark(kind: str, detail: str) -> None:
@@ -121,13 +131,16 @@ def _whole(path: str | Path, sample_rate_hz: int, channel: int | None) -> Record
     blocks = list(
         audio_blocks(path, sample_rate_hz, _LONG_S, channel=channel, remark=remark)
     )
-    if blocks:
-        recorded.samples = np.concatenate(blocks) if len(blocks) > 1 else blocks[0]
+    if len(blocks) == 1:  # needs no copy
+        recorded.samples = blocks[0]
+    elif blocks:
+        recorded.samples = np.concatenate(blocks)
 
     return _checked(path, recorded, sample_rate_hz)
 
 
 def _checked(path: str | Path, recorded: Recorded, sample_rate_hz: int) -> Recorded:
+    """Returns a recording in contiguous float32; ValueError if it has no samples."""
     samples = recorded.samples
     if not samples.size:
         raise unreadable(path, f"it holds no audio: 0 samples at {sample_rate_hz} Hz")
@@ -142,7 +155,13 @@ def _cut(
     segments: list[Segment],
     sample_rate_hz: int,
 ) -> list[Recorded | ValueError]:
-    """Reads the segments of an open file in the order in which they begin."""
+    """Reads the segments of an open file in the order in which they begin.
+
+    Compressed formats can't be sought exactly: then the file is read once from its
+    start, for all segments. Otherwise each group of overlapping segments is sought and
+    read once. Results are in the order of ``segments``; a segment that can't be used
+    gets its ValueError.
+    """
     results: list[Recorded | ValueError] = [ValueError()] * len(segments)
     waiting = sorted(range(len(segments)), key=lambda number: segments[number].begin_s)
     begins = [round(segment.begin_s * file.samplerate) for segment in segments]
@@ -151,7 +170,7 @@ def _cut(
         for segment in segments
     ]
     held: dict[int, list[np.ndarray]] = {number: [] for number in waiting}
-    position = 0
+    position = 0  # of the file, in samples
 
     while waiting:
         first = waiting[0]
@@ -199,6 +218,11 @@ def _segment(
     blocks: list[np.ndarray],
     sample_rate_hz: int,
 ) -> Recorded | ValueError:
+    """Makes one channel at the wanted rate of a segment's blocks ``(samples, channels)``.
+
+    Returns its ValueError instead of raising it, so that the other segments of the file
+    are read.
+    """
     recorded = Recorded(np.zeros(0, np.float32))
 
     def remark(kind: str, detail: str) -> None:
@@ -207,6 +231,7 @@ def _segment(
     mixer = _Mixer(path, segment.channel)
     try:
         samples = mixer.mono(
+            # A segment after the file's end has no blocks.
             np.concatenate([np.zeros((0, file.channels), np.float32), *blocks])
         )
         mixer.finish(remark)
@@ -217,6 +242,7 @@ def _segment(
 
 
 def _resampled(samples: np.ndarray, rate_hz: int, wanted_hz: int) -> np.ndarray:
+    """Converts samples ``(samples,)`` with the same resampler as `audio_blocks`."""
     if rate_hz == wanted_hz or not samples.size:
         return samples
 
@@ -246,20 +272,36 @@ def audio_blocks(
     channel: int | None = None,
     remark: Remark = lambda kind, detail: None,
 ) -> Iterator[np.ndarray]:
-    """Yields the samples that `read_audio` returns, bit for bit, in blocks, to save memory.
+    """Yields the samples that `read_audio` returns, bit for bit, in blocks.
 
-    At the end, ``remark`` is called with what is remarkable about them, such as
-    silence.
+    Transcription uses it for recordings of hours, which need not fit into memory.
+
+    Args:
+        path: the file.
+        sample_rate_hz: rate of the samples.
+        block_s: seconds of a block at the file's own rate; the last may be shorter.
+        channel: the one to read, counted from 0; None for the mean of all.
+        remark: called at the end with what is remarkable, such as silence.
+
+    Raises:
+        ValueError: as `read_audio` does, but possibly after some blocks.
     """
     count = 0
     with opened_audio(path) as file:
         resampler = None
         if file.samplerate != sample_rate_hz:
-            rates = (file.samplerate, sample_rate_hz)
-            resampler = soxr.ResampleStream(*rates, 1, dtype="float32", quality="HQ")
+            resampler = soxr.ResampleStream(
+                file.samplerate,
+                sample_rate_hz,
+                num_channels=1,
+                dtype="float32",
+                quality="HQ",
+            )
 
         size = min(
-            int(block_s * file.samplerate), _MOST_VALUES // file.channels, file.frames
+            int(block_s * file.samplerate),
+            _MOST_VALUES // file.channels,
+            file.frames,
         )
         size = max(size, 1)
         mixer = _Mixer(path, channel)
@@ -288,7 +330,12 @@ def audio_blocks(
 
 
 class _Mixer:
-    """Makes one channel of several, and notices if that cancels them."""
+    """Makes one channel of several, and notices if that cancels them.
+
+    A recording with one channel inverted, for example by a wrongly wired microphone, is
+    silent in the mean of its channels. That is remarked only at the end, because single
+    blocks may cancel by chance.
+    """
 
     def __init__(self, path: str | Path, channel: int | None):
         self._path = path
@@ -298,8 +345,11 @@ class _Mixer:
         self._mean_power = 0.0  # of their mean
 
     def mono(self, samples: np.ndarray) -> np.ndarray:
-        """Maps float32 ``(samples, channels)`` to ``(samples,)``; ValueError if that
-        can't be.
+        """Maps a block, float32 ``(samples, channels)``, to ``(samples,)``.
+
+        Raises:
+            ValueError: if the wanted channel is missing, or samples are far above full
+            scale or no numbers.
         """
         count = samples.shape[1]
         if samples.size:
@@ -325,6 +375,7 @@ class _Mixer:
         return mean
 
     def _check_range(self, samples: np.ndarray) -> None:
+        """Raises ValueError for samples in another unit, and remembers the loudest."""
         loudest = max(samples.max(), -samples.min())
         if not np.isfinite(loudest):
             raise unreadable(self._path, "it holds samples that are not finite numbers")
@@ -338,6 +389,7 @@ class _Mixer:
         self._loudest = max(self._loudest, float(loudest))
 
     def finish(self, remark: Remark) -> None:
+        """Remarks that all blocks together were silent, or that their channels cancelled."""
         if self._loudest < _SILENT:
             remark(SILENT, f"{self._path}: no sample exceeds {_SILENT:g} of full scale")
         elif self._power and self._mean_power < _CANCELLED * self._power:
@@ -346,9 +398,7 @@ class _Mixer:
 
 
 def check_audio_reader(name: str) -> None:
-    """Raises UsageError unless `read_audio` can use this reader with the installed
-    packages.
-    """
+    """Raises UsageError unless `read_audio` can use this reader with what is installed."""
     if name not in AUDIO_READERS:
         raise UsageError(
             f"The audio reader must be one of {AUDIO_READERS}. Received: {name!r}."
@@ -362,6 +412,10 @@ def check_audio_reader(name: str) -> None:
 
 
 def _decode_with_tfio(path: str | Path) -> tuple[np.ndarray, int]:
+    """Decodes a whole file with tensorflow-io.
+
+    Returns samples float32 ``(samples, channels)`` and their rate in Hz.
+    """
     import tensorflow as tf
     import tensorflow_io as tfio
 
@@ -389,6 +443,7 @@ def _segments_by_tfio(
     sample_rate_hz: int,
     reader: str,
 ) -> list[Recorded | ValueError]:
+    """`read_segments` with tensorflow-io, which always decodes the whole file."""
     check_audio_reader(reader)
     samples, rate_hz = _decode_with_tfio(path)
     results: list[Recorded | ValueError] = []
@@ -412,6 +467,10 @@ def _segments_by_tfio(
 
 
 def _to_float(samples: np.ndarray) -> np.ndarray:
+    """Scales integers of any width to -1..1.
+
+    Eight bits are unsigned in WAV, with silence at 128.
+    """
     if samples.dtype == np.uint8:
         return (samples.astype(np.float32) - 128) / 128
 
@@ -424,8 +483,9 @@ def _to_float(samples: np.ndarray) -> np.ndarray:
 
 @functools.cache
 def _why_no_tfio() -> str:
-    """Returns why tensorflow-io doesn't load, or ""; it fits only one version of
-    TensorFlow.
+    """Returns why tensorflow-io doesn't load, or "".
+
+    Each release of it fits only one version of TensorFlow, so it usually doesn't.
     """
     try:
         import tensorflow as tf

@@ -1,4 +1,14 @@
-"""Seeded random augmentation: SpecAugment masks, tempos, vocal tracts, and noisy copies."""
+"""Seeded random augmentation: masks, tempos, vocal tracts and noisy copies.
+
+It acts at two places on the data's way. `Copies` change samples while a corpus is
+packed, so noise costs no time in training. Masks, `Tempo` and `VocalTract` change
+features while batches are made, anew in each epoch.
+
+All random choices follow from seeds and from what identifies an utterance, never from
+the order of the work: a resumed run sees the same data. Each kind of augmentation in
+training adds a number of its own to the seed: 0 and 1 for masks, 2 for tempo, 3 for
+vocal tracts, and 4 and 5 for masks of a second view.
+"""
 
 import hashlib
 import math
@@ -81,8 +91,14 @@ def augment(
     seed: tf.Tensor,
     num_mel_bins: int,
 ) -> tf.Tensor:
-    """Sets random stretches and bands of normalised features ``(frames, num_features)``
-    to 0.
+    """Sets random stretches and bands of features to 0, their mean.
+
+    Args:
+        features: normalised, float ``(frames, num_features)``.
+        config: how many masks, and how wide.
+        seed: integers ``(2,)``; the same seed gives the same masks.
+        num_mel_bins: only these first features are masked by bands. The MFCC after them
+            have no neighbours in frequency.
     """
     if config.time_masks:
         frames = tf.shape(features)[0]
@@ -104,6 +120,11 @@ def augment(
 
 
 def _keep(size: tf.Tensor, widest: tf.Tensor, masks: int, seed: tf.Tensor) -> tf.Tensor:
+    """Returns float32 ``(size,)``: 0 inside ``masks`` random intervals, and 1 elsewhere.
+
+    Widths are uniform in 0..``widest``, then starts are uniform among those that fit,
+    as in SpecAugment.
+    """
     draws = tf.random.stateless_uniform([2, masks, 1], seed)
     width = tf.cast(draws[0] * tf.cast(widest + 1, tf.float32), tf.int32)
     start = tf.cast(draws[1] * tf.cast(size - width + 1, tf.float32), tf.int32)
@@ -114,7 +135,11 @@ def _keep(size: tf.Tensor, widest: tf.Tensor, masks: int, seed: tf.Tensor) -> tf
 
 
 def most_frames(frames: Any, change: float) -> Any:
-    """Returns an upper bound on utterances' frames (int or array) at the slowest tempo."""
+    """Returns an upper bound on utterances' frames (int or array) at the slowest tempo.
+
+    `Tempo` rounds to the nearest number of frames, in float32, so the bound is one more
+    than the product. Buckets and fixed padding must hold it.
+    """
     if change:
         return np.floor(np.multiply(frames, 1 + change)).astype(np.int64) + 1
 
@@ -122,6 +147,7 @@ def most_frames(frames: Any, change: float) -> Any:
 
 
 def least_frames(frames: Any, change: float) -> Any:
+    """Returns the matching lower bound at the fastest tempo."""
     if change:
         return np.ceil(np.multiply(frames, 1 - change)).astype(np.int64) - 1
 
@@ -129,13 +155,18 @@ def least_frames(frames: Any, change: float) -> Any:
 
 
 class Tempo:
-    """Multiplies an utterance's frames by a random factor, ``1 - change`` to ``1 + change``.
+    """Multiplies an utterance's frames by a random factor around 1.
 
     Changes the tempo like speed perturbation (T. Ko et al., Audio augmentation for
     speech recognition, Interspeech 2015), but of features instead of the waveform:
-    frames are interpolated linearly, so pitch and formants don't change. The model
-    (``output_lengths``) never gets fewer output frames than CTC needs for the labels.
-    ``longest``: frames of the longest utterance.
+    frames are interpolated linearly, so pitch and formants don't change.
+
+    Args:
+        change: such as 0.1, for 0.9 to 1.1 times the frames.
+        output_lengths: the model's, of an int32 array of frames. A fast utterance never
+            gets fewer output frames than CTC needs for its labels, or its loss would be
+            infinite.
+        longest: frames of the longest utterance.
     """
 
     def __init__(
@@ -159,7 +190,13 @@ class Tempo:
         labels: tf.Tensor,
         seed: tf.Tensor,
     ) -> tf.Tensor:
-        """Returns how many frames an utterance gets; ``seed`` is integers ``(2,)``."""
+        """Returns how many frames an utterance gets, an int32 scalar.
+
+        Args:
+            frames: its own number of frames, a scalar.
+            labels: int ``(labels,)``, which decide how many frames it must keep.
+            seed: integers ``(2,)``.
+        """
         span = (1 - self._change, 1 + self._change)
         # + 2, because the masks use the seeds + 0 and + 1.
         factor = tf.random.stateless_uniform([], seed + 2, *span)
@@ -177,8 +214,10 @@ class Tempo:
         frames: np.ndarray,
         needed: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the fewest and most frames of utterances that need ``needed`` output
-        frames.
+        """Returns the fewest and most frames of utterances, int64 ``(utterances,)`` each.
+
+        ``needed`` is the number of output frames that CTC needs for each.
+        `tfasr.training.memory` finds the largest possible batch by these.
         """
         least = self._least[np.minimum(needed, len(self._least) - 1)]
         fewest = np.maximum(
@@ -188,7 +227,11 @@ class Tempo:
 
 
 def resampled(features: tf.Tensor, frames: tf.Tensor) -> tf.Tensor:
-    """Interpolates features linearly to so many evenly spaced frames; first and last stay."""
+    """Interpolates features linearly to so many evenly spaced frames.
+
+    The first and last frame stay where they are. Returns float32 ``(frames,
+    num_features)``.
+    """
     last = tf.shape(features)[0] - 1
     step = tf.cast(last, tf.float32) / tf.cast(tf.maximum(frames - 1, 1), tf.float32)
     places = tf.cast(tf.range(frames), tf.float32) * step
@@ -221,16 +264,21 @@ class VocalTract:
     config: FeatureConfig
 
     def drawn(self, features: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """Scales the frequencies of features (float32, not yet normalised) by a random
-        factor.
+        """Scales the frequencies of features by a random factor.
+
+        Args:
+            features: log-mel energies, then MFCC if the config has them, float32
+                ``(frames, num_features)``, not yet normalised.
+            seed: integers ``(2,)``.
         """
         span = (1 - self.change, 1 + self.change)
         # + 3, because masks and tempo use the seeds + 0 to + 2.
         return self.scaled(features, tf.random.stateless_uniform([], seed + 3, *span))
 
     def scaled(self, features: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
-        """Returns features with frequencies multiplied by ``factor``, up to
-        `_SCALED_SHARE`.
+        """Multiplies frequencies by ``factor``, up to `_SCALED_SHARE`.
+
+        MFCC are computed anew from the scaled energies. Shapes are those of `drawn`.
         """
         bins = self.config.num_mel_bins
         places = self._places(factor)
@@ -250,8 +298,10 @@ class VocalTract:
         return tf.concat([log_mel, mfcc], axis=-1)
 
     def _places(self, factor: tf.Tensor) -> tf.Tensor:
-        """Returns where each mel bin's energy comes from, a fractional bin,
-        ``(num_mel_bins,)``.
+        """Returns where each bin's energy comes from, fractional bins ``(num_mel_bins,)``.
+
+        1127 and 700 Hz are the constants of HTK's mel scale, see
+        `tfasr.data.features.mel`.
         """
         config = self.config
         edges = mel(np.array([config.lower_edge_hz, config.upper_edge_hz]))
@@ -270,6 +320,8 @@ class VocalTract:
         return tf.clip_by_value(places, 0.0, config.num_mel_bins - 1.0)
 
 
+# Formats that libsndfile reads; other files in a folder of noise, such as its license,
+# are ignored.
 _FILES = {".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3"}
 _COPY = re.compile(r"~(?:noise(\d+)|speed(\d+(?:\.\d+)?))\Z")  # the end of a copy's id
 _MOST_DRAWS = 10  # excerpts of noise to try until one isn't silent
@@ -277,8 +329,7 @@ _MOST_DRAWS = 10  # excerpts of noise to try until one isn't silent
 
 @config_class
 class NoiseConfig:
-    """Which copies ``tfasr prepare`` makes of each utterance, in addition to the
-    recording itself.
+    """Which copies ``tfasr prepare`` makes of utterances, in addition to the recordings.
 
     Attributes:
         copies: number of noisy copies, each with a random room from ``--impulse_dir``,
@@ -325,7 +376,12 @@ class NoiseConfig:
 
 @dataclass(frozen=True)
 class Copies:
-    """Makes copies of a split's utterances; a copy's id and the seed decide its samples."""
+    """Makes copies of a split's utterances; a copy's id and the seed decide its samples.
+
+    A copy is an utterance of its own, with an id that ends in ``~noise1`` or
+    ``~speed0.9``. It is listed, shuffled and packed like any other; only its samples
+    are changed when they are read.
+    """
 
     config: NoiseConfig
     noises: tuple[Path, ...]
@@ -333,6 +389,7 @@ class Copies:
     files_hash: str  # hash of the names and contents of noises and impulses
 
     def content(self) -> dict[str, Any]:
+        """Returns what decides the copies' samples, as JSON, for the index and the plan."""
         return {**to_json(self.config), "files": self.files_hash}
 
     def rows(
@@ -341,10 +398,17 @@ class Copies:
         folder: Path,
         why_not: Callable[[Row], Rejection | None],
     ) -> Rows:
-        """Returns rows for utterances and their copies, except copies that ``why_not``
-        rejects.
+        """Returns rows for utterances and their copies.
 
-        Raises UsageError if an utterance's id ends like a copy's.
+        Args:
+            kept: of `tfasr.data.prepare.kept_row`.
+            folder: where the list goes if it is too large for memory.
+            why_not: returns why a copy can't be used, such as a fast one that has too
+                few frames for its text; None for usable ones. Such copies are left out
+                without counting as faults of the corpus.
+
+        Raises:
+            UsageError: if an utterance's id ends like a copy's.
         """
         noisy = self.config.copies if self.noises or self.impulses else 0
         endings = [(f"~noise{n}", 1.0) for n in range(1, noisy + 1)]
@@ -368,8 +432,18 @@ class Copies:
         return rows
 
     def changed(self, samples: np.ndarray, id_: str, rate_hz: int) -> np.ndarray:
-        """Returns the samples of the utterance or copy with this id."""
-        number, speed = (match := _COPY.search(id_)) and match.groups() or (None, None)
+        """Returns the samples of the utterance or copy with this id.
+
+        Args:
+            samples: of the recording, float32 ``(samples,)``.
+            id_: it decides what is done, by its ending, and every random choice.
+            rate_hz: of samples, noise and impulse responses.
+        """
+        match = _COPY.search(id_)
+        if match is None:
+            return samples
+
+        number, speed = match.groups()
         if speed:
             return soxr.resample(samples, float(speed) * rate_hz, rate_hz, quality="HQ")
         if not number or not samples.any():
@@ -390,9 +464,16 @@ class Copies:
         return samples
 
     def _drawn(self, length: int, rng: np.random.Generator, rate_hz: int) -> np.ndarray:
+        """Draws an excerpt of a random noise, float32 ``(length,)``.
+
+        Raises:
+            ValueError: if all of 10 excerpts are silent.
+        """
         path = self.noises[0]
         for _ in range(_MOST_DRAWS):
             path = self.noises[rng.integers(len(self.noises))]
+            # Reads in blocks up to the excerpt's end, because files of
+            # noise may last hours.
             available = int(audio_duration_s(path) * rate_hz)
             begin = int(rng.integers(max(available - length, 0) + 1))
             read = 0
@@ -415,32 +496,34 @@ class Copies:
 
 
 def mixed(samples: np.ndarray, noise: np.ndarray, snr_db: float) -> np.ndarray:
-    """Adds noise of equal length, scaled to a mean power ``snr_db`` below that of the
-    samples.
+    """Adds noise of equal length at a ratio of ``snr_db`` between speech and noise.
+
+    Both are float32 ``(samples,)``, and neither may be silent. Powers are means over
+    the whole utterance, in float64.
     """
-    powers = [
-        float(np.mean(np.square(values, dtype=np.float64)))
-        for values in (samples, noise)
-    ]
-    gain = math.sqrt(powers[0] / powers[1] / 10 ** (snr_db / 10))
+    speech_power = float(np.mean(np.square(samples, dtype=np.float64)))
+    noise_power = float(np.mean(np.square(noise, dtype=np.float64)))
+    gain = math.sqrt(speech_power / noise_power / 10 ** (snr_db / 10))
+
     return (samples + gain * noise).astype(np.float32)
 
 
 def reverberated(samples: np.ndarray, impulse: np.ndarray) -> np.ndarray:
-    """Applies a room's impulse response to samples; keeps their number, timing and loudness.
+    """Applies a room's impulse response to samples.
 
-    The response starts with the direct sound, its largest value; everything before is
-    cut off.
+    Their number, timing and loudness (root mean square) stay, so that transcripts and
+    signal-to-noise ratios still hold. The response starts with the direct sound, its
+    largest value; everything before is cut off. Both are float32 ``(samples,)``.
     """
     from scipy.signal import fftconvolve
 
     impulse = impulse[int(np.abs(impulse).argmax()) :].astype(np.float64)
     wet = fftconvolve(samples, impulse)[: len(samples)]
     loudness = np.linalg.norm(wet)
+    if loudness:
+        wet *= np.linalg.norm(samples) / loudness
 
-    return (wet * (np.linalg.norm(samples) / loudness if loudness else 1.0)).astype(
-        np.float32
-    )
+    return wet.astype(np.float32)
 
 
 def copies_of(
@@ -449,7 +532,17 @@ def copies_of(
     impulse_dir: str | Path | None,
     splits: Sequence[str] = ("train",),
 ) -> dict[str, Copies]:
-    """Returns the copies of each split that gets any; UsageError if the settings make none."""
+    """Returns the copies of each split that gets any, by its name.
+
+    Args:
+        config: None for the defaults: one noisy copy of each training utterance.
+        noise_dir: a folder of noise recordings; None for none.
+        impulse_dir: a folder of rooms' impulse responses; None for none.
+        splits: those that are prepared.
+
+    Raises:
+        UsageError: if settings and folders make no copies, or a folder holds no sound.
+    """
     config = config or NoiseConfig()
     digest = hashlib.sha256()
     noises = _recordings("--noise_dir", noise_dir, digest)
@@ -479,6 +572,11 @@ def copies_of(
 
 
 def _recordings(flag: str, folder: str | Path | None, digest: Any) -> tuple[Path, ...]:
+    """Lists a folder's recordings, and adds their names and contents to ``digest``.
+
+    They are hashed because they decide the shards' bytes, like the corpus itself.
+    ``flag`` is the folder's, for messages and to keep noise and rooms apart.
+    """
     paths = [] if folder is None else sorted(Path(folder).absolute().rglob("*"))
     paths = [path for path in paths if path.suffix.lower() in _FILES]
     if folder is not None and not paths:

@@ -1,5 +1,9 @@
-"""Prepares a corpus's splits; warns of utterances and speakers shared with the training
-split.
+"""Prepares a corpus's splits, and warns of what they share with the training split.
+
+`prepare` is the function behind ``tfasr prepare`` and ``tfasr.prepare``: it checks what
+the user gave, chooses the alphabet and packs the splits one after the other. `overlap`
+then compares the finished splits, because error rates on utterances or speakers of the
+training split say little about new ones.
 """
 
 import contextlib
@@ -31,14 +35,16 @@ if TYPE_CHECKING:
     from tfasr.data.shards import ShardConfig
     from tfasr.models.model import RecogniserConfig
 
-_SHOWN = 5
-_AT_ONCE = 1 << 20
+_SHOWN = 5  # names in a warning
+_AT_ONCE = 1 << 20  # values to look up at once: 8 MB
 
 log = logging.getLogger("tfasr")
 
 
 @dataclass(frozen=True)
 class Overlap:
+    """What a held-out split shares with the training split; as a string, a sentence."""
+
     # Ids of held-out utterances whose audio is in the training split too.
     utterances: list[str]
     of_utterances: int  # number of utterances in the held-out split
@@ -48,6 +54,7 @@ class Overlap:
     of_recordings: int  # number of recordings with segments in the held-out split
 
     def to_json(self) -> dict[str, int]:
+        """Returns the numbers without names, for a run's record."""
         return {
             "utterances": len(self.utterances),
             "of_utterances": self.of_utterances,
@@ -56,25 +63,23 @@ class Overlap:
         }
 
     def __str__(self) -> str:
-        counted = (
-            (
-                self.utterances,
-                f"{self.of_utterances} utterances are in the training split too",
-            ),
-            (
-                self.speakers,
-                f"{self.of_speakers} speakers are in the training split too",
-            ),
-            (
-                self.recordings,
-                f"{self.of_recordings} recordings have segments in the training split too",
-            ),
+        of_utterances = f"{self.of_utterances} utterances are in the training split too"
+        of_speakers = f"{self.of_speakers} speakers are in the training split too"
+        of_recordings = (
+            f"{self.of_recordings} recordings have segments in the training split too"
         )
-        return "; ".join(
-            f"{len(names)} of {text} ({', '.join(names[:_SHOWN])}{', ...' * (len(names) > _SHOWN)})"
-            for names, text in counted
-            if names
-        )
+        parts = []
+        for names, text in (
+            (self.utterances, of_utterances),
+            (self.speakers, of_speakers),
+            (self.recordings, of_recordings),
+        ):
+            if names:
+                first = ", ".join(names[:_SHOWN])
+                more = ", ..." if len(names) > _SHOWN else ""
+                parts.append(f"{len(names)} of {text} ({first}{more})")
+
+        return "; ".join(parts)
 
 
 def overlap(
@@ -114,8 +119,9 @@ def _shared_names(
     held_out: HeldUtterances | PackedUtterances,
     column: str,
 ) -> tuple[list[str], int]:
-    """Returns the names that both splits have in a column, and how many the held-out
-    one has.
+    """Returns the names that both splits have in a column, "speaker" or "recording".
+
+    Also returns how many different names the held-out split has.
     """
     named, first = np.unique(held_out.column(column), return_index=True)
     shared = first[(named != 0) & _among(named, training.column(column))]
@@ -125,10 +131,12 @@ def _shared_names(
 
 
 def _described(utterance: ShardedUtterance) -> tuple[str, str, float, int]:
+    """Returns what identifies an utterance without a hash of its audio."""
     return utterance.id, utterance.text, utterance.duration_s, utterance.frames
 
 
 def _among(values: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Returns which values occur in ``known``, bool ``(values,)``."""
     # `np.isin` would sort all known values, of which there may be too many.
     distinct, which = np.unique(values, return_inverse=True)
     is_known = np.zeros(len(distinct), bool)
@@ -141,6 +149,7 @@ def _among(values: np.ndarray, known: np.ndarray) -> np.ndarray:
 
 
 def warn_of_overlap(shared: Overlap, split: str) -> None:
+    """Logs a warning if a split shares anything with the training split."""
     if shared.utterances or shared.speakers or shared.recordings:
         log.warning(
             "%s: %s. Its error rates are lower than those on new data.", split, shared
@@ -148,8 +157,10 @@ def warn_of_overlap(shared: Overlap, split: str) -> None:
 
 
 def warn_of_overlaps(shard_dir: Path) -> None:
-    """Warns of what each finished split in a shard folder shares with the training
-    split there.
+    """Warns of what finished splits in a shard folder share with the training split there.
+
+    A damaged split gets a warning instead of a comparison. Splits with the same files
+    of noise get one, too: a recogniser may learn those noises.
     """
     folders = {
         path.parent.name: path.parent for path in shard_dir.glob(f"*/{INDEX_FILE}")
@@ -183,9 +194,7 @@ def warn_of_overlaps(shard_dir: Path) -> None:
 def _utterances_and_noise(
     folder: Path,
 ) -> tuple[HeldUtterances | PackedUtterances, str | None]:
-    """Reads a finished split's utterances, and the hash of the noise mixed into it
-    (None: none).
-    """
+    """Reads a finished split's utterances, and the hash of its noise (None if clean)."""
     index = read_index(folder)
     utterances = read_manifest(folder, index)
     return utterances, index.get("noise", {}).get("files")
@@ -336,6 +345,7 @@ def prepare(
 
 @contextlib.contextmanager
 def _progress(split: str, shown: bool) -> Iterator[dict[str, Callable[..., None]]]:
+    """Draws a progress bar during the block; yields the callbacks of `pack_split`."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
