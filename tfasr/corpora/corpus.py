@@ -1,4 +1,10 @@
-"""The registered corpora: for each, functions that find the utterances of its splits."""
+"""The registered corpora: for each, functions that find the utterances of its splits.
+
+A corpus's own file says how its lists are read. Everything else, from duplicates to
+unreadable audio, is the same for all (`tfasr.corpora.reading`). `tfasr.data` calls only
+`read_split` and `available_splits` here. docs/extending.md shows how to register a
+corpus of your own.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -78,14 +84,21 @@ def read_split(
     manifest: str | Path | None = None,
     subsets: Sequence[str] | None = None,
 ) -> CorpusSplit:
-    """Returns one split of a corpus: its usable utterances, and what was rejected, with
-    reasons.
+    """Returns one split of a corpus: its utterances, and what was rejected, with reasons.
 
-    ``manifest`` is the path of the list for a corpus such as "tsv": absolute, or
-    relative to ``corpus_dir`` or else to the working directory. By default it is
-    ``<split>.json`` or ``<split>.tsv`` in ``corpus_dir`` or its folder ``splits``.
-    ``subsets`` names the folders that make up the split of "librispeech". Each such
-    folder, as "test-other", is also a split.
+    Args:
+        corpus: a name in `CORPORA`.
+        corpus_dir: the corpus's folder.
+        split: such as "train", or a name that the corpus itself has.
+        manifest: path of the list for a corpus such as "tsv": absolute, or relative to
+            ``corpus_dir`` or else to the working directory. By default it is
+            ``<split>.json`` or ``<split>.tsv`` in ``corpus_dir`` or its folder
+            ``splits``.
+        subsets: the folders that make up the split of "librispeech". Each such folder,
+            as "test-other", is also a split.
+
+    Raises:
+        UsageError: if the corpus has no such split, or has no manifest or subsets.
     """
     reader = _corpus(corpus)
     check_split(split)
@@ -137,6 +150,7 @@ def available_splits(corpus: str, corpus_dir: str | Path) -> list[str]:
 
 
 def _corpus(name: str) -> Corpus:
+    """Returns a registered corpus; UsageError with all names if it's unknown."""
     if name not in CORPORA:
         raise UsageError(
             f"--corpus must be one of {CORPORA.listed()}. Received: {name!r}."
@@ -145,6 +159,7 @@ def _corpus(name: str) -> Corpus:
 
 
 def _usual_lists(corpus_dir: Path, split: str, suffix: str) -> list[Path]:
+    """Returns the lists of a split that have one of the usual names, best first."""
     name = split + suffix
     return [
         path

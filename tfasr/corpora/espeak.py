@@ -1,7 +1,8 @@
 """Speech from the espeak-ng library, which runs in a separate process.
 
-The library is written in C and keeps global state. In a child process, a crash loses
-the speech but doesn't end the caller.
+`tfasr.corpora.synthetic` makes its corpora with it. The library is written in C and
+keeps global state. In a child process, a crash loses the speech but doesn't end the
+caller.
 """
 
 import base64
@@ -21,10 +22,11 @@ import numpy as np
 from tfasr.errors import RunError, optional_package
 from tfasr.kit.process import ChildError, Correspondence, received
 
-SAMPLE_RATE_HZ = 22050
+SAMPLE_RATE_HZ = 22050  # at which the library starts
 # The library cuts the paths of its data files, which include the files' names, at 160
 # bytes.
 _LONGEST_DATA_PATH_BYTES = 100
+# Numbers from espeak-ng's speak_lib.h.
 _SYNCHRONOUS = 2
 _DONT_EXIT = 0x8000
 _RATE_PARAMETER = 1
@@ -33,8 +35,12 @@ _UTF8 = 1
 
 
 class Library:
-    """The C functions of espeak-ng that tfasr uses; OSError if it's too old or doesn't
-    start.
+    """The C functions of espeak-ng that tfasr uses.
+
+    There can be only one in a process, as the library's state is global.
+
+    Raises:
+        OSError: if the library is too old or doesn't start.
     """
 
     def __init__(self, library: str, data: str):
@@ -67,6 +73,7 @@ class Library:
         self._library.espeak_SetSynthCallback(self._callback)
 
     def _collect(self, samples: Any, count: int, events: Any) -> int:
+        """Called by the library with each block of samples; 0 means: go on."""
         self._note(events)
         if samples and count > 0:
             self._chunks.append(ctypes.string_at(samples, 2 * count))
@@ -76,6 +83,10 @@ class Library:
         """A hook for subclasses: ``events`` is the library's pointer to where words begin."""
 
     def speak(self, text: str, voice: str, rate_wpm: int, pitch: int) -> bytes:
+        """Returns little-endian 16-bit samples; OSError for an unknown voice.
+
+        Rate and pitch are those of `Espeak.speak`.
+        """
         self._chunks.clear()
         # Breathy voices add noise, which the library would otherwise seed with the time
         # of day.
@@ -103,8 +114,11 @@ class Library:
 
 
 def _answers(library_path: str, data: str) -> Iterator[list[str]]:
-    # Yields [samples in base64, error message or ""], first for starting the library
-    # (without samples), then for each request.
+    """Runs in the child process: yields an answer for each request.
+
+    An answer is the samples in base64 and an error message or "". The first one,
+    without samples, is for starting the library.
+    """
     try:
         library = Library(library_path, data)
     except OSError as error:
@@ -153,6 +167,7 @@ class Espeak:
 
     @property
     def pid(self) -> int:
+        """The child process, which tests kill."""
         return self._child.pid
 
     def speak(
@@ -162,7 +177,17 @@ class Espeak:
         rate_wpm: int = 175,
         pitch: int = 50,
     ) -> np.ndarray:
-        """Returns int16 ``(samples,)`` in a voice such as "en-us+f3"; the pitch is 0..100."""
+        """Returns int16 ``(samples,)`` at `SAMPLE_RATE_HZ`.
+
+        Args:
+            text: what to say.
+            voice: such as "en-us+f3", an accent and a variant.
+            rate_wpm: words per minute.
+            pitch: 0..100.
+
+        Raises:
+            RunError: if the library fails or its process dies.
+        """
         request = {"text": text, "voice": voice, "rate_wpm": rate_wpm, "pitch": pitch}
         self._child.send(request)
         return np.frombuffer(self._receive(f"at {json.dumps(request)}"), dtype="<i2")
@@ -171,6 +196,7 @@ class Espeak:
         self._resources.close()
 
     def _receive(self, occasion: str) -> bytes:
+        """Waits for an answer; RunError says what the child was doing if it fails."""
         try:
             samples, fault = self._child.next_answer()
         except ChildError as error:
@@ -189,6 +215,7 @@ class Espeak:
 
 @contextlib.contextmanager
 def _short_path(data: str):
+    """Yields a path to the library's data that is short enough, by a link if necessary."""
     if len(os.fsencode(data)) <= _LONGEST_DATA_PATH_BYTES:
         yield data
         return

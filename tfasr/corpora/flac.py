@@ -1,5 +1,8 @@
 """Counts the samples of a FLAC file by its last frame, and finds files joined to it.
 
+`tfasr.corpora.audio_header` calls this for each FLAC file that it opens, so the usual
+case must be quick: only the end of the file is read.
+
 Source: RFC 9639, sections 8.2 (STREAMINFO) and 9.1 (frame header).
 """
 
@@ -12,10 +15,11 @@ from tfasr.corpora.parts import Layout, Part, Read
 _BEGINNING = re.compile(rb"fLaC[\x00\x80]\x00\x00\x22")
 _SYNC = (b"\xff\xf8", b"\xff\xf9")  # of a frame: blocks of one size, or of several
 _TAG_BYTES = 128  # MP3's tag, which some programs write behind FLAC files too
-_HEAD_BYTES = 42
+_HEAD_BYTES = 42  # the mark, a block's header, and STREAMINFO
 _DECODER_BYTES = 8192  # that libFLAC reads at once
 _MOST_FRAME_BYTES = 1 << 20  # if the header states no size of its largest frame
-_MOST_FRAME_HEADER = 16
+_MOST_FRAME_HEADER = 16  # bytes
+# Samples of a block by the code in its header; 0: reserved, or stated after the header.
 _BLOCK_SIZES = (
     0,
     192,
@@ -50,7 +54,7 @@ def joined_files(read: Read, size: int) -> Layout | None:
     content = read(0, size)
     starts = [0]
 
-    for match in _BEGINNING.finditer(content, 1):
+    for match in _BEGINNING.finditer(content, 1):  # not the file's own beginning
         starts.append(match.start())
 
     ends = [*starts[1:], size]
@@ -66,6 +70,7 @@ def joined_files(read: Read, size: int) -> Layout | None:
         if not is_right:
             if stated:
                 remark = f"its header states {stated} samples, but {present} are there"
+            # The number of samples is in the lower bits of these bytes.
             known = int.from_bytes(head[18:26], "big") - stated + present
             head = head[:18] + known.to_bytes(8, "big") + head[26:]
 
@@ -80,6 +85,7 @@ def joined_files(read: Read, size: int) -> Layout | None:
 
 
 def _stated_samples(head: bytes) -> int:
+    """Returns the samples per channel that a header states; 0 if it doesn't know."""
     return int.from_bytes(head[18:26], "big") & (2**36 - 1)
 
 
@@ -93,8 +99,9 @@ def _tail(read: Read, head: bytes, start: int, end: int) -> bytes:
 
 
 def _last_sample(tail: bytes, head: bytes) -> int:
-    """Returns the number of samples up to the end of the last frame; 0 if no frame is
-    found.
+    """Returns the number of samples up to the end of the last frame; 0 without a frame.
+
+    Frames are looked for from the end, because samples may look like the start of one.
     """
     place = len(tail)
     while (place := max(tail.rfind(sync, 0, place) for sync in _SYNC)) >= 0:
@@ -106,7 +113,10 @@ def _last_sample(tail: bytes, head: bytes) -> int:
 
 
 def _frame_end(frame: bytes, head: bytes) -> int:
-    """Returns the number of the sample after a frame, 0 if its header is none."""
+    """Returns the number of the sample after a frame; 0 if its header isn't one.
+
+    The checksum of the header decides: 16 bits of sync code occur in samples, too.
+    """
     if len(frame) < 6 or frame[3] & 1:
         return 0
 
@@ -125,6 +135,7 @@ def _frame_end(frame: bytes, head: bytes) -> int:
         samples = 1 + int.from_bytes(frame[place : place + code - 5], "big")
         place += code - 5
 
+    # These rates are stated after the header, in one or two bytes.
     place += {12: 1, 13: 2, 14: 2}.get(rate_code, 0)
     if not samples or ones in (1, 8) or place >= len(frame):
         return 0
@@ -139,6 +150,7 @@ def _frame_end(frame: bytes, head: bytes) -> int:
 
 
 def _crc_8(content: bytes) -> int:
+    """Returns FLAC's checksum of a frame header."""
     remainder = 0
     for byte in content:
         remainder = _CRC_8[remainder ^ byte]
@@ -147,6 +159,7 @@ def _crc_8(content: bytes) -> int:
 
 
 def _table_of_crc_8() -> list[int]:
+    """Returns the checksums of all single bytes, with the polynomial x^8 + x^2 + x + 1."""
     table = []
     for value in range(256):
         for _ in range(8):

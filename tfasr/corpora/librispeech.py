@@ -1,5 +1,7 @@
-"""Reads LibriSpeech's folders ``<subset>/<speaker>/<chapter>/``, each with a transcript
-file.
+"""Reads LibriSpeech's folders ``<subset>/<speaker>/<chapter>/``.
+
+Each has the chapter's audio and one file of transcripts, with an id at the beginning of
+each line.
 """
 
 import fnmatch
@@ -25,6 +27,7 @@ from tfasr.errors import UsageError
 _EXPECTED = (
     "the folder that holds train-clean-100, dev-clean, test-clean or other subsets"
 )
+# The subsets of the usual splits; noisier speech is in dev-other and test-other.
 _SUBSETS = {"train": "train-*", "validation": "dev-clean", "test": "test-clean"}
 _PREFIXES = ("train-", "dev-", "test-")
 _TRANSCRIPT = ".trans.txt"
@@ -35,8 +38,10 @@ def read_librispeech(
     split: str,
     subsets: Sequence[str] | None = None,
 ) -> CorpusSplit:
-    """Returns a split: ``subsets`` if given, else its default subsets or the subset of
-    its name.
+    """Returns the utterances of a split.
+
+    These are ``subsets`` if given, else the split's default subsets or the subset of
+    its name, such as "test-other".
 
     Source: openslr.org/12, README.TXT: section "File structure".
     """
@@ -53,13 +58,17 @@ def read_librispeech(
 
 
 def librispeech_splits(corpus_dir: str | Path) -> list[str]:
-    """Returns those of "train", "validation" and "test" whose subsets are in the folder."""
+    """Returns the splits whose default subsets are in the folder."""
     corpus_dir = require_folder(corpus_dir, _EXPECTED)
     present = _present_subsets(corpus_dir)
     return [split for split in SPLITS if fnmatch.filter(present, _SUBSETS[split])]
 
 
 def _present_subsets(corpus_dir: Path) -> list[str]:
+    """Returns the subsets in a folder; UsageError, with advice, if there are none.
+
+    People often give the folder above, or that of a single subset.
+    """
     names = subfolders(corpus_dir)
     present = [name for name in names if name.startswith(_PREFIXES)]
     if present:
@@ -84,6 +93,7 @@ def _chosen_subsets(
     split: str,
     subsets: Sequence[str] | None,
 ) -> list[str]:
+    """Returns the subsets to read; UsageError if one is missing."""
     if subsets:
         missing = [name for name in subsets if not (corpus_dir / name).is_dir()]
         if missing:
@@ -113,6 +123,11 @@ def _read_chapter(
     entries: list[ListedUtterance],
     rejections: list[Rejection],
 ) -> None:
+    """Adds a chapter's utterances, and what is wrong with its files.
+
+    A transcript without audio gets the path that its audio would have, so that the
+    checks of all corpora report it.
+    """
     audio: dict[str, Path] = {}
     for path in files:
         if path.suffix.lower() not in AUDIO_SUFFIXES:
@@ -139,15 +154,10 @@ def _read_chapter(
                 ListedUtterance(utterance_id, audio_path, text, speaker, origin)
             )
 
-    rejections += [
-        Rejection(
-            stem,
-            AUDIO_WITHOUT_TRANSCRIPT,
-            f"{path} is in no {_TRANSCRIPT} of its folder",
-        )
-        for stem, path in audio.items()
-        if stem not in transcribed
-    ]
+    for stem, path in audio.items():
+        if stem not in transcribed:
+            detail = f"{path} is in no {_TRANSCRIPT} of its folder"
+            rejections.append(Rejection(stem, AUDIO_WITHOUT_TRANSCRIPT, detail))
 
 
 LIBRISPEECH = Corpus(read_librispeech, librispeech_splits, has_subsets=True)

@@ -1,5 +1,7 @@
 """Finds the streams that follow each other in an Ogg file.
 
+libsndfile reads only the first stream of a chain, such as an internet radio's.
+
 Source: RFC 3533, sections 4 (chained streams) and 6 (pages).
 """
 
@@ -8,10 +10,10 @@ import mmap
 from tfasr.corpora.parts import Layout, Part, UnsoundError
 
 _PAGE = b"OggS"
-_FIRST_PAGE = b"OggS\0\2"
-_LARGEST_PAGE_BYTES = 65307
-_HEADER_BYTES = 27
-_END_OF_STREAM = 4
+_FIRST_PAGE = b"OggS\0\2"  # with the version, and the flag of a stream's beginning
+_LARGEST_PAGE_BYTES = 65307  # 27 + 255 + 255 * 255
+_HEADER_BYTES = 27  # before the sizes of the page's segments
+_END_OF_STREAM = 4  # flag
 
 
 def ogg_layout(content: bytes | mmap.mmap, size: int) -> Layout | None:
@@ -26,9 +28,8 @@ def ogg_layout(content: bytes | mmap.mmap, size: int) -> Layout | None:
     # A first page; streams of one recording, as of a film, have theirs in a row.
     before = 0
     while (place := content.find(_FIRST_PAGE, before + 1)) >= 0:
-        if place != before + _page_bytes(
-            content[before : before + _LARGEST_PAGE_BYTES]
-        ):
+        page = content[before : before + _LARGEST_PAGE_BYTES]
+        if place != before + _page_bytes(page):
             starts.append(place)
         before = place
 
@@ -45,6 +46,7 @@ def ogg_layout(content: bytes | mmap.mmap, size: int) -> Layout | None:
 
 
 def _ends(tail: bytes) -> bool:
+    """Whether the last page in ``tail`` is whole and marked as the last of its stream."""
     page = tail[max(0, tail.rfind(_PAGE)) :]
     if len(page) < _HEADER_BYTES:
         return False

@@ -1,4 +1,9 @@
-"""Reads Google Speech Commands: one folder per word; two lists or a hash decide the splits."""
+"""Reads Google Speech Commands: one folder per word; lists or a hash decide the splits.
+
+The lists name the recordings of validation and test, and all others are for training.
+So a bad line in a list must never move a test recording into training: most of this
+module is about that.
+"""
 
 import bisect
 import hashlib
@@ -28,19 +33,23 @@ _EXPECTED = (
     "the folder of Speech Commands that holds one folder per word (yes, no, up, ...)"
 )
 _LISTS = {"validation": "validation_list.txt", "test": "testing_list.txt"}
+# What follows the speaker in a file's name.
 _SPEAKER_END = "_nohash_"
 # The last part of a path, without suffix.
 _FILE_NAME = re.compile(r"([^/\\\s]+?)(?:\.\w+)?(?=\s|$)")
 # Share of a list's names from which on it must have been made by the rule.
 _BY_THE_RULE = 0.9
+# The names and numbers of the corpus's own rule, ``which_set``.
 MAX_NUM_WAVS_PER_CLASS = 2**27 - 1
 VALIDATION_PERCENT = 10.0
 TESTING_PERCENT = 10.0
 
 
 def official_split(file_name: str) -> str:
-    """Returns a recording's split by the corpus's rule, from its name
-    ``<speaker>_nohash_<n>.wav``.
+    """Returns a recording's split by the corpus's rule.
+
+    Args:
+        file_name: such as ``<speaker>_nohash_<n>.wav``.
 
     The rule hashes the speaker. So all recordings of a speaker are in one split, and
     stay there if the corpus grows.
@@ -110,6 +119,7 @@ def speech_commands_splits(corpus_dir: str | Path) -> list[str]:
 
 
 def _recordings(corpus_dir: Path) -> list[tuple[str, Path]]:
+    """Returns the id and path of all recordings; UsageError if it's another corpus."""
     recordings = [
         (f"{word}/{path.stem}", path)
         for word in subfolders(corpus_dir)
@@ -133,6 +143,15 @@ def _recordings(corpus_dir: Path) -> list[tuple[str, Path]]:
 def _read_lists(
     corpus_dir: Path,
 ) -> tuple[dict[str, dict[str, str]], dict[str, list[Rejection]]]:
+    """Reads the lists that are there.
+
+    Returns:
+        The ids of each list by its split, with their places; and malformed lines and
+        duplicates.
+
+    Raises:
+        UsageError: if a recording is in both lists.
+    """
     listed: dict[str, dict[str, str]] = {}
     rejections: dict[str, list[Rejection]] = {split: [] for split in _LISTS}
     for split, name in _LISTS.items():
@@ -158,6 +177,7 @@ def _read_lists(
 
 
 def _id_in(line: str) -> str:
+    """Returns the id in a line; MalformedLineError if it isn't a path of the corpus."""
     text = line.strip()
     word, slash, name = text.partition("/")
     if not (word and slash and Path(name).stem):
@@ -167,11 +187,13 @@ def _id_in(line: str) -> str:
 
 
 def _follows_rule(names: dict[str, str], split: str) -> bool:
+    """Whether a list was made by `official_split`, so that it can stand in for bad lines."""
     by_rule = sum(official_split(f"{name}.wav") == split for name in names)
     return by_rule >= _BY_THE_RULE * len(names)
 
 
 def _names_in_bad_lines(path: Path) -> Iterator[str]:
+    """Yields all that may be file names in the malformed lines of a list."""
     for _, line in numbered_lines(path):
         try:
             _id_in(line.decode())
@@ -180,7 +202,11 @@ def _names_in_bad_lines(path: Path) -> Iterator[str]:
 
 
 class _Lists:
-    """Decides the splits of recordings by the corpus's lists, of which lines may be bad."""
+    """Decides the splits of recordings by the corpus's lists, of which lines may be bad.
+
+    Attributes:
+        absent: by split, the sorted ids in its list that have no recording.
+    """
 
     def __init__(
         self,
@@ -209,6 +235,7 @@ class _Lists:
                     self._meant[name] = split
 
     def split_of(self, utterance_id: str) -> str:
+        """Returns the split of a recording, "train" if nothing says otherwise."""
         for split, names in self._listed.items():
             if utterance_id in names:
                 return split

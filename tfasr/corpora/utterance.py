@@ -1,4 +1,8 @@
-"""What a corpus reader returns: utterances, and rejections with their reasons."""
+"""What a corpus reader returns: utterances, and rejections with their reasons.
+
+These few classes are all that the rest of tfasr knows of corpora. They hold no audio,
+only where it is.
+"""
 
 import math
 import re
@@ -7,7 +11,7 @@ from pathlib import Path
 
 from tfasr.errors import UsageError
 
-SPLITS = ("train", "validation", "test")
+SPLITS = ("train", "validation", "test")  # that ``tfasr prepare`` makes by default
 # Of a split, its folder in --shard_dir, and its shards.
 _NAME = re.compile(r"[^\W_][\w-]*")
 
@@ -58,7 +62,11 @@ class Segment:
         return self.begin_s == 0 and self.end_s is None and self.channel is None
 
     def named(self, recording: str) -> str:
-        """Returns an id for an utterance whose corpus gives it none."""
+        """Returns an id for an utterance whose corpus gives it none.
+
+        It is the recording's name with the channel and times, such as
+        "talk-channel0-1.500-3.250".
+        """
         channel = "" if self.channel is None else f"-channel{self.channel}"
         if self.begin_s == 0 and self.end_s is None:
             return recording + channel

@@ -504,8 +504,7 @@ def _read_columns(path: Path, index: dict[str, Any]) -> np.ndarray:
     _check_hash(path, hashlib.sha256(content).hexdigest(), index["columns_sha256"])
     file = io.BytesIO(content)
     try:
-        # Only the header is read by NumPy: its type must not be trusted, and
-        # `np.load` would copy the array.
+        # Rows are used where they lie, with the expected type; `np.load` would copy.
         np.lib.format.read_magic(file)
         np.lib.format.read_array_header_1_0(file)
         rows = np.frombuffer(content, _COLUMNS, offset=file.tell())

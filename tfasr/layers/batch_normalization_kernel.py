@@ -1,4 +1,10 @@
-"""Masked batch normalisation in TensorFlow, with a hand-written gradient."""
+"""Masked batch normalisation in TensorFlow, with a hand-written gradient.
+
+`tfasr.layers.batch_normalization` calls one of three functions here:
+`normalise_and_drop` runs compiled C++ on CPUs, `normalise_masked` TensorFlow's
+operations elsewhere, and `normalise_synchronised` covers several replicas. All return
+outputs, mean and variance.
+"""
 
 import contextlib
 import contextvars
@@ -17,6 +23,7 @@ from tfasr.layers.compiled import (
 from tfasr.layers.fused_call import kept_scale
 from tfasr.layers.operations import Operation, core
 
+# What `counted` sets while a replica's step is traced; None for a weight of 1.
 _COUNTED: contextvars.ContextVar = contextvars.ContextVar("_COUNTED", default=None)
 Tensors = tuple[tf.Tensor, ...]
 
@@ -36,6 +43,7 @@ def counted(share: tf.Tensor) -> Iterator[None]:
 
 
 def summed_over_replicas(values: tf.Tensor) -> tf.Tensor:
+    """Adds up a tensor over the replicas of TensorFlow's current strategy, if any."""
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
         return values
@@ -51,11 +59,13 @@ def normalise_synchronised(
     epsilon: float,
     summed: Callable = summed_over_replicas,
 ) -> Tensors:
-    """Like `normalise_masked`, with mean and variance over all replicas' frames.
+    """Does what `normalise_masked` does, with statistics over all replicas' frames.
 
     The gradients of ``gamma`` and ``beta`` cover this replica's frames; the optimizer
-    sums them over replicas. ``summed`` sums a tensor over all replicas. Source: Ioffe
-    and Szegedy 2015, Algorithm 1, over a batch that is split among several devices.
+    sums them over replicas. ``summed`` sums a tensor over all replicas.
+
+    Source: Ioffe and Szegedy 2015, Algorithm 1, over a batch that is split among
+    several devices.
     """
     shape = tf.shape(inputs)
     channels = inputs.shape[-1]
@@ -94,10 +104,17 @@ def normalise_synchronised(
 
 
 def normalise_masked(inputs, gamma, beta, mask, epsilon: float) -> Tensors:
-    """Normalises frames ``(batch, time, channels)`` by mean and variance of the unmasked ones.
+    """Normalises frames by mean and variance of the unmasked ones.
 
-    ``mask`` ``(batch, time)`` is True for frames that count. Returns float32 outputs
-    and, without gradients, mean and variance ``(channels,)``.
+    Args:
+        inputs: ``(batch, time, channels)``.
+        gamma: scale ``(channels,)``.
+        beta: offset ``(channels,)``.
+        mask: ``(batch, time)``, True for frames that count.
+        epsilon: added to the variance.
+
+    Returns:
+        float32 outputs and, without gradients, mean and variance ``(channels,)``.
 
     Source: Ioffe and Szegedy 2015, Algorithm 1 and the gradients below it, with weights
     of 0 and 1.
@@ -133,6 +150,7 @@ def normalise_masked(inputs, gamma, beta, mask, epsilon: float) -> Tensors:
 
 
 def _rows(tensor: tf.Tensor, channels: int) -> tf.Tensor:
+    """Returns all frames one below the other, float32 ``(batch * time, channels)``."""
     return tf.reshape(tf.cast(tensor, tf.float32), (-1, channels))
 
 
@@ -146,8 +164,14 @@ def _gradient(
 ) -> Callable:
     """Returns a function for the gradients of ``inputs``, ``gamma`` and ``beta``.
 
-    ``weights`` ``(1, frames)``: each frame's share of the mean. ``both`` sums the
-    gradients of ``beta`` and ``gamma`` over the replicas that share statistics.
+    Args:
+        inputs: as they were passed.
+        gamma: the scale.
+        centred: the inputs minus the mean, ``(frames, channels)``.
+        inverse: of the standard deviation.
+        weights: ``(1, frames)``, each frame's share of the mean.
+        both: sums the gradients of ``beta`` and ``gamma`` over the replicas that share
+            statistics.
     """
 
     def gradient(d_outputs, *_):
@@ -182,6 +206,7 @@ class Drawn(NamedTuple):
 
 
 def normalises_here(dtype: str) -> bool:
+    """Whether `normalise_and_drop` can run in the current graph for this dtype."""
     return runs_here(dtype, "normalise_float32")
 
 
@@ -193,7 +218,7 @@ def normalise_and_drop(
     epsilon: float,
     drawn: Drawn,
 ) -> Tensors:
-    """Like `normalise_masked`, followed by dropout, in float32 or bfloat16.
+    """Does what `normalise_masked` does, followed by dropout, in float32 or bfloat16.
 
     Outputs have the inputs' dtype. A second derivative raises NotImplementedError.
 
@@ -228,8 +253,13 @@ def normalise_and_drop(
                 seed,
             ]
             with tf.name_scope("normalisation_gradient"):
-                names = "normalise_back", "TfasrNormaliseGradient"
-                return _compiled(*names, tensors, options), _REFUSE
+                gradients = _compiled(
+                    "normalise_back",
+                    "TfasrNormaliseGradient",
+                    tensors,
+                    options,
+                )
+                return gradients, _REFUSE
 
         return (outputs, mean, variance), lambda d_outputs, *_: gradient(
             d_outputs, inputs, gamma
@@ -242,11 +272,17 @@ def normalise_and_drop(
 
 
 def _compiled(function: str, operation: str, tensors, options):
-    """Calls a compiled C++ function with inputs, further tensors, mask and seed, in
-    this order.
+    """Calls a compiled C++ function.
 
-    Returns an array with the inputs' shape and dtype, and two vectors ``(channels,)``:
-    mean and variance, or the gradients of gamma and beta.
+    Args:
+        function: its name without the dtype.
+        operation: its name as an operation of TensorFlow.
+        tensors: inputs, further tensors, mask and seed, in this order.
+        options: constants.
+
+    Returns:
+        An array with the inputs' shape and dtype, and two vectors ``(channels,)``: mean
+        and variance, or the gradients of gamma and beta.
     """
     dtype = tensors[0].dtype
     shape = tensors[0].shape

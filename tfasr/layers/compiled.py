@@ -1,4 +1,8 @@
-"""Calls the compiled core of the layers (``_recurrent/``) from TensorFlow graphs."""
+"""Calls the compiled core of the layers (``_recurrent/``) from TensorFlow graphs.
+
+The kernels for batch normalisation and recurrent layers go through `call`, which finds
+out how: at once, as an operation in the graph, or through Python.
+"""
 
 import os
 from collections.abc import Callable, Sequence
@@ -12,12 +16,14 @@ from tfasr.layers import operations
 from tfasr.layers.fused_call import has_gpu
 from tfasr.layers.operations import Operation, core
 
-DTYPES = ("float32", "bfloat16")
+DTYPES = ("float32", "bfloat16")  # for which the core has functions
 
 
 def runs_here(dtype: str, function: str = "forward_float32") -> bool:
-    """Whether a compiled function, which an older build may lack, can run in the
-    current graph.
+    """Whether a compiled function can run in the current graph.
+
+    An older build of the core may lack the function. On GPUs, TensorFlow's own
+    operations are used.
     """
     if not hasattr(core, function) or dtype not in DTYPES or has_gpu():
         return False
@@ -40,6 +46,12 @@ def call(
     The graph runs it as an operation or, if `operations.registered` is false, calls
     back into Python. The latter is slower, especially while Python is busy, and can't
     be exported.
+
+    Args:
+        run: the function on NumPy arrays.
+        operation: the same as an operation.
+        arguments: its inputs.
+        shapes: of its outputs, as far as they are known.
     """
     if tf.executing_eagerly():
         # tf.numpy_function converts bfloat16 in a way that NumPy 2 deprecates.
@@ -60,6 +72,8 @@ def call(
 
 
 def second_derivatives_refused(what: str, instead: str) -> Callable:
+    """Returns a gradient function that raises NotImplementedError with a remedy."""
+
     def refuse(*_):
         raise NotImplementedError(
             f"{what} has first derivatives only, but the gradient of its gradient was requested. "
@@ -101,5 +115,6 @@ def team_size() -> Callable[[], int]:
 
 
 def _configured_threads() -> int:
+    """Returns TensorFlow's setting of threads per operation; 0 if there is none."""
     configured = tf.config.threading.get_intra_op_parallelism_threads()
     return configured or int(os.environ.get("TF_NUM_INTRAOP_THREADS") or 0)

@@ -30,6 +30,8 @@ log = logging.getLogger("tfasr")
 
 
 class Operation(NamedTuple):
+    """A compiled function as an operation in a graph."""
+
     name: str
     dtypes: list[tf.DType]  # of its outputs
     attributes: dict[str, Attribute]  # constants, without "replicas"
@@ -37,8 +39,9 @@ class Operation(NamedTuple):
 
 @functools.cache
 def registered() -> bool:
-    """Adds the operations to TensorFlow if its library and the core allow it; returns
-    success.
+    """Adds the operations to TensorFlow once; returns whether that succeeded.
+
+    It fails if TensorFlow's library isn't found, or the core was built for another one.
     """
     if not hasattr(core, "register_operations"):
         return False
@@ -61,6 +64,7 @@ def registered() -> bool:
 
 
 def _reason_against() -> str | None:
+    """Adds the operations; returns why that failed, or None."""
     # Registering a name twice would end the process.
     if op_def_registry.get("TfasrRecurrence") is not None:
         return "another copy of tfasr in this process has added its own."
@@ -79,8 +83,9 @@ def _reason_against() -> str | None:
 
 
 def limit_threads(configured: int) -> None:
-    """Limits an operation's threads to TensorFlow's setting (0: no limit) and the CPU
-    quota.
+    """Limits an operation's threads to TensorFlow's setting and the CPU quota.
+
+    ``configured`` is 0 if TensorFlow has no limit.
     """
     most = max(int(min(quota(), _ANY_THREADS)), 1)
     core.limit_threads(min(configured or _ANY_THREADS, most))
@@ -91,8 +96,9 @@ def add(
     inputs: Sequence[tf.Tensor],
     replicas: int,
 ) -> list[tf.Tensor]:
-    """Adds an operation to the current graph and returns its outputs; call `registered`
-    first.
+    """Adds an operation to the current graph and returns its outputs.
+
+    Call `registered` first. ``replicas`` share the process's threads.
     """
     attributes = {**operation.attributes, "replicas": replicas}
     values = {name: _value(attribute) for name, attribute in attributes.items()}
@@ -103,6 +109,7 @@ def add(
 
 
 def _value(attribute: Attribute) -> tf.compat.v1.AttrValue:
+    """Returns an attribute as graphs store it."""
     if isinstance(attribute, tf.DType):
         return tf.compat.v1.AttrValue(type=attribute.as_datatype_enum)
     if isinstance(attribute, float):

@@ -1,4 +1,8 @@
-"""A Conformer encoder with a CTC head, in Keras 3."""
+"""A Conformer encoder with a CTC head, in Keras 3.
+
+One of the models in `tfasr.models.model.MODELS`, for comparisons with the paper's LSTM.
+`ConformerConfig` is what other code uses.
+"""
 
 import dataclasses
 import math
@@ -13,15 +17,16 @@ from tfasr.layers.geometry import padded_conv_output_frames
 from tfasr.models.costs import step_bytes
 from tfasr.models.recurrent import Network, class_scores
 
-_LONGEST_WAVE = 10_000
-FAR_BELOW_ZERO = -1e9
+_LONGEST_WAVE = 10_000  # the source's: wavelengths reach 2 pi times as many frames
+FAR_BELOW_ZERO = -1e9  # a score whose softmax is exactly 0 in float32
 _EXPANSION = 4  # inner width of the feed-forward modules as a multiple of the width
 _ATTENTION = ("queries", "keys", "values", "outputs")
 
 
 def sinusoids(hidden):
-    """Returns position encodings ``(1, time, width)`` for ``(batch, time, width)``,
-    width even.
+    """Returns position encodings ``(1, time, width)`` for ``(batch, time, width)``.
+
+    The width must be even: half of it are sines, half cosines.
 
     Source: Vaswani et al. 2017, "Attention is all you need", section 3.5.
     """
@@ -36,7 +41,7 @@ def sinusoids(hidden):
 
 
 def wave_rates(width: int) -> np.ndarray:
-    """Returns how fast the angles of `sinusoids` grow per frame, float32 ``(width / 2,)``."""
+    """Returns the growth of each angle of `sinusoids` per frame, float32 ``(width / 2,)``."""
     half = width // 2
     falls = np.float32(-math.log(_LONGEST_WAVE) / max(half - 1, 1))
     return np.exp(np.arange(half, dtype=np.float32) * falls)
@@ -44,15 +49,24 @@ def wave_rates(width: int) -> np.ndarray:
 
 @keras.saving.register_keras_serializable(package="tfasr")
 class ConformerBlock(keras.layers.Layer):
-    """One block over ``(batch, time, width)``; ``seed`` is the first of the 20 seeds it uses.
+    """One block over ``(batch, time, width)``.
+
+    Half a feed-forward module, attention, a convolution, the other half, and a
+    normalisation; each adds to its input. Every layer is created here with a seed of
+    its own, counted up from ``seed``, of which a block uses 20.
 
     Source: Gulati et al. 2020, section 2, Figures 1 to 4.
     """
 
     def __init__(self, width, num_heads, *, kernel=32, dropout=0.1, seed=0, **kwargs):
         super().__init__(**kwargs)
-        self.sizes = {"width": width, "num_heads": num_heads}
-        self.sizes |= {"kernel": kernel, "dropout": dropout, "seed": seed}
+        self.sizes = {
+            "width": width,
+            "num_heads": num_heads,
+            "kernel": kernel,
+            "dropout": dropout,
+            "seed": seed,
+        }
         self._seeds = iter(range(seed, seed + 20))
         self.norms = [
             keras.layers.LayerNormalization(
@@ -84,10 +98,13 @@ class ConformerBlock(keras.layers.Layer):
         ]
         self.gated = self._dense(2 * width, "gated")
         initializer = keras.initializers.GlorotUniform(next(self._seeds))
-        policy = convolution_policy(self.dtype_policy)
-        options = {"use_bias": False, "dtype": policy, "name": "depthwise"}
-        options["depthwise_initializer"] = initializer
-        self.depthwise = keras.layers.DepthwiseConv1D(kernel, **options)
+        self.depthwise = keras.layers.DepthwiseConv1D(
+            kernel,
+            use_bias=False,
+            depthwise_initializer=initializer,
+            dtype=convolution_policy(self.dtype_policy),
+            name="depthwise",
+        )
         self.normalisation = BatchNormalization(
             dtype=self.dtype_policy,
             name="normalisation",
@@ -95,12 +112,11 @@ class ConformerBlock(keras.layers.Layer):
         self.pointwise = self._dense(width, "pointwise")
 
     def _dense(self, units: int, name: str):
-        initializer = keras.initializers.GlorotUniform(next(self._seeds))
-        policy = self.dtype_policy
+        """Creates a dense layer with the next seed."""
         return keras.layers.Dense(
             units,
-            kernel_initializer=initializer,
-            dtype=policy,
+            kernel_initializer=keras.initializers.GlorotUniform(next(self._seeds)),
+            dtype=self.dtype_policy,
             name=name,
         )
 
@@ -128,8 +144,7 @@ class ConformerBlock(keras.layers.Layer):
     def call(self, inputs, valid, training=False):
         """Returns the block's outputs, of the inputs' shape ``(batch, time, width)``.
 
-        ``valid``: booleans ``(batch, time)``, False for padding; ``training`` as in
-        Keras.
+        ``valid`` are booleans ``(batch, time)``, False for padding.
         """
         first, attention, convolution, second, last = self.norms
         hidden = inputs + 0.5 * self._feed_forward(0, first(inputs), training)
@@ -140,11 +155,13 @@ class ConformerBlock(keras.layers.Layer):
         return last(hidden + 0.5 * self._feed_forward(1, second(hidden), training))
 
     def _feed_forward(self, number, hidden, training):
+        """Computes the first (0) or second (1) feed-forward module."""
         inner, outer = self.feed_forwards[number]
         hidden = outer(keras.ops.silu(inner(hidden)))
         return self.dropouts[3 * number](hidden, training=training)
 
     def _attended(self, hidden, valid):
+        """Computes multi-head self-attention over the valid frames of each utterance."""
         heads = self.sizes["num_heads"]
         batch, steps = keras.ops.shape(hidden)[:2]
 
@@ -167,6 +184,7 @@ class ConformerBlock(keras.layers.Layer):
         return self.attention[3](keras.ops.reshape(together, (batch, steps, width)))
 
     def _convolved(self, hidden, valid, training):
+        """Computes the convolution module; its kernel sees as many frames on both sides."""
         values, gates = keras.ops.split(self.gated(hidden), 2, axis=-1)
         hidden = values * keras.ops.sigmoid(gates)
         reach = self.sizes["kernel"] - 1
@@ -188,19 +206,27 @@ class ConformerBlock(keras.layers.Layer):
 class ConformerConfig:
     """Sizes of the model; the defaults are those of Conformer (S).
 
+    Attributes:
+        width: channels of each block's input and output.
+        num_blocks: number of blocks, one after the other.
+        num_heads: of the attention; each has width / num_heads channels.
+        conv_kernel: frames of a block's depthwise convolution.
+        subsampling: number of convolutions with stride 2 and kernel 3 before the
+            blocks.
+        dropout: rate at the end of each of a block's modules.
+
     Source: Gulati et al. 2020, "Conformer: convolution-augmented transformer for speech
     recognition", sections 2 and 3.2. Unlike in that paper, positions are sinusoids
     added before the blocks, not relative positions in the attention, and subsampling
     convolves over time only.
     """
 
-    width: int = 144  # channels of each block's input and output
-    num_blocks: int = 16  # number of blocks, one after the other
-    num_heads: int = 4  # of the attention; each has width / num_heads channels
-    conv_kernel: int = 32  # frames of a block's depthwise convolution
-    # Number of convolutions with stride 2 and kernel 3 before the blocks.
+    width: int = 144
+    num_blocks: int = 16
+    num_heads: int = 4
+    conv_kernel: int = 32
     subsampling: int = 2
-    dropout: float = 0.1  # rate at the end of each of a block's modules
+    dropout: float = 0.1
 
     def check(self) -> None:
         for field in ("width", "num_blocks", "num_heads", "conv_kernel"):
@@ -241,7 +267,8 @@ class ConformerConfig:
         for number in range(self.subsampling):
             frames = padded_conv_output_frames(frames, 2)
             total += frames * 3 * channels * width
-            of_first = total if number == 0 else of_first
+            if number == 0:
+                of_first = total
             channels = width
 
         feed_forward = 2 * 2 * width * _EXPANSION * width
@@ -257,6 +284,8 @@ class ConformerConfig:
     def smaller(self, units: int) -> "ConformerConfig":
         return dataclasses.replace(self, width=units, num_blocks=4)
 
+    # Values stored per frame and block, counted from the layers above: the feed-forward
+    # modules' inner values, some 40 of the width, and the attention's scores.
     def step_bytes(
         self,
         num_features: int,
@@ -293,12 +322,16 @@ class ConformerModel(Network):
 
         self.subsampling = [
             keras.layers.Conv1D(
-                config.width, 3, strides=2, activation="relu",
-                kernel_initializer=glorot(number), dtype=convolution_policy(policy),
+                config.width,
+                3,
+                strides=2,
+                activation="relu",
+                kernel_initializer=glorot(number),
+                dtype=convolution_policy(policy),
                 name=f"subsampling_{number}",
             )
             for number in range(config.subsampling)
-        ]  # fmt: skip
+        ]
         self.projection = keras.layers.Dense(
             config.width,
             kernel_initializer=glorot(90),
@@ -307,12 +340,16 @@ class ConformerModel(Network):
         )
         self.blocks = [
             ConformerBlock(
-                config.width, config.num_heads,
-                kernel=config.conv_kernel, dropout=config.dropout,
-                seed=1000 * seed + 100 + 20 * number, dtype=policy, name=f"block_{number}",
+                config.width,
+                config.num_heads,
+                kernel=config.conv_kernel,
+                dropout=config.dropout,
+                seed=1000 * seed + 100 + 20 * number,
+                dtype=policy,
+                name=f"block_{number}",
             )
             for number in range(config.num_blocks)
-        ]  # fmt: skip
+        ]
         self.classifier = class_scores(num_classes, 1000 * seed + 91)
 
     def build(self, input_shape=None):

@@ -1,9 +1,9 @@
-"""What a model must offer for training, timing, decoding and export, and the registered
-models.
+"""What a model must offer for training, timing, decoding and export.
 
 Code outside `tfasr.models` uses a model only through its registered config, see
 `RecogniserConfig`. This module's functions call a config's optional methods; if one is
-missing, they return a default.
+missing, they return a default. `MODELS` lists the registered ones; docs/extending.md
+shows how to add your own.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from tfasr.errors import UsageError
 from tfasr.kit.config import config_class
 from tfasr.kit.registry import FILE_MODULE, Registry
 
-DEFAULT_MODEL = "acoustic_model"
+DEFAULT_MODEL = "acoustic_model"  # the paper's
 _MOST_FRAMES = 4096  # feature frames, 41 s: far longer than training utterances
 
 
@@ -40,16 +40,14 @@ class RecogniserConfig(Protocol):
       the model's stages, the loss and the update.
     - ``smaller(units) -> RecogniserConfig``: a small model of the same kind.
     - ``portable() -> RecogniserConfig``: the same model, with the same variables, built
-      only from
-      operations that exporters support.
+      only from operations that exporters support.
 
     Optional properties or fields:
 
     - ``can_stream: bool``: whether no logit depends on frames beyond its own output
       frame's.
     - ``keeps_momentum: bool``: whether batch normalisations keep their initial momentum
-      (True), or
-      all follow ``TrainingConfig.batch_norm_window_utterances`` (False).
+      (True), or all follow ``TrainingConfig.batch_norm_window_utterances`` (False).
     """
 
     def make(
@@ -65,13 +63,15 @@ class RecogniserConfig(Protocol):
         ``call(features, lengths, training=False)`` gets right-padded float ``(batch,
         frames, num_features)`` and int32 ``(batch,)`` numbers of valid frames. It
         returns float32 logits ``(batch, output_lengths(frames), num_classes)``; those
-        of padded frames are ignored. A model may also have: a property ``kernels``, the
-        names of the implementations that computed the recurrence; a method ``stages``,
-        see `tfasr.models.recurrent`; a method ``call_with_intermediate``, see
-        `tfasr.models.recurrent.Network`; and a method ``output_layer()``, which returns
-        the last layer, a ``Dense`` with kernel and bias, so that training can change
-        its initial weights (``TrainingConfig.zero_output_layer``, which presets of
-        ``gin/fast`` set).
+        of padded frames are ignored. A model may also have
+
+        - a property ``kernels``: the names of the implementations that computed the
+          recurrence;
+        - a method ``stages``, see `tfasr.models.recurrent`;
+        - a method ``call_with_intermediate``, see `tfasr.models.recurrent.Network`;
+        - a method ``output_layer()``: the last layer, a ``Dense`` with kernel and bias,
+          so that training can change its initial weights
+          (``TrainingConfig.zero_output_layer``, which presets of ``gin/fast`` set).
 
         A model that can stream has two more methods. ``initial_state(batch)`` returns a
         list of tensors ``(batch, ...)``: the recurrence's state before any frame.
@@ -85,19 +85,22 @@ class RecogniserConfig(Protocol):
         """
 
     def output_lengths(self, lengths: Any) -> Any:
-        """Returns how many output frames so many feature frames get: an int, array or
-        tensor.
+        """Returns how many output frames so many feature frames get.
+
+        ``lengths`` may be an int, an array or a tensor; the result is of the same kind.
         """
 
 
+# Methods that a config must have, as a message describes them.
 _REQUIRED = {
     "make": "make(num_features, num_classes, *, seed, dtype), which returns a keras.Model",
     "output_lengths": "output_lengths(lengths), the number of output frames for feature frames",
 }
-_ANSWERS = ("can_stream", "keeps_momentum")
+_ANSWERS = ("can_stream", "keeps_momentum")  # properties, never methods
 
 
 def check_config_class(cls: Any) -> None:
+    """Raises TypeError if a class can't be registered as a model's config."""
     if not inspect.isclass(cls):
         raise TypeError(f"it must be a config class. Received: {cls!r}.")
 
@@ -157,6 +160,7 @@ def model_name(config: RecogniserConfig) -> str:
 
 
 def model_source(config: RecogniserConfig) -> dict[str, str]:
+    """Returns a model's name and the module that registers it, for a run's record."""
     name = model_name(config)
     return {"name": name, "module": MODELS.entry(name).module}
 
@@ -164,7 +168,9 @@ def model_source(config: RecogniserConfig) -> dict[str, str]:
 def model_from_json(source: dict[str, str], values: dict[str, Any]) -> RecogniserConfig:
     """Returns a config from its `model_source` and its fields.
 
-    Raises UsageError if the model is not registered, or its fields have changed.
+    Raises:
+        UsageError: if the model is not registered, or its fields have changed. Nothing
+        is imported: a run's record may come from someone else.
     """
     name = source["name"]
     if name not in MODELS:
@@ -193,6 +199,7 @@ def model_from_json(source: dict[str, str], values: dict[str, Any]) -> Recognise
 
 
 def output_frames(config: RecogniserConfig, frames: int) -> int:
+    """Returns the number of output frames of one utterance as an int."""
     return int(config.output_lengths(frames))
 
 
@@ -204,6 +211,7 @@ def frame_geometry(config: RecogniserConfig) -> list[int] | list[str]:
     """
     lengths = np.arange(1, _MOST_FRAMES + 1, dtype=np.int32)
     outputs = np.asarray(config.output_lengths(lengths))
+    # The fewest frames that give one output frame, and two.
     kernel, second = (int(np.searchsorted(outputs, n)) + 1 for n in (1, 2))
     stride = second - kernel
     if stride > 0 and second <= _MOST_FRAMES:
@@ -223,7 +231,10 @@ def model_flops(
     *,
     training: bool,
 ) -> int | None:
-    """Returns a padded batch's floating-point operations, without the optimizer's, or None."""
+    """Returns a padded batch's floating-point operations, without the optimizer's.
+
+    None if the config can't state them.
+    """
     if not hasattr(config, "flops"):
         return None
 
@@ -238,11 +249,11 @@ def estimated_step_bytes(
     batch: int,
     frames: int,
 ) -> int | None:
-    is_known = hasattr(config, "step_bytes")
-    if is_known:
-        return config.step_bytes(num_features, parameters, batch, frames)
+    """Returns the estimated memory of training on such batches; None if unknown."""
+    if not hasattr(config, "step_bytes"):
+        return None
 
-    return None
+    return config.step_bytes(num_features, parameters, batch, frames)
 
 
 def least_parameters(
@@ -250,26 +261,32 @@ def least_parameters(
     num_features: int,
     num_classes: int,
 ) -> int | None:
-    is_known = hasattr(config, "least_parameters")
-    return config.least_parameters(num_features, num_classes) if is_known else None
+    """Returns a lower bound on the number of weights; None if unknown."""
+    if not hasattr(config, "least_parameters"):
+        return None
+
+    return config.least_parameters(num_features, num_classes)
 
 
 def can_stream(config: RecogniserConfig) -> bool:
+    """Whether logits can be computed while speech arrives; by default not."""
     return bool(getattr(config, "can_stream", False))
 
 
 def keeps_momentum(config: RecogniserConfig) -> bool | None:
-    """Whether batch normalisations keep their initial momentum; None if the config
-    doesn't say.
+    """Whether batch normalisations keep their initial momentum.
 
-    If None, those with their class's default momentum follow the training's window.
+    None if the config doesn't say: then those with their class's default momentum
+    follow the training's window.
     """
     return getattr(config, "keeps_momentum", None)
 
 
 def portable(config: RecogniserConfig) -> RecogniserConfig:
+    """Returns the config of the same model for exporters; by default itself."""
     return config.portable() if hasattr(config, "portable") else config
 
 
 def kernels(model: Any) -> set[str]:
+    """Returns the names of the implementations that computed a model's recurrence."""
     return set(getattr(model, "kernels", ()))

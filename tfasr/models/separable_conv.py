@@ -1,4 +1,8 @@
-"""Blocks of separable convolutions over time, as in QuartzNet, in Keras 3."""
+"""Blocks of separable convolutions over time, as in QuartzNet, in Keras 3.
+
+One of the models in `tfasr.models.model.MODELS`: without recurrence, so that a GPU
+computes all frames at the same time.
+"""
 
 import dataclasses
 
@@ -56,7 +60,7 @@ class SeparableConvConfig:
 
     @property
     def layers(self) -> list[tuple[int, int, int]]:
-        """Input and output channels and kernel of each separable convolution but the first."""
+        """Input and output channels and kernel of separable convolutions but the first."""
         convolutions = []
         width = self.filters[0]
 
@@ -91,7 +95,10 @@ class SeparableConvConfig:
 
         # The backward pass costs twice as much, except for the features, which need no
         # gradient.
-        return outputs * (3 * weights - first if training else weights)
+        if training:
+            weights = 3 * weights - first
+
+        return outputs * weights
 
     def smaller(self, units: int) -> "SeparableConvConfig":
         filters = (units,) * len(self.filters)
@@ -150,6 +157,7 @@ class SeparableConvModel(Network):
         self.classifier = class_scores(num_classes, next(self._seeds))
 
     def _separable(self, filters: int, kernel: int, name: str, dilation: int = 1):
+        """Creates a separable convolution; the first one of the model is strided."""
         options = {"strides": _STRIDE if name == "first" else 1, **self._options}
         options["dtype"] = convolution_policy(self.dtype_policy)
         for part in ("depthwise", "pointwise"):
@@ -166,6 +174,7 @@ class SeparableConvModel(Network):
         return self._normalised(layer, (kernel - 1) * dilation, name)
 
     def _pointwise(self, filters: int, name: str):
+        """Creates a convolution with kernel 1, which is a dense layer."""
         initializer = keras.initializers.GlorotUniform(next(self._seeds))
         layer = keras.layers.Dense(
             filters,
@@ -179,13 +188,12 @@ class SeparableConvModel(Network):
         return {"use_bias": False, "dtype": self.dtype_policy, "name": "convolution"}
 
     def _normalised(self, layer, reach: int, name: str) -> "NormalisedConv":
-        rate = self.config.dropout
-        seed = next(self._seeds)
+        """Adds normalisation, ReLU and dropout to a convolution."""
         return NormalisedConv(
             layer,
             reach,
-            rate,
-            seed,
+            self.config.dropout,
+            next(self._seeds),
             dtype=self.dtype_policy,
             name=name,
         )
@@ -241,6 +249,7 @@ class NormalisedConv(keras.layers.Layer):
         self.around = (reach // 2, reach - reach // 2)
 
     def built_for(self, shape) -> tuple:
+        """Builds the layers for a shape of inputs; returns the shape of their outputs."""
         self.convolution.build(shape)
         filters = getattr(self.convolution, "filters", None) or self.convolution.units
         self.normalisation.build((None, None, filters))
@@ -249,8 +258,15 @@ class NormalisedConv(keras.layers.Layer):
         return (None, None, filters)
 
     def call(self, inputs, before, valid, added=None, rectified=True, training=False):
-        """``before`` and ``valid`` ``(batch, time)`` are False for padded inputs and
-        outputs.
+        """Returns ``(batch, time, filters)``.
+
+        Args:
+            inputs: ``(batch, time, channels)``.
+            before: booleans ``(batch, time)``, False for padded inputs.
+            valid: the same for outputs, which a stride makes fewer.
+            added: a shortcut's outputs, added before the ReLU.
+            rectified: whether the ReLU is applied.
+            training: as in Keras.
         """
         inputs = widened(inputs, before, *self.around)
         hidden = self.normalisation(
@@ -258,7 +274,9 @@ class NormalisedConv(keras.layers.Layer):
             training=training,
             valid=valid,
         )
-        hidden = hidden if added is None else hidden + added
-        hidden = keras.ops.relu(hidden) if rectified else hidden
+        if added is not None:
+            hidden = hidden + added
+        if rectified:
+            hidden = keras.ops.relu(hidden)
 
         return self.dropout(hidden, training=training)
