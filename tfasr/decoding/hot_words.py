@@ -1,5 +1,8 @@
-"""Hot words: words that are expected in the speech, such as names, which become more
-probable.
+"""Hot words: words that are expected in the speech, such as names.
+
+They become more probable than the acoustic model alone makes them. A recogniser in use
+gets them from a file or a mapping (`hot_words_of`); the decoders of `HOT_WORD_DECODERS`
+add their weights.
 """
 
 import logging
@@ -13,13 +16,13 @@ from tfasr.kit.text import text_lines
 log = logging.getLogger("tfasr")
 
 MAX_HOT_WEIGHT = 100.0
-DEFAULT_WEIGHT = 5.0
+DEFAULT_WEIGHT = 5.0  # of a word without one in its file
 # What an occurrence adds to the log score at most for each class that it writes. A word
 # that no one said costs -log(probability) for each of them, 7 to 17 in a pause, so more
 # than it earns. Without a bound, a large weight fills pauses with the word, again and
 # again.
 MOST_PER_CLASS = 3.0
-_SHOWN = 5
+_SHOWN = 5  # words in a warning
 _REMEDY = (
     "A line of hot words is a word or name, or that, a tab and a weight from "
     f"-{MAX_HOT_WEIGHT:g} to {MAX_HOT_WEIGHT:g}."
@@ -100,6 +103,7 @@ def hot_words_of(
 
 
 def _warn_of_large(weights: HotWords, alphabet: Alphabet) -> None:
+    """Warns of weights that the decoders lower, see `most_added`."""
     lowered = [
         f"{word} {weight:g} to {most_added(word, alphabet):g}"
         for word, weight in weights.items()
@@ -117,6 +121,7 @@ def _warn_of_large(weights: HotWords, alphabet: Alphabet) -> None:
 
 
 def _weight(weight: str | float, place: str) -> float:
+    """Returns a weight as a number; UsageError if it is none, or too large."""
     try:
         number = float(weight)
     except ValueError:

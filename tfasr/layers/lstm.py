@@ -127,9 +127,7 @@ class LSTM(keras.layers.LSTM):
             self.use_cudnn = wanted
 
     def _fused_loop(self, sequences, initial_state, mask, training):
-        """Runs the steps with a hand-written gradient, in C++ or by TensorFlow's
-        operations.
-        """
+        """Runs the steps with a hand-written gradient, compiled or by TensorFlow."""
         from tfasr.layers.compiled import runs_here
         from tfasr.layers.recurrent_kernels import lstm_sequence, recurrent_sequence
 

@@ -1,4 +1,9 @@
-"""Transcribes many recordings to files, with resuming; those it can't read are reported."""
+"""Transcribes many recordings to files, with resuming; those it can't read are reported.
+
+``tfasr transcribe`` is made of this: `find_sources` lists recordings,
+`transcribe_sources` recognises them, and a `Format` or `ResultFolder` writes the
+transcripts. The server uses the formats, too.
+"""
 
 import contextlib
 import errno
@@ -36,13 +41,21 @@ log = logging.getLogger("tfasr")
 
 @dataclass(frozen=True)
 class Format:
-    # Maps a recording's name and transcript to text.
+    """How transcripts are written.
+
+    Attributes:
+        write: maps a recording's name and transcript to text.
+        suffix: of a file that has one transcript.
+        header: written once, before all transcripts.
+        joins: whether several recordings' transcripts can be written to one stream.
+        has_cues: whether ``write`` takes `SubtitleRules` too.
+    """
+
     write: Callable[[str, Transcript], str]
-    suffix: str  # of a file that has one transcript
-    header: str = ""  # written once, before all transcripts
-    # Whether several recordings' transcripts can be written to one stream.
+    suffix: str
+    header: str = ""
     joins: bool = True
-    has_cues: bool = False  # whether ``write`` takes `SubtitleRules` too
+    has_cues: bool = False
 
     def by(self, rules: SubtitleRules) -> "Format":
         """Returns the format with rules for subtitles, if it has any."""
@@ -53,6 +66,7 @@ class Format:
 
 
 def to_json(name: str, transcript: Transcript) -> str:
+    """Returns a line of JSON: the name, seconds, text, and words as in `words_json`."""
     content = {
         "file": name,
         "duration_s": round(transcript.duration_s, 3),
@@ -63,8 +77,9 @@ def to_json(name: str, transcript: Transcript) -> str:
 
 
 def words_json(words: list[Word]) -> list[dict[str, Any]]:
-    """Returns words with the keys of the toolkit Vosk: ``conf``, ``start``, ``end``,
-    ``word``.
+    """Returns words with the keys of the toolkit Vosk, which clients may know.
+
+    These are ``conf``, ``start``, ``end`` (in seconds) and ``word``.
     """
     return [
         {
@@ -90,6 +105,7 @@ def stream_json(result: StreamResult) -> str:
 
 
 def to_srt(_: str, transcript: Transcript, rules: SubtitleRules | None = None) -> str:
+    """Returns SubRip's format: a number, times and lines per subtitle."""
     blocks = [
         f"{number}\n{_clock(cue.start_s, ',')} --> {_clock(cue.end_s, ',')}\n"
         + "".join(f"{line}\n" for line in cue.lines)
@@ -99,6 +115,7 @@ def to_srt(_: str, transcript: Transcript, rules: SubtitleRules | None = None) -
 
 
 def to_vtt(_: str, transcript: Transcript, rules: SubtitleRules | None = None) -> str:
+    """Returns WebVTT, the subtitles of HTML's ``<track>``; &, < and > are escaped."""
     marks = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
     blocks = [
         f"{_clock(cue.start_s, '.')} --> {_clock(cue.end_s, '.')}\n"
@@ -109,6 +126,7 @@ def to_vtt(_: str, transcript: Transcript, rules: SubtitleRules | None = None) -
 
 
 def _cues(transcript: Transcript, rules: SubtitleRules | None) -> list[Cue]:
+    """Groups the words into subtitles, by the usual rules if there are none."""
     return subtitles(transcript.words, rules or SubtitleRules())
 
 
@@ -124,6 +142,7 @@ def to_ctm(name: str, transcript: Transcript) -> str:
 
 
 def to_tsv(name: str, transcript: Transcript) -> str:
+    """Returns tab-separated columns: file, begin, end, confidence and word per line."""
     file = printable(name, one_line=True)
     return "".join(
         f"{file}\t{word.start_s:.3f}\t{word.end_s:.3f}\t{word.confidence:.4f}\t{word.text}\n"
@@ -143,6 +162,7 @@ FORMATS = {
 
 
 def _clock(seconds: float, point: str) -> str:
+    """Returns a time as in subtitles, such as 00:01:02.345; the point may be a comma."""
     minutes, milliseconds = divmod(round(1000 * seconds), 60_000)
     hours, minutes = divmod(minutes, 60)
     return f"{hours:02d}:{minutes:02d}:{milliseconds // 1000:02d}{point}{milliseconds % 1000:03d}"
@@ -150,13 +170,22 @@ def _clock(seconds: float, point: str) -> str:
 
 @dataclass(frozen=True)
 class Source:
+    """A recording to transcribe.
+
+    Attributes:
+        path: where it is.
+        name: in results: the path that was passed, or the path within a folder that was
+            passed.
+    """
+
     path: Path
-    # In results: the path that was passed, or the path within a folder that was passed.
     name: str
 
 
 @dataclass
 class Outcome:
+    """What became of many recordings."""
+
     done: int = 0  # how many recordings were transcribed
     audio_s: float = 0.0  # their total duration
     # Unreadable files' names and reasons.
@@ -164,8 +193,13 @@ class Outcome:
 
 
 def find_sources(names: list[str]) -> list[Source]:
-    """Returns named recordings and named folders' audio files; logs how many others it
-    skips.
+    """Returns named recordings and named folders' audio files.
+
+    Whether a file in a folder is audio, its suffix decides; how many others are skipped
+    is logged.
+
+    Raises:
+        UsageError: if a folder holds no audio.
     """
     sources = []
     for name in names:
@@ -189,7 +223,8 @@ def find_sources(names: list[str]) -> list[Source]:
         ]
         if others:
             names = printable(", ".join(others[:_MOST_NAMED]), one_line=True)
-            names += ", ..." * (len(others) > _MOST_NAMED)
+            if len(others) > _MOST_NAMED:
+                names += ", ..."
             counts = f"{len(others)} of {len(files)} files are skipped"
             log.warning(
                 "%s: %s, because their suffixes aren't of audio: %s",
@@ -212,8 +247,12 @@ def transcribe_sources(
 ) -> Outcome:
     """Transcribes recordings in order, ``batch_size`` segments at a time.
 
-    Calls ``finished`` with each transcript, ``failed`` with each unreadable file and
-    the reason.
+    Args:
+        recogniser: to use.
+        sources: recordings.
+        finished: called with each transcript, as soon as it is there.
+        failed: called with each unreadable file and the reason.
+        batch_size: segments that the model gets together.
     """
     outcome = Outcome()
     transcripts = recogniser.transcripts(
@@ -239,16 +278,18 @@ def transcribe_sources(
     return outcome
 
 
-_EMPTY = sha256(b"")
+_EMPTY = sha256(b"")  # of a recording without speech, in some formats
 
 
 class ResultFolder:
     """A folder of results in one of `FORMATS`, one for each recording, complete or absent.
 
     A result's hash is stored in `RESULTS_FILE` before the result is written, to tell it
-    from the user's files, which are never overwritten. Raises UsageError if the
-    folder's results have other settings, if a user's file has a result's name, or two
-    results would have the same name.
+    from the user's files, which are never overwritten.
+
+    Raises:
+        UsageError: if the folder's results have other settings, if a user's file has a
+            result's name, or two results would have the same name.
     """
 
     def __init__(
@@ -265,9 +306,13 @@ class ResultFolder:
         self._paths = dict(zip(sources, self._named(sources), strict=True))
         settings = folder / SETTINGS_FILE
         spec = recogniser.spec
-        decoder = {n: getattr(spec.decoder, n) for n in ("beam_width", "recombine")}
-        wanted = {"recogniser": spec.identity, "format": output_format}
-        wanted |= {"decoder": spec.decoder.name, **decoder}
+        wanted = {
+            "recogniser": spec.identity,
+            "format": output_format,
+            "decoder": spec.decoder.name,
+            "beam_width": spec.decoder.beam_width,
+            "recombine": spec.decoder.recombine,
+        }
         if self._format.has_cues:
             wanted["subtitles"] = asdict(rules)
 
@@ -302,8 +347,9 @@ class ResultFolder:
             write_whole(settings, json.dumps(wanted, indent=1) + "\n")
 
     def _named(self, sources: list[Source]) -> list[Path]:
-        """Returns each result's path: ``a.txt``, or ``a.wav.txt`` if ``a.txt`` isn't
-        unique.
+        """Returns each result's path.
+
+        It is ``a.txt``, or ``a.wav.txt`` if ``a.txt`` isn't unique.
         """
         suffix = self._format.suffix
         names = [_inside(source.name) for source in sources]
@@ -324,7 +370,7 @@ class ResultFolder:
         return paths
 
     def _others(self) -> Iterator[Path]:
-        # Files that the user wrote or changed, and that a new result would overwrite.
+        """Yields the user's own files, or changed ones, that a new result would overwrite."""
         for source, path in self._paths.items():
             if os.path.lexists(path) and not self.has(source):
                 content_hash = _hash_of(path)
@@ -335,6 +381,7 @@ class ResultFolder:
                     yield path
 
     def _note(self, source: Source, content_hash: str) -> None:
+        """Stores a result's hash, durably, before the result is written."""
         path = self._paths[source]
         line = {
             "file": str(path.relative_to(self._folder)),
@@ -366,6 +413,7 @@ class ResultFolder:
         return same and (size > 0 or listed.sha256 == _EMPTY)
 
     def write(self, source: Source, transcript: Transcript) -> None:
+        """Writes a recording's result; a result of an older recording is replaced."""
         path = self._paths[source]
         text = self._format.header + self._format.write(source.name, transcript)
         make_folder(path.parent)
@@ -383,6 +431,7 @@ class _Listed:
 
 
 def _listed_results(path: Path) -> dict[str, _Listed]:
+    """Reads `RESULTS_FILE`, by the results' paths; lines that a kill cut are skipped."""
     results: dict[str, _Listed] = {}
     for line in path.read_bytes().split(b"\n") if path.exists() else ():
         with contextlib.suppress(ValueError, TypeError, KeyError):
@@ -400,6 +449,7 @@ def _state(recording: Path) -> list[int]:
 
 
 def _hash_of(path: Path) -> str:
+    """Returns a file's hash; "" if it can't be read."""
     try:
         return sha256(path.read_bytes())
     except OSError:
@@ -407,8 +457,13 @@ def _hash_of(path: Path) -> str:
 
 
 def _inside(name: str) -> Path:
-    """Returns a path for use within a folder: of absolute paths or ones with .., the
-    last part.
+    """Returns a path for use within a folder.
+
+    Of an absolute path or one with .., only the last part: a result must not end up
+    elsewhere.
     """
     path = Path(name)
-    return Path(path.name) if path.is_absolute() or ".." in path.parts else path
+    if path.is_absolute() or ".." in path.parts:
+        return Path(path.name)
+
+    return path

@@ -1,4 +1,9 @@
-"""Transcribes recordings with a trained recogniser, with word times."""
+"""Transcribes recordings with a trained recogniser, with word times.
+
+`load_recogniser` opens what training or an export wrote; the `Recogniser` that it
+returns is the public way from audio to text. Recordings are cut into segments and
+recognised in batches, and streams frame by frame, both in `segments`.
+"""
 
 import itertools
 from collections.abc import Iterable, Iterator
@@ -62,8 +67,9 @@ def load_recogniser(
     Args:
         run_dir: a folder that `tfasr train` or `tfasr export` wrote.
         checkpoint: which of a run's: "best" (by validation CER), "last", or a file.
-        decoder: "greedy", "beam" or "word_beam"; the run's by default, as are
-            `beam_width` and `recombine` (of word beam search).
+        decoder: "greedy", "beam" or "word_beam"; by default the run's.
+        beam_width: hypotheses kept per frame; by default the run's.
+        recombine: of word beam search; by default the run's.
         lexicon: a text file with one word per line, the dictionary for word beam
             search; by default the run's, which consists of the training transcripts'
             words.
@@ -114,6 +120,7 @@ def load_recogniser(
 
 
 def _with_lexicon(spec: RecogniserSpec, lexicon: str | Path | None) -> RecogniserSpec:
+    """Replaces the dictionary, and with it the recogniser's identity."""
     if lexicon is None:
         return spec
 
@@ -132,8 +139,11 @@ def _made(
     model: "KenlmModel | None",
     hot_words: "HotWords | None",
 ) -> "Recogniser":
-    # A language model and hot words give the recogniser another identity, as a lexicon
-    # does.
+    """Creates a recogniser.
+
+    A language model and hot words give it another identity, as a lexicon does, so that
+    results in a folder are those of one recogniser.
+    """
     identity = spec.identity
     if model is not None:
         settings = f"{file_sha256(model.path)} {model.weight:g} {model.word_bonus:g}"
@@ -150,7 +160,18 @@ def _made(
 
 
 class Recogniser:
-    """Turns recordings into text; created by `tfasr.load_recogniser`."""
+    """Turns recordings into text; created by `tfasr.load_recogniser`.
+
+    For example::
+
+        recogniser = tfasr.load_recogniser("runs/an4")
+        print(recogniser.transcribe("talk.wav").text)
+
+    Attributes:
+        spec: everything about it but the weights.
+        acoustics: the model.
+        segments: recognises parts of a recording.
+    """
 
     def __init__(
         self,
@@ -179,8 +200,7 @@ class Recogniser:
         Raises:
             ValueError: if the file can't be read, or samples are NaN or infinite.
         """
-        (transcript,) = self.transcribe_many([audio])
-        return transcript
+        return self.transcribe_many([audio])[0]
 
     def transcribe_many(
         self,
@@ -205,7 +225,10 @@ class Recogniser:
         recordings: "Iterable[str | Path | np.ndarray]",
         batch_size: int,
     ) -> Iterator[Transcript | ValueError]:
-        """Yields each recording's transcript, in order, or the error if it can't be read."""
+        """Yields each recording's transcript, in order, or the error if it can't be read.
+
+        Only a few segments of the recordings are in memory at a time.
+        """
         seconds: list[float] = []
         errors: dict[int, ValueError] = {}
 
@@ -222,6 +245,7 @@ class Recogniser:
                 except ValueError as error:
                     errors[number] = error
 
+        # A recording is done when words of a later one arrive, or at the end (None).
         words: list[Word] = []
         done = 0
         recognised = recognised_in_batches(self.segments, segments(), batch_size)
@@ -229,7 +253,7 @@ class Recogniser:
             while done < (len(seconds) if number is None else number):
                 yield errors.get(done) or Transcript(words, seconds[done])
                 words = []
-                done = done + 1
+                done += 1
 
             words += more_words
 
@@ -239,8 +263,7 @@ class Recogniser:
         Blocks are samples at `sample_rate_hz`, floats in -1..1 or int16 ``(samples,)``.
         Raises ValueError if samples are NaN or infinite.
         """
-        (transcript,) = self.transcribe_many([iter(blocks)], batch_size=1)
-        return transcript
+        return self.transcribe_many([iter(blocks)], batch_size=1)[0]
 
     def parts(
         self,
@@ -289,8 +312,9 @@ class Recogniser:
         return Stream(self.spec, self.acoustics, self.segments.decoder, endpoints)
 
     def blocks(self, audio: "str | Path | np.ndarray") -> Iterator[np.ndarray]:
-        """Yields a recording's samples in blocks, float32 ``(samples,)`` at
-        `sample_rate_hz`.
+        """Yields a recording's samples in blocks, float32 ``(samples,)``.
+
+        They are at `sample_rate_hz`, whatever the recording is.
         """
         if isinstance(audio, str | Path):
             from tfasr.data.audio import audio_blocks, warn

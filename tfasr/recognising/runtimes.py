@@ -1,6 +1,12 @@
-"""Runs exported models; each runtime (such as ONNX Runtime) is imported only when needed."""
+"""Runs exported models; each runtime (such as ONNX Runtime) is imported only when needed.
+
+All classes here are `Acoustics`: they map features to log-probabilities, and the rest
+of a recogniser doesn't know which one it has. TensorFlow is needed only for exports to
+Keras and SavedModel.
+"""
 
 import contextlib
+import functools
 import os
 import queue
 import warnings
@@ -29,6 +35,7 @@ NEXT = "next_"
 # utterance.
 STEP = "step"
 WHOLE = "whole"
+
 _TRIED = 3  # output frames on which an exported model is tried
 # In LiteRT graphs, the outputs' names for the states after each output frame.
 STATES = "states_"
@@ -37,8 +44,10 @@ STATES = "states_"
 def open_exported(
     folder: Path, decoder_changes: dict[str, Any]
 ) -> tuple[RecogniserSpec, Acoustics]:
-    """Opens a folder that `tfasr export` wrote, replacing decoder fields; UsageError on
-    failure.
+    """Opens a folder that `tfasr export` wrote, replacing decoder fields.
+
+    Raises:
+        UsageError: if files are missing or damaged, or don't fit together.
     """
     exported.check_sums(folder)
     runtime = exported.exported_runtime(folder)
@@ -51,8 +60,9 @@ def open_exported(
 
 
 def _check_fits(acoustics: Acoustics, spec: RecogniserSpec, path: Path) -> None:
-    """Raises UsageError unless a model's outputs have the shape that its description
-    implies.
+    """Raises UsageError unless a model's outputs have the shape of its description.
+
+    It is tried on a few frames, as files of two exports may have been mixed.
     """
     kernel, stride = spec.geometry
     frames = kernel + (_TRIED - 1) * stride
@@ -124,6 +134,7 @@ class OnnxAcoustics:
         return [np.zeros((1, 1, units), np.float32) for units in self._states.values()]
 
     def continued(self, features: np.ndarray, state: State) -> tuple[np.ndarray, State]:
+        """Returns the next log-probabilities and states, see `Acoustics`."""
         inputs = {
             FEATURES: features[None],
             LENGTHS: np.array([len(features)], np.int32),
@@ -158,6 +169,7 @@ def onnx_session(graph: str | Path | bytes) -> Any:
 
 
 def _shown(graph: str | Path | bytes) -> str:
+    """Returns a model's name for messages."""
     return "these bytes" if isinstance(graph, bytes) else str(graph)
 
 
@@ -173,7 +185,11 @@ def onnx_runtime() -> Any:
 
 
 class _Litert:
-    """LiteRT interpreters of a graph, each used by one thread at a time."""
+    """LiteRT interpreters of a graph, each used by one thread at a time.
+
+    An interpreter isn't safe for threads, so each concurrent call gets its own; they
+    are kept for later calls.
+    """
 
     signature: str
 
@@ -185,8 +201,9 @@ class _Litert:
 
     @contextlib.contextmanager
     def _runner(self) -> Iterator[Any]:
-        """Yields a function that runs the graph on named inputs, in an idle or new
-        interpreter.
+        """Yields a function that runs the graph on named inputs.
+
+        Its interpreter is one that no other thread uses, or a new one.
         """
         try:
             runner = self._idle.get_nowait()
@@ -214,8 +231,10 @@ class _Litert:
 
 
 class LitertAcoustics(_Litert):
-    """Computes log-probabilities with LiteRT, with a fixed number of output frames per
-    call.
+    """Computes log-probabilities with LiteRT, some output frames per call.
+
+    The graph has a fixed number of frames in its step and returns the state after each
+    of them, so a chunk of any length is computed in steps.
     """
 
     signature = STEP
@@ -237,6 +256,7 @@ class LitertAcoustics(_Litert):
         self._first = frames - (self._steps - 1) * stride
 
     def continued(self, features: np.ndarray, state: State) -> tuple[np.ndarray, State]:
+        """Returns the next log-probabilities and states, see `Acoustics`."""
         frames = (len(features) - self._first) // self._stride + 1
         parts = []
         with self._runner() as runner:
@@ -248,8 +268,9 @@ class LitertAcoustics(_Litert):
                     start : start + self._first + (count - 1) * self._stride
                 ]
                 inputs[0, : len(seen)] = seen
-                states = dict(zip(self._states, state, strict=True))
-                outputs = runner(**{FEATURES: inputs, **states})
+                values = dict(zip(self._states, state, strict=True))
+                values[FEATURES] = inputs
+                outputs = runner(**values)
                 parts.append(outputs[LOG_PROBS][:count])
                 state = [
                     outputs[STATES + name][count - 1 : count] for name in self._states
@@ -273,19 +294,23 @@ class LitertUtterances(_Litert):
 
 
 def litert_interpreter(graph: str | Path | bytes, num_threads: int) -> Any:
-    """Returns an interpreter of a graph, a path or a file's content; UsageError on failure."""
-    interpreter_class = _interpreter_class()
+    """Returns an interpreter of a graph, a path or a file's content.
+
+    Raises:
+        UsageError: if LiteRT isn't installed or can't load the graph.
+    """
+    make = functools.partial(_interpreter_class(), num_threads=num_threads)
     if isinstance(graph, bytes):
-        source = {"model_content": graph}
+        make = functools.partial(make, model_content=graph)
     else:
-        source = {"model_path": str(graph)}
+        make = functools.partial(make, model_path=str(graph))
 
     with warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", message=r"\s*Warning: tf.lite.Interpreter is deprecated"
         )
         try:
-            return interpreter_class(num_threads=num_threads, **source)
+            return make()
         except ValueError as error:
             raise UsageError(
                 f"LiteRT must be able to load {_shown(graph)}: {error}"
@@ -293,6 +318,7 @@ def litert_interpreter(graph: str | Path | bytes, num_threads: int) -> Any:
 
 
 def _interpreter_class() -> Any:
+    """Returns the class of LiteRT's own package, or TensorFlow's if that isn't installed."""
     with contextlib.suppress(ModuleNotFoundError):
         from ai_edge_litert.interpreter import Interpreter
 

@@ -1,4 +1,10 @@
-"""Recognises recordings in batches of segments of similar length, and streams of speech."""
+"""Recognises recordings in batches of segments of similar length, and streams of speech.
+
+This is the way from samples to words. Recordings are cut in pauses (`PauseCutter`),
+segments go through features, model and decoder in threads of their own
+(`recognised_in_batches`), and the decoded text is aligned with the model's outputs for
+word times (`aligned_words`). A `Stream` does the same frame by frame.
+"""
 
 import dataclasses
 import itertools
@@ -30,18 +36,20 @@ if TYPE_CHECKING:
     from tfasr.decoding.hot_words import HotWords
     from tfasr.decoding.language_models import KenlmModel
 
+# Of a segment: about the longest training utterance (ShardConfig.max_duration_s), beyond
+# which models recognise less well.
 LONGEST_S = 16.0
 # Both segments contain so much of each side of a cut, so that no word is cut off.
 CONTEXT_S = 0.5
 # Recordings are cut in a quiet stretch of this length, longer than a stop consonant.
 _PAUSE_S = 0.3
-_BLOCK_S = 0.01
+_BLOCK_S = 0.01  # for which loudness is measured
 _MANY_FRAMES = 10_000  # from here on, importing a faster Fourier transform saves time
 # How many batches of segments are read and sorted by length together: fewer at first,
 # so that the model can start early.
 _BATCHES_SORTED = (1, 2, 4)
-_READ_AHEAD = 32
-_END = object()
+_READ_AHEAD = 32  # segments
+_END = object()  # after the last segment
 _NOTHING = np.zeros(0, np.float32)
 # A segment's batch and row in the batch; None if the segment is too short for an output
 # frame.
@@ -59,10 +67,10 @@ class Segment:
 
 
 class PauseCutter:
-    """Cuts a recording that arrives in blocks into segments of at most `longest_s`.
+    """Cuts a recording that arrives in blocks into segments of at most ``longest_s``.
 
     A longer recording is cut in a pause: in the middle of the quietest 0.3 s in the
-    second half of `longest_s`. Each segment extends half a second beyond its cuts, so
+    second half of ``longest_s``. Each segment extends half a second beyond its cuts, so
     that both neighbours contain the whole of a word at a cut. The word belongs to the
     segment in which its middle is.
     """
@@ -89,10 +97,12 @@ class PauseCutter:
         return segments
 
     def finish(self) -> list[Segment]:
+        """Returns the last segment, unless there are no samples."""
         held = self._all()
         return [self._segment(held, self._from, None)] if len(held) else []
 
     def _cut(self) -> Segment:
+        """Cuts off the first segment of what is held; its context is held on."""
         held = self._all()
         begun = self._from - self._start
         fits = self._longest - self._context
@@ -108,11 +118,16 @@ class PauseCutter:
         return segment
 
     def _segment(self, samples: np.ndarray, start: int, end: int | None) -> Segment:
+        """Returns held samples as a segment, with its words between two positions.
+
+        None means the end of the recording.
+        """
         from_s = start / self._rate_hz if start else -np.inf
         to_s = np.inf if end is None else end / self._rate_hz
         return Segment(samples, self._start / self._rate_hz, from_s, to_s)
 
     def _all(self) -> np.ndarray:
+        """Returns all held samples as one array."""
         if len(self._blocks) != 1:
             self._blocks = [np.concatenate([np.zeros(0, np.float32), *self._blocks])]
         return self._blocks[0]
@@ -133,7 +148,7 @@ def cut_segments(
 
 
 def _quietest(samples: np.ndarray, earliest: int, rate_hz: int) -> int:
-    """Returns the middle of the quietest stretch whose middle is not before ``earliest``."""
+    """Returns the middle of the quietest stretch, a position not before ``earliest``."""
     block = max(int(_BLOCK_S * rate_hz), 1)
     count = len(samples) // block
     power = np.square(
@@ -146,15 +161,16 @@ def _quietest(samples: np.ndarray, earliest: int, rate_hz: int) -> int:
     first = min(max(earliest // block - width // 2, 0), len(stretches) - 1)
     # Of several equally quiet ones (digital silence), the last, so that segments are
     # long.
-    last_quietest = (
-        len(stretches) - 1 - int(np.argmin(np.round(stretches[first:][::-1], 6)))
-    )
+    from_last = np.round(stretches[first:][::-1], 6)
+    last_quietest = len(stretches) - 1 - int(np.argmin(from_last))
 
     return (last_quietest + width // 2) * block
 
 
 @dataclass(frozen=True)
 class LabelSpan:
+    """The frames in which a path stays in one label."""
+
     label: int  # a class, not the blank
     start: int  # its first frame
     end: int  # the frame after its last
@@ -172,8 +188,13 @@ def aligned_words(
     A word extends from the first frame of its first character to the last frame of its
     last one. CTC models emit a character for a few frames somewhere in its sound, so
     times are a few frames off, and the time between words belongs to no word.
-    ``log_probs`` are ``(frames, classes)``; ``first_s`` is the time at which the first
-    frame begins, ``step_s`` a frame's length.
+
+    Args:
+        text: of the hypothesis.
+        log_probs: the model's, ``(frames, classes)``.
+        alphabet: of the classes.
+        first_s: when the first frame begins.
+        step_s: a frame's length.
     """
     spans = path_spans(log_probs.argmax(axis=1), alphabet.blank_id)
     # The most probable path is the best alignment if it spells the text.
@@ -206,9 +227,7 @@ def path_spans(path: np.ndarray, blank_id: int) -> list[LabelSpan]:
 
 
 def _runs(path: np.ndarray) -> list[tuple[int, int, int]]:
-    """Returns each run of equal numbers: the number, its first frame, the frame after
-    its last.
-    """
+    """Returns each run of equal numbers: the number, its first frame, and its end."""
     if not len(path):
         return []
 
@@ -223,10 +242,13 @@ def align(
     log_probs: np.ndarray,
     alphabet: Alphabet,
 ) -> list[LabelSpan]:
-    """Returns the most probable alignment of labels with ``log_probs`` ``(frames, classes)``.
+    """Returns the most probable alignment of labels with one utterance's frames.
 
-    Like decoders, it may skip a separator if a blank separates the equal labels around
-    it. Raises ValueError if there are too few frames.
+    ``log_probs`` are ``(frames, classes)``. Like decoders, it may skip a separator if a
+    blank separates the equal labels around it.
+
+    Raises:
+        ValueError: if there are too few frames.
     """
     if not labels:
         return []
@@ -248,10 +270,15 @@ def align(
 
 
 def _viterbi(scores: np.ndarray, two: np.ndarray, three: np.ndarray) -> np.ndarray:
-    """Returns the path with the largest sum of ``scores`` (frames, states): a state per frame.
+    """Returns the path with the largest sum of scores, a state per frame.
 
-    ``two`` and ``three`` mark states that can follow the state two or three before
-    them.
+    Args:
+        scores: ``(frames, states)``.
+        two: marks states that can follow the one two before them.
+        three: marks states that can follow the one three before them.
+
+    Raises:
+        ValueError: if there are too few frames for any path.
     """
     count = scores.shape[1]
     best = np.full(count, -np.inf)
@@ -284,8 +311,10 @@ def _viterbi(scores: np.ndarray, two: np.ndarray, three: np.ndarray) -> np.ndarr
 
 
 def _words(spans: list[LabelSpan], alphabet: Alphabet) -> Iterator[list[LabelSpan]]:
-    """Yields each word's spans; in scripts without spaces, each character or unit is a
-    word.
+    """Yields each word's spans.
+
+    In scripts without spaces, each character or unit is a word; combining marks belong
+    to the character before them.
     """
     word: list[LabelSpan] = []
     alone = False
@@ -310,12 +339,16 @@ def _words(spans: list[LabelSpan], alphabet: Alphabet) -> Iterator[list[LabelSpa
 
 
 def _confidence(word: list[LabelSpan], log_probs: np.ndarray) -> float:
+    """Returns the geometric mean over a word's labels of each one's highest probability."""
     best = [float(log_probs[span.start : span.end, span.label].max()) for span in word]
     return min(math.exp(sum(best) / len(best)), 1.0)
 
 
 class SegmentModel:
-    """The stages of recognising a segment, one method each: features, model, words."""
+    """The stages of recognising a segment, one method each: features, model, words.
+
+    Each stage is called from its own thread, see `recognised_in_batches`.
+    """
 
     def __init__(
         self,
@@ -346,8 +379,9 @@ class SegmentModel:
         return features
 
     def log_probs(self, features: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns segments' log-probabilities and numbers of valid output frames, at
-        least 1.
+        """Returns segments' log-probabilities, and numbers of valid output frames.
+
+        Each segment must have at least one output frame.
         """
         batch, lengths = padded(features)
         frames = np.array([self.spec.output_frames(int(length)) for length in lengths])
@@ -359,6 +393,7 @@ class SegmentModel:
         log_probs: np.ndarray,
         lengths: np.ndarray,
     ) -> list[list[Word]]:
+        """Returns the words of each segment, without those that belong to its neighbours."""
         words_of_segments = []
         hypotheses = self.decoder.decode(log_probs, lengths)
         alphabet = self.spec.alphabet
@@ -373,13 +408,13 @@ class SegmentModel:
                 first_s,
                 step_s,
             )
-            words_of_segments.append(
-                [
-                    w
-                    for w in words
-                    if segment.from_s <= (w.start_s + w.end_s) / 2 < segment.to_s
-                ]
-            )
+            inside = []
+            for word in words:
+                middle_s = (word.start_s + word.end_s) / 2
+                if segment.from_s <= middle_s < segment.to_s:
+                    inside.append(word)
+
+            words_of_segments.append(inside)
 
         return words_of_segments
 
@@ -409,15 +444,15 @@ def recognised_in_batches(
         )
 
     def begin(group: list[tuple]) -> tuple[list[Any], list[_Place]]:
-        # Submits a group's batches to the model; returns keys and the places of future
-        # results.
+        """Submits a group's batches; returns keys and the places of future results."""
         long_enough = [
             n for n, item in enumerate(group) if model.spec.output_frames(len(item[2]))
         ]
         # Starts with the longest, so that all threads end at about the same time.
         long_enough.sort(key=lambda n: len(group[n][2]), reverse=True)
         places: list[_Place] = [None] * len(group)
-        size = max(min(batch_size, -(-len(long_enough) // model.batches_at_once)), 1)
+        each = math.ceil(len(long_enough) / model.batches_at_once)
+        size = max(min(batch_size, each), 1)
         for start in range(0, len(long_enough), size):
             numbers = long_enough[start : start + size]
             future = hearing.submit(hear, [group[n] for n in numbers])
@@ -443,8 +478,9 @@ def recognised_in_batches(
 
 
 def _read_ahead(model: SegmentModel, segments: Iterable) -> Iterator[tuple]:
-    """Yields key, segment and features, read in a thread; raises its error after what
-    it read.
+    """Yields key, segment and features, which a thread computes ahead.
+
+    If reading fails, the error is raised after all that was read before.
     """
     queue: Queue = Queue(_READ_AHEAD)
     stopped = threading.Event()
@@ -487,8 +523,9 @@ def _read_ahead(model: SegmentModel, segments: Iterable) -> Iterator[tuple]:
 
 
 def _groups(items: Iterator[tuple], batch_size: int) -> Iterator[list[tuple]]:
-    """Yields lists of items, each for a few batches; before raising an error, those
-    before it.
+    """Yields lists of items, each for a few batches.
+
+    Before an error of ``items`` is raised, the items before it are yielded.
     """
     failure = None
     for batches in itertools.chain(
@@ -512,8 +549,13 @@ def _groups(items: Iterator[tuple], batch_size: int) -> Iterator[list[tuple]]:
 def _finished(
     keys: list[Any], places: list[_Place]
 ) -> Iterator[tuple[Any, list[Word]]]:
+    """Yields the keys and words of a group, waiting for the model and the decoder."""
     for key, place in zip(keys, places, strict=True):
-        yield key, place[0].result().result()[place[1]] if place is not None else []
+        words = []
+        if place is not None:
+            future, row = place
+            words = future.result().result()[row]
+        yield key, words
 
 
 # Seconds processed at a time, so that even a chunk of an hour needs little memory.
@@ -526,16 +568,22 @@ class EndpointRules:
 
     Silence is time in which the most probable class is a blank, a space or a separator.
 
+    Attributes:
+        silence_s: so much silence ends it, whether or not there was speech before.
+        silence_after_speech_s: so much ends it if there was speech.
+        longest_s: length after which it ends in any case.
+
     Source: sherpa-onnx's rules 1 to 3 with its defaults, which come from Kaldi's.
     """
 
-    # So much silence ends it, whether or not there was speech before.
     silence_s: float = 2.4
-    silence_after_speech_s: float = 1.2  # so much ends it if there was speech
-    longest_s: float = 20.0  # length after which it ends in any case
+    silence_after_speech_s: float = 1.2
+    longest_s: float = 20.0
 
 
 class EndpointDetector:
+    """Finds where utterances end, by a model's outputs."""
+
     def __init__(self, rules: EndpointRules, alphabet: Alphabet, frame_step_s: float):
         self._rules = rules
         self._step_s = frame_step_s
@@ -545,12 +593,13 @@ class EndpointDetector:
         self.restart()
 
     def restart(self) -> None:
+        """Begins another utterance."""
         self._frames = 0
         self._silence = 0
         self._spoken = False
 
     def end(self, log_probs: np.ndarray) -> int | None:
-        """Returns after how many of these frames the utterance ends, or None if it goes on."""
+        """Returns after how many of these frames the utterance ends; None if it goes on."""
         for frame, silent in enumerate(np.isin(log_probs.argmax(axis=1), self._silent)):
             self._frames += 1
             self._silence = self._silence + 1 if silent else 0
@@ -605,6 +654,7 @@ class Stream:
         self._begin()
 
     def _begin(self) -> None:
+        """Begins an utterance with the state of a new recording."""
         self._state = self._acoustics.initial_state()
         self._log_probs: list[np.ndarray] = []
         self._frames = 0
@@ -636,6 +686,7 @@ class Stream:
 
     @property
     def partial(self) -> str:
+        """The text of the current utterance that was returned last."""
         return self._shown
 
     def finish(self) -> list[StreamResult]:
@@ -643,6 +694,7 @@ class Stream:
         return [self._final()]
 
     def _see(self, samples: np.ndarray) -> None:
+        """Adds samples, and computes the features that they complete."""
         config = self._spec.features
         held = np.concatenate([self._samples, samples])
         frames = numpy_features(held, config)
@@ -650,6 +702,7 @@ class Stream:
         self._features = np.concatenate([self._features, self._spec.normalised(frames)])
 
     def _hear(self) -> list[StreamResult]:
+        """Computes the output frames that are possible now; returns ended utterances."""
         kernel, stride = self._spec.geometry
         results = []
         while count := self._spec.output_frames(len(self._features)):
@@ -675,6 +728,7 @@ class Stream:
         return results
 
     def _final(self) -> StreamResult:
+        """Returns the current utterance as its decoder would decode it as a recording."""
         if hasattr(self._decoder, "begin") or not self._frames:
             return self._result(self._decoded.best().text, final=True)
 
@@ -683,6 +737,7 @@ class Stream:
         return self._result(hypothesis.text, final=True)
 
     def _result(self, text: str, final: bool) -> StreamResult:
+        """Returns a text as a result, whose words are aligned only on demand."""
         features = self._spec.features
         begun_s = self._begun * features.step_samples / features.sample_rate_hz
         alphabet = self._spec.alphabet
