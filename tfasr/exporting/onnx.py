@@ -7,6 +7,7 @@ a convolution with cosines and sines, which every runtime supports.
 """
 
 import contextlib
+import itertools
 import json
 import logging
 import tempfile
@@ -42,6 +43,8 @@ from tfasr.recognising.spec import (
     RecogniserSpec,
 )
 
+# Versions of ONNX's operators, of graphs written here and by tf2onnx, and of its files.
+# Newer ones than needed would exclude older runtimes.
 OPSET = 17
 CONVERTED_OPSET = 18
 IR_VERSION = 8
@@ -55,7 +58,7 @@ _INTEGERS = (TensorProto.INT32, TensorProto.INT64)
 
 def metadata(spec: RecogniserSpec) -> dict[str, str]:
     """Returns the metadata to store in a graph, for programs that have no other file."""
-    return {
+    content = {
         "model_type": f"tfasr_{spec.model}",
         "version": __version__,
         "features": json.dumps(to_json(spec.features)),
@@ -64,11 +67,14 @@ def metadata(spec: RecogniserSpec) -> dict[str, str]:
         "normalisation": spec.features.normalisation,
         "characters": spec.alphabet.characters,
         "separator": spec.alphabet.separator or "",
-        **({"units": "\n".join(spec.alphabet.symbols)} if spec.alphabet.units else {}),
         "blank_id": str(spec.alphabet.blank_id),
         "kernel_frames": str(spec.geometry[0]),
         "stride_frames": str(spec.geometry[1]),
     }
+    if spec.alphabet.units:
+        content["units"] = "\n".join(spec.alphabet.symbols)
+
+    return content
 
 
 class GraphWriter:
@@ -86,12 +92,14 @@ class GraphWriter:
         self._numbers: Counter[str] = Counter()
 
     def weight(self, name: str, array: np.ndarray) -> str:
+        """Stores an array, floats in float32; returns its name."""
         if array.dtype.kind == "f":
             array = array.astype(np.float32)
         self.weights.append(numpy_helper.from_array(np.asarray(array, order="C"), name))
         return name
 
     def node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
+        """Adds an operation whose output has a name that users see."""
         self.nodes.append(
             helper.make_node(kind, inputs, [output], name=output, **attributes)
         )
@@ -102,9 +110,11 @@ class GraphWriter:
         return f"{kind.lower()}_{self._numbers[kind]}"
 
     def add(self, kind: str, *inputs: str, **attributes: Any) -> str:
+        """Adds an operation whose output gets a number."""
         return self.node(kind, list(inputs), self._named(kind), **attributes)
 
     def constant(self, array: Any, dtype: Any = np.float32) -> str:
+        """Stores a small array or number; returns its name."""
         return self.weight(self._named("constant"), np.asarray(array, dtype))
 
     def model(
@@ -113,18 +123,23 @@ class GraphWriter:
         num_classes: int,
         carried: dict[str, str],
     ) -> bytes:
+        """Returns the graph as a recogniser's file, with its recurrent states.
+
+        ``carried`` is metadata.
+        """
         real = TensorProto.FLOAT
         integer = TensorProto.INT32
         inputs = [
             (FEATURES, real, ["batch", "frames", num_features]),
             (LENGTHS, integer, ["batch"]),
         ]
-        outputs = [(LOG_PROBS, real, ["batch", "output_frames", num_classes])]
-        outputs.append((OUTPUT_LENGTHS, integer, ["batch"]))
-        inputs += [(name, real, [1, "batch", units]) for name, units in self.states]
-        outputs += [
-            (NEXT + name, real, [1, "batch", units]) for name, units in self.states
+        outputs = [
+            (LOG_PROBS, real, ["batch", "output_frames", num_classes]),
+            (OUTPUT_LENGTHS, integer, ["batch"]),
         ]
+        for name, units in self.states:
+            inputs.append((name, real, [1, "batch", units]))
+            outputs.append((NEXT + name, real, [1, "batch", units]))
 
         return self.file("recogniser", inputs, outputs, carried)
 
@@ -135,14 +150,18 @@ class GraphWriter:
         outputs: list,
         carried: dict[str, str],
     ) -> bytes:
-        """Checks the graph and returns it as a file; inputs and outputs: (name, type,
-        shape).
+        """Checks the graph and returns it as a file.
+
+        Inputs and outputs are (name, type, shape); ``carried`` is metadata.
         """
-        sides = [
-            [helper.make_tensor_value_info(*v) for v in side]
-            for side in (inputs, outputs)
-        ]
-        graph = helper.make_graph(self.nodes, name, *sides, self.weights)
+        make = helper.make_tensor_value_info
+        graph = helper.make_graph(
+            self.nodes,
+            name,
+            list(itertools.starmap(make, inputs)),
+            list(itertools.starmap(make, outputs)),
+            self.weights,
+        )
         opsets = [helper.make_opsetid("", OPSET)]
         model = helper.make_model(graph, opset_imports=opsets, producer_name="tfasr")
 
@@ -150,6 +169,7 @@ class GraphWriter:
 
 
 def checked_content(model: onnx.ModelProto, carried: dict[str, str]) -> bytes:
+    """Returns a checked model as a file, with metadata."""
     model.ir_version = IR_VERSION
     helper.set_model_props(model, carried)
     onnx.checker.check_model(model, full_check=True)
@@ -162,10 +182,17 @@ def converted_graph(
     name: str,
     carried: dict,
 ) -> bytes:
-    """Converts any model with tf2onnx; raises RunError if tf2onnx can't convert it.
+    """Converts any model with tf2onnx.
 
-    ``recognise`` maps features and lengths to a dictionary of `LOG_PROBS` and
-    `OUTPUT_LENGTHS`.
+    Args:
+        recognise: maps features and lengths to a dictionary of `LOG_PROBS` and
+            `OUTPUT_LENGTHS`.
+        num_features: features per frame.
+        name: of the model, for messages.
+        carried: metadata.
+
+    Raises:
+        RunError: if tf2onnx can't convert it.
     """
     import tensorflow as tf
     from tf2onnx import convert
@@ -179,11 +206,11 @@ def converted_graph(
 
     try:
         with _corrected_tf2onnx() as handlers, quiet_stderr():
-            options = {"opset": CONVERTED_OPSET, "custom_op_handlers": handlers}
             model, _ = convert.from_function(
                 tf.function(recognise),
                 signature,
-                **options,
+                opset=CONVERTED_OPSET,
+                custom_op_handlers=handlers,
             )
     except Exception as error:  # tf2onnx and TensorFlow raise many kinds of errors
         raise RunError(f"{refusal}: {_one_line(error)}. {remedy}") from error
@@ -197,8 +224,13 @@ def converted_graph(
             f"{refusal}: tf2onnx can't convert {', '.join(unknown)}. {remedy}"
         )
 
-    names = {FEATURES: ["batch", "frames"], LENGTHS: ["batch"]}
-    names |= {LOG_PROBS: ["batch", "output_frames"], OUTPUT_LENGTHS: ["batch"]}
+    # tf2onnx names no axes.
+    names = {
+        FEATURES: ["batch", "frames"],
+        LENGTHS: ["batch"],
+        LOG_PROBS: ["batch", "output_frames"],
+        OUTPUT_LENGTHS: ["batch"],
+    }
     for value in (*model.graph.input, *model.graph.output):
         for axis, size in zip(
             value.type.tensor_type.shape.dim,
@@ -215,10 +247,12 @@ def converted_graph(
 
 
 def _one_line(error: Exception) -> str:
+    """Returns an error's kind and message in one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
 def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Yields all nodes of a graph, also those within loops."""
     for node in graph.node:
         yield node
         for attribute in node.attribute:
@@ -228,11 +262,11 @@ def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 @contextlib.contextmanager
 def _corrected_tf2onnx() -> Iterator[dict[str, tuple]]:
-    """Yields handlers for operations that tf2onnx 1.17 lacks or gets wrong, and stops
-    its logging.
+    """Yields handlers for operations that tf2onnx 1.17 lacks or gets wrong.
 
     Its FloorDiv and FloorMod round negative integers towards 0. Its rewriters of
-    bidirectional recurrences ignore utterances' lengths, and are switched off.
+    bidirectional recurrences ignore utterances' lengths, and are switched off. Its
+    logging is stopped, too.
     """
     from tf2onnx import tfonnx
 
@@ -255,6 +289,7 @@ def _corrected_tf2onnx() -> Iterator[dict[str, tuple]]:
 
 
 def _floor_div(graph: Any, node: Any, *_: Any) -> None:
+    """Replaces FloorDiv: integers are divided after subtracting the remainder."""
     first, second = node.input
     if graph.get_dtype(first) in _INTEGERS:
         # It has the divisor's sign.
@@ -270,6 +305,7 @@ def _floor_div(graph: Any, node: Any, *_: Any) -> None:
 
 
 def _floor_mod(graph: Any, node: Any, *_: Any) -> None:
+    """Replaces FloorMod."""
     first, second = node.input
     if graph.get_dtype(first) in _INTEGERS:
         _replaced(graph, node, "Mod", [first, second])
@@ -282,6 +318,7 @@ def _floor_mod(graph: Any, node: Any, *_: Any) -> None:
 
 
 def _erfc(graph: Any, node: Any, *_: Any) -> None:
+    """Replaces Erfc by one minus Erf."""
     erf = graph.make_node("Erf", list(node.input)).output[0]
     dtype = helper.tensor_dtype_to_np_dtype(graph.get_dtype(node.input[0]))
     ones = graph.make_const(f"{node.name}_one", np.ones([], dtype)).output[0]
@@ -289,13 +326,16 @@ def _erfc(graph: Any, node: Any, *_: Any) -> None:
 
 
 def _replaced(graph: Any, node: Any, kind: str, inputs: list[str]) -> None:
-    facts = {
-        "shapes": node.output_shapes,
-        "dtypes": node.output_dtypes,
-        "outputs": node.output,
-    }
+    """Puts another operation in a node's place."""
     graph.remove_node(node.name)
-    graph.make_node(kind, inputs, name=node.name, **facts)
+    graph.make_node(
+        kind,
+        inputs,
+        name=node.name,
+        shapes=node.output_shapes,
+        dtypes=node.output_dtypes,
+        outputs=node.output,
+    )
 
 
 def quantised(graph: bytes) -> bytes:
@@ -311,23 +351,29 @@ def quantised(graph: bytes) -> bytes:
             float32 = Path(folder, "float32.onnx")
             int8 = Path(folder, "int8.onnx")
             float32.write_bytes(graph)
-            types = {
-                "op_types_to_quantize": _INT8_OPERATORS,
-                "weight_type": QuantType.QInt8,
-            }
-            quantize_dynamic(float32, int8, per_channel=False, **types)
+            quantize_dynamic(
+                float32,
+                int8,
+                op_types_to_quantize=_INT8_OPERATORS,
+                per_channel=False,
+                weight_type=QuantType.QInt8,
+            )
             return int8.read_bytes()
     finally:
         root.disabled = False
 
 
-SAMPLES = "samples"
+SAMPLES = "samples"  # name of the features' graph's input
 # Allowed for normalised features: rounding in nearly silent filters.
 MOST_DIFFERENCE = 0.01
 
 
 def checked_feature_graph(spec: RecogniserSpec) -> bytes:
-    """Returns the features' graph; RunError if its outputs differ from tfasr's features."""
+    """Returns the features' graph after comparing it with tfasr's features.
+
+    Raises:
+        RunError: if they differ by more than rounding.
+    """
     graph = feature_graph(spec.features, spec.statistics, metadata(spec))
     samples = _sounds(spec.features)
     (features,) = onnx_session(graph).run([FEATURES], {SAMPLES: samples[None]})[0]
@@ -345,17 +391,16 @@ def checked_feature_graph(spec: RecogniserSpec) -> bytes:
 
 
 def _sounds(config: FeatureConfig) -> np.ndarray:
+    """Returns a sweep of all frequencies with noise, of changing loudness."""
     count = max(2 * config.sample_rate_hz, 4 * config.window_samples)
     times = np.arange(count) / count
     rng = np.random.default_rng(1)
     tone = np.sin(2 * np.pi * 0.2 * config.sample_rate_hz * times**2)
     loudness = 0.5 * 10 ** (-2 * (1 + np.sin(6 * np.pi * times)))
 
-    return (
-        (loudness * (tone + 0.1 * rng.normal(size=count)))
-        .clip(-1, 1)
-        .astype(np.float32)
-    )
+    sounds = loudness * (tone + 0.1 * rng.normal(size=count))
+
+    return sounds.clip(-1, 1).astype(np.float32)
 
 
 def feature_graph(config: FeatureConfig, statistics, carried: dict[str, str]) -> bytes:
@@ -376,6 +421,7 @@ def feature_graph(config: FeatureConfig, statistics, carried: dict[str, str]) ->
 
 
 def _features(writer: GraphWriter, config: FeatureConfig) -> str:
+    """Adds the features before normalisation, ``(batch, frames, features)``."""
     filters = mel_filters(config)
     bins = np.flatnonzero(filters.any(axis=1))  # no filter uses other bins
     by_channel = writer.add("Unsqueeze", SAMPLES, writer.constant([1], np.int64))
@@ -415,12 +461,8 @@ def _windowed_waves(config: FeatureConfig, bins: np.ndarray) -> np.ndarray:
     window = np.arange(config.window_samples)
     # Whole periods are removed in integers, before they cause rounding errors in the
     # sine.
-    angles = (
-        2
-        * np.pi
-        * (np.outer(bins, window) % config.window_samples)
-        / config.window_samples
-    )
+    turns = np.outer(bins, window) % config.window_samples
+    angles = 2 * np.pi * turns / config.window_samples
     waves = np.concatenate([np.cos(angles), np.sin(angles)])
 
     return (waves * hann_window(config.window_samples))[:, None]
@@ -432,6 +474,7 @@ def _normalised(
     config: FeatureConfig,
     statistics,
 ) -> str:
+    """Adds the normalisation of features ``(batch, frames, features)``."""
     if config.normalisation == "none":
         return features
 
@@ -461,12 +504,11 @@ def _normalised(
         )
         rest = writer.add("Sub", writer.constant(1), share)
         apart = writer.add("Sub", mean, corpus)
-        own = writer.add("Mul", share, variance)
+        of_speaker = writer.add("Mul", share, variance)
         prior = writer.add("Mul", rest, corpus_variance)
-        between = writer.add(
-            "Mul", writer.add("Mul", share, rest), writer.add("Mul", apart, apart)
-        )
-        variance = writer.add("Sum", own, prior, between)
+        weight = writer.add("Mul", share, rest)
+        between = writer.add("Mul", weight, writer.add("Mul", apart, apart))
+        variance = writer.add("Sum", of_speaker, prior, between)
         mean = writer.add("Add", corpus, writer.add("Mul", share, apart))
         centred = writer.add("Sub", features, mean)
 
@@ -513,6 +555,10 @@ def _recurrent_layer(
     hidden: str,
     weights: RecurrentWeights,
 ) -> str:
+    """Adds a recurrent layer over ``(frames, batch, width)``; returns its outputs.
+
+    The states of a layer with one direction are inputs and outputs of the graph.
+    """
     name = f"recurrent_{number}"
     arrays = (weights.kernel, weights.recurrent_kernel, weights.bias)
     inputs = [hidden, *(writer.constant(array) for array in arrays), OUTPUT_LENGTHS]
@@ -524,13 +570,13 @@ def _recurrent_layer(
         inputs += states
         outputs += [NEXT + state for state in states]
 
-    direction = "bidirectional" if two_ways else "forward"
-    about = {"name": name, "hidden_size": weights.units, "direction": direction}
     node = helper.make_node(
         weights.operator,
         inputs,
         outputs,
-        **about,
+        name=name,
+        hidden_size=weights.units,
+        direction="bidirectional" if two_ways else "forward",
         **weights.attributes,
     )
     writer.nodes.append(node)

@@ -1,4 +1,9 @@
-"""The HTTP server of ``tfasr serve``: how it listens, answers and ends."""
+"""The HTTP server of ``tfasr serve``: how it listens, answers and ends.
+
+It routes requests to handlers in `service` (streams) and `uploads` (files), and rejects
+those that another site's page sends. Everything that a client could do to fill memory,
+disk or connections has a limit.
+"""
 
 import asyncio
 import contextlib
@@ -37,27 +42,28 @@ from tfasr.serving.uploads import (
 # Bytes that the system buffers for a client that doesn't read; Linux doubles the
 # number.
 _UNREAD_BYTES = 1 << 16
-_BACKLOG = 1024
-_ENDING_S = 10.0
+_BACKLOG = 1024  # connections that wait to be accepted
+_ENDING_S = 10.0  # for requests that are being answered at the end
 # Connections that may be open in addition to streams and files. If there are more, the
 # oldest one that is idle, for at least `_REQUEST_S`, is closed to make room.
 _MOST_WAITING = 256
 _REQUEST_S = 0.25
-_LOOK_S = 0.01
+_LOOK_S = 0.01  # between two looks for such a connection
 # Open files of each upload, and others that are opened later.
 _FILES_EACH = 6
 _FILES_MORE = 16
 # Until the next attempt to accept a connection, if no more files can be opened.
 _NO_FILES_S = 0.2
-_ALLOWED = re.compile(r"[\w.-]+(:\d{1,5})?")
+_ALLOWED = re.compile(r"[\w.-]+(:\d{1,5})?")  # a value of ``--allow_host``
 _CLIENT_LEFT = 499  # nginx's status for a client that left
-# Limits of the log about requests.
+# Limits of the log about requests: lines in so many seconds, and characters of a line.
 _MOST_LINES = 20
 _LINES_S = 60.0
 _MOST_CHARACTERS = 200
 
 log = logging.getLogger("tfasr")
 requests_log = logging.getLogger("tfasr.requests")
+# Of every answer: browsers must neither guess types nor show the page in another one.
 SAFE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -77,8 +83,13 @@ def check_sender(
     could then read everything, like this server's own page. A site can't do that with
     an IP address, so addresses are allowed, and names only if they are known. A
     browser's ``Origin`` names the page that sends the request, which must be this
-    server's; other programs send none. ``allowed`` has names in addition to localhost,
-    with a port if a proxy listens at another one.
+    server's; other programs send none.
+
+    Args:
+        host: of the request's header.
+        origin: of the request's header; None if it has none.
+        allowed: names in addition to localhost, with a port if a proxy listens at
+            another one.
     """
     name = _part(f"//{host}", "hostname") if host else None
     names = ("localhost", *(entry.partition(":")[0] for entry in allowed))
@@ -97,6 +108,7 @@ def check_sender(
 
 
 def _part(url: str, part: str) -> str | None:
+    """Returns a part of a URL, such as its "netloc"; None if it isn't a URL."""
     try:
         return getattr(urlsplit(url), part)
     except ValueError:  # not a URL
@@ -104,6 +116,7 @@ def _part(url: str, part: str) -> str | None:
 
 
 def _is_address(name: str) -> bool:
+    """Whether a name is an IP address."""
     try:
         ipaddress.ip_address(name)
     except ValueError:
@@ -113,6 +126,10 @@ def _is_address(name: str) -> bool:
 
 
 def page(name: str, service: Service) -> web.Response:
+    """Returns the page for browsers, with what it must know of the server.
+
+    Its policy allows only the page's own script and style, by a number used once.
+    """
     limits = service.limits
     facts = {
         "name": name,
@@ -147,6 +164,13 @@ def make_application(
     service: Service,
     allowed_hosts: Sequence[str] = (),
 ) -> web.Application:
+    """Returns the application with all routes.
+
+    Args:
+        name: of the recogniser, as clients see it.
+        service: what handles requests.
+        allowed_hosts: see `check_sender`.
+    """
     allowed = [name.lower() for name in allowed_hosts]
 
     @web.middleware
@@ -214,6 +238,7 @@ def make_application(
 
 
 async def _sent(request: web.Request, response: web.Response) -> None:
+    """Sends a response within the time limit of its caller."""
     await response.prepare(request)
     await response.write_eof()
 
@@ -228,12 +253,21 @@ def serve(
     allowed_hosts: Sequence[str] = (),
     started: Callable[[str], None] = print,
 ) -> None:
-    """Serves a recogniser until SIGINT or SIGTERM; open streams then receive their final text.
+    """Serves a recogniser until SIGINT or SIGTERM.
 
-    ``name`` is shown on the page; ``allowed_hosts`` are names of the server in addition
-    to localhost and its addresses; ``started`` receives the page's address. The other
-    arguments are flags of ``tfasr serve``. Raises UsageError if the server can't listen
-    at ``host`` and ``port``.
+    Open streams then receive their final text.
+
+    Args:
+        recogniser: what recognises.
+        name: shown on the page.
+        host: address to listen at; the default is open to this machine only.
+        port: 0 for any free one.
+        limits: None for the defaults.
+        allowed_hosts: names of the server in addition to localhost and its addresses.
+        started: receives the page's address once clients can connect.
+
+    Raises:
+        UsageError: if the server can't listen at ``host`` and ``port``.
     """
     for allowed in allowed_hosts:
         if not _ALLOWED.fullmatch(allowed):
@@ -253,15 +287,21 @@ def serve(
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Returns a listening socket; opened first, so that a wrong address is reported at
-    once.
+    """Returns a listening socket.
+
+    It is opened first, so that a wrong address is reported before a model is loaded.
     """
     if not 0 <= port <= 65535:
         raise UsageError(f"--port must be 0 (any free one) to 65535. Received: {port}.")
 
     try:
-        options = {"type": socket.SOCK_STREAM, "flags": socket.AI_PASSIVE}
-        family, _, _, _, address = socket.getaddrinfo(host, port, **options)[0]
+        found = socket.getaddrinfo(
+            host,
+            port,
+            type=socket.SOCK_STREAM,
+            flags=socket.AI_PASSIVE,
+        )
+        family, _, _, _, address = found[0]
     except (OSError, UnicodeError) as error:
         raise UsageError(
             f"--host must be an address of this machine, such as 127.0.0.1 (only this machine can "
@@ -282,6 +322,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _not_listening(host: str, port: int, error: OSError) -> Exception:
+    """Returns the error for an address at which the server can't listen."""
     wrong_use = {
         errno.EADDRINUSE: f"--port must be free. Received: {port}, which another program uses "
         "already. Choose another, or 0 for any free one.",
@@ -300,6 +341,7 @@ async def _run(
     listening: socket.socket,
     started: Callable,
 ) -> None:
+    """Runs the server in the event loop, until a signal ends it or accepting fails."""
     loop = asyncio.get_running_loop()
     ended_by = (signal.SIGINT, signal.SIGTERM)
 
@@ -348,7 +390,10 @@ async def _accept(
     listening: socket.socket,
     service: Service,
 ) -> None:
-    """Accepts connections; if too many are open, closes the oldest one without a request."""
+    """Accepts connections; if too many are open, makes room by closing an idle one.
+
+    So clients that connect and send nothing can't keep others out.
+    """
     loop = asyncio.get_running_loop()
     listening.setblocking(False)
     most = _most_connections(service.limits.max_streams)
@@ -400,7 +445,9 @@ def _most_connections(max_streams: int) -> int:
         log.warning(
             "ulimit -n is %d, too few for --max_streams %d: clients will have to wait. Raise it "
             "to %d.",
-            *(limit, max_streams, limit + max_streams - spare),
+            limit,
+            max_streams,
+            limit + max_streams - spare,
         )
 
     return max(min(wanted, spare), 1)
@@ -415,10 +462,12 @@ class FewLines(logging.Filter):
         self._count = 0
 
     def filter(self, record: logging.LogRecord) -> bool:
+        """Returns whether a record is logged, after shortening it."""
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, HttpProcessingError | web.RequestPayloadError):
             reason = " ".join(str(error).split())[:_MOST_CHARACTERS]
-            record.msg, record.args = "A request was refused: %s", (printable(reason),)
+            record.msg = "A request was refused: %s"
+            record.args = (printable(reason),)
             record.exc_info = None
 
         now_s = time.monotonic()
@@ -434,6 +483,7 @@ class FewLines(logging.Filter):
 
 
 def _url(listening: socket.socket) -> str:
+    """Returns the address of the page."""
     address, port = listening.getsockname()[:2]
     if address in ("0.0.0.0", "::"):
         address = "localhost"  # browsers let pages of localhost use the microphone

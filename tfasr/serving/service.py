@@ -1,4 +1,9 @@
-"""What all clients share (the recogniser, its threads, the limits), and a client's stream."""
+"""What all clients share (recogniser, threads, limits), and a client's stream.
+
+`Service` is made once per server. `converse` handles a WebSocket: its `Conversation`
+recognises speech as it arrives, by the protocol of the toolkit Vosk, for which many
+clients exist.
+"""
 
 import asyncio
 import contextlib
@@ -26,19 +31,25 @@ _LARGEST = 1e9  # the highest value of any limit: 31 years, or a million gigabyt
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds that keep memory, disk and time finite whatever clients do; all must be
-    positive.
+    """Bounds that keep memory, disk and time finite whatever clients do.
+
+    Attributes:
+        max_streams: open at once; in addition, as many files may be uploaded at once.
+        max_stream_s: length of a stream, and time that the upload of a file may take.
+        max_upload_mb: size of a file in millions of bytes.
+        max_upload_s: length of the audio in a file.
+        max_message_bytes: size of a stream's message; 262144 are 8 s at 16 kHz.
+        idle_s: a client that sends or reads nothing for so long is disconnected.
+
+    Raises:
+        UsageError: if a limit isn't positive.
     """
 
-    # Open at once; in addition, as many files may be uploaded at once.
     max_streams: int = 16
-    # Length of a stream, and time that the upload of a file may take.
     max_stream_s: float = 3600.0
-    max_upload_mb: float = 500.0  # size of a file in millions of bytes
-    max_upload_s: float = 4 * 3600.0  # length of the audio in a file
-    # Size of a stream's message; 262144 are 8 s at 16 kHz.
+    max_upload_mb: float = 500.0
+    max_upload_s: float = 4 * 3600.0
     max_message_bytes: int = 1 << 18
-    # A client that sends or reads nothing for so long is disconnected.
     idle_s: float = 30.0
 
     def __post_init__(self):
@@ -50,12 +61,14 @@ class Limits:
 
     @property
     def max_upload_bytes(self) -> int:
+        """`max_upload_mb` in bytes."""
         return int(self.max_upload_mb * 1e6)
 
 
 class RefusedError(Exception):
-    """Rejects a request (HTTP ``status``) or ends a stream (``code``: RFC 6455, section
-    7.4.1).
+    """Rejects a request or ends a stream.
+
+    ``status`` is HTTP's; ``code`` is a WebSocket's (RFC 6455, section 7.4.1).
     """
 
     def __init__(self, message: str, *, code: int = 1008, status: int = 400):
@@ -66,7 +79,7 @@ class RefusedError(Exception):
 
 @contextlib.contextmanager
 def client_may_leave(request: Any) -> Iterator[None]:
-    """Ignores a client that leaves during the block; disconnects one that reads no answers."""
+    """Ignores a client that leaves during the block, and ends one that reads no answers."""
     try:
         yield
     except ConnectionError:
@@ -77,6 +90,8 @@ def client_may_leave(request: Any) -> Iterator[None]:
 
 
 class Places:
+    """So many things that may happen at once, such as streams."""
+
     def __init__(self, count: int, what: str):
         self._count = count
         self._what = what
@@ -84,6 +99,7 @@ class Places:
 
     @contextlib.contextmanager
     def place(self) -> Iterator[None]:
+        """Takes a place during the block; RefusedError if all are taken."""
         if self.taken >= self._count:
             raise RefusedError(
                 f"The server takes at most {self._count} {self._what} at once (--max_streams), and "
@@ -111,6 +127,13 @@ class Service:
     ONNX Runtime, Keras's traced functions and the decoders may be called from several
     threads, and state that changes belongs to a single `Stream`, which processes one
     chunk at a time.
+
+    Attributes:
+        streams: places for streams.
+        uploads: places for files.
+        ending: set when the server is being shut down.
+        busy: transports of requests that are being answered.
+        why_no_streams: the reason for clients if the model can't stream, or None.
     """
 
     def __init__(self, recogniser: Recogniser, limits: Limits):
@@ -119,7 +142,7 @@ class Service:
         self.streams = Places(limits.max_streams, "streams")
         self.uploads = Places(limits.max_streams, "files")
         self.ending: asyncio.Event = asyncio.Event()
-        self.busy: set[Any] = set()  # transports of requests that are being answered
+        self.busy: set[Any] = set()
         threads = usable_cores()
         self._short = ThreadPoolExecutor(threads, thread_name_prefix="short")
         self._long = ThreadPoolExecutor(threads, thread_name_prefix="long")
@@ -150,16 +173,18 @@ class Service:
         )
 
     def close(self) -> None:
+        """Ends the threads; work that hasn't begun is dropped."""
         for pool in (self._short, self._long):
             pool.shutdown(cancel_futures=True)
 
 
+# Sample rates that a client's stream may have.
 LOWEST_HZ = 8000
 HIGHEST_HZ = 192000
 # A message over the limit gets an answer. Over the limit times this, aiohttp just
 # disconnects.
 _ROOM = 4
-_CLOSING_S = 2.0
+_CLOSING_S = 2.0  # for a client to confirm that its stream is closed
 _COMMANDS = (
     '{"config": {"sample_rate": Hz}} before the samples, or {"eof": 1} after them'
 )
@@ -168,7 +193,13 @@ log = logging.getLogger("tfasr")
 
 
 class IncomingSpeech:
-    """Signed 16-bit little-endian mono samples, in pieces of any number of bytes."""
+    """Signed 16-bit little-endian mono samples, in pieces of any number of bytes.
+
+    They are resampled to the model's rate, with the same result for any pieces.
+
+    Raises:
+        RefusedError: if the client's rate isn't a number in `LOWEST_HZ`..`HIGHEST_HZ`.
+    """
 
     def __init__(self, rate_hz: object, model_rate_hz: int):
         # Some clients write 16000.0.
@@ -190,20 +221,24 @@ class IncomingSpeech:
         self._count = 0
         self._resampler = None
         if rate_hz != model_rate_hz:
-            rates = rate_hz, model_rate_hz
             self._resampler = soxr.ResampleStream(
-                *rates,
-                1,
+                rate_hz,
+                model_rate_hz,
+                num_channels=1,
                 dtype="float32",
                 quality="HQ",
             )
 
     @property
     def seconds(self) -> float:
+        """Length of the speech so far."""
         return self._count / self._rate_hz
 
     def samples(self, data: bytes) -> np.ndarray:
-        """Converts bytes to float32 ``(samples,)``; half a sample waits for the next bytes."""
+        """Converts bytes to float32 ``(samples,)``.
+
+        Half a sample waits for the next bytes.
+        """
         data = self._half + data
         count = len(data) // 2
         self._half = data[2 * count :]
@@ -217,8 +252,9 @@ class IncomingSpeech:
         return self._resampler.resample_chunk(samples)
 
     def rest(self) -> np.ndarray:
-        """Returns the samples still in the resampling filter at the end, float32
-        ``(samples,)``.
+        """Returns the samples still in the resampling filter, float32 ``(samples,)``.
+
+        Call it once, at the end.
         """
         nothing = np.zeros(0, np.float32)
         if self._resampler is None or not self._count:
@@ -228,6 +264,10 @@ class IncomingSpeech:
 
 
 async def converse(request: web.Request, service: Service) -> web.WebSocketResponse:
+    """Handles a stream, from the WebSocket's opening to its end.
+
+    Whatever goes wrong in it ends only this stream.
+    """
     socket = web.WebSocketResponse(
         timeout=_CLOSING_S,
         compress=False,
@@ -296,6 +336,7 @@ class Conversation:
             self._ending.cancel()
 
     def forget(self) -> None:
+        """Drops the stream, whose state may be inconsistent after an error."""
         self._stream = None
 
     async def end(self, refusal: RefusedError) -> None:
@@ -305,8 +346,10 @@ class Conversation:
         await self._close(refusal.code)
 
     async def _next(self) -> WSMessage | None:
-        """Returns the next message with text or samples; None if the client closed the
-        stream.
+        """Returns the next message with text or samples.
+
+        None if the client closed the stream. At most until a limit on time is reached,
+        or the server ends: then RefusedError.
         """
         last = (
             self._heard + self._limits.idle_s,
@@ -335,6 +378,7 @@ class Conversation:
         return message if message.type in (WSMsgType.TEXT, WSMsgType.BINARY) else None
 
     def _why_not_waited(self) -> RefusedError:
+        """Returns the reason why no message was waited for any longer."""
         if self._service.ending.is_set():
             return RefusedError("The server is being shut down.", code=1001)
         if time.monotonic() - self._opened >= self._limits.max_stream_s:
@@ -359,10 +403,9 @@ class Conversation:
         if command == {"eof": 1}:
             return True
 
+        config = None
         if isinstance(command, dict) and len(command) == 1:
             config = command.get("config")
-        else:
-            config = None
 
         if not isinstance(config, dict) or set(config) != {"sample_rate"}:
             message = f"A text message must be {_COMMANDS}. Received: {text[:80]!r}."
@@ -378,6 +421,7 @@ class Conversation:
         return False
 
     async def _hear(self, data: bytes) -> None:
+        """Recognises a message's samples, and sends the answers."""
         if len(data) > self._limits.max_message_bytes:
             raise RefusedError(
                 f"A message must have at most {self._limits.max_message_bytes} bytes. Received: "
@@ -389,13 +433,12 @@ class Conversation:
         await self._say(*answers)
         if data:
             self._heard = time.monotonic()
-        if (
-            self._incoming is not None
-            and self._incoming.seconds > self._limits.max_stream_s
-        ):
+        incoming = self._incoming
+        if incoming is not None and incoming.seconds > self._limits.max_stream_s:
             raise self._too_long()
 
     def _push(self, data: bytes) -> list[str]:
+        """Recognises samples, in a thread; returns the answers to them."""
         if self._incoming is None:
             self._incoming = IncomingSpeech(self._model_rate_hz, self._model_rate_hz)
         if self._stream is None:
@@ -409,8 +452,9 @@ class Conversation:
         ]
 
     async def _finish(self, *, only_words: bool = False) -> None:
-        """Sends the final text of the last utterance; ``only_words``: only if it isn't
-        empty.
+        """Sends the final text of the last utterance.
+
+        With ``only_words``, only if it isn't empty.
         """
         if self._stream is None:
             answers = [] if only_words else ['{"text": ""}']
@@ -422,24 +466,27 @@ class Conversation:
         await self._say(*answers)
 
     def _last(self, stream: Stream, only_words: bool) -> list[str]:
+        """Recognises what is left at the end, in a thread; returns the answers."""
+        results: list[StreamResult] = []
         if self._incoming is not None:
             pushed = stream.push(self._incoming.rest())
-        else:
-            pushed = []
+            results += [result for result in pushed if result.final]
 
-        results: list[StreamResult] = [result for result in pushed if result.final]
-        results += [
-            result for result in stream.finish() if result.text or not only_words
-        ]
+        for result in stream.finish():
+            if result.text or not only_words:
+                results.append(result)
+
         return [stream_json(result) for result in results]
 
     async def _say(self, *answers: str) -> None:
+        """Sends answers, each within the time that a client has to read one."""
         for answer in answers:
             await asyncio.wait_for(
                 self._socket.send_str(answer.strip()), self._limits.idle_s
             )
 
     async def _close(self, code: int) -> None:
+        """Closes the WebSocket, with a code of RFC 6455."""
         await asyncio.wait_for(
             self._socket.close(code=code), self._limits.idle_s + _CLOSING_S
         )
