@@ -1,4 +1,9 @@
-"""The same training steps on TensorFlow, JAX and PyTorch, which take turns."""
+"""The same training steps on TensorFlow, JAX and PyTorch, which take turns.
+
+A workload of ``tfasr bench``: each backend runs in processes of its own, as Keras's
+backend can't change within one. The hardware sweep uses `measure_axes` for its
+comparison of networks, and the roofline `spotter_kernels`.
+"""
 
 import logging
 import statistics
@@ -32,6 +37,7 @@ from tfasr.models.build import build_recogniser
 from tfasr.models.keyword_spotter import KeywordSpotterConfig
 from tfasr.models.model import ModelConfig, RecogniserConfig, output_frames, portable
 
+# How networks are run in the sweep's comparison, by the name in results.
 RUNTIMES = {
     "tensorflow": "TensorFlow graph",
     "tensorflow_xla": "TensorFlow, XLA",
@@ -42,8 +48,8 @@ RUNTIMES = {
 NATIVE = "native_torch"
 KEYWORDS = "keyword spotter"
 ACOUSTIC = "acoustic model"
-NUM_CLASSES = 29
-_AXES_CLASSES = 30
+NUM_CLASSES = 29  # English letters, the apostrophe, the space and the blank
+_AXES_CLASSES = 30  # of comparisons of networks
 _REASON = 160  # characters shown
 _TITLE = "One training step on Keras's backends, and in PyTorch alone"
 _log = logging.getLogger(__name__)
@@ -55,15 +61,21 @@ KEYWORD_BATCH_SIZE = 64  # utterances per step of the keyword spotter
 
 @config_class
 class BackendsConfig:
-    """The comparison's backends, sizes and repetitions."""
+    """The comparison's backends, sizes and repetitions.
 
-    # Keras's backends and `NATIVE`, if installed
+    Attributes:
+        backends: Keras's backends and `NATIVE`, if installed.
+        rounds: processes per backend; backends take turns.
+        steps: measured steps per model in each process.
+        acoustic_batch_size: utterances per step; 0 leaves the acoustic model out.
+        acoustic_frames: feature frames of the acoustic model's utterances.
+    """
+
     backends: tuple[str, ...] = (*BACKENDS, NATIVE)
-    rounds: int = 3  # processes per backend; backends take turns
-    steps: int = 10  # measured steps per model in each process
-    # Utterances per step; 0 leaves the acoustic model out.
+    rounds: int = 3
+    steps: int = 10
     acoustic_batch_size: int = 16
-    acoustic_frames: int = 600  # feature frames of the acoustic model's utterances
+    acoustic_frames: int = 600
 
     def check(self) -> None:
         require_numbers(self, "rounds", "steps", "acoustic_frames")
@@ -88,31 +100,36 @@ class BackendTimes:
 
 
 def row_of(processes: Sequence[BackendTimes]) -> dict[str, Any]:
-    """Returns a model's times on a backend as JSON; medians are those of the processes'
-    medians.
+    """Returns a model's times on a backend as JSON.
+
+    Medians are those of the processes' medians, so that each process counts the same.
     """
     first = processes[0]
     step_ms = _median([times.step_ms for times in processes])
+    utterances_per_s = None
+    first_step_s = None
+    if step_ms is not None:
+        utterances_per_s = 1000 * first.batch_size / step_ms
+    if not first.reason:
+        first_step_s = _median([[times.first_s] for times in processes])
+
     return {
         "model": first.model,
         "layout": first.layout,
         "backend": first.backend,
         "batch_size": first.batch_size,
-        "utterances_per_s": None
-        if step_ms is None
-        else 1000 * first.batch_size / step_ms,
+        "utterances_per_s": utterances_per_s,
         "reason": first.reason,
         "forward_ms": _median([times.forward_ms for times in processes]),
         "step_ms": step_ms,
-        "first_step_s": _median(
-            [[times.first_s] for times in processes if not first.reason]
-        ),
+        "first_step_s": first_step_s,
         "all_forward_ms": [times.forward_ms for times in processes],
         "all_step_ms": [times.step_ms for times in processes],
     }
 
 
 def _median(processes: Sequence[Sequence[float]]) -> float | None:
+    """Returns the median of medians; None if there are no times."""
     medians = [statistics.median(times) for times in processes if times]
     return statistics.median(medians) if medians else None
 
@@ -145,14 +162,14 @@ def _keywords(
     network,
     layout: str,
 ) -> BackendTimes:
+    """Measures the keyword spotter; a layout that the backend refuses becomes a reason."""
     framework = "torch" if backend == NATIVE else "keras"
     size = KEYWORD_BATCH_SIZE
     stepper, _ = make_spotter(network, framework, layout, learning_rate=0.001)
     named = (KEYWORDS, layout, backend, size)
     try:
-        return BackendTimes(
-            *named, *_times(stepper, random_batch(network, size), config)
-        )
+        times = _times(stepper, random_batch(network, size), config)
+        return BackendTimes(*named, *times)
     except Exception as error:  # each framework has its own error class
         sentence = next(
             (s for s in str(error).split(". ") if "only support" in s), None
@@ -171,6 +188,7 @@ def _acoustic(
     network,
     num_features: int,
 ) -> BackendTimes:
+    """Measures the acoustic model, with CTC and AdaDelta as in the paper."""
     model = build_recogniser(network, num_features, NUM_CLASSES)
     size = config.acoustic_batch_size
     frames = config.acoustic_frames
@@ -193,6 +211,7 @@ def _times(
     batch: Batch,
     config: BackendsConfig,
 ) -> tuple[float, list, list]:
+    """Returns the first step's seconds, and milliseconds of forward passes and steps."""
     placed = stepper.place(batch)
     first_s = seconds_of(stepper.update, placed)
     for _ in range(WARMUP_STEPS - 1):
@@ -216,11 +235,13 @@ def _noise(
     frames: int,
     num_features: int,
 ) -> tuple:
+    """Returns random features and their lengths, without padding."""
     features = random.standard_normal((size, frames, num_features), np.float32)
     return features, np.full(size, frames, np.int32)
 
 
 def random_batch(network: KeywordSpotterConfig, size: int) -> Batch:
+    """Returns a batch for the keyword spotter."""
     random = np.random.default_rng(0)
     features, _ = _noise(random, size, network.num_frames, network.num_bins)
     return Batch((features,), (random.integers(0, network.num_words, size, np.int32),))
@@ -230,9 +251,16 @@ FRAMEWORKS = {"tensorflow": "TensorFlow", "torch": "PyTorch alone"}  # by backen
 
 
 def spotter_kernels(framework: str, batch: int, steps: int) -> Kernels:
+    """Profiles a training step of the keyword spotter on a backend of `FRAMEWORKS`.
+
+    Each framework gets its faster layout.
+    """
     network = KeywordSpotterConfig()
-    layout, library = ("NCHW", "torch") if framework == "torch" else ("NHWC", "keras")
-    stepper, _ = make_spotter(network, library, layout, learning_rate=0.003)
+    if framework == "torch":
+        stepper, _ = make_spotter(network, "torch", "NCHW", learning_rate=0.003)
+    else:
+        stepper, _ = make_spotter(network, "keras", "NHWC", learning_rate=0.003)
+
     placed = stepper.place(random_batch(network, batch))
 
     for _ in range(3):
@@ -258,18 +286,20 @@ _PARTS = {
 
 
 def counted(kernels: Kernels, network: KeywordSpotterConfig, batch: int) -> Kernels:
-    """Adds FLOPs and bytes to kernels whose names are those of convolutions or matrix
-    products.
+    """Adds FLOPs and bytes to kernels that are convolutions or matrix products.
+
+    Which ones are, their names say. Other kernels stay without.
     """
     cost = spotter.step_cost(network, batch)
     with_costs = []
 
     for kernel in kernels.kernels:
         if parts := _PARTS.get(kernel.name.removeprefix("_Mkl").removeprefix("Native")):
-            flops, moved = (
-                sum(of[part] for part in parts) for of in (cost.flops, cost.moved)
+            kernel = replace(
+                kernel,
+                flops=sum(cost.flops[part] for part in parts),
+                moved_bytes=sum(cost.moved[part] for part in parts),
             )
-            kernel = replace(kernel, flops=flops, moved_bytes=moved)
 
         with_costs.append(kernel)
 
@@ -278,20 +308,34 @@ def counted(kernels: Kernels, network: KeywordSpotterConfig, batch: int) -> Kern
 
 @dataclass(frozen=True)
 class AxesTask:
+    """What one process measures of the hardware sweep's comparisons.
+
+    Attributes:
+        networks: configs by name.
+        num_features: values per frame.
+        frames: lengths of utterances, growing.
+        batch: utterances.
+        steps: measured per network and length.
+        warmup: steps before the measured ones, left out of results.
+        runtime: a key of `RUNTIMES`.
+        threads: numbers of threads (OpenMP, within an operation, parallel operations);
+            () for the defaults.
+    """
+
     networks: dict[str, RecogniserConfig]
-    num_features: int  # values per frame
-    frames: tuple[int, ...]  # lengths of utterances, growing
-    batch: int  # utterances
-    steps: int  # measured per network and length
-    warmup: int  # steps before the measured ones, left out of results
-    runtime: str = "tensorflow"  # a key of `RUNTIMES`
-    # numbers of threads (OpenMP, within an operation, parallel operations); () for the
-    # defaults
+    num_features: int
+    frames: tuple[int, ...]
+    batch: int
+    steps: int
+    warmup: int
+    runtime: str = "tensorflow"
     threads: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class AxesTimes:
+    """Times of one network at one length; no times if it could not run."""
+
     runtime: str  # a key of `RUNTIMES`
     batch: int  # utterances
     threads: tuple[int, ...]  # see `AxesTask`
@@ -307,15 +351,21 @@ class AxesTimes:
 
     @property
     def training_median_s(self) -> float | None:
+        """Median seconds of a training step."""
         return _median([self.training_s])
 
     @property
     def inference_median_s(self) -> float | None:
+        """Median seconds of an inference call."""
         return _median([self.inference_s])
 
 
 def measure_axes(task: AxesTask) -> list[AxesTimes]:
-    """Measures every network and length; the loss is the cross entropy of output frames."""
+    """Measures every network and length; the loss is the cross entropy of output frames.
+
+    Cross entropy, because the frameworks' CTC losses differ too much. Lengths grow
+    until one doesn't fit into memory.
+    """
     if task.threads and keras.backend.backend() == "torch":
         import torch
 
@@ -324,7 +374,8 @@ def measure_axes(task: AxesTask) -> list[AxesTimes]:
     times = []
     xla = task.runtime.endswith("_xla")
     for name, config in task.networks.items():
-        config = portable(config) if xla else config
+        if xla:  # compiles only operations that exporters support, too
+            config = portable(config)
         model = build_recogniser(config, task.num_features, _AXES_CLASSES)
         parameters = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
         stepper = make_stepper(
@@ -335,16 +386,17 @@ def measure_axes(task: AxesTask) -> list[AxesTimes]:
         )
 
         for frames in task.frames:
-            of_length = (
-                task.runtime,
-                task.batch,
-                task.threads,
-                name,
-                frames,
-                parameters,
-            )
+            measured = _axes_times(task, frames, config, stepper)
             times.append(
-                AxesTimes(*of_length, **_axes_times(task, frames, config, stepper))
+                AxesTimes(
+                    task.runtime,
+                    task.batch,
+                    task.threads,
+                    name,
+                    frames,
+                    parameters,
+                    **measured,
+                )
             )
             if times[-1].reason:
                 break
@@ -368,6 +420,7 @@ def _axes_times(
     config,
     stepper: Stepper,
 ) -> dict[str, Any]:
+    """Returns the fields of `AxesTimes` that are measured, or the reason why none are."""
     random = np.random.default_rng(0)
     outputs = (task.batch, output_frames(config, frames))
     inputs = _noise(random, task.batch, frames, task.num_features)
@@ -420,10 +473,12 @@ def backends_table(rows, config: BackendsConfig, backends, absent: list[str]) ->
 
 
 def _label(name: str) -> str:
+    """Returns a backend's name for readers."""
     return "PyTorch alone" if name == NATIVE else name
 
 
 def _notes(rows, config: BackendsConfig, backends, absent: list[str]) -> list[str]:
+    """Returns what readers must know of the table, and why rows are missing."""
     versions = ", ".join(map(_version, backends))
     kerases = (b["versions"]["keras"] for b in backends if "keras" in b["versions"])
     keras = " and ".join(dict.fromkeys(kerases))
@@ -452,12 +507,14 @@ def _notes(rows, config: BackendsConfig, backends, absent: list[str]) -> list[st
 
 
 def _version(backend: dict[str, Any]) -> str:
+    """Returns a backend's name, version and devices."""
     name = backend["name"]
     version = backend["versions"][name.removeprefix("native_")]
     return f"{_label(name)} {version} on {' and '.join(backend['devices'])}"
 
 
 def backends_chart(rows: Sequence[dict[str, Any]]) -> Chart:
+    """Draws a bar per backend, forward and the rest, with a panel for each model."""
     models = list(dict.fromkeys(row["model"] for row in rows))
     panels = [
         _panel([row for row in rows if row["model"] == model]) for model in models
@@ -466,6 +523,7 @@ def backends_chart(rows: Sequence[dict[str, Any]]) -> Chart:
 
 
 def _panel(rows: Sequence[dict[str, Any]]) -> Panel:
+    """Draws the bars of one model."""
     ran = [row for row in rows if not row["reason"]]
     places = list(range(len(ran)))
     forward, step_ms = (
@@ -505,6 +563,7 @@ def run(
     features,
     context: Context,
 ) -> Result:
+    """Measures all installed backends in turns; UsageError if none is installed."""
     installed = installed_backends()
     processes = {name: name.removeprefix("native_") for name in config.backends}
     present = [name for name in config.backends if processes[name] in installed]

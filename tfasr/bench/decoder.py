@@ -1,5 +1,8 @@
-"""Seconds, errors and memory of decoders at several beam widths, on a model's
-log-probabilities.
+"""Seconds, errors and memory of decoders at several beam widths.
+
+A workload of ``tfasr bench``. A model's log-probabilities are computed once and saved;
+each decoder then runs on them in a process of its own, so that its memory can be told
+from the others'. `LogProbs` files can be passed on and measured elsewhere.
 """
 
 import dataclasses
@@ -48,6 +51,7 @@ from tfasr.telemetry.machine import peak_memory_mib
 
 _HEIGHT_PX = 280.0
 _LABEL_PX = 15.0  # heights of a panel and of a line of text
+# Arrays in files of log-probabilities, and in files of logits.
 _KEYS = ("log_probs", "offsets", "references", "audio_s", "alphabet")
 _LOGIT_KEYS = ("logits", "offsets", "texts", "chars")
 _log = logging.getLogger(__name__)
@@ -70,18 +74,30 @@ class DecoderBenchConfig:
 
 @dataclass(frozen=True)
 class LogProbs:
-    """A model's outputs for a split; raises ValueError if the arrays don't match."""
+    """A model's outputs for a split, and what is needed to decode and score them.
 
-    # float32 ``(frames, classes)`` of all utterances, natural logarithms, blank last
+    Attributes:
+        log_probs: float32 ``(frames, classes)`` of all utterances, natural logarithms,
+            blank last.
+        offsets: integers ``(utterances + 1,)``; utterance n is frames
+            ``offsets[n]:offsets[n + 1]``.
+        references: the utterances' transcripts.
+        audio_s: seconds, float64 ``(utterances,)``.
+        alphabet: of the classes.
+        lexicon: words for decoders with a dictionary.
+        forward_s: wall-clock seconds of all forward passes, if known.
+
+    Raises:
+        ValueError: if the arrays don't match.
+    """
+
     log_probs: np.ndarray
-    # integers ``(utterances + 1,)``: utterance n is frames ``offsets[n]:offsets[n +
-    # 1]``
     offsets: np.ndarray
     references: list[str]
-    audio_s: np.ndarray  # float64 ``(utterances,)``
+    audio_s: np.ndarray
     alphabet: Alphabet
-    lexicon: tuple[str, ...] = ()  # words for decoders with a dictionary
-    forward_s: float | None = None  # wall-clock seconds of all forward passes, if known
+    lexicon: tuple[str, ...] = ()
+    forward_s: float | None = None
 
     def __post_init__(self):
         frames_and_classes = self.log_probs.shape
@@ -121,6 +137,7 @@ class LogProbs:
 
     @property
     def audio_hours(self) -> float:
+        """Hours of audio of all utterances."""
         return float(self.audio_s.sum()) / 3600
 
     def batches(self, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -141,6 +158,7 @@ class LogProbs:
             yield batch, batch_lengths
 
     def save(self, path: Path) -> None:
+        """Writes a file in NumPy's format, which needs no tfasr to be read."""
         path.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(path) as file:
             np.savez(
@@ -162,8 +180,10 @@ class LogProbs:
 
         A file of logits has ``logits`` float ``(frames, classes)`` in frames of 20 ms,
         ``offsets``, ``texts``, ``chars`` (one string of characters in class order, with
-        "_" as separator) and optionally ``lexicon``. Raises UsageError if the file is
-        missing or invalid.
+        "_" as separator) and optionally ``lexicon``.
+
+        Raises:
+            UsageError: if the file is missing or invalid.
         """
         try:
             with path.open("rb") as file:  # NumPy leaves a broken archive open
@@ -181,6 +201,7 @@ class LogProbs:
 
 
 def _read(stored: np.lib.npyio.NpzFile | np.ndarray) -> LogProbs:
+    """Returns what a file contains; ValueError says what it lacks."""
     if isinstance(stored, np.ndarray):
         raise ValueError("a single array.")
 
@@ -235,16 +256,9 @@ class DecoderRow:
     memory_before_mib: float | None = None  # peak memory before the decoder was created
 
     def to_json(self) -> dict[str, Any]:
+        """Returns seconds per hour of audio, errors and memory as JSON."""
         has_beam = DECODERS[self.config.name].has_beam
         forward_s = self.forward_s
-        names = (
-            "peak_memory_mib",
-            "memory_before_mib",
-            "build_s",
-            "cpu_s",
-            "wall_s",
-            "passes",
-        )
         return {
             "decoder": self.config.name,
             "beam_width": self.config.beam_width if has_beam else None,
@@ -252,7 +266,12 @@ class DecoderRow:
             "cpu_s_per_audio_hour": self.cpu_s / self.audio_hours,
             "wall_s_per_audio_hour": self.wall_s / self.audio_hours,
             **self.counts.to_json(),
-            **{name: getattr(self, name) for name in names},
+            "peak_memory_mib": self.peak_memory_mib,
+            "memory_before_mib": self.memory_before_mib,
+            "build_s": self.build_s,
+            "cpu_s": self.cpu_s,
+            "wall_s": self.wall_s,
+            "passes": self.passes,
             "evaluation_s": None if forward_s is None else forward_s + self.wall_s,
         }
 
@@ -260,12 +279,15 @@ class DecoderRow:
 def decoder_label(decoder: str, recombine: bool) -> str:
     """Returns a decoder's name for tables and figures, without its beam width."""
     kind = DECODERS[decoder]
-    return (kind.label or decoder) + (
-        ", recombined" if kind.recombines and recombine else ""
-    )
+    label = kind.label or decoder
+    if kind.recombines and recombine:
+        label += ", recombined"
+
+    return label
 
 
 def _label(row: dict[str, Any]) -> str:
+    """Returns the name of a row's decoder."""
     return decoder_label(row["decoder"], row["recombine"])
 
 
@@ -275,8 +297,10 @@ def decoder_configs(
     *,
     recombine: bool = False,
 ) -> list[DecoderConfig]:
-    """Returns the decoders to measure; raises ValueError for an unknown name or invalid
-    width.
+    """Returns the decoders to measure, in all combinations.
+
+    Raises:
+        ValueError: for an unknown name or invalid width.
     """
     if unknown := [name for name in decoders if name not in DECODERS]:
         raise ValueError(
@@ -296,6 +320,10 @@ def decoder_configs(
 
 
 def measure_file(path: Path, config: DecoderConfig, num_threads: int) -> DecoderRow:
+    """Measures one decoder in this process, whose peak memory is the decoder's.
+
+    The peak before it was created is in the result, too.
+    """
     load = LogProbs.load(path)
     if DECODERS[config.name].on_tensorflow:
         import tensorflow as tf
@@ -308,9 +336,11 @@ def measure_file(path: Path, config: DecoderConfig, num_threads: int) -> Decoder
     with wrong_values_are_wrong_use():
         row = measure(load, config, make)
 
-    memory = {"peak_memory_mib": peak_memory_mib(), "memory_before_mib": before_mib}
-
-    return dataclasses.replace(row, **memory)
+    return dataclasses.replace(
+        row,
+        peak_memory_mib=peak_memory_mib(),
+        memory_before_mib=before_mib,
+    )
 
 
 def measure(
@@ -320,8 +350,16 @@ def measure(
     *,
     batch_size: int = 64,
 ) -> DecoderRow:
-    """Measures errors and seconds of decoding, repeated for half a second, at most ten
-    times.
+    """Measures errors and seconds of decoding.
+
+    All utterances are decoded again for half a second, at most ten times; seconds are
+    medians.
+
+    Args:
+        load: what to decode.
+        config: of the decoder, for the result.
+        make: creates the decoder.
+        batch_size: utterances that it gets together.
     """
     began = time.perf_counter()
     decoder = make()
@@ -345,15 +383,26 @@ def measure(
             wall_s[-1] += time.perf_counter() - wall_began
             texts += [hypothesis.text for hypothesis in hypotheses]
 
-    medians = map(statistics.median, (cpu_s, wall_s))
-    counts = count_errors(load.references, texts)
-    more = (len(wall_s), load.audio_hours, counts, load.forward_s)
-
-    return DecoderRow(config, build_s, *medians, *more)
+    return DecoderRow(
+        config,
+        build_s,
+        statistics.median(cpu_s),
+        statistics.median(wall_s),
+        passes=len(wall_s),
+        audio_hours=load.audio_hours,
+        counts=count_errors(load.references, texts),
+        forward_s=load.forward_s,
+    )
 
 
 def run_log_probs(context: Context) -> LogProbs:
-    """Runs a run's model on a split as `tfasr evaluate` does; the result has no lexicon."""
+    """Runs a run's model on a split as `tfasr evaluate` does.
+
+    The result has no lexicon.
+
+    Raises:
+        RunError: if shards lack utterances.
+    """
     # Imported late: a file of log-probabilities is measured without TensorFlow.
     from tfasr.training.evaluation import Evaluator
     from tfasr.training.trained import open_trained
@@ -491,6 +540,10 @@ def decoder_chart(rows: Sequence[dict[str, Any]]) -> Chart:
 
 
 def _panel(curves, values: dict[str, list[float]], y, form: str, *, log: bool) -> Panel:
+    """Draws one value of all decoders over the beam width.
+
+    A decoder without a beam is a horizontal line.
+    """
     widths = {row["beam_width"] for rows in curves.values() for row in rows}
     widths = sorted(widths - {None}) or [1]
     x = (widths[0] / 1.6, widths[-1] * 1.6**2)
@@ -500,13 +553,22 @@ def _panel(curves, values: dict[str, list[float]], y, form: str, *, log: bool) -
         colour = run_colour(index)
         ys = values[name]
         if rows[0]["beam_width"] is None:
-            ends = {"x0": [x[0]], "x1": [x[1]], "y0": ys, "y1": ys}
-            marks.append(Segments(**ends, colour=colour, dash="dashed", series=name))
+            marks.append(
+                Segments(
+                    x0=[x[0]],
+                    x1=[x[1]],
+                    y0=ys,
+                    y1=ys,
+                    colour=colour,
+                    dash="dashed",
+                    series=name,
+                )
+            )
         else:
             marks += curve([row["beam_width"] for row in rows], ys, colour, name)
 
     marks += _ends(values, x[1], y, form, log=log)
-    step = -(-len(widths) // 8)  # at most 8 ticks
+    step = math.ceil(len(widths) / 8)  # at most 8 ticks
     beam = Axis("beam width", log=True, limits=x, ticks=sorted(widths[::-1][::step]))
     label = "CPU seconds per hour of audio" if log else "word error rate, %"
 
@@ -521,8 +583,13 @@ def _ends(
     *,
     log: bool,
 ) -> list[Labels]:
+    """Returns the values at the curves' right ends as labels that don't overlap."""
+
     def height(value: float) -> float:
-        low, high, value = map(math.log, (*y, value)) if log else (*y, value)
+        low, high = y
+        if log:
+            low, high, value = map(math.log, (low, high, value))
+
         return _HEIGHT_PX * (value - low) / (high - low)
 
     ends = sorted(
@@ -534,12 +601,16 @@ def _ends(
     for at, value, index in ends:
         place = max(at, lowest_free)
         lowest_free = place + _LABEL_PX
-        look = {
-            "colour": run_colour(index),
-            "dy": at - place - _LABEL_PX / 2,
-            "align": "right",
-        }
-        labels.append(Labels(x=[x], y=[value], words=[form.format(value)], **look))
+        labels.append(
+            Labels(
+                x=[x],
+                y=[value],
+                words=[form.format(value)],
+                colour=run_colour(index),
+                dy=at - place - _LABEL_PX / 2,
+                align="right",
+            )
+        )
 
     return labels
 
@@ -574,8 +645,11 @@ def run(config: DecoderBenchConfig, context: Context) -> Iterator[Result]:
 
     source = {"log_probs": str(context.log_probs)}
     if context.log_probs is None:
-        source = {"run_dir": str(context.run_dir), "split": context.split}
-        source["checkpoint"] = context.checkpoint
+        source = {
+            "run_dir": str(context.run_dir),
+            "split": context.split,
+            "checkpoint": context.checkpoint,
+        }
 
     rows: list[dict[str, Any]] = []
     values = {
@@ -603,17 +677,24 @@ def run(config: DecoderBenchConfig, context: Context) -> Iterator[Result]:
 
 
 def measure_apart(path: Path, config: DecoderConfig, num_threads: int) -> DecoderRow:
-    # Decoders run on the processor, so this process must not take the accelerator's
-    # memory.
-    environment = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    """Measures one decoder in a process of its own."""
     label = decoder_label(config.name, config.recombine)
-    task = f"Measuring {label} at beam width {config.beam_width}"
-    options = {"environment": environment, "task": task, "show_messages": False}
 
-    return call(measure_file, path, config, num_threads, **options)
+    return call(
+        measure_file,
+        path,
+        config,
+        num_threads,
+        # Decoders run on the processor, so that process must not take the accelerator's
+        # memory.
+        environment={"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"},
+        task=f"Measuring {label} at beam width {config.beam_width}",
+        show_messages=False,
+    )
 
 
 def _load(context: Context, decoders: Sequence[DecoderConfig]) -> LogProbs:
+    """Returns the log-probabilities to decode, from a file or by running a model."""
     words = None
     if context.lexicon is not None:
         remedy = "--lexicon must be a text file of words."

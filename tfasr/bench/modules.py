@@ -1,4 +1,8 @@
-"""Times the modules of a model, within the training step and alone, and matrix products."""
+"""Times the modules of a model, within the training step and alone, and matrix products.
+
+The workloads ``scaling`` and ``roofline`` use these. Only TensorFlow lets a graph read
+the clock between modules, so all of it runs on TensorFlow.
+"""
 
 import statistics
 import time
@@ -18,8 +22,8 @@ from tfasr.kit.config import PRECISIONS
 from tfasr.models.recurrent import Stage, stages_of
 from tfasr.training.ctc import CtcModel, ctc_loss
 
-WARMUP_CALLS = 2
-UPDATE = "update"
+WARMUP_CALLS = 2  # the first traces; the second may still choose algorithms
+UPDATE = "update"  # name of the last "module", the optimizer's work
 
 
 class Replicas:
@@ -30,6 +34,7 @@ class Replicas:
         self.count = strategy.num_replicas_in_sync
 
     def values(self, make: Callable[[], Any]) -> Any:
+        """Returns what ``make`` returns, made once for each device."""
         if self.count == 1:
             return make()
 
@@ -42,8 +47,9 @@ class Replicas:
         work: Callable[..., list],
         *arguments: Any,
     ) -> Callable[[], None]:
-        """Returns a function that runs ``work`` on all devices at once and waits for
-        its end.
+        """Returns a function that runs ``work`` on all devices and waits for its end.
+
+        ``work`` returns a list of tensors; all devices begin at once.
         """
 
         def on_device(*arguments):
@@ -72,7 +78,11 @@ class Replicas:
 
 
 def time_in_turns(calls: dict[Any, Callable[[], Any]], rounds: int) -> dict[Any, float]:
-    """Returns each call's median seconds; calls alternate, after two warm-up calls of each."""
+    """Returns each call's median seconds.
+
+    Calls alternate, so that a machine that slows down affects all alike. Two warm-up
+    calls of each come first.
+    """
     for call in calls.values():
         for _ in range(WARMUP_CALLS):
             call()
@@ -85,6 +95,8 @@ def time_in_turns(calls: dict[Any, Callable[[], Any]], rounds: int) -> dict[Any,
 
 @dataclass(frozen=True)
 class Module:
+    """A part of the training step: a stage of the model, or the loss."""
+
     name: str  # the name of a stage of the model, or "loss"
     # takes the previous module's output and the batch
     forward: Callable[[tf.Tensor, Batch], tf.Tensor]
@@ -93,6 +105,8 @@ class Module:
 
 
 def modules_of(model: CtcModel) -> list[Module]:
+    """Returns a model's stages and the loss, in order."""
+
     def of_batch(stage: Stage) -> Callable[[tf.Tensor, Batch], tf.Tensor]:
         return lambda hidden, batch: stage.forward(hidden, batch["feature_lengths"])
 
@@ -114,7 +128,10 @@ def step_through(
     batch: Batch,
     inputs: tf.Tensor | None = None,
 ) -> list:
-    """Runs modules one after another and returns the gradients of their summed output."""
+    """Runs modules one after another and returns the gradients of their summed output.
+
+    They begin with ``inputs``, or with the batch's features if that is None.
+    """
     sources = [variable for module in modules for variable in module.variables]
     with tf.GradientTape() as tape:
         hidden = batch["features"]
@@ -139,7 +156,7 @@ def staged_step(
     placed: Any,
     strategy: tf.distribute.Strategy,
 ) -> Callable[[], tuple[np.ndarray, float]]:
-    """Returns a function that takes a training step on one batch, with times for each module.
+    """Returns a function that takes a step on one batch, with times for each module.
 
     It returns forward and backward seconds ``(modules + 1, 2)``, and seconds of the
     rest: in the first step mostly tracing. The update is last: 0, and its seconds with
@@ -172,19 +189,19 @@ def staged_step(
             list(enumerate(passes))
         ):
             values = [variable.value for variable in module.variables]
-            # The features' gradient is not needed.
-            sources = [*values, inputs] if number else values
-            begun = _since(stamps, gradient)
-            zero = tf.UnconnectedGradients.ZERO
+            sources = values
+            if number > 0:  # the features' gradient is not needed
+                sources = [*values, inputs]
             of_sources = tape.gradient(
                 outputs,
                 sources,
-                begun,
-                unconnected_gradients=zero,
+                _since(stamps, gradient),
+                unconnected_gradients=tf.UnconnectedGradients.ZERO,
             )
             stamps.append(stamp(of_sources))
             gradients += zip(of_sources, module.variables, strict=False)
-            gradient = of_sources[-1] if number else gradient
+            if number > 0:
+                gradient = of_sources[-1]
 
         begun = [
             (_since(stamps, gradient), variable) for gradient, variable in gradients
@@ -206,25 +223,29 @@ def staged_step(
         forward_s, backward_s = intervals[:-1].reshape(2, -1)
         passes_s = np.stack([forward_s, backward_s[::-1]], axis=1)
         update_s = [[0.0, intervals[-1]]]
+        rest_s = max(0.0, wall_s - float(intervals.sum()))
 
-        return np.append(passes_s, update_s, axis=0), max(
-            0.0, wall_s - float(intervals.sum())
-        )
+        return np.append(passes_s, update_s, axis=0), rest_s
 
     return step
 
 
 def _scaled(optimizer, gradient: tf.Tensor) -> tf.Tensor:
-    scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
-    return optimizer.scale_loss(gradient) if scales else gradient
+    """Returns a gradient as an optimizer for float16 expects it."""
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        return optimizer.scale_loss(gradient)
+
+    return gradient
 
 
 def _since(stamps: list[tf.Tensor], tensor: tf.Tensor) -> tf.Tensor:
+    """Returns a tensor that isn't there before the last reading of the clock."""
     with tf.control_dependencies([stamps[-1]]):
         return tf.identity(tensor)
 
 
 def stamp(tensors: list[tf.Tensor]) -> tf.Tensor:
+    """Reads the clock once all tensors have been computed; seconds, float64."""
     finished = after(tf.zeros(()), tensors)
     # The host can't read a number before the device has computed it.
     with tf.device("CPU:0"):
@@ -236,6 +257,8 @@ def stamp(tensors: list[tf.Tensor]) -> tf.Tensor:
 
 @dataclass(frozen=True)
 class ModuleSeconds:
+    """Seconds of one module; on several devices, their mean."""
+
     module: str
     alone_s: float  # forward and backward on random input, without the other modules
     forward_s: float  # within a step; 0 for the update
@@ -244,16 +267,20 @@ class ModuleSeconds:
 
     @property
     def in_step_s(self) -> float:
+        """Forward and backward seconds within a step."""
         return self.forward_s + self.backward_s
 
 
 @dataclass(frozen=True)
 class ModuleTimes:
+    """Seconds of all modules of a model."""
+
     modules: list[ModuleSeconds]  # in order, the update last
     first_host_s: list[float]  # the rest of each first step, mostly tracing
 
     @property
     def step_s(self) -> float:
+        """Seconds of a step in which no modules overlap."""
         return sum(module.in_step_s for module in self.modules)
 
 
@@ -264,6 +291,15 @@ def module_times(
     rounds: int,
     first_steps: int = WARMUP_CALLS,
 ) -> ModuleTimes:
+    """Times all modules within a step and alone.
+
+    Args:
+        model: compiled, with its optimizer.
+        batch: for each device.
+        strategy: of one or several devices.
+        rounds: measurements of each module, of which the median counts.
+        first_steps: how many of the process's first steps are returned.
+    """
     replicas = Replicas(strategy)
     placed = replicas.values(
         lambda: {name: tf.constant(v) for name, v in batch.items()}
@@ -279,13 +315,20 @@ def module_times(
     }
     calls[UPDATE] = _update(replicas, model)
     alone_s = time_in_turns(calls, rounds)
-    rows = zip(alone_s.items(), medians_s, first_sums_s, strict=True)
-    seconds = [ModuleSeconds(*name_and_s, *s, first) for name_and_s, s, first in rows]
+    seconds = []
+    for (name, alone), (forward, backward), first in zip(
+        alone_s.items(),
+        medians_s,
+        first_sums_s,
+        strict=True,
+    ):
+        seconds.append(ModuleSeconds(name, alone, forward, backward, first))
 
     return ModuleTimes(seconds, list(first_host_s))
 
 
 def _alone(replicas, model, module: Module, number: int, batch: Batch, placed):
+    """Returns a call of one module, forward and backward, on random input."""
     if number == 0:
         return replicas.compiled(lambda batch: step_through([module], batch), placed)
 
@@ -304,6 +347,7 @@ def _alone(replicas, model, module: Module, number: int, batch: Batch, placed):
 
 
 def _update(replicas, model: CtcModel):
+    """Returns a call of the optimizer, on gradients of its own."""
     variables = model.trainable_variables
 
     def update(*gradients):
@@ -323,8 +367,9 @@ def replica_seconds(
     strategy: tf.distribute.Strategy,
     rounds: int,
 ) -> list[list[float]]:
-    """Returns each device's forward and backward seconds per round, without waiting for
-    others.
+    """Returns each device's forward and backward seconds, ``(rounds, devices)``.
+
+    No device waits for another, so slow ones can be told.
     """
     replicas, modules = Replicas(strategy), modules_of(model)
     placed = replicas.values(
@@ -354,17 +399,21 @@ def matmul_ceiling(
     seconds: float = 2.0,
     size: int | None = None,
 ) -> float:
-    """Measures the FLOP/s of square matrix products; the fastest repetition counts."""
+    """Measures the FLOP/s of square matrix products; the fastest repetition counts.
+
+    Args:
+        precision: a key of `PRECISIONS`.
+        seconds: to measure.
+        size: of the matrices; None for one that is large enough here.
+    """
     on_gpu = bool(tf.config.list_logical_devices("GPU"))
     size = size or (8192 if on_gpu else 2048)
     # A GPU queues work: waiting for each result would add the time of its transfer.
     in_a_row = 8 if on_gpu else 1
     dtype = PRECISIONS[precision].dtype
     shape = (size, size)
-    seeds = ((0, 0), (0, 1))
-    left, right = (
-        tf.cast(tf.random.stateless_normal(shape, seed), dtype) for seed in seeds
-    )
+    left = tf.cast(tf.random.stateless_normal(shape, (0, 0)), dtype)
+    right = tf.cast(tf.random.stateless_normal(shape, (0, 1)), dtype)
 
     @tf.function
     def products(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
@@ -374,12 +423,9 @@ def matmul_ceiling(
 
         return left[0, 0]
 
-    return (
-        in_a_row
-        * 2
-        * size**3
-        / fastest_s(lambda: products(left, right).numpy(), seconds)
-    )
+    call_s = fastest_s(lambda: products(left, right).numpy(), seconds)
+
+    return in_a_row * 2 * size**3 / call_s
 
 
 def gpu_peak_bytes(index: int = 0) -> int | None:

@@ -1,5 +1,7 @@
-"""Training steps on any Keras backend, which wait until each part has ended, and their
-kernels.
+"""Training steps on any Keras backend, which wait until each part has ended.
+
+`make_stepper` returns the stepper of Keras's current backend; workloads time its
+methods. `profile` runs a step under the framework's profiler and returns its kernels.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ class Batch:
     targets: tuple[Any, ...]  # the loss function's arguments after the model's outputs
 
     def mapped(self, function: Callable[[Any], Any]) -> Batch:
+        """Returns a batch with ``function`` applied to all arrays."""
         return Batch(
             tuple(map(function, self.inputs)), tuple(map(function, self.targets))
         )
@@ -66,15 +69,16 @@ class Stepper:
             optimizer.build(model.trainable_variables)
 
     def _values(self) -> list[Any]:
+        """Returns the trainable weights as the backend's own tensors."""
         return [variable.value for variable in self._model.trainable_variables]
 
 
 def after(value: tf.Tensor, tensors: Iterable[tf.Tensor | None]) -> tf.Tensor:
-    """Returns ``value``, computed after the tensors; NaN if the sum of their first
-    elements is NaN.
+    """Returns ``value``, computed after the tensors.
 
-    A control dependency isn't enough, because TensorFlow drops operations whose results
-    are unused and that have no side effects.
+    It is NaN if the sum of their first elements is NaN. A control dependency isn't
+    enough, because TensorFlow drops operations whose results are unused and that have
+    no side effects.
     """
     present = [tensor for tensor in tensors if tensor is not None]
     firsts = [tf.cast(tf.reshape(tensor, (-1,))[0], tf.float32) for tensor in present]
@@ -86,8 +90,11 @@ def after(value: tf.Tensor, tensors: Iterable[tf.Tensor | None]) -> tf.Tensor:
 def ctc_losses(logits, logit_lengths, labels, label_lengths):
     """Returns the CTC loss ``(batch,)`` by the backend's own kernel; on JAX, by Keras's.
 
-    ``logits``: ``(batch, frames, classes)`` with the blank last. ``labels``: int32
-    ``(batch, labels)``, right-padded. Lengths count valid frames and labels.
+    Args:
+        logits: ``(batch, frames, classes)`` with the blank last.
+        logit_lengths: valid frames, ``(batch,)``.
+        labels: int32 ``(batch, labels)``, right-padded.
+        label_lengths: valid labels, ``(batch,)``.
     """
     backend = keras.backend.backend()
     if backend == "tensorflow":
@@ -115,8 +122,9 @@ def ctc_losses(logits, logit_lengths, labels, label_lengths):
 
 
 class TensorflowStepper(Stepper):
-    """Graphs, without XLA by default; under a strategy each batch is split over the
-    devices.
+    """Graphs, without XLA by default.
+
+    Under a strategy each batch is split over the devices.
     """
 
     def __init__(
@@ -137,14 +145,19 @@ class TensorflowStepper(Stepper):
             reduce_retracing=not xla,
             jit_compile=xla or None,
         )
-        self._forward, gradients, update = (
-            compiled(partial(self._everywhere, step))
-            for step in (self._mean_loss, self._gradient_step, self._update_step)
-        )
+        self._forward = compiled(partial(self._everywhere, self._mean_loss))
+        self._gradients = compiled(partial(self._everywhere, self._gradient_step))
+        self._update = compiled(partial(self._everywhere, self._update_step))
         self._predict = compiled(lambda inputs: model(*inputs, training=False))
-        self.forward, self.gradients, self.update = (
-            partial(self._run, step) for step in (self._forward, gradients, update)
-        )
+
+    def forward(self, batch: Batch) -> float:
+        return self._run(self._forward, batch)
+
+    def gradients(self, batch: Batch) -> float:
+        return self._run(self._gradients, batch)
+
+    def update(self, batch: Batch) -> float:
+        return self._run(self._update, batch)
 
     def place(self, batch: Batch) -> Batch:
         replicas = self._strategy.num_replicas_in_sync if self._strategy else 1
@@ -154,6 +167,7 @@ class TensorflowStepper(Stepper):
         return batch.mapped(partial(self._split, replicas=replicas))
 
     def _split(self, array: np.ndarray, replicas: int) -> Any:
+        """Returns an array's rows, some for each device."""
         # If the last batch has fewer utterances than devices, some are computed twice.
         rows = np.arange(max(len(array), replicas)) % len(array)
         parts = np.array_split(array[rows], replicas)
@@ -181,13 +195,16 @@ class TensorflowStepper(Stepper):
         return self._predict(tuple(map(tf.convert_to_tensor, batch.inputs))).numpy()
 
     def _run(self, function: Any, batch: Batch) -> float:
+        """Runs a function on a batch and waits for its loss."""
         return float(np.mean(function(batch.inputs, batch.targets).numpy()))
 
     def _mean_loss(self, inputs, targets) -> tf.Tensor:
+        """Computes the mean loss in training mode."""
         outputs = self._model(*inputs, training=True)
         return tf.reduce_mean(self._loss(outputs, *targets))
 
     def _gradient_step(self, inputs, targets) -> tf.Tensor:
+        """Computes all gradients; returns the loss after them."""
         loss, gradients = self._loss_and_gradients(inputs, targets)
         if self._strategy is not None:
             context = tf.distribute.get_replica_context()
@@ -196,21 +213,24 @@ class TensorflowStepper(Stepper):
         return after(loss, gradients)
 
     def _update_step(self, inputs, targets) -> tf.Tensor:
+        """Changes the weights; returns the loss before."""
         loss, gradients = self._loss_and_gradients(inputs, targets)
         # Under a strategy, the optimizer sums the gradients itself.
         self._optimizer.apply(gradients, self._model.trainable_variables)
         return loss
 
     def _loss_and_gradients(self, inputs, targets):
+        """Returns the loss, and gradients of this device's share of the mean over all."""
         with tf.GradientTape() as tape:
             loss = self._mean_loss(inputs, targets)
-            share = loss / (
-                self._strategy.num_replicas_in_sync if self._strategy else 1
-            )
+            share = loss
+            if self._strategy is not None:
+                share = loss / self._strategy.num_replicas_in_sync
 
         return loss, tape.gradient(share, self._values())
 
     def _everywhere(self, step, inputs, targets) -> tf.Tensor:
+        """Runs a step on all devices; returns the mean of their losses."""
         if self._strategy is None:
             return step(inputs, targets)
 
@@ -234,13 +254,7 @@ class JaxStepper(Stepper):
         # the second.
         self._linearised = jax.jit(self._linearise)
         self._pulled_back = jax.jit(lambda backward, gradient: backward(gradient))
-        self._predict = jax.jit(
-            lambda *values: model.stateless_call(
-                *values[:2],
-                *values[2],
-                training=False,
-            )[0]
-        )
+        self._predict = jax.jit(self._outputs)
 
     def place(self, batch: Batch) -> Batch:
         placed = batch.mapped(jnp.asarray)
@@ -262,25 +276,37 @@ class JaxStepper(Stepper):
         return between - began, time.perf_counter() - between
 
     def update(self, batch: Batch) -> float:
-        state = (self._trainable, self._others, self._optimizer_state)
-        outputs = jax.block_until_ready(
-            self._update(*state, batch.inputs, batch.targets)
+        outputs = self._update(
+            self._trainable,
+            self._others,
+            self._optimizer_state,
+            batch.inputs,
+            batch.targets,
         )
+        outputs = jax.block_until_ready(outputs)
         loss, self._trainable, self._others, self._optimizer_state = outputs
         return float(loss)
 
     def predict(self, batch: Batch) -> np.ndarray:
         return np.asarray(self._predict(self._trainable, self._others, batch.inputs))
 
+    def _outputs(self, trainable, others, inputs):
+        """Returns the model's outputs in inference mode."""
+        call = self._model.stateless_call
+        return call(trainable, others, *inputs, training=False)[0]
+
     def _run(self, step: Callable[..., Any], batch: Batch) -> Any:
-        state = (self._trainable, self._others)
-        return jax.block_until_ready(step(*state, batch.inputs, batch.targets))
+        """Runs a compiled function on a batch and waits for its results."""
+        outputs = step(self._trainable, self._others, batch.inputs, batch.targets)
+        return jax.block_until_ready(outputs)
 
     def _kept(self, outputs: tuple[Any, Any]) -> float:
+        """Keeps the model's other state, such as moving averages; returns the loss."""
         loss, self._others = outputs
         return float(loss)
 
     def _mean_loss(self, trainable, others, inputs, targets):
+        """Computes the mean loss in training mode, and the model's other state."""
         outputs, others = self._model.stateless_call(
             trainable,
             others,
@@ -290,6 +316,7 @@ class JaxStepper(Stepper):
         return jnp.mean(self._loss(outputs, *targets)), others
 
     def _linearise(self, trainable, *others):
+        """Computes the loss, and returns the backward pass as a function."""
         return jax.vjp(
             lambda values: self._mean_loss(values, *others),
             trainable,
@@ -297,6 +324,7 @@ class JaxStepper(Stepper):
         )
 
     def _update_step(self, trainable, others, state, inputs, targets):
+        """Returns the loss, and all state after a change of the weights."""
         gradient = jax.value_and_grad(self._mean_loss, has_aux=True)
         (loss, others), gradients = gradient(trainable, others, inputs, targets)
         trainable, state = self._optimizer.stateless_apply(state, gradients, trainable)
@@ -304,6 +332,8 @@ class JaxStepper(Stepper):
 
 
 class TorchStepper(Stepper):
+    """Eager PyTorch, by Keras's backend."""
+
     def place(self, batch: Batch) -> Batch:
         placed = batch.mapped(keras.ops.convert_to_tensor)
         _wait()
@@ -337,12 +367,14 @@ class TorchStepper(Stepper):
         return keras.ops.convert_to_numpy(outputs)
 
     def _backward(self, batch: Batch) -> torch.Tensor:
+        """Computes all gradients; returns the loss."""
         self._model.zero_grad()
         loss = self._mean_loss(batch)
         loss.backward()
         return loss
 
     def _apply_gradients(self) -> None:
+        """Changes the weights with Keras's optimizer."""
         variables = self._model.trainable_variables
         with torch.no_grad():
             self._optimizer.apply(
@@ -355,11 +387,13 @@ class TorchStepper(Stepper):
 
 
 def waited(loss: torch.Tensor) -> float:
+    """Waits for the device, and returns a loss as a number."""
     _wait()
     return float(loss.detach())
 
 
 def _wait() -> None:
+    """Waits until a GPU has done all work."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
@@ -371,6 +405,15 @@ def make_stepper(
     strategy: Any = None,
     xla: bool = False,
 ) -> Stepper:
+    """Returns the stepper of Keras's current backend.
+
+    Args:
+        model: a Keras model.
+        loss: of the model's outputs and a batch's targets, for each utterance.
+        optimizer: None if weights are never updated.
+        strategy: from `make_strategy`; None for one device.
+        xla: whether TensorFlow compiles with XLA.
+    """
     if keras.backend.backend() == "tensorflow":
         return TensorflowStepper(model, loss, optimizer, strategy, xla)
 
@@ -383,6 +426,9 @@ def make_strategy(num_devices: int) -> Any:
 
     Without a GPU, the processor is split into logical devices, if TensorFlow is still
     unused.
+
+    Raises:
+        UsageError: on other backends, or if there are fewer devices.
     """
     if num_devices == 1:
         return None
@@ -419,6 +465,7 @@ _OPERATION = re.compile(r"[^:\s]+:([A-Za-z_]\w*)$")
 # A whole XLA program; on processors, TensorFlow 2.21 runs only convolutions this way.
 _PROGRAM = "CpuExecutable::ExecuteAsyncOnStream"
 PROGRAM_NAME = "XLA program"
+# Kinds of kernels by their names; the first that fits.
 _KINDS = (
     ("convolution", re.compile("conv|xla", re.IGNORECASE)),
     ("recurrence", re.compile("pyfunc|rnn|lstm|recurrence", re.IGNORECASE)),
@@ -447,16 +494,22 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Kernels:
-    kernels: list[Kernel]  # slowest first
-    reason: str = ""  # why there are no kernels, or ""
+    """The kernels of a step, slowest first; ``reason`` says why there are none."""
+
+    kernels: list[Kernel]
+    reason: str = ""
 
     @property
     def seconds(self) -> float:
+        """Seconds of all kernels, which may run in parallel."""
         return sum(kernel.seconds for kernel in self.kernels)
 
 
 def profile(step: Callable[[], Any], steps: int) -> Kernels:
-    """Runs ``step`` under the profiler ``steps`` times; returns calls and seconds per step."""
+    """Runs ``step`` under the profiler ``steps`` times.
+
+    Returns calls and seconds per step.
+    """
     if keras.backend.backend() == "torch":
         return _profile_torch(step, steps)
 
@@ -485,6 +538,10 @@ def profile(step: Callable[[], Any], steps: int) -> Kernels:
 
 
 def kernels_of(space: Any, steps: int = 1) -> list[Kernel]:
+    """Returns the kernels in a trace of TensorFlow's profiler, slowest first.
+
+    Those of GPUs if there are any, else operations on the processor.
+    """
     gpus = [plane for plane in space.planes if plane.name.startswith("/device:GPU")]
     gpus = [plane for plane in gpus if any(line.events for line in plane.lines)]
     calls: Counter[str] = Counter()
@@ -507,12 +564,16 @@ def kernels_of(space: Any, steps: int = 1) -> list[Kernel]:
 
 
 def _events(plane: Any, line: Any, on_gpu: bool) -> list[tuple[str, int, int]]:
+    """Returns name, begin and end in picoseconds of a line's kernels."""
     events = []
     for event in line.events:
         name = plane.event_metadata[event.metadata_id].name
         if not on_gpu:
             operation = _OPERATION.match(name)
-            name = PROGRAM_NAME if name == _PROGRAM else operation and operation[1]
+            if name == _PROGRAM:
+                name = PROGRAM_NAME
+            else:
+                name = operation and operation[1]
 
         if name is not None:
             events.append((name, event.offset_ps, event.offset_ps + event.duration_ps))
@@ -521,6 +582,7 @@ def _events(plane: Any, line: Any, on_gpu: bool) -> list[tuple[str, int, int]]:
 
 
 def _own_times(events: Iterable[tuple[str, int, int]]) -> list[tuple[str, int]]:
+    """Returns each event's name and time without the events that it contains."""
     spans: list[list[Any]] = []
     # (end, index) of the events that contain this one
     around: list[tuple[int, int]] = []
@@ -538,10 +600,13 @@ def _own_times(events: Iterable[tuple[str, int, int]]) -> list[tuple[str, int]]:
 
 
 def _profile_torch(step, steps: int) -> Kernels:
+    """Returns the kernels of a step by PyTorch's profiler."""
     from torch.profiler import ProfilerActivity
 
     on_gpu = torch.cuda.is_available()
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
+    activities = [ProfilerActivity.CPU]
+    if on_gpu:
+        activities.append(ProfilerActivity.CUDA)
     with torch.profiler.profile(activities=activities) as profiler:
         for _ in range(steps):
             step()

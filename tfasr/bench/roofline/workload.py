@@ -45,11 +45,11 @@ from tfasr.models.costs import unknown_costs
 from tfasr.models.model import ModelConfig
 from tfasr.training.memory import FRAMES_PER_LABEL
 
-_MOST_KERNELS = 12
+_MOST_KERNELS = 12  # in a table
 _AWAY = 5  # pixels between a point and its label
-_BLOCK = "recurrent"
-Box = tuple[float, float, float, float]
-Ends = tuple[float, float]
+_BLOCK = "recurrent"  # layers that share a label if they are close
+Box = tuple[float, float, float, float]  # left, top, right and bottom in pixels
+Ends = tuple[float, float]  # of an axis
 
 
 def place_labels(
@@ -59,7 +59,15 @@ def place_labels(
     size: Ends,
     font_px: float,
 ) -> list[Labels]:
-    """Places names left or right of their points without overlaps, or leaves them out."""
+    """Places names left or right of their points without overlaps, or leaves them out.
+
+    Args:
+        named: what is written after the name, the name, and the point.
+        x: ends of the horizontal axis, which is logarithmic.
+        y: ends of the vertical one.
+        size: of the panel in pixels.
+        font_px: height of the letters.
+    """
 
     def pixel(value: float, ends: Ends, length: float) -> float:
         return length * math.log(value / ends[0]) / math.log(ends[1] / ends[0])
@@ -92,14 +100,23 @@ def place_labels(
             )
             if inside and all(apart):
                 taken.append(box)
-                look = {"align": align, "dy": dy, "size": font_px}
-                placed.append(Labels(x=[across], y=[up], words=[words], **look))
+                placed.append(
+                    Labels(
+                        x=[across],
+                        y=[up],
+                        words=[words],
+                        align=align,
+                        dy=dy,
+                        size=font_px,
+                    )
+                )
                 break
 
     return placed
 
 
 def _merged(entries: list[tuple]) -> list[tuple[float, float, str, float, float]]:
+    """Merges the labels of recurrent layers that lie on each other into one, with a range."""
     labels: list[list] = []
     for px, py, group, name, across, up in entries:
         near = (
@@ -121,6 +138,7 @@ def _merged(entries: list[tuple]) -> list[tuple[float, float, str, float, float]
     ]
 
 
+# Notes below tables of kernels.
 _OF_MODEL = [
     "From TensorFlow's profiler, which slows a step. Seconds of parallel kernels are added up. On "
     "a CPU, TfasrRecurrence is the LSTM's compiled loop. Average kernel: all seconds divided by "
@@ -134,6 +152,7 @@ _OF_SPOTTER = [
 
 
 def roofline_tables(analysis: RooflineAnalysis) -> list[Table]:
+    """Returns all tables, ceilings first."""
     tables = [_ceilings(analysis)]
     if analysis.highest.sweep:
         tables.append(_sweep(analysis))
@@ -152,6 +171,7 @@ def roofline_tables(analysis: RooflineAnalysis) -> list[Table]:
 
 
 def _ceilings(analysis: RooflineAnalysis) -> Table:
+    """Returns a line per number of threads, then data sheets and other machines."""
     precisions = list(analysis.highest.flops_per_s)
     specified = analysis.specified
     moves = [
@@ -197,6 +217,7 @@ def _ceilings(analysis: RooflineAnalysis) -> Table:
 
 
 def _sweep(analysis: RooflineAnalysis) -> Table:
+    """Returns a line per precision and place, with a column per number of operations."""
     operations = list(
         dict.fromkeys(p.flops_per_element for p in analysis.highest.sweep)
     )
@@ -222,6 +243,7 @@ def _sweep(analysis: RooflineAnalysis) -> Table:
 
 
 def _working_sets(analysis: RooflineAnalysis) -> Table:
+    """Returns a column per size of the array."""
     sizes = [working_set.size_bytes for working_set in analysis.highest.working_sets]
     rows = [
         (c.label, label, *(choose(w.bytes_per_s) for w in c.working_sets))
@@ -248,6 +270,8 @@ def _working_sets(analysis: RooflineAnalysis) -> Table:
 
 
 def _point_table(analysis: RooflineAnalysis, model: ModelPoints) -> Table:
+    """Returns a line per module of a model: its work, seconds, and share of its roof."""
+
     def known(value: Callable[[Point], Any]) -> Callable:
         return lambda row: None if math.isnan(row[1].intensity) else value(row[1])
 
@@ -308,6 +332,8 @@ _KERNELS = ["kernel", "kind", "calls\nper step", "ms\nper step", "share\n%", "GF
 
 
 def _kernel_table(name: str, kernels: Kernels, notes: list[str]) -> Table:
+    """Returns the slowest kernels of a step; the others in one line."""
+
     def times(calls: float, seconds: float) -> tuple[str, ...]:
         share = f"{100 * seconds / kernels.seconds:.1f}"
         return (fixed(0)(calls), milliseconds(seconds), share)
@@ -337,16 +363,19 @@ def _kernel_table(name: str, kernels: Kernels, notes: list[str]) -> Table:
 
 
 def _giga(value: float) -> str:
+    """Returns a number in billions."""
     return f"{value / 1e9:.4g}"
 
 
+# Of a chart, and of the letters of its labels.
 _WIDTH_PX = 860
 _HEIGHT_PX = 470
 _FONT_PX = 11
-_SLOPE_DASHES = {"memory": "solid", "L3": "dash-dot"}
+_SLOPE_DASHES = {"memory": "solid", "L3": "dash-dot"}  # other caches are dotted
 
 
 def roofline_charts(analysis: RooflineAnalysis) -> dict[str, Callable[[], Chart]]:
+    """Returns the charts by file name, each drawn when it is called."""
     charts = {"roofline": lambda: roofline_chart(analysis)}
     if analysis.highest.sweep:
         charts["roofline_sweep"] = lambda: sweep_chart(analysis)
@@ -357,6 +386,7 @@ def roofline_charts(analysis: RooflineAnalysis) -> dict[str, Callable[[], Chart]
 
 
 def roofline_chart(analysis: RooflineAnalysis) -> Chart:
+    """Draws the roofs, and the points of models and keyword spotters below them."""
     # A model that doesn't count its operations and bytes can't be drawn.
     models = [model for model in analysis.models if math.isfinite(model.step.intensity)]
     named: list[tuple[str, Point]] = []  # with what is written after the point's name
@@ -416,6 +446,7 @@ def roofline_chart(analysis: RooflineAnalysis) -> Chart:
 
 
 def sweep_chart(analysis: RooflineAnalysis) -> Chart:
+    """Draws the intensity sweep below the roofs."""
     swept = analysis.highest.sweep
     x, y = _limits(
         analysis, [(point.flops_per_byte, point.flops_per_s) for point in swept]
@@ -449,6 +480,7 @@ def sweep_chart(analysis: RooflineAnalysis) -> Chart:
 
 
 def working_set_chart(analysis: RooflineAnalysis) -> Chart:
+    """Draws the bandwidth over the size of the array."""
     marks: list = []
     for number, ceilings in enumerate(analysis.ceilings):
         colour = run_colour(number)
@@ -471,6 +503,7 @@ def working_set_chart(analysis: RooflineAnalysis) -> Chart:
 
 
 def _chart(name: str, caption: str, marks: Sequence, x: Ends, y: Ends) -> Chart:
+    """Returns a chart of operations per second over intensity."""
     across = Axis("operations per byte moved", log=True, limits=x)
     panel = Panel(marks, across, Axis("GFLOP/s", log=True, limits=y), height=_HEIGHT_PX)
     return Chart(name, caption, [panel], width=_WIDTH_PX, wide=True)
@@ -479,6 +512,7 @@ def _chart(name: str, caption: str, marks: Sequence, x: Ends, y: Ends) -> Chart:
 def _limits(
     analysis: RooflineAnalysis, places: Sequence[tuple[float, float]]
 ) -> tuple[Ends, Ends]:
+    """Returns the ends of both axes, which all roofs and points fit into."""
     intensities = [analysis.peak / analysis.highest.memory, *(x for x, _ in places)]
     lowest_x = 10 ** math.floor(math.log10(min(intensities) / 1.2))
     highest_x = 10 ** math.ceil(math.log10(3 * max(intensities)))
@@ -493,6 +527,7 @@ def _limits(
 
 
 def _slope(x: Ends, top: float, bytes_per_s: float, name: str, **look: Any) -> Line:
+    """Draws a bandwidth, up to where it meets ``top``."""
     xs = [x[0], min(x[1], top / bytes_per_s)]
     ys = [bytes_per_s * at / 1e9 for at in xs]
     return Line(x=xs, y=ys, series=f"{name}: {bytes_per_s / 1e9:.3g} GB/s", **look)
@@ -506,6 +541,7 @@ def _flat(
     name: str = "",
     **look: Any,
 ) -> Line:
+    """Draws a rate of operations."""
     series = f"{name}{PRECISIONS[policy].label}: {rate / 1e9:.4g} GFLOP/s"
     colour = run_colour(list(PRECISIONS).index(policy))
     return Line(
@@ -522,6 +558,7 @@ def _roofs(
     x: Ends,
     precisions: Sequence[str] | None = None,
 ) -> list:
+    """Draws the measured ceilings with the most threads."""
     highest = analysis.highest
     slopes = {
         place: max(moved.values()) for place, moved in highest.bytes_per_s.items()
@@ -566,6 +603,7 @@ def _stated(analysis: RooflineAnalysis, x: Ends, precisions: Sequence[str]) -> l
 
 
 def _one_thread(analysis: RooflineAnalysis, x: Ends) -> list:
+    """Draws the roof with the fewest threads, if there are several numbers."""
     if len(analysis.ceilings) == 1:
         return []
 
@@ -581,12 +619,19 @@ def _one_thread(analysis: RooflineAnalysis, x: Ends) -> list:
 
 
 def _point_marks(points, colour: str, symbol: str, size: float, series: str) -> Points:
+    """Draws points of one look."""
     xs = [point.intensity for point in points]
     ys = [point.gflops for point in points]
-    texts = [f"{point.name}: {point.gflops:.3g} GFLOP/s" for point in points]
-    look = {"symbol": symbol, "size": size, "colour": colour}
 
-    return Points(x=xs, y=ys, series=series, texts=texts, **look)
+    return Points(
+        x=xs,
+        y=ys,
+        series=series,
+        texts=[f"{point.name}: {point.gflops:.3g} GFLOP/s" for point in points],
+        symbol=symbol,
+        size=size,
+        colour=colour,
+    )
 
 
 def run(
@@ -595,18 +640,28 @@ def run(
     features: FeatureConfig,
     context: Context,
 ) -> Result:
+    """Measures ceilings, the model and the keyword spotter, each in its own process."""
     reason = "The roofline needs tfasr's own training step, which runs on TensorFlow."
     require_tensorflow(reason, context)
     default_counts = [usable_cores()] if num_gpus() else powers_up_to(usable_cores())
     ceilings = []
 
     for threads in sorted(set(config.thread_counts)) or default_counts:
-        work = (config, threads, _arrays(threads))
-        ceilings.append(call(measure.measure_ceilings, *work, backend="tensorflow"))
+        measured = call(
+            measure.measure_ceilings,
+            config,
+            threads,
+            _arrays(threads),
+            backend="tensorflow",
+        )
+        ceilings.append(measured)
 
     points = [_points("model", model, config, features)]
-    stated = (config.specified_gflops, config.specified_gigabytes_per_s)
-    sheet = measure.specified(*stated, on_gpu=ceilings[-1].device == "GPU")
+    sheet = measure.specified(
+        config.specified_gflops,
+        config.specified_gigabytes_per_s,
+        on_gpu=ceilings[-1].device == "GPU",
+    )
     analysis = RooflineAnalysis(ceilings, points, config, sheet, _spotter())
     tables = roofline_tables(analysis)
     figures = roofline_charts(analysis)
@@ -615,16 +670,26 @@ def run(
 
 
 def _spotter() -> dict[str, Kernels]:
-    sizes = (measure.SPOTTER_BATCH, measure.PROFILED_STEPS)
-    return {
-        label: call(spotter_kernels, framework, *sizes, backend=framework)
-        if framework in installed_backends()
-        else Kernels([], f"{framework} is not installed: pip install {framework}")
-        for framework, label in FRAMEWORKS.items()
-    }
+    """Profiles the keyword spotter in each framework that is installed."""
+    kernels = {}
+    installed = installed_backends()
+    for framework, label in FRAMEWORKS.items():
+        reason = f"{framework} is not installed: pip install {framework}"
+        kernels[label] = Kernels([], reason)
+        if framework in installed:
+            kernels[label] = call(
+                spotter_kernels,
+                framework,
+                measure.SPOTTER_BATCH,
+                measure.PROFILED_STEPS,
+                backend=framework,
+            )
+
+    return kernels
 
 
 def _arrays(threads: int) -> dict[str, int]:
+    """Returns the bytes of arrays for memory and each cache, by place."""
     caches = measure.cache_bytes()
     last = max(caches.values(), default=0)
     arrays = {"memory": max(4 * last, 256 * 2**20)}
@@ -644,6 +709,7 @@ def _points(
     config: RooflineConfig,
     features: FeatureConfig,
 ) -> ModelPoints:
+    """Measures a model and combines it with its costs, which are NaN if it has none."""
     measured = call(
         measure.measure_model,
         config,

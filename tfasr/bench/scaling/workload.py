@@ -34,6 +34,7 @@ from tfasr.models.model import ModelConfig
 
 
 def scaling_tables(analysis: ScalingAnalysis) -> list[Table]:
+    """Returns the table of efficiencies, then those that explain it."""
     modules = [_first_steps_of_modules(analysis), _modules(analysis)]
     scaling = table_of(
         "Scaling of data parallelism",
@@ -50,18 +51,20 @@ def scaling_tables(analysis: ScalingAnalysis) -> list[Table]:
 
 
 def straggling(seconds_of_replicas: list[list[float]]) -> float:
-    """Returns the median, over rounds, of the slowest device's seconds over the median
-    device's.
+    """Returns how much longer the slowest device takes than the median device.
+
+    It is the median, over rounds, of the ratio of their seconds.
     """
-    return statistics.median(
-        max(seconds) / statistics.median(seconds)
-        if statistics.median(seconds) > 0
-        else 1.0
-        for seconds in seconds_of_replicas
-    )
+    ratios = []
+    for seconds in seconds_of_replicas:
+        median_s = statistics.median(seconds)
+        ratios.append(max(seconds) / median_s if median_s > 0 else 1.0)
+
+    return statistics.median(ratios)
 
 
 def label(row: dict[str, Any]) -> str:
+    """Returns a row's name, such as "weak, loader"."""
     return f"{row['mode']}, {row['loader']}" if row["loader"] else row["mode"]
 
 
@@ -81,14 +84,19 @@ _SCALING = [
 
 
 def _use_of(row: dict[str, Any]) -> float | None:
+    """Returns the mean use of a row's GPUs or, without any, of this process."""
     percents = row["use_percent"]
     gpus = [
         use for name, use in percents.items() if name != PROCESS and use is not None
     ]
-    return statistics.fmean(gpus) if gpus else percents.get(PROCESS)
+    if gpus:
+        return statistics.fmean(gpus)
+
+    return percents.get(PROCESS)
 
 
 def _notes(analysis: ScalingAnalysis) -> list[str]:
+    """Returns what readers must know of the efficiencies."""
     config = analysis.config
     notes = [
         f"Without the first {measure.WARMUP_STEPS} steps. Step: the median, with input wait. "
@@ -115,6 +123,7 @@ def _steps_table(
     rows: Sequence[tuple],
     note: str,
 ) -> Table:
+    """Returns first steps, which are left out of other tables, and the median after them."""
     steps = (f"step {index + 1}\nms" for index in range(count))
     columns = columns_of_tuples(
         [of, "devices", *steps, "median\nafter"], milliseconds, 2
@@ -123,6 +132,7 @@ def _steps_table(
 
 
 def _first_steps_of_modules(analysis: ScalingAnalysis) -> Table:
+    """Returns the first steps of each module, and the rest of the call."""
     count = max(len(answer.modules.first_host_s) for answer in analysis.answers)
     rows = []
     for answer in analysis.answers:
@@ -140,6 +150,8 @@ def _first_steps_of_modules(analysis: ScalingAnalysis) -> Table:
 
 
 def _modules(analysis: ScalingAnalysis) -> Table:
+    """Returns a line per module, with columns for each number of devices."""
+
     def block(times: ModuleTimes) -> list[list[Any]]:
         seconds = [[m.alone_s, m.forward_s, m.backward_s] for m in times.modules]
         shares = [percent(module.in_step_s / times.step_s) for module in times.modules]
@@ -186,6 +198,7 @@ _DEVICES = [
 
 
 def _devices(analysis: ScalingAnalysis) -> Table:
+    """Returns a line per number of devices: stragglers, use and memory."""
     note = (
         "Slowest over median: forward and backward pass of each device, started together. GPU use: "
         "NVML's mean during training. Memory: TensorFlow's peak. Others: their median."
@@ -204,6 +217,7 @@ def _devices(analysis: ScalingAnalysis) -> Table:
 
 
 def _first_and_others(values: list[float]) -> tuple[float | None, float | None]:
+    """Returns the first device's value, and the median of the others'."""
     others = statistics.median(values[1:]) if len(values) > 1 else None
     return (values[0] if values else None), others
 
@@ -217,6 +231,7 @@ _SOURCES = {
 
 
 def scaling_charts(analysis: ScalingAnalysis) -> dict[str, Callable[[], Chart]]:
+    """Returns the charts by file name, each drawn when it is called."""
     return {
         "scaling": lambda: scaling_chart(analysis),
         "scaling_use": lambda: use_chart(analysis),
@@ -226,12 +241,14 @@ def scaling_charts(analysis: ScalingAnalysis) -> dict[str, Callable[[], Chart]]:
 
 
 def scaling_chart(analysis: ScalingAnalysis) -> Chart:
+    """Draws efficiencies over the number of devices."""
     panels = [_efficiency(analysis, mode) for mode in ("weak", "strong")]
     caption = "Efficiency of data parallelism: ideal and measured"
     return Chart("scaling", caption, panels, columns=2, width=420)
 
 
 def use_chart(analysis: ScalingAnalysis) -> Chart:
+    """Draws the devices' use over time, with a panel per loader."""
     answer = analysis.answers[-1]
     panels = [
         _use_panel(times.use, _SOURCES[loader])
@@ -244,6 +261,7 @@ def use_chart(analysis: ScalingAnalysis) -> Chart:
 
 
 def first_steps_chart(analysis: ScalingAnalysis) -> Chart:
+    """Draws the first steps of each module, with a panel per number of devices."""
     panels = []
     for answer in analysis.answers:
         count = len(answer.modules.first_host_s)
@@ -273,6 +291,7 @@ def first_steps_chart(analysis: ScalingAnalysis) -> Chart:
 
 
 def modules_chart(analysis: ScalingAnalysis) -> Chart:
+    """Draws the time of each module over the number of devices."""
     counts = [answer.devices for answer in analysis.answers]
     panels = []
     for title, seconds in (
@@ -296,6 +315,7 @@ def modules_chart(analysis: ScalingAnalysis) -> Chart:
 
 
 def _ms_axis(marks: Sequence[Mark]) -> Axis:
+    """Returns a logarithmic axis of milliseconds that all marks fit into."""
     values = [value for mark in marks for value in mark.y if value > 0]
     return Axis(
         "ms, forward and backward",
@@ -305,6 +325,7 @@ def _ms_axis(marks: Sequence[Mark]) -> Axis:
 
 
 def _use_panel(use: Sequence[DeviceUse], title: str) -> Panel:
+    """Draws the use of all devices with one loader."""
     marks: list[Mark] = []
     for place, device in enumerate(use):
         shown = sum(seconds <= _SHOWN_S for seconds in device.seconds)
@@ -313,8 +334,15 @@ def _use_panel(use: Sequence[DeviceUse], title: str) -> Panel:
         else:
             colour = chart.device_colour(place - 1)
 
-        look = {"colour": colour, "series": device.device, "width": 1.4}
-        marks.append(Line(x=device.seconds[:shown], y=device.percent[:shown], **look))
+        marks.append(
+            Line(
+                x=device.seconds[:shown],
+                y=device.percent[:shown],
+                colour=colour,
+                series=device.device,
+                width=1.4,
+            )
+        )
         if device.mean_percent is not None:
             text = f"mean {device.mean_percent:.0f} %"
             marks.append(Rule(value=device.mean_percent, label=text, colour=colour))
@@ -328,6 +356,7 @@ def _use_panel(use: Sequence[DeviceUse], title: str) -> Panel:
 
 
 def _efficiency(analysis: ScalingAnalysis, mode: str) -> Panel:
+    """Draws weak or strong efficiency, with a curve per loader."""
     measured = [row for row in analysis.rows if row["mode"] == mode]
     counts = sorted({row["devices"] for row in measured})
     marks: list[Mark] = [Rule(value=100, label="ideal")]
@@ -360,6 +389,7 @@ def run(
     features: FeatureConfig,
     context: Context,
 ) -> Result:
+    """Measures each number of devices in a process of its own."""
     reason = "The scaling analysis needs tfasr's own training under tf.distribute, on TensorFlow."
     require_tensorflow(reason, context)
     counts = sorted(set(config.device_counts)) or measure.default_counts(
