@@ -21,7 +21,6 @@ from tfasr.corpora.parts import Layout, Part, Read, UnsoundError
 UNKNOWN_BYTES = 2**31 - 2**16
 _UNKNOWN_64 = 2**62  # such a size where sizes have 64 bits
 _LARGEST_32 = 2**32 - 1  # in RF64: the size stands in the chunk ds64
-_GUID_END = bytes.fromhex("f3acd3118cd100c04f8edb8a")  # of Wave64's chunks
 # Of RF64: sizes of the file and the samples, and their number.
 _DS64 = struct.Struct("<4sIQQQI")
 # Chunks that may be cut off after the samples, without harm to them.

@@ -150,23 +150,13 @@ def _frame_end(frame: bytes, head: bytes) -> int:
 
 
 def _crc_8(content: bytes) -> int:
-    """Returns FLAC's checksum of a frame header."""
+    """Returns the checksum of a frame header, of the polynomial x^8 + x^2 + x + 1."""
     remainder = 0
     for byte in content:
-        remainder = _CRC_8[remainder ^ byte]
+        remainder ^= byte
+        for _ in range(8):
+            remainder <<= 1
+            if remainder & 0x100:
+                remainder ^= 0x107
 
     return remainder
-
-
-def _table_of_crc_8() -> list[int]:
-    """Returns the checksums of all single bytes, with the polynomial x^8 + x^2 + x + 1."""
-    table = []
-    for value in range(256):
-        for _ in range(8):
-            value = value << 1 ^ (0x107 if value & 0x80 else 0)
-        table.append(value & 0xFF)
-
-    return table
-
-
-_CRC_8 = _table_of_crc_8()

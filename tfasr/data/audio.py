@@ -45,6 +45,7 @@ _REMEDY = (
 # Mixing and lossy codecs exceed full scale by a few decibels. 24 dB are samples in
 # another unit.
 _LOUDEST = 16.0
+_NO_SAMPLES = np.zeros(0, np.float32)
 _SILENT = 1e-4  # -80 dB of full scale: below the noise of any microphone
 _CANCELLED = 1e-4  # power of the mean of channels over the mean of their powers: -40 dB
 
@@ -67,8 +68,11 @@ class Recorded:
             recording is used nevertheless; ``tfasr prepare`` counts the kinds.
     """
 
-    samples: np.ndarray
+    samples: np.ndarray = field(default_factory=lambda: _NO_SAMPLES)
     remarks: list[tuple[str, str]] = field(default_factory=list)
+
+    def remark(self, kind: str, detail: str) -> None:
+        self.remarks.append((kind, detail))
 
 
 def read_audio(
@@ -123,13 +127,15 @@ def read_segments(
 
 def _whole(path: str | Path, sample_rate_hz: int, channel: int | None) -> Recorded:
     """Reads a whole file, by the same code as streams, so that both get the same samples."""
-    recorded = Recorded(np.zeros(0, np.float32))
-
-    def remark(kind: str, detail: str) -> None:
-        recorded.remarks.append((kind, detail))
-
+    recorded = Recorded()
     blocks = list(
-        audio_blocks(path, sample_rate_hz, _LONG_S, channel=channel, remark=remark)
+        audio_blocks(
+            path,
+            sample_rate_hz,
+            _LONG_S,
+            channel=channel,
+            remark=recorded.remark,
+        )
     )
     if len(blocks) == 1:  # needs no copy
         recorded.samples = blocks[0]
@@ -223,22 +229,23 @@ def _segment(
     Returns its ValueError instead of raising it, so that the other segments of the file
     are read.
     """
-    recorded = Recorded(np.zeros(0, np.float32))
-
-    def remark(kind: str, detail: str) -> None:
-        recorded.remarks.append((kind, detail))
-
+    recorded = Recorded()
     mixer = _Mixer(path, segment.channel)
     try:
         samples = mixer.mono(
             # A segment after the file's end has no blocks.
             np.concatenate([np.zeros((0, file.channels), np.float32), *blocks])
         )
-        mixer.finish(remark)
+        mixer.finish(recorded.remark)
         recorded.samples = _resampled(samples, file.samplerate, sample_rate_hz)
         return _checked(path, recorded, sample_rate_hz)
     except ValueError as error:
         return error
+
+
+def resampler_to(wanted_hz: int, rate_hz: int) -> soxr.ResampleStream:
+    """Returns a resampler of one channel in float32, which gets chunks of any size."""
+    return soxr.ResampleStream(rate_hz, wanted_hz, 1, dtype="float32", quality="HQ")
 
 
 def _resampled(samples: np.ndarray, rate_hz: int, wanted_hz: int) -> np.ndarray:
@@ -246,16 +253,12 @@ def _resampled(samples: np.ndarray, rate_hz: int, wanted_hz: int) -> np.ndarray:
     if rate_hz == wanted_hz or not samples.size:
         return samples
 
-    resampler = soxr.ResampleStream(
-        rate_hz,
-        wanted_hz,
-        1,
-        dtype="float32",
-        quality="HQ",
-    )
-    rest = np.zeros(0, np.float32)
+    resampler = resampler_to(wanted_hz, rate_hz)
     return np.concatenate(
-        [resampler.resample_chunk(samples), resampler.resample_chunk(rest, True)]
+        [
+            resampler.resample_chunk(samples),
+            resampler.resample_chunk(_NO_SAMPLES, last=True),
+        ]
     )
 
 
@@ -290,13 +293,7 @@ def audio_blocks(
     with opened_audio(path) as file:
         resampler = None
         if file.samplerate != sample_rate_hz:
-            resampler = soxr.ResampleStream(
-                file.samplerate,
-                sample_rate_hz,
-                num_channels=1,
-                dtype="float32",
-                quality="HQ",
-            )
+            resampler = resampler_to(sample_rate_hz, file.samplerate)
 
         size = min(
             int(block_s * file.samplerate),
@@ -322,7 +319,7 @@ def audio_blocks(
             )
 
         if resampler is not None:
-            yield resampler.resample_chunk(np.zeros(0, np.float32), last=True)
+            yield resampler.resample_chunk(_NO_SAMPLES, last=True)
         if file.remark:
             remark(OTHER_LENGTH, f"{path}: {file.remark}")
 
@@ -451,7 +448,7 @@ def _segments_by_tfio(
     for segment in segments:
         end_s = len(samples) / rate_hz if segment.end_s is None else segment.end_s
         part = samples[round(segment.begin_s * rate_hz) : round(end_s * rate_hz)]
-        recorded = Recorded(np.zeros(0, np.float32))
+        recorded = Recorded()
 
         try:
             mono = _Mixer(path, segment.channel).mono(part)

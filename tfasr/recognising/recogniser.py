@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -87,6 +87,19 @@ def load_recogniser(
     run_dir = Path(run_dir)
     changes = {"name": decoder, "beam_width": beam_width, "recombine": recombine}
     changes = {name: value for name, value in changes.items() if value is not None}
+    with wrong_values_are_wrong_use():
+        spec, acoustics = _opened(run_dir, checkpoint, changes)
+        spec = _with_lexicon(spec, lexicon)
+        hot = hot_words and hot_words_of(hot_words, spec.alphabet, hot_word_weight)
+        return _made(spec, acoustics, language_model, hot)
+
+
+def _opened(
+    run_dir: Path,
+    checkpoint: str,
+    decoder_changes: dict[str, Any],
+) -> tuple[RecogniserSpec, Acoustics]:
+    """Opens an export or a run, which alone needs TensorFlow; UsageError for neither."""
     if exported.is_exported(run_dir):
         if checkpoint != "best":
             raise UsageError(
@@ -96,11 +109,7 @@ def load_recogniser(
 
         from tfasr.recognising.runtimes import open_exported
 
-        with wrong_values_are_wrong_use():
-            spec, acoustics = open_exported(run_dir, changes)
-            spec = _with_lexicon(spec, lexicon)
-            hot = hot_words and hot_words_of(hot_words, spec.alphabet, hot_word_weight)
-            return _made(spec, acoustics, language_model, hot)
+        return open_exported(run_dir, decoder_changes)
 
     if not (run_dir / EXPERIMENT_FILE).is_file():
         raise UsageError(
@@ -112,11 +121,7 @@ def load_recogniser(
     from tfasr.recognising.tensorflow_runtimes import open_run
     from tfasr.training.trained import open_trained
 
-    with wrong_values_are_wrong_use():
-        spec, acoustics = open_run(open_trained(run_dir), checkpoint, changes)
-        spec = _with_lexicon(spec, lexicon)
-        hot = hot_words and hot_words_of(hot_words, spec.alphabet, hot_word_weight)
-        return _made(spec, acoustics, language_model, hot)
+    return open_run(open_trained(run_dir), checkpoint, decoder_changes)
 
 
 def _with_lexicon(spec: RecogniserSpec, lexicon: str | Path | None) -> RecogniserSpec:

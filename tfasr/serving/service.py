@@ -16,9 +16,9 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 import numpy as np
-import soxr
 from aiohttp import WSMessage, WSMsgType, web
 
+from tfasr.data.audio import resampler_to
 from tfasr.errors import UsageError
 from tfasr.kit.process import usable_cores
 from tfasr.recognising.files import stream_json
@@ -221,13 +221,7 @@ class IncomingSpeech:
         self._count = 0
         self._resampler = None
         if rate_hz != model_rate_hz:
-            self._resampler = soxr.ResampleStream(
-                rate_hz,
-                model_rate_hz,
-                num_channels=1,
-                dtype="float32",
-                quality="HQ",
-            )
+            self._resampler = resampler_to(model_rate_hz, rate_hz)
 
     @property
     def seconds(self) -> float:

@@ -57,7 +57,7 @@ SWEEP_S = 0.3  # seconds to measure each intensity, and all experiments of a siz
 
 @config_class
 class RooflineConfig:
-    """Sizes of all measurements; those of the sweeps have the names of ERT, as in the
+    """Sizes of all measurements; the sweeps' have the names of ERT, as in the
     talk.
 
     Attributes:
