@@ -167,6 +167,7 @@ def _keywords(
     size = KEYWORD_BATCH_SIZE
     stepper, _ = make_spotter(network, framework, layout, learning_rate=0.001)
     named = (KEYWORDS, layout, backend, size)
+
     try:
         times = _times(stepper, random_batch(network, size), config)
         return BackendTimes(*named, *times)
@@ -214,6 +215,7 @@ def _times(
     """Returns the first step's seconds, and milliseconds of forward passes and steps."""
     placed = stepper.place(batch)
     first_s = seconds_of(stepper.update, placed)
+
     for _ in range(WARMUP_STEPS - 1):
         stepper.update(placed)
 
@@ -376,6 +378,7 @@ def measure_axes(task: AxesTask) -> list[AxesTimes]:
     for name, config in task.networks.items():
         if xla:  # compiles only operations that exporters support, too
             config = portable(config)
+
         model = build_recogniser(config, task.num_features, _AXES_CLASSES)
         parameters = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
         stepper = make_stepper(

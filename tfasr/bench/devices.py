@@ -162,6 +162,7 @@ def _use(
 
     seconds = (columns["time_ms"] - began_ms) / 1000
     memory = columns.get("memory_used_bytes", np.empty(0)).tolist()
+
     return DeviceUse(
         device,
         seconds.tolist(),

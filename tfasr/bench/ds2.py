@@ -371,6 +371,7 @@ class DeepMarkTimer:
         lengths = [
             self._length(length_s, batch_sizes(n, size)) for length_s, n in pairs
         ]
+
         return DeepMarkMeasurement(size, self.num_devices, lengths)
 
     def search(self, lengths_s: Sequence[int]) -> Search:
@@ -446,6 +447,7 @@ class DeepMarkTimer:
 
         forward_s = seconds_of(self._stepper.forward, batch)
         total_s = seconds_of(self._stepper.gradients, batch)
+
         return forward_s, total_s - forward_s, total_s
 
     def _placed(self, length_s: int, size: int) -> Batch:
@@ -483,6 +485,7 @@ def deepmark_tables(
         _scaling(measured, visible_gpus),
     ]
     runs = [_here(m, measured[0], backend) for m in measured]
+
     for name, devices, batch, *figures in PUBLISHED:
         scaling = None if devices == 1 else figures[3] / PUBLISHED[0][6]
         runs.append((name, devices, batch, None, *map(str, figures), scaling))
@@ -609,6 +612,7 @@ def _ms(value: float | None) -> str | None:
     """Returns milliseconds with a digit after the point below 100."""
     if not value:
         return value
+
     return f"{value:.1f}" if value < 100 else f"{value:.0f}"
 
 

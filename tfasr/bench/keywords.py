@@ -401,6 +401,7 @@ def train_keywords(
                 batch = stepper.place(
                     Batch((train.features[chosen],), (train.labels[chosen],))
                 )
+
                 with recorder.step(
                     utterances=size,
                     audio_s=1.0 * size,

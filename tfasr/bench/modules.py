@@ -120,6 +120,7 @@ def modules_of(model: CtcModel) -> list[Module]:
         Module(stage.name, of_batch(stage), stage.variables, stage.input_width)
         for stage in stages_of(model.recogniser)
     ]
+
     return [*modules, Module("loss", loss, [], Alphabet().num_classes)]
 
 
@@ -192,6 +193,7 @@ def staged_step(
             sources = values
             if number > 0:  # the features' gradient is not needed
                 sources = [*values, inputs]
+
             of_sources = tape.gradient(
                 outputs,
                 sources,
@@ -316,6 +318,7 @@ def module_times(
     calls[UPDATE] = _update(replicas, model)
     alone_s = time_in_turns(calls, rounds)
     seconds = []
+
     for (name, alone), (forward, backward), first in zip(
         alone_s.items(),
         medians_s,
@@ -358,6 +361,7 @@ def _update(replicas, model: CtcModel):
     gradients = replicas.values(
         lambda: [tf.fill(variable.shape, 1e-6) for variable in variables]
     )
+
     return replicas.compiled(update, *gradients)
 
 

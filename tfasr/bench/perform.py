@@ -48,6 +48,7 @@ class Measured:
         """Returns the tables in a format of ``--format``, or ``results.json``."""
         if output_format == JSON:
             return to_json_text(self.values)
+
         return WRITERS[output_format](self.tables)
 
     def write(self, out: Path) -> None:

@@ -328,6 +328,7 @@ class JaxStepper(Stepper):
         gradient = jax.value_and_grad(self._mean_loss, has_aux=True)
         (loss, others), gradients = gradient(trainable, others, inputs, targets)
         trainable, state = self._optimizer.stateless_apply(state, gradients, trainable)
+
         return loss, trainable, others, state
 
 
@@ -371,6 +372,7 @@ class TorchStepper(Stepper):
         self._model.zero_grad()
         loss = self._mean_loss(batch)
         loss.backward()
+
         return loss
 
     def _apply_gradients(self) -> None:
@@ -586,6 +588,7 @@ def _own_times(events: Iterable[tuple[str, int, int]]) -> list[tuple[str, int]]:
     spans: list[list[Any]] = []
     # (end, index) of the events that contain this one
     around: list[tuple[int, int]] = []
+
     for name, began, ended in sorted(events, key=lambda event: (event[1], -event[2])):
         while around and around[-1][0] <= began:
             around.pop()
@@ -607,6 +610,7 @@ def _profile_torch(step, steps: int) -> Kernels:
     activities = [ProfilerActivity.CPU]
     if on_gpu:
         activities.append(ProfilerActivity.CUDA)
+
     with torch.profiler.profile(activities=activities) as profiler:
         for _ in range(steps):
             step()

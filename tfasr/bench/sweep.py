@@ -264,6 +264,7 @@ def _prepare() -> None:
     tf.get_logger().setLevel("ERROR")
     # LiteRT's converter logs the renaming of its inputs through absl.
     logging.getLogger("absl").setLevel(logging.ERROR)
+
     for gpu in tf.config.list_physical_devices("GPU"):
         tf.config.experimental.set_memory_growth(gpu, True)
 
@@ -592,6 +593,7 @@ def axes_chart(rows: Sequence[dict[str, Any]]) -> Chart:
     """Draws times over lengths: a panel per network, for training and inference."""
     networks = list(dict.fromkeys(row["network"] for row in rows))
     panels = []
+
     for title, part in (("training step", "training"), ("inference", "inference")):
         for network in networks:
             of_network = [row for row in rows if row["network"] == network]
@@ -629,6 +631,7 @@ def sweep_chart(values: dict[str, Any]) -> Chart:
     modes = ["inference", *(["training"] if _of(values, "training") else [])]
     panels = [_panel(values, mode) for mode in modes]
     caption = "Batch sizes and precisions, in inference and in training"
+
     return Chart("hardware_sweep", caption, panels, columns=len(modes), width=420)
 
 
@@ -685,6 +688,7 @@ def _legend(values: dict[str, Any], name: str) -> str:
         return f"{label}: WER {_cost(values, name)} %"
 
     error = 100 * values["relative_logit_error"][name]
+
     return label if name == "float32" else f"{label}: logits ±{error:.2g} %"
 
 
@@ -865,6 +869,7 @@ def _errors(config: SweepConfig, context: Context) -> dict[str, dict[str, Any]] 
 
     where = (context.run_dir, context.split)
     shards = context.shard_dir
+
     return {
         name: call(measure_errors, *where, name, shards, backend="tensorflow").to_json()
         for name in config.precisions

@@ -134,6 +134,7 @@ def _of_wav(head: bytes, size: int) -> float | None:
     if not plain or len(head) < _HEAD_BYTES:
         return None
 
+    # The chunk "fmt ", without the bytes per second.
     form, channels, rate_hz, _, block, bits = struct.unpack("<HHIIHH", head[20:36])
     (stated,) = struct.unpack("<I", head[40:44])
     whole_bytes = bits in (8, 16, 24, 32) and 8 * block == channels * bits
@@ -185,6 +186,7 @@ class AudioFile:
         """
         first = files[0]
         self._files = list(files)
+        # Joined files that come after the one being read.
         self._waiting = files[1:]
         self._file = first
         self._left: int = first.frames  # samples of this file that are unread
@@ -222,6 +224,7 @@ class AudioFile:
         if not self._waiting and (rest := self._rest()) is not None:
             self.remark = rest.remark
             self.frames = rest.frames
+            # The first of them is the file that has just been read.
             self._waiting = rest._files[1:]
 
         self._rest = lambda: None
@@ -303,6 +306,7 @@ def _sound_file(source: str | Path | int | PartFile) -> soundfile.SoundFile:
 
 def _opened(path: str | Path, stack: contextlib.ExitStack) -> AudioFile:
     """Opens a recording by what its first bytes say; ``stack`` closes all that is opened."""
+    # One descriptor for the header, the layout and libsndfile.
     stored = stack.enter_context(open(path, "rb", buffering=0))  # noqa: PTH123, SIM115 - is faster
     size = os.fstat(stored.fileno()).st_size
     head = os.pread(stored.fileno(), _HEAD_BYTES, 0)
@@ -349,6 +353,7 @@ def _joined(layout: Layout, stored: BinaryIO, stack: contextlib.ExitStack) -> Au
 
         files.append(file)
 
+    # A decoder gives samples of one rate and number of channels.
     forms = {(file.samplerate, file.channels) for file in files}
     if len(forms) > 1:
         listed = ", ".join(
@@ -468,6 +473,7 @@ def _run_ffmpeg(command: list[str], source: BinaryIO, decoded: BinaryIO) -> str:
             stderr=messages,
         ) as process,
     ):
+        # ffmpeg's own limit counts processor time only.
         late = threading.Timer(_FFMPEG_S, process.kill)
         late.start()
         try:
@@ -483,6 +489,7 @@ def _run_ffmpeg(command: list[str], source: BinaryIO, decoded: BinaryIO) -> str:
             process.kill()
 
         messages.seek(0)
+        # A damaged file may cause a message per frame.
         text = messages.read(_PIECE_BYTES).decode(errors="replace")
 
     if decoded.tell() > _FFMPEG_BYTES:

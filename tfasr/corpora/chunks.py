@@ -136,6 +136,7 @@ def chunk_layout(read: Read, size: int) -> Layout | None:
     Raises:
         UnsoundError: if fewer samples are there than the header states.
     """
+    # As many bytes as the longest header before a chunk, W64's.
     head = read(0, 40)
     if head[:4] in (b".snd", b"dns."):
         return _au_layout(head, size)
@@ -200,6 +201,7 @@ def _follow(read: Read, size: int, file: _Samples) -> int:
             position = _aligned(begin + length, file, read, size)
             continue
 
+        # The true size is in the chunk ds64.
         if file.large and length == _LARGEST_32:
             length = _DS64.unpack(file.large)[3]
 
@@ -207,6 +209,7 @@ def _follow(read: Read, size: int, file: _Samples) -> int:
         length = max(length - form.before, 0)
         end = _end_of_samples(read, size, file, begin, length)
         file.windows.append((begin, end))
+        # The first chunk's, by which the header is judged.
         file.stated = file.stated or length
         position = _aligned(end, file, read, size)
 
@@ -292,6 +295,7 @@ def _part(read: Read, file: _Samples) -> Part:
     begin = file.windows[0][0]
     present = sum(stop - start for start, stop in file.windows)
     form = file.form
+    # Everything before the samples, with the size to correct at its end.
     header = bytearray(read(file.start, begin - file.start))
     is_large = present > UNKNOWN_BYTES
     if form is _RIFF and (is_large or file.large):
@@ -318,6 +322,7 @@ def _as_rf64(header: bytearray, file: _Samples, present: int) -> bytearray:
         place = chunks.index(b"ds64")
         del chunks[place : place + 8 + length]
 
+    # The size of the samples' chunk, which ends the header.
     chunks[-4:] = _LARGEST_32.to_bytes(4, "little")
     ds64 = _DS64.pack(b"ds64", _DS64.size - 8, len(chunks) + present, present, 0, 0)
 
@@ -328,6 +333,7 @@ def _as_rf64(header: bytearray, file: _Samples, present: int) -> bytearray:
 
 def _au_layout(head: bytes, size: int) -> Layout | None:
     """Returns where the samples of an AU file are; it has no chunks."""
+    # The mark is reversed in little-endian files.
     order = ">" if head[:4] == b".snd" else "<"
     begin, stated = struct.unpack(f"{order}II", head[4:12])
     present = size - begin

@@ -109,6 +109,7 @@ def read_split(
             f"Received: --corpus {corpus} --manifest {manifest}."
         )
 
+    # Rejected, because a flag without effect would go unnoticed.
     if subsets and not reader.has_subsets:
         divided = (name for name in CORPORA if CORPORA[name].has_subsets)
         raise UsageError(
@@ -120,6 +121,7 @@ def read_split(
         return reader.read(corpus_dir, split, subsets)
 
     if reader.list_suffix is None:
+        # The usual names are left to the reader, which knows what is missing.
         if split not in SPLITS and split not in (known := reader.splits(corpus_dir)):
             raise UsageError(
                 f"--split must be one that {corpus} has: {', '.join(known)}. Received: {split!r}."
@@ -155,6 +157,7 @@ def _corpus(name: str) -> Corpus:
         raise UsageError(
             f"--corpus must be one of {CORPORA.listed()}. Received: {name!r}."
         )
+
     return CORPORA[name]
 
 

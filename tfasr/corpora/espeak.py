@@ -45,6 +45,7 @@ class Library:
 
     def __init__(self, library: str, data: str):
         self._library = ctypes.CDLL(library)
+        # Without this function, breathy voices differ between runs.
         if not hasattr(self._library, "espeak_ng_SetRandSeed"):
             raise OSError(
                 "this espeak-ng is too old; install espeakng-loader 0.2.4 or newer"
@@ -77,6 +78,7 @@ class Library:
         self._note(events)
         if samples and count > 0:
             self._chunks.append(ctypes.string_at(samples, 2 * count))
+
         return 0
 
     def _note(self, events: Any) -> None:
@@ -96,6 +98,7 @@ class Library:
 
         self._library.espeak_SetParameter(_RATE_PARAMETER, rate_wpm, 0)
         self._library.espeak_SetParameter(_PITCH_PARAMETER, pitch, 0)
+        # The library counts the final zero as part of the text.
         data = text.encode() + b"\0"
         status = self._library.espeak_Synth(
             data,
@@ -146,6 +149,8 @@ class Espeak:
         with optional_package("espeak-ng", "The synthetic corpus", "'tfasr[demo]'"):
             loader = importlib.import_module("espeakng_loader")
 
+        # Empty until everything has been opened, so that `close` can always be
+        # called.
         self._resources = contextlib.ExitStack()
         with contextlib.ExitStack() as resources:
             data = resources.enter_context(_short_path(loader.get_data_path()))
@@ -221,6 +226,7 @@ def _short_path(data: str):
         return
 
     with tempfile.TemporaryDirectory(prefix="espeak-") as folder:
+        # The library finds its files through a link, too.
         link = Path(folder, "data")
         link.symlink_to(data, target_is_directory=True)
         yield str(link)

@@ -42,6 +42,7 @@ def format_of(beginning: bytes) -> str | None:
     if foreign is not None:
         if foreign.lastgroup != "aac":
             return foreign.lastgroup
+
         # AAC's mark is too short to be sure.
         if _begins_with_aac_frames(beginning):
             return "AAC"

@@ -95,12 +95,14 @@ def _entries(folder: Path, corpus_dir: Path) -> Iterator[ListedUtterance | Rejec
     if (folder / "utt2spk").is_file():
         speakers = _table(folder / "utt2spk", 1, rejections)
 
+    # Without the table, each recording is an utterance.
     segments = {
         key: _TableLine(key, [key], line.place) for key, line in recordings.items()
     }
     if (folder / "segments").is_file():
         segments = _table(folder / "segments", 4, rejections)
 
+    # Of malformed lines in any of the tables.
     yield from rejections
     paths: dict[str, Path] = {}
     for key, line in texts.items():
@@ -113,6 +115,8 @@ def _entries(folder: Path, corpus_dir: Path) -> Iterator[ListedUtterance | Rejec
         speaker = "".join(speakers[key].fields).strip() if key in speakers else ""
         try:
             recording, segment = _segment(segments[key])
+            # A recording is looked for once, though it may have thousands
+            # of segments.
             if recording not in paths:
                 paths[recording] = _audio_path(
                     recordings,
@@ -149,6 +153,7 @@ def _table(
     """
 
     def parse(line: str) -> list[str]:
+        # Kaldi separates by any white space.
         fields = line.split(None, most_fields)
         if not fields:
             raise MalformedLineError("it must begin with an id")
@@ -220,6 +225,7 @@ def _audio_path(
     candidates = [
         folder / name,
         corpus_dir / name,
+        # Kaldi's scripts run in the folder above ``data``.
         corpus_dir.parent / name,
         Path.cwd() / name,
     ]

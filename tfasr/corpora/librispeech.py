@@ -51,6 +51,8 @@ def read_librispeech(
     chosen = _chosen_subsets(corpus_dir, split, subsets)
     for subset in chosen:
         for folder, files in walk(corpus_dir / subset):
+            # The folder below the subset; none for files in the subset
+            # itself.
             speaker = folder.relative_to(corpus_dir / subset).parts[:1]
             _read_chapter(files, "".join(speaker), entries, rejections)
 
@@ -78,6 +80,7 @@ def _present_subsets(corpus_dir: Path) -> list[str]:
     if corpus_dir.name.startswith(_PREFIXES):
         advice = f" Give --corpus_dir {corpus_dir.parent} instead, the folder above this subset."
 
+    # Or the corpus may lie one folder below.
     for name in names:
         if any(inner.startswith(_PREFIXES) for inner in subfolders(corpus_dir / name)):
             advice = f" Give --corpus_dir {corpus_dir / name} instead."
@@ -133,6 +136,7 @@ def _read_chapter(
         if path.suffix.lower() not in AUDIO_SUFFIXES:
             continue
 
+        # The same id with another suffix.
         if audio.setdefault(path.stem, path) != path:
             detail = f"{path} next to {audio[path.stem].name}"
             rejections.append(Rejection(path.stem, DUPLICATE_ID, detail))

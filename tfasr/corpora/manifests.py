@@ -88,6 +88,7 @@ def read_tsv(manifest: str | Path, corpus_dir: str | Path) -> CorpusSplit:
     lines = numbered_lines(manifest)
     columns = _columns(manifest, next(lines, (1, b""))[1])
     named = {*COLUMNS, *_OF_SEGMENTS}
+    # Their values decide, line by line.
     doubtful = [name for name in columns if name not in named and _changing_words(name)]
 
     def parse(line: str) -> Listed:
@@ -165,6 +166,7 @@ def _parse(
 
     seconds = row.get("seconds", "")
     if seconds.strip():
+        # Only checked: durations come from the audio.
         seconds_of(seconds, "seconds")
 
     speaker = row.get("speaker", "").strip()
@@ -249,6 +251,7 @@ def _parse_json(line: str, folders: list[Path]) -> Listed:
 
     path = _field(content, "audio_filepath", str)
     text = _field(content, "text", str)
+    # Nearly all lines have only known fields.
     if not content.keys() <= _KNOWN:
         _refuse_changed_audio(content)
 
@@ -304,6 +307,7 @@ def _refuse_change(name: str, value: Any) -> None:
         return
 
     try:
+        # true means a change, though it is 1 as a number.
         number = None if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
         number = None
@@ -327,6 +331,7 @@ def _json_segment(content: dict[str, Any], duration: float) -> Segment | None:
     """Returns the segment that an object names; None for a whole recording."""
     offset = _field(content, "offset", int | float, default=0)
     channel = content.get("channel", content.get("channel_selector"))
+    # NeMo's word for the mean of all channels.
     if channel == "average":
         channel = None
     if channel is not None and (

@@ -68,6 +68,8 @@ def _frame(header: bytes) -> _Frame | None:
     version_code = header[1] >> 3 & 3
     layer = 4 - (header[1] >> 1 & 3)
     rate_code = header[2] >> 2 & 3
+    # 0 means a free bit rate and 15 is forbidden, so neither tells the frame's
+    # size.
     rate_index = header[2] >> 4
     if version_code == 1 or layer == 4 or rate_code == 3 or rate_index in (0, 15):
         return None
@@ -94,6 +96,7 @@ def tag_bytes(content: bytes | mmap.mmap, place: int) -> int:
     """
     head = content[place : place + _APE_HEADER_BYTES]
     if head[:3] == b"ID3" and len(head) >= 10 and max(head[6:10]) < 128:
+        # Seven bits of each byte, so that no tag looks like a frame.
         size = head[6] << 21 | head[7] << 14 | head[8] << 7 | head[9]
         footer_bytes = 10 if head[5] & 0x10 else 0
         return 10 + size + footer_bytes
@@ -102,6 +105,7 @@ def tag_bytes(content: bytes | mmap.mmap, place: int) -> int:
         return _ID3V1_BYTES
 
     if head[:8] == b"APETAGEX":
+        # APE's size leaves out the header itself.
         after_header = int.from_bytes(head[12:16], "little")
         is_header = int.from_bytes(head[20:24], "little") >> 29 & 1
         return _APE_HEADER_BYTES + (after_header if is_header else 0)
@@ -141,6 +145,7 @@ def mpeg_layout(content: bytes | mmap.mmap, size: int) -> Layout | None:
     if first is None:
         return None
 
+    # Of the header that Xing and LAME write into the first frame.
     stated_frames, stated_bytes = _stated(content, begin, first)
     if content[size - _ID3V1_BYTES : size - 125] == b"TAG":
         end = size - _ID3V1_BYTES
@@ -167,6 +172,7 @@ def mpeg_layout(content: bytes | mmap.mmap, size: int) -> Layout | None:
 
         windows[-1][1] = min(place + frame.bytes, size)
 
+    # Encoders count the frame with the header or leave it out.
     if stated_frames and abs(count - stated_frames) <= 1:
         return None
 
@@ -183,6 +189,7 @@ def mpeg_layout(content: bytes | mmap.mmap, size: int) -> Layout | None:
 
     header = b""
     if first.layer == 3:
+        # So that the decoder needn't estimate the length.
         header = _ANY_TAG + _length_header(content[begin : begin + 4], count)
 
     part = Part(
@@ -202,6 +209,7 @@ def _frames(content: bytes | mmap.mmap, size: int) -> Iterator[tuple[int, _Frame
     """
     place = 0
     ended = None  # where the last frame ended
+
     while place + 4 <= size:
         frame = _frame(content[place : place + 4])
         if frame is not None and (

@@ -51,6 +51,7 @@ class Release:
         """Returns the splits whose lists are in a folder; UsageError if there are none."""
         folder = require_folder(corpus_dir, self.expected)
         present = []
+
         for split, name in _NAMES.items():
             if (folder / self.list_of.format(name)).is_file():
                 present.append(split)
@@ -126,6 +127,7 @@ def _mls(folder: Path, split: str, row: dict[str, str]) -> Listed:
     speaker, book, _ = (*row["id"].split("_"), "", "")[:3]
     stem = folder / split / "audio" / speaker / book / row["id"]
     paths = [stem.with_name(stem.name + suffix) for suffix in _AUDIO_OF_MLS]
+
     return Listed(row["id"], _first_file(paths), row["text"], speaker)
 
 

@@ -52,6 +52,7 @@ def _ends(tail: bytes) -> bool:
         return False
 
     is_whole = len(page) >= _page_bytes(page)
+
     return is_whole and bool(page[5] & _END_OF_STREAM)
 
 

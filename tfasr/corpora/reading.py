@@ -103,6 +103,7 @@ class ListedSplit(CorpusSplit):
 
     @functools.cached_property
     def _read(self) -> tuple[list[Utterance], list[Rejection]]:
+        # By id: the first entry with an id counts.
         listed: dict[str, ListedUtterance] = {}
         rejected = []
         for item in self._items:
@@ -205,6 +206,7 @@ def judge(
 
     try:
         if known is not None and known[:2] == (status.st_size, status.st_mtime_ns):
+            # The file is the one whose header was read before.
             recording_s = known[2]
         elif entry.segment is None:
             recording_s = audio_duration_s(entry.audio_path)
@@ -225,6 +227,7 @@ def judge(
     duration_s = recording_s
     segment = entry.segment
     if 0 < entry.stated_s < recording_s - MOST_OUTSIDE_S:
+        # The list says where the utterance ends.
         segment = Segment(0.0, entry.stated_s)
     if segment is not None:
         begin_s = segment.begin_s
@@ -264,6 +267,8 @@ def require_folder(path: str | Path, expected: str) -> Path:
     try:
         is_folder = folder.is_dir()
         if is_folder:
+            # Fails if the folder can't be listed, which `is_dir` doesn't
+            # show.
             os.scandir(folder).close()
     except OSError as error:
         raise UsageError(
@@ -287,6 +292,7 @@ def found_in(folder: Path) -> str:
 
     names.sort()
     more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+
     return (", ".join(names[:_NAMES_SHOWN]) + more) or "nothing"
 
 
@@ -307,6 +313,7 @@ def walk(folder: Path) -> Iterator[tuple[Path, list[Path]]]:
         )
 
     entered: set[tuple[int, int]] = set()
+    # Corpora often consist of links to other disks.
     for root, folders, names in os.walk(folder, onerror=fail, followlinks=True):
         status = Path(root).stat()
         identity = (status.st_dev, status.st_ino)

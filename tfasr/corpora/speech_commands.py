@@ -60,6 +60,7 @@ def official_split(file_name: str) -> str:
     digest = int(
         hashlib.sha1(os.fsencode(speaker), usedforsecurity=False).hexdigest(), 16
     )
+    # As the corpus's own code computes it, rounding included.
     percent = digest % (MAX_NUM_WAVS_PER_CLASS + 1) * (100.0 / MAX_NUM_WAVS_PER_CLASS)
     if percent < VALIDATION_PERCENT:
         return "validation"
@@ -83,6 +84,7 @@ def read_speech_commands(corpus_dir: str | Path, split: str) -> CorpusSplit:
     entries = []
 
     for utterance_id, path in recordings:
+        # Decided for each recording, as lists may be incomplete.
         if lists.split_of(utterance_id) == split:
             word = utterance_id.partition("/")[0]
             speaker = path.stem.partition(_SPEAKER_END)[0]
@@ -154,6 +156,7 @@ def _read_lists(
     """
     listed: dict[str, dict[str, str]] = {}
     rejections: dict[str, list[Rejection]] = {split: [] for split in _LISTS}
+
     for split, name in _LISTS.items():
         path = corpus_dir / name
         if not path.is_file():

@@ -69,6 +69,7 @@ def read_tedlium(corpus_dir: str | Path, split: str) -> CorpusSplit:
             f"Found there: {found_in(folder)}."
         )
 
+    # The folder of a split holds both ``stm`` and ``sph``.
     audio = _AudioFiles([lists[0].parent.parent])
 
     def entries() -> Iterator[ListedUtterance | Rejection]:
@@ -111,6 +112,8 @@ class _AudioFiles:
                 for path in sorted(folder.iterdir()) if folder.is_dir() else ():
                     if path.suffix.lower() in AUDIO_SUFFIXES:
                         self._known.setdefault(path.stem, path)
+                        # Some lists name files with their
+                        # suffix.
                         self._known.setdefault(path.name, path)
 
         return self._known.get(name, self._folders[0] / f"{name}.sph")
@@ -134,6 +137,7 @@ def _entries(
 
 def _parse(line: str, audio: _AudioFiles, joined: bool) -> Listed:
     """Returns the segment of a line; MalformedLineError if the line is wrong."""
+    # The text is the rest of the line.
     fields = line.split(None, 5)
     if len(fields) < 5:
         raise MalformedLineError(

@@ -196,6 +196,7 @@ def voices_of_splits(
     Validation and test get a sixth each, but at least one, so that error rates are
     those on new speakers.
     """
+    # Utterances use other seeds, see `spoken_corpus`.
     order = np.random.default_rng([seed, 0]).permutation(len(voices))
     chosen = [voices[index] for index in order[:num_voices]]
     held_out = max(1, num_voices // 6)
@@ -428,6 +429,7 @@ def _locked(corpus_dir: Path) -> Iterator[None]:
         f"Only one process may make a corpus. {corpus_dir} is being made by another one: wait for "
         "it, or choose another folder."
     )
+    # The folder itself is locked, so that no further file is in it.
     folder = os.open(corpus_dir, os.O_RDONLY)
     try:
         take_lock(folder, corpus_dir, held)
@@ -489,8 +491,10 @@ def _is_made(corpus_dir: Path, parameters: Parameters) -> bool:
 
 def _make(corpus_dir: Path, parameters: Parameters, espeak: Espeak) -> None:
     """Makes the corpus, marked as unfinished until all is on the disk."""
+    # First, so that an interrupted call can be told from other files.
     _write_marker(corpus_dir, parameters, finished=False)
     rows = {split: ["\t".join(COLUMNS)] for split in SPLITS}
+
     for split in SPLITS:
         (corpus_dir / split).mkdir()
 

@@ -87,8 +87,10 @@ def read_dataset(corpus_dir: str | Path, split: str) -> CorpusSplit:
 
 def _rows(folder: Path, split: str, files: list[Path]) -> Iterator[ListedUtterance]:
     """Yields the rows of all tables; rows are numbered through, for files and ids."""
+    # Where audio goes that a table contains as bytes.
     kept = folder / _AUDIO_FOLDER / split
     number = 0
+
     for path in files:
         for row in _table(path):
             yield _entry(row, kept / f"{number:08}", f"{path}, row {number}", path)
@@ -106,6 +108,7 @@ def _table(path: Path) -> Iterator[dict[str, Any]]:
         from pyarrow import ipc, parquet
 
     try:
+        # Tables may be larger than the memory.
         with pyarrow.memory_map(str(path)) as file:
             if path.suffix == ".parquet":
                 batches = parquet.ParquetFile(file).iter_batches(batch_size=64)
@@ -168,6 +171,7 @@ def _entry(
     place = Path(name)
     if content:
         place = stem.with_name(stem.name + (place.suffix or ".wav"))
+        # Written by an earlier call, unless it was interrupted.
         if not (place.is_file() and place.stat().st_size == len(content)):
             place.parent.mkdir(parents=True, exist_ok=True)
             write_whole(place, content)
@@ -278,6 +282,7 @@ def _utterances(
                 }
                 _require_within(supervision, content)
 
+            # None if the utterance is a whole recording.
             segment = _segment(stretch, content, recording)
             identity = str(stretch["id"])
             speaker = str(supervision.get("speaker") or "")

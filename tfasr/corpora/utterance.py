@@ -37,6 +37,7 @@ class Segment:
     channel: int | None = None  # from 0; None: the mean of all channels
 
     def __post_init__(self) -> None:
+        # NaN fails all comparisons, so it is rejected, too.
         end_s = math.inf if self.end_s is None else self.end_s
         if (
             not 0 <= self.begin_s < end_s

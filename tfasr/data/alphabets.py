@@ -154,6 +154,7 @@ def alphabet_of(
         given nor prepared yet.
     """
     if training is not None:
+        # English needs no look at the transcripts.
         if config == AlphabetConfig():
             return Alphabet()
 
@@ -271,6 +272,7 @@ def _seen_characters(
     Raises:
         UsageError: if the transcripts have no letters.
     """
+    # Symbols count as punctuation marks.
     marks = {c for c in counts if is_punctuation(c)}
     letters = set(counts) - marks - {" ", WORD_START}
     if not letters:
@@ -296,9 +298,11 @@ def _sorted(letters: set[str], counts: Mapping[str, int]) -> str:
     of the order of the transcripts.
     """
     unspaced = sum(counts[c] for c in letters if is_unspaced(c))
+    # Chinese text with some English words in it still has no spaces.
     spaced = 2 * unspaced < sum(counts[c] for c in letters - {" "} if c in counts)
     if spaced:
         letters = letters | {" "}
+
     return "".join(sorted(letters))
 
 
@@ -319,6 +323,7 @@ def _listed_characters(config: AlphabetConfig) -> str:
     """Reads the characters of an alphabet's file; UsageError naming a line that is wrong."""
     remedy = "An alphabet's file is UTF-8 text with one character a line, each once."
     seen: dict[str, str] = {}
+
     for place, character in _lines(config.source, remedy):
         fault = ""
         if len(clusters(character)) != 1 or character == WORD_START:
@@ -354,6 +359,7 @@ def _mapping(config: AlphabetConfig) -> tuple[tuple[str, str], ...]:
     """
     remedy = "A mapping's line is a text, a tab, and what is written instead, for each text once."
     pairs: dict[str, str] = {}
+
     for place, line in _lines(config.mapping, remedy) if config.mapping else ():
         source, tab, target = line.partition("\t")
         if not tab or not source or "\t" in target or source in pairs:
@@ -509,6 +515,7 @@ def _complete(
     """
     missing = sorted(alphabet.unit_characters - {name for name, _ in units})
     longer = [unit for unit in units if len(unit[0]) > 1]
+    # Units of several characters, as single ones are all needed.
     given_up = set(sorted(longer, key=lambda unit: unit[1])[: len(missing)])
     least = min(score for _, score in units)
     remaining = tuple(unit for unit in units if unit not in given_up)
@@ -576,6 +583,7 @@ def counted(counts: Mapping[str, int]) -> str:
     counted. For example, ``{"a": 2, " ": 5}`` becomes "space 5, a 2".
     """
     names = {"M": "\N{DOTTED CIRCLE}{}", "Z": "U+{:04X}", "C": "U+{:04X}"}
+    # Equally frequent ones by code point, so that the log is the same in each run.
     order = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     listed = []
 

@@ -112,6 +112,7 @@ def read_segments(
             f"sample_rate_hz must be positive. Received: {sample_rate_hz}."
         )
 
+    # A whole recording is a segment without an end.
     parts = [segment or Segment() for segment in segments]
     try:
         if reader != "soundfile":
@@ -152,6 +153,7 @@ def _checked(path: str | Path, recorded: Recorded, sample_rate_hz: int) -> Recor
         raise unreadable(path, f"it holds no audio: 0 samples at {sample_rate_hz} Hz")
 
     recorded.samples = np.ascontiguousarray(samples, dtype=np.float32)
+
     return recorded
 
 
@@ -377,6 +379,7 @@ class _Mixer:
         if not np.isfinite(loudest):
             raise unreadable(self._path, "it holds samples that are not finite numbers")
 
+        # Probably integers that a program stored as floats.
         if loudest > _LOUDEST:
             scale = f"it holds samples up to {loudest:.4g}, where full scale is 1"
             raise unreadable(

@@ -200,6 +200,7 @@ class Tempo:
         span = (1 - self._change, 1 + self._change)
         # + 2, because the masks use the seeds + 0 and + 1.
         factor = tf.random.stateless_uniform([], seed + 2, *span)
+        # The tempo's number of frames, before what CTC needs.
         drawn = tf.cast(tf.round(factor * tf.cast(frames, tf.float32)), tf.int32)
         # CTC needs a blank between two equal labels.
         needed = tf.size(labels) + tf.math.count_nonzero(
@@ -236,6 +237,7 @@ def resampled(features: tf.Tensor, frames: tf.Tensor) -> tf.Tensor:
     step = tf.cast(last, tf.float32) / tf.cast(tf.maximum(frames - 1, 1), tf.float32)
     places = tf.cast(tf.range(frames), tf.float32) * step
     before = tf.minimum(tf.cast(places, tf.int32), last)
+    # Of the frame after the place; the rest belongs to the one before.
     weight = (places - tf.cast(before, tf.float32))[:, None]
 
     return (1 - weight) * tf.gather(features, before) + weight * tf.gather(
@@ -416,12 +418,14 @@ class Copies:
         rows = Rows(folder)
 
         for row in kept:
+            # Or a copy's samples would be made of the wrong recording.
             if _COPY.search(row[0]):
                 raise UsageError(
                     "An utterance's id must not end like that of a copy, such as ~noise1. "
                     f"Received: {row[0]!r}. Rename it in the corpus's list."
                 )
 
+            # The recording first, then its copies.
             rows.extend([row] if self.config.keep_clean else [])
             made = (
                 [row[0] + end, row[1], row[2] / speed, *row[3:]]
@@ -449,6 +453,7 @@ class Copies:
         if not number or not samples.any():
             return samples
 
+        # Python's own hash differs between processes.
         digest = hashlib.sha256(id_.encode(errors="backslashreplace")).digest()
         rng = np.random.default_rng([self.config.seed, *digest])
         if self.impulses:
@@ -518,6 +523,7 @@ def reverberated(samples: np.ndarray, impulse: np.ndarray) -> np.ndarray:
     from scipy.signal import fftconvolve
 
     impulse = impulse[int(np.abs(impulse).argmax()) :].astype(np.float64)
+    # The echo after the end is cut off.
     wet = fftconvolve(samples, impulse)[: len(samples)]
     loudness = np.linalg.norm(wet)
     if loudness:

@@ -347,6 +347,7 @@ class BatchSource:
     ):
         check_features(split, features)
         self.split = split
+        # Traced functions of epochs.
         self._epochs: dict[_Kind, Callable[..., tf.data.Dataset]] = {}
         self._features = features
         self._pipeline = pipeline
@@ -452,6 +453,7 @@ class BatchSource:
             records = records.filter(within)
 
         padding = replace(self._padding, batch_size=self._evaluated)
+
         return (
             padding.batches(self._parsed(records, self._parse))
             .prefetch(max(self._pipeline.prefetch, 1))
@@ -492,6 +494,7 @@ class BatchSource:
             share: a worker gets its rows of each global batch, see `share_of_batches`;
                 no utterance is left out.
         """
+        # Python's generator, whose draws are the same in all versions.
         generator = random.Random(f"{seed} {epoch}")
         files = list(self.split.files)
         generator.shuffle(files)
@@ -525,6 +528,7 @@ class BatchSource:
 
         files = tf.TensorSpec([len(self.split.files)], tf.string)
         number = tf.TensorSpec([], tf.int64)
+
         return tf.function(
             do_not_convert(epoch), input_signature=[files, number, number]
         )
@@ -649,6 +653,7 @@ class BatchSource:
         # An utterance of an unknown speaker is normalised as if the speaker had said
         # nothing else.
         codes = np.where(codes == 0, ~positions.astype(np.uint64), codes)
+        # Speakers are numbered, as their codes are too large for indices.
         names, numbers = np.unique(codes, return_inverse=True)
         speakers = np.full(positions.max() + 1, -1)
         speakers[positions] = numbers

@@ -308,6 +308,7 @@ def mel_filters(config: FeatureConfig) -> np.ndarray:
     bins = config.window_samples // 2 + 1
     frequencies = mel(np.linspace(0.0, config.sample_rate_hz / 2, bins))[:, None]
     edges = mel(np.array([config.lower_edge_hz, config.upper_edge_hz]))
+    # Each filter reaches from its neighbour's centre to the next one's.
     edges = np.linspace(*edges, config.num_mel_bins + 2)
     lower = edges[:-2]
     centre = edges[1:-1]

@@ -216,6 +216,7 @@ class PackedUtterances(Sequence[ShardedUtterance]):
         """Yields the manifest's lines, some thousands at a time."""
         offset = 0
         begun = b""
+
         while block := os.pread(self._file, _LINES_BYTES, offset):
             offset += len(block)
             *lines, begun = (begun + block).split(b"\n")
@@ -294,6 +295,7 @@ class FeatureSums:
 
 def _index_hash(index: dict[str, Any]) -> str:
     """Returns the SHA-256 of an index without its own hash, as hex."""
+    # A hash can't include itself.
     content = {name: value for name, value in index.items() if name != "index_sha256"}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -332,6 +334,7 @@ def read_index(folder: Path) -> dict[str, Any]:
             "another version of tfasr wrote them. Run tfasr prepare into another --shard_dir."
         )
 
+    # An index may be damaged, or made by others: nothing in it is trusted.
     wrong = [name for name, kind in _TYPES.items() if not isinstance(index[name], kind)]
     packing = index["packing"] if not wrong else {}
     if packing.get("dtype") not in ("float16", "float32"):
@@ -447,6 +450,7 @@ def read_manifest(
         )
 
     try:
+        # A large split is never read as a whole.
         if index["utterances"] > MOST_HELD and "columns_sha256" in index:
             _check_hash(path, file_sha256(path), index["manifest_sha256"])
             return PackedUtterances(path, _read_columns(folder / COLUMNS_FILE, index))
@@ -483,6 +487,7 @@ def _checked(line: bytes, path: Path, number: int) -> ShardedUtterance:
             if not isinstance(getattr(utterance, field.name), kind):
                 raise ValueError(f"{field.name} is not of type {field.type.__name__}")
 
+        # Raises if it isn't a number of 64 bits.
         np.uint64(_content_code(utterance.content))
     except (ValueError, TypeError, RecursionError, OverflowError) as error:
         raise UsageError(

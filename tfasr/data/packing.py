@@ -84,6 +84,7 @@ def shard_name(split: str, number: int) -> str:
 def check_split_folder(folder: Path) -> None:
     """Raises UsageError unless a folder is new, empty, or made by ``tfasr prepare``."""
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    # What an interrupted call leaves doesn't make a folder someone else's.
     names -= {*_BEFORE_THE_PLAN, PLAN_FILE + PARTIAL_SUFFIX}
     flag = "A split's folder in --shard_dir"
     claim = f"{PLAN_FILE} of tfasr prepare"
@@ -177,6 +178,7 @@ def _is_shards(name: str, split: str, shards: int) -> bool:
         return False
 
     number = int(match[1])
+
     return number < shards and name.startswith(shard_name(split, number) + ".")
 
 
@@ -368,6 +370,7 @@ def _pack_utterance(
         except (ValueError, OSError) as error:
             return Rejection(utterance.id, "unreadable audio", str(error))
 
+    # Of the copy, which plays at its own speed.
     duration_s = len(samples) / rate_hz
     longest_s = packing.shards.max_duration_s
     other_length = dict(recorded.remarks).get(OTHER_LENGTH)
@@ -664,6 +667,7 @@ def finish_shard(
             return sidecar
 
     position = number * plan.packing.shards.utterances_per_shard
+    # The shard first: a sidecar without it would be taken for a finished shard's.
     partial = shard_path.with_suffix(PARTIAL_SUFFIX + unique)
     sidecar = write_part(shard_path, plan.packing, position, part, partial)
     partial = sidecar_path.with_name(sidecar_path.name + PARTIAL_SUFFIX + unique)
@@ -699,6 +703,7 @@ def _check_seen(plan: ShardPlan, part: Sequence[Utterance]) -> None:
     # corpus.
     worker = f"The worker on {socket.gethostname()}"
     again = "mount it there, and run tfasr prepare again; it resumes."
+    # The plan may be newer than this host's view of the folder.
     deadline = time.monotonic() + _PLAN_SEEN_WITHIN_S
 
     while (key := plan_key(plan.folder)) != plan.key:

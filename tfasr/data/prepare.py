@@ -172,6 +172,7 @@ def select(
             threads,
             on_listed,
         )
+        # By id, and entries with the same id in the corpus's order.
         rows = in_order(judged, lambda row: (row[0], row[1]), folder)
         for _, group in itertools.groupby(rows, key=lambda row: row[0]):
             _file_group(list(group), selection)
@@ -268,6 +269,7 @@ def _judged(
     # Python's lock.
     waiting: deque[Future] = deque()
     count = ahead = 0
+
     with _Headers(log_path) as headers:
         for first in itertools.count(step=_CHUNK):
             chunk = list(itertools.islice(items, _CHUNK))
@@ -315,6 +317,7 @@ def _judge_chunk(
     """
     notes = []
     rows = []
+
     for number, (item, before) in enumerate(zip(chunk, known, strict=True), first):
         if isinstance(item, Rejection):
             judged = Judged(None, item)
@@ -342,6 +345,7 @@ class _Headers:
 
     def __enter__(self) -> "_Headers":
         self._old = self._path.open("rb") if self._path.is_file() else None
+        # Written while the old one is read.
         self._new = new_file(self._partial)
         if self._old is None:
             self._partial.replace(self._path)
@@ -436,6 +440,7 @@ def packing_order(
                 )
             )
 
+        # The resume key covers the content, and what follows.
         key = hashlib.sha256(content.hexdigest().encode())
         also.seek(0)
         while block := also.read(_BLOCK_BYTES):
@@ -490,6 +495,7 @@ class Dropped:
 
         with whole_file(path) as file:
             file.write(begun.encode(errors="backslashreplace"))
+            # Before the first utterance; a comma before all others.
             between = "\n"
             for row in itertools.chain(self.selection.too_long, self._bad_rows()):
                 rejection = dict(zip(("id", "reason", "detail"), row, strict=True))
@@ -524,6 +530,7 @@ class Dropped:
         if bad / total <= max_bad_fraction and bad < total:
             return
 
+        # Of possibly millions.
         first = itertools.islice(self._bad_rows(), _LISTED)
         listed = "\n".join(
             f"  {id_}: {reason} ({detail})" for id_, reason, detail in first

@@ -69,6 +69,7 @@ class Overlap:
             f"{self.of_recordings} recordings have segments in the training split too"
         )
         parts = []
+
         for names, text in (
             (self.utterances, of_utterances),
             (self.speakers, of_speakers),
@@ -123,6 +124,7 @@ def _shared_names(
 
     Also returns how many different names the held-out split has.
     """
+    # Codes of names, and one utterance with each.
     named, first = np.unique(held_out.column(column), return_index=True)
     shared = first[(named != 0) & _among(named, training.column(column))]
     names = sorted(getattr(held_out[int(number)], column) for number in shared)
@@ -140,6 +142,7 @@ def _among(values: np.ndarray, known: np.ndarray) -> np.ndarray:
     # `np.isin` would sort all known values, of which there may be too many.
     distinct, which = np.unique(values, return_inverse=True)
     is_known = np.zeros(len(distinct), bool)
+
     for begin in range(0, len(known) if len(distinct) else 0, _AT_ONCE):
         part = known[begin : begin + _AT_ONCE]
         place = np.minimum(np.searchsorted(distinct, part), len(distinct) - 1)
@@ -162,6 +165,7 @@ def warn_of_overlaps(shard_dir: Path) -> None:
     A damaged split gets a warning instead of a comparison. Splits with the same files
     of noise get one, too: a recogniser may learn those noises.
     """
+    # Only finished splits have an index.
     folders = {
         path.parent.name: path.parent for path in shard_dir.glob(f"*/{INDEX_FILE}")
     }

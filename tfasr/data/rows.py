@@ -44,6 +44,7 @@ class Rows:
         """Appends rows and returns the list, so that it can be made and filled at once."""
         for row in rows:
             self.append(row)
+
         return self
 
     def __len__(self) -> int:

@@ -170,6 +170,8 @@ class ShardedSplit:
         if utterances >= len(self.utterances):
             return self
 
+        # Hashes are as good as random, and stay the same if utterances are
+        # added.
         drawn = sorted(
             self.utterances, key=lambda u: hashlib.sha256(u.id.encode()).digest()
         )
@@ -225,6 +227,7 @@ class ShardedSplit:
                 if now == state:
                     continue
 
+                # Hashed only if the time is new, as that takes long.
                 if now[0] == state[0] and file_sha256(path) == hashes[name]:
                     self.states[name] = now
                     continue
@@ -291,6 +294,7 @@ def check_features(split: ShardedSplit, features: FeatureConfig) -> None:
 
     The normalisation doesn't count: it is applied when batches are made.
     """
+    # Without normalisation, which batches apply.
     wanted = to_json(features)
     del wanted["normalisation"]
     prepared = {"spectrum": "power", **split.index["features"]}

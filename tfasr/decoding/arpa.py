@@ -56,6 +56,7 @@ def loadable_by_kenlm(path: Path) -> Iterator[Path]:
         )
 
     counts = _counts(path)
+    # Nothing stands before the header, and the file isn't compressed.
     is_plain = start.lstrip().startswith(_DATA)
     if is_plain:
         _check_size(path, path.stat().st_size, counts)
@@ -68,6 +69,7 @@ def loadable_by_kenlm(path: Path) -> Iterator[Path]:
         with copy.open("wb") as file:
             file.writelines(line + b"\n" for line in _plain_lines(path, counts))
 
+        # Only the copy's size is that of the text.
         _check_size(path, copy.stat().st_size, counts)
         yield copy
 
@@ -96,6 +98,7 @@ def _counts(path: Path) -> list[int]:
     counts: list[int] = []
     for line in itertools.islice(_lines(path), 1, None):
         if match := _COUNT.match(line.strip()):
+            # Counts are in the order of the n-grams.
             counts.append(int(match[2][:_MOST_DIGITS]))
         elif line.strip():
             break

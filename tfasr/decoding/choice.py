@@ -132,6 +132,7 @@ def make_decoder(
             f"decoder {config.name}. Choose one of them by --decoder."
         )
 
+    # The usual case, which plug-ins support as well.
     if language_model is None and not hot_words:
         return DECODERS[config.name].make(config, alphabet, lexicon, num_threads)
 
@@ -200,6 +201,7 @@ def read_lexicon(path: str | Path, alphabet: Alphabet) -> list[str]:
 
         vocabulary.add(word)
 
+    # Empty lines, and lines of marks alone.
     vocabulary.discard("")
     if not vocabulary:
         raise UsageError(f"{path} must contain words, but is empty. {remedy}")

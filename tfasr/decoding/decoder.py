@@ -141,6 +141,7 @@ class BeamSearchDecoder:
             tf.constant(lengths, tf.int32),
             beam_width=self._beam_width,
         )
+        # TensorFlow returns one sparse matrix of all paths.
         labels: list[list[int]] = [[] for _ in lengths]
         rows = paths.indices.numpy()[:, 0]
         values = paths.values.numpy()
@@ -255,6 +256,7 @@ class MiddleRescoring:
     weight: float
 
     def decode(self, log_probs: np.ndarray, lengths: np.ndarray) -> list[Hypothesis]:
+        # Both layers have as many classes.
         last, middle = np.split(log_probs, 2, axis=-1)
         candidates = self.search.decode_n_best(last, lengths, RESCORED_HYPOTHESES)
         return [
@@ -307,7 +309,9 @@ def ctc_log_probs(log_probs: np.ndarray, texts: Sequence[Sequence[int]]) -> np.n
     for row, labels in zip(states, texts, strict=True):
         row[3 : 3 + 2 * len(labels) : 2] = labels
 
+    # A blank may be skipped between different labels.
     skips = (states[:, 2:] != blank) & (states[:, 2:] != states[:, :-2])
+    # Log-probabilities of all paths to each state so far.
     reached = np.full(states.shape, -np.inf)
     reached[:, 1] = 0
 
@@ -337,6 +341,7 @@ class GreedyUtterance:
             return
 
         classes = log_probs.argmax(axis=1)
+        # Where another class than in the frame before begins.
         starts = classes != np.append(self._last, classes[:-1])
         written = starts & (classes != self._alphabet.blank_id)
         self._labels += classes[written].tolist()

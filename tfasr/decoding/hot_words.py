@@ -80,6 +80,7 @@ def hot_words_of(
 
     weights: dict[str, float] = {}
     for place, text, weight in entries:
+        # As transcripts were before training.
         normalised = alphabet.normalise(text)
         if not normalised or (foreign := alphabet.foreign_characters(normalised)):
             why = f"has the characters {foreign}" if normalised else "has no letters"
@@ -90,6 +91,7 @@ def hot_words_of(
 
         number = _weight(weight, place)
         for word in words(normalised):
+            # A word may be part of several names.
             weights[word] = max(number, weights.get(word, number))
 
     if not weights:

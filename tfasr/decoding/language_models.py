@@ -85,6 +85,7 @@ class KenlmModel:
         self.unknown = unknown
 
         with loadable_by_kenlm(self.path) as file:
+            # A temporary file may go once it is loaded.
             self._model = _loaded(file, self.path)
 
     def known_words(self, lexicon: Iterable[str]) -> list[str]:
@@ -94,6 +95,7 @@ class KenlmModel:
             ValueError: if none would be left.
         """
         words = list(lexicon)
+        # In the order of the lexicon.
         known = [word for word in words if word in self._model]
         if len(known) == len(words):
             return words
@@ -169,6 +171,7 @@ class WordScorer:
         model.BeginSentenceWrite(self._begin)
         self._states: list[Any] = []
         self._ids: dict[Any, int] = {}
+        # The search scores words from several threads.
         self._lock = threading.Lock()
 
     def score(self, state: int, word: int) -> tuple[int, float]:
@@ -177,6 +180,8 @@ class WordScorer:
         log10 = self._model.BaseScore(self._state(state), self._words[word], following)
 
         with self._lock:
+            # Equal states get the same number, so that beams can be
+            # compared.
             number = self._ids.setdefault(following, len(self._states))
             if number == len(self._states):
                 self._states.append(following)
@@ -267,6 +272,7 @@ class NgramModel:
     def write(self, path: str | Path) -> None:
         """Writes an ARPA file, which kenlm and other toolkits read."""
         shown = [dict(order.probabilities) for order in self.orders]
+        # kenlm needs a unigram of each word that occurs in longer n-grams.
         shown[0][(BEGIN,)] = 10**_NEVER
         lines = [
             "\\data\\",
@@ -342,6 +348,7 @@ def _counts(
                 f"Transcripts must not contain {marks}, reserved in ARPA files."
             )
 
+        # An empty transcript is no sentence.
         sentence = (BEGIN, *words, END) if words else ()
         for length, counted in enumerate(counts, 1):
             counted.update(

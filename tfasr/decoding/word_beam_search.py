@@ -380,6 +380,7 @@ def _spelled_words(
         )
 
     words = list(lexicon)
+    # All of them, so that one correction is enough.
     strange = sorted(
         repr(word) for word in words if not isinstance(word, str) or not word
     )
@@ -391,6 +392,7 @@ def _spelled_words(
             "lexicon must have at least one word. Received: an empty dictionary."
         )
 
+    # A separator is only spelled between doubled letters.
     writable = word_characters - {alphabet.separator}
     words = set(words)
     if not set("".join(words)) <= writable:
@@ -424,6 +426,7 @@ def _bigram_model(
             f"smoothing must lie in 0..{MAX_SMOOTHING}. Received: smoothing={smoothing!r}."
         )
 
+    # As the compiled search numbers words.
     ids = {word: index for index, word in enumerate(words.values())}
     strangers = sorted(word for word in counts.unigrams if word not in ids)
     if strangers:

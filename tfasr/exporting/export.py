@@ -120,6 +120,7 @@ def outputs_on(
     for batch in source.evaluation():
         features = batch["features"].numpy()
         lengths = batch["feature_lengths"].numpy()
+        # Processor time, because other programs would count in wall-clock time.
         began = time.thread_time()
         log_probs = acoustics.log_probs(features, lengths)
         thread_s += time.thread_time() - began
@@ -186,10 +187,12 @@ def check_padded(spec: RecogniserSpec, of_run: Acoustics, of_export: Acoustics) 
     """
     kernel, stride = spec.geometry
     noise = []
+
     for outputs in _PADDED_FRAMES:
         frames = kernel + stride * (outputs - 1)
         if frames % 2 == 0:
             frames += 1
+
         size = (frames, spec.features.num_features)
         noise.append(np.random.default_rng(1).normal(size=size))
 
@@ -397,6 +400,7 @@ def export(
         of_run, *of_models = _outputs(kind, run, source, paths, progress)
         of_float32 = of_models[0]
         of_written = of_models[-1]
+        # What int8 weights save; 0 without them.
         saved_bytes = exported.model_bytes(paths[0]) - exported.model_bytes(paths[-1])
         folder = Path(temporary, "export")
         folder.mkdir()
@@ -469,6 +473,7 @@ def _opened(
     trained = open_trained(run_dir)
     spec, acoustics = open_run(trained, checkpoint, {})
     kind.check(spec)
+    # The export may lose the ability.
     streams = spec.streams and kind.streams(acoustics, spec)
 
     return kind, _Run(trained, dataclasses.replace(spec, streams=streams), acoustics)
@@ -756,6 +761,7 @@ class _Keras(Kind):
         num_features = run.acoustics.num_features
         num_classes = run.spec.alphabet.num_classes
         saved = SavedRecogniser(config, num_features, num_classes, name="recogniser")
+        # The run's model may compute in another precision.
         saved.recogniser.set_weights(run.acoustics.recogniser.get_weights())
         saved.save(path)
 
@@ -812,6 +818,7 @@ class _SavedModel(Kind):
             ).get_concrete_function(**inputs)
 
         module = tf.Module()
+        # Kept by the module, or the functions would lose their variables.
         module.weights = [variable.value for variable in model.variables]
         tf.saved_model.save(module, str(path), signatures)
 

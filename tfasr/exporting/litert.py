@@ -121,6 +121,7 @@ def _signed(concrete: Any, signature: str, int8: bool) -> bytes:
     """Returns a LiteRT file of a function, under the name of a signature."""
     module = tf.Module()
     module.function = concrete
+    # Hand-written gradients can't be saved, and aren't needed.
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
 
     with (
@@ -138,6 +139,7 @@ def _signed(concrete: Any, signature: str, int8: bool) -> bytes:
 def _content(converter: Any, int8: bool) -> bytes:
     """Returns a converter's file, quantised if wanted."""
     if int8:
+        # Dynamic-range quantisation.
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
     return converter.convert()
 
@@ -167,6 +169,7 @@ def runner(
     """
     interpreter = litert_interpreter(content, num_threads)
     interpreter.allocate_tensors()
+    # The converter renames inputs, so they are told by their number of axes.
     features, lengths = sorted(
         interpreter.get_input_details(),
         key=lambda detail: len(detail["shape"]),
@@ -203,6 +206,7 @@ def _step(
         hidden = tf.nn.relu(
             tf.nn.conv1d(features, kernel, stack.stride, "VALID") + bias
         )[0]
+        # In the order of the layers, each with one or two states.
         waiting = [states[name] for name in sizes]
         reached = []
 
@@ -266,6 +270,7 @@ def _lstm_step(
     gates = tf.split(inputs + recurrent, 4, axis=1)
     into, out, forget = (tf.sigmoid(gate) for gate in gates[:3])
     cell = forget * states[1] + into * tf.tanh(gates[3])
+
     return [out * tf.tanh(cell), cell]
 
 

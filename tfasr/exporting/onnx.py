@@ -95,6 +95,7 @@ class GraphWriter:
         """Stores an array, floats in float32; returns its name."""
         if array.dtype.kind == "f":
             array = array.astype(np.float32)
+
         self.weights.append(numpy_helper.from_array(np.asarray(array, order="C"), name))
         return name
 
@@ -137,6 +138,7 @@ class GraphWriter:
             (LOG_PROBS, real, ["batch", "output_frames", num_classes]),
             (OUTPUT_LENGTHS, integer, ["batch"]),
         ]
+
         for name, units in self.states:
             inputs.append((name, real, [1, "batch", units]))
             outputs.append((NEXT + name, real, [1, "batch", units]))
@@ -170,9 +172,12 @@ class GraphWriter:
 
 def checked_content(model: onnx.ModelProto, carried: dict[str, str]) -> bytes:
     """Returns a checked model as a file, with metadata."""
+    # The installed onnx would write its own, newer version.
     model.ir_version = IR_VERSION
     helper.set_model_props(model, carried)
+    # Also infers all shapes.
     onnx.checker.check_model(model, full_check=True)
+
     return model.SerializeToString()
 
 
@@ -273,6 +278,7 @@ def _corrected_tf2onnx() -> Iterator[dict[str, tuple]]:
     rewriters = ("rewrite_bi_direction_lstm", "rewrite_bi_direction_gru")
     originals = {name: getattr(tfonnx, name) for name in rewriters}
     logger = logging.getLogger("tf2onnx")
+    # Restored afterwards, as another part of the program may use tf2onnx.
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)
 
@@ -375,6 +381,7 @@ def checked_feature_graph(spec: RecogniserSpec) -> bytes:
         RunError: if they differ by more than rounding.
     """
     graph = feature_graph(spec.features, spec.statistics, metadata(spec))
+    # Loud and nearly silent, tonal and noisy, in all filters.
     samples = _sounds(spec.features)
     (features,) = onnx_session(graph).run([FEATURES], {SAMPLES: samples[None]})[0]
     expected = spec.normalised_features(samples)
@@ -497,6 +504,7 @@ def _normalised(
     if config.normalisation == "speaker":  # as `pooled` does
         corpus = writer.weight("corpus_mean", statistics[0])
         corpus_variance = writer.weight("corpus_variance", statistics[1] ** 2)
+        # The number of frames of this utterance.
         shape = writer.add("Shape", features, start=1, end=2)
         frames = writer.add("Cast", shape, to=TensorProto.FLOAT)
         share = writer.add(
@@ -563,6 +571,7 @@ def _recurrent_layer(
     arrays = (weights.kernel, weights.recurrent_kernel, weights.bias)
     inputs = [hidden, *(writer.constant(array) for array in arrays), OUTPUT_LENGTHS]
     outputs = [f"{name}_outputs"]
+    # A layer that also runs backwards can't take a state.
     two_ways = len(weights.kernel) == 2
     if not two_ways:
         states = [f"{state}_{number}" for state in weights.states]

@@ -53,6 +53,7 @@ class RecurrentWeights:
     def behind(self, affine: "Affine") -> "RecurrentWeights":
         """Folds ``affine``, which comes before the layer, into the weights."""
         bias = self.bias.copy()
+        # The inputs' half of the bias.
         bias[:, : self.kernel.shape[1]] += self.kernel @ affine.shift
         return replace(self, kernel=self.kernel * affine.scale, bias=bias)
 
@@ -115,6 +116,7 @@ class Affine:
         mean, variance = (
             np.asarray(v.numpy()) for v in (layer.moving_mean, layer.moving_variance)
         )
+        # In float64, so that folding adds no rounding.
         scale = 1 / np.sqrt(variance.astype(np.float64) + layer.epsilon)
         shift = -mean * scale
         if layer.scale:

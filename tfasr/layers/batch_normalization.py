@@ -38,6 +38,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
             outputs = super().call(inputs, training=training, mask=mask)
             return outputs if dropout is None else dropout(outputs, training=training)
 
+        # Needs TensorFlow, which other backends may lack.
         from tfasr.layers import batch_normalization_kernel as kernel
 
         gamma = keras.ops.ones(inputs.shape[-1:])
@@ -66,6 +67,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
             (self.moving_mean, mean),
             (self.moving_variance, variance),
         ):
+            # As Keras's layer does.
             moving.assign(moving * self.momentum + batch * (1.0 - self.momentum))
 
         outputs = keras.ops.cast(outputs, self.compute_dtype)

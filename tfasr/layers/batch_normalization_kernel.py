@@ -179,6 +179,8 @@ def _gradient(
         d_beta = tf.reduce_sum(d_outputs, axis=0)
         along = tf.reduce_sum(d_outputs * centred, axis=0) * inverse
         all_beta, all_along = both(d_beta, along)
+        # Each input also moves the mean and the variance, and through them all
+        # outputs.
         slope = gamma * inverse
         through_statistics = slope * all_beta + centred * (slope * inverse * all_along)
         d_inputs = slope * d_outputs - tf.transpose(weights) * through_statistics
@@ -230,6 +232,7 @@ def normalise_and_drop(
 
     @tf.custom_gradient
     def normalise(inputs, gamma, beta):
+        # Constants for the compiled function, whose gradient is the one below.
         x, scales, shifts = (
             tf.stop_gradient(tensor) for tensor in (inputs, gamma, beta)
         )
@@ -265,6 +268,7 @@ def normalise_and_drop(
             d_outputs, inputs, gamma
         )
 
+    # Computed here, so that it is the same as `Dropout`'s.
     scale = kept_scale(drawn.levels, inputs.dtype.as_numpy_dtype)
     options = {"epsilon": epsilon, "dropped_levels": drawn.levels, "scale": scale}
 
@@ -293,6 +297,7 @@ def _compiled(function: str, operation: str, tensors, options):
     def normalise(*arrays):
         *arrays, mask, seed = arrays
         like = arrays[0]
+        # The core sees frames one below the other.
         arrays = [plain(a).reshape(-1, channels) if a.ndim == 3 else a for a in arrays]
         first, *others = run(
             *arrays,

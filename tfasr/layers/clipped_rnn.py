@@ -86,6 +86,7 @@ class ClippedRNN(keras.layers.RNN):
         if self.go_backwards:
             sequences = keras.ops.flip(sequences, axis=1)
 
+        # States stay in float32 under mixed precision.
         state = keras.ops.cast(keras.tree.flatten(initial_state)[0], "float32")
         outputs, last = recurrent_steps(
             sequences,
@@ -183,6 +184,8 @@ class BidirectionalClippedRNN(keras.layers.Layer):
             # mask.
             projected = keras.ops.where(valid[:, :, None], projected, _FAR_BELOW_ZERO)
 
+        # Keras returns the outputs of a backward layer in the order of its
+        # steps.
         backwards = keras.ops.flip(self.backwards(projected, training=training), axis=1)
 
         return self.forwards(projected, training=training) + backwards
@@ -281,6 +284,7 @@ class SimpleRNN(keras.layers.SimpleRNN):
         """Returns where the activation is clipped; None for one without a fused kernel."""
         activation = self.cell.activation
         if activation is keras.activations.relu:
+            # A ReLU without a ceiling.
             return math.inf
 
         return activation.ceiling if isinstance(activation, ClippedReLU) else None

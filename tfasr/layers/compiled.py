@@ -53,6 +53,7 @@ def call(
         arguments: its inputs.
         shapes: of its outputs, as far as they are known.
     """
+    # Without a graph, NumPy arrays are passed directly.
     if tf.executing_eagerly():
         # tf.numpy_function converts bfloat16 in a way that NumPy 2 deprecates.
         return [
@@ -117,4 +118,5 @@ def team_size() -> Callable[[], int]:
 def _configured_threads() -> int:
     """Returns TensorFlow's setting of threads per operation; 0 if there is none."""
     configured = tf.config.threading.get_intra_op_parallelism_threads()
+    # TensorFlow reads the variable itself, but doesn't report it.
     return configured or int(os.environ.get("TF_NUM_INTRAOP_THREADS") or 0)

@@ -39,6 +39,7 @@ def convolution_policy(policy):
 @functools.cache
 def _has_tiles() -> bool:
     """Whether the processor has AMX, with instructions for bfloat16."""
+    # Only on Linux; oneDNN uses AMX nowhere else.
     listed = Path("/proc/cpuinfo")
     return listed.exists() and " amx_bf16 " in listed.read_text(
         encoding="utf-8",
@@ -66,6 +67,7 @@ def run_fused(run, layer, gates: int, sequences, initial_state, mask, training):
 
     cell = layer.cell
     if training and cell.dropout:
+        # One mask for all steps, as in Keras.
         sequences *= tf.expand_dims(cell.get_dropout_mask(sequences[:, 0]), axis=1)
 
     mask = keras.tree.flatten(mask)[0]
@@ -96,6 +98,7 @@ def run_fused(run, layer, gates: int, sequences, initial_state, mask, training):
             written = tf.cumsum(tf.cast(mask, tf.int32), axis=1) > 0
         outputs = tf.where(written[:, :, tf.newaxis], outputs, tf.zeros_like(outputs))
 
+    # Lost in a compiled operation.
     outputs.set_shape((*sequences.shape[:2], cell.units))
 
     return outputs[:, -1], outputs, states
@@ -160,6 +163,7 @@ class Dropout(keras.layers.Dropout):
         )
         factor = kept_scale(self.dropped_levels, inputs.dtype.as_numpy_dtype)
         scale = tf.constant(factor, inputs.dtype)
+        # Each word holds the random numbers of two activations.
         keep = levels >= tf.constant(self.dropped_levels, tf.uint16)
 
         return inputs * tf.where(keep, scale, tf.zeros_like(scale))
@@ -182,6 +186,7 @@ def widened(hidden, valid, before: int, after: int):
     ``valid`` are booleans ``(batch, time)``; None if there is no padding.
     """
     if valid is not None:
+        # With further axes, so that it applies to all channels.
         of_frames = valid[(..., *(None for _ in hidden.shape[2:]))]
         hidden = keras.ops.where(of_frames, hidden, keras.ops.zeros_like(hidden))
 

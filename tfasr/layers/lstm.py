@@ -87,6 +87,7 @@ class LSTM(keras.layers.LSTM):
                 not cell.dropout or cell.implementation != 1
             ),
         }
+
         return [reason for reason, holds in conditions.items() if not holds]
 
     def inner_loop(self, sequences, initial_state, mask, training=False):
@@ -96,6 +97,7 @@ class LSTM(keras.layers.LSTM):
             self.last_kernel = f"Keras on {keras.backend.backend()}"
             return self._keras_loop(*arguments, self.use_cudnn)
 
+        # Neither the kernel nor Keras's own argument was chosen by the user.
         is_free = self.requested_kernel == "auto" and self.use_cudnn is not False
         if self._demands_cudnn() or (is_free and has_gpu()):
             try:
@@ -119,8 +121,10 @@ class LSTM(keras.layers.LSTM):
 
     def _keras_loop(self, sequences, initial_state, mask, training, use_cudnn):
         """Runs Keras's code, with or without cuDNN."""
+        # Keras's code reads the attribute; it is set for this call only.
         wanted = self.use_cudnn
         self.use_cudnn = use_cudnn
+
         try:
             return super().inner_loop(sequences, initial_state, mask, training=training)
         finally:

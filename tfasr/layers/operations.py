@@ -43,6 +43,7 @@ def registered() -> bool:
 
     It fails if TensorFlow's library isn't found, or the core was built for another one.
     """
+    # The core is missing, or was built without TensorFlow's headers.
     if not hasattr(core, "register_operations"):
         return False
 
@@ -87,6 +88,7 @@ def limit_threads(configured: int) -> None:
 
     ``configured`` is 0 if TensorFlow has no limit.
     """
+    # The quota may be infinite, or less than one processor.
     most = max(int(min(quota(), _ANY_THREADS)), 1)
     core.limit_threads(min(configured or _ANY_THREADS, most))
 
@@ -101,6 +103,8 @@ def add(
     Call `registered` first. ``replicas`` share the process's threads.
     """
     attributes = {**operation.attributes, "replicas": replicas}
+    # By the low-level interface: there is no generated wrapper for these
+    # operations.
     values = {name: _value(attribute) for name, attribute in attributes.items()}
     graph = tf.compat.v1.get_default_graph()
     made = graph.create_op(operation.name, list(inputs), operation.dtypes, attrs=values)

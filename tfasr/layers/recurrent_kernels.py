@@ -36,6 +36,7 @@ def forward_steps(projected, bias, recurrent_kernel, h, c, mask=None):
         in Keras's order, c before and tanh(c) after each step), h after each step
         ``(time, batch, units)``, and the last h and c.
     """
+    # Read step by step in a loop, which costs less than slicing.
     inputs = _readable(projected)
     valid = None if mask is None else _readable(mask[:, :, tf.newaxis])
     bias = tf.cast(bias, h.dtype)
@@ -50,6 +51,7 @@ def forward_steps(projected, bias, recurrent_kernel, h, c, mask=None):
         new_c = f * c + i * g
         tanh_c = tf.tanh(new_c)
         new_h = o * tanh_c
+        # All that the gradient needs.
         saved_array = saved_array.write(t, tf.concat([i, f, g, o, c, tanh_c], axis=1))
         if valid is not None:
             keep = valid.read(t)
@@ -83,6 +85,7 @@ def backward_steps(saved, d_outputs, transposed_kernel, d_h, d_c, mask=None):
     def step(t, d_h, d_c, dz_array):
         i, f, g, o, previous_c, tanh_c = tf.split(saved_array.read(t), 6, axis=1)
         d_h += d_outputs_array.read(t)
+        # Through the output and through the next step.
         d_new_c = d_c + d_h * o * (1 - tanh_c * tanh_c)
         dz_i = d_new_c * g * i * (1 - i)
         dz_f = d_new_c * previous_c * f * (1 - f)
@@ -198,6 +201,7 @@ def recurrent_steps(
             ]
             saved = (gates, c, outputs, r, h_c, mask)
             dz, previous_h, d_bias, *d_states = _backward(saved, upstream, ceiling)
+            # Of the projected inputs, the recurrent kernel and the bias.
             gradients = [dz, outer(previous_h, dz), tf.cast(d_bias, b.dtype)]
 
             return gradients + d_states[: len(h_c)], _REFUSE

@@ -64,7 +64,9 @@ def build_recogniser(
             raise TypeError(f"make must return a keras.Model. Received: {model!r}.")
 
         if check is not None:
+            # Before the weights exist, as large ones take seconds to make.
             check(model)
+        # Models without their own build get their weights in the first call.
         if type(model).build not in (keras.Model.build, keras.layers.Layer.build):
             model.build((None, None, num_features))
 

@@ -43,6 +43,7 @@ def sinusoids(hidden):
 def wave_rates(width: int) -> np.ndarray:
     """Returns the growth of each angle of `sinusoids` per frame, float32 ``(width / 2,)``."""
     half = width // 2
+    # Rates fall geometrically from 1.
     falls = np.float32(-math.log(_LONGEST_WAVE) / max(half - 1, 1))
     return np.exp(np.arange(half, dtype=np.float32) * falls)
 
@@ -146,6 +147,8 @@ class ConformerBlock(keras.layers.Layer):
 
         ``valid`` are booleans ``(batch, time)``, False for padding.
         """
+        # Each normalises what enters its module; the last one, the block's
+        # output.
         first, attention, convolution, second, last = self.norms
         hidden = inputs + 0.5 * self._feed_forward(0, first(inputs), training)
         attended = self._attended(attention(hidden), valid)
@@ -269,9 +272,12 @@ class ConformerConfig:
             total += frames * 3 * channels * width
             if number == 0:
                 of_first = total
+
             channels = width
 
+        # Multiplications of a frame in a block: two modules of two layers.
         feed_forward = 2 * 2 * width * _EXPANSION * width
+        # Four projections, then scores and weighted sums over all frames.
         attention = 4 * width * width + 2 * frames * width
         convolution = 3 * width * width + self.conv_kernel * width
         total += frames * self.num_blocks * (feed_forward + attention + convolution)

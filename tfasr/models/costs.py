@@ -117,6 +117,7 @@ def model_costs(
         costs.append(loop)
         width = config.directions * config.lstm_units
 
+    # Forward, and the gradients of inputs and weights.
     head_flops = 3 * 2 * positions * width * num_classes
     head_moves = 3 * (positions * (width + num_classes) + width * num_classes)
     costs.append(ModuleCost("head", {"matmul": head_flops}, {"matmul": 4 * head_moves}))
@@ -137,6 +138,7 @@ def model_costs(
 def num_weights(config: Any, num_features: int, num_classes: int) -> int:
     """Returns how many trainable weights the model has, with biases and scales."""
     width = config.directions * config.units
+    # Channels that are normalised, each with a scale and an offset.
     normalised = config.conv_filters + config.num_layers * width
     biases = (
         config.conv_filters + config.num_layers * config.gates * width + num_classes
@@ -180,6 +182,7 @@ def _front_end(
     outputs = positions * config.conv_filters
     # Twice: forward, and for the weights' gradient; features need no gradient.
     moves = 2 * (inputs * num_features + outputs + weights)
+
     return ModuleCost(
         "front end",
         {

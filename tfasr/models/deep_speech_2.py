@@ -69,6 +69,7 @@ class DeepSpeech2Config:
         )
 
     def make(self, num_features: int, num_classes: int, *, seed: int = 0, dtype=None):
+        # A benchmark may fix sizes that data must then match.
         for field, expected in (
             ("num_bins", num_features),
             ("num_classes", num_classes),
@@ -114,6 +115,8 @@ class DeepSpeech2Config:
             of_convolutions.append(2 * frames * bins * weights)
             channels = self.conv_filters
 
+        # The input of the first recurrent layer, projected once for both
+        # directions.
         width = bins * channels
         weights = 0
         for _ in range(self.num_recurrent_layers):
@@ -155,6 +158,7 @@ def frequency_bins(num_bins: int) -> int:
     """Returns how many bins remain after both convolutions; below 1 if there are too few."""
     for (kernel, _), (stride, _) in CONVOLUTIONS:
         num_bins = conv_output_frames(num_bins, kernel, stride)
+
     return num_bins
 
 

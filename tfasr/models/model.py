@@ -119,6 +119,7 @@ def check_config_class(cls: Any) -> None:
                 "@property above it."
             )
 
+    # Its sizes must be fields, or a run couldn't be read back.
     if not hasattr(cls, "__dataclass_fields__"):
         raise TypeError(
             f"{cls.__name__} must be a config class: write @config_class (of tfasr.kit.config) "
@@ -176,6 +177,7 @@ def model_from_json(source: dict[str, str], values: dict[str, Any]) -> Recognise
     if name not in MODELS:
         module = source["module"]
         origin = f"the module {module}"
+        # How to register it depends on where it was defined.
         remedy = f"Add --import {module}, or import {module} first."
         if module == "__main__":
             remedy = "It was defined in a script or notebook: put it into a module and import that."

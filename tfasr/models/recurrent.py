@@ -257,6 +257,7 @@ class RecurrentStack(Network):
         dtype=None,
     ):
         super().__init__(self.model_name, config, dtype)
+        # Every layer draws with a seed of its own, in a fixed order.
         seeds = iter(range(seed * 1000, seed * 1000 + 1000))
         initializer = keras.initializers.GlorotUniform(next(seeds))
         self.convolution = keras.layers.Conv1D(
@@ -354,6 +355,7 @@ class RecurrentStack(Network):
         See `tfasr.models.model.RecogniserConfig.make`.
         """
         hidden = self._finished(0, self.convolution(features), None, training=False)
+        # The states of all layers, in order; each takes its own.
         waiting = list(state)
         reached = []
 
@@ -386,6 +388,7 @@ class RecurrentStack(Network):
         # `valid` isn't passed as a mask, because Keras would pass that on to all
         # following layers, including recurrent ones.
         normalisation = self.normalisations[block]
+
         return normalisation(hidden, training=training, valid=valid, dropout=dropout)
 
     def stages(self) -> list[Stage]:

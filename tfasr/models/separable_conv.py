@@ -160,6 +160,7 @@ class SeparableConvModel(Network):
         """Creates a separable convolution; the first one of the model is strided."""
         options = {"strides": _STRIDE if name == "first" else 1, **self._options}
         options["dtype"] = convolution_policy(self.dtype_policy)
+
         for part in ("depthwise", "pointwise"):
             initializer = keras.initializers.GlorotUniform(next(self._seeds))
             options[f"{part}_initializer"] = initializer
@@ -218,6 +219,7 @@ class SeparableConvModel(Network):
         hidden = self.first(features, before, valid, training=training)
 
         for block, shortcut in zip(self.blocks, self.shortcuts, strict=True):
+            # Around the whole block, added before its last ReLU.
             straight = shortcut(
                 hidden,
                 valid,

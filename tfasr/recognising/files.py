@@ -133,6 +133,7 @@ def _cues(transcript: Transcript, rules: SubtitleRules | None) -> list[Cue]:
 def to_ctm(name: str, transcript: Transcript) -> str:
     """Returns NIST's CTM: recording, channel, start, duration, word, confidence per line."""
     # Names can't contain spaces in this format.
+    # A name of spaces alone would leave an empty column.
     recording = "_".join(name.split()) or "-"
     return "".join(
         f"{recording} 1 {word.start_s:.3f} {word.end_s - word.start_s:.3f} {word.text} "
@@ -163,6 +164,7 @@ FORMATS = {
 
 def _clock(seconds: float, point: str) -> str:
     """Returns a time as in subtitles, such as 00:01:02.345; the point may be a comma."""
+    # Rounded first, or 59.9996 s would become 00:00:60.000.
     minutes, milliseconds = divmod(round(1000 * seconds), 60_000)
     hours, minutes = divmod(minutes, 60)
     return f"{hours:02d}:{minutes:02d}:{milliseconds // 1000:02d}{point}{milliseconds % 1000:03d}"
@@ -225,6 +227,7 @@ def find_sources(names: list[str]) -> list[Source]:
             names = printable(", ".join(others[:_MOST_NAMED]), one_line=True)
             if len(others) > _MOST_NAMED:
                 names += ", ..."
+
             counts = f"{len(others)} of {len(files)} files are skipped"
             log.warning(
                 "%s: %s, because their suffixes aren't of audio: %s",
@@ -303,6 +306,7 @@ class ResultFolder:
         rules = rules or SubtitleRules()
         self._folder = folder
         self._format = FORMATS[output_format].by(rules)
+        # Each recording's result.
         self._paths = dict(zip(sources, self._named(sources), strict=True))
         settings = folder / SETTINGS_FILE
         spec = recogniser.spec
@@ -316,6 +320,7 @@ class ResultFolder:
         if self._format.has_cues:
             wanted["subtitles"] = asdict(rules)
 
+        # A folder with complete settings is one that an earlier call made.
         owned = wanted.keys() <= object_or_empty(settings).keys()
         check_owned(
             folder,
@@ -342,6 +347,8 @@ class ResultFolder:
             owned=False,
         )
         make_folder(folder)
+        # So that an interrupted call leaves a folder that the next one
+        # recognises.
         listed.touch()
         if not owned:
             write_whole(settings, json.dumps(wanted, indent=1) + "\n")
@@ -355,6 +362,8 @@ class ResultFolder:
         names = [_inside(source.name) for source in sources]
         short = [name.with_suffix(suffix) for name in names]
         long = [name.with_name(name.name + suffix) for name in names]
+        # A name that is also another recording's, or the settings', is not
+        # unique.
         times = Counter([*short, *long, Path(SETTINGS_FILE)])
         paths = [
             self._folder / (path if times[path] == 1 else longer)
@@ -372,6 +381,7 @@ class ResultFolder:
     def _others(self) -> Iterator[Path]:
         """Yields the user's own files, or changed ones, that a new result would overwrite."""
         for source, path in self._paths.items():
+            # Also a broken link, which writing would replace.
             if os.path.lexists(path) and not self.has(source):
                 content_hash = _hash_of(path)
                 listed = self._results.get(str(path))
@@ -388,6 +398,7 @@ class ResultFolder:
             "sha256": content_hash,
             "recording": _state(source.path),
         }
+
         with (self._folder / RESULTS_FILE).open("ab") as file:
             file.write(b"\n" + json.dumps(line).encode())  # the last line may be cut
             file.flush()
@@ -416,6 +427,7 @@ class ResultFolder:
         """Writes a recording's result; a result of an older recording is replaced."""
         path = self._paths[source]
         text = self._format.header + self._format.write(source.name, transcript)
+        # The recording's own folder within the one that was named.
         make_folder(path.parent)
         self._note(source, sha256(text.encode(errors="backslashreplace")))
         write_whole(path, text)

@@ -86,7 +86,9 @@ def load_recogniser(
     """
     run_dir = Path(run_dir)
     changes = {"name": decoder, "beam_width": beam_width, "recombine": recombine}
+    # None keeps the run's own setting.
     changes = {name: value for name, value in changes.items() if value is not None}
+
     with wrong_values_are_wrong_use():
         spec, acoustics = _opened(run_dir, checkpoint, changes)
         spec = _with_lexicon(spec, lexicon)
@@ -131,6 +133,7 @@ def _with_lexicon(spec: RecogniserSpec, lexicon: str | Path | None) -> Recognise
 
     require_lexicon_use(lexicon, spec.decoder)
     words = tuple(read_lexicon(lexicon, spec.alphabet))
+
     return replace(
         spec,
         lexicon=words,
@@ -151,6 +154,7 @@ def _made(
     """
     identity = spec.identity
     if model is not None:
+        # By its content, as a file may be replaced.
         settings = f"{file_sha256(model.path)} {model.weight:g} {model.word_bonus:g}"
         if model.unknown != "score":
             settings += f" unknown words: {model.unknown}"
@@ -158,6 +162,7 @@ def _made(
 
     if hot_words:
         spec = replace(spec, decoder=with_hot_words(spec.decoder))
+        # As a file of hot words would say, whatever the order.
         weights = (f"{word}\t{weight:g}" for word, weight in sorted(hot_words.items()))
         identity += f", hot words {words_hash(weights)}"
 
@@ -234,6 +239,7 @@ class Recogniser:
 
         Only a few segments of the recordings are in memory at a time.
         """
+        # Of each recording so far, and the errors by its number.
         seconds: list[float] = []
         errors: dict[int, ValueError] = {}
 
@@ -338,6 +344,7 @@ class Recogniser:
                 "the channels first."
             )
 
+        # Samples of a block.
         size = _BLOCK_S * self.sample_rate_hz
         for start in range(0, len(samples), size):
             yield samples[start : start + size]

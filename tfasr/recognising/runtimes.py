@@ -49,6 +49,7 @@ def open_exported(
     Raises:
         UsageError: if files are missing or damaged, or don't fit together.
     """
+    # Before anything else is read of the folder.
     exported.check_sums(folder)
     runtime = exported.exported_runtime(folder)
     spec = exported.read_spec(folder, decoder_changes)
@@ -117,10 +118,13 @@ class OnnxAcoustics:
         self._session = onnx_session(graph)
         inputs = self._session.get_inputs()
         states = [value for value in inputs if value.name not in (FEATURES, LENGTHS)]
+        # Widths of the recurrent states, by their names; {} if the graph takes
+        # none.
         self._states = {state.name: state.shape[2] for state in states}
 
     def log_probs(self, features: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         batch = len(features)
+        # Each utterance begins without a past.
         zeros = {
             name: np.zeros((1, batch, n), np.float32)
             for name, n in self._states.items()
@@ -139,6 +143,7 @@ class OnnxAcoustics:
             FEATURES: features[None],
             LENGTHS: np.array([len(features)], np.int32),
         }
+        # The states of the chunk before.
         inputs |= zip(self._states, state, strict=True)
         outputs = [LOG_PROBS, *(NEXT + name for name in self._states)]
         log_probs, *state = self._session.run(outputs, inputs)
@@ -154,6 +159,7 @@ def onnx_session(graph: str | Path | bytes) -> Any:
     # threads are bad at sharing an LSTM's step, and take a quarter more processor time
     # while they wait.
     options.intra_op_num_threads = options.inter_op_num_threads = 1
+    # Errors only.
     options.log_severity_level = 3
     # Reads the file here, because ONNX Runtime rejects file names that aren't UTF-8.
     source = graph if isinstance(graph, bytes) else Path(graph).read_bytes()
@@ -214,6 +220,7 @@ class _Litert:
 
             runner = interpreter.get_signature_runner(self.signature)
 
+        # Not given back after an error, as its state is unknown then.
         yield runner
         self._idle.put(runner)
 
@@ -259,9 +266,12 @@ class LitertAcoustics(_Litert):
         """Returns the next log-probabilities and states, see `Acoustics`."""
         frames = (len(features) - self._first) // self._stride + 1
         parts = []
+
         with self._runner() as runner:
             for begun in range(0, frames, self._steps):
                 count = min(self._steps, frames - begun)
+                # The last call is padded; its outputs for padding are
+                # dropped.
                 inputs = np.zeros((1, self._frames, features.shape[1]), np.float32)
                 start = begun * self._stride
                 seen = features[

@@ -78,6 +78,7 @@ class PauseCutter:
     def __init__(self, sample_rate_hz: int, longest_s: float = LONGEST_S):
         self._rate_hz = sample_rate_hz
         self._longest = int(longest_s * sample_rate_hz)
+        # Less for very short segments, which tests use.
         self._context = int(min(CONTEXT_S, longest_s / 8) * sample_rate_hz)
         self._blocks: list[np.ndarray] = []
         self._held = 0
@@ -105,6 +106,7 @@ class PauseCutter:
         """Cuts off the first segment of what is held; its context is held on."""
         held = self._all()
         begun = self._from - self._start
+        # So that a segment is at most `longest_s` long with its context.
         fits = self._longest - self._context
         cut = _quietest(held[:fits], (begun + fits) // 2, self._rate_hz)
         segment = self._segment(
@@ -112,6 +114,7 @@ class PauseCutter:
         )
         self._from = self._start + cut
         dropped = max(cut - self._context, 0)
+        # A copy, so that the samples before it can be freed.
         self._blocks, self._held = [held[dropped:].copy()], len(held) - dropped
         self._start += dropped
 
@@ -154,8 +157,10 @@ def _quietest(samples: np.ndarray, earliest: int, rate_hz: int) -> int:
     power = np.square(
         samples[: count * block].reshape(count, block), dtype=np.float64
     ).mean(axis=1)
+    # The logarithm, so that one loud block doesn't outweigh many quiet ones.
     level = np.log(power + 1e-9)
     width = min(int(_PAUSE_S / _BLOCK_S), count)
+    # Sums of stretches are differences of these.
     sums = np.cumsum(np.append(0.0, level))
     stretches = sums[width:] - sums[:-width]  # stretch i: blocks i .. i + width
     first = min(max(earliest // block - width // 2, 0), len(stretches) - 1)
@@ -253,6 +258,7 @@ def align(
     if not labels:
         return []
 
+    # CTC's states: a blank before, between and after the labels.
     states = np.full(2 * len(labels) + 1, alphabet.blank_id)
     states[1::2] = labels
     separator = alphabet.separator_id
@@ -282,6 +288,7 @@ def _viterbi(scores: np.ndarray, two: np.ndarray, three: np.ndarray) -> np.ndarr
     """
     count = scores.shape[1]
     best = np.full(count, -np.inf)
+    # A path begins with a blank or the first label.
     best[:2] = scores[0, :2]
     before = np.zeros(scores.shape, np.int8)
     candidates = np.full((4, count), -np.inf)
@@ -300,6 +307,7 @@ def _viterbi(scores: np.ndarray, two: np.ndarray, three: np.ndarray) -> np.ndarr
             f"{count // 2} labels."
         )
 
+    # And ends with the last label or the blank after it.
     state = count - 1 - int(best[-2] > best[-1])
     path = np.empty(len(scores), np.int64)
     for frame in range(len(scores) - 1, -1, -1):
@@ -374,6 +382,7 @@ class SegmentModel:
         features = self.spec.normalised_features(segment.samples)
         self._frames += len(features)
         if self._frames > _MANY_FRAMES > self._frames - len(features):
+            # Once, when the number is first exceeded.
             expect_many_frames()
 
         return features
@@ -409,6 +418,7 @@ class SegmentModel:
                 step_s,
             )
             inside = []
+
             for word in words:
                 middle_s = (word.start_s + word.end_s) / 2
                 if segment.from_s <= middle_s < segment.to_s:
@@ -482,6 +492,7 @@ def _read_ahead(model: SegmentModel, segments: Iterable) -> Iterator[tuple]:
 
     If reading fails, the error is raised after all that was read before.
     """
+    # Bounded, so that reading doesn't run far ahead of the model.
     queue: Queue = Queue(_READ_AHEAD)
     stopped = threading.Event()
 
@@ -587,6 +598,7 @@ class EndpointDetector:
     def __init__(self, rules: EndpointRules, alphabet: Alphabet, frame_step_s: float):
         self._rules = rules
         self._step_s = frame_step_s
+        # Classes that are no sound.
         marks = (" ", WORD_START, alphabet.separator)
         quiet = [i for i, symbol in enumerate(alphabet.symbols) if symbol in marks]
         self._silent = np.array([*quiet, alphabet.blank_id])
@@ -674,6 +686,7 @@ class Stream:
         most = int(_MOST_S * self._spec.features.sample_rate_hz)
         for start in range(0, len(samples), most):
             self._see(samples[start : start + most])
+            # Each part's features are freed before the next.
             results += self._hear()
 
         if self._frames:
@@ -698,6 +711,7 @@ class Stream:
         config = self._spec.features
         held = np.concatenate([self._samples, samples])
         frames = numpy_features(held, config)
+        # Windows overlap, so more is kept than one step.
         self._samples = held[len(frames) * config.step_samples :]
         self._features = np.concatenate([self._features, self._spec.normalised(frames)])
 
@@ -705,6 +719,7 @@ class Stream:
         """Computes the output frames that are possible now; returns ended utterances."""
         kernel, stride = self._spec.geometry
         results = []
+
         while count := self._spec.output_frames(len(self._features)):
             used = self._features[: kernel + (count - 1) * stride]
             log_probs, state = self._acoustics.continued(used, self._state)
@@ -722,6 +737,8 @@ class Stream:
             if result.text:
                 results.append(result)
 
+            # The next utterance begins with the first frame that this one
+            # hasn't used.
             self._begun += self._frames * stride
             self._begin()
 
@@ -734,6 +751,7 @@ class Stream:
 
         frames = np.array([self._frames])
         (hypothesis,) = self._decoder.decode(self.log_probs[None], frames)
+
         return self._result(hypothesis.text, final=True)
 
     def _result(self, text: str, final: bool) -> StreamResult:

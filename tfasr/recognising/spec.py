@@ -142,6 +142,7 @@ def as_samples(samples: np.ndarray) -> np.ndarray:
         ValueError: for other types, NaN, infinity or values above 1e12.
     """
     if samples.dtype == np.int16:
+        # As libsndfile scales integers.
         return samples.astype(np.float32) / 32768
 
     if samples.dtype.kind != "f":
@@ -190,6 +191,7 @@ def pcm_chunks(
             _require_raw(beginning, sample_rate_hz)
 
         data = half + data
+        # A chunk may end in the middle of a sample.
         half = data[len(data) // 2 * 2 :]
         yield np.frombuffer(data[: len(data) // 2 * 2], "<i2")
 
@@ -413,6 +415,7 @@ def read_spec(folder: Path, decoder_changes: dict[str, Any]) -> RecogniserSpec:
             f"tfasr {content.get('tfasr')}. Use that tfasr, or export the run again."
         )
 
+    # Checked alone first, so that the message blames the flags and not the file.
     with wrong_values_are_wrong_use():  # of flags
         dataclasses.replace(DecoderConfig(), **decoder_changes)
 
@@ -434,6 +437,8 @@ def read_spec(folder: Path, decoder_changes: dict[str, Any]) -> RecogniserSpec:
             lexicon=tuple(load_lexicon(folder)) if needs_lexicon(decoder) else (),
             geometry=(kernel, stride),
             streams=bool(content["streams"]),
+            # The same weights are the same recogniser, wherever the folder
+            # is.
             identity=file_sha256(folder / _WEIGHTS[exported_runtime(folder)]),
         )
     except UsageError:
@@ -477,6 +482,7 @@ def model_bytes(path: Path) -> int:
     """Returns the size of a model's file, or of all files in its folder."""
     if path.is_dir():
         return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+
     return path.stat().st_size
 
 
@@ -522,6 +528,7 @@ def check_sums(folder: Path) -> None:
     if (folder / LEXICON_FILE).exists():
         paths.append(folder / LEXICON_FILE)
 
+    # A list that leaves out the model would check nothing.
     needed = {path.relative_to(folder).as_posix() for path in paths}
     if missing := sorted(needed - {name for _, name in listed}):
         rule = f"{folder / SUMS_FILE} must hold the hashes of {', '.join(missing)}."

@@ -155,4 +155,5 @@ class SavedModelAcoustics:
         inputs[FEATURES] = tf.constant(features[None])
         outputs = self._continued(**inputs)
         reached = [outputs[NEXT_STATE + name[len(STATE) :]] for name in self._states]
+
         return outputs[LOG_PROBS][0].numpy(), reached

@@ -126,9 +126,11 @@ def count_errors(references: Sequence[str], hypotheses: Sequence[str]) -> ErrorC
 
 def _count_one(reference: str, hypothesis: str) -> ErrorCounts:
     """Counts the errors of one utterance."""
+    # Runs of spaces are no characters of a text.
     reference = " ".join(reference.split())
     hypothesis = " ".join(hypothesis.split())
     spoken = words(reference)
+    # Of the tidied texts; in scripts without spaces, each character is a word.
     recognised = words(hypothesis)
     if reference:
         aligned = jiwer.process_words(" ".join(spoken), " ".join(recognised))
@@ -230,6 +232,7 @@ def read_transcripts(
         for number, line in enumerate(lines, start=1)
         if line.strip()
     ]
+    # Equal ids would make pairs ambiguous.
     counted = Counter(transcript.id for transcript in transcripts)
     repeated = [identity for identity, count in counted.items() if count > 1]
     if repeated or not transcripts:
@@ -253,6 +256,7 @@ def matched(
     for key in (str, lambda identity: PurePosixPath(identity.replace("\\", "/")).stem):
         by_key = {key(transcript.id): transcript for transcript in first}
         others = {key(transcript.id): transcript for transcript in other}
+        # Names without their folders may repeat.
         distinct = len(by_key) == len(first) and len(others) == len(other)
         if distinct and by_key.keys() == others.keys():
             pairs = [(transcript, others[name]) for name, transcript in by_key.items()]
@@ -302,9 +306,11 @@ def _transcript(line: str, where: str, normalise: Callable[[str], str]) -> Trans
                     identity, fields.get("offset"), fields.get("duration")
                 )
 
+            # It may be a number.
             speaker = fields.get("speaker")
             speaker = "" if speaker is None else str(speaker)
             texts = normalise(reference), normalise(hypothesis)
+            # All further texts of the line.
             others = {
                 name: normalise(text)
                 for name, text in fields.items()
@@ -407,6 +413,7 @@ def confusions(scored: Iterable[Scored]) -> Confusions:
     wrong = Counter(
         pair for utterance in scored for pair in utterance.pairs if pair[0] != pair[1]
     )
+    # None sorts as an empty word.
     order = sorted(
         wrong.items(), key=lambda item: (-item[1], item[0][0] or "", item[0][1] or "")
     )
@@ -427,6 +434,7 @@ def worst(scored: Sequence[Scored], count: int) -> list[Scored]:
     Ties are ordered by fewer words, then by id. Utterances without errors are left out.
     """
     wrong = [utterance for utterance in scored if utterance.counts.word_edits]
+    # Of equal numbers of errors, those in fewer words are worse.
     wrong.sort(key=lambda u: (-u.counts.word_edits, u.counts.words, u.transcript.id))
     return wrong[:count]
 
@@ -443,6 +451,7 @@ def alignment_text(scored: Scored, language: str = "") -> str:
     rows: tuple[list[str], list[str], list[str]] = (["REF: "], ["HYP: "], ["Eval:"])
     for pair in scored.pairs:
         cells = _cells(*pair, language)
+        # In a terminal, some characters are two columns wide.
         width = max(map(cell_len, cells))
         for row, cell in zip(rows, cells, strict=True):
             row.append(cell + " " * (width - cell_len(cell)))

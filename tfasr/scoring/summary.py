@@ -95,6 +95,7 @@ def difference_interval(
         return _rate(second, lengths, axis) - _rate(first, lengths, axis)
 
     interval, differences = _percentiles(sums, difference, RESAMPLES, 0)
+    # A negative difference: the second system makes fewer errors.
     better = np.mean(differences < 0)
     equal = np.mean(differences == 0)
 
@@ -122,6 +123,7 @@ def _percentiles(
         method="percentile",
         confidence_level=_widened(drawn),
         n_resamples=resamples,
+        # Limits memory.
         batch=max(1, _MOST_AT_ONCE // drawn),
         rng=np.random.default_rng(seed),
     )
@@ -170,6 +172,7 @@ def _block_sums(
         return values
 
     numbers: dict[Hashable, int] = {}
+    # Blocks are numbered in the order in which they first occur.
     of_utterance = [numbers.setdefault(block, len(numbers)) for block in blocks]
 
     return np.array(
@@ -217,6 +220,7 @@ def speaker_blocks(speakers: Sequence[str]) -> list[str] | None:
     """Returns the speakers as blocks to resample; None if some are unknown, or few."""
     if not all(speakers) or len(set(speakers)) < FEWEST_SPEAKERS:
         return None
+
     return list(speakers)
 
 
@@ -280,6 +284,7 @@ def _summary(name: str, rows: Sequence[SpeakerRow], summarise) -> SpeakerRow:
 
 def _row(name: str, counts: ErrorCounts) -> SpeakerRow:
     """Returns counts as a row of rates."""
+    # NaN for a speaker without words, whom means leave out.
     words = counts.words or float("nan")
     kinds = ("correct_words", "substitutions", "deletions", "insertions", "word_edits")
     rates = [getattr(counts, kind) / words for kind in kinds]
@@ -347,8 +352,10 @@ def compare_pairs(
         )
 
     differences = np.array(after) - np.array(before)
+    # One of the files may know more.
     speakers = [a.speaker or b.speaker for a, b in pairs]
     blocks = speaker_blocks(speakers)
+    # Of utterances, or summed over each speaker's.
     exchanged = differences
     by_speaker = None
     if blocks is not None:
@@ -380,6 +387,7 @@ def _matched_pairs(differences: np.ndarray) -> tuple[float | None, float | None]
     from scipy.stats import ttest_1samp
 
     result = ttest_1samp(differences, 0)
+
     return float(result.statistic), float(result.pvalue)
 
 
@@ -431,6 +439,7 @@ def verdict(
 
     p = probability_text(comparison.permutation_p)
     tested = f"p {p if p.startswith('<') else f'= {p}'}, {_exchanged(comparison)}"
+    # Bonferroni's correction.
     if comparison.permutation_p >= LEVEL / tests:
         return f"no difference shown ({tested})"
 
@@ -443,6 +452,7 @@ def verdict(
 def _exchanged(comparison: PairedComparison) -> str:
     """Returns what was swapped, and for whom the result is valid."""
     if comparison.exchanged == "speaker":
+        # The smallest p that so many signs can give, two-sided.
         fewest = 2 ** (1 - comparison.speakers)
         limit = f", so p can't be below {probability_text(fewest)}"
         return f"by {comparison.speakers} speakers{'' if fewest < LEVEL else limit}"
@@ -479,6 +489,7 @@ class RateSummary:
         names = (field.name for field in fields(self) if "_interval" in field.name)
         intervals = {name: getattr(self, name) for name in names}
         counts = {**self.counts.to_json(), "confidence": CONFIDENCE}
+
         return {**counts, **intervals, "speakers_resampled": self.speakers}
 
 

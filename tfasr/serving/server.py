@@ -91,6 +91,7 @@ def check_sender(
         allowed: names in addition to localhost, with a port if a proxy listens at
             another one.
     """
+    # Without the port, and without the brackets of an IPv6 address.
     name = _part(f"//{host}", "hostname") if host else None
     names = ("localhost", *(entry.partition(":")[0] for entry in allowed))
     if name is None or not (_is_address(name) or name in names):
@@ -175,6 +176,7 @@ def make_application(
 
     @web.middleware
     async def guard(request: web.Request, handler: Callable) -> web.StreamResponse:
+        """Rejects other sites' requests, and answers all others within a time limit."""
         headers = request.headers
         refused = check_sender(headers.get("Host"), headers.get("Origin"), allowed)
         if refused is not None:
@@ -207,17 +209,21 @@ def make_application(
             service.busy.discard(transport)
 
     async def show(_: web.Request) -> web.Response:
+        """Answers browsers with the page."""
         return page(name, service)
 
     async def health(_: web.Request) -> web.Response:
+        """Answers load balancers, which send no more clients once this is 503."""
         ending = service.ending.is_set()
         content = {"status": "ending" if ending else "ok", "name": name}
         return web.json_response(content, status=503 if ending else 200)
 
     async def no_icon(_: web.Request) -> web.Response:
+        """Answers browsers that ask for an icon, or the log would have an error each."""
         return web.Response(status=204)
 
     async def make_safe(_: web.Request, response: web.StreamResponse) -> None:
+        """Adds `SAFE_HEADERS` to a response of any kind, before it is sent."""
         response.headers.update(SAFE_HEADERS)
 
     application = web.Application(middlewares=[guard])
@@ -225,6 +231,7 @@ def make_application(
     application.router.add_get("/", show)
     application.router.add_get("/favicon.ico", no_icon)
     application.router.add_get("/health", health)
+    # Tfasr's own interfaces, then that of OpenAI's API.
     application.router.add_get("/stream", functools.partial(converse, service=service))
     application.router.add_post(
         "/transcribe", functools.partial(transcribe, service=service)
@@ -279,6 +286,7 @@ def serve(
     listening = _listen(host, port)
     with contextlib.closing(listening):
         service = Service(recogniser, limits or Limits())
+        # Only after the port is taken, because this may take a minute.
         service.warm_up()
         application = make_application(
             name, service, [*allowed_hosts, f"{host}:{port}"]
@@ -343,6 +351,7 @@ async def _run(
 ) -> None:
     """Runs the server in the event loop, until a signal ends it or accepting fails."""
     loop = asyncio.get_running_loop()
+    # Ctrl-C, and what service managers and containers send.
     ended_by = (signal.SIGINT, signal.SIGTERM)
 
     def end() -> None:
@@ -363,6 +372,7 @@ async def _run(
         keepalive_timeout=service.limits.idle_s,
     )
     await runner.setup()
+    # Not aiohttp's own site, which accepts any number of connections.
     accepting = asyncio.ensure_future(_accept(runner.server, listening, service))
     ending = asyncio.ensure_future(service.ending.wait())
 
@@ -372,6 +382,7 @@ async def _run(
             {accepting, ending}, return_when=asyncio.FIRST_COMPLETED
         )
         if accepting in done:
+            # Raises what ended it.
             accepting.result()
 
         log.info("The server is shutting down: finishing open streams.")
@@ -397,6 +408,7 @@ async def _accept(
     loop = asyncio.get_running_loop()
     listening.setblocking(False)
     most = _most_connections(service.limits.max_streams)
+    # When each open connection was first seen, the oldest first.
     since_s: dict[asyncio.BaseTransport, float] = {}
 
     while True:
@@ -410,12 +422,14 @@ async def _accept(
         while True:
             now_s = time.monotonic()
             transports = [handler.transport for handler in server.connections]
+            # Keeps the times of those that are still open.
             since_s = {
                 it: since_s.get(it, now_s) for it in transports if it is not None
             }
             if len(since_s) < most:
                 break
 
+            # The longest idle: dictionaries keep their order.
             oldest = next((it for it in since_s if it not in service.busy), None)
             if oldest is None or now_s - since_s[oldest] < _REQUEST_S:
                 await asyncio.sleep(_LOOK_S)
@@ -440,6 +454,7 @@ def _most_connections(max_streams: int) -> int:
     # Its number counts the files that are open.
     probe = os.open(os.devnull, os.O_RDONLY)
     os.close(probe)
+    # Of the files that remain, each connection needs one.
     spare = limit - probe - _FILES_EACH * max_streams - _FILES_MORE
     if spare < max_streams:
         log.warning(
@@ -470,6 +485,7 @@ class FewLines(logging.Filter):
             record.args = (printable(reason),)
             record.exc_info = None
 
+        # A new minute begins with the first line after the last one.
         now_s = time.monotonic()
         if now_s - self._began_s > _LINES_S:
             self._began_s = now_s

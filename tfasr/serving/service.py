@@ -143,6 +143,8 @@ class Service:
         self.uploads = Places(limits.max_streams, "files")
         self.ending: asyncio.Event = asyncio.Event()
         self.busy: set[Any] = set()
+        # In each pool: threads of one pool leave the processor to the other's
+        # while they wait.
         threads = usable_cores()
         self._short = ThreadPoolExecutor(threads, thread_name_prefix="short")
         self._long = ThreadPoolExecutor(threads, thread_name_prefix="long")
@@ -155,6 +157,7 @@ class Service:
 
     def warm_up(self) -> None:
         """Runs the model once, so that the first client doesn't wait for tracing."""
+        # Silence takes as long as speech.
         second = np.zeros(self.recogniser.sample_rate_hz, np.float32)
         self.recogniser.transcribe(second)
         if self.why_no_streams is None:
@@ -202,6 +205,7 @@ class IncomingSpeech:
     """
 
     def __init__(self, rate_hz: object, model_rate_hz: int):
+        # JSON has one kind of number, and true would pass for 1.
         # Some clients write 16000.0.
         if type(rate_hz) is float and rate_hz.is_integer():
             rate_hz = int(rate_hz)
@@ -235,6 +239,7 @@ class IncomingSpeech:
         """
         data = self._half + data
         count = len(data) // 2
+        # A message may end in the middle of a sample.
         self._half = data[2 * count :]
         self._count += count
         samples = as_samples(
@@ -317,8 +322,11 @@ class Conversation:
         if self._service.why_no_streams is not None:
             raise RefusedError(self._service.why_no_streams, code=1003)
 
+        # Waited for together with each message, so that an idle client doesn't
+        # delay the end.
         self._ending = asyncio.ensure_future(self._service.ending.wait())
         try:
+            # None: the client has closed the stream, and needs no answer.
             while (message := await self._next()) is not None:
                 if message.type is WSMsgType.BINARY:
                     await self._hear(message.data)
@@ -345,6 +353,8 @@ class Conversation:
         None if the client closed the stream. At most until a limit on time is reached,
         or the server ends: then RefusedError.
         """
+        # Whichever limit comes first: silence from the client, or the whole
+        # stream.
         last = (
             self._heard + self._limits.idle_s,
             self._opened + self._limits.max_stream_s,
@@ -394,6 +404,7 @@ class Conversation:
         except (ValueError, RecursionError):
             command = None
 
+        # Vosk's protocol has these two commands.
         if command == {"eof": 1}:
             return True
 
@@ -425,8 +436,11 @@ class Conversation:
 
         answers = await self._service.soon(self._push, data)
         await self._say(*answers)
+
+        # An empty message keeps no stream alive.
         if data:
             self._heard = time.monotonic()
+
         incoming = self._incoming
         if incoming is not None and incoming.seconds > self._limits.max_stream_s:
             raise self._too_long()
@@ -434,8 +448,10 @@ class Conversation:
     def _push(self, data: bytes) -> list[str]:
         """Recognises samples, in a thread; returns the answers to them."""
         if self._incoming is None:
+            # A client that states no rate sends the model's.
             self._incoming = IncomingSpeech(self._model_rate_hz, self._model_rate_hz)
         if self._stream is None:
+            # Opened only now, as a client may state its rate first.
             self._stream = self._service.recogniser.open_stream(EndpointRules())
 
         results = self._stream.push(self._incoming.samples(data))
@@ -453,6 +469,8 @@ class Conversation:
         if self._stream is None:
             answers = [] if only_words else ['{"text": ""}']
         else:
+            # Forgotten first, so that an error can't finish it a second
+            # time.
             stream = self._stream
             self._stream = None
             answers = await self._service.soon(self._last, stream, only_words)

@@ -65,6 +65,7 @@ async def transcribe(request: web.Request, service: Service) -> web.StreamRespon
 
 def file_name(name: str | None) -> str:
     """Returns a client's file name as answers show it: without folders, and not too long."""
+    # Only the last part: a name may contain a path of the client's computer.
     name = Path(name or "").name[:_LONGEST_NAME] or "recording"
     return name.encode(errors="replace").decode()
 
@@ -85,6 +86,7 @@ async def _answer(
 
     async def receive(file: BinaryIO) -> str:
         arriving = Arriving(request, service)
+        # Before the first byte, if the client states the size.
         arriving.check_size(name)
         await arriving.keep(file, lambda: request.content.read(_PIECE_BYTES), name)
         return name
@@ -118,13 +120,17 @@ async def kept(
         can't be decoded.
     """
     with contextlib.ExitStack() as stack:
+        # Taken before anything is received, or waiting clients could fill the
+        # disk.
         stack.enter_context(service.uploads.place())
+        # After the file has been closed and forgotten.
         stack.callback(_give_memory_back)
         with _disk_errors_explained():
             # A file without a name: nothing is left of it even if the server is killed.
             file = stack.enter_context(tempfile.TemporaryFile())
             name = await receive(file)
             await service.soon(file.flush)
+            # By which decoders can open the nameless file.
             path = Path(f"/proc/self/fd/{file.fileno()}")
             # Libsndfile knows some MP3s only by suffix.
             if name.lower().endswith(".mp3"):
@@ -179,6 +185,7 @@ class Arriving:
         self._request = request
         self._service = service
         self._limits = service.limits
+        # An upload may take as long as a stream.
         self._last = asyncio.get_running_loop().time() + service.limits.max_stream_s
 
     def check_size(self, name: str, more: int = 0) -> None:
@@ -232,6 +239,7 @@ class Arriving:
         count = 0
         while piece := await self.piece(read()):
             count += len(piece)
+            # The stated size may be wrong or missing.
             if count > self._limits.max_upload_bytes:
                 raise self._too_large(name)
 
@@ -293,6 +301,7 @@ class UploadedFile:
             down.
         """
         service = self._service
+        # Recognised only as the parts are asked for, so that files take turns.
         parts = service.recogniser.parts(self._blocks(), _BATCH_SIZE)
         try:
             while (words := await service.in_turn(next, parts, _END)) is not _END:
@@ -313,6 +322,7 @@ class UploadedFile:
         rate_hz = self._service.recogniser.sample_rate_hz
         for block in audio_blocks(self._path, rate_hz, _BLOCK_S):
             self._seconds += len(block) / rate_hz
+            # Again, as a header may state less.
             self._check_seconds(self._seconds)
             yield block
 
@@ -393,6 +403,7 @@ def _verbose_segment(number: int, words: list[Word]) -> dict[str, Any]:
     log_confidences = [
         math.log(max(word.confidence, _LEAST_CONFIDENCE)) for word in words
     ]
+
     return {
         "id": number,
         "seek": round(words[0].start_s / _SEEK_S),
@@ -444,6 +455,7 @@ def models(name: str) -> Callable[[web.Request], Awaitable[web.Response]]:
 
 async def transcriptions(request: web.Request, service: Service) -> web.Response:
     """Answers a form with a ``file`` and an optional ``response_format``."""
+    # OpenAI's default.
     fields = {"response_format": "json"}
 
     async def receive(file: BinaryIO) -> str:
@@ -455,6 +467,8 @@ async def transcriptions(request: web.Request, service: Service) -> web.Response
                 await service.soon(upload.check)
                 parts = []
                 async for words in upload.recognised():
+                    # The client has left, so nobody would get the
+                    # rest.
                     if request.transport is None:
                         raise ConnectionResetError
 
@@ -505,6 +519,7 @@ async def _received(
     arriving = Arriving(request, service)
     arriving.check_size("a form", _FIELDS_BYTES)
     name = None
+    # Bytes that the fields without the file may still have.
     left = _FIELDS_BYTES
     form = await arriving.piece(request.multipart())
     while (part := await arriving.piece(form.next())) is not None:

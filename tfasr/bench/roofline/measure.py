@@ -480,6 +480,7 @@ def measure_ceilings(
     sweep_threads = 1 if on_gpu else threads
     far_and_near = (max(arrays, key=arrays.get), min(arrays, key=arrays.get))
     sweep = []
+
     for precision in SWEEP_PRECISIONS:
         for place in dict.fromkeys(far_and_near):
             sweep += intensity_sweep(

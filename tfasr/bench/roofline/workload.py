@@ -222,6 +222,7 @@ def _sweep(analysis: RooflineAnalysis) -> Table:
         dict.fromkeys(p.flops_per_element for p in analysis.highest.sweep)
     )
     rows = []
+
     for ceilings in analysis.ceilings:
         for kind in dict.fromkeys((p.precision, p.place) for p in ceilings.sweep):
             points = [p for p in ceilings.sweep if (p.precision, p.place) == kind]
@@ -673,6 +674,7 @@ def _spotter() -> dict[str, Kernels]:
     """Profiles the keyword spotter in each framework that is installed."""
     kernels = {}
     installed = installed_backends()
+
     for framework, label in FRAMEWORKS.items():
         reason = f"{framework} is not installed: pip install {framework}"
         kernels[label] = Kernels([], reason)
@@ -730,6 +732,7 @@ def _points(
         frames=config.frames,
         labels=config.frames // FRAMES_PER_LABEL,
     )
+
     return ModelPoints.of(name, costs, measured)
 
 

@@ -135,6 +135,7 @@ def _first_steps_of_modules(analysis: ScalingAnalysis) -> Table:
     """Returns the first steps of each module, and the rest of the call."""
     count = max(len(answer.modules.first_host_s) for answer in analysis.answers)
     rows = []
+
     for answer in analysis.answers:
         devices = answer.devices
         times = answer.modules
@@ -204,6 +205,7 @@ def _devices(analysis: ScalingAnalysis) -> Table:
         "NVML's mean during training. Memory: TensorFlow's peak. Others: their median."
     )
     rows = []
+
     for answer in analysis.answers:
         several = answer.devices > 1 and answer.replica_s
         use = _first_and_others(answer.gpu_percents()[: answer.devices])
@@ -257,6 +259,7 @@ def use_chart(analysis: ScalingAnalysis) -> Chart:
         if (times.load.name, times.load.loader) == ("weak", loader)
     ]
     caption = f"Utilisation over time while training on {devices_text(answer.devices)}"
+
     return Chart("scaling_use", caption, panels, width=760)
 
 
@@ -287,6 +290,7 @@ def first_steps_chart(analysis: ScalingAnalysis) -> Chart:
         )
 
     caption = "The first steps of each function, left out of all other figures"
+
     return Chart("scaling_first_steps", caption, panels, columns=2, width=420)
 
 
@@ -294,6 +298,7 @@ def modules_chart(analysis: ScalingAnalysis) -> Chart:
     """Draws the time of each module over the number of devices."""
     counts = [answer.devices for answer in analysis.answers]
     panels = []
+
     for title, seconds in (
         ("within the step", lambda module: module.in_step_s),
         ("alone, every other module off", lambda module: module.alone_s),
