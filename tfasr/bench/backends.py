@@ -192,8 +192,10 @@ def _acoustic(
     """Measures the acoustic model, with CTC and AdaDelta as in the paper."""
     model = build_recogniser(network, num_features, NUM_CLASSES)
     size = config.acoustic_batch_size
+    # Random features take as long as speech.
     frames = config.acoustic_frames
     random = np.random.default_rng(0)
+    # About as many as in English speech at 100 frames per second.
     num_labels = max(1, frames // 8)
     features, lengths = _noise(random, size, frames, num_features)
     targets = (
@@ -371,6 +373,7 @@ def measure_axes(task: AxesTask) -> list[AxesTimes]:
     if task.threads and keras.backend.backend() == "torch":
         import torch
 
+        # PyTorch reads no environment variable for these.
         torch.set_num_interop_threads(task.threads[2])
 
     times = []
@@ -426,6 +429,7 @@ def _axes_times(
     """Returns the fields of `AxesTimes` that are measured, or the reason why none are."""
     random = np.random.default_rng(0)
     outputs = (task.batch, output_frames(config, frames))
+    # The same for all networks and frameworks.
     inputs = _noise(random, task.batch, frames, task.num_features)
     batch = Batch(inputs, (random.integers(0, _AXES_CLASSES, outputs, np.int32),))
 
@@ -591,6 +595,7 @@ def run(
         for name in present
         for of_model in zip(*(models for _, models in answers[name]), strict=True)
     ]
+    # The keyword spotter first; else in the order of the backends.
     rows.sort(key=lambda row: row["model"] != KEYWORDS)
     backends = [answers[name][0][0] for name in present]
     values = {"backends": backends, "not_installed": absent, "rows": rows}

@@ -223,6 +223,7 @@ def _read(stored: np.lib.npyio.NpzFile | np.ndarray) -> LogProbs:
             lexicon=words,
         )
 
+    # All of them, so that one message is enough.
     if missing := [key for key in _KEYS if key not in stored]:
         raise ValueError(f"arrays {sorted(stored.files)}, without {missing}.")
 
@@ -331,6 +332,7 @@ def measure_file(path: Path, config: DecoderConfig, num_threads: int) -> Decoder
         tf.config.threading.set_intra_op_parallelism_threads(num_threads)
         tf.config.threading.set_inter_op_parallelism_threads(num_threads)
 
+    # With the log-probabilities, which every decoder needs.
     before_mib = peak_memory_mib()
     make = partial(make_decoder, config, load.alphabet, load.lexicon, num_threads)
     with wrong_values_are_wrong_use():
@@ -364,6 +366,7 @@ def measure(
     began = time.perf_counter()
     decoder = make()
     build_s = time.perf_counter() - began
+    # One frame of one utterance.
     first, lengths = next(load.batches(1))
     # Libraries load in the first call.
     decoder.decode(first[:, :1], lengths.clip(max=1))
@@ -530,6 +533,7 @@ def decoder_chart(rows: Sequence[dict[str, Any]]) -> Chart:
     most = max(map(max, wer.values())) or 1.0
     low = min(map(min, seconds.values()))
     high = max(map(max, seconds.values()))
+    # Whole decades, so that ticks are powers of ten.
     bottom = math.floor(math.log10(low))
     decades = (10.0**bottom, 10.0 ** max(math.ceil(math.log10(high)), bottom + 1))
     cost = _panel(curves, seconds, decades, "{:.2g}", log=True)
@@ -705,6 +709,7 @@ def _load(context: Context, decoders: Sequence[DecoderConfig]) -> LogProbs:
         load = LogProbs.load(context.log_probs)
         return load if words is None else dataclasses.replace(load, lexicon=words)
 
+    # A run with another decoder may have none.
     has_lexicon = (context.run_dir / LEXICON_FILE).is_file()
     if words is None and (has_lexicon or any(map(needs_lexicon, decoders))):
         # Before the slow forward passes, so that a missing file is reported at once.

@@ -183,6 +183,7 @@ def expected_bytes(
     if len(batches) < 2:
         return None
 
+    # Bytes per utterance; less than none would mean that the peak came earlier.
     slope = (peaks[-1] - peaks[-2]) / (batches[-1] - batches[-2])
     return peaks[-1] + max(slope, 0.0) * (batch - batches[-1])
 
@@ -212,6 +213,7 @@ def growing_batches(
         result = None
         reason = ""
         expected = expected_bytes(batches, peaks, size)
+        # What the process has had already, it can have again.
         allowed = (peak_bytes() or 0) + memory_share * available_bytes()
         if expected is not None and expected > allowed:
             reason = f"needs {expected / 2**30:.1f} GiB; {allowed / 2**30:.1f} GiB may be used"

@@ -76,6 +76,7 @@ def utterance_counts(fraction: float) -> list[int]:
     Source: DeepMark's issue 1 for the counts, its torch/audio/Dataset.lua for the
     rounding.
     """
+    # Fractions, as floats would round some shares wrongly.
     total = max(1, round(Fraction(fraction) * NUM_UTTERANCES))
     shares = [Fraction(count * total, sum(COUNTS)) for count in COUNTS]
     counts = [math.floor(share) for share in shares]
@@ -121,6 +122,7 @@ class RandomBlock:
 
     def cut(self, length_s: int, size: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns features and labels of so many utterances of one length."""
+        # Repeats utterances if the batch is larger than the block.
         rows = np.arange(size) % len(self._labels)
         labels = self._labels[rows, : LABEL_LENGTHS[length_s - 1]]
         return self._features[rows, : FRAMES_PER_S * length_s], labels
@@ -726,6 +728,7 @@ def run(network: DeepSpeech2Config, bench: DeepMarkConfig, context: Context) -> 
         length for length, count in zip(LENGTHS_S, counts, strict=True) if count
     ]
     compared = bench.search_lengths_s or tuple(occurring)
+    # A single size needs no search.
     searched = len(bench.search_batches) > 1
     longest_s = max((*occurring, *(compared if searched else ())))
     # A processor can be split into devices only before anything is computed.

@@ -126,6 +126,7 @@ def synthetic_keywords(
         labels = random.integers(0, network.num_words, size, dtype=np.int32)
         others = random.integers(0, network.num_words, size)
         strengths = np.float32(0.75) * random.random(size, np.float32)
+        # In frames, by which words begin earlier or later.
         shifts = random.integers(-10, 11, (2, size))
         features = random.standard_normal((size, *shape), np.float32)
 
@@ -409,6 +410,7 @@ def train_keywords(
                     padded_frames=frames,
                 ) as step:
                     step.loss = stepper.update(batch)
+                    # The first batch of each size is traced.
                     step.compiled = size not in sizes_seen
                     if not np.isfinite(step.loss):
                         raise RunError(
@@ -514,6 +516,7 @@ def _training_table(
 def confusion_table(words: Sequence[str], confusion: np.ndarray) -> Table:
     """Returns the ten most frequent confusions."""
     wrong = confusion.copy()
+    # Words that were recognised.
     np.fill_diagonal(wrong, 0)
     pairs = np.argwhere(wrong)
     most = sorted(pairs.tolist(), key=lambda pair: -wrong[pair[0], pair[1]])[:10]
@@ -545,6 +548,7 @@ def keyword_chart(
         Points(x=seconds, y=errors, colour=run_colour(0)),
         Rule(value=100 * target, label=f"target {100 * target:g} %"),
     ]
+    # So that the target is always in the picture.
     top = max(100 * target * 1.3, *errors) * 1.05
     time = Axis("seconds since the model's creation", limits=(0, 1.02 * max(seconds)))
     wrong = Axis("wrong words, validation, %", limits=(0, top))
@@ -557,6 +561,7 @@ def keyword_chart(
 def _matrix(words: Sequence[str], confusion: np.ndarray) -> Panel:
     """Draws a confusion matrix, each row shaded by its shares."""
     shares = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
+    # A mark per level instead of per cell keeps the figure small.
     levels = np.ceil(_LEVELS * shares).astype(int)
     marks: list = []
 

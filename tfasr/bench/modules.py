@@ -133,6 +133,7 @@ def step_through(
 
     They begin with ``inputs``, or with the batch's features if that is None.
     """
+    # Gradients of all weights and, except for the first module, of its input.
     sources = [variable for module in modules for variable in module.variables]
     with tf.GradientTape() as tape:
         hidden = batch["features"]
@@ -184,6 +185,7 @@ def staged_step(
             passes.append((module, tape, inputs, hidden))
             stamps.append(stamp([hidden]))
 
+        # Of the loss by itself.
         gradient = _scaled(model.optimizer, tf.ones_like(hidden))
         gradients = []
         for number, (module, tape, inputs, outputs) in reversed(
@@ -221,6 +223,7 @@ def staged_step(
         began = time.perf_counter()
         stamps = run(placed).numpy()
         wall_s = time.perf_counter() - began
+        # The mean over devices.
         intervals = np.diff(stamps, axis=1).mean(axis=0)
         forward_s, backward_s = intervals[:-1].reshape(2, -1)
         passes_s = np.stack([forward_s, backward_s[::-1]], axis=1)
@@ -309,12 +312,14 @@ def module_times(
     staged = staged_step(model, placed, strategy)
     modules = modules_of(model)
     first_s, first_host_s = zip(*(staged() for _ in range(first_steps)), strict=True)
+    # After the first steps.
     medians_s = np.median([staged()[0] for _ in range(rounds)], axis=0).tolist()
     first_sums_s = np.sum(first_s, axis=2).T.tolist()
     calls: dict[str, Callable[[], Any]] = {
         module.name: _alone(replicas, model, module, number, batch, placed)
         for number, module in enumerate(modules)
     }
+    # The last "module", which has no forward pass.
     calls[UPDATE] = _update(replicas, model)
     alone_s = time_in_turns(calls, rounds)
     seconds = []

@@ -130,6 +130,7 @@ def load_bench(gin_file: str, bindings: Sequence[str] = ()) -> LoadedBench:
         chosen = (model_class(lines) if cls is ModelConfig else cls for cls in classes)
         return [make(cls, lines) for cls in chosen]
 
+    # In the order of the classes.
     bench, *configs = fill(lines, build).configs
 
     return LoadedBench(bench, configs)
@@ -170,6 +171,7 @@ def bench_preset(
             bench = dataclasses.replace(bench, fraction=fraction)
 
     _check_backend(name, find_workload(name), asked=backend)
+    # Absolute, because another process may have another working directory.
     for field, value in places.items():
         if value is not None and field != "split":
             places[field] = Path(value).resolve()
@@ -249,6 +251,7 @@ def _check_backend(name: str, workload: Workload, *, asked: str | None) -> None:
         )
 
     backend = asked or BACKENDS[0]
+    # A workload that starts backends itself needs none here.
     possible = workload.backends or BACKENDS[:1]
     if backend not in possible:
         raise UsageError(

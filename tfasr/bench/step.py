@@ -143,6 +143,7 @@ def measure_step(
     spread = config.length_spread
     labels = config.labels or max(frames // FRAMES_PER_LABEL, 1)
     data = synthetic_batch(experiment, batch, frames, labels, length_spread=spread)
+    # With TensorFlow loaded, before any weights.
     before_bytes, _ = _peak_memory()
     model = build_model(experiment, Alphabet(), compiled=True)
     timed = _time_parts(model, experiment, data, config.rounds)
@@ -190,6 +191,7 @@ def _time_parts(model, experiment, data, rounds: int) -> dict[str, Any]:
     forward = in_graph(lambda batch: model.training_losses(batch)[1])
     forward_backward = in_graph(lambda batch: after(*model.loss_gradients(batch)))
     step = model.global_step(spec)
+    # Updated last.
     last = model.trainable_variables[-1]
 
     def whole_step(batch):

@@ -243,6 +243,7 @@ class JaxStepper(Stepper):
 
     def __init__(self, model: Any, loss: Loss, optimizer: Any = None):
         super().__init__(model, loss, optimizer)
+        # JAX's functions get all state as arguments and return the new one.
         self._trainable = self._values()
         self._others = [variable.value for variable in model.non_trainable_variables]
         variables = optimizer.variables if optimizer is not None else []
@@ -545,12 +546,14 @@ def kernels_of(space: Any, steps: int = 1) -> list[Kernel]:
     Those of GPUs if there are any, else operations on the processor.
     """
     gpus = [plane for plane in space.planes if plane.name.startswith("/device:GPU")]
+    # A GPU that wasn't used has an empty plane.
     gpus = [plane for plane in gpus if any(line.events for line in plane.lines)]
     calls: Counter[str] = Counter()
     seconds: Counter[str] = Counter()
 
     for plane in gpus or [plane for plane in space.planes if plane.name == "/host:CPU"]:
         for line in plane.lines:
+            # Other lines of a GPU repeat the kernels by their operations.
             if gpus and not line.name.startswith("Stream"):
                 continue
 

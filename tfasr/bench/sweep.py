@@ -203,6 +203,7 @@ def measure_inference(
         rows.append(_measured("inference", precision, size, logits, calls, WARMUP))
 
     noise = inputs(_noise(experiment, config, 1))
+    # With the same weights, as they are drawn by `SEED`.
     exact = _inference_function(experiment, "float32", config.frames)(1)(*noise)
     difference = answer(1)(*noise) - exact
     error = np.sqrt(np.mean(np.square(difference)) / np.mean(np.square(exact)))
@@ -565,6 +566,7 @@ def axes_table(rows: Sequence[dict[str, Any]], absent: Sequence[str]) -> Table:
 
 def threads_table(rows: Sequence[dict[str, Any]]) -> Table:
     """Returns a line per row of `axes_rows`, compared with the first of its framework."""
+    # Reversed, so that each runtime's first row is kept.
     first = {row["runtime"]: row["training_median_s"] for row in reversed(rows)}
 
     def times_first(row: dict[str, Any]) -> float | None:
@@ -786,6 +788,7 @@ def _axes(
             show_messages=False,
         )
 
+    # By network, then by runtime and length.
     rows.sort(key=lambda row: config.networks.index(row.network))
 
     return rows, absent

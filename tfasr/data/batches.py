@@ -494,7 +494,7 @@ class BatchSource:
             share: a worker gets its rows of each global batch, see `share_of_batches`;
                 no utterance is left out.
         """
-        # Python's generator, whose draws are the same in all versions.
+        # Seeded by a text, so that no two pairs of seed and epoch give the same order.
         generator = random.Random(f"{seed} {epoch}")
         files = list(self.split.files)
         generator.shuffle(files)

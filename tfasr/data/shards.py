@@ -163,9 +163,8 @@ class ShardedSplit:
     def part(self, utterances: int) -> "ShardedSplit":
         """Returns so many utterances of the split, always the same.
 
-        They are chosen by their ids' hashes, so a part of another corpus with some of
-        the same utterances has these, too. The split itself is returned if it has no
-        more.
+        They are chosen by their ids' hashes, so the choice depends on nothing else. The
+        split itself is returned if it has no more.
         """
         if utterances >= len(self.utterances):
             return self

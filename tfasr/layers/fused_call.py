@@ -39,7 +39,7 @@ def convolution_policy(policy):
 @functools.cache
 def _has_tiles() -> bool:
     """Whether the processor has AMX, with instructions for bfloat16."""
-    # Only on Linux; oneDNN uses AMX nowhere else.
+    # Where Linux lists the processor's instructions.
     listed = Path("/proc/cpuinfo")
     return listed.exists() and " amx_bf16 " in listed.read_text(
         encoding="utf-8",

@@ -43,7 +43,7 @@ def registered() -> bool:
 
     It fails if TensorFlow's library isn't found, or the core was built for another one.
     """
-    # The core is missing, or was built without TensorFlow's headers.
+    # The core is missing, or has no operations.
     if not hasattr(core, "register_operations"):
         return False
 

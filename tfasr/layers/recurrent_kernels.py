@@ -36,7 +36,6 @@ def forward_steps(projected, bias, recurrent_kernel, h, c, mask=None):
         in Keras's order, c before and tanh(c) after each step), h after each step
         ``(time, batch, units)``, and the last h and c.
     """
-    # Read step by step in a loop, which costs less than slicing.
     inputs = _readable(projected)
     valid = None if mask is None else _readable(mask[:, :, tf.newaxis])
     bias = tf.cast(bias, h.dtype)

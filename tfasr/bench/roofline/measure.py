@@ -128,6 +128,7 @@ def cache_bytes() -> dict[int, int]:
         kind, size, level = (
             text(folder / name).strip() for name in ("type", "size", "level")
         )
+        # The others are for instructions.
         if kind in ("Data", "Unified") and size.endswith("K") and level.isdigit():
             sizes[int(level)] = int(size[:-1]) * 1024
 
@@ -144,6 +145,7 @@ def cpu_bandwidth(array_bytes: int, threads: int, seconds: float) -> dict[str, f
     Source: J. McCalpin, Memory Bandwidth and Machine Balance in High Performance
     Computers, 1995.
     """
+    # Of each thread's slices.
     numbers = max(array_bytes // 4 // threads, 1)
     values = range(3)
     arrays = [[np.full(numbers, n, np.float32) for n in values] for _ in range(threads)]
@@ -387,6 +389,7 @@ def specified(
 def _of_processor(root: Path) -> tuple[float | None, str]:
     """Computes operations per second from cores, clock and vectors; says how."""
     processor = describe_processor(root)
+    # Of the widest instructions that the processor has.
     lanes = max((_LANES.get(name, 0) for name in processor["instructions"]), default=0)
     shown = _of_cpuinfo(root, "cpu MHz")
     mhz = processor["max_mhz"]
@@ -477,6 +480,7 @@ def measure_ceilings(
     tf.get_logger().setLevel("ERROR")  # TensorFlow would warn about the sweep's kernels
     seconds = CEILING_S
     on_gpu = bool(tf.config.list_physical_devices("GPU"))
+    # A GPU's kernel uses all of it.
     sweep_threads = 1 if on_gpu else threads
     far_and_near = (max(arrays, key=arrays.get), min(arrays, key=arrays.get))
     sweep = []
@@ -495,6 +499,7 @@ def measure_ceilings(
     bandwidth = gpu_bandwidth if on_gpu else partial(cpu_bandwidth, threads=threads)
     matmuls = {name: matmul_ceiling(name, seconds=seconds) for name in COMPARED}
     moved = {name: bandwidth(array, seconds=seconds) for name, array in arrays.items()}
+    # From 4 KiB on.
     powers = [4**n for n in range(6, 32) if 4**n <= max(arrays.values())]
     sizes = sorted(config.working_set_bytes) or powers
     each_s = SWEEP_S / config.experiments
@@ -636,6 +641,7 @@ class RooflineAnalysis:
                     kernel.seconds,
                 )
                 for kernel in kernels.kernels
+                # Others can't be drawn.
                 if kernel.flops and kernel.moved_bytes
             ]
             if of_kernels:

@@ -87,8 +87,10 @@ def place_labels(
     placed = []
 
     for px, py, words, across, up in _merged(entries):
+        # An estimate for sans-serif letters.
         width = 0.58 * font_px * len(words)
         half = 1.3 * font_px / 2
+        # Close to the point first.
         places = product((0, -13, 13, -26, 26), ("left", "right"))
         for dy, align in places:
             begin = px + _AWAY if align == "left" else px - _AWAY - width
@@ -432,6 +434,7 @@ def roofline_chart(analysis: RooflineAnalysis) -> Chart:
     marks = [*_roofs(analysis, x), *_stated(analysis, x, [measure.PRECISION])]
     marks += _one_thread(analysis, x)
     rates = np.array(list(analysis.highest.flops_per_s.values()))
+    # Where memory's slope meets each rate.
     ridges = {"x": rates / analysis.highest.memory, "y": rates / 1e9}
     marks.append(Points(**ridges, symbol="ring", size=8, series="ridge points"))
     marks += [_point_marks(*look) for look in drawn if look[0]]
@@ -694,6 +697,7 @@ def _arrays(threads: int) -> dict[str, int]:
     """Returns the bytes of arrays for memory and each cache, by place."""
     caches = measure.cache_bytes()
     last = max(caches.values(), default=0)
+    # Far larger than any cache.
     arrays = {"memory": max(4 * last, 256 * 2**20)}
     if not num_gpus():
         # Three arrays share half of a cache; the rest is left to other programs.

@@ -119,6 +119,7 @@ def task_of(
     Weak scaling takes longer on more devices, as each has the same batch and the steps
     are multiplied, too.
     """
+    # At least one after the first ones.
     steps = max(WARMUP_STEPS + 1, round(STEPS * fraction))
     # As in the "scaling study" of docs/sources.md: 180 steps on one device, 720 on
     # four.
@@ -294,6 +295,7 @@ class _Process:
             # The same shapes as of loaded batches, so the same graph.
             shape = [None, self._frames, self._features.num_features]
             spec = batch_spec(self._experiment) | {"features": tf.TensorSpec(shape)}
+            # One batch, read again for each step.
             share = [self.noise(load.per_device_batch)]
             dataset = tf.data.Dataset.from_generator(
                 lambda: share, output_signature=spec
@@ -491,6 +493,7 @@ class ScalingAnalysis:
         """Compares all answers with that of one device."""
         rows = []
         for kind in (*(("weak", loader) for loader in LOADERS), ("strong", IN_MEMORY)):
+            # Of one device, which comes first.
             single_s: float | None = None
             for answer, times in ((a, times) for a in answers for times in a.loads):
                 if (times.load.name, times.load.loader) == kind:

@@ -166,6 +166,7 @@ def _modules(analysis: ScalingAnalysis) -> Table:
         on = devices_text(answer.devices)
         columns += [f"{on}\nalone ms", "forward\nms", "backward\nms", "share\n%"]
 
+    # The same modules on any number of devices.
     names = [[m.module] for m in analysis.answers[0].modules.modules] + [["whole step"]]
     blocks = (block(answer.modules) for answer in analysis.answers)
     rows = [sum(cells, []) for cells in zip(names, *blocks, strict=True)]
@@ -209,6 +210,7 @@ def _devices(analysis: ScalingAnalysis) -> Table:
     for answer in analysis.answers:
         several = answer.devices > 1 and answer.replica_s
         use = _first_and_others(answer.gpu_percents()[: answer.devices])
+        # None for slices of a processor.
         sizes = [size for size in answer.peak_device_bytes if size is not None]
         first, others = _first_and_others(sizes)
         ratio = first / others if first and others else None
