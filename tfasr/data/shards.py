@@ -169,8 +169,7 @@ class ShardedSplit:
         if utterances >= len(self.utterances):
             return self
 
-        # Hashes are as good as random, and stay the same if utterances are
-        # added.
+        # Hashes are as good as random numbers, and need no seed.
         drawn = sorted(
             self.utterances, key=lambda u: hashlib.sha256(u.id.encode()).digest()
         )
