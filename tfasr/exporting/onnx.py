@@ -333,14 +333,18 @@ def _erfc(graph: Any, node: Any, *_: Any) -> None:
 
 def _replaced(graph: Any, node: Any, kind: str, inputs: list[str]) -> None:
     """Puts another operation in a node's place."""
+    # Read before the node is removed, when the graph forgets them.
+    shapes = node.output_shapes
+    dtypes = node.output_dtypes
+    outputs = node.output
     graph.remove_node(node.name)
     graph.make_node(
         kind,
         inputs,
         name=node.name,
-        shapes=node.output_shapes,
-        dtypes=node.output_dtypes,
-        outputs=node.output,
+        shapes=shapes,
+        dtypes=dtypes,
+        outputs=outputs,
     )
 
 
