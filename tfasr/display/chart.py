@@ -64,12 +64,16 @@ class Mark:
 
 @dataclass(frozen=True, kw_only=True)
 class Line(Mark):
-    """A line through points, broken at values that are not finite; ``dash`` is in `DASHES`."""
+    """A line through points, broken at values that are not finite.
+
+    ``dash`` is in `DASHES`, ``width`` in pixels, ``opacity`` from 0 to 1.
+    """
 
     x: Numbers
     y: Numbers
     dash: str = "solid"
     width: float = 2.0
+    opacity: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -81,6 +81,8 @@ class Table:
     columns: list[str]  # headings, which may have a line break; the first names the row
     rows: list[list[str]]
     notes: list[str] = field(default_factory=list)
+    # A shell command for readers to copy, shown below the notes on a line of its own.
+    command: str = ""
     # for each row, the index of the run whose colour it gets, or None for no colour; by
     # default the row's own index
     colours: list[int | None] | None = None
@@ -165,7 +167,15 @@ def table_of(
     shown = [column for column in columns if column.heading]
     texts = [[column.cell(row) for column in shown] for row in rows]
     headings = [column.heading for column in shown]
-    return Table(title, headings, texts, list(notes), colours, name, records)
+    return Table(
+        title,
+        headings,
+        texts,
+        list(notes),
+        colours=colours,
+        name=name,
+        records=records,
+    )
 
 
 def values_of(columns: Sequence[Column[Row]], row: Row) -> dict[str, Any]:
@@ -374,6 +384,9 @@ def to_text(tables: Sequence[Table]) -> str:
         for note in table.notes:
             lines += wrapped(note, _NOTE_WIDTH)
 
+        if table.command:
+            lines += ["", f"  {printable(table.command, one_line=True)}"]
+
     text = "\n".join([*lines, ""])
     return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
 
@@ -410,6 +423,9 @@ def to_markdown(tables: Sequence[Table]) -> str:
         lines.extend(_markdown_row(row) for row in table.rows)
         lines.append("")
         lines.extend(f"- {markdown_text(note)}" for note in table.notes)
+        if table.command:
+            lines += ["", f"    {table.command}"]
+
         blocks.append("\n".join(lines) + "\n")
 
     return "\n".join(blocks)

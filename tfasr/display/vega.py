@@ -188,6 +188,7 @@ def _layers(mark: Mark) -> list[Spec]:
             "type": "line",
             "clip": True,
             "strokeWidth": mark.width,
+            "opacity": mark.opacity,
             "tooltip": None,
         }
         # Connects points in their order, not sorted by x.

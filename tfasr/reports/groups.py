@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -33,10 +33,12 @@ from tfasr.ledger.declared import (
 from tfasr.ledger.schema import Cluster
 from tfasr.reports.charges import Machines, charges_of
 from tfasr.reports.numbers import (
+    Differences,
     Question,
     Report,
     RunAnalysis,
     analyse_run,
+    difference_text,
     distinct_names,
     make_report,
     merged_targets,
@@ -83,6 +85,8 @@ class GroupResult:
     decomposition: Decomposition | None
     # Runs from which the machine took much, each with the part, such as "seed_2 (40 %)"
     disturbed: tuple[str, ...] = ()
+    # What differs from the first group's runs, if that makes a comparison doubtful.
+    differs: Differences = field(default_factory=dict)
 
 
 Results = Sequence[Sequence[GroupResult]]  # for each target, the result of each group
@@ -211,6 +215,9 @@ def _results(
                 comparison,
                 factors,
                 disturbed=_disturbed(report, runs),
+                differs=next(
+                    (d for d in map(report.differences.__getitem__, runs) if d), {}
+                ),
             )
         )
 
@@ -298,12 +305,16 @@ def finding(first: GroupResult, other: GroupResult) -> str:
     times are details, in sentences of their own.
     """
     label = target_label(*other.target)
+    unlike = ""
+    if other.differs:
+        unlike = f": they differ in {difference_text(other.differs)}"
     if other.comparison is None:
         return (
-            f"{label}: the comparison of {other.group} with {first.group} is {REFUSED}."
+            f"{label}: the comparison of {other.group} with {first.group} is "
+            f"{REFUSED}{unlike}."
         )
 
-    text = f"{label}: {_answer(first, other)}.{_by_rule(other)}"
+    text = f"{label}: {_answer(first, other)}{unlike}.{_by_rule(other)}"
     if other.decomposition is None:
         return text
     return text + _why(other.group, other.decomposition, other.comparison.ratio_by_rule)

@@ -150,6 +150,13 @@ def facts_of(run: Run, *, with_utilisation: bool = False) -> dict[str, Any]:
         # variation
         "epoch_s": statistics.median(epochs) if epochs else None,
         "epoch_variation": variation(epochs) if len(epochs) > 2 else None,
+        # Milliseconds of the wall clock at the first event.
+        "began_ms": run.events[0].get("time_ms") if run.events else None,
+        "eval_samples": run.fact("eval_samples"),  # utterances of an evaluation
+        # The prepared splits, as a path of the machine that trained.
+        "shard_dir": run.system.get("shard_dir"),
+        # What a log of MLPerf calls its machine.
+        "platform": run.fact("submission_platform"),
         # where evaluations ran: "shared", "swapped" or "beside"
         "placement": None if placement is None else placement.name,
         # mean seconds of an evaluation: forward passes, waiting for the decoder, both
@@ -387,6 +394,35 @@ class RunAnalysis:
         )
         return {rank: joules for rank, joules in used if joules is not None}
 
+    @cached_property
+    def best(self) -> tuple[str, AccuracyPoint] | None:
+        """The evaluation of the best checkpoint, with the metric that chose it.
+
+        It is the earliest with the lowest CER, or with the best value of the run's
+        first metric if it has no CER. NaN is never the best. None without evaluations.
+        """
+        if not self.curves:
+            return None
+
+        metric = "cer" if "cer" in self.curves else next(iter(self.curves))
+        kind = metric_named(metric)
+
+        def rank(point: AccuracyPoint) -> tuple[bool, float, float]:
+            return math.isnan(point.value), -kind.hardness(point.value), point.epoch
+
+        return metric, min(self.curves[metric], key=rank)
+
+    def value_at_best(self, metric: str) -> float | None:
+        """A metric's value at the best checkpoint; None if unknown or not a number."""
+        if self.best is None:
+            return None
+        epoch = self.best[1].epoch
+        values = [p.value for p in self.curves.get(metric, []) if p.epoch == epoch]
+        if not values or math.isnan(values[0]):
+            return None
+
+        return values[0]
+
     @property
     def wall_s(self) -> float:
         return sum(self.intervals_s.values())
@@ -435,6 +471,35 @@ class Report:
         if self.refused(index) or first is None or seconds is None or first <= 0:
             return None
         return seconds / first
+
+
+@dataclass(frozen=True)
+class TimeUnit:
+    """The unit in which a report's first screen and figures show times."""
+
+    name: str  # on axes and in sentences
+    short: str  # behind numbers
+    seconds: float
+
+    def number(self, seconds: float) -> str:
+        """Returns a time without its unit, with three digits or all before the point."""
+        value = seconds / self.seconds
+        return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+
+    def text(self, seconds: float) -> str:
+        """Returns a time with its unit, such as "9.28 s"."""
+        return f"{self.number(seconds)} {self.short}"
+
+
+def time_unit(report: Report) -> TimeUnit:
+    """Returns the unit for all times: seconds up to 20 minutes, minutes up to 20 hours."""
+    longest_s = max(run.wall_s for run in report.runs)
+    if longest_s < 20 * 60:
+        return TimeUnit("seconds", "s", 1.0)
+    if longest_s < 20 * 3600:
+        return TimeUnit("minutes", "min", 60.0)
+
+    return TimeUnit("hours", "h", 3600.0)
 
 
 def rule_of(report: Report) -> str:
