@@ -325,7 +325,7 @@ def band_marks(bands: Sequence[Band]) -> list[Mark]:
                     )
                 )
         elif band.low is not None and band.high is not None:
-            behind.append(
+            lines.append(
                 Area(
                     x=band.x, low=band.low, high=band.high, colour=colour, series=series
                 )
