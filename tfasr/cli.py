@@ -80,7 +80,7 @@ _EXAMPLES = {
 # Commands that are defined in another command's file: run_NAME and, if any,
 # add_NAME_arguments.
 _FILES = {
-    **dict.fromkeys(("record", "verify", "demo"), "study"),
+    **dict.fromkeys(("record", "verify"), "study"),
     **dict.fromkeys(("presets", "completion"), "settings"),
     "watch": "report",
     **dict.fromkeys(("prepare", "launch"), "train"),
