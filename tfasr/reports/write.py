@@ -44,6 +44,7 @@ from tfasr.reports.groups import (
 )
 from tfasr.reports.numbers import (
     Report,
+    RunAnalysis,
     ask,
     eval_s,
     holds_report,
@@ -103,15 +104,8 @@ def card(report: Report) -> dict[str, Any]:
 
 
 def _run(report: Report, index: int) -> dict[str, Any]:
-    from tfasr.reports.errors import best_hypotheses
-
+    """Returns a run's part of a card; unknown values are None."""
     run = report.runs[index]
-    hypotheses = best_hypotheses(run)
-    if hypotheses:
-        rates = summarise_scored(score(read_transcripts(hypotheses)))
-    else:
-        rates = None
-
     targets = [
         {
             "seconds": {
@@ -134,20 +128,40 @@ def _run(report: Report, index: int) -> dict[str, Any]:
         "wall_s": run.wall_s,
         "machine_share": at("host.share")(run),
         "undisturbed_steps_s": at("host.undisturbed_s")(run),
-        "error_rates": {
-            name: rates
-            and {
-                "value": at(f"counts.{name}")(rates),
-                "interval": at(f"{name}_interval")(rates),
-            }
-            for name in _RATES
-        },
+        "error_rates": _best_rates(run),
         "targets": targets,
         "device": {name: run.facts["system"].get(name) for name in device},
         "utterances": run.facts["train_samples"],
         "batch_size": run.facts["global_batch_size"],
         "decoder": run.facts["decoder"],
     }
+
+
+def _best_rates(run: RunAnalysis) -> dict[str, dict[str, Any] | None]:
+    """Returns the error rates of the best checkpoint, the one that the report names.
+
+    The 95 % interval, over utterances, needs that evaluation's hypotheses; it is None
+    if they were not saved.
+    """
+    from tfasr.reports.errors import hypotheses_of_best
+
+    hypotheses = hypotheses_of_best(run)
+    scored = None
+    if hypotheses is not None:
+        scored = summarise_scored(score(read_transcripts(hypotheses)))
+
+    rates: dict[str, dict[str, Any] | None] = {}
+    for name in _RATES:
+        value = run.value_at_best(name)
+        if scored is not None:
+            interval = at(f"{name}_interval")(scored)
+            rates[name] = {"value": at(f"counts.{name}")(scored), "interval": interval}
+        elif value is not None:
+            rates[name] = {"value": value, "interval": None}
+        else:
+            rates[name] = None
+
+    return rates
 
 
 def card_to_markdown(values: dict[str, Any]) -> str:

@@ -226,8 +226,8 @@ def _table(
 
 
 def _best(metric: str) -> Callable[[RunAnalysis], Cell]:
-    kind = metric_named(metric)
-    return lambda run: kind.best([point.value for point in run.curves.get(metric, [])])
+    """Returns a function for a metric's value at a run's best checkpoint, as cards have it."""
+    return lambda run: run.value_at_best(metric)
 
 
 _MARK = " (published)"
