@@ -63,12 +63,17 @@ def file_names(titles: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Records:
+    """A table for programs: unrounded values in SI units, None if unknown."""
+
     columns: list[str]  # headings with units, such as ``wall_s``
     rows: list[list[Cell]]  # as many cells as columns
 
 
 def records_of(rows: Sequence[dict[str, Cell]]) -> Records:
-    """Converts rows given as dicts; missing values become None."""
+    """Converts rows given as dicts into records; missing values become None.
+
+    Columns are in the order in which rows first name them.
+    """
     columns = list(dict.fromkeys(heading for row in rows for heading in row))
     return Records(columns, [[row.get(heading) for heading in columns] for row in rows])
 
@@ -179,6 +184,10 @@ def table_of(
 
 
 def values_of(columns: Sequence[Column[Row]], row: Row) -> dict[str, Any]:
+    """Returns a row's values by the columns' names for programs, unrounded.
+
+    Columns without such a name are for readers only and left out.
+    """
     return {column.name: column.value(row) for column in columns if column.name}
 
 
@@ -214,10 +223,20 @@ gigabytes = fixed(1, 1e-9)  # of bytes
 
 
 def three_digits(value: float) -> str:
+    """Formats a number with three digits, or with all digits before the point.
+
+    >>> three_digits(0.01234), three_digits(1234.5)
+    ('0.0123', '1234')
+    """
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def milliseconds(seconds: float | None) -> str:
+    """Formats seconds as milliseconds: two decimals below 10 ms, none from a second on.
+
+    >>> milliseconds(0.00123), milliseconds(0.1), milliseconds(2.5), milliseconds(None)
+    ('1.23', '100.0', '2500', 'n/a')
+    """
     if seconds is None:
         return UNKNOWN
     ms = 1000 * seconds
@@ -281,6 +300,10 @@ def harmless(text: str) -> str:
 
 
 def to_json_text(value: Any) -> str:
+    """Returns a value as indented JSON with a final line feed; NaN and infinity become null.
+
+    Standard JSON has no such numbers, and other programs refuse them.
+    """
     # Parsed again, as JSON has no NaN and no infinity: they become null.
     finite = json.loads(json.dumps(value), parse_constant=lambda name: None)
     return json.dumps(finite, indent=2, ensure_ascii=False) + "\n"
@@ -369,6 +392,11 @@ def dataframe(
 
 
 def to_text(tables: Sequence[Table]) -> str:
+    """Formats tables for a terminal: title, aligned columns, wrapped notes.
+
+    Control characters are escaped, as names of runs come from folders. A command is never
+    wrapped, so that it can be copied.
+    """
     from rich.console import Console  # here: the other formats don't need it
     from rich.text import Text
 
@@ -416,6 +444,9 @@ def _drawn(table: Table) -> list[str]:
 
 
 def to_markdown(tables: Sequence[Table]) -> str:
+    """Formats tables as Markdown with a heading each; notes are lists, a command is
+    code.
+    """
     blocks = []
     for table in tables:
         lines = [f"## {table.title}", "", _markdown_row(table.columns)]
@@ -457,6 +488,7 @@ Register your own::
 
 
 def formats() -> tuple[str, ...]:
+    """Returns all names of formats: those of `WRITERS`, plug-ins' included, and "json"."""
     return (*WRITERS, JSON)
 
 

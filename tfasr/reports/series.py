@@ -98,6 +98,16 @@ def run_series(run: Run, policy: Policy) -> RunSeries:
 
 
 def _throughput(x: dict[str, np.ndarray], steps: Steps) -> dict[str, Series]:
+    """Returns the rates of a run's steps as moving means over `_ROLLING_SHARE` of all steps.
+
+    Args:
+        x: the places of all steps, by axis.
+        steps: their utterances, seconds of audio, and seconds.
+
+    Returns:
+        By rate, such as "utterances_per_s", a series of at most `CURVE_POINTS`; a rate that
+        some step doesn't state is missing.
+    """
     seconds = sum(steps.amounts(name) for name in _SECONDS)
     window = max(1, round(len(steps) * _ROLLING_SHARE))
     passed = _rolling_sum(seconds, window)
@@ -158,12 +168,22 @@ def _fall_at_evaluations(
 
 
 def _rolling_sum(values: np.ndarray, window: int) -> np.ndarray:
+    """Returns the sum of each value and the ``window - 1`` before it; fewer at the beginning.
+
+    The result has the length of ``values``.
+    """
     total = np.concatenate([[0.0], np.cumsum(values)])
     last = np.arange(1, total.size)
     return total[last] - total[np.maximum(last - window, 0)]
 
 
 def _progress(epochs: Sequence[int]) -> np.ndarray:
+    """Returns how many epochs were done after each step, in fractions.
+
+    Args:
+        epochs: the epoch of each step, ascending. Its last epoch may be incomplete, and is
+            taken to be as long as the longest one.
+    """
     numbers = np.array(epochs, dtype=float)
     _, inverse, counts = np.unique(numbers, return_inverse=True, return_counts=True)
     if not counts.size:
@@ -174,6 +194,12 @@ def _progress(epochs: Sequence[int]) -> np.ndarray:
 
 
 def _evaluations(line: Timeline, seconds: np.ndarray) -> list[tuple[int, float, float]]:
+    """Returns epoch, start and stop of each evaluation that is no lost work.
+
+    Args:
+        line: the run's events.
+        seconds: of a policy's clock at each event.
+    """
     evaluations = []
     started = {}
     for index in line.of("eval_start", "eval_stop"):
@@ -191,4 +217,8 @@ def _evaluations(line: Timeline, seconds: np.ndarray) -> list[tuple[int, float, 
 
 
 def _single(x: dict[str, np.ndarray], indices: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns places at some indices, by axis, in float32.
+
+    Figures have fewer than a thousand points, and reports may have thousands of runs.
+    """
     return {name: values[indices].astype(np.float32) for name, values in x.items()}

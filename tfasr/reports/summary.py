@@ -57,7 +57,19 @@ class Verdict:
 
 
 def verdict(report: Report, results: Results) -> Verdict:
-    """Returns the report's answer about the hardest target that some run has reached."""
+    """Returns the report's answer about the hardest target that some run has reached.
+
+    With two groups it compares them; with more, the fastest with the first, or the first
+    with the runner-up if it is the fastest itself, because only comparisons with the first
+    group are tested. Groups that can't be compared with the first are left out.
+
+    Args:
+        report: the runs.
+        results: of `group_results`, with p-values adjusted for the whole report.
+
+    Returns:
+        A verdict whose text has no p-value. Its ratio is that of the two times in it.
+    """
     target = headline_target(results)
     if target is None:
         return _without_times(report)
@@ -94,6 +106,11 @@ def _median_or_never(result: GroupResult) -> float:
 
 
 def _without_times(report: Report) -> Verdict:
+    """Returns the verdict of a report in which no run has reached a target.
+
+    It names the best evaluation instead, so that a reader can choose a target that the
+    runs can reach.
+    """
     metric = _common_metric(report)
     best = ""
     runs = [run for run in report.runs if run.value_at_best(metric) is not None]
@@ -114,12 +131,19 @@ def _without_times(report: Report) -> Verdict:
 
 
 def _common_metric(report: Report) -> str:
-    """Returns the metric that tells the best checkpoint of most runs, "cer" if unknown."""
+    """Returns the metric that chooses the best checkpoint of most runs.
+
+    It is "cer" for recognisers, and the declared metric for runs of other tasks.
+    """
     metrics = [run.best[0] for run in report.runs if run.best is not None]
     return max(metrics, key=metrics.count, default="cer")
 
 
 def _alone(report: Report, result: GroupResult) -> str:
+    """Returns the time of the only group of a report.
+
+    Such a report has nothing to decide, so neither a ratio nor a test is shown.
+    """
     of = result.statistics
     label = target_label(*result.target)
     if of.median_s is None:
@@ -132,7 +156,11 @@ def _alone(report: Report, result: GroupResult) -> str:
 
 
 def _times(report: Report, first: GroupResult, second: GroupResult) -> str:
-    """Returns both groups' times to the target, the shorter one first."""
+    """Returns both groups' median times to the target, the shorter one first.
+
+    A group of which half of the runs or more never reached it has no median. It is shown
+    with how many did, within the time of its longest run.
+    """
     ordered = sorted((first, second), key=_median_or_never)
     sooner, later = (of.statistics.median_s for of in ordered)
     label = target_label(*first.target)
@@ -155,6 +183,14 @@ def _times(report: Report, first: GroupResult, second: GroupResult) -> str:
 def _of_two(
     report: Report, first: GroupResult, other: GroupResult, groups: int
 ) -> Verdict:
+    """Returns the verdict on two groups.
+
+    Args:
+        report: the runs.
+        first: the report's first group, with which others are compared.
+        other: the group that is compared with it.
+        groups: how many groups the report has; with more than two, the text says so.
+    """
     compared = other.comparison
     times = _times(report, first, other)
     if groups > 2:
@@ -193,6 +229,11 @@ def _by_how_much(first: GroupResult, other: GroupResult, winner: GroupResult) ->
 
 
 def _times_text(ratio: float) -> str:
+    """Returns a ratio as text, with as many digits as readers can use.
+
+    >>> _times_text(1.04), _times_text(1.87), _times_text(14.8)
+    ('1.04 times', '1.9 times', '15 times')
+    """
     if ratio < 1.1:
         return f"{ratio:.2f} times"
     if ratio < 10:
@@ -204,7 +245,12 @@ def _times_text(ratio: float) -> str:
 def _what_decides(
     report: Report, first: GroupResult, other: GroupResult
 ) -> tuple[str, str]:
-    """Returns why a comparison is undecided, and the command that would decide it."""
+    """Returns why a comparison is undecided, and the command that would decide it.
+
+    In this order: the machine may explain the difference; a study hasn't finished its own
+    looks; one run each; too few runs for the test; too much spread. The command is "" if
+    nothing can be typed, as for logs of other programs.
+    """
     compared = other.comparison
     n = min(first.statistics.n, other.statistics.n)
     if compared.measured_p is not None:
@@ -240,6 +286,11 @@ def _what_decides(
 
 
 def _comparisons(compared: GroupComparison) -> str:
+    """Returns what can't be decided, in words.
+
+    Many comparisons need more runs each, as their p-values are adjusted; a reader may
+    rather ask for fewer targets.
+    """
     test = TEST_NAMES.get(compared.test, "the comparison")
     return f"{compared.comparisons} comparisons" if compared.comparisons > 1 else test
 
@@ -307,7 +358,11 @@ def _more_runs(
 
 
 def about_runs(report: Report) -> str:
-    """Returns machine, corpus and date of a report's runs in one line."""
+    """Returns machine, corpus and date of a report's runs in one line.
+
+    Of several machines or corpora, two are named and more are counted. Logs of other
+    programs often record none of them, which the line says too.
+    """
     parts = [
         _together(map(_machine, report.runs), "machine"),
         _together(map(_corpus, report.runs), "corpus"),
@@ -317,6 +372,12 @@ def about_runs(report: Report) -> str:
 
 
 def _together(texts: Iterable[str], what: str) -> str:
+    """Returns the distinct texts of all runs, "" being unknown.
+
+    Args:
+        texts: one for each run.
+        what: what they are, such as "machine", for the count and for unknown ones.
+    """
     names = list(dict.fromkeys(filter(None, texts)))
     if not names:
         return f"{what} not recorded"
@@ -327,6 +388,10 @@ def _together(texts: Iterable[str], what: str) -> str:
 
 
 def _machine(run: RunAnalysis) -> str:
+    """Returns a run's machine: as described with ``--hardware``, else as it was recorded.
+
+    GPUs come first, since they decide the speed of a run that has any.
+    """
     described = at("charges.hardware.name")(run)
     if described:
         return described
@@ -343,6 +408,10 @@ def _machine(run: RunAnalysis) -> str:
 
 
 def _corpus(run: RunAnalysis) -> str:
+    """Returns the last two folders of a run's prepared splits, and their sizes in utterances.
+
+    Runs of other programs name no folder; their sizes are shown if they are known.
+    """
     text = ""
     if isinstance(run.facts["train_samples"], int):
         text = f"{run.facts['train_samples']} utterances"
@@ -358,6 +427,10 @@ def _corpus(run: RunAnalysis) -> str:
 
 
 def _dates(runs: Sequence[RunAnalysis]) -> str:
+    """Returns the days in UTC on which the first and the last run began.
+
+    Logs whose clocks began at zero have no date.
+    """
     moments = [run.facts["began_ms"] for run in runs]
     moments = sorted(moment for moment in moments if moment and moment > _EARLIEST_MS)
     days = dict.fromkeys(map(_day, [*moments[:1], *moments[-1:]]))
@@ -410,6 +483,11 @@ def summary(report: Report, results: Results) -> Summary:
 
 
 def _spread_note(results: Results) -> str:
+    """Returns what the column "interval" contains.
+
+    A median has a 95 % interval from six runs on. If some group has fewer, all groups show
+    their range instead, since a column must mean one thing.
+    """
     if _have_intervals(results):
         return "Interval: 95 % confidence interval of the median over seeds."
     return "Interval: from the fastest to the slowest run."
@@ -422,6 +500,11 @@ def _have_intervals(results: Results) -> bool:
 
 
 def _time_columns(report: Report, results: Results) -> list[Column[GroupResult]]:
+    """Returns the columns of groups' times, for one target or for several.
+
+    A group without a median has "> " and the time of its longest run: the true time is
+    longer. The price is shown if a run's machine has one.
+    """
     intervals = _have_intervals(results)
     unit = time_unit(report)
 
@@ -483,6 +566,11 @@ def _price(report: Report, result: GroupResult) -> float | None:
 
 
 def _untimed_columns(report: Report) -> list[Column[tuple[str, list[int]]]]:
+    """Returns the columns of a report without targets: best checkpoint and time of training.
+
+    The best is that of the group's best run; `RunAnalysis.best` says which evaluation
+    counts.
+    """
     metric = _common_metric(report)
     unit = time_unit(report)
 

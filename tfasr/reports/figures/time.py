@@ -55,6 +55,12 @@ class UtilisationWindow:
 
 
 def utilisation_windows(report: Report) -> list[UtilisationWindow]:
+    """Returns a window of each group's first run that sampled its processors.
+
+    At most `_MOST_WINDOWS`, as the panels of more would not fit on a screen. The runs'
+    ledgers are read again, which no other figure needs.
+    """
+
     def of_group(indices: Sequence[int]) -> UtilisationWindow | None:
         for run in (report.runs[index] for index in indices):
             if any(
@@ -89,6 +95,17 @@ def steady_window(run: Run) -> UtilisationWindow | None:
 
 
 def _bounds(run: Run, session: range, length_us: int) -> tuple[int, int] | None:
+    """Returns where a window of a session begins and ends, in microseconds of the run.
+
+    Args:
+        run: its whole ledger.
+        session: the indices of the session's events.
+        length_us: how long the window should be; it is shorter at the session's end.
+
+    Returns:
+        None if the session has too few steps after warm-up. If possible, the window has an
+        evaluation in its middle.
+    """
     clock = run.timeline.clock_us
     keys = run.timeline.keys
     ends = [clock[i] for i in session if keys[i] == "train_step"][WARMUP_STEPS - 1 :]
@@ -114,6 +131,11 @@ def _bounds(run: Run, session: range, length_us: int) -> tuple[int, int] | None:
 def _devices(
     run: Run, session: range, start_us: int, stop_us: int
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Returns the load of each sampled device in a window: seconds into it, and percent.
+
+    Samples are timed by the wall clock, the window by the run's: the session's events,
+    which have both, relate them.
+    """
     sampled = {}
     cpu = run.utilisation("cpu")
     gpu = run.utilisation("gpu")
@@ -245,6 +267,11 @@ def _panels(window: UtilisationWindow) -> list[Panel]:
 
 
 def _device(window: UtilisationWindow, name: str, number: int) -> Mark:
+    """Returns the line of a device's load.
+
+    GPUs have colours, the processors the text's ink; the training process, which is part
+    of the processors' load, is dotted.
+    """
     seconds, percent = window.devices[name]
     colour = chart.device_colour(number) if name.startswith("GPU") else chart.INK
     # The load of the training process is part of the machine's load.
@@ -253,6 +280,11 @@ def _device(window: UtilisationWindow, name: str, number: int) -> Mark:
 
 
 def _phase_rects(window: UtilisationWindow) -> list[Mark]:
+    """Returns what a run was doing in a window, as a row of stacked bars.
+
+    Neighbouring bins with the same shares are one bar: a window has hundreds of bins, and
+    usually a dozen phases.
+    """
     marks: list[Mark] = []
     edges = window.edges_s
     reached = np.zeros(window.edges_s.size - 1)
@@ -290,6 +322,12 @@ _ROOMY = 12
 
 
 def bracket_chart(report: Report, results: Results) -> Chart:
+    """Returns the figure of all brackets: a row for each group and target, a bar for each run.
+
+    A bar reaches from the last evaluation that missed the target to the first that met it.
+    With hundreds of runs, bars get thinner; with many groups, only the first rows are
+    drawn.
+    """
     if not report.targets or not any(run.curves for run in report.runs):
         raise NotDrawnError("Times to accuracy: there is no target, or no evaluation.")
     caption = (
@@ -434,6 +472,11 @@ _HALF = 0.31
 
 
 def waterfall_charts(report: Report, results: Results) -> list[Chart]:
+    """Returns a figure of the factors for each group but the first, at the first target that
+    both have reached.
+
+    At most `_MOST`, as each has its own panel; all factors are in the table "Why".
+    """
     decomposed = (
         [result for result in row if result.decomposition is not None]
         for row in results
@@ -454,6 +497,14 @@ def waterfall_charts(report: Report, results: Results) -> list[Chart]:
 
 
 def waterfall_chart(name: str, caption: str, product: Decomposition) -> Chart:
+    """Returns the figure of one ratio as a product of factors.
+
+    Args:
+        name: of its files.
+        caption: what is compared, and by what ratio.
+        product: the factors; each bar begins where the one above it ends, on a logarithmic
+            axis, so lengths are comparable and the last bar is the ratio.
+    """
     # Draws a bar for each factor; each bar begins where the one before it ended.
     factors = list(product.factors.values())
     reached = [1.0, *accumulate(factors, mul)]
