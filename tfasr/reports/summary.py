@@ -28,7 +28,7 @@ from tfasr.reports.numbers import (
     target_label,
     time_unit,
 )
-from tfasr.tta.comparison import TEST_NAMES, GroupComparison
+from tfasr.tta.comparison import GroupComparison
 from tfasr.tta.groups import runs_to_detect
 from tfasr.tta.metrics import Target, hardest, metric_named
 from tfasr.tta.ranks import least_p
@@ -267,7 +267,7 @@ def _what_decides(
     if n == 1:
         why = f"One run can't decide: {one_run_each()}."
     elif not compared.decidable:
-        why = f"{n} runs of each can't decide {_comparisons(compared)}."
+        why = f"{n} runs of each are too few for {_comparisons(compared)}."
     else:
         why = "The runs' times overlap too much for so few runs."
 
@@ -291,8 +291,10 @@ def _comparisons(compared: GroupComparison) -> str:
     Many comparisons need more runs each, as their p-values are adjusted; a reader may
     rather ask for fewer targets.
     """
-    test = TEST_NAMES.get(compared.test, "the comparison")
-    return f"{compared.comparisons} comparisons" if compared.comparisons > 1 else test
+    if compared.comparisons > 1:
+        return f"{compared.comparisons} comparisons"
+
+    return "a test"
 
 
 def _runs_needed(report: Report, first: GroupResult, other: GroupResult) -> int | None:
