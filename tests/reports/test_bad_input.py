@@ -168,7 +168,7 @@ def test_targets_that_no_run_reaches(small, large, tmp_path):
     text = report([small, large], targets=["wer=0.01"], out=tmp_path / "out")
     assert " NA " in text
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "No run reached WER 1 %: the best evaluation has" in page
+    assert "No run reached WER 1 % by the rule: the best single evaluation has" in page
 
 
 def test_mixed_alphabets_are_refused_a_ranking_by_name(small, tmp_path):

@@ -115,7 +115,11 @@ def demo(
 
 
 def _look_at_host() -> None:
-    """Says whether others use the machine, before anything is measured on it."""
+    """Says whether others use the machine, before anything is measured on it.
+
+    It is only a warning: whether a run was disturbed is known after it, from what the
+    machine really gave its steps.
+    """
     from tfasr.studies.plan import StudyConfig
     from tfasr.studies.quiet import LOOK_S, taken_now
 
@@ -194,13 +198,20 @@ def train_until_decided(race: Race, seeds: Sequence[int]) -> None:
 
 
 def _most_taken() -> float:
+    """Returns the part of a run's steps that the machine may take, as studies declare it.
+
+    It is imported late, since the settings of studies are slow to load.
+    """
     from tfasr.studies.plan import StudyConfig
 
     return StudyConfig.most_taken
 
 
 def _taken(run_dir: Path) -> float:
-    """Returns what part of a run's steps the machine took; 0 if it is unknown."""
+    """Returns what part of a run's steps the machine took; 0 if it is unknown.
+
+    Without the kernel's counters, as in some containers, no run counts as disturbed.
+    """
     from tfasr.studies.quiet import taken_of
 
     taken = taken_of(run_dir)
@@ -240,7 +251,15 @@ def _train(
     run_dir: Path,
     patience: "Patience",
 ) -> None:
-    """Waits for a quiet machine and trains a run."""
+    """Waits for a quiet machine and trains a run.
+
+    Args:
+        race: the demo.
+        gin_files: the recipe's presets.
+        seed: of the training.
+        run_dir: the run's folder, which must not exist.
+        patience: waits, at most `WAITS_S` in all runs together.
+    """
     patience.wait()
     words = ["train", "--shard_dir", str(race.shards), "--run_dir", str(run_dir)]
     for gin_file in gin_files:
@@ -256,7 +275,14 @@ def _step(
 ) -> None:
     """Runs a command in another process; its messages become one line, or all with -v.
 
-    Raises RunError if it fails, with the end of its messages.
+    Args:
+        race: the demo, which knows where messages go.
+        title: the step's name in its line, and of its log.
+        words: the command without ``tfasr``.
+        run_dir: the run that it trains, whose progress is shown; None for other steps.
+
+    Raises:
+        RunError: if the command fails. The end of its messages is printed before.
     """
     log = race.logs / f"{title.replace(', ', '-').replace(' ', '_')}.log"
     began_s = time.monotonic()
@@ -279,7 +305,10 @@ def _step(
 
 
 def _result(run_dir: Path | None) -> str:
-    """Returns when a run met its target, "" for a step that is no training."""
+    """Returns when a run met its target, "" for a step that is no training.
+
+    The time is the one in the run's progress file, so nothing has to be read again.
+    """
     from tfasr.reports.numbers import target_label
 
     progress = {} if run_dir is None else object_or_empty(run_dir / PROGRESS_FILE)
@@ -295,7 +324,11 @@ def _run(
 ) -> int:
     """Runs a command of tfasr and returns its exit code.
 
-    Its output goes to ``log``; meanwhile a line on the terminal shows how far it is.
+    Args:
+        words: the command without ``tfasr``.
+        log: gets its output; None shows the output as it comes.
+        title: shown on a terminal while it runs, with how far a training is.
+        run_dir: the run that it trains; None for other steps.
     """
     from tfasr.studies.progress import how_far
 
@@ -317,6 +350,10 @@ def _run(
 
 
 def _next_free(folder: Path, name: str) -> Path:
+    """Returns the path of a new group of runs: the recipe's name, or with -2, -3 and so on.
+
+    Runs of an earlier demo in the same folder are kept, and not mixed with new ones.
+    """
     candidate = folder / name
     number = 2
     while candidate.exists():

@@ -9,15 +9,11 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
 
 from tfasr.commands.shared import add_scheduler_arguments, tls_of
 from tfasr.errors import UsageError, printable
 from tfasr.kit.files import EVENTS_FILE, read_text
 from tfasr.kit.scheduler import scheduler_client
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger("tfasr")
 

@@ -118,13 +118,15 @@ def _without_times(report: Report) -> Verdict:
     value = metric_named(metric).best(values)
     if value is not None:
         name = runs[values.index(value)].name
-        best = f"the best evaluation has {target_label(metric, value)}, by {name}"
+        best = (
+            f"the best single evaluation has {target_label(metric, value)}, by {name}"
+        )
 
     if not report.targets:
         text = "No target was named"
         why = "Name one, such as --target cer=0.10."
     else:
-        text = f"No run reached {target_label(*hardest(report.targets))}"
+        text = f"No run reached {target_label(*hardest(report.targets))} by the rule"
         why = "Train longer, or name an easier target with --target."
 
     return Verdict(f"{text}: {best}." if best else f"{text}.", why)
@@ -155,7 +157,9 @@ def _alone(report: Report, result: GroupResult) -> str:
     return f"{result.group} needs {time} to {label}, the median of {of.n} runs"
 
 
-def _times(report: Report, first: GroupResult, second: GroupResult) -> str:
+def _times(
+    report: Report, first: GroupResult, second: GroupResult, groups: int = 2
+) -> str:
     """Returns both groups' median times to the target, the shorter one first.
 
     A group of which half of the runs or more never reached it has no median. It is shown
@@ -168,7 +172,8 @@ def _times(report: Report, first: GroupResult, second: GroupResult) -> str:
         return f"Most runs of {first.group} and {second.group} never reached {label}"
 
     unit = time_unit(report)
-    text = f"To {label}, {ordered[0].group} needs {unit.text(sooner)}"
+    among = f", the fastest of {groups} groups," if groups > 2 else ""
+    text = f"To {label}, {ordered[0].group}{among} needs {unit.text(sooner)}"
     if later is not None:
         return f"{text}, {ordered[1].group} {unit.text(later)}"
 
@@ -192,10 +197,7 @@ def _of_two(
         groups: how many groups the report has; with more than two, the text says so.
     """
     compared = other.comparison
-    times = _times(report, first, other)
-    if groups > 2:
-        times = f"Of {groups} groups, two in short: {times[0].lower()}{times[1:]}"
-
+    times = _times(report, first, other, groups)
     n = (first.statistics.n, other.statistics.n)
     each = f"{n[0]} runs each" if n[0] == n[1] else f"{n[0]} and {n[1]} runs"
     if n == (1, 1):
