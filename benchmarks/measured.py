@@ -5,19 +5,18 @@
     python benchmarks/measured.py --list                # names, minutes, needed data, commands
     python benchmarks/measured.py --page                # measures nothing, writes the page
 
-Each figure comes from one or more commands, which run one after the other on an
-otherwise idle machine, with the peers in the same run. A figure is kept in
-`results/measured.json` with the processor, the date, the commit and a hash of the code
-that it measures; a new measurement replaces only the one of the same processor. The
-hash leaves out comments, docstrings and layout. Figures whose hash is that of today's
-code are skipped (``--again`` measures them too), so an interrupted run goes on where it
-stopped. The page marks the others as stale, and a test fails while it doesn't. A figure
-during which the machine took more than a study allows is measured once more, and marked
-as disturbed if that happens again.
+Each figure comes from one or more commands, which run one after the other on an otherwise idle
+machine, with the peers in the same run. A figure is kept in `results/measured.json` with the
+processor, the date, the commit and a hash of the code that it measures; a new measurement replaces
+only the one of the same processor. The hash leaves out comments, docstrings and layout. Figures
+whose hash is that of today's code are skipped (``--again`` measures them too), so an interrupted
+run goes on where it stopped. The page marks the others as stale, and a test fails while it doesn't.
+A figure during which the machine took more than a study allows is measured once more, and marked as
+disturbed if that happens again.
 
-``--corpora`` holds `an4` and `librispeech` as their archives unpack, an4 with
-`splits/*.tsv` as `tfasr prepare --corpus tsv` reads it, and `decoding` with a load for
-`decoder_load.py`. Peers: ``pip install 'tfasr[peers,kenlm]'``.
+``--corpora`` holds `an4` and `librispeech` as their archives unpack, an4 with `splits/*.tsv` as
+`tfasr prepare --corpus tsv` reads it, and `decoding` with a load for `decoder_load.py`. Peers:
+``pip install 'tfasr[peers,kenlm]'``.
 """
 
 import argparse

@@ -1,17 +1,15 @@
-"""Builds manylinux wheels of tfasr, for every CPython that is installed, and tries each
-of them.
+"""Builds manylinux wheels of tfasr, for every CPython that is installed, and tries each of them.
 
     python release/wheels.py --out dist [--twice] [--aarch64]
 
-Each wheel is compiled from the commit that is checked out, by the tools of
-build-requirements.txt, whose hashes are checked. The same commit gives the same bytes
-in any folder: ``--twice`` builds every wheel in two folders and compares them.
-auditwheel includes shared libraries that a system may lack and names the wheel by the
-oldest glibc it runs on. The wheel is then installed into a new environment, where both
-compiled parts must load. SHA256SUMS lists what was built.
+Each wheel is compiled from the commit that is checked out, by the tools of build-requirements.txt,
+whose hashes are checked. The same commit gives the same bytes in any folder: ``--twice`` builds
+every wheel in two folders and compares them. auditwheel includes shared libraries that a system may
+lack and names the wheel by the oldest glibc it runs on. The wheel is then installed into a new
+environment, where both compiled parts must load. SHA256SUMS lists what was built.
 
-``--aarch64`` cross-compiles for 64-bit ARM with Debian's g++-aarch64-linux-gnu. Those
-wheels are checked for their contents; release/README.md says how to run them.
+``--aarch64`` cross-compiles for 64-bit ARM with Debian's g++-aarch64-linux-gnu. Those wheels are
+checked for their contents; release/README.md says how to run them.
 """
 
 import argparse

@@ -1,14 +1,11 @@
-"""Packs a corpus and a recipe for a machine without TensorFlow, and makes batches there
-with NumPy.
+"""Packs a corpus and a recipe for a machine without TensorFlow, and makes batches there with NumPy.
 
-    python -m gpu.data --corpus_dir an4 --gin_file fast/an4.gin --folder packed --name
-    an4
+    python -m gpu.data --corpus_dir an4 --gin_file fast/an4.gin --folder packed --name an4
 
-writes ``an4.json`` (the resolved recipe and all transcripts) and ``an4-0.zip``,
-``an4-1.zip`` and so on: the unchanged recordings in parts small enough to copy one by
-one. Steps that need TensorFlow (gin, listing, the choice of padded lengths) are done
-here. The other machine computes features, augmentation and batches as `tfasr.data`
-does, with other random numbers.
+writes ``an4.json`` (the resolved recipe and all transcripts) and ``an4-0.zip``, ``an4-1.zip`` and
+so on: the unchanged recordings in parts small enough to copy one by one. Steps that need
+TensorFlow (gin, listing, the choice of padded lengths) are done here. The other machine computes
+features, augmentation and batches as `tfasr.data` does, with other random numbers.
 """
 
 import argparse

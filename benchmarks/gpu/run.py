@@ -3,11 +3,11 @@
     benchmarks/gpu/run --out results --data packed --load BENCH --pieces machine steps
     benchmarks/gpu/run --out toys --toy                 # all of it at sizes for a processor
 
-Each piece writes ``NAME.json``: expectation, machine, driver, versions, date, and for
-each task its arguments, results, GPU utilisation and energy by NVML. ``table.md`` has a
-row for each task, as in docs/measured.md. A task is a process. If one fails or runs out
-of time, its results so far and the other tasks are kept. Started again with the same
-``--out``, only unfinished tasks run. Pieces take 41 minutes in total.
+Each piece writes ``NAME.json``: expectation, machine, driver, versions, date, and for each task its
+arguments, results, GPU utilisation and energy by NVML. ``table.md`` has a row for each task, as in
+docs/measured.md. A task is a process. If one fails or runs out of time, its results so far and the
+other tasks are kept. Started again with the same ``--out``, only unfinished tasks run. Pieces take
+41 minutes in total.
 """
 
 import argparse

@@ -1,9 +1,8 @@
-"""A complete training run without TensorFlow: of tfasr's model on JAX or PyTorch, or of
-its twin.
+"""A complete training run without TensorFlow: of tfasr's model on JAX or PyTorch, or of its twin.
 
-The twin is the same network in plain PyTorch (`benchmarks/twin`). Both models train on
-the batches of `gpu.data`, are evaluated with a greedy decoder after each epoch, and are
-recorded by `tfasr.Recorder`. Neither saves checkpoints.
+The twin is the same network in plain PyTorch (`benchmarks/twin`). Both models train on the batches
+of `gpu.data`, are evaluated with a greedy decoder after each epoch, and are recorded by
+`tfasr.Recorder`. Neither saves checkpoints.
 """
 
 import tempfile

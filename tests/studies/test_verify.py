@@ -1,5 +1,4 @@
-"""``tfasr verify``: honest studies pass, and each kind of forgery fails at the check
-meant for it.
+"""``tfasr verify``: honest studies pass, and each kind of forgery fails at the check meant for it.
 
 The submission and the studies in tests/data_records were made by real trainings, see
 `tests.studies.races`. A forger is skilled: all hashes are made anew after a change.
