@@ -152,6 +152,9 @@ def run_task(
         variables |= precision_environment(options.get("precision"), task["backend"])
     if task["kind"] == "trained":  # seed 1 compiles, the others find its programs
         variables["JAX_COMPILATION_CACHE_DIR"] = str(COMPILED)
+        # Small ones, too: creating a model and its optimizer compiles hundreds.
+        variables["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+        variables["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with contextlib.ExitStack() as held:
