@@ -104,8 +104,6 @@ WANTED = (
 )
 PIECE_BYTES = 55_000_000
 BLOCK_BYTES = 16 << 20
-# A filter for x86 code makes libraries a tenth smaller.
-FILTERS = [{"id": lzma.FILTER_X86}, {"id": lzma.FILTER_LZMA2, "preset": 6}]
 LINKS = "cuda_links"
 MANIFEST = "manifest.json"
 CONTENTS = "carried"  # a folder with the manifest of each piece that was unpacked
@@ -315,6 +313,7 @@ def pack(
     to: Path,
     architecture: int = 90,
     limit: int = PIECE_BYTES,
+    preset: int = 1,
 ) -> dict[str, Any]:
     """Packs wheels into pieces; those of cuBLAS apart, as the second plan.
 
@@ -323,6 +322,7 @@ def pack(
         to: the folder of pieces; older ones in it are removed.
         architecture: of the GPU, such as 90 for the H100 and H200.
         limit: bytes of a piece.
+        preset: of xz, 0 to 9: higher ones compress more and take longer.
 
     Returns:
         Sizes of the pieces and what was removed, in bytes.
@@ -356,7 +356,7 @@ def pack(
                     answer["zeroed_bytes"][library.name] = zeroed
 
             pieces = Pieces(to, prefix, limit)
-            _write(folder, pieces)
+            _write(folder, pieces, preset)
             for number, size in enumerate(pieces.sizes):
                 answer["pieces"][f"{prefix}{number}.zip"] = size
 
@@ -382,8 +382,13 @@ def _strip(library: Path) -> None:
     subprocess.run(["strip", "--strip-unneeded", str(library)], check=True)
 
 
-def _write(folder: Path, pieces: Pieces) -> None:
+def _write(folder: Path, pieces: Pieces, preset: int) -> None:
     """Compresses a folder's files, large ones in blocks, on all cores."""
+    # The filter for x86 code makes libraries smaller.
+    filters = [
+        {"id": lzma.FILTER_X86},
+        {"id": lzma.FILTER_LZMA2, "preset": preset},
+    ]
 
     def blocks() -> Iterator[tuple[Path, int, int]]:
         for path in sorted(folder.rglob("*")):
@@ -397,7 +402,7 @@ def _write(folder: Path, pieces: Pieces) -> None:
         with path.open("rb") as file:
             file.seek(offset)
             content = file.read(BLOCK_BYTES)
-        return lzma.compress(content, filters=FILTERS)
+        return lzma.compress(content, filters=filters)
 
     listed = list(blocks())
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -676,6 +681,10 @@ def _flags() -> argparse.Namespace:
     of_pack.add_argument("--to", type=Path, required=True)
     of_pack.add_argument("--architecture", type=int, default=90)
 
+    of_pack.add_argument(
+        "--preset", type=int, default=1, help="of xz, 0 to 9: smaller, but slower"
+    )
+
     of_unpack = commands.add_parser("unpack", help="unpacks a piece")
     of_unpack.add_argument("piece", type=Path)
     of_unpack.add_argument("--to", type=Path, required=True)
@@ -710,7 +719,9 @@ def main() -> None:
             return
 
         if flags.command == "pack":
-            answer = pack(flags.wheels, flags.to, flags.architecture)
+            answer = pack(
+                flags.wheels, flags.to, flags.architecture, preset=flags.preset
+            )
         elif flags.command == "unpack":
             answer = {"bytes": unpack(flags.piece, flags.to)}
         else:
