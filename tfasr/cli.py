@@ -84,11 +84,8 @@ _EXAMPLES = {
 # Commands that are defined in another command's file: run_NAME and, if any,
 # add_NAME_arguments.
 _FILES = {
-    "record": "study",
-    "verify": "study",
-    "demo": "study",
-    "presets": "settings",
-    "completion": "settings",
+    **dict.fromkeys(("record", "verify"), "study"),
+    **dict.fromkeys(("presets", "completion"), "settings"),
     "watch": "report",
     "prepare": "train",
     "launch": "train",

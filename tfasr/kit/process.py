@@ -18,6 +18,8 @@ import numbers
 import os
 import pickle
 import runpy
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -451,6 +453,27 @@ def end_with(parent: int) -> None:
     threading.Thread(target=watch, name="parent's end", daemon=True).start()
 
 
+# How a user started the first of these processes, for commands that children print.
+_STARTED_AS = "TFASR_STARTED_AS"
+
+
+def own_command() -> str:
+    """Returns what to type in a shell to start this tfasr.
+
+    It is "tfasr" if that is on the path, or a path as it was typed, such as
+    ".venv/bin/tfasr". Messages use it for commands that a reader can copy.
+    """
+    script = Path(sys.argv[0])
+    if script.name != "tfasr":
+        return os.environ.get(_STARTED_AS, "tfasr")
+
+    on_path = shutil.which("tfasr")
+    if on_path is not None and Path(on_path).resolve() == script.resolve():
+        return "tfasr"
+
+    return shlex.quote(sys.argv[0])
+
+
 def child_environment(
     more: Mapping[str, str] | None = None, without: Sequence[str] = ()
 ) -> dict[str, str]:
@@ -458,12 +481,9 @@ def child_environment(
 
     The working directory is no place to import from, whatever PYTHONPATH says.
     """
-    variables = {
-        name: value for name, value in os.environ.items() if name not in without
-    }
-    variables["PYTHONSAFEPATH"] = "1"
-    variables.update(more or {})
-
+    kept = {name: value for name, value in os.environ.items() if name not in without}
+    own = {"PYTHONSAFEPATH": "1", _STARTED_AS: own_command()}
+    variables = {**kept, **own, **(more or {})}
     # An empty entry, as in ":/more", means the working directory.
     entries = filter(None, variables.pop("PYTHONPATH", "").split(os.pathsep))
     path = os.pathsep.join(entries)

@@ -26,9 +26,16 @@ from tfasr.kit.files import write_whole
 from tfasr.ledger.declared import sealed_folder, study_sentences
 from tfasr.reports.charges import Machines
 from tfasr.reports.figures.registry import report_charts
-from tfasr.reports.groups import colours, group_results, load_report
+from tfasr.reports.groups import (
+    Results,
+    colours,
+    finding,
+    group_results,
+    load_report,
+)
 from tfasr.reports.numbers import Report, RunAnalysis, ask, make_report, sentence
-from tfasr.reports.page import Section, answers, comparisons, write_sections
+from tfasr.reports.page import FirstScreen, Section, write_page
+from tfasr.reports.summary import Summary, headline_target, summary
 from tfasr.reports.tables.paper import (
     Measured,
     published_table,
@@ -188,24 +195,26 @@ def write_report(plan: Plan, folder: Path) -> Path:
 
     source = published(plan.config.published) if plan.config.published else None
     measured = Measured(widths_of(plan, folder), scores_of(plan, folder))
-    sections = _sections(plan, parts, source, measured)
-    caveats = _caveats(folder)
-    if caveats:
-        # Readers look at the answers of the first part, after tables of all parts.
-        first = next(
-            section for section in sections if section.answers or section.charts
-        )
-        place = sections.index(first)
-        answered = [*first.answers, *caveats]
-        sections[place] = dataclasses.replace(first, answers=answered)
+    results = [group_results(part.report) for part in parts]
+    first = summary(parts[0].report, results[0])
+    sections = _sections(plan, parts, results, source, measured)
+    caveats = list(filter(None, [grown_from(folder)]))
+    if sealed_folder(folder):
+        caveats += study_sentences(folder)
 
-    shown = [table for section in sections for table in section.tables]
+    caveats += first_tries(folder)
+    if caveats:
+        about = Section("How the study was run", answers=caveats, opened=True)
+        sections.insert(0, about)
+
+    shown = [first.table, *(t for section in sections for t in section.tables)]
     out = folder / "report"
 
     try:
         out.mkdir(parents=True, exist_ok=True)
-        page = write_sections(plan.config.title, sections, out)
-        write_whole(out / "report.txt", _text(plan, sections))
+        screen, folded = _first_screen(plan, parts[0], results[0], first, sections)
+        page = write_page(plan.config.title, screen, folded, out)
+        write_whole(out / "report.txt", _text(plan, first, sections))
         write_whole(out / "report.md", f"# {plan.config.title}\n\n{to_markdown(shown)}")
         write_whole(
             out / "report.json",
@@ -220,16 +229,25 @@ def write_report(plan: Plan, folder: Path) -> Path:
     return page
 
 
-def _caveats(folder: Path) -> list[str]:
-    """Returns the caveats that a reader must know before the verdicts."""
-    caveats = []
-    grown = grown_from(folder)
-    if grown:
-        caveats.append(grown)
-    if sealed_folder(folder):
-        caveats += study_sentences(folder)
+def _first_screen(
+    plan: Plan,
+    part: Chapter,
+    results: Results,
+    first: Summary,
+    sections: Sequence[Section],
+) -> tuple[FirstScreen, list[Section]]:
+    """Returns the page's first screen, and its sections without the chart shown there."""
+    (prefix,) = file_names([part.name])
+    target = headline_target(results)
+    name = f"{prefix}_{target[0] if target else 'cer'}"
+    curve = None
+    folded = []
+    for section in sections:
+        curve = next((c for c in section.charts if c.name == name), curve)
+        others = [chart for chart in section.charts if chart.name != name]
+        folded.append(dataclasses.replace(section, charts=others))
 
-    return caveats + first_tries(folder)
+    return FirstScreen(first, colours(part.report), curve), folded
 
 
 def chapters(plan: Plan, folder: Path) -> list[Chapter]:
@@ -287,6 +305,7 @@ def _runs(
 def _sections(
     plan: Plan,
     parts: Sequence[Chapter],
+    results: Sequence[Results],
     source: PublishedSource | None,
     measured: Measured,
 ) -> list[Section]:
@@ -317,33 +336,30 @@ def _sections(
     ]
     sections = []
     if of_everything:
-        sections = [Section("Systems", (), of_everything, colours(everything))]
+        of_runs = colours(everything)
+        sections = [Section("Systems", tables=of_everything, of_runs=of_runs)]
+    else:
+        sections = []
 
-    for part in parts:
-        results = group_results(part.report)
+    for part, of_part in zip(parts, results, strict=True):
         paper = {}
         if source is not None and part.published_table:
             table = published_table(part.report, source, part.published_table, measured)
             paper = _PAPER.get(part.published_table, {})
         else:
-            table = time_to_accuracy_table(part.report, results)
+            table = time_to_accuracy_table(part.report, of_part)
             table = dataclasses.replace(table, title=f"{table.title}: {part.name}")
 
-        charts, notes = report_charts(part.report, results)
-        charts = figures_of_section(charts, part.name, paper)
-        sentences = answers(part.report, results)
-        # The last sentence stays the last: it is on the targets' rule.
-        sentences[-1:-1] = comparisons(part.report, results)
-        sections.append(
-            Section(
-                sentence(part.name),
-                sentences,
-                [table],
-                colours(part.report),
-                charts,
-                notes,
-            )
+        charts, notes = report_charts(part.report, of_part)
+        section = Section(
+            sentence(part.name),
+            answers=[finding(row[0], other) for row in of_part for other in row[1:]],
+            tables=[table],
+            of_runs=colours(part.report),
+            charts=figures_of_section(charts, part.name, paper),
+            notes=notes,
         )
+        sections.append(section)
 
     later = []
     if measured.scores:
@@ -354,15 +370,14 @@ def _sections(
     for heading, kind, table in later:
         if kind in kinds:
             table = published_table(everything, source, kinds[kind], measured)
-
-        sections.append(Section(heading, (), [table], colours(everything)))
+        of_runs = colours(everything)
+        sections.append(Section(heading, tables=[table], of_runs=of_runs))
 
     return sections
 
 
-def _text(plan: Plan, sections: Sequence[Section]) -> str:
-    """Returns the report as plain text."""
-    blocks = [plan.config.title]
+def _text(plan: Plan, first: Summary, sections: Sequence[Section]) -> str:
+    blocks = [plan.config.title, to_text([first.table])]
     for section in sections:
         answers = "".join(f"{sentence}\n" for sentence in section.answers)
         blocks.append(f"# {section.title}\n\n{answers}\n{to_text(section.tables)}")
