@@ -103,7 +103,7 @@ WANTED = (
     "libcupti.so.12",
 )
 PIECE_BYTES = 55_000_000
-BLOCK_BYTES = 16 << 20
+BLOCK_BYTES = 8 << 20
 LINKS = "cuda_links"
 MANIFEST = "manifest.json"
 CONTENTS = "carried"  # a folder with the manifest of each piece that was unpacked
