@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-from tfasr.commands.shared import add_scheduler_arguments, tls_of
+from tfasr.commands.shared import add_scheduler_arguments, path_of, tls_of
 from tfasr.errors import UsageError, printable
 from tfasr.kit.files import EVENTS_FILE, read_text
 from tfasr.kit.scheduler import scheduler_client
