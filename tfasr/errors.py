@@ -204,6 +204,11 @@ def _address_space_left(size: str) -> int | None:
         return None
 
 
+def is_measure_only() -> bool:
+    """Whether only tfasr-measure is installed, which is tfasr without training."""
+    return not Path(__file__).with_name("training").joinpath("train.py").is_file()
+
+
 # The packages that tfasr imports, and what pip calls them.
 _PACKAGES = {
     "absl": "absl-py",
@@ -221,6 +226,11 @@ _PACKAGES = {
     "soxr": "soxr",
     "tensorflow": "tensorflow",
     "vl_convert": "vl-convert-python",
+}
+# The extras of tfasr-measure, for packages that it works without.
+_EXTRAS = {
+    "absl-py": "'tfasr-measure[flagfile]'",
+    "gin-config": "'tfasr-measure[gin]'",
 }
 
 
@@ -261,9 +271,15 @@ def lacking(error: ImportError, what: str) -> str | None:
     """
     if isinstance(error.__cause__, ModuleNotFoundError):
         return str(error)  # it names the package already
-    package = _PACKAGES.get((error.name or "").partition(".")[0])
+    module = error.name or ""
+    if module.startswith("tfasr.") and is_measure_only():
+        return f"{what} needs more than tfasr-measure: pip install tfasr."
+    package = _PACKAGES.get(module.partition(".")[0])
     if package is None:
         return None
+    if is_measure_only():
+        wanted = _EXTRAS.get(package, package)
+        return f"{what} needs {package}, which is not installed: pip install {wanted}."
     return (
         f"{what} needs {package}, which is not installed: pip install {package}, or pip install "
         "tfasr for everything. docs/light_install.md lists what works without it."

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfasr._version import __version__
 from tfasr.display.table import JSON, WRITERS, Column, Table, formats, table_of, to_text
-from tfasr.errors import RunError
+from tfasr.errors import RunError, imported, is_measure_only
 from tfasr.kit.files import write_whole
 from tfasr.kit.process import ChildError, Correspondence, call
 from tfasr.telemetry.compiled import missing_extensions
@@ -42,16 +42,8 @@ OPTIONAL = {
     "kenlm": "word beam search with a KenLM model",
     "tensorflow-io": "--audio_reader tfio",
 }
-_PACKAGES = (
-    "tensorflow",
-    "keras",
-    "numpy",
-    "scipy",
-    "soundfile",
-    "soxr",
-    "jiwer",
-    "psutil",
-)
+_MEASURING = ("numpy", "scipy", "jiwer", "psutil")
+_NOT_BUILT = "not part of tfasr-measure"
 _DRIVER_PATIENCE_S = 180
 
 
@@ -82,6 +74,13 @@ def examine(*, tensorflow: bool = False, root: Path = ROOT) -> Examination:
     ``root`` is the folder with ``proc``, ``sys`` and ``etc``.
     """
     gpus, problem = describe_gpus()
+    if is_measure_only():
+        packages = _MEASURING
+        decoder_problem = _NOT_BUILT
+    else:
+        packages = (*_TRAINING, *_MEASURING)
+        decoder_problem = missing_extensions().get("word beam search")
+
     return Examination(
         processor=describe_processor(root),
         host=describe_host(root),
@@ -92,11 +91,11 @@ def examine(*, tensorflow: bool = False, root: Path = ROOT) -> Examination:
             "python": sys.version.split()[0],
             "packages": {
                 "tfasr": __version__,
-                **{name: version(name) for name in _PACKAGES},
+                **{name: version(name) for name in packages},
             },
             "optional": {name: version(name) for name in OPTIONAL},
         },
-        decoder_problem=missing_extensions().get("word beam search"),
+        decoder_problem=decoder_problem,
         taken=taken_now(),
         rapl=rapl_access(root / POWERCAP.relative_to("/")),
         tensorflow=probe_tensorflow() if tensorflow else None,
@@ -196,7 +195,7 @@ def _gpu_advice(machine: Examination) -> Iterator[str]:
 
 
 def _software_advice(machine: Examination) -> Iterator[str]:
-    if machine.decoder_problem is not None:
+    if machine.decoder_problem not in (None, _NOT_BUILT):
         yield (
             f"The compiled decoder does not load: {machine.decoder_problem}. Install tfasr again, "
             "with a C++ compiler."
@@ -289,20 +288,24 @@ def run(args: argparse.Namespace) -> int:
     examination = examine(tensorflow=args.tensorflow)
     buffer = None
     if args.gin_file or args.gin_binding:
-        from tfasr.training.memory import buffer_of_preset
-
+        settings = imported("tfasr.commands.settings", "--gin_file")
+        settings.check_gin(args.gin_file, args.gin_binding)
+        memory = imported("tfasr.training.memory", "--gin_file")
         # In a separate process: reading a configuration imports TensorFlow.
         buffer = call(
-            buffer_of_preset, args.gin_file, args.gin_binding, show_messages=False
+            memory.buffer_of_preset,
+            args.gin_file,
+            args.gin_binding,
+            show_messages=False,
         )
 
     described = description(examination)
     measured = None
     if args.measure:
-        from tfasr.estimates.machine import KEY, Machine, measured_here
-
-        measured = Machine(**call(measured_here, show_messages=False))
-        described[KEY] = measured.to_json()
+        machine = imported("tfasr.estimates.machine", "--measure")
+        values = call(machine.measured_here, show_messages=False)
+        measured = machine.Machine(**values)
+        described[machine.KEY] = measured.to_json()
 
     text = json.dumps(described, indent=1, ensure_ascii=False) + "\n"
     if args.out is not None:

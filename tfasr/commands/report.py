@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tfasr.display.table import to_markdown
-from tfasr.errors import UsageError
+from tfasr.errors import UsageError, imported
 from tfasr.kit.files import LOCK_FILE, check_owned, object_or_empty, write_whole
 from tfasr.normalisers import NORMALISERS
 from tfasr.reports.groups import run_folders
@@ -144,10 +144,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _catalogue(args: argparse.Namespace) -> int:
-    from tfasr.estimates.entries import write_entries
-
+    entries = imported("tfasr.estimates.entries", "--catalogue")
     paths = [path for name in args.run_dirs for path in run_folders(Path(name))]
-    for path in write_entries([load_run(path) for path in paths], args.catalogue):
+    for path in entries.write_entries(
+        [load_run(path) for path in paths], args.catalogue
+    ):
         print(f"Wrote {path}.")
     return 0
 

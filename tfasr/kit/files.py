@@ -445,6 +445,7 @@ WORKER_EVENTS = "events-worker-*.jsonl"
 # Touched while the run lives; shows when a killed one ended.
 HEARTBEAT_FILE = "heartbeat"
 LOCK_FILE = "lock"  # locked while a process writes the run, then removed
+SUBMISSION_FILE = "submission.json"  # of a race for a record
 EXPERIMENT_FILE = "experiment.json"  # see `tfasr.training.experiment.Experiment`
 RECORDER_FILE = "recorder.json"  # the settings of a run written by `tfasr.Recorder`
 ALPHABET_FILE = "alphabet.json"  # the model's classes, see `tfasr.alphabet.Alphabet`

@@ -1,8 +1,5 @@
-"""Checks the form of what a run and a study wrote: fields of events, edges of
-intervals, plans.
-"""
+"""Checks the form of what a study wrote: its plan and its list of starts."""
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -21,11 +18,14 @@ from tfasr.studies.plan import (
     allowed_levels,
     plan_of,
 )
-from tfasr.tta.run import Run
+from tfasr.verifying.form import (
+    CLOCKS_APART,
+    check_fields,
+    check_names,
+    finite,
+    must,
+)
 
-# A process's two clocks may differ by 2 s plus 1 % of the time.
-CLOCKS_APART = (2.0, 0.01)
-_FIELDS = {"namespace", "time_ms", "event_type", "key", "value", "metadata"}
 _PLAN = {
     *(
         "format",
@@ -42,229 +42,30 @@ _PLAN = {
 }
 _RUN = {"experiment", "seed", "folder", "statements"}
 _TRAINED = {"targets", "target_window", "decoder", "second_decoder", "division"}
-# Metadata that says where in training an event belongs.
-_PLACE = ("epoch_num", "at_epoch", "step")
-_WAITING = ("decode", "eval_wait")  # how training waits for an evaluation's scores
-
-
-def must(holds: bool, problem: str) -> None:
-    if not holds:
-        raise UsageError(problem)
-
-
-def finite(value: Any) -> float:
-    must(
-        type(value) in (int, float) and math.isfinite(value),
-        f"{value!r:.60} is not a number",
-    )
-    return value
-
-
-def part(content: Any, *names: str, of: str) -> Any:
-    """Returns a value from nested objects; a UsageError says what is missing, and in
-    which file.
-    """
-    for name in names:
-        if not isinstance(content, dict) or name not in content:
-            raise UsageError(f"{of} lacks {'.'.join(names)}, or an object around it")
-        content = content[name]
-
-    return content
-
-
-def check_fields(events: Sequence[Mapping[str, Any]], file: str) -> None:
-    """Checks that each event has all fields of a ledger, with a time and a session."""
-    for number, event in enumerate(events, 1):
-        odd = sorted(map(str, _FIELDS ^ event.keys()))
-        place = f"event {number} of {file} ({event.get('key')!r:.40})"
-        must(not odd, f"{place} has missing or extra fields: {', '.join(odd)}")
-        about = event["metadata"]
-        must(isinstance(about, dict), f"{place} has no metadata")
-        whole = type(about.get("session")) is int and about["session"] >= 0
-        must(whole, f"{place} has the session {about.get('session')!r:.60}")
-        for name, value in (
-            ("time_ms", event["time_ms"]),
-            ("mono_s", about.get("mono_s")),
-        ):
-            number_of_s = (
-                type(value) in (int, float) and math.isfinite(value) and value > 0
-            )
-            must(number_of_s, f"{place} has {name} = {value!r:.60}, which is no time")
-
-        usual = _event_type(event["key"])
-        must(event["event_type"] == usual, f"{place} is no {usual}")
-        must(event["namespace"] == "", f"{place} has a namespace")
-
-
-def _event_type(key: str) -> str:
-    if key in ("session_start", "worker_start"):
-        return "POINT_IN_TIME"
-    if key.endswith("_start"):
-        return "INTERVAL_START"
-    return "INTERVAL_END" if key.endswith("_stop") else "POINT_IN_TIME"
-
-
-_OF_VALUES = {
-    "session_start": {
-        "session",
-        "resumed_from_step",
-        "alive_until_ms",
-        "ledger_format",
-    },
-    "train_step": {"utterances", "input_wait_s", "compile_s", "train_s"},
-}
-_OF_METADATA = {"train_step": {"epoch_num", "step"}}
-
-
-def check_values(events: Sequence[Mapping[str, Any]], file: str) -> None:
-    """Checks that sessions and steps state everything that clocks and counts need."""
-    for number, event in enumerate(events, 1):
-        place = f"event {number} of {file} ({event['key']!r:.40})"
-        for needed, content in (
-            (_OF_VALUES, event["value"]),
-            (_OF_METADATA, event["metadata"]),
-        ):
-            names = needed.get(event["key"], set())
-            must(
-                not names or isinstance(content, dict),
-                f"{place} has no object of values",
-            )
-            missing = sorted(names - content.keys()) if names else []
-            must(not missing, f"{place} lacks {', '.join(missing)}")
-
-        if event["key"] == "session_start":
-            declared = event["value"].get("declared")
-        else:
-            declared = None
-
-        if declared is not None:
-            _check_names(
-                declared, {"plan", "start", "code", "plugins"}, f"{place}, declared"
-            )
-            hashes = [declared[name] for name in ("plan", "start", "code")]
-            texts = all(isinstance(value, str) for value in hashes)
-            must(texts, f"{place} has a declaration whose hashes are no text")
-
-
-def check_edges(run: Run) -> None:
-    """Checks that what ``tfasr train`` began it also ended, at the same place in training.
-
-    Without an edge, a clock that leaves evaluations out would count other seconds. A
-    session that was killed leaves intervals open; one that ended with success doesn't.
-    """
-    line = run.timeline
-    for number, session in enumerate(line.sessions):
-        open_intervals: dict[str, dict[str, Any]] = {}
-        closed: list[tuple[str, dict[str, Any]]] = []
-        created = 0
-        for index in session:
-            key = line.keys[index]
-            about = line.metadata[index]
-            place = {name: about[name] for name in _PLACE if name in about}
-            at = f"event {index + 1} ({key} of session {number})"
-            name, _, edge = key.rpartition("_")
-            if edge in ("start", "stop") and key != "session_start":
-                must(run.events[index]["value"] is None, f"{at} has a value")
-            if edge == "start" and key != "session_start":
-                must(name not in open_intervals, f"{at}: the one before has no end")
-                open_intervals[name] = place
-            elif edge == "stop":
-                begun = open_intervals.pop(name, None)
-                must(begun is not None, f"{at} ends what never began")
-                must(begun == place, f"{at} belongs to {place}, its start to {begun}")
-                closed.append((name, place))
-            elif key in ("tracked_stats", "eval_accuracy"):
-                _check_evaluation(at, place, open_intervals, closed)
-            elif key == "model_creation":
-                created += 1
-                must(created == 1, f"{at}: the session's model was created before")
-            elif key == "train_step":
-                epoch = {"epoch_num": about.get("epoch_num")}
-                must(
-                    open_intervals.get("epoch") == epoch,
-                    f"{at} is not within its epoch",
-                )
-
-        if line.keys[session.stop - 1] == "run_stop" and _succeeded(run, session):
-            left = ", ".join(open_intervals)
-            must(
-                not open_intervals,
-                f"session {number} ended with success, but not its {left}",
-            )
-
-    models = line.of("model_creation")
-    must(len(models) >= 1, "the ledger lacks the model's creation")
-    valued = any(run.events[index]["value"] is not None for index in models)
-    must(not valued, "the model's creation has a value")
-    scored = {
-        key: sorted(_epochs(run, key)) for key in ("tracked_stats", "eval_accuracy")
-    }
-    same = scored["tracked_stats"] == scored["eval_accuracy"]
-    must(same, "each evaluation must have its tracked_stats and its eval_accuracy")
-
-
-def _epochs(run: Run, key: str) -> list[float]:
-    line = run.timeline
-    of_key = set(line.of(key))
-    return [epoch for epoch, index in line.evaluated if index in of_key]
-
-
-def _succeeded(run: Run, session: range) -> bool:
-    return run.timeline.metadata[session.stop - 1].get("status") == "success"
-
-
-def _check_evaluation(
-    at: str,
-    place: dict[str, Any],
-    open_intervals: dict[str, dict[str, Any]],
-    closed: Sequence[tuple[str, dict[str, Any]]],
-) -> None:
-    must(open_intervals.get("eval") == place, f"{at} is not within its evaluation")
-    waited = [name for name in _WAITING if (name, place) in closed]
-    must(bool(waited), f"{at} comes before its decoding ended")
-    forward = ("eval_forward", place) in closed or "decode" not in waited
-    must(forward, f"{at} comes before its forward pass ended")
-
-
-def check_ending(name: str, run: Run, session: range, exit_code: Any) -> None:
-    """Checks that a session ended with success if, and only if, its process did.
-
-    A process may also be killed by a signal between the end of its session and its own.
-    """
-    must(
-        exit_code is None or type(exit_code) is int,
-        f"{name} has the exit code {exit_code!r:.60}",
-    )
-    stopped = run.timeline.keys[session.stop - 1] == "run_stop"
-    finished = stopped and _succeeded(run, session)
-    problem = f"{name} has the exit code {exit_code}, but its ledger "
-    problem += "ends with success" if finished else "does not end with success"
-    killed = exit_code is not None and exit_code < 0
-    must(finished == (exit_code == 0) or (finished and killed), problem)
 
 
 def check_plan(sealed: dict[str, Any], file: str) -> Plan:
     """Checks that a sealed plan has every field, each of its kind; returns the plan."""
-    _check_names(sealed, _PLAN, file)
+    check_names(sealed, _PLAN, file)
     made = sealed["format"]
     must(
         type(made) is int and made == SEALED_FORMAT,
         f"{file} has the format {made!r:.60}",
     )
-    _check_names(
+    check_names(
         sealed["study"], {f.name for f in fields(StudyConfig)}, f"{file}, study"
     )
     for name, experiment in _objects(sealed, "experiments", file):
-        _check_names(
+        check_names(
             experiment, {f.name for f in fields(ExperimentConfig)}, f"{file}, {name}"
         )
 
     for name, declared in _objects(sealed, "trained", file):
-        _check_names(declared, _TRAINED, f"{file}, trained {name}")
+        check_names(declared, _TRAINED, f"{file}, trained {name}")
     must(isinstance(sealed["runs"], list), f"{file}: its runs are no list")
     for run in sealed["runs"]:
-        _check_names(run, _RUN, f"{file}, a run")
-    _check_names(sealed["code"], {"tfasr", "files"}, f"{file}, code")
+        check_names(run, _RUN, f"{file}, a run")
+    check_names(sealed["code"], {"tfasr", "files"}, f"{file}, code")
     listed = sealed["study"]["experiments"]
     known = isinstance(listed, list) and all(
         map(sealed["experiments"].__contains__, listed)
@@ -336,12 +137,6 @@ def _objects(sealed: dict[str, Any], name: str, file: str) -> list[tuple[str, An
     return list(sealed[name].items())
 
 
-def _check_names(content: Any, names: set[str], place: str) -> None:
-    must(isinstance(content, dict), f"{place}: {content!r:.60} is no object")
-    odd = sorted(names ^ content.keys())
-    must(not odd, f"{place} has missing or extra fields: {', '.join(odd)}")
-
-
 _LISTED = {
     "plan": {"file", "sha256", "changes"},
     "start": {"experiment", "seed", "plan", "ledger"},
@@ -408,7 +203,7 @@ def _check_listed(event: Mapping[str, Any], place: str) -> None:
     names = set(_LISTED[key])
     if key in _TIMED and isinstance(value, dict) and _OF_HOSTS & value.keys():
         names |= _OF_HOSTS
-    _check_names(value, names, place)
+    check_names(value, names, place)
     for name in names:
         right = isinstance(value[name], _TYPES[name]) and not isinstance(
             value[name], bool
@@ -422,7 +217,7 @@ def _check_listed(event: Mapping[str, Any], place: str) -> None:
     if "host" in value:
         must(value["host"] != "", f"{place} has a host without a name")
     if "clock" in value:
-        _check_names(value["clock"], {"time_ms", "mono_s"}, f"{place}, clock")
+        check_names(value["clock"], {"time_ms", "mono_s"}, f"{place}, clock")
         finite(value["clock"]["time_ms"])
         finite(value["clock"]["mono_s"])
 
@@ -435,7 +230,7 @@ def _check_listed(event: Mapping[str, Any], place: str) -> None:
     if "clock_ahead_s" in value:
         finite(value["clock_ahead_s"])
     if value.get("ledger") is not None:
-        _check_names(value["ledger"], {"chain", "bytes"}, place)
+        check_names(value["ledger"], {"chain", "bytes"}, place)
         mark = value["ledger"]
         right = isinstance(mark["chain"], str) and type(mark["bytes"]) is int
         must(right, f"{place} has a mark {value['ledger']!r:.60} of its ledger")

@@ -5,14 +5,17 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tfasr.errors import UsageError
-from tfasr.kit import gin
+from tfasr.errors import UsageError, imported
 from tfasr.kit.config import config_class, require
 from tfasr.kit.files import MOST_JSON_BYTES, read_bytes
 from tfasr.tta.energy import JOULES_PER_KWH, EnergyUse
 
+if TYPE_CHECKING:
+    from tfasr.kit.gin import GinText
+
+_GIN = "tfasr.kit.gin"  # imported where it is needed, as tfasr-measure works without
 HOURS_PER_YEAR = 365.25 * 24
 _POSITIVE = (
     "price_usd_per_hour", "purchase_price_usd", "gpus_price_usd", "cpus_price_usd",
@@ -194,13 +197,16 @@ def load_hardware(
 
 
 def _find(name: str) -> Path:
-    presets = gin.presets_folder()
+    if Path(name).is_file():
+        return Path(name).resolve()
+
+    presets = imported(_GIN, "A preset of --hardware").presets_folder()
     shipped = (
         presets / "hardware" / name,
         presets / "hardware" / f"{name}.gin",
         presets / name,
     )
-    for candidate in (Path(name), *shipped):
+    for candidate in shipped:
         if candidate.is_file():
             return candidate.resolve()
 
@@ -212,9 +218,10 @@ def _find(name: str) -> Path:
 
 
 def _from_gin(path: Path, price: dict[str, float]) -> HardwareConfig:
+    gin = imported(_GIN, "A gin file of --hardware")
     prices = [f"HardwareConfig.{field} = {value!r}" for field, value in price.items()]
 
-    def build(lines: gin.GinText) -> HardwareConfig:
+    def build(lines: "GinText") -> HardwareConfig:
         if gin.bound_names(lines) != {"HardwareConfig"}:
             raise UsageError(
                 f"{path} must describe a machine and bind HardwareConfig alone. Received: "
