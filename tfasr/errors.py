@@ -209,6 +209,13 @@ def is_measure_only() -> bool:
     return not Path(__file__).with_name("training").joinpath("train.py").is_file()
 
 
+def extra(name: str) -> str:
+    """Returns what to type after ``pip install`` to get an extra of what is installed."""
+    if is_measure_only():
+        return f"'tfasr-measure[{name}]'"
+    return f"'tfasr[{name}]'"
+
+
 # The packages that tfasr imports, and what pip calls them.
 _PACKAGES = {
     "absl": "absl-py",
@@ -227,11 +234,8 @@ _PACKAGES = {
     "tensorflow": "tensorflow",
     "vl_convert": "vl-convert-python",
 }
-# The extras of tfasr-measure, for packages that it works without.
-_EXTRAS = {
-    "absl-py": "'tfasr-measure[flagfile]'",
-    "gin-config": "'tfasr-measure[gin]'",
-}
+# The packages of tfasr that are extras of tfasr-measure, and the extras' names.
+_EXTRAS = {"absl-py": "flagfile", "vl-convert-python": "figures"}
 
 
 def needed(package: str, what: str) -> ModuleType:
@@ -278,7 +282,7 @@ def lacking(error: ImportError, what: str) -> str | None:
     if package is None:
         return None
     if is_measure_only():
-        wanted = _EXTRAS.get(package, package)
+        wanted = extra(_EXTRAS[package]) if package in _EXTRAS else package
         return f"{what} needs {package}, which is not installed: pip install {wanted}."
     return (
         f"{what} needs {package}, which is not installed: pip install {package}, or pip install "

@@ -36,8 +36,9 @@ BUSY = 0.1
 """Share of the processors above which what others take distorts measured times."""
 
 _TRAINING = ("tensorflow", "keras", "soundfile", "soxr")
+_NVML = "nvidia-ml-py"
 OPTIONAL = {
-    "nvidia-ml-py": "GPU utilisation and energy",
+    _NVML: "GPU utilisation and energy",
     "espeakng-loader": "the demo's synthetic speech",
     "kenlm": "word beam search with a KenLM model",
     "tensorflow-io": "--audio_reader tfio",
@@ -76,9 +77,11 @@ def examine(*, tensorflow: bool = False, root: Path = ROOT) -> Examination:
     gpus, problem = describe_gpus()
     if is_measure_only():
         packages = _MEASURING
+        optional = (_NVML,)
         decoder_problem = _NOT_BUILT
     else:
         packages = (*_TRAINING, *_MEASURING)
+        optional = tuple(OPTIONAL)
         decoder_problem = missing_extensions().get("word beam search")
 
     return Examination(
@@ -93,7 +96,7 @@ def examine(*, tensorflow: bool = False, root: Path = ROOT) -> Examination:
                 "tfasr": __version__,
                 **{name: version(name) for name in packages},
             },
-            "optional": {name: version(name) for name in OPTIONAL},
+            "optional": {name: version(name) for name in optional},
         },
         decoder_problem=decoder_problem,
         taken=taken_now(),
@@ -452,6 +455,13 @@ def _software(examination: Examination) -> list[tuple[str, str]]:
     software = examination.software
     seen = examination.tensorflow
     problem = examination.decoder_problem
+    if problem is None:
+        decoder = "loads"
+    elif problem == _NOT_BUILT:
+        decoder = problem
+    else:
+        decoder = f"does not load: {problem}"
+
     rows = [("Python", software["python"])]
     rows += [
         (name, version or "missing") for name, version in software["packages"].items()
@@ -459,7 +469,7 @@ def _software(examination: Examination) -> list[tuple[str, str]]:
     rows.append(
         (
             "compiled decoder",
-            "loads" if problem is None else f"does not load: {problem}",
+            decoder,
         )
     )
     if seen is not None:

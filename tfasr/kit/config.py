@@ -7,12 +7,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tfasr.kit.registry import Registry
+import gin
 
-try:
-    import gin
-except ModuleNotFoundError:  # tfasr-measure doesn't need it
-    gin = None
+from tfasr.kit.registry import Registry
 
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform  # in typing from Python 3.11 on
@@ -99,10 +96,7 @@ def config_class(cls: _Class) -> _Class:
     values.
     """
     cls.__post_init__ = _check_types
-    config = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
-    if gin is None:  # no gin file can be read, so nothing can be bound
-        return config
-    return gin.register(config)
+    return gin.register(dataclasses.dataclass(frozen=True, kw_only=True)(cls))
 
 
 def require(holds: bool, config: Any, field: str, rule: str) -> None:

@@ -5,17 +5,14 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tfasr.errors import UsageError, imported
+from tfasr.errors import UsageError
+from tfasr.kit import gin
 from tfasr.kit.config import config_class, require
 from tfasr.kit.files import MOST_JSON_BYTES, read_bytes
 from tfasr.tta.energy import JOULES_PER_KWH, EnergyUse
 
-if TYPE_CHECKING:
-    from tfasr.kit.gin import GinText
-
-_GIN = "tfasr.kit.gin"  # imported where it is needed, as tfasr-measure works without
 HOURS_PER_YEAR = 365.25 * 24
 _POSITIVE = (
     "price_usd_per_hour", "purchase_price_usd", "gpus_price_usd", "cpus_price_usd",
@@ -197,16 +194,13 @@ def load_hardware(
 
 
 def _find(name: str) -> Path:
-    if Path(name).is_file():
-        return Path(name).resolve()
-
-    presets = imported(_GIN, "A preset of --hardware").presets_folder()
+    presets = gin.presets_folder()
     shipped = (
         presets / "hardware" / name,
         presets / "hardware" / f"{name}.gin",
         presets / name,
     )
-    for candidate in shipped:
+    for candidate in (Path(name), *shipped):
         if candidate.is_file():
             return candidate.resolve()
 
@@ -218,10 +212,9 @@ def _find(name: str) -> Path:
 
 
 def _from_gin(path: Path, price: dict[str, float]) -> HardwareConfig:
-    gin = imported(_GIN, "A gin file of --hardware")
     prices = [f"HardwareConfig.{field} = {value!r}" for field, value in price.items()]
 
-    def build(lines: "GinText") -> HardwareConfig:
+    def build(lines: gin.GinText) -> HardwareConfig:
         if gin.bound_names(lines) != {"HardwareConfig"}:
             raise UsageError(
                 f"{path} must describe a machine and bind HardwareConfig alone. Received: "

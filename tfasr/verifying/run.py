@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from tfasr.data.manifest import check_shards, file_sha256, read_index
-from tfasr.errors import RunError, UsageError, imported, printable
+from tfasr.errors import RunError, UsageError, printable
 from tfasr.kit import files
+from tfasr.kit.gin import read_evidence
 from tfasr.ledger.events import LEDGER_FORMAT
 from tfasr.scoring.errors import count_errors, read_transcripts
 from tfasr.tta.metrics import compute_metrics, computed_metrics
@@ -259,9 +260,14 @@ def _counts(run: Run) -> Checked:
         epoch = missing / share if missing % share else missing // share
         raise UsageError(f"the evaluation of epoch {epoch} is missing")
 
-    # In a cluster, the chief books only its share.
-    if not isinstance(run.fact("cluster"), dict):
+    # In a cluster, the chief books only its share. A recorded loop needn't say how many
+    # utterances an epoch has.
+    in_cluster = isinstance(run.fact("cluster"), dict)
+    trained = (run.path / files.EXPERIMENT_FILE).is_file()
+    counted = trained or run.fact("train_samples") is not None
+    if counted and not in_cluster:
         _check_epochs(run, steps)
+
     return f"{len(numbers)} steps, {len(scored)} evaluations"
 
 
@@ -514,8 +520,7 @@ def _check_configs(run_dir: Path, saved: dict[str, Any]) -> None:
 
 def _plain_values(path: Path) -> dict[str, str]:
     """Returns a gin file's bindings as JSON texts, the last one of each name."""
-    gin = imported("tfasr.kit.gin", "Checking the settings of a run")
-    bindings = gin.read_evidence(path).bindings
+    bindings = read_evidence(path).bindings
     return {
         s.name: json.dumps(s.value, default=repr)
         for s in bindings
