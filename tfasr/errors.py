@@ -205,12 +205,18 @@ def _address_space_left(size: str) -> int | None:
 
 
 def is_measure_only() -> bool:
-    """Whether only tfasr-measure is installed, which is tfasr without training."""
+    """Whether only tfasr-measure is installed, which is tfasr without training.
+
+    docs/light_install.md says what it contains.
+    """
     return not Path(__file__).with_name("training").joinpath("train.py").is_file()
 
 
 def extra(name: str) -> str:
-    """Returns what to type after ``pip install`` to get an extra of what is installed."""
+    """Returns what to type after ``pip install`` to get an extra.
+
+    An extra of tfasr-measure has the same name in tfasr.
+    """
     if is_measure_only():
         return f"'tfasr-measure[{name}]'"
     return f"'tfasr[{name}]'"

@@ -53,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a folder for tables, JSON and figures, or a file",
     )
     subcommands = parser.add_subparsers(dest="subcommand", metavar="WORKLOAD")
+
     for name, (declare, run_it) in SUBCOMMANDS.items():
         description = inspect.getdoc(run_it) + "\n"
         summary = description.split("\n")[0].partition(": ")[2].rstrip(".")
@@ -187,6 +188,7 @@ def _decoder(arguments: argparse.Namespace) -> str:
     paths = {name: None if path is None else Path(path) for name, path in paths.items()}
     split = arguments.split or ""
     checkpoint = arguments.checkpoint
+
     return _run(
         arguments,
         "decoder",

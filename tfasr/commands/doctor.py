@@ -128,6 +128,7 @@ def tensorflow_view() -> dict[str, Any]:
     built = tf.sysconfig.get_build_info()
     devices = [device.name for device in tf.config.list_physical_devices()]
     seen = {"version": tf.__version__, "devices": devices}
+
     return seen | {
         "cuda": built.get("cuda_version"),
         "cudnn": built.get("cudnn_version"),
@@ -135,10 +136,16 @@ def tensorflow_view() -> dict[str, Any]:
 
 
 def advice(machine: Examination) -> list[str]:
+    """Returns what to change on this machine before times are measured on it."""
     return [*_clock_advice(machine), *_gpu_advice(machine), *_software_advice(machine)]
 
 
 def _clock_advice(machine: Examination) -> Iterator[str]:
+    """Yields what makes times on this machine vary from run to run.
+
+    These are other programs, other virtual machines, quotas of control groups, and clock
+    frequencies that follow the load.
+    """
     host = machine.host
     processor = machine.processor
     threads = host["usable_threads"] or processor["threads"]
@@ -181,6 +188,7 @@ def _clock_advice(machine: Examination) -> Iterator[str]:
 
 
 def _gpu_advice(machine: Examination) -> Iterator[str]:
+    """Yields what keeps GPUs from being used, or slows their links down."""
     if not machine.gpus and machine.gpus_on_bus:
         devices = f"NVIDIA devices ({machine.gpus_on_bus})"
         yield f"{devices} are installed but not usable: {machine.gpu_problem}"
@@ -198,6 +206,7 @@ def _gpu_advice(machine: Examination) -> Iterator[str]:
 
 
 def _software_advice(machine: Examination) -> Iterator[str]:
+    """Yields which packages and compiled parts are missing, and what doesn't work without."""
     if machine.decoder_problem not in (None, _NOT_BUILT):
         yield (
             f"The compiled decoder does not load: {machine.decoder_problem}. Install tfasr again, "
@@ -225,6 +234,7 @@ def _software_advice(machine: Examination) -> Iterator[str]:
 
 
 def _taken(taken: TakenNow) -> str:
+    """Returns the shares of the processors that others take at this moment."""
     stolen = _UNKNOWN if taken.stolen is None else f"{taken.stolen:.0%}"
     return f"other programs {taken.others:.0%}, other virtual machines (steal) {stolen}"
 
@@ -242,10 +252,12 @@ def description(machine: Examination) -> dict[str, Any]:
 
 
 def gibibytes(size: int | None) -> str:
+    """Returns a size such as "15.6 GiB", or "" if it is unknown."""
     return "" if size is None else f"{size / 2**30:.3g} GiB"
 
 
 def network(interface: dict[str, Any]) -> str:
+    """Returns an interface's name, speed and state."""
     speed = interface["mbit_per_s"]
     speed = "speed n/a" if speed is None else f"{speed / 1000:g} Gbit/s"
     return f"{interface['name']} {speed} ({interface['state'] or 'state n/a'})"
@@ -256,6 +268,7 @@ def pcie(gpu: dict[str, Any], prefix: str = "") -> str:
     link = gpu["pcie"]
     generation = link[f"{prefix}generation"]
     width = link[f"{prefix}width"]
+
     return "" if None in (generation, width) else f"PCIe Gen{generation} x{width}"
 
 
@@ -290,6 +303,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     examination = examine(tensorflow=args.tensorflow)
     buffer = None
+
     if args.gin_file or args.gin_binding:
         settings = imported("tfasr.commands.settings", "--gin_file")
         settings.check_gin(args.gin_file, args.gin_binding)
@@ -304,6 +318,7 @@ def run(args: argparse.Namespace) -> int:
 
     described = description(examination)
     measured = None
+
     if args.measure:
         machine = imported("tfasr.estimates.machine", "--measure")
         values = call(machine.measured_here, show_messages=False)
@@ -373,12 +388,14 @@ def machines_table(examination: Examination, source: PublishedSource) -> Table:
         for name, text in headings.items()
     ]
     notes = [f"{source.name} ({source.source}), {table.conditions}", *table.notes]
+
     return table_of(f"{table.what}: {table.name}", columns, [this, *table.rows], notes)
 
 
 def _rows(
     examination: Examination, buffer: "BufferNeed | None"
 ) -> list[tuple[str, str]]:
+    """Returns the lines of the table, as pairs of a part and what was found of it."""
     rows = [*_machine(examination), *_devices(examination), *_software(examination)]
     if buffer is not None:
         rows.append(
@@ -389,6 +406,7 @@ def _rows(
 
 
 def _machine(examination: Examination) -> list[tuple[str, str]]:
+    """Returns the rows of processors, memory, limits, system and network."""
     processor = examination.processor
     host = examination.host
     counted = ((processor[name], name) for name in ("sockets", "cores", "threads"))
@@ -403,6 +421,7 @@ def _machine(examination: Examination) -> list[tuple[str, str]]:
         False: "no virtual machine",
         None: "virtual machine n/a",
     }
+
     return [
         ("processor", f"{_shown(processor['model'])}: {shape}, {_shown(processor['numa_nodes'])} "
          "NUMA nodes"),
@@ -419,7 +438,9 @@ def _machine(examination: Examination) -> list[tuple[str, str]]:
 
 
 def _devices(examination: Examination) -> list[tuple[str, str]]:
+    """Returns the rows of GPUs, and of the sources from which energy is read."""
     rows = []
+
     for index, gpu in enumerate(examination.gpus):
         links = gpu["nvlinks"]
         facts = [
@@ -448,10 +469,12 @@ def _devices(examination: Examination) -> list[tuple[str, str]]:
     rows.append(
         ("energy, GPUs", gpus or f"{_UNKNOWN}: {examination.gpu_problem or 'no GPUs'}")
     )
+
     return rows
 
 
 def _software(examination: Examination) -> list[tuple[str, str]]:
+    """Returns the rows of Python, packages, compiled parts and TensorFlow."""
     software = examination.software
     seen = examination.tensorflow
     problem = examination.decoder_problem
@@ -472,6 +495,7 @@ def _software(examination: Examination) -> list[tuple[str, str]]:
             decoder,
         )
     )
+
     if seen is not None:
         view = f"does not load: {seen.get('problem')}"
         if "problem" not in seen:
@@ -490,6 +514,7 @@ def _software(examination: Examination) -> list[tuple[str, str]]:
 
 
 def _shown(value: object) -> str:
+    """Returns a value as text, "n/a" if it is unknown."""
     if value is None:
         return _UNKNOWN
 

@@ -98,6 +98,7 @@ def _scored(arguments: argparse.Namespace, single: bool) -> list[dict[str, Any]]
     model = language_model(arguments)
     names = distinct_names([Path(run_dir) for run_dir in arguments.run_dir])
     rows = []
+
     for name, run_dir in zip(names, arguments.run_dir, strict=True):
         trained = open_trained(run_dir)
         language = arguments.language or trained.alphabet.language
@@ -162,6 +163,7 @@ def _summary(
     counts = [
         count_errors([reference], [hypothesis]) for reference, hypothesis in pairs
     ]
+
     return summarise(counts, [utterance.speaker for utterance in result.utterances])
 
 
@@ -251,6 +253,7 @@ def _interval(scores: dict[str, Any], key: str) -> str:
         return ""
     count = scores["utterances"]
     of = "utterances"
+
     if by_speaker:
         count = scores["speakers_resampled"]
         of = "speakers"
@@ -258,4 +261,5 @@ def _interval(scores: dict[str, Any], key: str) -> str:
     low = 100 * ends[0]
     high = ends[1]
     share = scores["confidence"]
+
     return f" ({share:.0%}: {low:.2f} to {high:.2%}, resampling {count} {of})"

@@ -59,6 +59,7 @@ def run(arguments: argparse.Namespace) -> None:
         f"{arguments.split}: {same} of {done.utterances} utterances have the run's text, "
         f"log-probabilities within {done.difference:.2g}; WER {done.wer:.2%}"
     )
+
     if done.int8 is not None:
         interval = done.int8.by_speaker or done.int8.by_utterance
         ends = ""

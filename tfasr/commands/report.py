@@ -33,6 +33,13 @@ def add_target_arguments(
     policy: str | None,
     targets: str = "repeatable; default: the runs' targets",
 ) -> None:
+    """Adds --target, --policy and --window.
+
+    Args:
+        add: the parser's ``add_argument``.
+        policy: the default of --policy, or None if its absence has a meaning.
+        targets: what the help of --target adds.
+    """
     metric = f"such as cer=0.10, a fraction; {targets}"
     add("--target", action="append", default=[], metavar="METRIC=VALUE", help=metric)
     rule = "how time is counted and when a target is met; default: paper"
@@ -44,12 +51,17 @@ def add_target_arguments(
 
 
 def add_hardware_arguments(add: Callable, machine: str, **options: Any) -> None:
+    """Adds --hardware, explained by ``machine``, and --price_usd_per_hour.
+
+    ``options`` are further arguments of ``add_argument`` for --hardware.
+    """
     add("--hardware", help=machine, **{"metavar": "FILE", **options})
     rent = "rent, instead of the price in the file"
     add("--price_usd_per_hour", type=_usd, metavar="USD", help=rent)
 
 
 def _usd(text: str) -> float:
+    """Converts a flag's value to US dollars; argparse reports what it can't convert."""
     try:
         return float(text)
     except ValueError:
@@ -59,6 +71,7 @@ def _usd(text: str) -> float:
 
 
 def add_text_rule_arguments(add: Callable, when: str = "") -> None:
+    """Adds --normalise and --language, whose help begins with ``when``."""
     rule = "normalise references and hypotheses before they are compared; docs/languages.md"
     add("--normalise", choices=tuple(NORMALISERS), help=f"{when}{rule}")
     language = (
@@ -76,46 +89,64 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="also write report.html, figures and tables to this folder",
     )
+
     written_as = (*WRITERS, JSON, CARD, CARD_JSON)
     add("--format", choices=written_as, default="table", help="default: %(default)s")
+
+    # How times are computed, and which runs may be compared.
     add_target_arguments(add, None)
     add(
         "--power",
         action="store_true",
         help="also estimate how many runs prove a gap of 10 %%",
     )
+
     force = "compare runs even if they are not comparable; list what differs"
     add("--force", action="store_true", help=force)
+
+    # What the times cost, and others' results.
     machine = (
         "the machine that all runs used, or with NAME= the run or folder of that name: a gin file, "
         "a preset such as paper_sys1, or a system.json; repeatable; default: what the runs recorded"
     )
     repeated = {"action": "append", "default": [], "metavar": "[NAME=]FILE"}
     add_hardware_arguments(add, machine, **repeated)
+
     published = "show published results in the same tables, without ranking them"
     add("--beside", choices=SOURCES, help=published)
+
+    # What to show instead of times.
     explain = "instead print how each time came about, with lines of events.jsonl"
     add("--explain", action="store_true", help=explain)
+
     errors = (
         "show what the runs get wrong, with intervals and tests, instead of times; files of "
         "hypotheses (tfasr's, or NeMo manifests with pred_text) may be given too"
     )
     add("--errors", action="store_true", help=errors)
+
     worst = "show N alignments with --errors; default: 10"
     add("--worst", type=int, default=10, metavar="N", help=worst)
     add_text_rule_arguments(add, "with --errors: ")
+
     history = (
         "show times over commits instead, from one folder, and which part of training became "
         "slower; exits with 3 if one did"
     )
     add("--history", action="store_true", help=history)
+
     since = "with --history: leave out earlier runs, for instance once you accept a slowdown"
     add("--since", default="", metavar="COMMIT|DATE", help=since)
+
     catalogue = "write what the finished runs needed into a folder for tfasr estimate"
     add("--catalogue", metavar="DIR", help=catalogue)
 
 
 def run(args: argparse.Namespace) -> int:
+    """Prints the report that the flags ask for; returns the exit code.
+
+    The flags --history, --catalogue and --explain replace it by something else.
+    """
     if args.since and not args.history:
         raise UsageError("--since needs --history. Received: no --history.")
     if args.history:
@@ -131,6 +162,7 @@ def run(args: argparse.Namespace) -> int:
     names += ("price_usd_per_hour", "beside")
     options = {name: getattr(args, name) for name in names} | {"targets": args.target}
     options |= {"normalise": args.normalise or "", "language": args.language or ""}
+
     if not args.errors and (args.normalise or args.language):
         raise UsageError(
             "--normalise and --language need --errors. Received: no --errors."
@@ -144,6 +176,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _catalogue(args: argparse.Namespace) -> int:
+    """Writes what the finished runs needed into the folder of --catalogue."""
     entries = imported("tfasr.estimates.entries", "--catalogue")
     paths = [path for name in args.run_dirs for path in run_folders(Path(name))]
     for path in entries.write_entries(
@@ -154,6 +187,7 @@ def _catalogue(args: argparse.Namespace) -> int:
 
 
 def _explained(args: argparse.Namespace) -> str:
+    """Returns how each time to accuracy came about, in the format of --format."""
     if args.errors:
         raise UsageError("--explain shows times, and --errors texts. Leave one out.")
     question = ask(args.target, args.policy or "paper", args.window)
@@ -212,6 +246,7 @@ def _history(args: argparse.Namespace) -> int:
     asked = ask(args.target, args.policy or "paper", args.window)
     target = asked.targets[0] if asked.targets else None
     options = {"policy": asked.policy, "window": args.window, "since": args.since}
+
     if args.out is not None:
         files = [f"history.{suffix}" for suffix in ("json", "md", "png", "svg")]
         owned = {"metric", "changes"} <= object_or_empty(
@@ -225,6 +260,7 @@ def _history(args: argparse.Namespace) -> int:
     sys.stdout.write(
         as_json if args.format == "json" else WRITERS.call(args.format, tables)
     )
+
     if args.out is not None:
         # Imported here: drawing is slow to load.
         from tfasr.display.vega import write_chart
@@ -261,6 +297,7 @@ def run_watch(args: argparse.Namespace) -> int:
 
     asked = ask(args.target, args.policy, args.window)
     watch = Watch(_paths(args.run_dirs), asked.targets, asked.policy, asked.own_window)
+
     try:
         if args.once or not sys.stdout.isatty():
             _lines(watch, args.every_s, once=args.once)
@@ -273,6 +310,11 @@ def run_watch(args: argparse.Namespace) -> int:
 
 
 def _paths(names: list[str]) -> list[Path]:
+    """Returns the runs and logs to watch, each once.
+
+    A folder that a run may still be started in counts as a run. Raises UsageError for a path
+    that can't become one.
+    """
     paths: list[Path] = []
     for path in map(Path, names):
         if not path.exists() and not path.parent.is_dir():
@@ -296,6 +338,7 @@ def _paths(names: list[str]) -> list[Path]:
 
 
 def _lines(watch: Watch, every_s: float, *, once: bool) -> None:
+    """Prints a line for each run whose state has changed, until all runs have ended."""
     printed: dict[Path, tuple[object, ...]] = {}
     while True:
         runs = watch.look()
@@ -311,6 +354,7 @@ def _lines(watch: Watch, every_s: float, *, once: bool) -> None:
 
 
 def _live(watch: Watch, every_s: float) -> None:
+    """Shows a table of all runs that is updated in place, until all runs have ended."""
     from rich.live import Live
 
     runs = watch.look()

@@ -38,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--allow_host", action="append", default=[], metavar="NAME", help=names)
     add_recogniser_arguments(add)
     limits = parser.add_argument_group("limits")
+
     for name, default, meaning in LIMITS:
         text = f"{meaning}; default: %(default)g"
         limits.add_argument(f"--{name}", type=type(default), default=default, help=text)
@@ -54,6 +55,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     limits = Limits(**{name: getattr(arguments, name) for name, _, _ in LIMITS})
     recogniser = recogniser_of(arguments)
+
     if arguments.host not in ("127.0.0.1", "::1", "localhost"):
         log.warning(
             "--host %s: everyone who can reach this machine can use the page, without a password "

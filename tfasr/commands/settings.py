@@ -58,6 +58,7 @@ class Setting:
         ].rstrip(".")
         parts = (f"instead of {self.default}" if changed else kind, first)
         comment = ": ".join(filter(None, parts))
+
         return f"{binding:<{width}}  # {comment}".rstrip(" #")
 
 
@@ -78,6 +79,7 @@ def own_settings(files: tuple[Path, ...] = ()) -> dict[str, Group]:
         for path in sorted((_PACKAGE / folder).rglob("*.py"))
     ]
     groups: dict[str, Group] = {}
+
     for path in (*inside, *files):
         source = path.read_text(encoding="utf-8")
         if "\n@config_class" in source or "\n@gin.register" in source:
@@ -109,6 +111,7 @@ def optimizers() -> dict[str, Group]:
         if (path := folder / name / "__init__.py").is_file()
     ]
     imports = r"from keras\.(src\.\S+) import \(?\s*\w+ as ([A-Z]\w+)"
+
     for path in lists:
         for module, name in re.findall(imports, path.read_text(encoding="utf-8")):
             source = folder.joinpath(*module.split(".")).with_suffix(".py")
@@ -125,6 +128,7 @@ def _group(node: ast.ClassDef, lines: list[str], constants: dict[str, str]) -> G
     entries = re.split(r"^ {4}(\w+): ", section[1] if section else "", flags=re.M)[1:]
     meanings = dict(zip(entries[::2], map(_one_line, entries[1::2]), strict=True))
     settings = []
+
     for name, kind, default, comment in _fields(node, lines):
         # gin refers to a function as @name.
         plain = f"@{default}" if re.fullmatch("[a-z]\\w+", default) else default
@@ -159,6 +163,7 @@ def _comment(item: ast.AnnAssign, lines: list[str]) -> str:
     behind = lines[item.end_lineno - 1].encode()[item.end_col_offset :].decode().strip()
     before = map(str.strip, lines[item.lineno - 2 :: -1])
     above = takewhile(lambda line: line.startswith("#"), before)
+
     return _one_line(behind or " ".join(reversed([line[1:] for line in above])))
 
 
@@ -194,6 +199,7 @@ def check_gin(files: str | Sequence[str] | None, bindings: Sequence[str]) -> Non
         for group in known.values()
         for setting in group.settings
     }
+
     for statement in text.bindings:
         name = statement.name.rpartition("/")[2]
         if types.get(name) and not any(references(statement.value)):
@@ -225,6 +231,7 @@ def run(arguments: argparse.Namespace) -> None:
 def _shown(name: str) -> Iterable[str]:
     known = known_settings()
     by_name = {}
+
     for group in known.values():
         for setting in group.settings:
             by_name[setting.name] = setting
@@ -260,6 +267,7 @@ def _shown(name: str) -> Iterable[str]:
     }
     # The settings of an optimizer that a later line has replaced do nothing.
     unused = optimizers().keys() - used if "TrainingConfig.optimizer" in last else ()
+
     return [
         replace(by_name.get(key, Setting("", "", "", "")), name=name).line(
             _WIDTH, repr(value)

@@ -95,6 +95,7 @@ def language_model(arguments: argparse.Namespace) -> "KenlmModel | None":
         "unknown": arguments.lm_unknown,
     }
     options = {name: value for name, value in flags.items() if value is not None}
+
     if arguments.language_model is not None:
         with errors.wrong_values_are_wrong_use():
             return KenlmModel(arguments.language_model, **options)
@@ -157,6 +158,7 @@ def progress(done: str, total: int) -> Iterator[Callable[..., None]]:
     )
 
     columns = (done, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+
     with Progress(*columns, console=errors.stderr_console()) as bar:
         task = bar.add_task("", total=total)
         yield lambda count=1: bar.advance(task, count)

@@ -87,6 +87,7 @@ def run(arguments: argparse.Namespace) -> None:
     from tfasr.studies.perform import DECISION_FILE, study
 
     tls = tls_of(arguments)
+
     with contextlib.ExitStack() as stack:
         client = None
         if arguments.scheduler is not None:
@@ -151,6 +152,7 @@ def run_record(arguments: argparse.Namespace) -> None:
     from tfasr.studies.records import record, write_table
 
     records = Path(arguments.records)
+
     if arguments.table:
         write_table(records)
         return
@@ -324,6 +326,7 @@ def run_demo(arguments: argparse.Namespace) -> None:
         for found in of_recipes
     ]
     print("\nThe answer:")
+
     for sentence in compare(groups).findings:
         print(textwrap.fill(sentence, 100, break_on_hyphens=False))
     if (groups[-1] / EVENTS_FILE).exists():

@@ -19,6 +19,7 @@ from tfasr.verifying.run import (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the folders to check, and what to compare them with."""
     add = parser.add_argument
     add("paths", nargs="+", metavar="RUN|STUDY|SUBMISSION", help="folders")
     add(
@@ -43,6 +44,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Checks the folders one after the other and prints a line for each check.
+
+    Returns the exit code: 1 if a check failed, else 0.
+    """
     if arguments.published and len(arguments.paths) > 1:
         raise UsageError(
             "--published needs a single folder, whose hash it is. Received: "
@@ -51,6 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     shards = arguments.shard_dir and Path(arguments.shard_dir)
     failed = False
+
     for path in map(Path, arguments.paths):
         file = _main_file(path)
         if file.name == SUBMISSION_FILE:
@@ -80,7 +86,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _main_file(folder: Path) -> Path:
-    """Returns the file that shows whether a folder is a submission, a study or a run."""
+    """Returns the file that shows whether a folder is a submission, a study or a run.
+
+    Raises UsageError if there is none of these files.
+    """
     names = (SUBMISSION_FILE, STARTS_FILE, EVENTS_FILE)
     for name in names:
         if (folder / name).is_file():
@@ -94,7 +103,10 @@ def _main_file(folder: Path) -> Path:
 def _checks(
     file: Path, shards: Path | None, records: Path
 ) -> tuple[Iterable[Check], tuple[str, ...]]:
-    """Returns the checks of a folder, and what they leave unchecked."""
+    """Returns the checks of a folder, and what they leave unchecked.
+
+    The folder is the one of its main file.
+    """
     folder = file.parent
     if file.name == EVENTS_FILE:
         return verify_run(folder, folder.name, shards), UNCHECKED_OF_RUNS
@@ -107,4 +119,5 @@ def _checks(
 
     submissions = imported("tfasr.studies.records", "Verifying a submission")
     checks = submissions.verify_submission(folder, shards, records)
+
     return checks, (*left, *submissions.UNCHECKED_OF_SUBMISSIONS)

@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 
+# An extra is named after what is installed, tfasr or tfasr-measure.
 from tfasr.errors import extra
 from tfasr.telemetry.machine import (
     ROOT,

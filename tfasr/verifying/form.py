@@ -16,7 +16,10 @@ _WAITING = ("decode", "eval_wait")  # how training waits for an evaluation's sco
 
 
 def must(holds: bool, problem: str) -> None:
-    """Raises UsageError with the problem unless the condition holds."""
+    """Raises UsageError with the problem unless the condition holds.
+
+    `tfasr.verifying.run.judged` turns it into the outcome of a check.
+    """
     if not holds:
         raise UsageError(problem)
 
@@ -214,7 +217,10 @@ def check_ending(name: str, run: Run, session: range, exit_code: Any) -> None:
 
 
 def check_names(content: Any, names: set[str], place: str) -> None:
-    """Checks that a value is an object with exactly these fields."""
+    """Checks that a value is an object with exactly these fields.
+
+    ``place`` says in the message where the value stands.
+    """
     must(isinstance(content, dict), f"{place}: {content!r:.60} is no object")
     odd = sorted(names ^ content.keys())
     must(not odd, f"{place} has missing or extra fields: {', '.join(odd)}")

@@ -30,7 +30,8 @@ from tfasr.verifying.form import (
     part,
 )
 
-# A step's booked time may exceed the time that passed by up to 1 ms.
+# A ledger has times in milliseconds, so a step's booked time may exceed the time that
+# passed by up to 1 ms.
 _ROUNDING_S = 0.001
 # A run can't have been written in the future; clocks may be a day off.
 _LATE_S = 86400.0
@@ -122,18 +123,30 @@ def verify_plain_run(
 
 
 def _chain(run_dir: Path, loaded: list[Run]) -> Checked:
+    """Checks the hash in each line of the ledger, and loads the run.
+
+    The run is appended to ``loaded``, so that the other checks are left out if the ledger
+    can't be read. A changed, missing or added line breaks the chain of hashes.
+    """
     run = load_run(run_dir)
     must(
         run.ledger_hash is not None,
         "the lines have no hashes: an older tfasr wrote them",
     )
     loaded.append(run)
+
     return f"{len(run.events)} lines, the last hash is {run.ledger_hash}"
 
 
 def _clocks(run: Run) -> Checked:
+    """Checks that both clocks of each session run forwards, and equally far.
+
+    A forged time would have to change the wall clock, the monotonic clock and every later
+    line. The intervals must add up to the run's time, too.
+    """
     line = run.timeline
     last_ms = 0
+
     for session in line.sessions:
         events = [run.events[index] for index in session]
         mono = [finite(event["metadata"]["mono_s"]) for event in events]
@@ -158,6 +171,7 @@ def _clocks(run: Run) -> Checked:
     must(last_ms / 1000 <= time.time() + _LATE_S, "the run ends in the future")
     sums = abs(sum(run.intervals.values()) - run.wall_s)
     must(sums < 0.001, f"the intervals' sum and the whole time differ by {sums:.3f} s")
+
     return f"{len(line.sessions)} sessions, {run.wall_s:.1f} s in all"
 
 
@@ -215,6 +229,7 @@ def _events(run: Run) -> Checked:
     check_fields(run.events, files.EVENTS_FILE)
     check_values(run.events, files.EVENTS_FILE)
     trained = (run.path / files.EXPERIMENT_FILE).is_file()
+
     for number, session in enumerate(line.sessions):
         first = run.events[session.start]
         must(first["key"] == "session_start", f"session {number} has no start")
@@ -241,10 +256,15 @@ def _events(run: Run) -> Checked:
     useful = [i for i in line.of("epoch_start") if line.useful[i]]
     numbers = sorted({line.metadata[i]["epoch_num"] for i in useful})
     must(numbers == list(range(1, len(numbers) + 1)), "epochs begin out of order")
+
     return f"{len(run.events)} events of {len(line.sessions)} sessions"
 
 
 def _counts(run: Run) -> Checked:
+    """Checks that no step and no evaluation is missing, doubled or out of order.
+
+    Steps that were lost in a crash and repeated count once.
+    """
     line = run.timeline
     steps = [i for i in line.of("train_step") if line.useful[i]]
     numbers = [line.metadata[i]["step"] for i in steps]
@@ -279,6 +299,7 @@ def _check_epochs(run: Run, steps: Sequence[int]) -> None:
     wanted = run.fact("train_samples")
     must(type(wanted) is int and wanted > 0, f"train_samples is {wanted!r:.60}")
     utterances: Counter[int] = Counter()
+
     for i in steps:
         number = run.events[i]["value"]["utterances"]
         step = line.metadata[i]["step"]
@@ -298,6 +319,7 @@ def _check_epochs(run: Run, steps: Sequence[int]) -> None:
         f"epoch {last} has too many utterances",
     )
     largest = max((run.events[i]["value"]["utterances"] for i in steps), default=0)
+
     for epoch, begins in _evaluations(run).items():
         before = sum(run.events[i]["value"]["utterances"] for i in steps if i < begins)
         slack = 0 if epoch % 1 == 0 else largest
@@ -315,6 +337,7 @@ def _evaluations(run: Run) -> dict[float, int]:
     line = run.timeline
     first: dict[float, int] = {}
     scored = set()
+
     for epoch, index in line.evaluated:
         first.setdefault(epoch, index)
         if scores_at(line, index):
@@ -324,9 +347,14 @@ def _evaluations(run: Run) -> dict[float, int]:
 
 
 def _scores(run: Run) -> Checked:
+    """Counts the errors of each evaluation again, if its hypotheses were kept.
+
+    The counts must be those of the ledger. Losses can't be computed again.
+    """
     line = run.timeline
     stated = run.comparability or {}
     events: dict[float, list[int]] = {}
+
     for epoch, index in line.evaluated:
         if scores_at(line, index):
             events.setdefault(epoch, []).append(index)
@@ -407,6 +435,11 @@ def references_hash(rows: Iterable[tuple[str, str]]) -> str:
 
 
 def _settings(run: Run) -> Checked:
+    """Checks the files that state the run's settings against the ledger.
+
+    Each file must have the hash that the ledger states, and the files must agree with it
+    and with each other. A recorded loop has no such files.
+    """
     hashes = run.fact("files")
     if hashes is None and not (run.path / files.EXPERIMENT_FILE).is_file():
         return None
@@ -419,6 +452,7 @@ def _settings(run: Run) -> Checked:
     }
     lacking = (present | needed) - hashes.keys()
     must(not lacking, f"the ledger has no hash of {', '.join(sorted(lacking))}")
+
     for name, stated in hashes.items():
         must(name == Path(name).name, f"{name!r} is not the name of a file")
         path = run.path / name
@@ -466,6 +500,7 @@ def _settings(run: Run) -> Checked:
     content = json.dumps(facts, sort_keys=True).encode()
     same = hashlib.sha256(content).hexdigest()[:16] == stated
     must(same, "what makes the run comparable does not match its hash")
+
     return f"{len(hashes)} files as they were written"
 
 
@@ -487,6 +522,7 @@ def _check_configs(run_dir: Path, saved: dict[str, Any]) -> None:
     A value that gin looks up by name, such as an optimizer, is compared as a name only.
     """
     used = _plain_values(run_dir / files.GIN_OPERATIVE_FILE)
+
     for name, value in _plain_values(run_dir / files.GIN_GIVEN_FILE).items():
         place = (
             f"{files.GIN_GIVEN_FILE} has {name} = {value}, {files.GIN_OPERATIVE_FILE}"
@@ -529,8 +565,13 @@ def _plain_values(path: Path) -> dict[str, str]:
 
 
 def _checkpoints(run: Run) -> Checked:
+    """Checks the checkpoints that are still there against their hashes in the ledger.
+
+    Deleted checkpoints are no mistake: a run may take much space.
+    """
     hashes = run.fact("checkpoints") or {}
     at_hand = 0
+
     for name, stated in hashes.items():
         must(name == Path(name).name, f"{name!r} is not the name of a file")
         path = run.path / files.CHECKPOINTS_FOLDER / name
@@ -542,6 +583,11 @@ def _checkpoints(run: Run) -> Checked:
 
 
 def _shards(run: Run, shard_dir: Path | None) -> Checked:
+    """Checks that the prepared splits hold the records that the run trained on.
+
+    The folder is ``shard_dir`` or, by default, the one that the run used, if it is still
+    there.
+    """
     recorded = files.object_or_empty(run.path / files.RUN_FILE).get("shard_dir")
     folder = shard_dir or Path(str(recorded))
     if shard_dir is None and not folder.is_dir():
