@@ -34,7 +34,7 @@ test-measure:
 	$(PYTHON) -m venv build/measure
 	build/measure/bin/python -m pip install -qq ./measure hypothesis pytest
 	mkdir build/measure/run
-	cp -r setup.cfg tests build/measure/run
+	cp -r docs setup.cfg tests build/measure/run
 	cd build/measure/run && ../bin/python -m pytest tests/test_measure.py
 	build/measure/bin/python -m pip install -qq './measure[figures,flagfile,notebook]'
 	cd build/measure/run && ../bin/python -m pytest $(MEASURING_TESTS)
