@@ -1,4 +1,9 @@
-"""Mistakes that can be found before TensorFlow is loaded, which takes seconds."""
+"""Mistakes that can be found before TensorFlow is loaded, which takes seconds.
+
+`tfasr.cli` calls `check` for each command but those of tfasr-measure, which load no
+TensorFlow. A check may read small files, such as the index of prepared data or a run's
+list of events, and must not import Keras.
+"""
 
 import argparse
 from pathlib import Path
@@ -13,16 +18,14 @@ from tfasr.kit.files import EXPERIMENT_FILE, LOCK_FILE, check_owned
 def check(arguments: argparse.Namespace) -> None:
     """Raises UsageError for mistakes that can be detected before TensorFlow is loaded.
 
+    Loading it takes seconds, in which a user would wait for a complaint about a flag.
     Everything checked here is checked again where it is used.
-
-    Args:
-        arguments: the parsed flags of any command that isn't one of tfasr-measure.
     """
     values = vars(arguments)
-    command = arguments.command
     if "gin_file" in values or values.get("gin_binding"):
         check_gin(values.get("gin_file"), values.get("gin_binding") or [])
 
+    command = arguments.command
     for name in ("lexicon", "language_model", "log_probs"):
         if values.get(name) is not None and not Path(values[name]).is_file():
             raise UsageError(
@@ -33,45 +36,34 @@ def check(arguments: argparse.Namespace) -> None:
         for run_dir in _listed(values.get("run_dir")):
             _check_run(run_dir)
 
+    if command == "export":
+        from tfasr.recognising.spec import check_int8
+
+        check_int8(arguments.to, arguments.int8)
+
     checkpoint = values.get("checkpoint")
     if checkpoint not in (None, "best", "last") and not Path(checkpoint).is_file():
         rule = '--checkpoint must be "best", "last" or a file.'
         raise UsageError(f"{rule} {errors.received_path(checkpoint, ('best', 'last'))}")
 
     if values.get("shard_dir") is not None and command != "prepare":
-        _check_shards(arguments)
+        splits = ("train", "validation")
+        if command not in ("train", "estimate"):
+            splits = _listed(values.get("split"))
 
-    # The checks of single commands come last.
+        for split in splits:
+            require_prepared(arguments.shard_dir, split)
+
     if command == "prepare":
         _check_corpus(arguments)
-    if command == "export":
-        _check_export(arguments)
-    if command == "train":
+    elif command == "export":
+        check_owned(Path(arguments.out), "--out", "part of this export", owned=False)
+    elif command == "train":
         _check_new_run(arguments)
 
 
-def _check_shards(arguments: argparse.Namespace) -> None:
-    """Raises UsageError if a split that the command reads hasn't been prepared."""
-    if arguments.command in ("train", "estimate"):
-        splits = ["train", "validation"]
-    else:
-        splits = _listed(getattr(arguments, "split", None))
-
-    for split in splits:
-        require_prepared(arguments.shard_dir, split)
-
-
-def _check_export(arguments: argparse.Namespace) -> None:
-    """Raises UsageError if the format can't have --int8, or --out holds other files."""
-    # Imported here, as only exporting needs it.
-    from tfasr.recognising.spec import check_int8
-
-    check_int8(arguments.to, arguments.int8)
-    check_owned(Path(arguments.out), "--out", "part of this export", owned=False)
-
-
 def _check_new_run(arguments: argparse.Namespace) -> None:
-    """Raises UsageError if --run_dir holds a run, and the command doesn't continue it."""
+    """Raises UsageError if a training would begin in the folder of another run."""
     from tfasr.recording.session import events_so_far, has_begun
 
     if arguments.resume or arguments.dry_run or arguments.cluster:
@@ -87,24 +79,26 @@ def _check_new_run(arguments: argparse.Namespace) -> None:
 
 
 def _check_run(run_dir: str) -> None:
-    """Raises UsageError unless a folder holds a trained or exported recogniser."""
-    if not any(
-        Path(run_dir, name).is_file() for name in (EXPERIMENT_FILE, "recogniser.json")
-    ):
-        rule = "--run_dir must be a folder that tfasr train or tfasr export wrote."
-        inside = sorted(
-            path.parent.name for path in Path(run_dir).glob(f"*/{EXPERIMENT_FILE}")
-        )
-        if inside:
-            raise UsageError(
-                f"{rule} Received: {run_dir}. Name a run in it: {', '.join(inside)}."
-            )
+    """Raises UsageError unless a folder has a run or an export.
 
-        raise UsageError(f"{rule} {errors.received_path(run_dir)}")
+    If there are runs inside it, the error names them.
+    """
+    folder = Path(run_dir)
+    if any((folder / name).is_file() for name in (EXPERIMENT_FILE, "recogniser.json")):
+        return
+
+    rule = "--run_dir must be a folder that tfasr train or tfasr export wrote."
+    inside = sorted(path.parent.name for path in folder.glob(f"*/{EXPERIMENT_FILE}"))
+    if inside:
+        raise UsageError(
+            f"{rule} Received: {run_dir}. Name a run in it: {', '.join(inside)}."
+        )
+
+    raise UsageError(f"{rule} {errors.received_path(run_dir)}")
 
 
 def _check_corpus(arguments: argparse.Namespace) -> None:
-    """Raises UsageError if the corpus's folder or a split's list is missing."""
+    """Raises UsageError if the recordings or their list are missing."""
     from tfasr.corpora.corpus import CORPORA, find_manifest
     from tfasr.corpora.reading import require_folder
 
@@ -112,8 +106,9 @@ def _check_corpus(arguments: argparse.Namespace) -> None:
     folder = arguments.corpus_dir
     split = arguments.split
     made = arguments.language or arguments.voice
+
+    # Prepare will generate the corpus, or a plug-in's corpus may need no folder.
     if made or CORPORA.entry(corpus).attribute is None:
-        # Prepare will generate the corpus, or a plug-in's corpus may need no folder.
         return
 
     require_folder(folder, "the folder with the corpus")
@@ -123,5 +118,8 @@ def _check_corpus(arguments: argparse.Namespace) -> None:
 
 
 def _listed(value: str | list[str] | None) -> list[str]:
-    """Returns the values of a flag that takes one value, several or none, as a list."""
-    return [value] if isinstance(value, str) else value or []
+    """Returns a flag's values as a list, whether it can be repeated or not."""
+    if isinstance(value, str):
+        return [value]
+
+    return value or []

@@ -1,4 +1,13 @@
-"""Checks the form of what a study wrote: its plan and its list of starts."""
+"""Checks the form of what a study wrote, before any number in it is used.
+
+`tfasr.studies.verify` calls these functions first. They reject a sealed plan with an
+unknown field, and a list of starts in an impossible order. Whoever submits a study may
+have written its files by hand, so nothing here trusts the type of a value.
+`tfasr.verifying.form` does the same for the ledgers of its runs.
+
+Every check raises `UsageError`, which names the file and the event, and shows the value
+that was received, cut to 60 characters.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -19,33 +28,47 @@ from tfasr.studies.plan import (
     plan_of,
 )
 from tfasr.verifying.form import (
-    CLOCKS_APART,
     check_fields,
     check_names,
     finite,
     must,
+    must_agree,
 )
 
+# The fields of a sealed plan (`plan.sealed_content` writes it), of each of its runs, and
+# of what it declares about each experiment's training (`plan.check_runs`).
 _PLAN = {
-    *(
-        "format",
-        "study",
-        "experiments",
-        "runs",
-        "trained",
-        "until",
-        "looks",
-        "data",
-        "code",
-    ),
-    *("plugins", "longest_wait_s"),
+    "format",
+    "study",
+    "experiments",
+    "runs",
+    "trained",
+    "until",
+    "looks",
+    "data",
+    "code",
+    "plugins",
+    "longest_wait_s",
 }
 _RUN = {"experiment", "seed", "folder", "statements"}
 _TRAINED = {"targets", "target_window", "decoder", "second_decoder", "division"}
 
 
 def check_plan(sealed: dict[str, Any], file: str) -> Plan:
-    """Checks that a sealed plan has every field, each of its kind; returns the plan."""
+    """Checks that a sealed plan has every field, each of its kind; returns the plan.
+
+    Also what follows from other fields is compared: looks and their levels, seeds of
+    each experiment, the order in which experiments take turns, and the last statements
+    of each run. A plan that was made by hand could otherwise allow more looks than it
+    declares.
+
+    Args:
+        sealed: the content of the file.
+        file: its name, for errors.
+
+    Raises:
+        UsageError: names the first field that is missing, unknown or contradicts another.
+    """
     check_names(sealed, _PLAN, file)
     made = sealed["format"]
     must(
@@ -55,6 +78,7 @@ def check_plan(sealed: dict[str, Any], file: str) -> Plan:
     check_names(
         sealed["study"], {f.name for f in fields(StudyConfig)}, f"{file}, study"
     )
+
     for name, experiment in _objects(sealed, "experiments", file):
         check_names(
             experiment, {f.name for f in fields(ExperimentConfig)}, f"{file}, {name}"
@@ -62,21 +86,26 @@ def check_plan(sealed: dict[str, Any], file: str) -> Plan:
 
     for name, declared in _objects(sealed, "trained", file):
         check_names(declared, _TRAINED, f"{file}, trained {name}")
+
     must(isinstance(sealed["runs"], list), f"{file}: its runs are no list")
+
     for run in sealed["runs"]:
         check_names(run, _RUN, f"{file}, a run")
+
     check_names(sealed["code"], {"tfasr", "files"}, f"{file}, code")
     listed = sealed["study"]["experiments"]
     known = isinstance(listed, list) and all(
         map(sealed["experiments"].__contains__, listed)
     )
     must(known, f"{file} describes other experiments than its study lists")
+
     try:
         plan = plan_of(sealed)
     except (TypeError, ValueError) as error:
         raise UsageError(f"{file}: {error}") from error
 
     names = list(plan.config.experiments)
+
     for name in ("experiments", "trained"):
         must(
             sorted(sealed[name]) == sorted(names),
@@ -99,10 +128,12 @@ def check_plan(sealed: dict[str, Any], file: str) -> Plan:
         sealed["looks"] == allowed_levels(plan.config),
         f"{file}: its looks have other levels",
     )
+
     seeds = {
         name: list(experiment.seeds or plan.config.seeds)
         for name, experiment in plan.experiments.items()
     }
+
     for name in names:
         planned = [run.seed for run in plan.runs if run.experiment == name]
         must(
@@ -115,8 +146,11 @@ def check_plan(sealed: dict[str, Any], file: str) -> Plan:
         turns == names,
         f"{file}: its experiments take turns in another order than the study's",
     )
+
     for run in plan.runs:
         experiment = plan.experiments[run.experiment]
+        # `load_plan` puts these last, so that no other binding can override a run's
+        # seed.
         last = [
             *experiment.bindings,
             f"TrainingConfig.seed = {run.seed}",
@@ -133,10 +167,13 @@ def check_plan(sealed: dict[str, Any], file: str) -> Plan:
 
 
 def _objects(sealed: dict[str, Any], name: str, file: str) -> list[tuple[str, Any]]:
+    """Returns the entries of a field that must be an object of objects."""
     must(isinstance(sealed[name], dict), f"{file}: its {name} are no object")
     return list(sealed[name].items())
 
 
+# The fields of each kind of line in a study's list of starts (`ledger.declared.Starts`
+# writes them).
 _LISTED = {
     "plan": {"file", "sha256", "changes"},
     "start": {"experiment", "seed", "plan", "ledger"},
@@ -147,8 +184,11 @@ _LISTED = {
     "abandoned": {"experiment", "seed", "host", "folder", "ledger", "reason"},
     "again": {"experiment", "seed", "taken", "samples", "ledger"},
 }
-_OF_HOSTS = {"host", "clock"}  # more fields of trainings on hosts of a cluster
+
+# Trainings on hosts of a cluster have these fields too, in lines of the kinds below.
+_OF_HOSTS = {"host", "clock"}
 _TIMED = ("start", "begun", "end")
+
 _TYPES = {
     "file": str,
     "sha256": str,
@@ -177,10 +217,14 @@ def check_starts(events: Sequence[Mapping[str, Any]], file: str) -> None:
     was killed.
     """
     check_fields(events, file)
+
     for number, event in enumerate(events, 1):
         _check_listed(event, f"event {number} of {file} ({event['key']!r:.40})")
+
     must(events[0]["metadata"]["session"] == 0, f"{file} doesn't begin with session 0")
+    # Lines of the study's process follow each other, so its two clocks can be compared.
     order = _Order(file)
+
     for before, event in pairwise(events):
         risen = event["metadata"]["session"] - before["metadata"]["session"]
         must(
@@ -203,7 +247,9 @@ def _check_listed(event: Mapping[str, Any], place: str) -> None:
     names = set(_LISTED[key])
     if key in _TIMED and isinstance(value, dict) and _OF_HOSTS & value.keys():
         names |= _OF_HOSTS
+
     check_names(value, names, place)
+
     for name in names:
         right = isinstance(value[name], _TYPES[name]) and not isinstance(
             value[name], bool
@@ -231,32 +277,41 @@ def _check_listed(event: Mapping[str, Any], place: str) -> None:
         finite(value["clock_ahead_s"])
     if value.get("ledger") is not None:
         check_names(value["ledger"], {"chain", "bytes"}, place)
+
         mark = value["ledger"]
         right = isinstance(mark["chain"], str) and type(mark["bytes"]) is int
         must(right, f"{place} has a mark {value['ledger']!r:.60} of its ledger")
 
 
 class _Order:
-    """Checks which trainings run at the same time, and that each seed stays on one host.
+    """Checks which trainings run at the same time, and that a seed stays on one host.
 
     `check` is called with each line after the first, `begin_session` before the first
     line that another process of the study wrote. What ran before then has ended, with
     or without a line.
+
+    A test by pairs compares runs of one seed, which is fair only if one host trained
+    them all. So a seed may change its host only if its runs so far were abandoned
+    together.
     """
 
     def __init__(self, file: str):
         self._file = file
-        # By host; "" is the study's machine.
+        # The run (experiment and seed) at work on each host; "" is the study's machine.
         self._running: dict[str, tuple[str, int]] = {}
+        # Hosts whose description the current session of the study has noted.
         self._described: set[str] = set()
-        self._host_of: dict[int, str] = {}  # of each seed
-        # experiments, by seed, since it was abandoned
+        # The host of each seed.
+        self._host_of: dict[int, str] = {}
+        # The experiments of each seed that have begun since it was last abandoned.
         self._begun: dict[int, set[str]] = {}
         # Disturbed runs that were trained again.
         self._repeated: set[tuple[str, int]] = set()
-        self._left: set[int] = set()  # seeds that were abandoned and not begun since
+        # Seeds that were abandoned and have not begun again.
+        self._left: set[int] = set()
 
     def begin_session(self) -> None:
+        """Forgets running trainings and hosts: another process of the study writes."""
         self._running = {}
         self._described = set()
 
@@ -271,6 +326,7 @@ class _Order:
         host = value.get("host", "")
         run = (value["experiment"], value["seed"])
         name = f"{self._file}: {run[0]} seed {run[1]}"
+
         if key == "again":
             must(run not in self._running.values(), f"{name} is judged before its end")
             must(run not in self._repeated, f"{name} was trained again more than once")
@@ -303,11 +359,10 @@ class _Order:
                 del self._running[host]
 
     def _check_host(self, name: str, run: tuple[str, int], host: str) -> None:
-        """Checks that all runs of a seed are on one host, unless all were abandoned
-        together.
-        """
+        """Checks that a seed's runs share a host, unless all were abandoned."""
         experiment, seed = run
         before = self._host_of.setdefault(seed, host)
+
         if seed in self._left:
             left = self._begun.get(seed, set())
             must(
@@ -333,9 +388,11 @@ class _Order:
 def _check_apart(
     before: Mapping[str, Any], event: Mapping[str, Any], file: str
 ) -> None:
-    """Checks that a process's two clocks agree about the time between two of its events."""
+    """Checks that a process's two clocks agree about the time between two events.
+
+    A line that was inserted or moved later would have to forge both of them.
+    """
     wall_s = (event["time_ms"] - before["time_ms"]) / 1000
     mono_s = event["metadata"]["mono_s"] - before["metadata"]["mono_s"]
     must(mono_s >= 0, f"{file}: the monotonic clock runs backwards")
-    problem = f"{file}: {wall_s:.1f} s by the wall clock are {mono_s:.1f} s by the monotonic one"
-    must(abs(wall_s - mono_s) <= CLOCKS_APART[0] + CLOCKS_APART[1] * mono_s, problem)
+    must_agree(wall_s, mono_s, f"{file}: ")

@@ -1,4 +1,15 @@
-"""Checks what a study states, by recomputing it from its runs and its list of starts."""
+"""Checks what studies state, by recomputing it from their files.
+
+``tfasr verify`` calls `verify_study`, and prints a line for each `Check`. First `form`
+checks that a file has the form that tfasr writes. Then each check compares two things
+that a forger would have to change together: a ledger with the study's list of starts
+(which another process wrote), with the sealed plan, or with shards. Each run is also
+checked by itself, by `tfasr.verifying.run`.
+
+Nothing of what is checked is executed: gin files are read as evidence, and plug-ins are
+only hashed. What no check covers is listed in `UNCHECKED_OF_RUNS` and
+`UNCHECKED_OF_STUDIES`, and printed as the last line.
+"""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -28,9 +39,15 @@ from tfasr.verifying.run import Check, Checked, judged, plain_files, verify_plai
 
 # Milliseconds by which a run's first event may precede the plan's sealing.
 _EARLY_MS = 2000
-_NOTED_S = 5.0  # a ledger and the study's list note the same moment within 5 s
-_ANSWERED_S = 15.0  # a host's answer may be as late as this
-# Processes take equally long to end, within 5 s plus 5 % of their duration.
+
+# A ledger and the study's list note the same moment within 5 s.
+_NOTED_S = 5.0
+
+# A host's answer may be as late as this (`agent.LEASE_S`).
+_ANSWERED_S = 15.0
+
+# Processes take equally long to end, within 5 s plus 5 % of their duration. Whoever
+# shortens a run's clock at its end can gain no more than that.
 _ENDING = (5.0, 0.05)
 
 UNCHECKED_OF_STUDIES = (
@@ -44,18 +61,26 @@ UNCHECKED_OF_STUDIES = (
 
 
 def verify_study(folder: Path, shard_dir: Path | None = None) -> Iterator[Check]:
-    """Checks a study's plan, starts, runs, report and decision."""
+    """Checks a study's plan, starts, runs, report and decision.
+
+    Args:
+        folder: the study's.
+        shard_dir: as in `verify_run`.
+    """
     plain = judged("files", partial(plain_files, folder))
     yield plain
     checked: list[StudyCheck] = []
     if plain.passed:
         yield judged("plan", partial(_plan, folder, checked))
+
     for study in checked:
         plans = list(study.plans.values())
         plan = plan_of(plans[-1])
         if any(event["key"] == "host" for event in read_events(folder / STARTS_FILE)):
             yield judged("hosts", partial(_hosts, folder, plan))
+
         yield judged("times", partial(_times, folder, study))
+
         for (experiment, seed), run_dir in study.runs.items():
             name = f"{experiment} seed {seed}"
             yield from verify_plain_run(run_dir, name, shard_dir)
@@ -76,9 +101,15 @@ def verify_study(folder: Path, shard_dir: Path | None = None) -> Iterator[Check]
 
 
 def _plan(folder: Path, checked: list[StudyCheck]) -> Checked:
+    """Checks every sealed plan and the list of starts; adds the study to ``checked``.
+
+    Whether the declared runs are those that are there is one sentence, which fails the
+    check if it names a problem.
+    """
     events = read_events(folder / STARTS_FILE)
     must(bool(events), f"{STARTS_FILE} is empty")
     check_starts(events, STARTS_FILE)
+
     for event in events:
         if event["key"] == "plan":
             file = event["value"]["file"]
@@ -93,6 +124,7 @@ def _plan(folder: Path, checked: list[StudyCheck]) -> Checked:
     must(same, f"{PLAN_FILE} states other runs than the sealed plan")
     checked.append(study)
     must(not study.problems, study.sentence)
+
     return study.sentence
 
 
@@ -100,7 +132,11 @@ _Clock = tuple[float, float]  # seconds of the wall clock and of the monotonic c
 
 
 def _times(folder: Path, study: StudyCheck) -> Checked:
-    """Compares ledgers' clocks with those of the study's list, which another process wrote."""
+    """Compares ledgers' clocks with those of the study's list of starts.
+
+    The study's own process wrote the list, so a run whose ledger was changed alone
+    would begin, end or note its marks at other times than the list.
+    """
     events = read_events(folder / STARTS_FILE)
     hashes = chain_of(folder / STARTS_FILE)
     listed = [_clocks_of(event) for event in events]
@@ -110,9 +146,11 @@ def _times(folder: Path, study: StudyCheck) -> Checked:
     )
     # A ledger has the clocks of the host that trained its run.
     clocks = [_host_clocks(event) for event in events]
+
     # For each process that ended by itself: how long it took, and the part after its
     # last event.
     endings: list[tuple[str, float, float]] = []
+
     for name, run_dir, noted in _tries(folder, study, events):
         run = load_run(run_dir)
         for session in run.timeline.sessions:
@@ -130,6 +168,7 @@ def _times(folder: Path, study: StudyCheck) -> Checked:
             _check_session(name, first, last, clocks[begins], stop)
             if stop is None:
                 continue
+
             passed_s = [
                 sides[ends[0]][1] - sides[begins][1] for sides in (clocks, listed)
             ]
@@ -138,9 +177,11 @@ def _times(folder: Path, study: StudyCheck) -> Checked:
             must(abs(passed_s[0] - passed_s[1]) <= allowed_s, problem)
             exit_code = events[ends[0]]["value"]["exit_code"]
             check_ending(name, run, session, exit_code)
+
             begun = any(
                 key == "begun" and begins < place < ends[0] for place, key, _ in noted
             )
+
             steps = [i for i in run.timeline.of("train_step") if i in session]
             trained_s = stop[1] - _clocks_of(run.events[steps[0]])[1] if steps else 0.0
             must(
@@ -169,15 +210,19 @@ def _times(folder: Path, study: StudyCheck) -> Checked:
 
 
 def _host_clocks(event: dict[str, Any]) -> _Clock:
-    """Returns the clocks of the host that trains the run, as the event states them."""
+    """Returns the clocks of the host that trains the run, as the event states them.
+
+    On one machine they are the clocks of the study.
+    """
     clock = event["value"].get("clock")
     if clock is None:
         return _clocks_of(event)
+
     return finite(clock["time_ms"]) / 1000, finite(clock["mono_s"])
 
 
 def _hosts(folder: Path, plan: Plan) -> Checked:
-    """Checks that hosts that a test by groups compares are of one kind."""
+    """Checks that hosts stayed the machines they were, and are alike if needed."""
     events = [
         event for event in read_events(folder / STARTS_FILE) if event["key"] == "host"
     ]
@@ -185,6 +230,7 @@ def _hosts(folder: Path, plan: Plan) -> Checked:
         event["value"]["host"]: event["value"]["description"] for event in events
     }
     first, *others = descriptions
+
     for event in events:
         name = event["value"]["host"]
         other = unlike(event["value"]["description"], descriptions[name])
@@ -204,18 +250,21 @@ _Noted = list[tuple[int, str, dict[str, Any]]]
 def _tries(
     folder: Path, study: StudyCheck, events: Sequence[dict[str, Any]]
 ) -> Iterator[tuple[str, Path, _Noted]]:
-    """Yields the tries of each run: a name, the folder, and what the list notes about it.
+    """Yields the tries of each run: a name, the folder, and what the list notes of it.
 
-    Tries that were abandoned with their hosts are left out.
+    Tries that were abandoned with their hosts are left out: their files may be
+    incomplete.
     """
     for run in dict.fromkeys([*study.repeated, *study.runs]):
         name = f"{run[0]} seed {run[1]}"
+
         first: _Noted = []
         noted: _Noted = []
         for place, event in enumerate(events):
             value = event["value"]
             if (value.get("experiment"), value.get("seed")) != run:
                 continue
+
             noted.append((place, event["key"], value))
             if event["key"] == "again":
                 first = noted
@@ -229,6 +278,7 @@ def _tries(
 
 
 def _clocks_of(event: dict[str, Any]) -> _Clock:
+    """Returns the wall clock and the monotonic clock of an event, in seconds."""
     return finite(event["time_ms"]) / 1000, finite(event["metadata"]["mono_s"])
 
 
@@ -239,11 +289,18 @@ def _check_session(
     start: _Clock,
     stop: _Clock | None,
 ) -> None:
-    """Checks that a process began at the start that the list notes, and wrote until its
-    end.
+    """Checks that a process began and ended when the study's list says so.
+
+    Args:
+        name: of the run, for errors.
+        first: the session's first event, which states the age of its process.
+        last: the session's last event.
+        start: the clocks when the study noted the start.
+        stop: the clocks when it noted the end; None if it was killed before.
     """
     age_s = finite(first["metadata"].get("process_age_s", 0.0))
     must(age_s >= 0, f"{name} has a process younger than 0 s")
+
     for place, clock in enumerate(("wall", "monotonic")):
         late_s = _clocks_of(first)[place] - age_s - start[place]
         problem = f"{name} begins {late_s:.1f} s after its start in the study's list"
@@ -255,7 +312,15 @@ def _check_session(
 
 
 def _check_mark(name: str, run: Run, key: str, size: int, noted: _Clock) -> None:
-    """Checks that the ledger had just reached a line when the study noted it in its list."""
+    """Checks that a ledger had just reached a line when the study noted it.
+
+    Args:
+        name: of the run, for errors.
+        run: has the ledger.
+        key: "begun" or the like: the kind of the study's line.
+        size: bytes of the ledger up to the line.
+        noted: the clocks when the study noted it.
+    """
     place = _line_ends(run.path / files.EVENTS_FILE).get(size)
     must(place is not None, f"{name}: the list names a line that the ledger lacks")
     written_s = run.events[place]["metadata"]["mono_s"]
@@ -271,11 +336,10 @@ def _check_mark(name: str, run: Run, key: str, size: int, noted: _Clock) -> None
 
 
 def _line_ends(path: Path) -> dict[int, int]:
-    """Maps the length of the ledger after each line to the number of the event in that
-    line.
-    """
+    """Maps the size of a ledger after each line to the index of the line's event."""
     ends = {}
     size = 0
+
     for number, line in enumerate(files.read_bytes(path).split(b"\n")[:-1]):
         size += len(line) + 1
         ends[size] = number
@@ -284,17 +348,23 @@ def _line_ends(path: Path) -> dict[int, int]:
 
 
 def _as_declared(folder: Path, study: StudyCheck, run_dir: Path) -> Checked:
+    """Checks that a run has the settings, targets, data and code of its sealed plan."""
     run = load_run(run_dir)
     declared = declarations(run_dir)
     place = run_dir.relative_to(folder).as_posix()
     plan = study.plans[declared[-1]["plan"]]
-    # An experiment's only run moves to another folder when seeds are added.
-    named = [
-        r for p in study.plans.values() for r in p["runs"] if r["folder"] == place
-    ][-1]
+    # An experiment's only run moves to another folder when seeds are added. So the run
+    # may be in a later plan than the one that it was begun with.
+    runs = []
+
+    for each in study.plans.values():
+        runs += [planned for planned in each["runs"] if planned["folder"] == place]
+
+    named = runs[-1]
     path = run_dir / files.GIN_GIVEN_FILE
     lines = [statement.text for statement in read_evidence(path).statements]
     lines += plan["experiments"][named["experiment"]]["environment"]
+
     read_lines = files.read_text(path, "Restore it from a copy.").splitlines()
     without_effect = {
         line.partition(": ")[2] for line in read_lines if line.startswith(DROPPED)
@@ -303,6 +373,7 @@ def _as_declared(folder: Path, study: StudyCheck, run_dir: Path) -> Checked:
         s for s in named["statements"] if s.splitlines()[0] not in without_effect
     ]
     must(lines == planned, f"{files.GIN_GIVEN_FILE} has other statements than the plan")
+
     trained = plan["trained"][named["experiment"]]
     shards = run.fact("shards")
     must(run.fact("targets") == trained["targets"], "the targets are not the plan's")
@@ -315,19 +386,23 @@ def _as_declared(folder: Path, study: StudyCheck, run_dir: Path) -> Checked:
         trained["decoder"] == saved["decoder"],
         "the decoder's settings are not the plan's",
     )
+
     for name in ("target_window", "second_decoder"):
         must(trained[name] == saved["training"][name], f"{name} is not the plan's")
+
     division = run.comparability.get("division", "open")
     # Without word separators, a run is always open; the plan was sealed before any
     # alphabet.
     separated = run.comparability["alphabet"][1] is not None
     same = trained["division"] == division or not separated
     must(same, f"the division is {division}, but {trained['division']} in the plan")
+
     splits = {"train", "validation", *shards}
     other = [
         name for name in sorted(splits) if shards.get(name) != plan["data"].get(name)
     ]
     must(not other, f"the run read other data than the plan names: {', '.join(other)}")
+
     for each in declared:
         same = each["code"] == study.plans[each["plan"]]["code"]["files"]
         must(same, "the code was changed after the plan was sealed")
@@ -347,6 +422,7 @@ def _as_declared(folder: Path, study: StudyCheck, run_dir: Path) -> Checked:
 
 
 def _report(plan: Plan, folder: Path) -> Checked:
+    """Makes report.json anew from the ledgers and compares every number with it."""
     # Imported here: checking a single run needs no figures.
     from tfasr.studies.report import (
         Measured,
@@ -359,15 +435,19 @@ def _report(plan: Plan, folder: Path) -> Checked:
     path = folder / "report" / "report.json"
     if not path.is_file():
         return None
+
     measured = Measured(widths_of(plan, folder), scores_of(plan, folder))
     again = json.loads(json.dumps(study_values(chapters(plan, folder), measured)))
     same = again == files.read_object(path, "Make it again with tfasr study --resume.")
     must(same, f"{path.name} has other numbers than the ledgers give")
+
     return f"every number of {path.name} follows from the ledgers"
 
 
 def _decision(plan: Plan, folder: Path) -> Checked:
+    """Makes the verdict anew from the ledgers and compares it with decision.txt."""
     text = decision_text(plan, decision(plan, folder))
     stated = files.read_text(folder / DECISION_FILE, "Restore it from a copy.").strip()
     must(stated == text, f"{DECISION_FILE} states: {stated} The runs give: {text}")
+
     return text

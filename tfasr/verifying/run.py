@@ -1,4 +1,14 @@
-"""Checks what a run states, by recomputing it from its ledger, hypotheses and files."""
+"""Checks what a run states, by recomputing it from its files.
+
+``tfasr verify`` calls `verify_run`, and prints a line for each `Check`. First `form`
+checks that the ledger has the form that tfasr writes. Then each check compares two
+things that a forger would have to change together, such as a ledger with the hypotheses
+or with shards.
+
+Nothing of what is checked is executed: gin files are read as evidence, and plug-ins are
+only hashed. What no check covers is listed in `UNCHECKED_OF_RUNS`, and printed as the
+last line.
+"""
 
 import hashlib
 import json
@@ -21,22 +31,25 @@ from tfasr.tta.metrics import compute_metrics, computed_metrics
 from tfasr.tta.policies import scores_at
 from tfasr.tta.run import Run, load_run
 from tfasr.verifying.form import (
-    CLOCKS_APART,
     check_edges,
     check_fields,
     check_values,
     finite,
     must,
+    must_agree,
     part,
 )
 
-# A ledger has times in milliseconds, so a step's booked time may exceed the time that
-# passed by up to 1 ms.
+# A step's booked time may exceed the time that passed by up to 1 ms: both are rounded.
 _ROUNDING_S = 0.001
+
 # A run can't have been written in the future; clocks may be a day off.
 _LATE_S = 86400.0
-Checked = str | None  # what was compared; None if there was nothing to compare with
 
+# What was compared, for the line of the check; None if there was nothing to compare.
+Checked = str | None
+
+# What no check covers: a reader must know it as well as what was checked.
 UNCHECKED_OF_RUNS = (
     "losses",
     "frames and seconds of audio",
@@ -56,25 +69,37 @@ UNCHECKED_OF_RUNS = (
 
 @dataclass(frozen=True)
 class Check:
+    """One line of a verification."""
+
     name: str  # the run, if it is about one, and what was checked
     passed: bool | None  # None if there was nothing to check it with
     text: str
 
     @property
     def line(self) -> str:
-        """The outcome in one line. Text from the checked files can't forge another one."""
+        """The outcome in one line. Text from the checked files can't forge another."""
         state = {True: "ok", False: "FAILED", None: "not checked"}[self.passed]
         return printable(f"{state:<12}{self.name}: {self.text}", one_line=True)
 
 
 def unchecked(checks: Sequence[Check], kinds: Iterable[str]) -> str:
-    """Returns the last line of a verification: everything that no check has covered."""
+    """Returns the last line of a verification: everything that no check has covered.
+
+    Args:
+        checks: all that were made; those without data are listed too.
+        kinds: such as `UNCHECKED_OF_RUNS`.
+    """
     skipped = [check.name for check in checks if check.passed is None]
     return printable(f"not checked: {'; '.join([*kinds, *skipped])}", one_line=True)
 
 
 def judged(name: str, check: Callable[[], Checked]) -> Check:
-    """Calls a check, which raises if something is wrong, and returns its outcome."""
+    """Calls a check, which raises if something is wrong, and returns its outcome.
+
+    Files may have any content, so a check may also fail by whatever Python raises for a
+    value of a wrong kind. A defect of the check itself is then reported as a failed
+    check, never as a passed one.
+    """
     try:
         text = check()
     except (UsageError, RunError, OSError) as error:
@@ -90,10 +115,10 @@ def judged(name: str, check: Callable[[], Checked]) -> Check:
     except RecursionError:
         return Check(name, False, "a file is nested too deeply")
 
-    if text:
-        return Check(name, text is not None, text)
+    if text is None:
+        return Check(name, None, "no data to check it")
 
-    return Check(name, None, "no data to check it")
+    return Check(name, True, text)
 
 
 def plain_files(folder: Path) -> Checked:
@@ -104,7 +129,13 @@ def plain_files(folder: Path) -> Checked:
 def verify_run(
     run_dir: Path, name: str, shard_dir: Path | None = None
 ) -> Iterator[Check]:
-    """Checks a run's ledger, and its other files against the ledger."""
+    """Checks a run's ledger, and its other files against the ledger.
+
+    Args:
+        run_dir: the run's folder. If it has links or devices, nothing in it is read.
+        name: the run's name in the checks' lines.
+        shard_dir: prepared splits; None takes the folder that the run names, if it exists.
+    """
     plain = judged(f"{name}, files", partial(plain_files, run_dir))
     yield plain
     if plain.passed:
@@ -114,20 +145,18 @@ def verify_run(
 def verify_plain_run(
     run_dir: Path, name: str, shard_dir: Path | None
 ) -> Iterator[Check]:
+    """Yields a run's checks; all but the first need a ledger whose hashes are right."""
     loaded: list[Run] = []
     yield judged(f"{name}, chain", partial(_chain, run_dir, loaded))
     for run in loaded:
         for check in (_events, _clocks, _counts, _scores, _settings, _checkpoints):
             yield judged(f"{name}, {check.__name__[1:]}", partial(check, run))
+
         yield judged(f"{name}, shards", partial(_shards, run, shard_dir))
 
 
 def _chain(run_dir: Path, loaded: list[Run]) -> Checked:
-    """Checks the hash in each line of the ledger, and loads the run.
-
-    The run is appended to ``loaded``, so that the other checks are left out if the ledger
-    can't be read. A changed, missing or added line breaks the chain of hashes.
-    """
+    """Checks the hash of each line of a ledger, and adds the run to ``loaded``."""
     run = load_run(run_dir)
     must(
         run.ledger_hash is not None,
@@ -139,14 +168,12 @@ def _chain(run_dir: Path, loaded: list[Run]) -> Checked:
 
 
 def _clocks(run: Run) -> Checked:
-    """Checks that both clocks of each session run forwards, and equally far.
+    """Checks that both clocks of a run rise and agree, and that its intervals add up.
 
-    A forged time would have to change the wall clock, the monotonic clock and every later
-    line. The intervals must add up to the run's time, too.
+    The wall clock may fall by up to a second, when it is corrected.
     """
     line = run.timeline
     last_ms = 0
-
     for session in line.sessions:
         events = [run.events[index] for index in session]
         mono = [finite(event["metadata"]["mono_s"]) for event in events]
@@ -158,13 +185,9 @@ def _clocks(run: Run) -> Checked:
             all(a <= b + 1000 for a, b in pairwise(times_ms)),
             "the wall clock runs backwards",
         )
-        wall_s = (times_ms[-1] - times_ms[1]) / 1000
-        mono_s = mono[-1] - mono[0]
-        allowed_s = CLOCKS_APART[0] + CLOCKS_APART[1] * mono_s
-        apart = (
-            f"{wall_s:.1f} s by the wall clock are {mono_s:.1f} s by the monotonic one"
-        )
-        must(abs(wall_s - mono_s) <= allowed_s, apart)
+
+        must_agree((times_ms[-1] - times_ms[1]) / 1000, mono[-1] - mono[0])
+
         _check_steps(events)
         last_ms = times_ms[-1]
 
@@ -176,11 +199,12 @@ def _clocks(run: Run) -> Checked:
 
 
 def _check_steps(events: Sequence[dict[str, Any]]) -> None:
-    """Checks that a session's steps book no more seconds than passed since the one before."""
+    """Checks that a session's steps book no more seconds than passed since the last."""
     before_s = events[0]["metadata"]["mono_s"]
     for event in events:
         if event["key"] != "train_step":
             continue
+
         now_s = event["metadata"]["mono_s"]
         step = event["metadata"]["step"]
         parts = ("input_wait_s", "compile_s", "train_s")
@@ -191,7 +215,8 @@ def _check_steps(events: Sequence[dict[str, Any]]) -> None:
         before_s = now_s
 
 
-# What each session of tfasr train states, and what only the first one does.
+# What each session of ``tfasr train`` states once, if it has trained a step. Reports
+# rest on these facts, so a second, later statement must not replace the first.
 _OF_EACH_SESSION = (
     "run_start",
     "conditions",
@@ -200,30 +225,27 @@ _OF_EACH_SESSION = (
     "comparability",
     "seed",
     "targets",
-)
-_OF_EACH_SESSION += (
     "global_batch_size",
     "train_samples",
     "eval_samples",
     "num_replicas",
-)
-_OF_EACH_SESSION += (
     "parameters",
     "evaluation_placement",
     "shared_with_training",
     "opt_name",
-)
-_OF_EACH_SESSION += (
     "instruction_set",
     "missing_compiled_parts",
     "opt_base_learning_rate",
+    "init_start",
+    "init_stop",
 )
-_OF_EACH_SESSION += ("init_start", "init_stop")
 
 
 def _events(run: Run) -> Checked:
-    """Checks that sessions follow each other, and that each has the events that clocks
-    need.
+    """Checks that sessions follow each other, each with the events that clocks need.
+
+    Runs of `tfasr.Recorder` have no experiment.json; their users decide which events
+    there are, so only their form and order are checked.
     """
     line = run.timeline
     check_fields(run.events, files.EVENTS_FILE)
@@ -233,6 +255,7 @@ def _events(run: Run) -> Checked:
     for number, session in enumerate(line.sessions):
         first = run.events[session.start]
         must(first["key"] == "session_start", f"session {number} has no start")
+
         value = first["value"]
         same = value["session"] == number and value["ledger_format"] == LEDGER_FORMAT
         must(same, f"session {number} calls itself {value['session']!r:.60}")
@@ -241,8 +264,10 @@ def _events(run: Run) -> Checked:
         fresh = resumed is None or (number > 0 and type(resumed) is int)
         must(fresh, f"session {number} was resumed from step {resumed!r:.60}")
         must(number > 0 or alive_ms is None, "the first session follows another one")
+
         others = {line.metadata[index].get("session") for index in session} - {number}
         must(not others, f"events of session {number} have the number {others}")
+
         keys = Counter(line.keys[index] for index in session)
         if trained and keys["train_step"]:
             missing = [key for key in _OF_EACH_SESSION if keys[key] != 1]
@@ -253,6 +278,7 @@ def _events(run: Run) -> Checked:
 
     if trained:
         check_edges(run)
+
     useful = [i for i in line.of("epoch_start") if line.useful[i]]
     numbers = sorted({line.metadata[i]["epoch_num"] for i in useful})
     must(numbers == list(range(1, len(numbers) + 1)), "epochs begin out of order")
@@ -261,9 +287,10 @@ def _events(run: Run) -> Checked:
 
 
 def _counts(run: Run) -> Checked:
-    """Checks that no step and no evaluation is missing, doubled or out of order.
+    """Checks that no step, utterance or evaluation is missing, doubled or reordered.
 
-    Steps that were lost in a crash and repeated count once.
+    Only useful steps count, not those that a session did after the checkpoint that the
+    next session resumed from.
     """
     line = run.timeline
     steps = [i for i in line.of("train_step") if line.useful[i]]
@@ -272,11 +299,13 @@ def _counts(run: Run) -> Checked:
         numbers == list(range(1, len(numbers) + 1)),
         "steps are missing, doubled or reordered",
     )
+
     scored = sorted(_evaluations(run))
     share = line.evaluations_per_epoch
     places = [round(epoch * share) for epoch in scored]
     missing = next((n for n, place in enumerate(places, 1) if n != place), None)
     if missing is not None:
+        # 1.5, but 2 instead of 2.0.
         epoch = missing / share if missing % share else missing // share
         raise UsageError(f"the evaluation of epoch {epoch} is missing")
 
@@ -292,14 +321,16 @@ def _counts(run: Run) -> Checked:
 
 
 def _check_epochs(run: Run, steps: Sequence[int]) -> None:
-    """Checks that each epoch has all utterances of the split, and each evaluation those
-    before.
+    """Checks that epochs have all utterances, and evaluations those before them.
+
+    The last epoch may be incomplete. An evaluation within an epoch comes after the
+    batch that completes its share, so it may be off by one batch.
     """
     line = run.timeline
     wanted = run.fact("train_samples")
     must(type(wanted) is int and wanted > 0, f"train_samples is {wanted!r:.60}")
-    utterances: Counter[int] = Counter()
 
+    utterances: Counter[int] = Counter()
     for i in steps:
         number = run.events[i]["value"]["utterances"]
         step = line.metadata[i]["step"]
@@ -309,6 +340,7 @@ def _check_epochs(run: Run, steps: Sequence[int]) -> None:
         )
         utterances[line.metadata[i]["epoch_num"]] += number
 
+    # The last epoch may be incomplete: the run may have met its targets or been ended.
     epochs = sorted(utterances)
     must(epochs == list(range(1, len(epochs) + 1)), "epochs are missing or doubled")
     last = epochs[-1:]
@@ -318,6 +350,7 @@ def _check_epochs(run: Run, steps: Sequence[int]) -> None:
         all(utterances[n] <= wanted for n in last),
         f"epoch {last} has too many utterances",
     )
+
     largest = max((run.events[i]["value"]["utterances"] for i in steps), default=0)
 
     for epoch, begins in _evaluations(run).items():
@@ -331,13 +364,14 @@ def _check_epochs(run: Run, steps: Sequence[int]) -> None:
 
 
 def _evaluations(run: Run) -> dict[float, int]:
-    """Maps each scored evaluation (the epochs trained by then) to the event that it
-    begins with.
+    """Maps each scored evaluation to the index of the event that it begins with.
+
+    The keys are the epochs that were trained by then.
     """
     line = run.timeline
+
     first: dict[float, int] = {}
     scored = set()
-
     for epoch, index in line.evaluated:
         first.setdefault(epoch, index)
         if scores_at(line, index):
@@ -347,14 +381,15 @@ def _evaluations(run: Run) -> dict[float, int]:
 
 
 def _scores(run: Run) -> Checked:
-    """Counts the errors of each evaluation again, if its hypotheses were kept.
+    """Counts the errors of each evaluation again and compares them with the ledger.
 
-    The counts must be those of the ledger. Losses can't be computed again.
+    There is nothing to compare with if the run kept no hypotheses; if it kept one
+    evaluation's, it must have all of them.
     """
     line = run.timeline
     stated = run.comparability or {}
-    events: dict[float, list[int]] = {}
 
+    events: dict[float, list[int]] = {}
     for epoch, index in line.evaluated:
         if scores_at(line, index):
             events.setdefault(epoch, []).append(index)
@@ -362,6 +397,7 @@ def _scores(run: Run) -> Checked:
     written = {epoch: files.hypotheses_file(run.path, epoch) for epoch in events}
     if not any(path.is_file() for path in written.values()):
         return None
+
     for epoch, indices in events.items():
         keys = [line.keys[index] for index in indices]
         must(
@@ -370,6 +406,7 @@ def _scores(run: Run) -> Checked:
         )
         must(len(keys) == len(set(keys)), f"epoch {epoch:g} has several results")
         counts = _counted(run, epoch, written[epoch], stated)
+
         for index in indices:
             _check_scores(scores_at(line, index), counts, line.keys[index], epoch)
 
@@ -379,7 +416,17 @@ def _scores(run: Run) -> Checked:
 def _counted(
     run: Run, epoch: float, path: Path, stated: dict[str, Any]
 ) -> dict[str, float]:
-    """Counts an evaluation's errors again, those of a second decoder too."""
+    """Counts an evaluation's errors again, those of a second decoder too.
+
+    Args:
+        run: states how many utterances and which references there must be.
+        epoch: of the evaluation.
+        path: the file with its hypotheses.
+        stated: the run's comparability.
+
+    Returns:
+        Each metric that can be computed here, by name, as in the ledger.
+    """
     rows = read_transcripts(path)
     at = f"epoch {epoch:g}: the hypotheses"
     must(len(rows) == run.fact("eval_samples"), f"{at} are not of all utterances")
@@ -388,6 +435,7 @@ def _counted(
     must(same, f"{at} are of other references than the validation split's")
     texts = [row.reference for row in rows]
     hypotheses = [row.hypothesis for row in rows]
+
     declared = run.fact("metrics") or {}
     computable = [name for name in computed_metrics() if name in declared]
     counts = {
@@ -406,6 +454,11 @@ def _counted(
 def _check_scores(
     values: dict[str, Any], counts: dict[str, float], key: str, epoch: float
 ) -> None:
+    """Compares an event's metrics with those counted again, within 1e-9.
+
+    The loss can't be counted from hypotheses. Another metric that can't is an error: a
+    plug-in computes it, which must be imported to check it.
+    """
     at = f"epoch {epoch:g}: the hypotheses"
     if key == "tracked_stats":
         missing = sorted(counts.keys() - values.keys())
@@ -421,6 +474,7 @@ def _check_scores(
     for name, value in values.items():
         if name not in counts:
             continue
+
         number = type(value) in (int, float)
         if not (number and abs(value - counts[name]) <= 1e-9):
             wrong.append(name)
@@ -429,20 +483,24 @@ def _check_scores(
 
 
 def references_hash(rows: Iterable[tuple[str, str]]) -> str:
-    """Returns a hash of ids and transcripts; runs record the one of their validation set."""
+    """Returns a hash of ids and transcripts; runs record that of their validation set.
+
+    The order of the rows doesn't matter. 16 hexadecimal digits are kept.
+    """
     texts = "".join(f"{name}\0{text}\n" for name, text in sorted(rows))
     return hashlib.sha256(texts.encode()).hexdigest()[:16]
 
 
 def _settings(run: Run) -> Checked:
-    """Checks the files that state the run's settings against the ledger.
+    """Compares the files with a run's settings with their hashes in the ledger.
 
-    Each file must have the hash that the ledger states, and the files must agree with it
-    and with each other. A recorded loop has no such files.
+    Then the settings in them are compared with the facts in the ledger, and with each
+    other (`_check_configs`).
     """
     hashes = run.fact("files")
     if hashes is None and not (run.path / files.EXPERIMENT_FILE).is_file():
         return None
+
     present = {name for name in _SETTINGS_FILES if (run.path / name).is_file()}
     needed = {
         files.EXPERIMENT_FILE,
@@ -468,27 +526,27 @@ def _settings(run: Run) -> Checked:
     facts = dict(run.comparability or {})
     compared = part(facts, "decoder", of="the ledger's comparability")
     decoder = {name: of_file("decoder", name) for name in compared}
-    for name, one, other in (
-        ("seed", run.fact("seed"), of_file("training", "seed")),
-        (
-            "batch size",
-            run.fact("global_batch_size"),
-            of_file("pipeline", "global_batch_size"),
-        ),
-        ("targets", run.fact("targets"), of_file("training", "targets")),
-        ("decoder", compared, decoder),
-        (
-            "alphabet",
-            facts["alphabet"],
-            [alphabet["characters"], alphabet["separator"]],
-        ),
-        ("rule", run.target_window, of_file("training", "target_window")),
-        (
-            "number of replicas",
-            run.fact("num_replicas"),
-            of_file("training", "num_replicas"),
-        ),
-    ):
+
+    in_ledger = {
+        "seed": run.fact("seed"),
+        "batch size": run.fact("global_batch_size"),
+        "targets": run.fact("targets"),
+        "decoder": compared,
+        "alphabet": facts["alphabet"],
+        "rule": run.target_window,
+        "number of replicas": run.fact("num_replicas"),
+    }
+    in_files = {
+        "seed": of_file("training", "seed"),
+        "batch size": of_file("pipeline", "global_batch_size"),
+        "targets": of_file("training", "targets"),
+        "decoder": decoder,
+        "alphabet": [alphabet["characters"], alphabet["separator"]],
+        "rule": of_file("training", "target_window"),
+        "number of replicas": of_file("training", "num_replicas"),
+    }
+    for name, one in in_ledger.items():
+        other = in_files[name]
         must(
             one == other,
             f"the ledger has the {name} {one!r}, the run's files {other!r}",
@@ -504,9 +562,18 @@ def _settings(run: Run) -> Checked:
     return f"{len(hashes)} files as they were written"
 
 
-_SETTINGS_FILES = (files.EXPERIMENT_FILE, files.ALPHABET_FILE, files.LEXICON_FILE)
-_SETTINGS_FILES += (files.PLUGINS_FILE, files.GIN_GIVEN_FILE, files.GIN_OPERATIVE_FILE)
-_SETTINGS_FILES += (files.RUN_FILE,)
+# Files that decide a run's result, so the ledger must have their hashes.
+_SETTINGS_FILES = (
+    files.EXPERIMENT_FILE,
+    files.ALPHABET_FILE,
+    files.LEXICON_FILE,
+    files.PLUGINS_FILE,
+    files.GIN_GIVEN_FILE,
+    files.GIN_OPERATIVE_FILE,
+    files.RUN_FILE,
+)
+
+# The class of gin that makes each section of experiment.json.
 _SECTIONS = {
     "features": "FeatureConfig",
     "pipeline": "PipelineConfig",
@@ -517,41 +584,45 @@ _SECTIONS = {
 
 
 def _check_configs(run_dir: Path, saved: dict[str, Any]) -> None:
-    """Compares the three files that state a run's settings with each other, value by value.
+    """Compares the three files that state a run's settings, value by value.
 
-    A value that gin looks up by name, such as an optimizer, is compared as a name only.
+    Each value that was given must be the one that gin used, and that one must be in
+    experiment.json. A value that gin looks up by name, such as an optimizer, is
+    compared as a name only.
     """
     used = _plain_values(run_dir / files.GIN_OPERATIVE_FILE)
-
     for name, value in _plain_values(run_dir / files.GIN_GIVEN_FILE).items():
         place = (
             f"{files.GIN_GIVEN_FILE} has {name} = {value}, {files.GIN_OPERATIVE_FILE}"
         )
         must(used.get(name) == value, f"{place} {used.get(name)}")
 
-    classes = {name.partition(".")[0] for name in used}
+    sections = {name: section for section, name in _SECTIONS.items()}
+
+    # The model's class is the one that has all of the saved parameters.
+    others = {name.partition(".")[0] for name in used} - sections.keys()
     of_model = [
-        c for c in classes if {f"{c}.{n}" for n in saved["model"]} <= used.keys()
+        name
+        for name in others
+        if all(f"{name}.{parameter}" in used for parameter in saved["model"])
     ]
-    # num_replicas is filled in by the machine, and text names classes.
-    for section, class_name in {**_SECTIONS, "model": "".join(of_model[:1])}.items():
-        of_class = {
-            n.partition(".")[2]: v
-            for n, v in used.items()
-            if n.startswith(f"{class_name}.")
-        }
-        for parameter, value in of_class.items():
-            if value.startswith('"@') or parameter == "num_replicas":
-                continue
-            must(
-                parameter in saved[section],
-                f"{files.EXPERIMENT_FILE} lacks {parameter}",
-            )
-            other = json.dumps(saved[section][parameter])
-            must(
-                value == other,
-                f"{files.EXPERIMENT_FILE} has {parameter} = {other}, gin {value}",
-            )
+    if of_model:
+        sections[of_model[0]] = "model"
+
+    for name, value in used.items():
+        class_name, _, parameter = name.partition(".")
+        # num_replicas is filled in by the machine, and "@" begins the name of a class.
+        by_name = value.startswith('"@') or parameter == "num_replicas"
+        if class_name not in sections or by_name:
+            continue
+
+        saved_values = saved[sections[class_name]]
+        must(parameter in saved_values, f"{files.EXPERIMENT_FILE} lacks {parameter}")
+        other = json.dumps(saved_values[parameter])
+        must(
+            value == other,
+            f"{files.EXPERIMENT_FILE} has {parameter} = {other}, gin {value}",
+        )
 
 
 def _plain_values(path: Path) -> dict[str, str]:
@@ -565,13 +636,12 @@ def _plain_values(path: Path) -> dict[str, str]:
 
 
 def _checkpoints(run: Run) -> Checked:
-    """Checks the checkpoints that are still there against their hashes in the ledger.
+    """Compares checkpoints with their hashes. Those that are missing are passed over.
 
-    Deleted checkpoints are no mistake: a run may take much space.
+    Checkpoints are large, so a submission leaves them out.
     """
     hashes = run.fact("checkpoints") or {}
     at_hand = 0
-
     for name, stated in hashes.items():
         must(name == Path(name).name, f"{name!r} is not the name of a file")
         path = run.path / files.CHECKPOINTS_FOLDER / name
@@ -579,19 +649,19 @@ def _checkpoints(run: Run) -> Checked:
             must(file_sha256(path) == stated, f"{name} was changed after the run ended")
             at_hand += 1
 
-    return f"{at_hand} files as they were written" if at_hand else None
+    if not at_hand:
+        return None
+
+    return f"{at_hand} files as they were written"
 
 
 def _shards(run: Run, shard_dir: Path | None) -> Checked:
-    """Checks that the prepared splits hold the records that the run trained on.
-
-    The folder is ``shard_dir`` or, by default, the one that the run used, if it is still
-    there.
-    """
+    """Compares the splits that the run read with those at hand, if there are any."""
     recorded = files.object_or_empty(run.path / files.RUN_FILE).get("shard_dir")
     folder = shard_dir or Path(str(recorded))
     if shard_dir is None and not folder.is_dir():
         return None
+
     for split, stated in (run.fact("shards") or {}).items():
         problem = f"{folder / split} holds other records than those of the run"
         must(shards_hash(folder / split) == stated, problem)
@@ -601,14 +671,24 @@ def _shards(run: Run, shard_dir: Path | None) -> Checked:
 
 @cache
 def shards_hash(folder: Path) -> str:
-    """Returns a split's content hash, after comparing every shard with its recorded hash."""
+    """Returns a split's content hash, after comparing every shard with its own hash.
+
+    All runs of a study read the same shards, so the result is kept.
+    """
     index = read_index(folder)
     check_shards(folder, index, content=True)
+
     return index["content_hash"]
 
 
 def published(path: Path, chain: list[str], wanted: str) -> Check:
-    """Checks that a published hash is in ``chain``, those of a ledger, study or submission."""
+    """Checks that a hash that was published earlier is still in a chain.
+
+    Args:
+        path: the file that the chain is of, for the line.
+        chain: each line's hash, of a ledger, a study's list or a submission.
+        wanted: the published hash.
+    """
     at = chain.index(wanted) + 1 if wanted in chain else 0
     if at:
         text = f"line {at} of {path.name} has it"
