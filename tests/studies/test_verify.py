@@ -42,9 +42,10 @@ from tfasr.studies.records import (
     tracks,
     verify_submission,
 )
-from tfasr.studies.verify import Check, verify_study
+from tfasr.studies.verify import verify_study
 from tfasr.tta.comparison import decide
 from tfasr.tta.policies import Bracket
+from tfasr.verifying.run import Check
 
 SUBMISSION = RECORDS / "faster"
 with tarfile.open(SUBMISSION / STUDY_FILE) as packed:
