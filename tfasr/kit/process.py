@@ -454,6 +454,7 @@ def end_with(parent: int) -> None:
 
 
 # How a user started the first of these processes, for commands that children print.
+# A child's own command line is Python's, which nobody typed.
 _STARTED_AS = "TFASR_STARTED_AS"
 
 
