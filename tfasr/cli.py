@@ -79,7 +79,8 @@ _EXAMPLES = {
 # add_NAME_arguments.
 _FILES = {
     "record": "study",
-    **dict.fromkeys(("presets", "completion"), "settings"),
+    "presets": "settings",
+    "completion": "settings",
     "watch": "report",
     "prepare": "train",
     "launch": "train",
