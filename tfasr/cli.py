@@ -14,9 +14,10 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TextIO
 
 from tfasr import errors
@@ -31,6 +32,7 @@ except ModuleNotFoundError as error:
 # Further imports are within functions: `tfasr --help` and wrong flags need none of
 # them.
 
+# What each command does. They stand here, so that `tfasr --help` imports no command.
 COMMANDS = {
     "prepare": "pack a corpus's audio and transcripts into shards of features",
     "estimate": "say how long training will take until its target, and at what price",
@@ -52,38 +54,6 @@ COMMANDS = {
     "record": "race a recipe against a record, and write evidence that anybody can check",
     "demo": "run everything on synthetic speech, without a download",
     "completion": "print a script that completes commands, flags and folders in bash, zsh or tcsh",
-}
-_EXAMPLES = {
-    "prepare": "prepare --gin_file an4.gin --corpus tsv --corpus_dir an4 --shard_dir shards",
-    "estimate": "estimate --gin_file fast/an4 --shard_dir shards --target cer=0.15",
-    "train": "train --gin_file fast/an4 --shard_dir shards --run_dir runs/a --epochs 5",
-    "launch": "launch -n 2 -- train --gin_file an4.gin --shard_dir shards --run_dir runs/two",
-    "evaluate": "evaluate --run_dir runs/a --split test",
-    "ngram": "ngram --shard_dir shards --split train --out train.arpa",
-    "transcribe": "transcribe talk.wav --run_dir runs/a --format srt",
-    "serve": "serve --run_dir runs/a",
-    "export": "export --to onnx --run_dir runs/a --out exported",
-    "watch": "watch runs",
-    "report": "report runs --out report",
-    "bench": "bench --gin_file bench/ds2_small.gin",
-    "bench decoder": "bench decoder --run_dir runs/a --split validation --beam_widths 8,64",
-    "bench step": "bench step --gin_file an4.gin --batch 8,16",
-    "presets": "presets",
-    "settings": "settings TrainingConfig",
-    "doctor": "doctor --out system.json",
-    "study": "study --gin_file study/demo.gin",
-    "verify": "verify studies/demo",
-    "record": "record synthetic_cer_10 --gin_file fast/demo.gin --run_dir race",
-    "demo": "demo",
-    "completion": "completion bash > ~/.local/share/bash-completion/completions/tfasr",
-}
-# Commands that are defined in another command's file: run_NAME and, if any,
-# add_NAME_arguments.
-_FILES = {
-    **dict.fromkeys(("record", "verify", "demo"), "study"),
-    **dict.fromkeys(("presets", "completion"), "settings"),
-    "watch": "report",
-    **dict.fromkeys(("prepare", "launch"), "train"),
 }
 _TENSORFLOW_REMEDIES = {
     "DataLossError": "A shard is damaged: run tfasr prepare again, which replaces that shard.",
@@ -118,6 +88,7 @@ class _Lines(logging.Formatter):
 
 
 def _guard_terminal() -> None:
+    """Makes stdout and stderr a `Terminal` each, unless they go to a file or a pipe."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is not None and stream.isatty() and not isinstance(stream, Terminal):
@@ -125,6 +96,8 @@ def _guard_terminal() -> None:
 
 
 class _HelpFormatter(argparse.HelpFormatter):
+    """argparse's formatter, with room for long flags and example commands on one line."""
+
     def __init__(self, prog: str, **options: Any):
         # Wide enough for most flags with their value, so that they take one line.
         super().__init__(prog, **{"max_help_position": 30, **options})
@@ -174,21 +147,25 @@ def _with_flag_files(words: list[str]) -> list[str]:
 def _refuse_empty_words(
     arguments: argparse.Namespace, command: argparse.ArgumentParser
 ) -> None:
-    # As a path, "" is the working directory, for instance in --out "$OUT" if OUT is
-    # unset.
+    """Exits with 2 if a flag's value is "", for instance in ``--out "$OUT"``.
+
+    As a path, "" would be the working directory.
+    """
     for parser in (command, *_subparsers(command).values()):
         for action in parser._actions:  # noqa: SLF001 - no public way
             value = getattr(arguments, action.dest, None)
             empty = value == "" or (isinstance(value, list) and "" in value)
-            if (
-                empty
-                and action.default != ""
-                and action.dest not in ("gin_binding", "arguments")
-            ):
-                name = (action.option_strings or [action.metavar or action.dest])[0]
-                command.error(
-                    f"{name} must not be empty: leave it out, or give it a value"
-                )
+            if not empty or action.default == "":
+                continue
+
+            # An empty line of gin does nothing, and `launch` passes words on.
+            if action.dest in ("gin_binding", "arguments"):
+                continue
+
+            names = action.option_strings or [action.metavar or action.dest]
+            command.error(
+                f"{names[0]} must not be empty: leave it out, or give it a value"
+            )
 
 
 def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
@@ -198,6 +175,8 @@ def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
     words = list(words)
 
     class Parser(argparse_flags.ArgumentParser):
+        """argparse's parser, whose errors name the flag that was probably meant."""
+
         def __init__(self, **options: Any):
             # `_with_flag_files` has read the files before, and absl's other flags stay
             # out of help.
@@ -210,10 +189,12 @@ def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
             known = list(self._option_string_actions)
             super().error(message + _meant(message, words[1:], known, self.prog))
 
-    looks = {"formatter_class": _HelpFormatter}
-    begin = "tfasr help COMMAND explains a command, with an example. To see it all work: tfasr demo"
     parser = Parser(
-        prog="tfasr", description=__doc__.split("\n")[0], epilog=begin, **looks
+        prog="tfasr",
+        description=__doc__.split("\n")[0],
+        epilog="tfasr help COMMAND explains a command, with an example. To see it all "
+        "work: tfasr demo",
+        formatter_class=_HelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"tfasr {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -223,11 +204,15 @@ def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
             commands.add_parser(name, help=purpose)
             continue
 
-        add_arguments, run, description = command_parts(name)
+        module = command_module(name)
         command = commands.add_parser(
-            name, help=purpose, description=description, **looks
+            name,
+            help=purpose,
+            description=module.__doc__,
+            formatter_class=_HelpFormatter,
         )
-        add_arguments(command)
+        module.add_arguments(command)
+        examples = command_examples(module)
         for key, subparser in {"": command, **_subparsers(command)}.items():
             _add_import(subparser)
             _add_flag_file(subparser)
@@ -236,42 +221,61 @@ def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
             # from the docstring, without the command's name and backquotes
             text = (subparser.description or "").rpartition("``: ")[2].replace("``", "")
             subparser.description = text[:1].upper() + text[1:]
-            subparser.epilog = f"example: tfasr {_EXAMPLES[f'{name} {key}'.strip()]}"
+            subparser.epilog = f"example: tfasr {examples[key]}"
 
-        command.set_defaults(run=run, whole_parser=lambda: make_parser(COMMANDS))
+        command.set_defaults(run=module.run, whole_parser=lambda: make_parser(COMMANDS))
 
     return parser
 
 
-def command_parts(name: str) -> tuple[Callable, Callable, str | None]:
-    """Imports a command; returns its function for flags, its function to run, and its
-    help text.
+def command_module(name: str) -> ModuleType:
+    """Imports the file of a command, ``tfasr/commands/NAME.py``.
+
+    It has ``add_arguments(parser)``, ``run(arguments)``, which returns the exit code or
+    None for 0, and an ``EXAMPLE``; its docstring is the command's help text. It may have
+    ``check(arguments)``, see `_check_early`.
     """
-    module = importlib.import_module(f"tfasr.commands.{_FILES.get(name, name)}")
-    if name not in _FILES:
-        return module.add_arguments, module.run, module.__doc__
-    run = getattr(module, f"run_{name}")
-    return (
-        getattr(module, f"add_{name}_arguments", lambda parser: None),
-        run,
-        run.__doc__,
-    )
+    return importlib.import_module(f"tfasr.commands.{name}")
+
+
+def command_examples(module: ModuleType) -> dict[str, str]:
+    """Returns an example for the command, under "", and for each of its subcommands."""
+    if hasattr(module, "EXAMPLES"):
+        return module.EXAMPLES
+
+    return {"": module.EXAMPLE}
 
 
 def _meant(message: str, flags: list[str], known: list[str], command: str) -> str:
     """Returns ". Did you mean ..." for a misspelt word, or which command lists the
     right ones.
+
+    Args:
+        message: argparse's, which names the wrong word only if it had to be one of a
+            list.
+        flags: the words of the command line, among them the wrong one.
+        known: the flags of the command.
+        command: its name in usage texts, such as "tfasr train".
     """
+    misspelt = []
     choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
-    misspelt = [(choice[1], re.findall(r"[\w.-]+", choice[2]))] if choice else []
-    misspelt += [(word.split("=")[0], known) for word in flags if word.startswith("--")]
+    if choice:
+        misspelt.append((choice[1], re.findall(r"[\w.-]+", choice[2])))
+
+    for word in flags:
+        if word.startswith("--"):
+            misspelt.append((word.split("=")[0], known))
+
     for name, right in misspelt:
         if any(word.startswith(name) for word in right):
             continue  # right, or an abbreviation, which argparse accepts
         if near := errors.nearest(name, right):
             return f". Did you mean {near} instead of {name}?"
 
-    return "" if choice else f". {command.replace('tfasr', 'tfasr help')} lists them."
+    if choice:
+        return ""  # the message has the list
+
+    return f". {command.replace('tfasr', 'tfasr help')} lists them."
 
 
 def _load_plugins(words: list[str]) -> None:
@@ -296,6 +300,7 @@ def _load_plugins(words: list[str]) -> None:
 
 
 def _subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Returns the parsers of a parser's commands by name, {} if it has none."""
     parsers = {}
     for action in parser._actions:  # noqa: SLF001 - no public way
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
@@ -305,16 +310,28 @@ def _subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
 
 
 def _add_verbosity(parser: argparse.ArgumentParser) -> None:
-    flag = {"action": "store_true", "default": argparse.SUPPRESS}
-    parser.add_argument("-q", "--quiet", **flag, help="log only warnings and errors")
-    verbose = "log TensorFlow's messages and tracebacks too"
-    parser.add_argument("-v", "--verbose", **flag, help=verbose)
+    parser.add_argument(
+        "-q",
+        "--quiet",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="log only warnings and errors",
+    )
+    parser.add_argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="log TensorFlow's messages and tracebacks too",
+    )
 
 
 def _add_flag_file(parser: argparse.ArgumentParser) -> None:
-    text = "flags from a text file, one a line; repeatable"
     parser.add_argument(
-        "--flagfile", default=argparse.SUPPRESS, metavar="FILE", help=text
+        "--flagfile",
+        default=argparse.SUPPRESS,
+        metavar="FILE",
+        help="flags from a text file, one a line; repeatable",
     )
 
 
@@ -358,14 +375,8 @@ def run(arguments) -> int:
     logging.basicConfig(level=level, handlers=[handler], force=True)
     # Live progress lines are shown according to this logger's level.
     logging.getLogger("tfasr").setLevel(logging.WARNING if quiet else logging.NOTSET)
-    # bench needs TensorFlow for the model of a run or preset, not to decode
-    # log-probabilities.
-    sources = (getattr(arguments, name, None) for name in ("run_dir", "gin_file"))
-    has_model = arguments.command == "bench" and any(
-        source is not None for source in sources
-    )
     try:
-        needs_tensorflow = arguments.command in NEED_TENSORFLOW or has_model
+        needs_tensorflow = _needs_tensorflow(arguments)
         if needs_tensorflow and find_spec("tensorflow") is None:
             raise ModuleNotFoundError("No module named 'tensorflow'", name="tensorflow")
         _check_early(arguments)
@@ -399,6 +410,16 @@ def run(arguments) -> int:
         return status
 
 
+def _needs_tensorflow(arguments: argparse.Namespace) -> bool:
+    """Whether to load TensorFlow before the command runs."""
+    if arguments.command != "bench":
+        return arguments.command in NEED_TENSORFLOW
+
+    # bench needs it for the model of a run or preset, not to decode log-probabilities.
+    sources = (getattr(arguments, name, None) for name in ("run_dir", "gin_file"))
+    return any(source is not None for source in sources)
+
+
 def _forget_output() -> None:
     """Drops unwritten standard output, which Python would try to write again at exit."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
@@ -408,7 +429,9 @@ def _forget_output() -> None:
 def _check_early(arguments: argparse.Namespace) -> None:
     """Raises UsageError for mistakes that can be detected before TensorFlow is loaded.
 
-    Everything checked here is checked again where it is used.
+    Here are the checks that several commands share; a command's file may have a
+    function ``check(arguments)`` with more. Everything checked here is checked again
+    where it is used.
     """
     values = vars(arguments)
     if "gin_file" in values or values.get("gin_binding"):
@@ -417,8 +440,6 @@ def _check_early(arguments: argparse.Namespace) -> None:
         check_gin(values.get("gin_file"), values.get("gin_binding") or [])
 
     command = arguments.command
-    from tfasr.kit.files import LOCK_FILE, check_owned
-
     for name in ("lexicon", "language_model", "log_probs"):
         if values.get(name) is not None and not Path(values[name]).is_file():
             raise UsageError(
@@ -428,11 +449,6 @@ def _check_early(arguments: argparse.Namespace) -> None:
     if command in ("evaluate", "export", "transcribe", "serve", "bench"):
         for run_dir in _listed(values.get("run_dir")):
             _check_run(run_dir)
-
-    if command == "export":
-        from tfasr.recognising.spec import check_int8
-
-        check_int8(arguments.to, arguments.int8)
 
     checkpoint = values.get("checkpoint")
     if checkpoint not in (None, "best", "last") and not Path(checkpoint).is_file():
@@ -448,25 +464,13 @@ def _check_early(arguments: argparse.Namespace) -> None:
         for split in splits:
             require_prepared(arguments.shard_dir, split)
 
-    if command == "prepare":
-        _check_corpus(arguments)
-    if command == "export":
-        check_owned(Path(arguments.out), "--out", "part of this export", owned=False)
-    if command == "train" and not (
-        arguments.resume or arguments.dry_run or arguments.cluster
-    ):
-        from tfasr.recording.session import events_so_far, has_begun
-
-        run_dir = Path(arguments.run_dir)
-        # If a process is training in it now, a later check reports that.
-        if not (run_dir / LOCK_FILE).exists() and has_begun(events_so_far(run_dir)):
-            raise UsageError(
-                f"--run_dir must not contain a run yet. Received: {arguments.run_dir}, which "
-                "does. Continue it with --resume, or choose another folder."
-            )
+    check = getattr(command_module(command), "check", None)
+    if check is not None:
+        check(arguments)
 
 
 def _check_run(run_dir: str) -> None:
+    """Raises UsageError unless the folder has a trained model, here or exported."""
     from tfasr.kit.files import EXPERIMENT_FILE
 
     if not any(
@@ -484,31 +488,20 @@ def _check_run(run_dir: str) -> None:
         raise UsageError(f"{rule} {errors.received_path(run_dir)}")
 
 
-def _check_corpus(arguments: argparse.Namespace) -> None:
-    from tfasr.corpora.corpus import CORPORA, find_manifest
-    from tfasr.corpora.reading import require_folder
-
-    corpus = arguments.corpus
-    folder = arguments.corpus_dir
-    split = arguments.split
-    made = arguments.language or arguments.voice
-    if made or CORPORA.entry(corpus).attribute is None:
-        # Prepare will generate the corpus, or a plug-in's corpus may need no folder.
-        return
-
-    require_folder(folder, "the folder with the corpus")
-    suffix = CORPORA[corpus].list_suffix
-    if suffix is not None and split:
-        find_manifest(Path(folder), split, suffix, arguments.manifest)
-
-
 def _listed(value: str | list[str] | None) -> list[str]:
-    return [value] if isinstance(value, str) else value or []
+    """Returns a flag's values as a list, whether or not it is repeatable; [] for None."""
+    if isinstance(value, str):
+        return [value]
+
+    return value or []
 
 
 def _reported(error: BaseException, command: str = "") -> int | None:
     """Prints what went wrong and returns the exit code; None for errors that need a
     traceback.
+
+    ``command`` is " train" or the like, or "" before a command has started. Then errors
+    of a run or a file are no user's mistake, as only plug-ins and imports ran.
     """
     status = 1
     if isinstance(error, KeyboardInterrupt):
@@ -534,6 +527,7 @@ def _reported(error: BaseException, command: str = "") -> int | None:
 
     if message is None:
         return None
+
     print(f"tfasr{command}: {message}", file=sys.stderr)
     return status
 

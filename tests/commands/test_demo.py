@@ -5,7 +5,7 @@ reason.
 import pytest
 
 from tests.studies.test_quiet import BUSY, QUIET, write_run
-from tfasr.commands import study as commands
+from tfasr.commands import demo as commands
 from tfasr.studies import quiet
 
 TAKES_S = {"papers_recipe": 24.0, "fast_recipe": 12.0}

@@ -14,9 +14,9 @@ import pytest
 from tests.reports.conftest import ledger_of
 from tests.tones import SHARDS, tones_experiment
 from tfasr.cli import parse, run
+from tfasr.commands import demo as module
 from tfasr.commands import doctor as doctor_command
-from tfasr.commands import study as module
-from tfasr.commands.study import demo
+from tfasr.commands.demo import demo
 from tfasr.errors import RunError, UsageError
 from tfasr.training.memory import BufferNeed
 from tfasr.training.train import train
@@ -111,7 +111,7 @@ def test_it_ends_with_the_answer_and_the_newest_run(monkeypatch, tmp_path, capsy
     monkeypatch.setattr(
         module, "demo", lambda **arguments: tmp_path / "report" / "report.html"
     )
-    module.run_demo(argparse.Namespace(demo_dir=str(tmp_path), seed=1, seeds=5))
+    module.run(argparse.Namespace(demo_dir=str(tmp_path), seed=1, seeds=5))
     printed = " ".join(capsys.readouterr().out.split())
     assert re.search(r"CER 10 %: fast_recipe-2 is faster: .* p = ", printed)
     assert "report.html" in printed.partition("p = ")[2]

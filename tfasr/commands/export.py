@@ -2,9 +2,11 @@
 
 import argparse
 import functools
+from pathlib import Path
 
 from tfasr.commands.shared import progress
 
+EXAMPLE = "export --to onnx --run_dir runs/a --out exported"
 EXPORTS = ("onnx", "litert", "keras", "saved_model")
 
 
@@ -31,6 +33,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--shard_dir", help="where the split is; default: the run's shards")
     add("--data_licence", help="of the training data, for the model card")
+
+
+def check(arguments: argparse.Namespace) -> None:
+    """Raises UsageError if the format has no 8-bit form, or ``--out`` has other files."""
+    from tfasr.kit.files import check_owned
+    from tfasr.recognising.spec import check_int8
+
+    check_int8(arguments.to, arguments.int8)
+    check_owned(Path(arguments.out), "--out", "part of this export", owned=False)
 
 
 def run(arguments: argparse.Namespace) -> None:

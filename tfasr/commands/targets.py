@@ -1,0 +1,47 @@
+"""Flags that commands on runs share: targets, the machine, rules for texts."""
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from tfasr.normalisers import NORMALISERS
+from tfasr.tta.policies import POLICIES
+
+
+def add_target_arguments(
+    add: Callable,
+    policy: str | None,
+    targets: str = "repeatable; default: the runs' targets",
+) -> None:
+    metric = f"such as cer=0.10, a fraction; {targets}"
+    add("--target", action="append", default=[], metavar="METRIC=VALUE", help=metric)
+    rule = "how time is counted and when a target is met; default: paper"
+    if policy is None:
+        rule += "; if given, tables show all policies, and JSON has one object a group"
+    add("--policy", choices=sorted(POLICIES), default=policy, help=rule)
+    median = "evaluations whose median must meet the target; default: the policy's, 3 for paper"
+    add("--window", type=int, help=median)
+
+
+def add_hardware_arguments(add: Callable, machine: str, **options: Any) -> None:
+    add("--hardware", help=machine, **{"metavar": "FILE", **options})
+    rent = "rent, instead of the price in the file"
+    add("--price_usd_per_hour", type=_usd, metavar="USD", help=rent)
+
+
+def _usd(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"must be a number of US dollars; tfasr converts no currency. Received: {text}"
+        ) from None
+
+
+def add_text_rule_arguments(add: Callable, when: str = "") -> None:
+    rule = "normalise references and hypotheses before they are compared; docs/languages.md"
+    add("--normalise", choices=tuple(NORMALISERS), help=f"{when}{rule}")
+    language = (
+        "BCP 47 tag of the texts, such as tr, whose rules for upper and lower case hold"
+    )
+    add("--language", metavar="TAG", help=f"{when}{language}")
