@@ -17,6 +17,7 @@ from tfasr.kit.files import check_owned, object_or_empty, write_whole
 from tfasr.reports.groups import run_folders
 from tfasr.reports.numbers import ask, distinct_names, merged_targets
 from tfasr.reports.write import CARD, CARD_JSON, JSON, WRITERS, report
+from tfasr.tta.metrics import Metrics
 from tfasr.tta.published import find_logs, load_log
 from tfasr.tta.published.results import SOURCES
 from tfasr.tta.run import load_run
@@ -121,7 +122,14 @@ def _explained(args: argparse.Namespace) -> str:
     )
     names = distinct_names(paths)
     runs = [load_log(path, name) for path, name in zip(paths, names, strict=True)]
-    targets = question.targets or merged_targets(run.targets for run in runs)
+    metrics = Metrics()
+    for each in runs:
+        metrics.declare(each.declared_metrics, each.path)
+
+    targets = question.targets
+    if not targets:
+        targets = merged_targets([each.targets for each in runs], metrics)
+
     if not targets:
         raise UsageError(
             "These runs set no target. Name one, such as --target cer=0.10."

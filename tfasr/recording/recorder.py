@@ -16,6 +16,7 @@ from typing import Any
 from tfasr.errors import UsageError, did_you_mean, wrong_values_are_wrong_use
 from tfasr.kit.files import HYPOTHESES_FOLDER, RUN_FILE, write_whole
 from tfasr.ledger.events import Ledger
+from tfasr.ledger.schema import to_json
 from tfasr.recording.session import (
     Order,
     Session,
@@ -31,8 +32,16 @@ from tfasr.telemetry.host import HostSampler
 from tfasr.telemetry.machine import version
 from tfasr.telemetry.samplers import UtilisationSampler
 from tfasr.telemetry.system import describe_system
-from tfasr.tta.metrics import BUILT_IN, HIGHER, Metric, Target, metric_named
-from tfasr.tta.policies import WINDOW, rule_met, target_rule
+from tfasr.tta.metrics import (
+    BUILT_IN,
+    HIGHER,
+    METRICS,
+    Metric,
+    Metrics,
+    Target,
+    metric_named,
+)
+from tfasr.tta.policies import WINDOW, rule_met
 from tfasr.tta.run import load_run
 
 _log = logging.getLogger(__name__)
@@ -201,7 +210,7 @@ class Evaluation:
                     f"direction: {example}. Received: {name}."
                 )
 
-            score = measured(value, name)
+            score = measured(value, name, self._run._metrics)
             if score is None:
                 _log.warning(
                     "%s of epoch %d is NaN or infinite. It is recorded as missing, so this "
@@ -335,10 +344,12 @@ def number(value: Any, name: str = "loss") -> float | None:
     return round(result, 9) if math.isfinite(result) else None
 
 
-def measured(value: Any, name: str) -> float | None:
+def measured(
+    value: Any, name: str, metrics: Mapping[str, Metric] = METRICS
+) -> float | None:
     """Returns a metric's value for the ledger; raises UsageError if it can't be one."""
     result = number("missing" if value is None else value, name)
-    metric = metric_named(name)
+    metric = metric_named(name, metrics)
     most = 1.0 if metric.better == HIGHER else _LARGEST_ERROR_RATE
     if metric.rate and result is not None and not 0 <= result <= most:
         raise UsageError(
@@ -466,6 +477,7 @@ class Recorder:
         self._settings = settings_of(
             targets, metrics or {}, target_window=target_window, **stated
         )
+        self._metrics = Metrics.of(self._settings.metrics, "The recorder")
         self._wanted_step = resumed_from_step
         self._longer = longer
         self._utilisation = utilisation
@@ -509,7 +521,12 @@ class Recorder:
             }
             for scores in self._history
         ]
-        return rule_met(history, self._settings.targets, self._settings.target_window)
+        return rule_met(
+            history,
+            self._settings.targets,
+            self._settings.target_window,
+            metrics=self._metrics,
+        )
 
     def __enter__(self) -> "Recorder":
         if self._order.open:
@@ -668,8 +685,14 @@ class Recorder:
         self._training = True
         settings = self._settings
         self._ledger.stop("init")
-        targets = {"metrics": settings.metrics, "targets": settings.targets}
-        self._session.begin_training({**settings.facts, **targets})
+        self._session.begin_training(
+            {
+                **settings.facts,
+                "metrics": settings.metrics,
+                "targets": settings.targets,
+                "target_rule": to_json(settings.target_rule),
+            }
+        )
         if self._before is not None:
             self._state_comparability(self._before)
         self._ledger.sync()
@@ -714,7 +737,7 @@ class Recorder:
                     :16
                 ],
                 "validation_utterances": len(references),
-                "target_rule": target_rule(self._settings.target_window),
+                "target_rule": to_json(self._settings.target_rule),
             }
             if self._model is not None:
                 comparability = self._model.taken_over(comparability, references)

@@ -16,15 +16,15 @@ from tfasr.ledger import schema
 from tfasr.ledger.declared import declaration
 from tfasr.ledger.events import Ledger, is_ledger, read_events
 from tfasr.ledger.intervals import kept_index, metadata
+from tfasr.ledger.schema import TargetRule
 from tfasr.ledger.timeline import Timeline
 from tfasr.telemetry.machine import conditions, process_age_s
 from tfasr.tta.metrics import (
     BUILT_IN,
-    METRICS,
     Metric,
+    Metrics,
     Target,
     check_target,
-    declare,
     parse_target,
 )
 
@@ -35,7 +35,7 @@ _INTERVALS = (
 WRITTEN = {
     *(f"{name}_{edge}" for name in _INTERVALS for edge in ("start", "stop")),
     *("model_creation", "train_step", "eval_accuracy", "tracked_stats"),
-    *("targets", "metrics", "comparability", "extended", "conditions"),
+    *("targets", "target_rule", "metrics", "comparability", "extended", "conditions"),
 }  # keys of events that are not facts
 _COUNTS = {"train_samples": 1, "global_batch_size": 1, "num_replicas": 1, "seed": 0}
 # Files that every run may have before its first step; those of a failed start are
@@ -68,6 +68,10 @@ class Settings:
     # the user's own configuration, JSON
     config: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def target_rule(self) -> TargetRule:
+        return TargetRule(window=self.target_window)
+
     def write(self, run_dir: Path) -> None:
         # One value per line, so that the files of two seeds of a configuration differ
         # in one line.
@@ -97,10 +101,11 @@ def settings_of(
         name: m if isinstance(m, Metric) else Metric(m) for name, m in metrics.items()
     }
     declared = {name: metric.to_json() for name, metric in metrics.items()}
-    declare(declared, "The recorder")
+    known = Metrics.of(declared, "The recorder")
     try:
         pairs = [
-            parse_target(t) if isinstance(t, str) else check_target(*t) for t in targets
+            parse_target(t, known) if isinstance(t, str) else check_target(*t, known)
+            for t in targets
         ]
     except TypeError:
         text = 'targets must be a list of pairs such as ("cer", 0.15), or texts such as "cer=0.15".'
@@ -115,7 +120,7 @@ def settings_of(
     # A plug-in's metrics are declared too, as programs that read the run may not import
     # it.
     declared |= {
-        name: METRICS[name].to_json() for name, _ in pairs if name not in BUILT_IN
+        name: known[name].to_json() for name, _ in pairs if name not in BUILT_IN
     }
     comparability = None if comparability is None else dict(comparability)
     named = (declared, stated, comparability, dict(config or {}))

@@ -51,7 +51,7 @@ from tfasr.tta.comparison import (
 )
 from tfasr.tta.decomposition import FACTORS, Decomposition, decompose
 from tfasr.tta.groups import GroupStatistics, group_statistics
-from tfasr.tta.metrics import Target, check_target, declare, declared, hardest
+from tfasr.tta.metrics import Metrics, Target, check_target, hardest
 from tfasr.tta.policies import PAPER, Bracket
 from tfasr.tta.published import find_logs, load_log
 from tfasr.tta.ranks import PAIRS
@@ -72,6 +72,7 @@ _PASSED_OVER = re.compile(
 class GroupResult:
     group: str  # the group's name
     target: Target  # metric and value
+    label: str  # the target as text, such as "CER 10 %"
     members: list[int]  # indices of the group's runs in the report
     brackets: list[Bracket]  # one for each of these runs
     statistics: GroupStatistics
@@ -203,13 +204,14 @@ def _results(
 
         results.append(
             GroupResult(
-                group,
-                target,
-                runs,
-                brackets,
-                statistics,
-                comparison,
-                factors,
+                group=group,
+                target=target,
+                label=target_label(*target, report.metrics),
+                members=runs,
+                brackets=brackets,
+                statistics=statistics,
+                comparison=comparison,
+                decomposition=factors,
                 disturbed=_disturbed(report, runs),
             )
         )
@@ -297,7 +299,7 @@ def finding(first: GroupResult, other: GroupResult) -> str:
     The verdict has one ratio, with the interval that belongs to it. Ratios of other
     times are details, in sentences of their own.
     """
-    label = target_label(*other.target)
+    label = other.label
     if other.comparison is None:
         return (
             f"{label}: the comparison of {other.group} with {first.group} is {REFUSED}."
@@ -509,7 +511,7 @@ def analyse_all(tasks: Sequence[Task], processes: int = 1) -> list[Any]:
         try:
             # A fork would inherit the locks of the parent's threads.
             context = get_context("spawn")
-            arguments = os.getpid(), loaded_plugins(), declared()
+            arguments = os.getpid(), loaded_plugins()
             with ProcessPoolExecutor(processes, context, _begin, arguments) as pool:
                 return list(pool.map(analyse, tasks, chunksize=_RUNS_AT_ONCE))
         except BrokenExecutor:
@@ -520,14 +522,11 @@ def analyse_all(tasks: Sequence[Task], processes: int = 1) -> list[Any]:
     return [analyse(task) for task in tasks]
 
 
-def _begin(
-    parent: int, plugin_names: Sequence[str], metrics: dict[str, dict[str, Any]]
-) -> None:
+def _begin(parent: int, plugin_names: Sequence[str]) -> None:
     # Its queue won't show if it died, as these processes hold both ends of it.
     end_with(parent)
     for name in plugin_names:  # a plug-in may register the policy that a task uses
         load_plugin(name)
-    declare(metrics, "another run of the report")
     # A ledger has a hundred thousand objects and no cycles, so look for cycles rarely.
     gc.set_threshold(200_000, 20, 20)
 
@@ -545,13 +544,21 @@ def load_report(
     }
     logs, notes = _logs(sources)
     # Targets must be known before any run is analysed, and their metrics before that.
+    metrics = Metrics()
     for log, _ in logs:
-        declare(read_metrics(log), log)
-    wanted = [check_target(*target) for target in question.targets] or merged_targets(
-        loaded[log.resolve()].targets if log.resolve() in loaded else read_targets(log)
-        for log, _ in logs
-    )
-    question = replace(question, targets=tuple(dict.fromkeys(wanted)))
+        metrics.declare(read_metrics(log), log)
+
+    wanted = [check_target(*target, metrics) for target in question.targets]
+    if not wanted:
+        of_runs = [
+            loaded[log.resolve()].targets
+            if log.resolve() in loaded
+            else read_targets(log)
+            for log, _ in logs
+        ]
+        wanted = merged_targets(of_runs, metrics)
+
+    question = replace(question, targets=tuple(dict.fromkeys(wanted)), metrics=metrics)
     question = _as_declared(question, [source for _, source in logs])
     tasks = [
         Task(
@@ -605,7 +612,7 @@ def _as_declared(question: Question, sources: Sequence[Path]) -> Question:
         question,
         test=study["test"],
         looks_level=study["level"],
-        decided=hardest(question.targets) if same_rule else None,
+        decided=hardest(question.targets, question.metrics) if same_rule else None,
     )
 
 

@@ -267,7 +267,7 @@ def answers(report: Report, results: Results) -> list[str]:
             )
             parts.append(f"{len(more)} more groups ({reached} reached it)")
 
-        label = sentence(target_label(*of_target[0].target))
+        label = sentence(of_target[0].label)
         sentences.append(f"{label}: {'; '.join(parts)}.")
 
     return [*sentences, rule]
@@ -294,7 +294,7 @@ def comparisons(report: Report, results: Results) -> list[str]:
 
 
 def _answer(report: Report, target: int) -> str:
-    label = sentence(target_label(*report.targets[target]))
+    label = sentence(target_label(*report.targets[target], report.metrics))
     times = [(run.name, run.results[target].tta) for run in report.runs]
     # if refused
     reached: dict[bool, list[tuple[float, str, int]]] = {False: [], True: []}

@@ -66,7 +66,7 @@ from tfasr.reports.tables.runs import (
 )
 from tfasr.scoring.errors import read_transcripts, score
 from tfasr.scoring.summary import summarise_scored
-from tfasr.tta.metrics import Target
+from tfasr.tta.metrics import Metrics, Target
 from tfasr.tta.policies import PAPER, POLICIES, Policy
 from tfasr.tta.published.results import PublishedSource, published
 from tfasr.tta.run import Run, to_plot
@@ -146,7 +146,8 @@ def _run(report: Report, index: int) -> dict[str, Any]:
     }
 
 
-def card_to_markdown(values: dict[str, Any]) -> str:
+def card_to_markdown(values: dict[str, Any], metrics: Metrics) -> str:
+    """Returns a report's card as Markdown; ``metrics`` are the report's."""
     lines = ["# Training-time card", ""]
     for group in values["groups"]:
         runs = group["runs"]
@@ -177,7 +178,8 @@ def card_to_markdown(values: dict[str, Any]) -> str:
             ]
 
         for number, target in enumerate(values["targets"]):
-            reached = markdown_text(target_label(target["metric"], target["value"]))
+            label = target_label(target["metric"], target["value"], metrics)
+            reached = markdown_text(label)
             of_runs = [run["targets"][number] for run in runs]
             for policy in of_runs[0]["seconds"]:
                 label = f"seconds to {reached}, {markdown_text(policy)}"
@@ -663,7 +665,7 @@ def report(
         if output_format == CARD_JSON:
             return to_json_text(values)
 
-        return card_to_markdown(values)
+        return card_to_markdown(values, analysed.metrics)
 
     if output_format == JSON:
         if policy is None:
@@ -716,7 +718,7 @@ def _write(
         write_whole(out / "groups.json", groups_to_json(report, results))
         write_whole(out / "report.md", to_markdown(shown))
         values = card(report)
-        write_whole(out / "card.md", card_to_markdown(values))
+        write_whole(out / "card.md", card_to_markdown(values, report.metrics))
         write_whole(out / "card.json", to_json_text(values))
         write_tables(shown, out)
         drawn = {"charts": charts, "left_out": left_out}

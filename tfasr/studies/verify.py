@@ -41,7 +41,7 @@ from tfasr.studies.perform import DECISION_FILE, decision, decision_text
 from tfasr.studies.plan import PLAN_FILE, Plan, plan_of
 from tfasr.studies.quiet import check_quiet
 from tfasr.tta.metrics import compute_metrics, computed_metrics
-from tfasr.tta.policies import scores_at
+from tfasr.tta.policies import PAPER, scores_at
 from tfasr.tta.run import Run, load_run
 
 # A step's booked time may exceed the time that passed by up to 1 ms.
@@ -469,7 +469,15 @@ def _settings(run: Run) -> _Checked:
             facts["alphabet"],
             [alphabet["characters"], alphabet["separator"]],
         ),
-        ("rule", run.target_window, of_file("training", "target_window")),
+        (
+            "rule",
+            # Readers take the policy's rule for a ledger that states none.
+            (run.target_window or PAPER.window, run.timeline.evaluations_per_epoch),
+            (
+                of_file("training", "target_window"),
+                of_file("training", "evaluations_per_epoch"),
+            ),
+        ),
         (
             "number of replicas",
             run.fact("num_replicas"),

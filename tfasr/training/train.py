@@ -22,6 +22,7 @@ from tfasr.errors import UsageError
 from tfasr.kit.config import to_json
 from tfasr.kit.files import write_whole
 from tfasr.kit.registry import record_plugins, require_plugins
+from tfasr.ledger import schema
 from tfasr.ledger.events import Ledger, read_events
 from tfasr.recording.session import Session
 from tfasr.telemetry.compiled import layers_instruction_set, warn_of_missing_extensions
@@ -32,7 +33,12 @@ from tfasr.training.averaging import averaging_rule, weights_for_use
 from tfasr.training.build import check_model, on_devices, statistics_rule
 from tfasr.training.checkpoint import newest_checkpoint, plain_array, read_state
 from tfasr.training.decisions import Decides, settings_that_decide
-from tfasr.training.experiment import CLOSED, Experiment, in_closed_division
+from tfasr.training.experiment import (
+    CLOSED,
+    Experiment,
+    TrainingConfig,
+    in_closed_division,
+)
 from tfasr.training.hooks.evaluate import Evaluate, make_placement
 from tfasr.training.hooks.keras import KerasCallbacks
 from tfasr.training.hooks.record import (
@@ -74,7 +80,6 @@ from tfasr.training.workers.team import (
 )
 from tfasr.tta.costs import HardwareConfig
 from tfasr.tta.metrics import METRICS, Metric, computed_metrics
-from tfasr.tta.policies import target_rule
 
 log = logging.getLogger("tfasr")
 _FINISHED = (
@@ -89,7 +94,6 @@ def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
     training = run.training
     averaged = averaging_rule(training)
     in_cluster = run.team.size > 1
-    per_epoch = training.evaluations_per_epoch
     started_from = run.started_from
     facts = {
         "global_batch_size": experiment.pipeline.global_batch_size,
@@ -106,9 +110,9 @@ def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
         **_declared_metrics(training.second_decoder),
         **({"units": run.alphabet.units_fact} if run.alphabet.units else {}),
         **({} if run.dictionary is None else {"dictionary_words": len(run.dictionary)}),
-        **({"evaluations_per_epoch": per_epoch} if per_epoch > 1 else {}),
         **({"evaluated_weights": averaged} if averaged else {}),
         "targets": [list(target) for target in training.targets],
+        "target_rule": target_rule(training),
         "parameters": int(run.model.count_params()),
         "comparability": comparability(
             experiment,
@@ -127,6 +131,15 @@ def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
         | hardware
         | run.team.facts(run.model, training.gradient_exchange, run.link)
     )
+
+
+def target_rule(training: TrainingConfig) -> dict[str, Any]:
+    """Returns the event `TargetRule` of a run, which is also part of its comparability."""
+    rule = schema.TargetRule(
+        window=training.target_window,
+        evaluations_per_epoch=training.evaluations_per_epoch,
+    )
+    return schema.to_json(rule)
 
 
 def _declared_metrics(second_decoder: str) -> dict[str, Any]:
@@ -169,9 +182,7 @@ def comparability(
         "decoder": settings_that_decide(experiment.decoder, Decides.MEASUREMENT),
         "lexicon": words_hash(lexicon) if needs_lexicon(experiment.decoder) else None,
         "batch_statistics": statistics_rule(experiment.training, own_momentum),
-        "target_rule": target_rule(
-            experiment.training.target_window, experiment.training.evaluations_per_epoch
-        ),
+        "target_rule": target_rule(experiment.training),
     }
     as_recorded = True
     if training is not None:

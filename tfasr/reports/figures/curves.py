@@ -24,7 +24,7 @@ from tfasr.reports.figures.registry import NotDrawnError
 from tfasr.reports.groups import Results, colours, group_members
 from tfasr.reports.numbers import Report, RunAnalysis, metric_label, sentence
 from tfasr.reports.series import AXES, SIGMA, RunSeries, thin
-from tfasr.tta.metrics import HIGHER, metric_named
+from tfasr.tta.metrics import HIGHER, Metrics, metric_named
 
 # Groups that get a line; if there are more, one band of all runs is added
 MOST_GROUPS = 16
@@ -256,7 +256,7 @@ def places(run: RunAnalysis, epoch: float, elapsed_s: float) -> dict[str, float]
 
 
 def error_rate_chart(report: Report, metric: str) -> Chart:
-    rate = metric_named(metric).rate
+    rate = metric_named(metric, report.metrics).rate
     scale, unit = (100, " %") if rate else (1, "")
     bands = bands_by_axis(
         report, lambda run, axis: _evaluations(run, metric, axis, scale)
@@ -266,13 +266,13 @@ def error_rate_chart(report: Report, metric: str) -> Chart:
     targets = sorted(
         {v * scale for name, v in report.targets if name == metric}, reverse=True
     )
-    caption = f"{sentence(metric_label(metric))} on the validation set"
+    caption = f"{sentence(metric_label(metric, report.metrics))} on the validation set"
     if targets:
         caption += "; dashed lines are targets, rings mark when a target counts as met"
         if any(band.runs > 1 for band in bands["minutes"]):
             caption += " (for a group: its median time)"
 
-    y = _value_axis(metric, bands, values, targets)
+    y = _value_axis(report.metrics, metric, bands, values, targets)
     few = sum(len(run.curves.get(metric, [])) for run in report.runs) <= _MOST_POINTS
     views = {}
     for axis, of_axis in bands.items():
@@ -285,10 +285,14 @@ def error_rate_chart(report: Report, metric: str) -> Chart:
 
 
 def _value_axis(
-    metric: str, bands: Bands, values: np.ndarray, targets: Sequence[float]
+    metrics: Metrics,
+    metric: str,
+    bands: Bands,
+    values: np.ndarray,
+    targets: Sequence[float],
 ) -> Axis:
-    kind = metric_named(metric)
-    label = metric_label(metric) + (", %" if kind.rate else "")
+    kind = metric_named(metric, metrics)
+    label = metric_label(metric, metrics) + (", %" if kind.rate else "")
     most = _RATE_LIMIT_PERCENT if kind.rate else None
     lowest = float(values.min(initial=0.0))
     if kind.better == HIGHER or lowest < 0:

@@ -29,7 +29,7 @@ from tfasr.ledger.intervals import INTERVALS
 from tfasr.reports.figures.curves import MOST_GROUPS, clock_label
 from tfasr.reports.figures.registry import NotDrawnError
 from tfasr.reports.groups import GroupResult, Results, group_members, of_single_runs
-from tfasr.reports.numbers import Report, target_label
+from tfasr.reports.numbers import Report
 from tfasr.tta.decomposition import FACTORS, WARMUP_STEPS, Decomposition
 from tfasr.tta.run import Run, load_run
 
@@ -320,10 +320,7 @@ def bracket_chart(report: Report, results: Results) -> Chart:
             at = {"x0": [median / 60], "x1": [median / 60], "texts": [text]}
             marks.append(Segments(y0=[row - 0.44], y1=[row + 0.44], **at))
 
-    labels = [
-        f"{target_label(*group.target)}  {chart.shortened(group.group, 20)}"
-        for _, group in rows
-    ]
+    labels = [f"{group.label}  {chart.shortened(group.group, 20)}" for _, group in rows]
     panel = Panel(marks, x, chart.rows_axis(labels), 28.0 + 34 * len(rows))
     return Chart("brackets", caption, [panel])
 
@@ -422,7 +419,7 @@ def waterfall_charts(report: Report, results: Results) -> list[Chart]:
     for number, result in enumerate(of_target[:_MOST], start=1):
         caption = (
             f"Why {result.group} takes {result.decomposition.ratio:.2f} times as long as {first} "
-            f"to {target_label(*result.target)}: the factors multiply to this ratio"
+            f"to {result.label}: the factors multiply to this ratio"
         )
         caveat = of_single_runs([len(first_members), len(result.members)])
         caption += f". Of these times {caveat}" if caveat else ""
