@@ -251,6 +251,11 @@ class ChiefStream:
         self._secret = secret
         self.connect(within_s)
 
+    @property
+    def name(self) -> str:
+        """What messages call the chief, such as "worker 0, the chief (node1:12345)"."""
+        return self._cluster.name(0)
+
     def connect(
         self, within_s: float, stopped: Callable[[], bool] = lambda: False
     ) -> None:

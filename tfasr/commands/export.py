@@ -7,17 +7,19 @@ from pathlib import Path
 from tfasr.commands.shared import progress
 
 EXAMPLE = "export --to onnx --run_dir runs/a --out exported"
-EXPORTS = ("onnx", "litert", "keras", "saved_model")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    # Imported here, because tfasr help must not wait for readers of audio.
+    from tfasr.recognising.spec import MODEL_FILES
+
     add = parser.add_argument
     targets = (
         "onnx: a folder for ONNX Runtime and tfasr; litert: for LiteRT "
         "(TensorFlow Lite) and tfasr; keras: a .keras file; saved_model: for TensorFlow without "
         "Keras"
     )
-    add("--to", choices=EXPORTS, required=True, help=targets)
+    add("--to", choices=tuple(MODEL_FILES), required=True, help=targets)
     add("--run_dir", required=True, help="a folder that tfasr train wrote")
     add("--out", required=True, metavar="DIR", help="a new or empty folder")
     add(

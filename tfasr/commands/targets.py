@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tfasr.normalisers import NORMALISERS
-from tfasr.tta.policies import POLICIES
+from tfasr.tta.policies import POLICIES, WINDOW
 
 
 def add_target_arguments(
@@ -19,8 +19,12 @@ def add_target_arguments(
     if policy is None:
         rule += "; if given, tables show all policies, and JSON has one object a group"
     add("--policy", choices=sorted(POLICIES), default=policy, help=rule)
-    median = "evaluations whose median must meet the target; default: the policy's, 3 for paper"
-    add("--window", type=int, help=median)
+    add(
+        "--window",
+        type=int,
+        help="evaluations whose median must meet the target; default: the policy's, "
+        f"{WINDOW} for paper",
+    )
 
 
 def add_hardware_arguments(add: Callable, machine: str, **options: Any) -> None:

@@ -114,9 +114,15 @@ def forecast(
 ) -> Forecast:
     """Forecasts when a run will meet a target if it continues.
 
-    ``points`` are its evaluations so far, on any clock; ``coefficients`` by the names
-    of `rule_of`. ``learning_rate`` is its value in the optimizer's ``get_config``, if
-    known: there is no interval for a schedule that changes in steps.
+    Args:
+        points: its evaluations so far, on any clock.
+        target: the value of ``metric`` to meet.
+        metric: its name in ``metrics``.
+        window: how many epochs' median must meet the target.
+        coefficients: of the regressions, by the names of `rule_of`.
+        learning_rate: its value in the optimizer's ``get_config``, if known: there is
+            no interval for a schedule that changes in steps.
+        metrics: which direction is better; a run's own metrics aren't registered.
     """
     met = first_sustained(points, target, metric=metric, window=window, metrics=metrics)
     if met.reached:
