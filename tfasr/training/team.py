@@ -6,7 +6,7 @@ several processes would have to agree, so that it need not know how many there a
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -21,15 +21,15 @@ from tfasr.training.run_folder import Claim, Interruption
 from tfasr.training.step import TimedStep
 from tfasr.training.workers.exchange import Workers
 
-if TYPE_CHECKING:
-    from tfasr.training.loop import Hook
-    from tfasr.training.run import RunData, TrainingRun
-
 _Value = TypeVar("_Value")
 
 
 class Team:
-    """A single process, which trains alone: it agrees with itself, and all is its own."""
+    """A single process, which trains alone: it agrees with itself, and all is its own.
+
+    ``run`` is a `tfasr.training.run.TrainingRun`, or the `RunData` before it is built.
+    That module imports this one, so the annotations can't name them.
+    """
 
     rank = 0  # 0 leads the run: it decides, and it alone writes the run
     size = 1
@@ -54,7 +54,7 @@ class Team:
         """Trains a run that another process leads; returns None in the leading one."""
         return None
 
-    def meet(self, run: "RunData", hashes: dict[str, str], claim: Claim) -> None:
+    def meet(self, run: Any, hashes: dict[str, str], claim: Claim) -> None:
         """Waits for the others, before anything is built; ``hashes`` are the splits'."""
 
     def agreed(self, value: _Value) -> _Value:
@@ -91,14 +91,14 @@ class Team:
     ) -> None:
         """Measures how fast the processes exchange gradients, as the interval ``link``."""
 
-    def begin(self, run: "TrainingRun") -> None:
+    def begin(self, run: Any) -> None:
         """Called once the run is built; a team may replace how it takes steps."""
 
-    def hooks(self, run: "TrainingRun") -> "list[Hook]":
+    def hooks(self, run: Any) -> list[Any]:
         """Returns hooks that record what each process does."""
         return []
 
-    def facts(self, run: "TrainingRun") -> dict[str, Any]:
+    def facts(self, run: Any) -> dict[str, Any]:
         """Returns the ledger's description of the team."""
         return {}
 
