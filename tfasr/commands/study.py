@@ -4,22 +4,16 @@ on them.
 
 import argparse
 import contextlib
-import logging
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
 
 from tfasr.commands.shared import add_scheduler_arguments, tls_of
 from tfasr.kit.files import read_text
 from tfasr.kit.scheduler import scheduler_client
 
-if TYPE_CHECKING:
-    pass
-
 EXAMPLE = "study --gin_file study/demo.gin"
-log = logging.getLogger("tfasr")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
