@@ -19,7 +19,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     with optional_package("shtab", "tfasr completion", "shtab"):
         import shtab
+
     parser = arguments.whole_parser()
+
     for action in _actions(parser):
         if action.dest.endswith("_dir") or action.dest == "run_dirs":
             action.complete = shtab.DIRECTORY
@@ -30,6 +32,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """Yields all flags of a parser and of its commands."""
     for action in parser._actions:  # noqa: SLF001 - no public way
         yield action
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001

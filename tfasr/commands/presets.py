@@ -20,7 +20,9 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _summary(path: Path) -> str:
+    """Returns the first sentence of the comment with which a preset begins."""
     lines = path.read_text(encoding="utf-8").splitlines()
     comment = takewhile(lambda line: line.startswith("# "), lines)
     text = " ".join(line[2:].strip() for line in comment)
+
     return re.split(r"(?<=[^.\d])\. |(?<=.{30}): ", text)[0].rstrip(".:")

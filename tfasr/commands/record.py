@@ -5,6 +5,7 @@ submission.
 import argparse
 from pathlib import Path
 
+from tfasr.commands.shared import path_of
 from tfasr.errors import UsageError
 from tfasr.kit.files import read_text
 
@@ -55,20 +56,17 @@ def run(arguments: argparse.Namespace) -> None:
         "--gin_file": arguments.gin_file,
         "--run_dir": arguments.run_dir,
     }
-    if missing := [name for name, value in needed.items() if not value]:
+    missing = [name for name, value in needed.items() if not value]
+    if missing:
         raise UsageError(
             f"tfasr record needs {', '.join(missing)}; see tfasr help record."
         )
-
-    shard_dir = None
-    if arguments.shard_dir is not None:
-        shard_dir = Path(arguments.shard_dir)
 
     submission = record(
         arguments.track,
         arguments.gin_file,
         run_dir=Path(arguments.run_dir),
-        shard_dir=shard_dir,
+        shard_dir=path_of(arguments.shard_dir),
         bindings=arguments.gin_binding,
         records=records,
         resume=arguments.resume,

@@ -1,19 +1,19 @@
-"""``tfasr study``: trains a list of experiments, each with several seeds, and reports
-on them.
-"""
+"""``tfasr study``: trains experiments, each with several seeds, and reports on them."""
 
 import argparse
 import contextlib
+import logging
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-from tfasr.commands.shared import add_scheduler_arguments, tls_of
+from tfasr.commands.shared import add_scheduler_arguments, path_of, tls_of
 from tfasr.kit.files import read_text
 from tfasr.kit.scheduler import scheduler_client
 
 EXAMPLE = "study --gin_file study/demo.gin"
+log = logging.getLogger("tfasr")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,23 +30,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--shard_dir", help="the prepared splits, unless the study generates speech")
     add("--resume", action="store_true", help="continue a study that was interrupted")
+
     until = (
         "train two experiments with no more seeds than needed to see which reaches the "
         "hardest target sooner: 5, 8 or 12 (pairs: 8 or 12)"
     )
     add("--until", choices=("decided",), default="", help=until)
+
     add_scheduler_arguments(
         add, "train the runs, one seed a host; docs/studies_on_clusters.md"
     )
+
     patience = (
         "after so long without an answer, a host's seeds begin again on another one; default: "
         "%(default)g"
     )
     add("--wait_for_host", type=float, metavar="SECONDS", default=600.0, help=patience)
+
     add("--dry_run", action="store_true", help="only list the steps")
 
 
 def run(arguments: argparse.Namespace) -> None:
+    """Runs a study and prints its report; with ``--dry_run`` only lists its steps."""
     folder = Path(arguments.run_dir or Path("studies", Path(arguments.gin_file).stem))
     if arguments.dry_run:
         from tfasr.studies.perform import planned, undecidable
@@ -57,25 +62,28 @@ def run(arguments: argparse.Namespace) -> None:
             arguments.gin_binding,
             arguments.until,
             folder,
-            _path(arguments.shard_dir),
+            path_of(arguments.shard_dir),
         )
         for number, step in enumerate(steps, 1):
-            print(
-                f"{number}/{len(steps)} {step.name}{' (done)' if step.done() else ''}"
-            )
+            done = " (done)" if step.done() else ""
+            print(f"{number}/{len(steps)} {step.name}{done}")
 
-        for sentence in [] if arguments.until else undecidable(plan):
-            print(sentence)
+        if not arguments.until:
+            for sentence in undecidable(plan):
+                print(sentence)
+
         return
 
     from tfasr.studies.perform import DECISION_FILE, study
 
     tls = tls_of(arguments)
+
     with contextlib.ExitStack() as stack:
         stack.enter_context(_sigterm_like_ctrl_c())
         client = None
         if arguments.scheduler is not None:
             client = stack.enter_context(scheduler_client(arguments.scheduler, tls))
+
         page = study(
             arguments.gin_file,
             run_dir=folder,
@@ -91,6 +99,7 @@ def run(arguments: argparse.Namespace) -> None:
     print(read_text(page.parent / "report.txt", again), end="")
     if arguments.until:
         print(f"\n{read_text(folder / DECISION_FILE, again)}", end="")
+
     print(f"\nThe report with its figures: {page.resolve()}")
 
 
@@ -110,7 +119,3 @@ def _sigterm_like_ctrl_c() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _path(word: str | None) -> Path | None:
-    return None if word is None else Path(word)

@@ -13,12 +13,22 @@ def add_target_arguments(
     policy: str | None,
     targets: str = "repeatable; default: the runs' targets",
 ) -> None:
+    """Adds the flags that name targets and the policy by which they are met.
+
+    Args:
+        add: a parser's ``add_argument``.
+        policy: the default; None shows all policies.
+        targets: how targets may be given, and their default.
+    """
     metric = f"such as cer=0.10, a fraction; {targets}"
     add("--target", action="append", default=[], metavar="METRIC=VALUE", help=metric)
+
     rule = "how time is counted and when a target is met; default: paper"
     if policy is None:
         rule += "; if given, tables show all policies, and JSON has one object a group"
+
     add("--policy", choices=sorted(POLICIES), default=policy, help=rule)
+
     add(
         "--window",
         type=int,
@@ -28,12 +38,15 @@ def add_target_arguments(
 
 
 def add_hardware_arguments(add: Callable, machine: str, **options: Any) -> None:
+    """Adds the flags of a machine's price; ``options`` are those of ``--hardware``."""
     add("--hardware", help=machine, **{"metavar": "FILE", **options})
+
     rent = "rent, instead of the price in the file"
     add("--price_usd_per_hour", type=_usd, metavar="USD", help=rent)
 
 
 def _usd(text: str) -> float:
+    """Returns a flag's number of US dollars."""
     try:
         return float(text)
     except ValueError:
@@ -43,8 +56,10 @@ def _usd(text: str) -> float:
 
 
 def add_text_rule_arguments(add: Callable, when: str = "") -> None:
+    """Adds the flags that normalise texts; ``when`` begins their help."""
     rule = "normalise references and hypotheses before they are compared; docs/languages.md"
     add("--normalise", choices=tuple(NORMALISERS), help=f"{when}{rule}")
+
     language = (
         "BCP 47 tag of the texts, such as tr, whose rules for upper and lower case hold"
     )

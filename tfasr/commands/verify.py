@@ -5,6 +5,7 @@ fails.
 import argparse
 from pathlib import Path
 
+from tfasr.commands.shared import path_of
 from tfasr.errors import UsageError, printable
 from tfasr.kit.files import EVENTS_FILE
 
@@ -59,9 +60,10 @@ def run(arguments: argparse.Namespace) -> int:
             f"{len(arguments.paths)} folders."
         )
 
-    shards = arguments.shard_dir and Path(arguments.shard_dir)
+    shards = path_of(arguments.shard_dir)
     failed = False
     for path in map(Path, arguments.paths):
+        # The file that shows what the folder is also has, or is, the chain of hashes.
         names = (SUBMISSION_FILE, STARTS_FILE, EVENTS_FILE)
         file = next((path / name for name in names if (path / name).is_file()), None)
         if file is None:
@@ -71,11 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
 
         hashes = [file_sha256(file)] if file.name == SUBMISSION_FILE else chain_of(file)
         if arguments.print_hash:
-            print(
-                printable(
-                    f"{hashes[-1] if hashes else 'no hash'}  {path}", one_line=True
-                )
-            )
+            newest = hashes[-1] if hashes else "no hash"
+            print(printable(f"{newest}  {path}", one_line=True))
             continue
 
         if file.name == SUBMISSION_FILE:

@@ -14,6 +14,8 @@ from tfasr.reports.watching import Watch, line, screen
 from tfasr.tta.published import find_logs
 
 EXAMPLE = "watch runs"
+# The longest time between updates: `time.sleep` can't wait much longer.
+_MOST_S = 1e9
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,18 +39,25 @@ def run(args: argparse.Namespace) -> int:
 
     asked = ask(args.target, args.policy, args.window)
     watch = Watch(_paths(args.run_dirs), asked.targets, asked.policy, asked.own_window)
+
     try:
         if args.once or not sys.stdout.isatty():
             _lines(watch, args.every_s, once=args.once)
         else:
             _live(watch, args.every_s)
-    except KeyboardInterrupt:  # the usual end of watching
+    # Ctrl-C is the usual end of watching.
+    except KeyboardInterrupt:
         pass
 
     return 0
 
 
 def _paths(names: list[str]) -> list[Path]:
+    """Returns the runs to watch: those in folders, and those that don't exist yet.
+
+    Raises:
+        UsageError: if a run could not start in its folder.
+    """
     paths: list[Path] = []
     for path in map(Path, names):
         if not path.exists() and not path.parent.is_dir():
@@ -57,21 +66,27 @@ def _paths(names: list[str]) -> list[Path]:
                 f"Received: {path}; there is no folder {path.parent}."
             )
 
-        folder = path.is_dir()
-        if (
-            not path.exists()
-            or folder
-            and (not any(path.iterdir()) or (path / LOCK_FILE).exists())
-        ):
+        if not path.exists():
             paths.append(path)
-        else:
+            continue
+
+        # A run that is about to start has an empty folder, or one with a lock.
+        inside = []
+        if path.is_dir():
+            if not any(path.iterdir()) or (path / LOCK_FILE).exists():
+                paths.append(path)
+                continue
+
             # The runs of a study lie deeper than find_logs looks.
-            paths += (folder and list(run_folders(path))) or find_logs(path)
+            inside = list(run_folders(path))
+
+        paths += inside or find_logs(path)
 
     return list(dict.fromkeys(paths))
 
 
 def _lines(watch: Watch, every_s: float, *, once: bool) -> None:
+    """Prints a line whenever a run's state changes, until all have ended."""
     printed: dict[Path, tuple[object, ...]] = {}
     while True:
         runs = watch.look()
@@ -83,10 +98,12 @@ def _lines(watch: Watch, every_s: float, *, once: bool) -> None:
 
         if once or not any(run.goes_on for run in runs):
             return
+
         time.sleep(every_s)
 
 
 def _live(watch: Watch, every_s: float) -> None:
+    """Shows the runs' states in place, until all have ended."""
     from rich.live import Live
 
     runs = watch.look()
@@ -95,6 +112,3 @@ def _live(watch: Watch, every_s: float) -> None:
             time.sleep(every_s)
             runs = watch.look()
             live.update(screen(runs), refresh=True)
-
-
-_MOST_S = 1e9
