@@ -63,7 +63,7 @@ def load() -> None:
     from tfasr import cli
 
     for name in cli.COMMANDS:
-        cli.command_parts(name)
+        cli.command_module(name)
 
 
 def run_forked(

@@ -14,8 +14,15 @@ import pytest
 
 import tfasr
 from tests.reports.conftest import ledger_of
-from tfasr import api
-from tfasr.cli import _EXAMPLES, COMMANDS, make_parser, parse, run
+from tfasr import api, commands
+from tfasr.cli import (
+    COMMANDS,
+    command_examples,
+    command_module,
+    make_parser,
+    parse,
+    run,
+)
 
 # What `import tfasr` shows, to programs and to type checkers.
 
@@ -118,13 +125,25 @@ def run_tfasr(*arguments: str) -> subprocess.CompletedProcess:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+def test_each_command_is_a_file_of_its_name():
+    files = {path.stem for path in Path(commands.__path__[0]).glob("*.py")}
+    assert files - {"shared", "targets"} == set(COMMANDS)
+
+
 def test_help_names_every_command():
     finished = run_tfasr("--help")
     assert finished.returncode == 0
     assert all(name in finished.stdout for name in COMMANDS)
 
 
-@pytest.mark.parametrize("example", _EXAMPLES.values())
+@pytest.mark.parametrize(
+    "example",
+    [
+        example
+        for name in COMMANDS
+        for example in command_examples(command_module(name)).values()
+    ],
+)
 def test_the_example_of_each_help_text_is_accepted(example):
     words = shlex.split(example.partition(">")[0])
     assert make_parser(words).parse_args(words).command == words[0]

@@ -15,8 +15,9 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from importlib.util import find_spec
+from types import ModuleType
 from typing import Any, TextIO
 
 from tfasr import errors
@@ -47,43 +48,6 @@ COMMANDS = {
     "record": "race a recipe against a record, and write evidence that anybody can check",
     "demo": "run everything on synthetic speech, without a download",
     "completion": "print a script that completes commands, flags and folders in bash, zsh or tcsh",
-}
-
-# The example at the end of each command's help.
-_EXAMPLES = {
-    "prepare": "prepare --gin_file an4.gin --corpus tsv --corpus_dir an4 --shard_dir shards",
-    "estimate": "estimate --gin_file fast/an4 --shard_dir shards --target cer=0.15",
-    "train": "train --gin_file fast/an4 --shard_dir shards --run_dir runs/a --epochs 5",
-    "launch": "launch -n 2 -- train --gin_file an4.gin --shard_dir shards --run_dir runs/two",
-    "evaluate": "evaluate --run_dir runs/a --split test",
-    "ngram": "ngram --shard_dir shards --split train --out train.arpa",
-    "transcribe": "transcribe talk.wav --run_dir runs/a --format srt",
-    "serve": "serve --run_dir runs/a",
-    "export": "export --to onnx --run_dir runs/a --out exported",
-    "watch": "watch runs",
-    "report": "report runs --out report",
-    "bench": "bench --gin_file bench/ds2_small.gin",
-    "bench decoder": "bench decoder --run_dir runs/a --split validation --beam_widths 8,64",
-    "bench step": "bench step --gin_file an4.gin --batch 8,16",
-    "presets": "presets",
-    "settings": "settings TrainingConfig",
-    "doctor": "doctor --out system.json",
-    "study": "study --gin_file study/demo.gin",
-    "verify": "verify studies/demo",
-    "record": "record synthetic_cer_10 --gin_file fast/demo.gin --run_dir race",
-    "demo": "demo",
-    "completion": "completion bash > ~/.local/share/bash-completion/completions/tfasr",
-}
-
-# Commands that are defined in another command's file: run_NAME and, if any,
-# add_NAME_arguments.
-_FILES = {
-    "record": "study",
-    "presets": "settings",
-    "completion": "settings",
-    "watch": "report",
-    "prepare": "train",
-    "launch": "train",
 }
 
 # What to do about TensorFlow's own errors, by the name of their class.
@@ -258,7 +222,6 @@ def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
             known = list(self._option_string_actions)
             super().error(message + _meant(message, words[1:], known, self.prog))
 
-    looks = {"formatter_class": _HelpFormatter}
     known = installed_commands()
     begin = "tfasr help COMMAND explains a command, with an example."
     if "demo" in known:
@@ -267,7 +230,10 @@ def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
         begin += " Training and recognising need more: pip install tfasr"
 
     parser = Parser(
-        prog="tfasr", description=__doc__.split("\n")[0], epilog=begin, **looks
+        prog="tfasr",
+        description=__doc__.split("\n")[0],
+        epilog=begin,
+        formatter_class=_HelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"tfasr {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -277,12 +243,16 @@ def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
             commands.add_parser(name, help=purpose)
             continue
 
-        add_arguments, run, description = command_parts(name)
+        module = command_module(name)
         command = commands.add_parser(
-            name, help=purpose, description=description, **looks
+            name,
+            help=purpose,
+            description=module.__doc__,
+            formatter_class=_HelpFormatter,
         )
-        add_arguments(command)
+        module.add_arguments(command)
 
+        examples = command_examples(module)
         for key, subparser in {"": command, **_subparsers(command)}.items():
             _add_import(subparser)
             _add_flag_file(subparser)
@@ -291,27 +261,30 @@ def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
             # From the docstring, without the command's name and backquotes.
             text = (subparser.description or "").rpartition("``: ")[2].replace("``", "")
             subparser.description = text[:1].upper() + text[1:]
-            subparser.epilog = f"example: tfasr {_EXAMPLES[f'{name} {key}'.strip()]}"
+            subparser.epilog = f"example: tfasr {examples[key]}"
 
         # For shell completion, which needs the flags of all commands.
-        command.set_defaults(run=run, whole_parser=lambda: make_parser(known))
+        command.set_defaults(run=module.run, whole_parser=lambda: make_parser(known))
 
     return parser
 
 
-def command_parts(name: str) -> tuple[Callable, Callable, str | None]:
-    """Imports a command.
+def command_module(name: str) -> ModuleType:
+    """Imports the file of a command, ``tfasr/commands/NAME.py``.
 
-    Returns:
-        Its function for flags, its function to run, and its help text.
+    It has ``add_arguments(parser)``, ``run(arguments)``, which returns the exit code or
+    None for 0, and an ``EXAMPLE``; its docstring is the command's help text. It may have
+    ``check(arguments)``, see `_check_early`.
     """
-    module = importlib.import_module(f"tfasr.commands.{_FILES.get(name, name)}")
-    if name not in _FILES:
-        return module.add_arguments, module.run, module.__doc__
+    return importlib.import_module(f"tfasr.commands.{name}")
 
-    run = getattr(module, f"run_{name}")
-    add_arguments = getattr(module, f"add_{name}_arguments", lambda parser: None)
-    return add_arguments, run, run.__doc__
+
+def command_examples(module: ModuleType) -> dict[str, str]:
+    """Returns an example for the command, under "", and for each of its subcommands."""
+    if hasattr(module, "EXAMPLES"):
+        return module.EXAMPLES
+
+    return {"": module.EXAMPLE}
 
 
 def _meant(message: str, flags: list[str], known: list[str], command: str) -> str:
@@ -324,8 +297,13 @@ def _meant(message: str, flags: list[str], known: list[str], command: str) -> st
         command: such as "tfasr train".
     """
     choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
-    misspelt = [(choice[1], re.findall(r"[\w.-]+", choice[2]))] if choice else []
-    misspelt += [(word.split("=")[0], known) for word in flags if word.startswith("--")]
+    misspelt = []
+    if choice:
+        misspelt.append((choice[1], re.findall(r"[\w.-]+", choice[2])))
+
+    for word in flags:
+        if word.startswith("--"):
+            misspelt.append((word.split("=")[0], known))
 
     for name, right in misspelt:
         # It is right, or an abbreviation, which argparse accepts.
@@ -375,17 +353,29 @@ def _subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
 
 def _add_verbosity(parser: argparse.ArgumentParser) -> None:
     """Adds ``--quiet`` and ``--verbose``; without them, neither attribute is there."""
-    flag = {"action": "store_true", "default": argparse.SUPPRESS}
-    parser.add_argument("-q", "--quiet", **flag, help="log only warnings and errors")
-    verbose = "log TensorFlow's messages and tracebacks too"
-    parser.add_argument("-v", "--verbose", **flag, help=verbose)
+    parser.add_argument(
+        "-q",
+        "--quiet",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="log only warnings and errors",
+    )
+    parser.add_argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="log TensorFlow's messages and tracebacks too",
+    )
 
 
 def _add_flag_file(parser: argparse.ArgumentParser) -> None:
     """Adds ``--flagfile`` to a command's help; `_with_flag_files` reads the files."""
-    text = "flags from a text file, one a line; repeatable"
     parser.add_argument(
-        "--flagfile", default=argparse.SUPPRESS, metavar="FILE", help=text
+        "--flagfile",
+        default=argparse.SUPPRESS,
+        metavar="FILE",
+        help="flags from a text file, one a line; repeatable",
     )
 
 
@@ -487,6 +477,10 @@ def _check_early(arguments: argparse.Namespace) -> None:
     """Finds mistakes before TensorFlow is loaded; the commands that measure don't load it."""
     if arguments.command not in MEASURING:
         imported("tfasr.commands.early", "the command").check(arguments)
+
+    check = getattr(command_module(arguments.command), "check", None)
+    if check is not None:
+        check(arguments)
 
 
 def _reported(error: BaseException, command: str = "") -> int | None:

@@ -37,7 +37,7 @@ from tfasr.training.loop import Hook, Loop
 from tfasr.training.run_folder import Interruption, RunInterruptedError
 from tfasr.training.workers.exchange import StartBarrier, Workers
 from tfasr.training.workers.step import AgreedInterruption
-from tfasr.training.workers.team import Team, accused, check_clustered
+from tfasr.training.workers.team import SynchronousTeam, accused, check_clustered
 from tfasr.tta.run import load_run
 
 # What several workers cannot do together is refused before they begin.
@@ -275,7 +275,10 @@ def averages(workers, *, synchronised=False, asked=0, every=4):
     layer = model.layers[0]
     layer.synchronized = synchronised
     run = bare_run(TrainingConfig(epochs=1, checkpoint_every_steps=every))
-    run.team = Team(workers)
+    cluster = Cluster(("here:1", "there:1"), workers.rank)
+    strategy = tf.distribute.get_strategy()
+    barrier = StartBarrier(workers)
+    run.team = SynchronousTeam(cluster, workers, strategy, barrier, lambda: None)
     run.ledger = Silent()
     run.model = SimpleNamespace(
         recogniser=model,

@@ -14,7 +14,7 @@ import soundfile
 
 from tests.data.made_corpus import contents, make_utterances, noise, write_tsv
 from tfasr import cli
-from tfasr.commands.train import add_prepare_arguments
+from tfasr.commands.prepare import add_arguments
 from tfasr.corpora import corpus as registry
 from tfasr.corpora.corpus import Corpus
 from tfasr.data.features import FeatureConfig
@@ -279,7 +279,7 @@ def test_wrong_use_is_refused_before_anything_is_written(
 
 def test_the_flag_names_the_corpora_that_there_are():
     parser = argparse.ArgumentParser()
-    add_prepare_arguments(parser)
+    add_arguments(parser)
     help_text = "".join(parser.format_help().split())
     assert (
         "{librispeech,speech_commands,json,tsv,synthetic,common_voice,fleurs,mls,dataset,lhotse,"

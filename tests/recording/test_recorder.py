@@ -379,7 +379,7 @@ def test_runs_scored_on_other_references_are_refused_a_ranking(tmp_path):
 MINE = {
     "validation_references": "0123456789abcdef", "validation_utterances": 2,
     "text_normalisation": "NFC, lower case, single spaces", "decoder": {"name": "greedy"},
-    "target_rule": "first evaluation", "hash": "fedcba9876543210",
+    "target_rule": {"window": 1, "evaluations_per_epoch": 1}, "hash": "fedcba9876543210",
 }  # fmt: skip
 
 
@@ -437,7 +437,7 @@ def test_a_run_of_another_framework_is_ranked_next_to_one_of_tfasr(mine):
             {"references": [text.upper() for text in SENTENCES]},
             {"validation_references"},
         ),
-        ({"target_window": 3}, {"target_rule"}),
+        ({"target_window": 3}, {"target_rule.window"}),
         ({"comparability": {"decoder": {"name": "beam"}}}, {"decoder.name"}),
     ],
 )
@@ -511,8 +511,10 @@ def test_the_group_of_a_configuration_is_known_without_a_folder(tmp_path):
 
 def test_a_name_means_one_thing(tmp_path):
     train_recorded(tmp_path / "run", [0.9], metrics={"points_of_team": "higher"})
+    lower = {"points_of_team": "lower"}
+    train_recorded(tmp_path / "opposite", [0.9], metrics=lower)
     with pytest.raises(tfasr.UsageError, match="points_of_team"):
-        tfasr.Recorder(tmp_path / "other", metrics={"points_of_team": "lower"})
+        tfasr.report([tmp_path / "run", tmp_path / "opposite"])
     message = r"'cer' as a number \(higher is better\).*tfasr as"
     with pytest.raises(tfasr.UsageError, match=message):
         tfasr.Recorder(tmp_path / "other", metrics={"cer": "higher"})

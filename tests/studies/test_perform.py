@@ -714,8 +714,7 @@ def test_a_target_is_met_by_the_rule_that_its_runs_stop_by(plan, tmp_path):
                 names.append(step.name)
                 pace = {"slow": 3.0, "fast": 1.0}[step.alike] * (1 + 0.01 * len(names))
                 ledger = LedgerBuilder().begin(
-                    targets=[("cer", 0.1)],
-                    comparability={"target_rule": "first evaluation"},
+                    targets=[("cer", 0.1)], target_rule={"window": 1}
                 )
                 # Each stops at its first hit, as TrainingConfig.stop_at_targets says.
                 for epoch, cer in enumerate((0.6, 0.4, 0.2, 0.05), start=1):

@@ -9,7 +9,7 @@ from tfasr.data.batches import PipelineConfig
 from tfasr.training.checkpoint import TrainingState
 from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.run import TrainingRun
-from tfasr.training.workers.team import Team
+from tfasr.training.team import Team
 
 
 def bare_run(

@@ -136,10 +136,8 @@ def test_readers_of_a_run_know_the_grid(uninterrupted):
         assert times[0] > 0
 
     assert run.target_window == 3
-    assert (
-        run.comparability["target_rule"]
-        == "median of 3 epochs, 3 evaluations each epoch"
-    )
+    rule = {"window": 3, "evaluations_per_epoch": 3}
+    assert run.comparability["target_rule"] == run.fact("target_rule") == rule
     # The median of the evaluations of two epochs, made odd, cannot be met within six.
     assert not run.time_to_accuracy(cer=1.0, window=2).reached
     result = run.time_to_accuracy(cer=1.0, window=1)
@@ -160,7 +158,7 @@ def test_runs_of_another_schedule_are_not_ranked(uninterrupted, tmp_path):
     coarse = tmp_path / "coarse"
     train(tones_experiment(epochs=1), shard_dir=SHARDS, run_dir=coarse)
     report = tfasr.compare([uninterrupted, coarse], targets=["cer=1.0"]).report
-    assert list(report.differences[1]) == ["target_rule", "hash"]
+    assert list(report.differences[1]) == ["target_rule.evaluations_per_epoch", "hash"]
     assert all("at_epoch" not in event["metadata"] for event in read_events(coarse))
 
 

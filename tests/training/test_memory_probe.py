@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfasr.alphabet import Alphabet
-from tfasr.data.batches import PipelineConfig
+from tfasr.data.batches import PipelineConfig, Share
 from tfasr.errors import RunError
 from tfasr.ledger.events import read_events
 from tfasr.models.recurrent import AcousticModelConfig
@@ -37,8 +37,8 @@ from tfasr.training.memory import (
     try_on_device,
 )
 from tfasr.training.run import open_run
+from tfasr.training.team import Team
 from tfasr.training.train import train
-from tfasr.training.workers.team import Team
 
 GIB = 2**30
 
@@ -377,7 +377,8 @@ def test_an_evaluation_reads_twice_what_a_device_trains_on_at_a_time(
         ),
         training=dataclasses.replace(held.training, num_replicas=replicas),
     )
-    team = Team(SimpleNamespace(rank=0, count=workers))
+    team = Team()
+    team.share = Share(0, workers) if workers > 1 else None
     batches = (
         open_run(held, shard_dir, tmp_path, team).sources["validation"].evaluation()
     )

@@ -53,7 +53,15 @@ class LedgerBuilder:
         self.wait(seconds)
         return self.event(f"{name}_stop", None, "INTERVAL_END", **metadata)
 
-    def begin(self, init_s=0.0, *, targets=None, comparability=None):
+    def begin(
+        self,
+        init_s=0.0,
+        *,
+        targets=None,
+        target_rule=None,
+        metrics=None,
+        comparability=None,
+    ):
         """A process's first events; the model is created at the beginning of init."""
         self.event(
             "session_start",
@@ -62,6 +70,10 @@ class LedgerBuilder:
         self._init(init_s)
         if targets is not None:
             self.event("targets", targets)
+        if target_rule is not None:
+            self.event("target_rule", target_rule)
+        if metrics is not None:
+            self.event("metrics", metrics)
         if comparability is not None:
             self.event("comparability", comparability)
         return self

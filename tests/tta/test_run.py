@@ -6,7 +6,7 @@ import pytest
 
 from tests.tta.ledger_builder import LedgerBuilder, step_numbers
 from tfasr.errors import UsageError
-from tfasr.tta.metrics import METRICS, Metric, check_target, declare
+from tfasr.tta.metrics import METRICS, Metric, Metrics, check_target
 from tfasr.tta.run import load_run
 
 
@@ -123,11 +123,33 @@ def test_a_fraction_may_be_all_or_nothing():
 
 
 def test_a_name_with_two_meanings_is_refused_with_both():
-    declare({"of_this_test": {"rate": False, "better": "higher"}}, "one/run")
+    number = {"of_this_test": {"rate": False, "better": "higher"}}
+    metrics = Metrics.of(number, "one/run")
     with pytest.raises(
         UsageError, match=r"as a fraction \(higher is better\), one/run as a number"
     ):
-        declare({"of_this_test": {"rate": True, "better": "higher"}}, "another/run")
+        metrics.declare(
+            {"of_this_test": {"rate": True, "better": "higher"}}, "another/run"
+        )
+
+
+def test_reading_a_run_teaches_others_nothing(tmp_path):
+    before = dict(METRICS)
+    scored = LedgerBuilder().begin(
+        targets=[["bleu", 0.3]],
+        metrics={"bleu": {"better": "higher", "rate": True, "label": "BLEU"}},
+    )
+    scored.epoch(1, 0.5).event("tracked_stats", {"bleu": 0.4}, epoch_num=1)
+    run = load_run(scored.end().write(tmp_path / "scored"))
+    other = load_run(LedgerBuilder().begin().end().write(tmp_path / "other"))
+
+    assert run.metrics["bleu"] == Metric("higher", rate=True, label="BLEU")
+    assert {"cer", "bleu"} <= set(run.metrics)
+    assert dict(METRICS) == before
+    assert "bleu" not in other.metrics
+    with pytest.raises(UsageError, match="one that a run declares"):
+        other.time_to_accuracy(bleu=0.3)
+    assert "BLEU" in str(run.explain(bleu=0.3, window=1))
 
 
 @pytest.fixture

@@ -243,13 +243,23 @@ def check_free(address: str, rank: int) -> None:
 
 
 class ChiefStream:
-    """A worker's stream to its chief."""
+    """A worker's stream to its chief.
+
+    Args:
+        cluster: where the chief is; it must be the same for all.
+        secret: shows the chief that this worker belongs to the cluster.
+        within_s: how long to wait for the chief, see `connect`.
+    """
 
     def __init__(self, cluster: Cluster, secret: bytes, within_s: float):
-        """Connects to the chief, see `connect`."""
         self._cluster = cluster
         self._secret = secret
         self.connect(within_s)
+
+    @property
+    def name(self) -> str:
+        """What messages call the chief, such as "worker 0, the chief (node1:12345)"."""
+        return self._cluster.name(0)
 
     def connect(
         self, within_s: float, stopped: Callable[[], bool] = lambda: False

@@ -17,6 +17,12 @@ from tfasr.display.table import formats
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
 from tfasr.kit.config import trained
 
+EXAMPLES = {
+    "": "bench --gin_file bench/ds2_small.gin",
+    "decoder": "bench decoder --run_dir runs/a --split validation --beam_widths 8,64",
+    "step": "bench step --gin_file an4.gin --batch 8,16",
+}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument

@@ -22,6 +22,7 @@ from tfasr.kit.process import own_command, start_module
 if TYPE_CHECKING:
     from tfasr.studies.quiet import Patience
 
+EXAMPLE = "demo"
 # How long all trainings may take, in seconds. On a quiet machine with two cores, four
 # runs of each recipe take half of it; the rest is for more seeds or repeated runs.
 TRAININGS_S = 300.0
@@ -240,7 +241,7 @@ def _decided(race: Race) -> bool:
             if run_dir.parent != group:
                 continue
             run = load_run(run_dir)
-            metric, value = hardest(run.targets)
+            metric, value = hardest(run.targets, run.metrics)
             points = run.accuracy_curve(metric, PAPER.name)
             measured = bracket(points, value, window=PAPER.window, metric=metric)
             part = undisturbed_part(read_host_file(run.path), run.timeline)

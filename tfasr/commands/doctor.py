@@ -31,6 +31,7 @@ from tfasr.tta.published.results import PublishedSource, published
 if TYPE_CHECKING:
     from tfasr.training.memory import BufferNeed
 
+EXAMPLE = "doctor --out system.json"
 _UNKNOWN = "n/a"
 
 # Share of the processors above which what others take distorts measured times; a study's

@@ -12,14 +12,15 @@ from tfasr import errors
 from tfasr.commands.settings import check_gin
 from tfasr.data.manifest import require_prepared
 from tfasr.errors import UsageError
-from tfasr.kit.files import EXPERIMENT_FILE, LOCK_FILE, check_owned
+from tfasr.kit.files import EXPERIMENT_FILE
 
 
 def check(arguments: argparse.Namespace) -> None:
     """Raises UsageError for mistakes that can be detected before TensorFlow is loaded.
 
     Loading it takes seconds, in which a user would wait for a complaint about a flag.
-    Everything checked here is checked again where it is used.
+    Here are the checks that several commands share; a command's file may have more, in
+    a function ``check(arguments)``. Everything checked is checked again where it is used.
     """
     values = vars(arguments)
     if "gin_file" in values or values.get("gin_binding"):
@@ -36,11 +37,6 @@ def check(arguments: argparse.Namespace) -> None:
         for run_dir in _listed(values.get("run_dir")):
             _check_run(run_dir)
 
-    if command == "export":
-        from tfasr.recognising.spec import check_int8
-
-        check_int8(arguments.to, arguments.int8)
-
     checkpoint = values.get("checkpoint")
     if checkpoint not in (None, "best", "last") and not Path(checkpoint).is_file():
         rule = '--checkpoint must be "best", "last" or a file.'
@@ -53,29 +49,6 @@ def check(arguments: argparse.Namespace) -> None:
 
         for split in splits:
             require_prepared(arguments.shard_dir, split)
-
-    if command == "prepare":
-        _check_corpus(arguments)
-    elif command == "export":
-        check_owned(Path(arguments.out), "--out", "part of this export", owned=False)
-    elif command == "train":
-        _check_new_run(arguments)
-
-
-def _check_new_run(arguments: argparse.Namespace) -> None:
-    """Raises UsageError if a training would begin in the folder of another run."""
-    from tfasr.recording.session import events_so_far, has_begun
-
-    if arguments.resume or arguments.dry_run or arguments.cluster:
-        return
-
-    run_dir = Path(arguments.run_dir)
-    # If a process is training in it now, a later check reports that.
-    if not (run_dir / LOCK_FILE).exists() and has_begun(events_so_far(run_dir)):
-        raise UsageError(
-            f"--run_dir must not contain a run yet. Received: {arguments.run_dir}, which "
-            "does. Continue it with --resume, or choose another folder."
-        )
 
 
 def _check_run(run_dir: str) -> None:
@@ -95,26 +68,6 @@ def _check_run(run_dir: str) -> None:
         )
 
     raise UsageError(f"{rule} {errors.received_path(run_dir)}")
-
-
-def _check_corpus(arguments: argparse.Namespace) -> None:
-    """Raises UsageError if the recordings or their list are missing."""
-    from tfasr.corpora.corpus import CORPORA, find_manifest
-    from tfasr.corpora.reading import require_folder
-
-    corpus = arguments.corpus
-    folder = arguments.corpus_dir
-    split = arguments.split
-    made = arguments.language or arguments.voice
-
-    # Prepare will generate the corpus, or a plug-in's corpus may need no folder.
-    if made or CORPORA.entry(corpus).attribute is None:
-        return
-
-    require_folder(folder, "the folder with the corpus")
-    suffix = CORPORA[corpus].list_suffix
-    if suffix is not None and split:
-        find_manifest(Path(folder), split, suffix, arguments.manifest)
 
 
 def _listed(value: str | list[str] | None) -> list[str]:

@@ -6,10 +6,12 @@ import logging
 import sys
 from pathlib import Path
 
-from tfasr.commands.report import add_hardware_arguments
-from tfasr.commands.train import SHORT_CUTS, short_cut
+from tfasr.commands.shared import SHORT_CUTS, short_cut
+from tfasr.commands.targets import add_hardware_arguments
 from tfasr.tta.costs import HardwareConfig, load_hardware
 from tfasr.tta.policies import POLICIES
+
+EXAMPLE = "estimate --gin_file fast/an4 --shard_dir shards --target cer=0.15"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

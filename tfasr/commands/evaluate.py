@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfasr.commands.report import add_text_rule_arguments
 from tfasr.commands.shared import (
     add_decoder_arguments,
     decoder_name,
     language_model,
     progress,
 )
+from tfasr.commands.targets import add_text_rule_arguments
 from tfasr.decoding.choice import DECODERS, with_hot_words
 from tfasr.display.table import WRITERS, formats
 from tfasr.errors import UsageError
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tfasr.scoring.summary import RateSummary
     from tfasr.training.evaluation import EvaluationResult
 
+EXAMPLE = "evaluate --run_dir runs/a --split test"
 # Further imports are within functions: they load TensorFlow, which wrong flags must not
 # wait for.
 

@@ -2,21 +2,24 @@
 
 import argparse
 import functools
+from pathlib import Path
 
 from tfasr.commands.shared import progress
 
-# The values of ``--to``.
-EXPORTS = ("onnx", "litert", "keras", "saved_model")
+EXAMPLE = "export --to onnx --run_dir runs/a --out exported"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    # Imported here, because tfasr help must not wait for readers of audio.
+    from tfasr.recognising.spec import MODEL_FILES
+
     add = parser.add_argument
     targets = (
         "onnx: a folder for ONNX Runtime and tfasr; litert: for LiteRT "
         "(TensorFlow Lite) and tfasr; keras: a .keras file; saved_model: for TensorFlow without "
         "Keras"
     )
-    add("--to", choices=EXPORTS, required=True, help=targets)
+    add("--to", choices=tuple(MODEL_FILES), required=True, help=targets)
     add("--run_dir", required=True, help="a folder that tfasr train wrote")
     add("--out", required=True, metavar="DIR", help="a new or empty folder")
     add(
@@ -32,6 +35,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--shard_dir", help="where the split is; default: the run's shards")
     add("--data_licence", help="of the training data, for the model card")
+
+
+def check(arguments: argparse.Namespace) -> None:
+    """Raises UsageError if the format has no 8-bit form, or ``--out`` has other files."""
+    from tfasr.kit.files import check_owned
+    from tfasr.recognising.spec import check_int8
+
+    check_int8(arguments.to, arguments.int8)
+    check_owned(Path(arguments.out), "--out", "part of this export", owned=False)
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 from tfasr.commands.shared import progress
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
 
+EXAMPLE = "ngram --shard_dir shards --split train --out train.arpa"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument

@@ -5,87 +5,32 @@ import itertools
 import json
 import logging
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+from tfasr.commands.targets import (
+    add_hardware_arguments,
+    add_target_arguments,
+    add_text_rule_arguments,
+)
 from tfasr.display.table import to_markdown
 from tfasr.errors import UsageError, imported
-from tfasr.kit.files import LOCK_FILE, check_owned, object_or_empty, write_whole
-from tfasr.normalisers import NORMALISERS
+from tfasr.kit.files import check_owned, object_or_empty, write_whole
 from tfasr.reports.groups import run_folders
 from tfasr.reports.numbers import ask, distinct_names, merged_targets
-from tfasr.reports.watching import Watch, line, screen
 from tfasr.reports.write import CARD, CARD_JSON, JSON, WRITERS, report
-from tfasr.tta.policies import POLICIES
+from tfasr.tta.metrics import Metrics
 from tfasr.tta.published import find_logs, load_log
 from tfasr.tta.published.results import SOURCES
 from tfasr.tta.run import load_run
 
+EXAMPLE = "report runs --out report"
 HISTORY_FORMATS = ("table", "markdown", "json")
 
 # The exit code if some commit slowed training down.
 SLOWER = 3
 
-# The longest time between updates: `time.sleep` can't wait much longer.
-_MOST_S = 1e9
 
 _log = logging.getLogger(__name__)
-
-
-def add_target_arguments(
-    add: Callable,
-    policy: str | None,
-    targets: str = "repeatable; default: the runs' targets",
-) -> None:
-    """Adds the flags that name targets and the policy by which they are met.
-
-    Args:
-        add: a parser's ``add_argument``.
-        policy: the default; None shows all policies.
-        targets: how targets may be given, and their default.
-    """
-    metric = f"such as cer=0.10, a fraction; {targets}"
-    add("--target", action="append", default=[], metavar="METRIC=VALUE", help=metric)
-
-    rule = "how time is counted and when a target is met; default: paper"
-    if policy is None:
-        rule += "; if given, tables show all policies, and JSON has one object a group"
-
-    add("--policy", choices=sorted(POLICIES), default=policy, help=rule)
-
-    median = "evaluations whose median must meet the target; default: the policy's, 3 for paper"
-    add("--window", type=int, help=median)
-
-
-def add_hardware_arguments(add: Callable, machine: str, **options: Any) -> None:
-    """Adds the flags of a machine's price; ``options`` are those of ``--hardware``."""
-    add("--hardware", help=machine, **{"metavar": "FILE", **options})
-
-    rent = "rent, instead of the price in the file"
-    add("--price_usd_per_hour", type=_usd, metavar="USD", help=rent)
-
-
-def _usd(text: str) -> float:
-    """Returns a flag's number of US dollars."""
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"must be a number of US dollars; tfasr converts no currency. Received: {text}"
-        ) from None
-
-
-def add_text_rule_arguments(add: Callable, when: str = "") -> None:
-    """Adds the flags that normalise texts; ``when`` begins their help."""
-    rule = "normalise references and hypotheses before they are compared; docs/languages.md"
-    add("--normalise", choices=tuple(NORMALISERS), help=f"{when}{rule}")
-
-    language = (
-        "BCP 47 tag of the texts, such as tr, whose rules for upper and lower case hold"
-    )
-    add("--language", metavar="TAG", help=f"{when}{language}")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -217,7 +162,14 @@ def _explained(args: argparse.Namespace) -> str:
     paths = list(dict.fromkeys(logs))
     names = distinct_names(paths)
     runs = [load_log(path, name) for path, name in zip(paths, names, strict=True)]
-    targets = question.targets or merged_targets(run.targets for run in runs)
+    metrics = Metrics()
+    for run in runs:
+        metrics.declare(run.declared_metrics, run.path)
+
+    targets = question.targets
+    if not targets:
+        targets = merged_targets([run.targets for run in runs], metrics)
+
     if not targets:
         raise UsageError(
             "These runs set no target. Name one, such as --target cer=0.10."
@@ -302,100 +254,3 @@ def _history(args: argparse.Namespace) -> int:
         return SLOWER
 
     return 0
-
-
-def add_watch_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    runs = "a run, even before it starts, a published log, or a folder of these"
-    add("run_dirs", nargs="+", metavar="RUN_DIR", help=runs)
-    add_target_arguments(add, policy="paper")
-    add("--once", action="store_true", help="print the state once and exit")
-    add(
-        "--every_s",
-        type=float,
-        default=2.0,
-        help="seconds between updates; default: %(default)s",
-    )
-
-
-def run_watch(args: argparse.Namespace) -> int:
-    """``tfasr watch``: where runs stand, and when they will meet their targets."""
-    if not 0 < args.every_s <= _MOST_S:
-        limits = f"more than 0, at most {_MOST_S:g}"
-        raise UsageError(f"--every_s must be {limits}. Received: {args.every_s}.")
-
-    asked = ask(args.target, args.policy, args.window)
-    watch = Watch(_paths(args.run_dirs), asked.targets, asked.policy, asked.own_window)
-
-    try:
-        if args.once or not sys.stdout.isatty():
-            _lines(watch, args.every_s, once=args.once)
-        else:
-            _live(watch, args.every_s)
-    # Ctrl-C is the usual end of watching.
-    except KeyboardInterrupt:
-        pass
-
-    return 0
-
-
-def _paths(names: list[str]) -> list[Path]:
-    """Returns the runs to watch: those in folders, and those that don't exist yet.
-
-    Raises:
-        UsageError: if a run could not start in its folder.
-    """
-    paths: list[Path] = []
-    for path in map(Path, names):
-        if not path.exists() and not path.parent.is_dir():
-            raise UsageError(
-                f"A run to watch must exist, or start soon in an existing folder. "
-                f"Received: {path}; there is no folder {path.parent}."
-            )
-
-        if not path.exists():
-            paths.append(path)
-            continue
-
-        # A run that is about to start has an empty folder, or one with a lock.
-        inside = []
-        if path.is_dir():
-            if not any(path.iterdir()) or (path / LOCK_FILE).exists():
-                paths.append(path)
-                continue
-
-            # The runs of a study lie deeper than find_logs looks.
-            inside = list(run_folders(path))
-
-        paths += inside or find_logs(path)
-
-    return list(dict.fromkeys(paths))
-
-
-def _lines(watch: Watch, every_s: float, *, once: bool) -> None:
-    """Prints a line whenever a run's state changes, until all have ended."""
-    printed: dict[Path, tuple[object, ...]] = {}
-    while True:
-        runs = watch.look()
-        for run in runs:
-            news = (run.status, run.epoch, run.note)
-            if printed.get(run.path) != news:
-                printed[run.path] = news
-                print(line(run), flush=True)
-
-        if once or not any(run.goes_on for run in runs):
-            return
-
-        time.sleep(every_s)
-
-
-def _live(watch: Watch, every_s: float) -> None:
-    """Shows the runs' states in place, until all have ended."""
-    from rich.live import Live
-
-    runs = watch.look()
-    with Live(screen(runs), auto_refresh=False) as live:
-        while any(run.goes_on for run in runs):
-            time.sleep(every_s)
-            runs = watch.look()
-            live.update(screen(runs), refresh=True)

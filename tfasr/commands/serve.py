@@ -8,6 +8,7 @@ from pathlib import Path
 from tfasr import errors
 from tfasr.commands.shared import add_recogniser_arguments, recogniser_of
 
+EXAMPLE = "serve --run_dir runs/a"
 log = logging.getLogger("tfasr")
 
 # Flag, default and meaning of each limit; `tfasr.serving.service.Limits` has the same.

@@ -8,7 +8,6 @@ import argparse
 import ast
 import functools
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -16,7 +15,7 @@ from itertools import chain, repeat, takewhile
 from pathlib import Path
 from typing import Any, Literal
 
-from tfasr.errors import UsageError, did_you_mean, optional_package
+from tfasr.errors import UsageError, did_you_mean
 from tfasr.kit.config import wrong_type
 from tfasr.kit.gin import (
     check_names,
@@ -28,6 +27,7 @@ from tfasr.kit.gin import (
 )
 from tfasr.kit.registry import plugins
 
+EXAMPLE = "settings TrainingConfig"
 _PACKAGE = Path(__file__).parents[1]
 
 # Where settings are defined. Those that most people bind come first.
@@ -349,50 +349,3 @@ def _of_group(named: tuple[str, Group]) -> list[str]:
         *(item.line(_WIDTH) for item in group.settings),
         "",
     ]
-
-
-def run_presets(arguments: argparse.Namespace) -> None:
-    """``tfasr presets``: the gin files that come with tfasr, for --gin_file."""
-    for name, path in presets().items():
-        print(f"{name.removesuffix('.gin'):<28}  {_summary(path)}")
-
-
-def _summary(path: Path) -> str:
-    """Returns the first sentence of the comment with which a preset begins."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    comment = takewhile(lambda line: line.startswith("# "), lines)
-    text = " ".join(line[2:].strip() for line in comment)
-
-    return re.split(r"(?<=[^.\d])\. |(?<=.{30}): ", text)[0].rstrip(".:")
-
-
-def add_completion_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=("bash", "zsh", "tcsh"))
-
-
-def run_completion(arguments: argparse.Namespace) -> None:
-    """``tfasr completion``: completes commands, flags and folders in your shell.
-
-    For bash: tfasr completion bash > ~/.local/share/bash-completion/completions/tfasr
-    """
-    with optional_package("shtab", "tfasr completion", "shtab"):
-        import shtab
-
-    parser = arguments.whole_parser()
-
-    for action in _actions(parser):
-        if action.dest.endswith("_dir") or action.dest == "run_dirs":
-            action.complete = shtab.DIRECTORY
-        elif action.type is None and action.choices is None and action.nargs != 0:
-            action.complete = shtab.FILE
-
-    sys.stdout.write(shtab.complete(parser, arguments.shell))
-
-
-def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """Yields all flags of a parser and of its commands."""
-    for action in parser._actions:  # noqa: SLF001 - no public way
-        yield action
-        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
-            for subparser in action.choices.values():
-                yield from _actions(subparser)

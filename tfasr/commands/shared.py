@@ -20,6 +20,31 @@ if TYPE_CHECKING:
     from tfasr.recognising.recogniser import Recogniser
 
 
+def add_gin_arguments(add: Callable) -> None:
+    files = "preset or file, such as demo.gin, repeatable; default: the paper's recipe"
+    add("--gin_file", action="append", help=files)
+    line = "overrides the files, such as 'TrainingConfig.epochs = 5'; repeatable"
+    add("--gin_binding", action="append", default=[], metavar="LINE", help=line)
+
+
+SHORT_CUTS = {
+    "--epochs": "TrainingConfig.epochs",
+    "--batch_size": "PipelineConfig.global_batch_size",
+    "--seed": "TrainingConfig.seed",
+}
+
+
+def short_cut(setting: str) -> Callable[[str], str]:
+    """Returns a function that turns a flag's text into a gin line, which the run records."""
+
+    def whole_number(text: str) -> str:
+        if int(text) < 1 and setting != SHORT_CUTS["--seed"]:
+            raise argparse.ArgumentTypeError(f"must be at least 1. Received: {text}")
+        return f"{setting} = {int(text)}"
+
+    return whole_number
+
+
 def add_decoder_arguments(add: Callable) -> None:
     """Adds the flags that choose the decoder, its dictionary and language model."""
     add("--decoder", choices=tuple(DECODERS), help="default: the run's own")

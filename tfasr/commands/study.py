@@ -9,10 +9,10 @@ from pathlib import Path
 from types import FrameType
 
 from tfasr.commands.shared import add_scheduler_arguments, path_of, tls_of
-from tfasr.errors import UsageError
 from tfasr.kit.files import read_text
 from tfasr.kit.scheduler import scheduler_client
 
+EXAMPLE = "study --gin_file study/demo.gin"
 log = logging.getLogger("tfasr")
 
 
@@ -119,69 +119,3 @@ def _sigterm_like_ctrl_c() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def add_record_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
-        "track",
-        nargs="?",
-        help="a track, such as synthetic_cer_10; tfasr presets lists them",
-    )
-    add(
-        "--gin_file",
-        action="append",
-        default=[],
-        help="the challenger's recipe; repeatable",
-    )
-    add("--gin_binding", action="append", default=[], help="repeatable")
-    add("--run_dir", help="folder for the races' study and the submission")
-    add(
-        "--shard_dir", help="the prepared splits, unless the track makes its own speech"
-    )
-    add(
-        "--records",
-        default="records",
-        help="accepted submissions; default: %(default)s",
-    )
-    add("--resume", action="store_true", help="continue a race that was interrupted")
-    add(
-        "--table",
-        action="store_true",
-        help="only write the table of records, RECORDS/README.md",
-    )
-
-
-def run_record(arguments: argparse.Namespace) -> None:
-    """``tfasr record``: trains your recipe and a track's record in turns; writes a
-    submission.
-    """
-    from tfasr.studies.records import record, write_table
-
-    records = Path(arguments.records)
-    if arguments.table:
-        write_table(records)
-        return
-
-    needed = {
-        "TRACK": arguments.track,
-        "--gin_file": arguments.gin_file,
-        "--run_dir": arguments.run_dir,
-    }
-    missing = [name for name, value in needed.items() if not value]
-    if missing:
-        raise UsageError(
-            f"tfasr record needs {', '.join(missing)}; see tfasr help record."
-        )
-
-    submission = record(
-        arguments.track,
-        arguments.gin_file,
-        run_dir=Path(arguments.run_dir),
-        shard_dir=path_of(arguments.shard_dir),
-        bindings=arguments.gin_binding,
-        records=records,
-        resume=arguments.resume,
-    )
-    print(read_text(submission / "card.md", "Restore it from a copy."))
-    print(f"The submission: {submission.resolve()}")

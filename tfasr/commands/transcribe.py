@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tfasr.recognising.spec import StreamResult, Transcript
     from tfasr.recognising.subtitles import SubtitleRules
 
+EXAMPLE = "transcribe talk.wav --run_dir runs/a --format srt"
 log = logging.getLogger("tfasr")
 
 # Further imports are within functions: they load the model's packages, which wrong flags

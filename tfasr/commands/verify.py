@@ -17,6 +17,8 @@ from tfasr.verifying.run import (
     verify_run,
 )
 
+EXAMPLE = "verify studies/demo"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the folders to check, and what to compare them with."""

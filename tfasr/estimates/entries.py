@@ -25,7 +25,7 @@ from tfasr.kit.files import (
     read_object,
     write_whole,
 )
-from tfasr.tta.metrics import METRICS, Target, metric_named
+from tfasr.tta.metrics import Target
 from tfasr.tta.policies import UTTERANCES, AccuracyPoint, first_sustained
 from tfasr.tta.run import Run
 
@@ -282,8 +282,8 @@ def _entry(runs: Sequence[Run]) -> CatalogueEntry:
     facts = first.comparability or {}
     metrics = [
         name
-        for name in METRICS
-        if metric_named(name).rate and first.accuracy_curve(name)
+        for name, metric in first.metrics.items()
+        if metric.rate and first.accuracy_curve(name)
     ]
 
     return CatalogueEntry(

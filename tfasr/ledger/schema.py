@@ -76,6 +76,19 @@ class TrainStep:
     train_s: float | None = None
 
 
+@event("target_rule")
+class TargetRule:
+    """When a run meets its targets: once the median of its last evaluations does.
+
+    The median covers the evaluations of the last ``window`` epochs, see
+    `tfasr.tta.policies.evaluations_in`; with a window of 1, it is the first evaluation
+    that meets them.
+    """
+
+    window: int
+    evaluations_per_epoch: int = 1
+
+
 @event("shared_with_training")
 class SharedWithTraining:
     """How much of the validation split is trained on too."""
@@ -288,7 +301,6 @@ EVENTS |= {
     "seed": int,
     "train_samples": int,
     "eval_samples": int,
-    "evaluations_per_epoch": int,  # if there are several
     "parameters": int,
     "opt_name": str,
     "opt_base_learning_rate": float,

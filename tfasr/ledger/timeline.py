@@ -75,7 +75,12 @@ class Timeline:
 
     @property
     def evaluations_per_epoch(self) -> int:
-        return max(1, self.fact("evaluations_per_epoch") or 1)
+        """How many evaluations an epoch has; 1 if the log doesn't say it."""
+        rule = self.last(schema.TargetRule)
+        if rule is None or rule.evaluations_per_epoch is None:
+            return 1
+
+        return max(1, rule.evaluations_per_epoch)
 
     @cached_property
     def sessions(self) -> list[range]:

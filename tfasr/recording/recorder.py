@@ -22,6 +22,7 @@ from typing import Any
 from tfasr.errors import UsageError, did_you_mean, wrong_values_are_wrong_use
 from tfasr.kit.files import HYPOTHESES_FOLDER, RUN_FILE, write_whole
 from tfasr.ledger.events import Ledger
+from tfasr.ledger.schema import to_json
 from tfasr.recording.session import (
     Order,
     Session,
@@ -37,8 +38,16 @@ from tfasr.telemetry.host import HostSampler
 from tfasr.telemetry.machine import version
 from tfasr.telemetry.samplers import UtilisationSampler
 from tfasr.telemetry.system import describe_system
-from tfasr.tta.metrics import BUILT_IN, HIGHER, Metric, Target, metric_named
-from tfasr.tta.policies import WINDOW, rule_met, target_rule
+from tfasr.tta.metrics import (
+    BUILT_IN,
+    HIGHER,
+    METRICS,
+    Metric,
+    Metrics,
+    Target,
+    metric_named,
+)
+from tfasr.tta.policies import WINDOW, rule_met
 from tfasr.tta.run import load_run
 
 _log = logging.getLogger(__name__)
@@ -238,7 +247,7 @@ class Evaluation:
                     f"direction: {example}. Received: {name}."
                 )
 
-            score = measured(value, name)
+            score = measured(value, name, self._run._metrics)
             if score is None:
                 _log.warning(
                     "%s of epoch %d is NaN or infinite. It is recorded as missing, so this "
@@ -396,7 +405,9 @@ def number(value: Any, name: str = "loss") -> float | None:
     return round(result, 9)
 
 
-def measured(value: Any, name: str) -> float | None:
+def measured(
+    value: Any, name: str, metrics: Mapping[str, Metric] = METRICS
+) -> float | None:
     """Returns a metric's value for the ledger; None for NaN and infinity.
 
     Raises:
@@ -404,7 +415,7 @@ def measured(value: Any, name: str) -> float | None:
             likely it is in percent.
     """
     result = number("missing" if value is None else value, name)
-    metric = metric_named(name)
+    metric = metric_named(name, metrics)
     most = 1.0 if metric.better == HIGHER else _LARGEST_ERROR_RATE
     if metric.rate and result is not None and not 0 <= result <= most:
         raise UsageError(
@@ -548,6 +559,7 @@ class Recorder:
             comparability=comparability,
             config=config,
         )
+        self._metrics = Metrics.of(self._settings.metrics, "The recorder")
         self._wanted_step = resumed_from_step
         self._longer = longer
         self._utilisation = utilisation
@@ -596,7 +608,12 @@ class Recorder:
                 if value is None:
                     scores[name] = math.nan
 
-        return rule_met(history, self._settings.targets, self._settings.target_window)
+        return rule_met(
+            history,
+            self._settings.targets,
+            self._settings.target_window,
+            metrics=self._metrics,
+        )
 
     def __enter__(self) -> "Recorder":
         if self._order.open:
@@ -791,6 +808,7 @@ class Recorder:
                 **settings.facts,
                 "metrics": settings.metrics,
                 "targets": settings.targets,
+                "target_rule": to_json(settings.target_rule),
             }
         )
         if self._before is not None:
@@ -846,7 +864,7 @@ class Recorder:
             comparability = {
                 "validation_references": digest[:16],
                 "validation_utterances": len(references),
-                "target_rule": target_rule(self._settings.target_window),
+                "target_rule": to_json(self._settings.target_rule),
             }
             if self._model is not None:
                 comparability = self._model.taken_over(comparability, references)

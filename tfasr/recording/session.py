@@ -22,15 +22,15 @@ from tfasr.ledger import schema
 from tfasr.ledger.declared import declaration
 from tfasr.ledger.events import Ledger, is_ledger, read_events
 from tfasr.ledger.intervals import kept_index, metadata
+from tfasr.ledger.schema import TargetRule
 from tfasr.ledger.timeline import Timeline
 from tfasr.telemetry.machine import conditions, process_age_s
 from tfasr.tta.metrics import (
     BUILT_IN,
-    METRICS,
     Metric,
+    Metrics,
     Target,
     check_target,
-    declare,
     parse_target,
 )
 
@@ -56,6 +56,7 @@ WRITTEN = {
     "eval_accuracy",
     "tracked_stats",
     "targets",
+    "target_rule",
     "metrics",
     "comparability",
     "extended",
@@ -101,6 +102,10 @@ class Settings:
     comparability: dict[str, Any] | None = None
     # the user's own configuration, JSON
     config: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def target_rule(self) -> TargetRule:
+        return TargetRule(window=self.target_window)
 
     def write(self, run_dir: Path) -> None:
         """Writes the settings into a run's folder.
@@ -152,15 +157,14 @@ def settings_of(
             metric = Metric(metric)
         declared[name] = metric.to_json()
 
-    # From here on, targets of these metrics are known.
-    declare(declared, "The recorder")
+    known = Metrics.of(declared, "The recorder")
     pairs = []
     try:
         for target in targets:
             if isinstance(target, str):
-                pairs.append(parse_target(target))
+                pairs.append(parse_target(target, known))
             else:
-                pairs.append(check_target(*target))
+                pairs.append(check_target(*target, known))
     except TypeError:
         text = 'targets must be a list of pairs such as ("cer", 0.15), or texts such as "cer=0.15".'
         raise UsageError(f"{text} Received: {targets!r}.") from None
@@ -174,7 +178,7 @@ def settings_of(
     # A plug-in's metrics are declared too, as programs that read the run may not import
     # it.
     declared |= {
-        name: METRICS[name].to_json() for name, _ in pairs if name not in BUILT_IN
+        name: known[name].to_json() for name, _ in pairs if name not in BUILT_IN
     }
     settings = Settings(
         targets=[list(pair) for pair in pairs],

@@ -53,7 +53,7 @@ from tfasr.tta.comparison import (
 )
 from tfasr.tta.decomposition import FACTORS, Decomposition, decompose
 from tfasr.tta.groups import GroupStatistics, group_statistics
-from tfasr.tta.metrics import Target, check_target, declare, declared, hardest
+from tfasr.tta.metrics import Metrics, Target, check_target, hardest
 from tfasr.tta.policies import PAPER, Bracket
 from tfasr.tta.published import find_logs, load_log
 from tfasr.tta.ranks import PAIRS
@@ -79,6 +79,7 @@ class GroupResult:
 
     group: str  # the group's name
     target: Target  # metric and value
+    label: str  # the target as text, such as "CER 10 %"
     members: list[int]  # indices of the group's runs in the report
     brackets: list[Bracket]  # one for each of these runs
     statistics: GroupStatistics
@@ -224,13 +225,14 @@ def _results(
 
         results.append(
             GroupResult(
-                group,
-                target,
-                runs,
-                brackets,
-                statistics,
-                comparison,
-                factors,
+                group=group,
+                target=target,
+                label=target_label(*target, report.metrics),
+                members=runs,
+                brackets=brackets,
+                statistics=statistics,
+                comparison=comparison,
+                decomposition=factors,
                 disturbed=_disturbed(report, runs),
                 differs=next(
                     (d for d in map(report.differences.__getitem__, runs) if d), {}
@@ -332,7 +334,7 @@ def finding(first: GroupResult, other: GroupResult) -> str:
     The verdict has one ratio, with the interval that belongs to it. Ratios of other
     times are details, in sentences of their own.
     """
-    label = target_label(*other.target)
+    label = other.label
     unlike = ""
     if other.differs:
         unlike = f": they differ in {difference_text(other.differs)}"
@@ -560,7 +562,7 @@ def analyse_all(tasks: Sequence[Task], processes: int = 1) -> list[Any]:
         try:
             # A fork would inherit the locks of the parent's threads.
             context = get_context("spawn")
-            arguments = os.getpid(), loaded_plugins(), declared()
+            arguments = os.getpid(), loaded_plugins()
             with ProcessPoolExecutor(processes, context, _begin, arguments) as pool:
                 return list(pool.map(analyse, tasks, chunksize=_RUNS_AT_ONCE))
         except BrokenExecutor:
@@ -571,10 +573,8 @@ def analyse_all(tasks: Sequence[Task], processes: int = 1) -> list[Any]:
     return [analyse(task) for task in tasks]
 
 
-def _begin(
-    parent: int, plugin_names: Sequence[str], metrics: dict[str, dict[str, Any]]
-) -> None:
-    """Prepares a process that reads runs: plug-ins, declared metrics, garbage collection.
+def _begin(parent: int, plugin_names: Sequence[str]) -> None:
+    """Prepares a process that reads runs: plug-ins, garbage collection.
 
     It ends with the process ``parent``.
     """
@@ -582,7 +582,6 @@ def _begin(
     end_with(parent)
     for name in plugin_names:  # a plug-in may register the policy that a task uses
         load_plugin(name)
-    declare(metrics, "another run of the report")
     # A ledger has a hundred thousand objects and no cycles, so look for cycles rarely.
     gc.set_threshold(200_000, 20, 20)
 
@@ -600,13 +599,21 @@ def load_report(
     }
     logs, notes = _logs(sources)
     # Targets must be known before any run is analysed, and their metrics before that.
+    metrics = Metrics()
     for log, _ in logs:
-        declare(read_metrics(log), log)
-    wanted = [check_target(*target) for target in question.targets] or merged_targets(
-        loaded[log.resolve()].targets if log.resolve() in loaded else read_targets(log)
-        for log, _ in logs
-    )
-    question = replace(question, targets=tuple(dict.fromkeys(wanted)))
+        metrics.declare(read_metrics(log), log)
+
+    wanted = [check_target(*target, metrics) for target in question.targets]
+    if not wanted:
+        of_runs = [
+            loaded[log.resolve()].targets
+            if log.resolve() in loaded
+            else read_targets(log)
+            for log, _ in logs
+        ]
+        wanted = merged_targets(of_runs, metrics)
+
+    question = replace(question, targets=tuple(dict.fromkeys(wanted)), metrics=metrics)
     question = _as_declared(question, [source for _, source in logs])
     tasks = [
         Task(
@@ -660,7 +667,7 @@ def _as_declared(question: Question, sources: Sequence[Path]) -> Question:
         question,
         test=study["test"],
         looks_level=study["level"],
-        decided=hardest(question.targets) if same_rule else None,
+        decided=hardest(question.targets, question.metrics) if same_rule else None,
     )
 
 

@@ -38,7 +38,7 @@ from tfasr.reports.numbers import (
 )
 from tfasr.tta.decomposition import Throughput, parts_until, throughput
 from tfasr.tta.host import disturbance, host_use, read_host_file
-from tfasr.tta.metrics import Target, check_target
+from tfasr.tta.metrics import Metrics, Target, check_target
 from tfasr.tta.policies import PAPER, Policy
 from tfasr.tta.run import Run, load_run
 
@@ -277,6 +277,7 @@ class History:
     # The current slowdown, by its series, see `standing_slowdown`.
     slower: dict[str, Change]
     notes: list[str]  # caveats for readers, such as which runs are left out and why
+    metrics: Metrics  # the runs' own among them
 
     def stands(self, series: str, change: Change) -> bool:
         """Whether a change is the one that still makes the series slow."""
@@ -305,6 +306,10 @@ def load_history(
     is no run, no common target, or no run from ``since`` on.
     """
     runs, notes = _runs(Path(folder))
+    metrics = Metrics()
+    for _, run in runs:
+        metrics.declare(run.declared_metrics, run.path)
+
     if target is None:
         common = set(runs[0][1].targets).intersection(*(run.targets for _, run in runs))
         if not common:
@@ -313,9 +318,9 @@ def load_history(
                 "one, such as --target cer=0.10."
             )
 
-        target = merged_targets([sorted(common)])[-1]
+        target = merged_targets([sorted(common)], metrics)[-1]
 
-    check_target(*target)
+    check_target(*target, metrics)
     window = policy.window if window is None else window
     entries = [_entry(name, run, target, policy, window) for name, run in runs]
     entries.sort(key=lambda entry: entry.began_ms)
@@ -325,15 +330,18 @@ def load_history(
         entries, more = _undisturbed(entries)
         notes += more
 
-    return followed(target, _since(entries, since), notes)
+    return followed(target, _since(entries, since), notes, metrics)
 
 
 def followed(
-    target: Target, entries: Sequence[PastRun], notes: Sequence[str] = ()
+    target: Target,
+    entries: Sequence[PastRun],
+    notes: Sequence[str] = (),
+    metrics: Metrics | None = None,
 ) -> History:
     """Returns a history with its changes; it computes the entries' ``rest_s``."""
     entries, steps_s = _with_rest(entries)
-    history = History(target, entries, {}, {}, list(notes))
+    history = History(target, entries, {}, {}, list(notes), metrics or Metrics())
     for name in SERIES:
         values = [
             math.nan if e.values[name] is None else e.values[name] for e in entries
@@ -531,7 +539,7 @@ def history_table(history: History) -> Table:
         "commit or date to --since: the history then begins there.",
         *history.notes,
     ]
-    label = target_label(*history.target)
+    label = target_label(*history.target, history.metrics)
 
     def median(
         heading: str, name: str, missing: str = UNKNOWN
@@ -607,8 +615,9 @@ def _change_text(history: History, name: str, change: Change) -> str:
 
 def history_chart(history: History) -> Chart:
     """Returns a figure with a panel for each series, over runs in order of time."""
+    label = target_label(*history.target, history.metrics)
     caption = (
-        f"Time to {target_label(*history.target)} and what it is made of, run by run; lines are "
+        f"Time to {label} and what it is made of, run by run; lines are "
         "medians between changes, upright lines the first run after a change"
     )
     panels = [_panel(history, name) for name in SERIES]

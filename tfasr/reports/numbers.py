@@ -40,7 +40,14 @@ from tfasr.tta.host import (
     read_host_file,
     undisturbed_part,
 )
-from tfasr.tta.metrics import METRICS, Target, metric_named, written_target
+from tfasr.tta.metrics import (
+    METRICS,
+    Metric,
+    Metrics,
+    Target,
+    metric_named,
+    written_target,
+)
 from tfasr.tta.policies import PAPER, AccuracyPoint, Bracket, Policy, TimeToAccuracy
 from tfasr.tta.run import Run
 
@@ -264,31 +271,37 @@ def distinct_names(paths: Sequence[Path]) -> list[str]:
     return names
 
 
-def merged_targets(of_runs: Iterable[Sequence[Target]]) -> list[Target]:
+def merged_targets(
+    of_runs: Iterable[Sequence[Target]], metrics: Mapping[str, Metric] = METRICS
+) -> list[Target]:
     """Returns every target once: metrics in their usual order, the easiest value first."""
-    order = {metric: place for place, metric in enumerate(METRICS)}
+    order = {metric: place for place, metric in enumerate(metrics)}
 
     def rank(target: Target) -> tuple[int, str, float]:
         metric, value = target
         return (
             order.get(metric, len(order)),
             metric,
-            metric_named(metric).hardness(value),
+            metric_named(metric, metrics).hardness(value),
         )
 
     return sorted({target for targets in of_runs for target in targets}, key=rank)
 
 
-def target_label(metric: str, value: float) -> str:
+def target_label(
+    metric: str, value: float, metrics: Mapping[str, Metric] = METRICS
+) -> str:
     """Returns a target as text, such as "CER 10 %" or "loss 3.5"."""
-    if not metric_named(metric).rate:
-        return f"{metric_label(metric)} {value:g}"
-    return f"{metric_label(metric)} {100 * value:.4g} %"
+    label = metric_label(metric, metrics)
+    if metric_named(metric, metrics).rate:
+        return f"{label} {100 * value:.4g} %"
+
+    return f"{label} {value:g}"
 
 
-def metric_label(metric: str) -> str:
+def metric_label(metric: str, metrics: Mapping[str, Metric] = METRICS) -> str:
     """Returns a metric's name for readers, such as "CER"."""
-    return metric_named(metric).label or metric.replace("_", " ")
+    return metric_named(metric, metrics).label or metric.replace("_", " ")
 
 
 def sentence(text: str) -> str:
@@ -320,6 +333,8 @@ class Question:
     looks_level: float | None = None
     # That target; None if the report uses another clock or rule.
     decided: Target | None = None
+    # The registered metrics and those that the runs declare.
+    metrics: Metrics = field(default_factory=Metrics)
 
     @property
     def own_window(self) -> int:
@@ -400,6 +415,7 @@ class RunAnalysis:
     # The weights it began with, and their cost.
     start: dict[str, Any] = field(default_factory=dict)
     host: HostUse | None = None  # what the machine gave its steps; None if not recorded
+    metrics: Metrics = field(default_factory=Metrics)  # its own among them
 
     @cached_property
     def worker_joules(self) -> dict[int, float]:
@@ -422,7 +438,7 @@ class RunAnalysis:
             return None
 
         metric = "cer" if "cer" in self.curves else next(iter(self.curves))
-        kind = metric_named(metric)
+        kind = metric_named(metric, self.metrics)
 
         def rank(point: AccuracyPoint) -> tuple[bool, float, float]:
             return math.isnan(point.value), -kind.hardness(point.value), point.epoch
@@ -471,6 +487,10 @@ class Report:
     @property
     def targets(self) -> list[Target]:
         return list(self.question.targets)
+
+    @property
+    def metrics(self) -> Metrics:
+        return self.question.metrics
 
     @property
     def policy(self) -> Policy:
@@ -575,7 +595,8 @@ def analyse_run(run: Run, question: Question) -> RunAnalysis:
     curves = {metric: run.accuracy_curve(metric, question.policy) for metric in metrics}
     if not any(curves.values()):  # a run of another task, without targets
         curves = {
-            metric: run.accuracy_curve(metric, question.policy) for metric in METRICS
+            metric: run.accuracy_curve(metric, question.policy)
+            for metric in run.metrics
         }
 
     files = charges.read_worker_files(run.path)
@@ -583,7 +604,15 @@ def analyse_run(run: Run, question: Question) -> RunAnalysis:
     host = host_use(samples, run.timeline)
     workers = tuple(charges.times_of_workers(files))
     sampled = question.utilisation or question.over_time or bool(question.beside)
-    same = ("name", "path", "comparability", "config", "status", "sessions")
+    same = (
+        "name",
+        "path",
+        "comparability",
+        "config",
+        "status",
+        "sessions",
+        "metrics",
+    )
     return RunAnalysis(
         group=run.name,
         results=[
@@ -620,12 +649,18 @@ def _result(
     clock = question.policy
     window = question.own_window
     points = run.accuracy_curve(metric, clock)
-    tta = policies.first_sustained(points, value, metric=metric, window=window)
+    tta = policies.first_sustained(
+        points, value, metric=metric, window=window, metrics=run.metrics
+    )
     by_policy: dict[str, float | None] = {}
     for other in question.beside:
         curve = run.accuracy_curve(metric, other)
         reached = policies.first_sustained(
-            curve, value, metric=metric, window=other.window
+            curve,
+            value,
+            metric=metric,
+            window=other.window,
+            metrics=run.metrics,
         )
         by_policy[other.name] = reached.seconds
 
@@ -643,7 +678,9 @@ def _result(
             host_share = 1.0 if host is None else host.share
             parts = parts_until(run.timeline, elapsed_s, host_share=host_share)
 
-    limits = policies.bracket(points, value, window=window, metric=metric)
+    limits = policies.bracket(
+        points, value, window=window, metric=metric, metrics=run.metrics
+    )
     if clock.name != policies.UTTERANCES.name:
         limits = replace(limits, undisturbed=undisturbed_part(samples, run.timeline))
     return TargetResult(tta, limits, until_s, parts, by_policy)

@@ -30,7 +30,7 @@ from tfasr.reports.numbers import (
 )
 from tfasr.tta.comparison import GroupComparison
 from tfasr.tta.groups import runs_to_detect
-from tfasr.tta.metrics import Target, hardest, metric_named
+from tfasr.tta.metrics import Metrics, Target, hardest, metric_named
 from tfasr.tta.ranks import least_p
 
 # Wall clocks before 2001 are clocks that began at zero, as in logs without dates.
@@ -70,7 +70,7 @@ def verdict(report: Report, results: Results) -> Verdict:
     Returns:
         A verdict whose text has no p-value. Its ratio is that of the two times in it.
     """
-    target = headline_target(results)
+    target = headline_target(results, report.metrics)
     if target is None:
         return _without_times(report)
 
@@ -94,10 +94,13 @@ def verdict(report: Report, results: Results) -> Verdict:
     return _of_two(report, first, other, len(others) + 1)
 
 
-def headline_target(results: Results) -> Target | None:
+def headline_target(results: Results, metrics: Metrics) -> Target | None:
     """Returns the hardest target that some run has reached, or None."""
     reached = [row for row in results if any(of.statistics.reached for of in row)]
-    return hardest(row[0].target for row in reached) if reached else None
+    if not reached:
+        return None
+
+    return hardest((row[0].target for row in reached), metrics)
 
 
 def _median_or_never(result: GroupResult) -> float:
@@ -115,18 +118,19 @@ def _without_times(report: Report) -> Verdict:
     best = ""
     runs = [run for run in report.runs if run.value_at_best(metric) is not None]
     values = [run.value_at_best(metric) for run in runs]
-    value = metric_named(metric).best(values)
+    value = metric_named(metric, report.metrics).best(values)
     if value is not None:
         name = runs[values.index(value)].name
-        best = (
-            f"the best single evaluation has {target_label(metric, value)}, by {name}"
-        )
+        reached = target_label(metric, value, report.metrics)
+        best = f"the best single evaluation has {reached}, by {name}"
 
     if not report.targets:
         text = "No target was named"
         why = "Name one, such as --target cer=0.10."
     else:
-        text = f"No run reached {target_label(*hardest(report.targets))} by the rule"
+        target = hardest(report.targets, report.metrics)
+        label = target_label(*target, report.metrics)
+        text = f"No run reached {label} by the rule"
         why = "Train longer, or name an easier target with --target."
 
     return Verdict(f"{text}: {best}." if best else f"{text}.", why)
@@ -147,7 +151,7 @@ def _alone(report: Report, result: GroupResult) -> str:
     Such a report has nothing to decide, so neither a ratio nor a test is shown.
     """
     of = result.statistics
-    label = target_label(*result.target)
+    label = result.label
     if of.median_s is None:
         return f"{of.reached} of {of.n} runs of {result.group} reached {label}"
     time = time_unit(report).text(of.median_s)
@@ -167,7 +171,7 @@ def _times(
     """
     ordered = sorted((first, second), key=_median_or_never)
     sooner, later = (of.statistics.median_s for of in ordered)
-    label = target_label(*first.target)
+    label = first.label
     if sooner is None:
         return f"Most runs of {first.group} and {second.group} never reached {label}"
 
@@ -546,7 +550,7 @@ def _time_columns(report: Report, results: Results) -> list[Column[GroupResult]]
         Column(f"interval\n{unit.short}", "", lambda result: None, shown=interval),
     ]
     if len(results) > 1:
-        columns.insert(1, Column("to", "", lambda result: target_label(*result.target)))
+        columns.insert(1, Column("to", "", "label"))
     prices = {id(result): _price(report, result) for row in results for result in row}
     if any(price is not None for price in prices.values()):
         columns.append(
@@ -580,13 +584,15 @@ def _untimed_columns(report: Report) -> list[Column[tuple[str, list[int]]]]:
 
     def best(row: tuple[str, list[int]]) -> float | None:
         values = [report.runs[run].value_at_best(metric) for run in row[1]]
-        return metric_named(metric).best([v for v in values if v is not None])
+        return metric_named(metric, report.metrics).best(
+            [v for v in values if v is not None]
+        )
 
     def longest(row: tuple[str, list[int]]) -> float:
         return max(report.runs[run].wall_s for run in row[1])
 
-    rate = metric_named(metric).rate
-    heading = f"best\n{metric_label(metric)}" + (" %" if rate else "")
+    rate = metric_named(metric, report.metrics).rate
+    heading = f"best\n{metric_label(metric, report.metrics)}" + (" %" if rate else "")
     text = percent if rate else "{:.3g}".format
     return [
         Column("Group", "group", "0"),

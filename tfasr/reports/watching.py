@@ -23,7 +23,7 @@ from tfasr.ledger.events import read_ledger
 from tfasr.reports.numbers import distinct_names, metric_label, target_label
 from tfasr.tta.forecast import Forecast, forecast, pace_s
 from tfasr.tta.host import disturbance, host_use, read_host_file
-from tfasr.tta.metrics import Target, check_target, metric_named
+from tfasr.tta.metrics import Metrics, Target, check_target, metric_named
 from tfasr.tta.policies import PAPER, Policy, at_epoch_ends
 from tfasr.tta.published import load_log
 from tfasr.tta.run import Run
@@ -66,6 +66,7 @@ class Watched:
     latest: dict[str, float] = field(default_factory=dict)
     forecasts: list[Forecast] = field(default_factory=list)  # one for each target
     note: str = ""  # remark for the reader
+    metrics: Metrics = field(default_factory=Metrics)  # the run's own among them
 
     @property
     def goes_on(self) -> bool:
@@ -129,7 +130,8 @@ class Watch:
             return Watched(path, name, "unreadable", note=str(error))
 
         # Declared metrics are known only after reading the run.
-        targets = [check_target(*target) for target in self._targets] or run.targets
+        targets = [check_target(*target, run.metrics) for target in self._targets]
+        targets = targets or run.targets
         metrics = dict.fromkeys([*(metric for metric, _ in targets), "wer", "cer"])
         curves = {
             metric: run.accuracy_curve(metric, self._policy) for metric in metrics
@@ -163,10 +165,12 @@ class Watch:
                     metric=metric,
                     window=self._window,
                     learning_rate=_learning_rate(path),
+                    metrics=run.metrics,
                 )
                 for metric, value in targets
             ],
             note="; ".join(_remarks(run, bool(targets))),
+            metrics=run.metrics,
         )
 
 
@@ -213,16 +217,11 @@ def _as_of_now(watched: Watched, silent_s: float) -> Watched:
 _MOST_ROWS = 24
 
 
-def forecast_text(future: Forecast, now_s: float, ends_s: float | None = None) -> str:
-    """Returns when a run will meet a target, such as "WER 20 % in 24-41 min (80 %)".
-
-    Args:
-        future: the forecast, in seconds since the creation of the model.
-        now_s: the present moment on the same clock.
-        ends_s: when the run's last epoch will end; None if unknown.
-    """
-    # Such as "WER 20 % in 24-41 min (80 %)"; ``ends_s`` is when the last epoch ends.
-    label = target_label(future.metric, future.target)
+def forecast_text(watched: Watched, future: Forecast) -> str:
+    """Returns when a run will meet a target, such as "WER 20 % in 24-41 min (80 %)"."""
+    now_s = watched.now_s
+    ends_s = watched.ends_s
+    label = target_label(future.metric, future.target, watched.metrics)
     if future.met_s is not None:
         return f"{label} met after {duration(future.met_s)}"
     if not future.known:
@@ -274,9 +273,9 @@ def targets_text(watched: Watched) -> list[str]:
     texts = []
     for future in watched.forecasts:
         if watched.goes_on or future.met_s is not None:
-            texts.append(forecast_text(future, watched.now_s, watched.ends_s))
+            texts.append(forecast_text(watched, future))
         else:
-            label = target_label(future.metric, future.target)
+            label = target_label(future.metric, future.target, watched.metrics)
             texts.append(f"{label} never met (in {duration(watched.now_s)})")
 
     return texts
@@ -298,9 +297,9 @@ def _standing(watched: Watched) -> list[str]:
         return []
     of = f" of {watched.epochs}" if watched.epochs else ""
     latest = [
-        f"{metric_label(metric)} {100 * value:.1f} %"
+        f"{metric_label(metric, watched.metrics)} {100 * value:.1f} %"
         for metric, value in watched.latest.items()
-        if metric_named(metric).rate
+        if metric_named(metric, watched.metrics).rate
     ]
     return [f"epoch {watched.epoch}{of}, {duration(watched.now_s)}", *latest]
 

@@ -69,7 +69,7 @@ from tfasr.reports.tables.runs import (
 )
 from tfasr.scoring.errors import read_transcripts, score
 from tfasr.scoring.summary import summarise_scored
-from tfasr.tta.metrics import Target
+from tfasr.tta.metrics import Metrics, Target
 from tfasr.tta.policies import PAPER, POLICIES, Policy
 from tfasr.tta.published.results import PublishedSource, published
 from tfasr.tta.run import Run, to_plot
@@ -164,7 +164,8 @@ def _best_rates(run: RunAnalysis) -> dict[str, dict[str, Any] | None]:
     return rates
 
 
-def card_to_markdown(values: dict[str, Any]) -> str:
+def card_to_markdown(values: dict[str, Any], metrics: Metrics) -> str:
+    """Returns a report's card as Markdown; ``metrics`` are the report's."""
     lines = ["# Training-time card", ""]
     for group in values["groups"]:
         runs = group["runs"]
@@ -195,7 +196,8 @@ def card_to_markdown(values: dict[str, Any]) -> str:
             ]
 
         for number, target in enumerate(values["targets"]):
-            reached = markdown_text(target_label(target["metric"], target["value"]))
+            label = target_label(target["metric"], target["value"], metrics)
+            reached = markdown_text(label)
             of_runs = [run["targets"][number] for run in runs]
             for policy in of_runs[0]["seconds"]:
                 label = f"seconds to {reached}, {markdown_text(policy)}"
@@ -681,7 +683,7 @@ def report(
         if output_format == CARD_JSON:
             return to_json_text(values)
 
-        return card_to_markdown(values)
+        return card_to_markdown(values, analysed.metrics)
 
     if output_format == JSON:
         if policy is None:
@@ -798,7 +800,7 @@ def _write(
     names += [f"{chart.name}.{kind}" for chart in charts for kind in ("svg", "png")]
     check_owned(out, *_OWN, names, owned=owned)
     details = shown[1:]
-    curve = first_chart(results, charts)
+    curve = first_chart(results, charts, report.metrics)
     others = [chart for chart in charts if chart is not curve]
     sections = _sections(report, details, others, left_out)
     if appendix:
@@ -812,15 +814,17 @@ def _write(
         write_whole(out / "groups.json", groups_to_json(report, results))
         write_whole(out / "report.md", to_markdown(shown))
         values = card(report)
-        write_whole(out / "card.md", card_to_markdown(values))
+        write_whole(out / "card.md", card_to_markdown(values, report.metrics))
         write_whole(out / "card.json", to_json_text(values))
         write_tables(shown, out)
         first = FirstScreen(summary(report, results), colours(report), curve)
         write_page("Time to accuracy", first, sections, out)
 
 
-def first_chart(results: Results, charts: Sequence["Chart"]) -> "Chart | None":
+def first_chart(
+    results: Results, charts: Sequence["Chart"], metrics: Metrics
+) -> "Chart | None":
     """Returns the chart of the metric that the verdict is about, or the first of all."""
-    target = headline_target(results)
+    target = headline_target(results, metrics)
     of_target = (chart for chart in charts if target and chart.name == target[0])
     return next(of_target, charts[0] if charts else None)

@@ -264,10 +264,12 @@ def _brackets(plan: Plan, folder: Path, experiment: str) -> list[Bracket]:
                 "TrainingConfig.targets."
             )
 
-        metric, value = hardest(run.targets)
+        metric, value = hardest(run.targets, run.metrics)
         points = run.accuracy_curve(metric, plan.config.policy)
         window = run.target_window or PAPER.window
-        measured = bracket(points, value, window=window, metric=metric)
+        measured = bracket(
+            points, value, window=window, metric=metric, metrics=run.metrics
+        )
         if plan.config.policy != UTTERANCES.name:
             part = undisturbed_part(read_host_file(run.path), run.timeline)
             measured = replace(measured, undisturbed=part)

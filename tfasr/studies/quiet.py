@@ -248,9 +248,9 @@ def _time_text(run_dir: Path) -> str:
     if not run.targets:
         return f"{run.wall_s / 60:.3g} min"
 
-    metric, value = hardest(run.targets)
+    metric, value = hardest(run.targets, run.metrics)
     reached = run.time_to_accuracy(**{metric: value})
-    label = target_label(metric, value)
+    label = target_label(metric, value, run.metrics)
     if reached.reached:
         return f"{label} after {reached.minutes:.3g} min"
 

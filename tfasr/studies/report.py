@@ -242,7 +242,7 @@ def _first_screen(
         sections: of the whole page, with all charts.
     """
     (prefix,) = file_names([part.name])
-    target = headline_target(results)
+    target = headline_target(results, part.report.metrics)
     metric = target[0] if target else "cer"
     name = f"{prefix}_{metric}"
     curve = None

@@ -13,8 +13,8 @@ from tfasr.training.memory import buffer_need, check_memory, longest_of
 from tfasr.training.placement import leave_to_evaluation
 from tfasr.training.run import EpochBatches, FirstWeights, open_run
 from tfasr.training.step import TimedStep
+from tfasr.training.team import Team
 from tfasr.training.warm_start import named_layers
-from tfasr.training.workers.team import Team
 
 _STEPS = 2  # the second one shows that the first left usable weights
 

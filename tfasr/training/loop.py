@@ -11,7 +11,6 @@ from tfasr.training.checkpoint import TrainingState, save_checkpoint
 from tfasr.training.run import TrainingRun
 from tfasr.training.run_folder import RunInterruptedError
 from tfasr.training.step import StepResult
-from tfasr.training.workers.step import average_statistics
 
 
 class Hook:
@@ -54,7 +53,7 @@ class Hook:
         """Called when an epoch, or the part of one that ends at 2.5, is saved: time to
         evaluate.
 
-        ``checkpoint`` is the file, None for workers other than the chief.
+        ``checkpoint`` is the file; None in a process that doesn't save.
         """
 
     def on_part_end(self, run: TrainingRun, epoch: float) -> None:
@@ -120,11 +119,12 @@ class Checkpoints:
 
 
 class Loop:
-    """Trains a run from where it stands to its last epoch; all workers run the same loop.
+    """Trains a run from where it stands to its last epoch.
 
     The loop takes steps and saves checkpoints: every ``checkpoint_every_steps`` steps,
     at the end of every epoch and, with several evaluations an epoch, at the end of each
-    part. All else, evaluations included, is done by its hooks. Only the chief saves.
+    part, if it has ``checkpoints``. All else, evaluations included, is done by its
+    hooks.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class Loop:
         for hook in self._hooks:
             hook.on_epoch_begin(run, epoch)
         # On signals during the evaluation.
-        run.interruption.agree_between(run.team.workers)
+        run.team.share_signals(run.interruption)
         self._stop_if_interrupted()
         if not run.state.epoch_trained:
             self._save_part()  # if the previous session was killed while evaluating
@@ -194,7 +194,7 @@ class Loop:
             hook.on_step(run, step)
         due = run.state.step % run.training.checkpoint_every_steps == 0
         if due or run.interruption.received is not None:
-            average_statistics(run.team.workers, run.model)
+            run.team.average_statistics(run.model)
         if due:
             self._save()
         for hook in self._hooks:
@@ -210,19 +210,19 @@ class Loop:
         part = run.part_ended
         if part is None or part == run.state.last_evaluated:
             return
-        average_statistics(run.team.workers, run.model)
+        run.team.average_statistics(run.model)
         self._save()
         self._tell_saved(part)
         for hook in self._hooks:
             hook.on_part_end(run, part)
-        if run.team.workers.gather(run.stop_requested)[0]:
+        if run.team.agreed(run.stop_requested):
             run.request_stop()
 
     def _save_epoch(self, epoch: int) -> None:
         run = self._run
         for hook in self._hooks:
             hook.on_epoch_trained(run, epoch)
-        average_statistics(run.team.workers, run.model)
+        run.team.average_statistics(run.model)
         # Before the evaluation: a crash in it costs no training.
         if not run.state.epoch_trained:
             run.advance(epoch_trained=True)
@@ -253,7 +253,7 @@ class Loop:
         step = run.state.step
         if step:
             self._save()
-        run.team.workers.gather("saved")  # nobody leaves before the chief has saved
+        run.team.agreed("saved")  # nobody leaves before it is saved
         if step:
             where = f"after step {step}, whose checkpoint is saved"
         else:

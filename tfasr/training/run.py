@@ -1,4 +1,4 @@
-"""A training run in this process: its data, model, workers and current state."""
+"""A training run in this process: its data, model and current state."""
 
 import dataclasses
 import math
@@ -41,10 +41,8 @@ from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.optimizer import inner_optimizer
 from tfasr.training.run_folder import Interruption, finished_history
 from tfasr.training.step import TimedStep
+from tfasr.training.team import Team
 from tfasr.training.warm_start import open_start
-from tfasr.training.workers.exchange import LinkSpeed
-from tfasr.training.workers.step import AgreedInterruption, SharedStep, from_chief
-from tfasr.training.workers.team import Team
 
 
 @dataclass
@@ -59,7 +57,7 @@ class EpochBatches:
     source: BatchSource
     training: TrainingConfig
     strategy: tf.distribute.Strategy
-    share: Share | None = None  # this worker's, if several train together
+    share: Share | None = None  # of each batch; None for all of it
     _prefetched: tuple[int, Future[Reading]] | None = None
     _thread: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(1, "reading")
@@ -102,7 +100,7 @@ class EpochBatches:
 
 
 class NoBatches(EpochBatches):
-    """Yields no batches, for a training step that reads them by itself (rounds of workers)."""
+    """Yields no batches, for a training step that reads them by itself."""
 
     def prefetch(self, epoch: int) -> None:
         pass
@@ -147,8 +145,8 @@ class TrainingRun(RunData):
     has many fields because a hook may need any of them.
     """
 
-    ledger: Ledger  # this worker's
-    interruption: Interruption | AgreedInterruption  # a signal to any worker
+    ledger: Ledger  # of this process
+    interruption: Any  # the `Interruption` of the run's team
     model: CtcModel
     batches: EpochBatches
     take_step: TimedStep
@@ -156,8 +154,7 @@ class TrainingRun(RunData):
     own_momentum: int  # how many batch normalisations keep their own momentum
     # The weights it began with, as in the ledger.
     started_from: dict[str, Any] | None = None
-    link: LinkSpeed | None = None  # None for a single process
-    clock: RunClock | None = None  # only in the chief
+    clock: RunClock | None = None  # only in the process that writes the run
     # how the run was extended after it had finished
     extended: Sequence[dict[str, Any]] = ()
     stop_requested: bool = False
@@ -189,10 +186,10 @@ class TrainingRun(RunData):
         self.stop_requested = True
 
     def goes_on(self) -> bool:
-        """Whether another epoch is to be trained; of several workers, the chief decides."""
+        """Whether another epoch is to be trained."""
         if self.state.epoch > self.training.epochs:
             return False
-        return not self.team.workers.gather(self.stop_requested)[0]
+        return not self.team.agreed(self.stop_requested)
 
     def advance(self, **changes: Any) -> None:
         """Replaces fields of the state; for the loop and the evaluations alone."""
@@ -215,7 +212,8 @@ def open_run(
     check_averaging(experiment.training)
     check_decoder(experiment, splits["validation"], alphabet)
     statistics = splits["train"].feature_statistics()
-    # An evaluation batch of all devices is shared by the workers.
+    # An evaluation batch of all devices is shared, as a training batch is.
+    parts = 1 if team.share is None else team.share.count
     of_devices = experiment.evaluated_utterances * experiment.training.replicas
     sources = {
         name: BatchSource(
@@ -226,7 +224,7 @@ def open_run(
             statistics=statistics,
             output_lengths=experiment.model.output_lengths,
             second_view=experiment.training.views > 1,
-            evaluated=math.ceil(of_devices / team.workers.count),
+            evaluated=math.ceil(of_devices / parts),
         )
         for name, split in splits.items()
     }
@@ -252,6 +250,10 @@ def open_run(
 
 
 def _restored(run_dir: Path, model: CtcModel, checkpoint: Path) -> TrainingState:
+    """Restores a checkpoint into a model; returns where the run goes on.
+
+    That is the next epoch if the run had finished and is trained longer.
+    """
     optimizer = inner_optimizer(model.optimizer)
     rate = optimizer.get_config()["learning_rate"]
     state = restore(checkpoint, model)
@@ -303,11 +305,10 @@ def build(
     interruption: Interruption,
     checkpoint: Path | None = None,
 ) -> TrainingRun:
-    """Builds a run's model, batches and training step; all workers call it.
+    """Builds a run's model, batches and training step; the ledger gets ``model_creation``.
 
-    Without a ``checkpoint``, the chief starts from initial weights; other workers get
-    the chief's. The ledger gets ``model_creation`` and, with several workers, the
-    interval ``link``.
+    Without a ``checkpoint``, the run starts from initial weights, or from those that
+    `TrainingConfig.start_from` names.
     """
     experiment = data.experiment
     training = data.training
@@ -315,10 +316,10 @@ def build(
     strategy = team.strategy or make_strategy(training.replicas)
     ledger.event("model_creation")
     started_from = last_value(data.run_dir, "start_from")
-    # A checkpoint, and the chief's weights on other workers, replace whatever a model
+    # A checkpoint, and the weights of the process that leads, replace whatever a model
     # begins with.
     first_weights = None
-    if checkpoint is None and not team.workers.rank:
+    if checkpoint is None and not team.rank:
         first_weights = FirstWeights(data, started_from)
     with strategy.scope():
         model = build_model(
@@ -335,16 +336,11 @@ def build(
         state = TrainingState()
         if checkpoint is not None:
             state = _restored(data.run_dir, model, checkpoint)
-        state = from_chief(team.workers, model, state)
+        state = team.same_start(model, state)
 
-    link = None
-    if team.share is None:
-        take_step = TimedStep(model)
-    else:
-        interruption = AgreedInterruption(interruption)
-        take_step = SharedStep(model, interruption, training.gradient_exchange)
-        with ledger.interval("link"):
-            link = team.link(model, training.gradient_exchange)
+    interruption = team.interruption(interruption)
+    take_step = team.step(model, interruption, training)
+    team.connect(model, training, ledger)
 
     clock = None
     extended = []
@@ -353,7 +349,7 @@ def build(
         clock = RunClock(events)
         extended = extensions(events)
 
-    return TrainingRun(
+    run = TrainingRun(
         experiment=experiment,
         run_dir=data.run_dir,
         splits=data.splits,
@@ -370,7 +366,8 @@ def build(
         state=state,
         own_momentum=own_momentum,
         started_from=started_from,
-        link=link,
         clock=clock,
         extended=extended,
     )
+    team.begin(run)
+    return run

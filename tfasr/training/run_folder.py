@@ -54,7 +54,6 @@ from tfasr.recording.session import (
 from tfasr.telemetry.machine import revision
 from tfasr.telemetry.system import describe_system
 from tfasr.training.experiment import Experiment
-from tfasr.training.workers.exchange import Workers
 from tfasr.tta.metrics import evaluated_metrics
 
 log = logging.getLogger("tfasr")
@@ -98,9 +97,6 @@ class Interruption:
 
     def __exit__(self, *_: object) -> None:
         self._restore()
-
-    def agree_between(self, workers: Workers) -> None:
-        pass
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.received, self.received_s = signal.Signals(number), time.monotonic()

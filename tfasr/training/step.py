@@ -83,6 +83,7 @@ class StepTraces:
 def book_traces(
     ledger: Ledger, training: StepTraces, evaluation_traces: int | None
 ) -> None:
+    """Writes and logs how often functions were traced; None if another process evaluated."""
     counts = training.to_json()
     ledger.event(
         "traces", {"training": counts, "evaluation": {"traces": evaluation_traces}}
@@ -102,6 +103,11 @@ def book_traces(
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
+    """A step's loss, what it was trained on, and its seconds by kind.
+
+    The field list is long because the ledger has each of them.
+    """
+
     loss: float  # mean over the global batch
     utterance_loss: np.ndarray  # float32 (utterances,)
     positions: np.ndarray  # the utterances' places in the split, int64 (utterances,)

@@ -1,11 +1,10 @@
 """`tfasr.train`: claims the run folder, builds model and hooks, runs or resumes the loop."""
 
 import contextlib
-import functools
 import hashlib
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import keras
 import numpy as np
 
 from tfasr.alphabet import Alphabet
-from tfasr.cluster.stream import START_S
 from tfasr.data.manifest import check_shards
 from tfasr.data.prepare_corpus import overlap, warn_of_overlap
 from tfasr.data.shards import ShardedSplit, content_hashes
@@ -22,6 +20,7 @@ from tfasr.errors import UsageError
 from tfasr.kit.config import to_json
 from tfasr.kit.files import write_whole
 from tfasr.kit.registry import record_plugins, require_plugins
+from tfasr.ledger import schema
 from tfasr.ledger.events import Ledger, read_events
 from tfasr.recording.session import Session
 from tfasr.telemetry.compiled import layers_instruction_set, warn_of_missing_extensions
@@ -32,7 +31,12 @@ from tfasr.training.averaging import averaging_rule, weights_for_use
 from tfasr.training.build import check_model, on_devices, statistics_rule
 from tfasr.training.checkpoint import newest_checkpoint, plain_array, read_state
 from tfasr.training.decisions import Decides, settings_that_decide
-from tfasr.training.experiment import CLOSED, Experiment, in_closed_division
+from tfasr.training.experiment import (
+    CLOSED,
+    Experiment,
+    TrainingConfig,
+    in_closed_division,
+)
 from tfasr.training.hooks.evaluate import Evaluate, make_placement
 from tfasr.training.hooks.keras import KerasCallbacks
 from tfasr.training.hooks.record import (
@@ -62,19 +66,10 @@ from tfasr.training.run_folder import (
     settings_hashes,
 )
 from tfasr.training.step import book_traces
+from tfasr.training.team import Team
 from tfasr.training.warm_start import open_start
-from tfasr.training.workers.follow import WorkerSteps, follow
-from tfasr.training.workers.rounds import RoundStep
-from tfasr.training.workers.team import (
-    Team,
-    check_clustered,
-    check_offers,
-    offered,
-    unlike,
-)
 from tfasr.tta.costs import HardwareConfig
 from tfasr.tta.metrics import METRICS, Metric, computed_metrics
-from tfasr.tta.policies import target_rule
 
 log = logging.getLogger("tfasr")
 _FINISHED = (
@@ -88,8 +83,6 @@ def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
     experiment = run.experiment
     training = run.training
     averaged = averaging_rule(training)
-    in_cluster = run.team.size > 1
-    per_epoch = training.evaluations_per_epoch
     started_from = run.started_from
     facts = {
         "global_batch_size": experiment.pipeline.global_batch_size,
@@ -106,9 +99,9 @@ def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
         **_declared_metrics(training.second_decoder),
         **({"units": run.alphabet.units_fact} if run.alphabet.units else {}),
         **({} if run.dictionary is None else {"dictionary_words": len(run.dictionary)}),
-        **({"evaluations_per_epoch": per_epoch} if per_epoch > 1 else {}),
         **({"evaluated_weights": averaged} if averaged else {}),
         "targets": [list(target) for target in training.targets],
+        "target_rule": target_rule(training),
         "parameters": int(run.model.count_params()),
         "comparability": comparability(
             experiment,
@@ -117,16 +110,21 @@ def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
             run.lexicon,
             run.own_momentum,
             training=run.splits["train"],
-            in_cluster=in_cluster,
+            of_team=run.team.comparability(training),
             extended=run.extended,
             start=None if started_from is None else started_from["sha256"][:16],
         ),
     }
-    return (
-        facts
-        | hardware
-        | run.team.facts(run.model, training.gradient_exchange, run.link)
+    return facts | hardware | run.team.facts(run)
+
+
+def target_rule(training: TrainingConfig) -> dict[str, Any]:
+    """Returns the event `TargetRule` of a run, which is also part of its comparability."""
+    rule = schema.TargetRule(
+        window=training.target_window,
+        evaluations_per_epoch=training.evaluations_per_epoch,
     )
+    return schema.to_json(rule)
 
 
 def _declared_metrics(second_decoder: str) -> dict[str, Any]:
@@ -152,7 +150,7 @@ def comparability(
     own_momentum: int = 0,
     *,
     training: ShardedSplit | None = None,
-    in_cluster: bool = False,
+    of_team: Mapping[str, Any] | None = None,
     extended: Sequence[dict[str, Any]] = (),
     start: str | None = None,
 ) -> dict[str, Any]:
@@ -169,9 +167,7 @@ def comparability(
         "decoder": settings_that_decide(experiment.decoder, Decides.MEASUREMENT),
         "lexicon": words_hash(lexicon) if needs_lexicon(experiment.decoder) else None,
         "batch_statistics": statistics_rule(experiment.training, own_momentum),
-        "target_rule": target_rule(
-            experiment.training.target_window, experiment.training.evaluations_per_epoch
-        ),
+        "target_rule": target_rule(experiment.training),
     }
     as_recorded = True
     if training is not None:
@@ -181,15 +177,8 @@ def comparability(
     by_characters = alphabet.separator is not None and not alphabet.units
     if in_closed_division(experiment) and by_characters and as_recorded:
         facts["division"] = CLOSED
-    config = experiment.training
-    if in_cluster and config.in_rounds:
-        facts["exchange"] = {
-            "exchange": config.exchange,
-            "exchange_every_steps": config.exchange_every_steps,
-        }
-    elif in_cluster and config.gradient_exchange != "float32":
-        facts["gradient_exchange"] = config.gradient_exchange
-
+    if of_team:
+        facts |= of_team
     if extended:
         facts["extended"] = list(extended)
     # Scored with the speaker's other utterances.
@@ -289,9 +278,9 @@ def train(
         own_process: whether this process was started for this training alone, as by the
             command line. Its age, which includes the imports, is then written into the
             ledger.
-        team: from `tfasr.training.workers.team.joined`, if several workers train
-            together. Each calls this function with the same configuration and data; the
-            chief alone writes the run, the others ``events-worker-<rank>.jsonl`` in its
+        team: from `tfasr.training.workers.team.joined`, if several processes train
+            together. Each calls this function with the same configuration and data; one
+            alone writes the run, the others ``events-worker-<rank>.jsonl`` in its
             folder or another one.
 
     Returns:
@@ -303,25 +292,18 @@ def train(
         UsageError: if shards, folder or configuration do not fit together, or a package
             that a log needs is not installed.
         RunError: if the longest batch does not fit into memory, the loss is not finite
-            or the disk is full, or another worker fails; checkpoints are kept.
+            or the disk is full, or another process of the team fails; checkpoints are
+            kept.
         RunInterruptedError: a RunError; a signal ended the run, which can be resumed.
     """
     team = team or Team()
     run_dir = Path(run_dir)
     words_file = recorded_lexicon(run_dir) if resume and lexicon is None else lexicon
-    if team.size > 1:
-        experiment = on_devices(experiment, 1)
-        check_clustered(experiment, callbacks)
+    experiment = team.checked(experiment, callbacks)
+    followed = team.follow(experiment, Path(shard_dir), run_dir, words_file)
+    if followed is not None:
+        return followed
 
-    if team.rank:
-        return follow(
-            experiment,
-            Path(shard_dir),
-            run_dir,
-            team,
-            resume=resume,
-            lexicon=words_file,
-        )
     with contextlib.ExitStack() as held:
         if resume:
             require_plugins(run_dir)
@@ -333,16 +315,14 @@ def train(
             # Reports errors in start_from before anything is written.
             open_start(experiment)
 
-        # In a cluster nothing may be built before the workers have met.
+        # Processes that share each batch may build nothing before they have met.
         if team.share is None:
             check_model(experiment, run.alphabet)
         hashes = content_hashes(run.splits)
         claim = held.enter_context(
             own_run_folder(run_dir, experiment, hashes, resume=resume)
         )
-        _meet_workers(
-            team, offered(experiment, hashes, claim, run.dictionary), claim.session
-        )
+        team.meet(run, hashes, claim)
         if claim.history is not None:
             log.info(_FINISHED, run_dir, epochs_done(claim.history))
             return claim.history
@@ -363,8 +343,8 @@ def train(
             run, session, hashes, claim.extended, own_process=own_process
         )
         with ledger.interval("init"):
-            # Not with several workers: if a trial step failed on one, the others would
-            # wait for it.
+            # If a trial step failed in one of several processes that share each batch,
+            # the others would wait for it.
             probed = memory_probe and team.share is None
             if probed and not on_gpu():
                 # This may take steps in another process. They don't count towards the
@@ -372,8 +352,6 @@ def train(
                 check_host_memory(experiment, run.sources["train"], run.alphabet)
 
             run = build(run, ledger, interruption, checkpoint)
-            if team.hub is not None:
-                run.take_step = RoundStep(run, team.hub)
             for_use = weights_for_use(experiment, run.model, run.sources["train"])
             placement = make_placement(run, averaged=for_use is not None)
             checkpoints = Checkpoints(run, checkpoint, for_use)
@@ -393,11 +371,12 @@ def train(
         loop.train()
         book_traces(ledger, run.take_step.traces, placement.traces)
         ledger.event("checkpoints", checkpoint_hashes(run_dir))
-        team.part()
+        team.leave()
         return run.state.history
 
 
 def _check_same_words(run: RunData, lexicon: str | Path) -> None:
+    """Raises UsageError if a resumed run's dictionary differs from that of its beginning."""
     if run.lexicon != load_lexicon(run.run_dir):
         raise UsageError(
             f"A resumed run must keep its dictionary. {lexicon} has other words than {run.run_dir} "
@@ -405,24 +384,10 @@ def _check_same_words(run: RunData, lexicon: str | Path) -> None:
         )
 
 
-def _meet_workers(team: Team, offer: dict[str, Any], session: int) -> None:
-    check_offers(team.workers, team.barrier.passed(offer))
-    if team.hub is None:
-        return
-    cluster = team.cluster
-    names = team.cluster.name
-    log.info("%s waits for %d others", names(0), cluster.size - 1)
-    missing = team.hub.await_all(
-        functools.partial(unlike, chief=offer), session, START_S
-    )
-    if missing:
-        who = ", ".join(map(names, missing))
-        log.warning("training begins without %s; they may join later", who)
-
-
 def _write_settings(
     run: RunData, shard_dir: Path, gin_texts: dict[str, str], claim: Claim
 ) -> None:
+    """Writes what `tfasr.training.trained` and a resumed session read of a run's settings."""
     if not claim.session or claim.extended:
         run.experiment.save(run.run_dir, run.alphabet)
     for name, text in gin_texts.items():
@@ -441,6 +406,15 @@ def _begin(
     *,
     own_process: bool,
 ) -> Path | None:
+    """Writes a session's first events; returns the checkpoint that it resumes from.
+
+    Args:
+        run: its splits and folder.
+        session: not yet started.
+        hashes: of the splits' contents, by name.
+        extended: how a finished run is trained longer; None if it isn't.
+        own_process: whether the process's age counts, see `train`.
+    """
     resumes = bool(session.ledger.session)
     ledger = session.ledger
     checkpoint = newest_checkpoint(run.run_dir, set_aside=True) if resumes else None
@@ -470,10 +444,10 @@ def _hooks(
     callbacks: Sequence[keras.callbacks.Callback],
     log_to: Sequence[str],
 ) -> list[Hook]:
+    """Returns the hooks of the process that writes the run, in the order of their calls."""
     # Before the others: nothing else works with a loss that is not finite.
     hooks: list[Hook] = [RecordSteps(), CheckData()]
-    if run.team.size > 1:
-        hooks.append(WorkerSteps(run.run_dir, run.ledger.session, run.team))
+    hooks += run.team.hooks(run)
     hooks += [ShowProgress(), PrintSentences(run)]
     if callbacks:
         hooks.append(KerasCallbacks(callbacks, run))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tfasr.tta.metrics import LOWER, metric_named
+from tfasr.tta.metrics import LOWER, METRICS, Metric, metric_named
 from tfasr.tta.policies import (
     WINDOW,
     AccuracyPoint,
@@ -110,17 +110,24 @@ def forecast(
     window: int = WINDOW,
     coefficients: Mapping[str, Coefficients] = COEFFICIENTS,
     learning_rate: object = None,
+    metrics: Mapping[str, Metric] = METRICS,
 ) -> Forecast:
     """Forecasts when a run will meet a target if it continues.
 
-    ``points`` are its evaluations so far, on any clock; ``coefficients`` by the names
-    of `rule_of`. ``learning_rate`` is its value in the optimizer's ``get_config``, if
-    known: there is no interval for a schedule that changes in steps.
+    Args:
+        points: its evaluations so far, on any clock.
+        target: the value of ``metric`` to meet.
+        metric: its name in ``metrics``.
+        window: how many epochs' median must meet the target.
+        coefficients: of the regressions, by the names of `rule_of`.
+        learning_rate: its value in the optimizer's ``get_config``, if known: there is
+            no interval for a schedule that changes in steps.
+        metrics: which direction is better; a run's own metrics aren't registered.
     """
-    met = first_sustained(points, target, metric=metric, window=window)
+    met = first_sustained(points, target, metric=metric, window=window, metrics=metrics)
     if met.reached:
         return Forecast(metric, target, met_s=met.seconds)
-    kind = metric_named(metric)
+    kind = metric_named(metric, metrics)
     wanted = target
     points = at_epoch_ends(points)  # the regressions were fitted to such curves
     if kind.better != LOWER:

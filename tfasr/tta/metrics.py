@@ -1,12 +1,12 @@
 """The metrics that evaluations report: which direction is better, and how values are shown.
 
-Error rates and losses are built in. A run of another task declares its own metrics in
-its ledger (the event ``metrics``). Reading the run registers them here; one name can't
-have two meanings.
+Error rates and losses are built in, and plug-ins register others. A run of another task
+declares its own metrics in its ledger (the event ``metrics``), which `Metrics` adds to
+the registered ones. Within one report a name can't have two meanings.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,7 +59,9 @@ class Metric:
             )
 
     def to_json(self) -> dict[str, Any]:
-        """Returns what a ledger stores of a metric, in the form that `declare` takes."""
+        """Returns what a ledger stores of a metric, in the form that `Metrics.declare`
+        takes.
+        """
         return {"better": self.better, "rate": self.rate, "label": self.label}
 
     def shown(self, value: float) -> str:
@@ -89,7 +91,7 @@ def _check(metric: object) -> None:
 
 
 METRICS: Registry[Metric] = Registry("metric", check=_check)
-"""All metrics by name, in the order of reports; declared metrics come last."""
+"""The registered metrics by name, in the order of reports."""
 
 for _name, _metric in {
     "cer": Metric(rate=True, label="CER"),
@@ -149,42 +151,75 @@ def compute_metrics(
     return values
 
 
-_declared: dict[str, str] = {}
+class Metrics(Mapping[str, Metric]):
+    """The metrics that a run or a report knows, by name.
 
-
-def metric_named(name: str) -> Metric:
-    """Returns a registered metric; an unknown one is taken as a number, lower is better."""
-    return METRICS.get(name, Metric())
-
-
-def declared() -> dict[str, dict[str, Any]]:
-    """Returns all metrics that runs have declared so far, in the form that `declare` takes."""
-    return {name: METRICS[name].to_json() for name in _declared}
-
-
-def declare(metrics: Mapping[str, Mapping[str, Any]] | None, where: object) -> None:
-    """Registers a ledger's metrics: for each name an object with the fields of `Metric`.
-
-    Raises UsageError, naming ``where``, if one is invalid or its name has another
-    meaning already.
+    These are the registered ones, `METRICS`, and those that ledgers declare. Reading a
+    ledger never changes the registry, so what one run declares means nothing to others.
     """
-    for name, fields in (metrics or {}).items():
-        try:
-            metric = Metric(**fields)
-        except (TypeError, UsageError) as error:
-            raise UsageError(
-                f"{where} describes the metric {name!r} wrongly. {error}"
-            ) from None
 
-        if name not in METRICS:
-            METRICS.register(name, metric)
-            _declared[name] = str(where)
-        elif METRICS[name] != metric:
-            raise UsageError(
-                f"A metric's name must have one meaning. {where} has {name!r} as {_shown(metric)}, "
-                f"{_declared.get(name, 'tfasr')} as {_shown(METRICS[name])}. Rename one of them, "
-                "or report on the runs separately."
-            )
+    def __init__(self) -> None:
+        self._declared: dict[str, Metric] = {}
+        self._places: dict[str, str] = {}  # which ledger declared them, for messages
+
+    @classmethod
+    def of(
+        cls, declared: Mapping[str, Mapping[str, Any]] | None, where: object
+    ) -> "Metrics":
+        """Returns the registered metrics and those that one ledger declares."""
+        metrics = cls()
+        metrics.declare(declared, where)
+        return metrics
+
+    def declare(
+        self, declared: Mapping[str, Mapping[str, Any]] | None, where: object
+    ) -> None:
+        """Adds a ledger's metrics: for each name an object with the fields of `Metric`.
+
+        Raises UsageError, naming ``where``, if one is invalid or its name has another
+        meaning already.
+        """
+        for name, fields in (declared or {}).items():
+            try:
+                metric = Metric(**fields)
+            except (TypeError, UsageError) as error:
+                raise UsageError(
+                    f"{where} describes the metric {name!r} wrongly. {error}"
+                ) from None
+
+            if name not in self:
+                self._declared[name] = metric
+                self._places[name] = str(where)
+            elif self[name] != metric:
+                raise UsageError(
+                    f"A metric's name must have one meaning. {where} has {name!r} as "
+                    f"{_shown(metric)}, {self._places.get(name, 'tfasr')} as "
+                    f"{_shown(self[name])}. Rename one of them, or report on the runs "
+                    "separately."
+                )
+
+    def __getitem__(self, name: str) -> Metric:
+        if name in self._declared:
+            return self._declared[name]
+
+        return METRICS[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._declared or name in METRICS
+
+    def __iter__(self) -> Iterator[str]:
+        yield from METRICS
+        for name in self._declared:
+            if name not in METRICS:  # a plug-in may have registered it since
+                yield name
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def metric_named(name: str, metrics: Mapping[str, Metric] = METRICS) -> Metric:
+    """Returns a metric; an unknown one is taken as a number of which lower is better."""
+    return metrics.get(name, Metric())
 
 
 def _shown(metric: Metric) -> str:
@@ -193,16 +228,23 @@ def _shown(metric: Metric) -> str:
     return f"{kind} ({metric.better} is better{label})"
 
 
-def hardest(targets: Iterable[Target]) -> Target:
+def hardest(
+    targets: Iterable[Target], metrics: Mapping[str, Metric] = METRICS
+) -> Target:
     """Returns the target that is hardest to reach: the one that ``--until decided``
     decides at.
     """
-    return max(targets, key=lambda target: metric_named(target[0]).hardness(target[1]))
+
+    def hardness(target: Target) -> float:
+        metric, value = target
+        return metric_named(metric, metrics).hardness(value)
+
+    return max(targets, key=hardness)
 
 
-def parse_target(text: str) -> Target:
+def parse_target(text: str, metrics: Mapping[str, Metric] = METRICS) -> Target:
     """Parses a target such as ``cer=0.10`` into metric and value, see `check_target`."""
-    return check_target(*written_target(text))
+    return check_target(*written_target(text), metrics)
 
 
 def written_target(text: str) -> Target:
@@ -216,18 +258,20 @@ def written_target(text: str) -> Target:
         ) from None
 
 
-def check_target(metric: str, value: float) -> Target:
+def check_target(
+    metric: str, value: float, metrics: Mapping[str, Metric] = METRICS
+) -> Target:
     """Checks a target and returns it; raises UsageError for an unknown metric or
     invalid value.
     """
-    if metric not in METRICS:
+    if metric not in metrics:
         raise UsageError(
-            f"A target's metric must be one of {METRICS.listed()}, or one that a run declares. "
+            f"A target's metric must be one of {', '.join(metrics)}, or one that a run declares. "
             f"Received: {metric!r}."
         )
 
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    rate = METRICS[metric].rate
+    rate = metrics[metric].rate
     if not number or not math.isfinite(value) or (rate and not 0 <= value <= 1):
         fraction = f"a fraction between 0 and 1, such as {metric}=0.10 for 10 %"
         must_be = fraction if rate else "a finite number"

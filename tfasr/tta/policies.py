@@ -1,7 +1,6 @@
 """Clock policies: which time a benchmark counts. Any of them can be applied to any ledger."""
 
 import math
-import re
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from tfasr.display.table import html_table
 from tfasr.kit.registry import Registry
 from tfasr.ledger.intervals import EVALUATION, INTERVALS
 from tfasr.ledger.timeline import Timeline
-from tfasr.tta.metrics import metric_named
+from tfasr.tta.metrics import METRICS, Metric, metric_named
 
 WINDOW = 3
 """The paper's rule: the median of so many epochs' evaluations must meet the target.
@@ -22,10 +21,6 @@ Every default of a window is this constant.
 # `Policy.start` of a clock that starts with the process, not with an event
 PROCESS = "process"
 _EVALUATION = frozenset(EVALUATION)
-_FIRST = "first evaluation"
-_RULE = re.compile(
-    rf"({_FIRST}|median of (?P<window>\d+) epochs)(, \d+ evaluations each epoch)?"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,20 +161,6 @@ def evaluations_in(window: int, per_epoch: int) -> int:
     return evaluations
 
 
-def target_rule(window: int, per_epoch: int = 1) -> str:
-    """Returns a run's own rule as its comparability states it; `window_of` reads it back."""
-    rule = _FIRST if window == 1 else f"median of {window} epochs"
-    return rule if per_epoch == 1 else f"{rule}, {per_epoch} evaluations each epoch"
-
-
-def window_of(rule: object) -> int | None:
-    """Returns the window of a `target_rule`, or None for anything else."""
-    match = _RULE.fullmatch(rule) if isinstance(rule, str) else None
-    if match is None:
-        return None
-    return int(match["window"] or 1)
-
-
 def evaluations_of(points: Sequence[AccuracyPoint], window: int) -> int:
     return evaluations_in(window, points[0].per_epoch if points else 1)
 
@@ -196,11 +177,13 @@ def first_sustained(
     *,
     metric: str = "cer",
     window: int = WINDOW,
+    metrics: Mapping[str, Metric] = METRICS,
 ) -> TimeToAccuracy:
     """Returns when the median of the last ``window`` points of a curve first meets a target.
 
     With several evaluations an epoch the median is over more points, see
-    `evaluations_in`.
+    `evaluations_in`. ``metrics`` says which direction is better: a run's own metrics
+    aren't registered.
 
     Source: the paper (arXiv 2003.12366), section 4.1.2.
     """
@@ -209,7 +192,7 @@ def first_sustained(
             f"window must be at least 1 evaluation. Received: window={window}."
         )
 
-    kind = metric_named(metric)
+    kind = metric_named(metric, metrics)
     count = evaluations_of(points, window)
     middles = medians([point.value for point in points], count, kind.worst)
     for point, median in zip(points[count - 1 :], middles, strict=True):
@@ -226,6 +209,7 @@ def rule_met(
     targets: Sequence[tuple[str, float]],
     window: int = WINDOW,
     per_epoch: int = 1,
+    metrics: Mapping[str, Metric] = METRICS,
 ) -> bool:
     """Whether the last ``window`` evaluations meet every target, as in `first_sustained`.
 
@@ -236,7 +220,7 @@ def rule_met(
     if len(recent) < window or not targets:
         return False
     for metric, value in targets:
-        kind = metric_named(metric)
+        kind = metric_named(metric, metrics)
         values = [scores.get(metric, math.nan) for scores in recent]
         median = next(medians(values, window, kind.worst))
         if not kind.met(median, value):
@@ -304,10 +288,15 @@ class Bracket:
 
 
 def bracket(
-    points: Sequence[AccuracyPoint], target: float, *, window: int, metric: str = "cer"
+    points: Sequence[AccuracyPoint],
+    target: float,
+    *,
+    window: int,
+    metric: str = "cer",
+    metrics: Mapping[str, Metric] = METRICS,
 ) -> Bracket:
     """Returns the times between which a run's evaluations, in order, crossed a target."""
-    kind = metric_named(metric)
+    kind = metric_named(metric, metrics)
     window = evaluations_of(points, window)
     values = [point.value for point in points]
     times = [point.elapsed_s for point in points]
@@ -423,11 +412,18 @@ class Policy:
         *,
         metric: str = "cer",
         window: int | None = None,
+        metrics: Mapping[str, Metric] = METRICS,
     ) -> tuple[TimeToAccuracy, Bracket]:
-        window = self.window if window is None else window
+        """Returns when a run met a target, and between which evaluations it crossed it."""
+        if window is None:
+            window = self.window
+
         points = self.curve(timeline, metric)
-        result = first_sustained(points, target, metric=metric, window=window)
-        return result, bracket(points, target, window=window, metric=metric)
+        result = first_sustained(
+            points, target, metric=metric, window=window, metrics=metrics
+        )
+        limits = bracket(points, target, window=window, metric=metric, metrics=metrics)
+        return result, limits
 
 
 def _check(policy: object) -> None:

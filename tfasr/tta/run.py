@@ -24,15 +24,16 @@ from tfasr.errors import UsageError, explained
 from tfasr.kit import files
 from tfasr.ledger.events import last_value, read_ledger
 from tfasr.ledger.intervals import Event, evaluated_epoch
+from tfasr.ledger.schema import TargetRule
 from tfasr.ledger.timeline import Timeline, second_writer, wrong_value
 from tfasr.tta import policies
 from tfasr.tta.decomposition import WARMUP_STEPS, Throughput, throughput
 from tfasr.tta.metrics import (
     HIGHER,
-    METRICS,
+    Metric,
+    Metrics,
     Target,
     check_target,
-    declare,
     metric_named,
 )
 from tfasr.tta.policies import (
@@ -107,11 +108,12 @@ class Explanation:
     result: TimeToAccuracy
     bracket: Bracket
     reasons: list[Reason]
+    kind: Metric  # of the target
 
     def table(self) -> Table:
-        target = _value(self.result.metric, self.result.target)
+        target = _value(self.kind, self.result.target)
         window = self.result.window
-        title = f"{self.run}: time to {_label(self.result.metric)} {target}"
+        title = f"{self.run}: time to {self.kind.label or self.result.metric} {target}"
         notes = [f"The rule: {self.policy.rule}. Source: {self.policy.source}."]
         if window != self.policy.window:
             notes.append(
@@ -155,6 +157,7 @@ class _Evidence:
     policy: Policy
     times_s: list[float]
     lines: list[int] | None
+    kind: Metric  # of the target
 
     def reason(
         self, kind: str, text: str, index: int | None, *, seconds: float | None = None
@@ -198,8 +201,8 @@ def _start(evidence: _Evidence) -> Iterator[Reason]:
 def _evaluations(
     evidence: _Evidence, readings: list[EvaluationReading], result: TimeToAccuracy
 ) -> Iterator[Reason]:
-    kind = metric_named(result.metric)
-    metric = result.metric
+    kind = evidence.kind
+    label = kind.label or result.metric
     window = policies.evaluations_in(
         result.window, evidence.timeline.evaluations_per_epoch
     )
@@ -207,9 +210,7 @@ def _evaluations(
         policies.medians([reading.value for reading in readings], window, kind.worst)
     )
     for reading, median in zip(readings, middles, strict=False):
-        text = (
-            f"epoch {reading.epoch}: {_label(metric)} {_value(metric, reading.value)}"
-        )
+        text = f"epoch {reading.epoch}: {label} {_value(kind, reading.value)}"
         if reading.scored is not None and reading.scored != reading.index:
             line = evidence.line(reading.scored)
             text += f" (event {reading.scored})" if line is None else f" (line {line})"
@@ -218,12 +219,12 @@ def _evaluations(
             text += f", too early for the median of {window}"
         else:
             if window > 1:
-                ruling = f"median of {window} is {_value(metric, median)}, "
+                ruling = f"median of {window} is {_value(kind, median)}, "
             else:
                 ruling = ""
 
             met = kind.met(median, result.target)
-            text += f", {ruling}{'meets' if met else 'misses'} {_value(metric, result.target)}"
+            text += f", {ruling}{'meets' if met else 'misses'} {_value(kind, result.target)}"
 
         yield evidence.reason("evaluation", text, reading.index)
 
@@ -327,12 +328,8 @@ def _conclusion(
     yield evidence.reason("result", f"{rule}, at epoch {result.epoch}{ignored}", index)
 
 
-def _label(metric: str) -> str:
-    return metric_named(metric).label or metric
-
-
-def _value(metric: str, value: float) -> str:
-    return f"{100 * value:.4g} %" if metric_named(metric).rate else f"{value:.5g}"
+def _value(kind: Metric, value: float) -> str:
+    return f"{100 * value:.4g} %" if kind.rate else f"{value:.5g}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -399,12 +396,18 @@ class Run:
     @property
     def target_window(self) -> int | None:
         """The number of evaluations whose median must meet the targets; None if unknown."""
-        return policies.window_of((self.comparability or {}).get("target_rule"))
+        rule = self.timeline.last(TargetRule)
+        return None if rule is None else rule.window
 
     @property
     def declared_metrics(self) -> dict[str, dict[str, Any]]:
-        """The run's own metrics, see `tfasr.tta.metrics`."""
+        """The run's own metrics, as its ledger states them."""
         return self.fact("metrics") or {}
+
+    @cached_property
+    def metrics(self) -> Metrics:
+        """The registered metrics and the run's own; UsageError if they contradict."""
+        return Metrics.of(self.declared_metrics, self.path)
 
     @property
     def comparability(self) -> dict[str, Any] | None:
@@ -449,10 +452,10 @@ class Run:
         """
         from tfasr.display.vega import Drawing  # here: drawing is slow to load
 
-        evaluated = [name for name in METRICS if self.accuracy_curve(name)]
+        evaluated = [name for name in self.metrics if self.accuracy_curve(name)]
         metric = to_plot(metric, self.targets, evaluated)
         points = self.accuracy_curve(metric)
-        kind = metric_named(metric)
+        kind = metric_named(metric, self.metrics)
         scale, unit = (100, ", %") if kind.rate else (1, "")
         marks: list[Mark] = [
             Rule(value=scale * value, label=f"{scale * value:.4g}")
@@ -492,11 +495,18 @@ class Run:
                 UsageError: for an unknown policy, an impossible target, or not exactly
                     one.
         """
-        metric, value = _one_target("time_to_accuracy", target)
+        metric, value = self._one_target("time_to_accuracy", target)
         clock = policies.policy_named(policy)
-        points = self.accuracy_curve(metric, clock)
-        window = clock.window if window is None else window
-        return policies.first_sustained(points, value, metric=metric, window=window)
+        if window is None:
+            window = clock.window
+
+        return policies.first_sustained(
+            self.accuracy_curve(metric, clock),
+            value,
+            metric=metric,
+            window=window,
+            metrics=self.metrics,
+        )
 
     def explain(
         self,
@@ -509,13 +519,17 @@ class Run:
 
         Arguments and errors are those of `time_to_accuracy`.
         """
-        (metric, value), line = _one_target("explain", target), self.timeline
+        metric, value = self._one_target("explain", target)
+        kind = self.metrics[metric]
+        line = self.timeline
         clock = policies.policy_named(policy)
         readings = clock.readings(line, metric)
         result, limits = clock.time_to_accuracy(
-            line, value, metric=metric, window=window
+            line, value, metric=metric, window=window, metrics=self.metrics
         )
-        evidence = _Evidence(line, clock, clock.times_s(line), line_numbers(self.path))
+        evidence = _Evidence(
+            line, clock, clock.times_s(line), line_numbers(self.path), kind
+        )
         hit = next(
             (n for n, reading in enumerate(readings) if reading.epoch == result.epoch),
             None,
@@ -528,7 +542,18 @@ class Run:
             *_left_out(evidence, readings[decisive].index if readings else None),
             *_conclusion(evidence, readings, hit, limits, result),
         ]
-        return Explanation(self.name, clock, result, limits, reasons)
+        return Explanation(self.name, clock, result, limits, reasons, kind)
+
+    def _one_target(self, method: str, target: dict[str, float]) -> Target:
+        """Returns the only target of a method's keyword arguments, checked."""
+        if len(target) != 1:
+            raise UsageError(
+                f"{method} needs exactly one target, such as cer=0.10. "
+                f"Received: {target}."
+            )
+
+        [(metric, value)] = target.items()
+        return check_target(metric, value, self.metrics)
 
     @property
     def config(self) -> str | None:
@@ -591,7 +616,7 @@ class Run:
         fractions).
         """
         rows: dict[int, dict[str, float]] = {}
-        for metric in METRICS:
+        for metric in self.metrics:
             for point in self.accuracy_curve(metric, policy):
                 row = rows.setdefault(point.epoch, {"epoch": point.epoch})
                 row |= {"elapsed_s": point.elapsed_s, metric: point.value}
@@ -651,15 +676,6 @@ def to_plot(metric: str, targets: Sequence[Target], evaluated: Sequence[str]) ->
         )
 
     return metric
-
-
-def _one_target(method: str, target: dict[str, float]) -> tuple[str, float]:
-    if len(target) != 1:
-        raise UsageError(
-            f"{method} needs exactly one target, such as cer=0.10. Received: {target}."
-        )
-
-    return check_target(*next(iter(target.items())))
 
 
 def _text(path: Path, remedy: str) -> str | None:
@@ -723,7 +739,7 @@ def load_run(path: str | Path, name: str | None = None) -> Run:
                 "run out, or restore the line."
             )
 
-        declare(run.declared_metrics, path)
+        _ = run.metrics  # reports one that is described wrongly
         _ = run.timeline.clock_us  # reports an event without a usable time
         twice = second_writer(run.timeline)
         if twice is not None:

@@ -28,7 +28,7 @@ from tfasr.kit.gin import read_evidence
 from tfasr.ledger.events import LEDGER_FORMAT
 from tfasr.scoring.errors import count_errors, read_transcripts
 from tfasr.tta.metrics import compute_metrics, computed_metrics
-from tfasr.tta.policies import scores_at
+from tfasr.tta.policies import PAPER, scores_at
 from tfasr.tta.run import Run, load_run
 from tfasr.verifying.form import (
     check_edges,
@@ -533,7 +533,11 @@ def _settings(run: Run) -> Checked:
         "targets": run.fact("targets"),
         "decoder": compared,
         "alphabet": facts["alphabet"],
-        "rule": run.target_window,
+        # Readers take the policy's rule for a ledger that states none.
+        "rule": (
+            run.target_window or PAPER.window,
+            run.timeline.evaluations_per_epoch,
+        ),
         "number of replicas": run.fact("num_replicas"),
     }
     in_files = {
@@ -542,7 +546,10 @@ def _settings(run: Run) -> Checked:
         "targets": of_file("training", "targets"),
         "decoder": decoder,
         "alphabet": [alphabet["characters"], alphabet["separator"]],
-        "rule": of_file("training", "target_window"),
+        "rule": (
+            of_file("training", "target_window"),
+            of_file("training", "evaluations_per_epoch"),
+        ),
         "number of replicas": of_file("training", "num_replicas"),
     }
     for name, one in in_ledger.items():

@@ -34,7 +34,7 @@ from tfasr.reports.numbers import (
     time_unit,
 )
 from tfasr.reports.series import AXES, SIGMA, RunSeries, thin
-from tfasr.tta.metrics import HIGHER, metric_named
+from tfasr.tta.metrics import HIGHER, Metrics, metric_named
 
 # Groups that get a line; if there are more, one band of all runs is added
 MOST_GROUPS = 16
@@ -434,7 +434,7 @@ def places(
 
 def error_rate_chart(report: Report, metric: str) -> Chart:
     """Returns the figure of a metric: lines, evaluations, targets and when they are met."""
-    rate = metric_named(metric).rate
+    rate = metric_named(metric, report.metrics).rate
     scale, unit = (100, " %") if rate else (1, "")
     unit_s = time_unit(report).seconds
     bands = bands_by_axis(
@@ -447,14 +447,14 @@ def error_rate_chart(report: Report, metric: str) -> Chart:
     targets = sorted(
         {v * scale for name, v in report.targets if name == metric}, reverse=True
     )
-    caption = f"{sentence(metric_label(metric))} on the validation set"
+    caption = f"{sentence(metric_label(metric, report.metrics))} on the validation set"
     if targets:
         caption += (
             "; dashed: the target; ring: the curve crosses it; dot: the time to "
             "accuracy, when the rule counts it as met"
         )
 
-    y = _value_axis(metric, bands, values, targets)
+    y = _value_axis(report.metrics, metric, bands, values, targets)
     few = sum(len(run.curves.get(metric, [])) for run in report.runs) <= _MOST_POINTS
     views = {}
     for axis, of_axis in bands.items():
@@ -469,10 +469,14 @@ def error_rate_chart(report: Report, metric: str) -> Chart:
 
 
 def _value_axis(
-    metric: str, bands: Bands, values: np.ndarray, targets: Sequence[float]
+    metrics: Metrics,
+    metric: str,
+    bands: Bands,
+    values: np.ndarray,
+    targets: Sequence[float],
 ) -> Axis:
-    kind = metric_named(metric)
-    label = metric_label(metric) + (", %" if kind.rate else "")
+    kind = metric_named(metric, metrics)
+    label = metric_label(metric, metrics) + (", %" if kind.rate else "")
     most = _RATE_LIMIT_PERCENT if kind.rate else None
     lowest = float(values.min(initial=0.0))
     if kind.better == HIGHER or lowest < 0:
@@ -592,7 +596,8 @@ def _met_targets(
             line = drawn[number].with_point(min(met, drawn[number].x[-1]), log=y.log)
             met = min(met, line.x[-1])
             target = value * scale
-            crossing = _crossing(line, target, met, metric_named(metric).better, y.log)
+            better = metric_named(metric, report.metrics).better
+            crossing = _crossing(line, target, met, better, y.log)
             look = {
                 "colour": run_colour(number),
                 "series": series_name(group, line.runs, number),

@@ -29,7 +29,7 @@ from tfasr.ledger.intervals import INTERVALS
 from tfasr.reports.figures.curves import MOST_GROUPS, clock_label
 from tfasr.reports.figures.registry import NotDrawnError
 from tfasr.reports.groups import GroupResult, Results, group_members, of_single_runs
-from tfasr.reports.numbers import Report, TimeUnit, target_label, time_unit
+from tfasr.reports.numbers import Report, TimeUnit, time_unit
 from tfasr.tta.decomposition import FACTORS, WARMUP_STEPS, Decomposition
 from tfasr.tta.run import Run, load_run
 
@@ -367,10 +367,7 @@ def bracket_chart(report: Report, results: Results) -> Chart:
                 )
             )
 
-    labels = [
-        f"{target_label(*group.target)}  {chart.shortened(group.group, 20)}"
-        for _, group in rows
-    ]
+    labels = [f"{group.label}  {chart.shortened(group.group, 20)}" for _, group in rows]
     panel = Panel(marks, x, chart.rows_axis(labels), 28.0 + 34 * len(rows))
     return Chart("brackets", caption, [panel])
 
@@ -487,7 +484,7 @@ def waterfall_charts(report: Report, results: Results) -> list[Chart]:
     for number, result in enumerate(of_target[:_MOST], start=1):
         caption = (
             f"Why {result.group} takes {result.decomposition.ratio:.2f} times as long as {first} "
-            f"to {target_label(*result.target)}: the factors multiply to this ratio"
+            f"to {result.label}: the factors multiply to this ratio"
         )
         caveat = of_single_runs([len(first_members), len(result.members)])
         caption += f". Of these times {caveat}" if caveat else ""

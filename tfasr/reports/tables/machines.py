@@ -129,7 +129,7 @@ def _table(report: Report, target: int) -> Table:
         : 2 if single else 1
     ]
     return table_of(
-        f"Cost and energy to {target_label(*report.targets[target])}",
+        f"Cost and energy to {target_label(*report.targets[target], report.metrics)}",
         # The CSV has the same formatted text as the shown table, as in earlier
         # versions.
         [Column("Run", "", "run.name"), *for_readers(columns, lambda at: at)],

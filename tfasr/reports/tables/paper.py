@@ -134,7 +134,7 @@ def _epochs(report: Report) -> list[Column[RunAnalysis]]:
         *SPEEDS,
         *(
             Column(
-                f"epochs to\n{target_label(*target)}",
+                f"epochs to\n{target_label(*target, report.metrics)}",
                 f"epochs_to_{target_name(target)}",
                 f"results.{index}.tta.epoch",
                 missing=NEVER,
@@ -157,8 +157,10 @@ def _evaluations(report: Report) -> list[Column[RunAnalysis]]:
         ),
     ]
     for metric in dict.fromkeys(metric for run in report.runs for metric in run.curves):
-        rate = metric_named(metric).rate
-        heading = f"best\n{metric_label(metric)}" + (" %" if rate else "")
+        rate = metric_named(metric, report.metrics).rate
+        heading = f"best\n{metric_label(metric, report.metrics)}" + (
+            " %" if rate else ""
+        )
         text = percent if rate else _digits
         columns.append(Column(heading, f"best_{metric}", _best(metric), text))
 
@@ -194,7 +196,7 @@ def time_to_accuracy_table(report: Report, results: Results) -> Table:
         target = of_target[0].target
         name = target_name(target)
         return [
-            Column(target_label(*target), f"{name}_median_s", median, shown=text),
+            Column(of_target[0].label, f"{name}_median_s", median, shown=text),
             Column("", f"{name}_relative_to_first", share),
         ]
 
@@ -523,7 +525,7 @@ def _times(report: Report, table: PublishedTable, measured: Measured) -> _Made:
     names = {target: f"{target_name(target)}_s" for target in targets}
 
     def column(target: Target, name: str) -> Column[_PaperRow]:
-        heading = f"{target_label(*target)}\nmin"
+        heading = f"{target_label(*target, report.metrics)}\nmin"
         return replace(
             _column(heading, name), shown=lambda line: line.texts.get(name, UNKNOWN)
         )
@@ -580,7 +582,11 @@ def _median_s(
     metric, value = target
     times_s = [
         first_sustained(
-            run.curves[metric], value, metric=metric, window=report.window
+            run.curves[metric],
+            value,
+            metric=metric,
+            window=report.window,
+            metrics=report.metrics,
         ).seconds
         for run in runs
         if run.curves.get(metric)

@@ -222,10 +222,12 @@ def _accuracy_table(report: Report) -> Table:
     for target, (metric, value) in enumerate(report.targets):
         rows += [RunAtTarget(report, index, target) for index in indices]
         columns += for_readers(
-            accuracy_columns(report, target_label(metric, value)),
+            accuracy_columns(report, target_label(metric, value, report.metrics)),
             lambda index, target=target: RunAtTarget(report, index, target),
         )
-        above += [target_label(metric, value)] * (len(columns) - len(above))
+        above += [target_label(metric, value, report.metrics)] * (
+            len(columns) - len(above)
+        )
 
     columns.append(Column("epochs\nrun", "", lambda index: report.runs[index].epochs))
     notes = [rule_text(report)]
@@ -308,7 +310,10 @@ def throughput_columns(report: Report) -> list[Column[RunAnalysis]]:
         SPEEDS[0],
         *(
             Column(
-                f"until\n{target_label(*target)}", "", until.format(index), three_digits
+                f"until\n{target_label(*target, report.metrics)}",
+                "",
+                until.format(index),
+                three_digits,
             )
             for index, target in enumerate(report.targets)
         ),
@@ -356,7 +361,7 @@ def policy_tables(report: Report) -> list[Table]:
 
     return [
         table_of(
-            f"{sentence(target_label(*target))} under each clock policy, minutes",
+            f"{sentence(target_label(*target, report.metrics))} under each clock policy, minutes",
             [
                 *RUN,
                 Column("", "metric", lambda run, metric=target[0]: metric),
@@ -449,7 +454,7 @@ def _group_table(report: Report, results: Sequence[GroupResult], power: bool) ->
         notes += _spread(report, result)
 
     notes += _verdicts(results, report.question.test)
-    title = f"{target_label(*results[0].target)} over the runs of each configuration"
+    title = f"{results[0].label} over the runs of each configuration"
     return table_of(
         title, group_columns(report), results, notes, **_of_groups("groups", results)
     )
@@ -608,7 +613,7 @@ def factor_tables(report: Report, results: Results) -> list[Table]:
                 f"Of these times {single}, above all in statistical efficiency."
             )
 
-        title = f"Why: {target_label(*decomposed[0].target)}, factors of the time of {first}"
+        title = f"Why: {decomposed[0].label}, factors of the time of {first}"
         look = _of_groups("why", decomposed)
         tables.append(table_of(title, _FACTORS, decomposed, notes, **look))
 

@@ -140,10 +140,9 @@ def kept_scores(epoch: float, values: Mapping[str, float]) -> dict[str, float]:
 
 
 def evaluator_of(run: TrainingRun, model: CtcModel) -> Evaluator:
-    workers = run.team.workers if run.team.share else None
     source = run.sources["validation"]
     return make_evaluator(
-        run.experiment, model, source, run.alphabet, run.lexicon, workers
+        run.experiment, model, source, run.alphabet, run.lexicon, run.team.workers
     )
 
 

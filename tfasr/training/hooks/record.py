@@ -80,7 +80,8 @@ class CheckData(Hook):
         run.splits["train"].check_unchanged()
         self._positions = []
         self._whole = not run.state.step_in_epoch and not run.state.epoch_trained
-        # Others skip a remainder.
+        # Several replicas take equal parts of a batch, and skip the utterances that
+        # remain.
         self._whole = self._whole and run.training.replicas == 1
 
     def on_step(self, run: TrainingRun, step: StepResult) -> None:

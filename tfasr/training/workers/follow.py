@@ -29,8 +29,10 @@ from tfasr.training.loop import Hook, Loop
 from tfasr.training.run import TrainingRun, build, open_run
 from tfasr.training.run_folder import Interruption, RunInterruptedError
 from tfasr.training.step import StepResult
+from tfasr.training.team import Team
+from tfasr.training.workers.exchange import StartBarrier
+from tfasr.training.workers.offers import check_offers, offered
 from tfasr.training.workers.rounds import ShareTrainer, assign
-from tfasr.training.workers.team import Team, check_offers, offered
 
 log = logging.getLogger("tfasr")
 
@@ -39,50 +41,38 @@ _LOOK_S = 0.5
 _LINGER_S = 5.0
 
 
-def follow(
+def follow_steps(
     experiment: Experiment,
     shard_dir: Path,
     run_dir: Path,
     team: Team,
-    *,
-    resume: bool,
+    barrier: StartBarrier,
     lexicon: str | Path | None = None,
 ) -> list[dict[str, float]]:
-    """Trains with the chief until the chief ends the run; only the chief writes the run.
+    """Takes all steps together with the chief until the run ends; only the chief writes it.
 
     Experiment and splits must be the chief's. ``run_dir`` gets
     ``events-worker-<rank>.jsonl``; it may be the chief's folder. Returns the same
     values and raises the same errors as `train`.
     """
-    in_rounds = team.chief is not None
     with contextlib.ExitStack() as held:
         run = open_run(experiment, shard_dir, run_dir, team, lexicon)
         offer = offered(experiment, content_hashes(run.splits), None, run.dictionary)
-        if in_rounds:
-            welcome = _joined(team.chief, offer)
-        else:
-            offers = team.barrier.passed(offer)
-            check_offers(team.workers, offers)
-            welcome = {**offers[0], "fresh": True}
-            if welcome["history"] is not None:
-                return welcome["history"]
+        offers = barrier.passed(offer)
+        check_offers(team.workers, offers)
+        of_chief = offers[0]
+        if of_chief["history"] is not None:
+            return of_chief["history"]
 
         make_folder(run_dir)
         interruption = held.enter_context(Interruption())
-        steps = WorkerSteps(run_dir, welcome["session"], team, fresh=welcome["fresh"])
+        steps = WorkerSteps(run_dir, of_chief["session"], team)
         held.enter_context(contextlib.closing(steps))
         with steps.ledger.interval("init"):
             run = build(run, steps.ledger, interruption)
-            if in_rounds:
-                trainer = ShareTrainer(run)
-            else:
-                evaluate = EvaluateShare(evaluator_of(run, run.model))
-                loop = Loop(run, [evaluate, steps, CheckData(), ShowProgress()])
-                held.enter_context(contextlib.closing(loop))
-
-        if in_rounds:
-            _train_blocks(run, trainer, offer)
-            return []
+            evaluate = EvaluateShare(evaluator_of(run, run.model))
+            loop = Loop(run, [evaluate, steps, CheckData(), ShowProgress()])
+            held.enter_context(contextlib.closing(loop))
 
         loop.train()
         log.info(
@@ -90,23 +80,49 @@ def follow(
             run.training.epochs,
             run.state.step,
         )
-        team.part()
+        team.leave()
         return run.state.history
 
 
+def follow_rounds(
+    experiment: Experiment,
+    shard_dir: Path,
+    run_dir: Path,
+    team: Team,
+    chief: ChiefStream,
+    lexicon: str | Path | None = None,
+) -> None:
+    """Trains the blocks that the chief hands out until it ends the run.
+
+    ``run_dir`` gets ``events-worker-<rank>.jsonl``. Raises the errors of `train`.
+    """
+    with contextlib.ExitStack() as held:
+        run = open_run(experiment, shard_dir, run_dir, team, lexicon)
+        offer = offered(experiment, content_hashes(run.splits), None, run.dictionary)
+        welcome = _joined(chief, offer)
+        make_folder(run_dir)
+        interruption = held.enter_context(Interruption())
+        steps = WorkerSteps(run_dir, welcome["session"], team, fresh=welcome["fresh"])
+        held.enter_context(contextlib.closing(steps))
+        with steps.ledger.interval("init"):
+            run = build(run, steps.ledger, interruption)
+            trainer = ShareTrainer(run)
+
+        _train_blocks(run, trainer, chief, offer)
+
+
 def _train_blocks(
-    run: TrainingRun, trainer: ShareTrainer, offer: dict[str, Any]
+    run: TrainingRun, trainer: ShareTrainer, chief: ChiefStream, offer: dict[str, Any]
 ) -> None:
     """Trains the blocks that the chief hands out until it ends the run.
 
     If the chief is lost, this waits for it as long as at the start.
     """
-    chief = run.team.chief
     while True:
         try:
             done = _train_block(run, trainer, chief)
         except ConnectionError as error:
-            log.warning("lost %s (%s); trying again", run.team.cluster.name(0), error)
+            log.warning("lost %s (%s); trying again", chief.name, error)
             chief.close()
             chief.connect(
                 START_S, stopped=lambda: run.interruption.received is not None

@@ -15,7 +15,7 @@ from tfasr.ledger.schema import Exchanged, Round
 from tfasr.training.build import batch_normalisations
 from tfasr.training.checkpoint import plain_array
 from tfasr.training.ctc import CtcModel
-from tfasr.training.run import NoBatches, TrainingRun
+from tfasr.training.run import TrainingRun
 from tfasr.training.step import StepResult, TimedStep
 from tfasr.training.workers.hub import COUNTED, SUMMED, Arrays, Block, Delivery, Hub
 
@@ -136,7 +136,6 @@ class RoundStep:
     def __init__(self, run: TrainingRun, hub: Hub):
         self._run = run
         self._hub = hub
-        run.batches = NoBatches(run.sources["train"], run.training, None)
         self._trainer = ShareTrainer(run)
         self.traces = self._trainer.take_step.traces
         # Whether all weights are exchanged, and a checkpoint may be saved.

@@ -13,7 +13,6 @@ import tensorflow as tf
 from tfasr.data.batches import Batch
 from tfasr.layers.batch_normalization_kernel import counted
 from tfasr.ledger.schema import WorkerStep
-from tfasr.training.build import batch_normalisations
 from tfasr.training.checkpoint import TrainingState, plain_array, state_variables
 from tfasr.training.ctc import CtcModel
 from tfasr.training.run_folder import Interruption
@@ -46,8 +45,6 @@ def from_chief(
     workers: Workers, model: keras.Model, state: TrainingState
 ) -> TrainingState:
     """Gives all workers the chief's variables, and returns the chief's state."""
-    if workers.count == 1:
-        return state
     variables = list(state_variables(model).values())
     values = [plain_array(variable) for variable in variables]
     if workers.rank:
@@ -57,35 +54,6 @@ def from_chief(
             variable.assign(value)
 
     return TrainingState(**workers.gather(dataclasses.asdict(state))[0])
-
-
-def average_statistics(workers: Workers, model: CtcModel) -> None:
-    """Averages moving statistics over all replicas, before a checkpoint or an evaluation.
-
-    Each replica's batch normalisations see only its share of the batches, and Keras
-    doesn't average them over mirrored replicas. Averaging and moving averages are both
-    linear, so it doesn't matter when this is done.
-    """
-    strategy = model.distribute_strategy
-    if workers.count == 1 and strategy.num_replicas_in_sync == 1:
-        return
-    statistics = [
-        variable
-        for layer in batch_normalisations(model.recogniser)
-        if layer.trainable and not layer.synchronized
-        for variable in layer.non_trainable_variables
-    ]
-    if not statistics:
-        return
-    means = []
-    for variable in statistics:
-        replicas = strategy.experimental_local_results(variable.value)
-        means.append(np.mean([replica.numpy() for replica in replicas], axis=0))
-
-    if workers.count > 1:
-        means = [total / workers.count for total in workers.sums(means)]
-    for variable, mean in zip(statistics, means, strict=True):
-        variable.assign(mean)
 
 
 _OWN = ("features", "feature_lengths", "labels", "label_lengths")

@@ -2,21 +2,19 @@
 
 import contextlib
 import faulthandler
-import json
+import functools
 import logging
 import os
 import re
-import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-import keras
+import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context as eager_context
 
-from tfasr._version import __version__
 from tfasr.cluster import launcher
 from tfasr.cluster.description import Cluster
 from tfasr.cluster.launcher import PeerWatch
@@ -24,11 +22,17 @@ from tfasr.cluster.meeting import await_peers
 from tfasr.cluster.stream import START_S, ChiefStream
 from tfasr.cluster.trust import check_trusted, shared_secret
 from tfasr.data.batches import Share
-from tfasr.decoding.choice import words_hash
 from tfasr.errors import RunError, UsageError
+from tfasr.ledger.events import Ledger
 from tfasr.training.averaging import check_averaging
-from tfasr.training.experiment import Experiment
-from tfasr.training.run_folder import Claim
+from tfasr.training.build import on_devices
+from tfasr.training.checkpoint import TrainingState
+from tfasr.training.ctc import CtcModel
+from tfasr.training.experiment import Experiment, TrainingConfig
+from tfasr.training.loop import Hook
+from tfasr.training.run import NoBatches, RunData, TrainingRun
+from tfasr.training.run_folder import Claim, Interruption
+from tfasr.training.team import Team, averaged_over_replicas
 from tfasr.training.workers.exchange import (
     LinkSpeed,
     StartBarrier,
@@ -37,11 +41,14 @@ from tfasr.training.workers.exchange import (
     exchanged_bytes,
     measure_link,
 )
+from tfasr.training.workers.follow import WorkerSteps, follow_rounds, follow_steps
 from tfasr.training.workers.hub import Hub
+from tfasr.training.workers.offers import check_offers, offered, unlike
+from tfasr.training.workers.rounds import RoundStep
+from tfasr.training.workers.step import AgreedInterruption, SharedStep, from_chief
 
 log = logging.getLogger("tfasr")
 
-_SAME = ("tfasr", "shards", "dictionary", "configuration")
 # What collectives raise when one of their workers is gone.
 _GONE = (
     *(tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError),
@@ -56,121 +63,186 @@ _GONE = (
 _LINGER_S = 4.0
 
 
-def offered(
-    experiment: Experiment,
-    shards: dict[str, str],
-    claim: Claim | None,
-    dictionary: list[str] | None = None,
-) -> dict[str, Any]:
-    """What a worker sends to the others before training; the chief adds its claim of
-    the run.
+class ClusterTeam(Team):
+    """The workers of a cluster; rank 0 is the chief, which writes the run."""
+
+    def __init__(self, cluster: Cluster):
+        self.cluster = cluster
+        self.rank = cluster.rank
+        self.size = cluster.size
+
+    def checked(self, experiment: Experiment, callbacks: Sequence[Any]) -> Experiment:
+        # Each device of a cluster has a process of its own.
+        experiment = on_devices(experiment, 1)
+        check_clustered(experiment, callbacks)
+        return experiment
+
+    def hooks(self, run: TrainingRun) -> list[Hook]:
+        return [WorkerSteps(run.run_dir, run.ledger.session, self)]
+
+    def facts(self, run: TrainingRun) -> dict[str, Any]:
+        exchange = run.training.gradient_exchange
+        size = exchanged_bytes(run.model.trainable_variables, exchange)
+        cluster = {
+            "workers": self.size,
+            "gradient_bytes": size,
+            "gradient_exchange": exchange,
+            "link": self._link_facts(),
+        }
+        return {"num_replicas": self.size, "cluster": cluster}
+
+    def _link_facts(self) -> dict[str, Any] | None:
+        """Returns the measured speed of the link; None if it wasn't measured."""
+        return None
+
+
+class SynchronousTeam(ClusterTeam):
+    """Workers that take each step together, under TensorFlow's collectives.
+
+    Args:
+        cluster: where the workers are.
+        workers: exchange values between them.
+        strategy: places the model, over all workers.
+        barrier: which all pass, or none, before anything is built.
+        unwatched: called before workers may leave.
     """
-    content = json.loads(json.dumps(experiment.to_json()))
-    # Keras adds a number that depends on what else the process has created.
-    content["training"]["optimizer"].pop("name", None)
-    return {
-        "tfasr": __version__,
-        "shards": shards,
-        "dictionary": {"words": dictionary and words_hash(dictionary)},
-        "configuration": {
-            f"{g}.{n}": value for g in content for n, value in content[g].items()
-        },
-        "host": socket.gethostname(),
-        "session": None if claim is None else claim.session,
-        "history": None if claim is None else claim.history,
-    }
 
+    def __init__(
+        self,
+        cluster: Cluster,
+        workers: Workers,
+        strategy: tf.distribute.Strategy,
+        barrier: StartBarrier,
+        unwatched: Callable[[], None],
+    ):
+        super().__init__(cluster)
+        self.workers = workers
+        self.strategy = strategy
+        self.share = Share(workers.rank, workers.count)
+        self._barrier = barrier
+        self._unwatched = unwatched
+        self._link: LinkSpeed | None = None
 
-def check_offers(workers: Workers, offers: list[dict[str, Any]]) -> None:
-    """Raises UsageError, on all workers, if their versions, data or configurations differ."""
-    for rank, offer in enumerate(offers):
-        differing = unlike(offer, offers[0], workers.name(rank))
-        if differing:
-            raise UsageError(differing)
+    def follow(
+        self,
+        experiment: Experiment,
+        shard_dir: Path,
+        run_dir: Path,
+        lexicon: str | Path | None,
+    ) -> list[dict[str, float]] | None:
+        if not self.rank:
+            return None
 
+        return follow_steps(
+            experiment, shard_dir, run_dir, self, self._barrier, lexicon
+        )
 
-def unlike(offer: dict[str, Any], chief: dict[str, Any], name: str) -> str:
-    """Returns how a worker's version, data or configuration differ from the chief's, or ""."""
-    for what in _SAME:
-        differing = _difference(offer.get(what), chief[what])
-        if differing:
-            return f"All workers must be started with the same {what}. {name} has {differing}."
+    def meet(self, run: RunData, hashes: dict[str, str], claim: Claim) -> None:
+        offer = offered(run.experiment, hashes, claim, run.dictionary)
+        check_offers(self.workers, self._barrier.passed(offer))
 
-    return ""
+    def agreed(self, value: Any) -> Any:
+        return self.workers.gather(value)[0]
 
+    def interruption(self, own: Interruption) -> AgreedInterruption:
+        return AgreedInterruption(own)
 
-def _difference(offered: Any, chief: Any) -> str:
-    if offered == chief:
-        return ""
-    if not isinstance(chief, dict) or not isinstance(offered, dict):
-        return f"{offered!r}, the chief {chief!r}"
-    return "; ".join(
-        f"{name} {offered.get(name)!r}, the chief {chief.get(name)!r}"
-        for name in sorted(chief | offered)
-        if offered.get(name) != chief.get(name)
-    )
+    def share_signals(self, interruption: AgreedInterruption) -> None:
+        interruption.agree_between(self.workers)
 
+    def same_start(self, model: CtcModel, state: TrainingState) -> TrainingState:
+        return from_chief(self.workers, model, state)
 
-@dataclass(frozen=True)
-class Team:
-    """The workers of a run and what places its model; by default this process alone."""
+    def average_statistics(self, model: CtcModel) -> None:
+        averaged_over_replicas(model, self._averaged)
 
-    workers: Workers = field(default_factory=Workers)
-    # Over all workers; None for the process's own.
-    strategy: tf.distribute.Strategy | None = None
-    barrier: StartBarrier = field(default_factory=lambda: StartBarrier(Workers()))
-    unwatched: Callable[[], None] = lambda: None  # called before workers may leave
-    # Only if they train in rounds: the cluster, the chief's hub and another worker's
-    # stream to it
-    cluster: Cluster | None = None
-    hub: Hub | None = None
-    chief: ChiefStream | None = None
+    def _averaged(self, means: list[np.ndarray]) -> list[np.ndarray]:
+        """Returns the means over all workers of arrays that each of them has."""
+        return [total / self.size for total in self.workers.sums(means)]
 
-    @property
-    def rank(self) -> int:
-        return self.workers.rank if self.cluster is None else self.cluster.rank
+    def step(
+        self,
+        model: CtcModel,
+        interruption: AgreedInterruption,
+        training: TrainingConfig,
+    ) -> SharedStep:
+        return SharedStep(model, interruption, training.gradient_exchange)
 
-    @property
-    def size(self) -> int:
-        return self.workers.count if self.cluster is None else self.cluster.size
+    def connect(
+        self, model: CtcModel, training: TrainingConfig, ledger: Ledger
+    ) -> None:
+        exchange = training.gradient_exchange
+        size = exchanged_bytes(model.trainable_variables, exchange)
+        with ledger.interval("link"):
+            self._link = measure_link(self.workers, self.strategy, size, exchange)
 
-    @property
-    def share(self) -> Share | None:
-        """Which part of each batch is this worker's; None for a single process."""
-        workers = self.workers
-        return Share(workers.rank, workers.count) if workers.count > 1 else None
+    def comparability(self, training: TrainingConfig) -> dict[str, Any]:
+        if training.gradient_exchange == "float32":
+            return {}
 
-    def part(self) -> None:
-        """Waits until all workers are at the end; nobody leaves while others need its
-        answers.
-        """
-        self.unwatched()
+        return {"gradient_exchange": training.gradient_exchange}
+
+    def leave(self) -> None:
+        self._unwatched()
         self.workers.gather("done")
 
-    def link(self, model: keras.Model, exchange: str) -> LinkSpeed:
-        """Measures how fast all workers sum a buffer of the size of a model's gradients."""
-        size = exchanged_bytes(model.trainable_variables, exchange)
-        return measure_link(self.workers, self.strategy, size, exchange)
+    def _link_facts(self) -> dict[str, Any] | None:
+        return None if self._link is None else self._link.to_json()
 
-    def facts(
+
+class RoundsTeam(ClusterTeam):
+    """Workers that take some steps by themselves, then exchange their weights.
+
+    The chief has a hub, which the others reach by a stream each.
+    """
+
+    def __init__(
         self,
-        model: keras.Model,
-        exchange: str = "float32",
-        link: LinkSpeed | None = None,
-    ) -> dict[str, Any]:
-        """The ledger's description of a cluster that trains a model; empty for a single
-        process.
-        """
-        if self.size == 1:
-            return {}
-        count = self.size
-        cluster = {
-            "workers": count,
-            "gradient_bytes": exchanged_bytes(model.trainable_variables, exchange),
-            "gradient_exchange": exchange,
-            "link": None if link is None else link.to_json(),
+        cluster: Cluster,
+        *,
+        hub: Hub | None = None,
+        chief: ChiefStream | None = None,
+    ):
+        super().__init__(cluster)
+        self.hub = hub
+        self.chief = chief
+
+    def follow(
+        self,
+        experiment: Experiment,
+        shard_dir: Path,
+        run_dir: Path,
+        lexicon: str | Path | None,
+    ) -> list[dict[str, float]] | None:
+        if self.chief is None:
+            return None
+
+        follow_rounds(experiment, shard_dir, run_dir, self, self.chief, lexicon)
+        return []
+
+    def meet(self, run: RunData, hashes: dict[str, str], claim: Claim) -> None:
+        offer = offered(run.experiment, hashes, claim, run.dictionary)
+        names = self.cluster.name
+        log.info("%s waits for %d others", names(0), self.size - 1)
+        refusal = functools.partial(unlike, chief=offer)
+        missing = self.hub.await_all(refusal, claim.session, START_S)
+        if missing:
+            who = ", ".join(map(names, missing))
+            log.warning("training begins without %s; they may join later", who)
+
+    def begin(self, run: TrainingRun) -> None:
+        if self.hub is None:
+            return  # only the chief's run reads its batches in blocks
+
+        run.batches = NoBatches(run.sources["train"], run.training, None)
+        run.take_step = RoundStep(run, self.hub)
+
+    def comparability(self, training: TrainingConfig) -> dict[str, Any]:
+        exchange = {
+            "exchange": training.exchange,
+            "exchange_every_steps": training.exchange_every_steps,
         }
-        return {"num_replicas": count, "cluster": cluster}
+        return {"exchange": exchange}
 
 
 def check_clustered(experiment: Experiment, callbacks: Sequence[Any]) -> None:
@@ -264,7 +336,7 @@ def joined(cluster: Cluster | None, *, in_rounds: bool = False) -> Iterator[Team
     watch = PeerWatch(cluster, lambda lost: _abort(", ".join(map(cluster.name, lost))))
     try:
         with barrier.telling():
-            yield Team(workers, strategy, barrier, watch.stop)
+            yield SynchronousTeam(cluster, workers, strategy, barrier, watch.stop)
     except _GONE as error:
         lost = watch.look() or accused(str(error), cluster)
         if not lost:
@@ -286,7 +358,7 @@ def _joined_for_rounds(cluster: Cluster) -> Iterator[Team]:
     if cluster.rank == 0:
         hub = Hub(cluster, secret)
         try:
-            yield Team(cluster=cluster, hub=hub)
+            yield RoundsTeam(cluster, hub=hub)
         except BaseException as error:
             code = getattr(error, "exit_code", 1)
             hub.close(f"{cluster.name(0)} ended: {error or type(error).__name__}", code)
@@ -297,7 +369,7 @@ def _joined_for_rounds(cluster: Cluster) -> Iterator[Team]:
 
     with contextlib.closing(ChiefStream(cluster, secret, START_S)) as chief:
         try:
-            yield Team(cluster=cluster, chief=chief)
+            yield RoundsTeam(cluster, chief=chief)
         except BaseException as error:
             chief.send({"kind": "failed", "reason": str(error) or type(error).__name__})
             raise
