@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tfasr import load_run
 from tfasr.kit.gin import presets_folder
 from tfasr.training.from_gin import load_config
 
@@ -195,6 +196,28 @@ def commands_on_shards(page: Path, command: str) -> list[tuple[str, list[str]]]:
                 )
 
     return found
+
+
+def test_readmes_loop_runs_as_it_is_printed(tmp_path, monkeypatch):
+    """With lists and functions in place of PyTorch's data and model."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    hypotheses = iter(["one to", *["one two"] * 20])
+    names = {
+        "data": ["one two"] * 4,
+        "loader": [["one two"] * 2] * 2,
+        "references": ["one two"],
+        "build": object,
+        "update": lambda model, batch: 0.5,
+        "transcribe": lambda model: [next(hypotheses)],
+    }
+    monkeypatch.chdir(tmp_path)
+
+    exec(block, names)
+
+    run = load_run(tmp_path / "runs/torch")
+    assert run.time_to_accuracy(cer=0.15).epoch == 3  # a median of three evaluations
+    assert len(run.accuracy_curve("cer")) == 3
 
 
 @pytest.mark.parametrize(
