@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--until", choices=("decided",), default="", help=until)
     add_scheduler_arguments(
-        add, "train the runs, one seed a host; docs/studies_on_clusters.md"
+        add, "train the runs, one seed a host; docs/studies.md"
     )
     patience = (
         "after so long without an answer, a host's seeds begin again on another one; default: "
