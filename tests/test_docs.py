@@ -152,7 +152,7 @@ def test_the_first_page_and_the_changelog_are_short():
 
 
 def test_the_site_builds_without_a_warning(tmp_path):
-    pytest.importorskip("mkdocs", reason="pip install '.[docs]'")
+    pytest.importorskip("mkdocs", reason="pip install '.[dev]'")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
 
     done = subprocess.run(
