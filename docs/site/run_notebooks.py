@@ -2,7 +2,8 @@
 
     python docs/site/run_notebooks.py
 
-They share a temporary folder. The folder's name, times of execution and messages of libraries are left out.
+They share a temporary folder. Its name, times of execution and messages of libraries
+are left out.
 """
 
 import tempfile

@@ -51,9 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "hardest target sooner: 5, 8 or 12 (pairs: 8 or 12)"
     )
     add("--until", choices=("decided",), default="", help=until)
-    add_scheduler_arguments(
-        add, "train the runs, one seed a host; docs/studies.md"
-    )
+    add_scheduler_arguments(add, "train the runs, one seed a host; docs/studies.md")
     patience = (
         "after so long without an answer, a host's seeds begin again on another one; default: "
         "%(default)g"
