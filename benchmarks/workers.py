@@ -209,11 +209,16 @@ class Run:
         return False
 
     def wait(self) -> None:
-        self.processes[0].wait()
+        """Waits for the chief's end, then ends the others; an error if it failed."""
+        status = self.processes[0].wait()
         for process in self.processes[1:]:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(30)
             process.kill()
+
+        if status:
+            log = self._run_dir.with_name(f"{self._run_dir.name}-0.log")
+            sys.exit(log.read_text(encoding="utf-8", errors="replace")[-2000:])
 
 
 def train(

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import logging
 import math
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 import tfasr
 from tests.reports.conftest import ledger_of
+from tests.studies import races
 from tests.tta.ledger_builder import LedgerBuilder
 from tfasr import cli
 from tfasr.errors import UsageError
@@ -166,6 +168,28 @@ def written(folder, text=TWO):
     path = folder / "mine.gin"
     path.write_text(text)
     return str(path)
+
+
+def test_a_terminated_study_lets_its_training_save_first(tmp_path):
+    # As in a SLURM job's script: a shell lets what it starts behind it ignore Ctrl-C.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        process = races.start(tmp_path / "study", "(1,)")
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+    ledger = tmp_path / "study/runs/two/events.jsonl"
+    races.wait_for(
+        process, lambda: ledger.is_file() and b'"train_step"' in ledger.read_bytes()
+    )
+    process.terminate()
+    output, _ = process.communicate(timeout=races.PATIENCE_S)
+
+    assert "interrupted" in output
+    assert process.returncode == 1
+    last = read_events(ledger.parent)[-1]
+    assert last["key"] == "run_stop"
+    assert last["metadata"]["status"] == "interrupted"
 
 
 def test_runs_take_turns_and_carry_their_seeds(tmp_path):

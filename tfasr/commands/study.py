@@ -6,10 +6,12 @@ import argparse
 import contextlib
 import logging
 import shlex
+import signal
 import textwrap
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from tfasr.commands.shared import add_scheduler_arguments, tls_of
@@ -86,6 +88,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     tls = tls_of(arguments)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_sigterm_like_ctrl_c())
         client = None
         if arguments.scheduler is not None:
             client = stack.enter_context(scheduler_client(arguments.scheduler, tls))
@@ -105,6 +108,24 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.until:
         print(f"\n{read_text(folder / DECISION_FILE, again)}", end="")
     print(f"\nThe report with its figures: {page.resolve()}")
+
+
+@contextlib.contextmanager
+def _sigterm_like_ctrl_c() -> Iterator[None]:
+    """Lets SIGTERM end a study as Ctrl-C does: trainings save their work first.
+
+    SLURM, Kubernetes and systemd send SIGTERM. A job script can't send SIGINT, because
+    shells let their background processes ignore it.
+    """
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _path(word: str | None) -> Path | None:
