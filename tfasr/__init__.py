@@ -16,10 +16,14 @@ def _homes() -> dict[str, str]:
     path = __file__.replace("__init__", "api")
     lines = __spec__.loader.get_data(path).decode().split("\n")
     imports = [line.split() for line in lines if line.startswith("from tfasr.")]
+
     return {words[3]: words[1] for words in imports}
 
 
+# The module of each public name.
 _HOME = _homes()
+
+# Packages that import TensorFlow, which is then loaded without its messages.
 _NEED_TENSORFLOW = (
     "tfasr.data.",
     "tfasr.estimates.",
@@ -30,10 +34,12 @@ __all__ = ["__version__", *(name for name in _HOME if name != "__version__")]
 
 
 def __getattr__(name: str):
+    """Imports a public name when it is first used."""
     if name not in _HOME:
         raise AttributeError(
             f"module 'tfasr' has no attribute {name!r}. It has: {__all__}."
         )
+
     home = _HOME[name]
     if home.startswith(_NEED_TENSORFLOW) and "tensorflow" not in sys.modules:
         from tfasr.kit.process import import_quietly

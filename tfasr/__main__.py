@@ -1,6 +1,4 @@
-"""Runs the command line as ``python -m tfasr``, in case the ``tfasr`` script isn't on
-the path.
-"""
+"""Runs the command line as ``python -m tfasr``, if ``tfasr`` isn't on the path."""
 
 from tfasr.cli import main
 

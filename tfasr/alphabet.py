@@ -1,5 +1,9 @@
-"""The characters or sub-word units a recogniser writes, and how a transcript is spelled
-in them.
+"""The characters or units a recogniser writes, and how they spell a transcript.
+
+An `Alphabet` normalises transcripts when a corpus is prepared, encodes them as labels
+for training, and decodes labels to text. A run keeps it in alphabet.json. The functions
+before it say what a character, a word and a space are in all scripts; scoring uses them
+too.
 """
 
 import hashlib
@@ -8,7 +12,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -19,21 +23,28 @@ from tfasr.errors import UsageError, needed
 from tfasr.kit.files import read_object, write_whole
 from tfasr.normalisers import described, normalised
 
+# A character that is followed by the same one.
 _BEFORE_ITS_EQUAL = re.compile(r"(.)(?=\1)", re.DOTALL)
-ENGLISH = " abcdefghijklmnopqrstuvwxyz'_"
 
+# The paper's characters, in the order of its classes.
+ENGLISH = " abcdefghijklmnopqrstuvwxyz'_"
 
 # Stands for the space before a word, in units.
 WORD_START = "\N{LOWER ONE EIGHTH BLOCK}"
 # Scripts that write no spaces between words, so each character counts as a word.
 _UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
-_STRAY_APOSTROPHE = re.compile(r"(?<![^\W\d_])'|'(?![^\W\d_])")  # not between letters
+
+# An apostrophe that isn't between letters.
+_STRAY_APOSTROPHE = re.compile(r"(?<![^\W\d_])'|'(?![^\W\d_])")
 
 
 def normalise(text: str, language: str = "") -> str:
     """Returns ``text`` in NFC, in lower case, with single spaces between words.
 
     ``language`` is a BCP 47 tag whose rules for case hold, see `tfasr.letters.lower`.
+
+    >>> normalise("Zwei  Äpfel ")
+    'zwei äpfel'
     """
     if text.isascii() and not language:
         text = text.lower()
@@ -44,9 +55,7 @@ def normalise(text: str, language: str = "") -> str:
 
 
 def clusters(text: str) -> list[str]:
-    """Returns the characters that a reader sees: a letter together with its combining
-    marks.
-    """
+    """Returns the characters that a reader sees: letters with their combining marks."""
     if text.isascii():
         return list(text)
 
@@ -54,10 +63,16 @@ def clusters(text: str) -> list[str]:
 
 
 def words(text: str) -> list[str]:
-    """Splits a text into words: at spaces, and at each character in scripts without spaces."""
+    """Splits a text into words: at spaces, and at characters of scripts without spaces.
+
+    >>> words("two 中文")
+    ['two', '中', '文']
+    """
     if not is_unspaced(text):
         return text.split()
+
     pattern = rf"(?={_UNSPACED})\X|(?:(?!{_UNSPACED})\S)+"
+
     return needed("regex", "Text").findall(pattern, text)
 
 
@@ -77,12 +92,12 @@ def is_unspaced(text: str) -> bool:
 
 
 def is_punctuation(character: str) -> bool:
-    """Whether a character is punctuation, a symbol or invisible, so that nobody
-    pronounces it.
+    """Whether nobody pronounces a character: punctuation, a symbol or invisible.
+
+    Joiners are letters here, since words differ by them.
     """
-    return (
-        unicodedata.category(character)[0] in "PSC" and character not in letters.JOINERS
-    )
+    category = unicodedata.category(character)
+    return category[0] in "PSC" and character not in letters.JOINERS
 
 
 @dataclass(frozen=True)
@@ -159,19 +174,21 @@ class Alphabet:
             self._check_units()
 
     def _check_units(self) -> None:
+        """Raises ValueError unless the units can spell every text of the alphabet.
+
+        Each character must be a unit, so that any word can be cut; no unit may reach
+        into the next word.
+        """
         names = [name for name, _ in self.units]
+
+        # What makes units unfit, each for its part of the message.
         signs = self.unit_characters
         missing = signs - set(names)
         foreign = set("".join(names)) - signs
         crossing = {n for n in names if WORD_START in n[1:] or not n}
         double = len(names) - len(set(names))
-        if (
-            missing
-            or foreign
-            or crossing
-            or double
-            or self.units_kind not in self._cuts
-        ):
+        wrong = missing or foreign or crossing or double
+        if wrong or self.units_kind not in self._cuts:
             raise ValueError(
                 f"Units must spell every character of the alphabet {self.characters[:80]!r}. Each "
                 f"unit must occur once and lie within a word. Received: {self.units_kind} units; "
@@ -183,7 +200,10 @@ class Alphabet:
     @property
     def unit_characters(self) -> frozenset[str]:
         """The characters of units: `WORD_START` takes the place of the space."""
-        return self._writable - {" "} | set(WORD_START * (" " in self._writable))
+        if " " not in self._writable:
+            return self._writable
+
+        return self._writable - {" "} | {WORD_START}
 
     @cached_property
     def symbols(self) -> tuple[str, ...]:
@@ -203,7 +223,10 @@ class Alphabet:
     @property
     def separator_id(self) -> int:
         """The class of the separator, or -1 without one."""
-        return -1 if self.units or self.separator is None else self._ids[self.separator]
+        if self.units or self.separator is None:
+            return -1
+
+        return self._ids[self.separator]
 
     @property
     def spelled_classes(self) -> list[list[int]]:
@@ -214,23 +237,28 @@ class Alphabet:
 
     @cached_property
     def word_starts(self) -> tuple[bool, ...]:
-        """Whether each class but the blank starts a word by itself, with no space label
-        before.
+        """Whether each class but the blank starts a word by itself.
+
+        Units do with `WORD_START`, characters of scripts without spaces always. Before
+        all others, a word begins after the space's label.
         """
-        marks = ("M", "C")
+        if self.units:
+            return tuple(symbol[0] == WORD_START for symbol in self.symbols)
+
+        # Marks and invisible characters belong to the letter before them.
         return tuple(
-            symbol[0] == WORD_START
-            if self.units
-            else is_unspaced(symbol) and unicodedata.category(symbol)[0] not in marks
+            is_unspaced(symbol) and unicodedata.category(symbol)[0] not in "MC"
             for symbol in self.symbols
         )
 
     @cached_property
     def _ids(self) -> dict[str, int]:
+        """The class of each symbol."""
         return {symbol: index for index, symbol in enumerate(self.symbols)}
 
     @cached_property
     def _writable(self) -> frozenset[str]:
+        """The characters that a transcript may have: all but the separator."""
         return frozenset(self.characters) - {self.separator}
 
     def normalise(self, text: str) -> str:
@@ -249,18 +277,18 @@ class Alphabet:
                 text = _STRAY_APOSTROPHE.sub("", text)
 
         if self.punctuation != "refused":
-            dropped = {c for c in set(text) - self._writable if is_punctuation(c)}
-            dashes = {
-                c for c in dropped if unicodedata.category(c) == "Pd" or c in "/|\\"
-            }
-            text = text.translate({ord(c): " " * (c in dashes) for c in dropped})
+            foreign = set(text) - self._writable
+            for character in filter(is_punctuation, foreign):
+                # A dash is between words, an apostrophe within one.
+                is_dash = unicodedata.category(character) == "Pd"
+                separates = is_dash or character in "/|\\"
+                text = text.replace(character, " " if separates else "")
 
-        return unicodedata.normalize(
-            "NFC", (" " * (" " in self._writable)).join(text.split())
-        )
+        space = " " if " " in self._writable else ""
+        return unicodedata.normalize("NFC", space.join(text.split()))
 
     def _mapped_and_cased(self, text: str) -> str:
-        """Applies the mapping's lines as they are written, and again to text in lower case.
+        """Applies the mapping's lines as they are written, and again to lower case.
 
         So a line with I and one with i are different, and a line in lower case also
         holds for capitals that no other line names. No line is applied to what another
@@ -268,22 +296,27 @@ class Alphabet:
         """
         if not self.mapping:
             return self._cased(text)
+
         targets = self._targets
+
         parts = []
         for number, part in enumerate(self._split_at_sources(text)):
-            if number % 2:  # a source
+            # Every second part is a source.
+            if number % 2:
                 parts.append(self._cased(targets[part]))
-            else:
-                lines = self._split_at_sources(self._cased(part))
-                parts += [
-                    self._cased(targets.get(x, x)) if n % 2 else x
-                    for n, x in enumerate(lines)
-                ]
+                continue
+
+            for place, piece in enumerate(self._split_at_sources(self._cased(part))):
+                parts.append(self._cased(targets[piece]) if place % 2 else piece)
 
         return "".join(parts)
 
     def _cased(self, text: str) -> str:
-        return text if self.keep_case else letters.lower(text, self.language)
+        """Returns a text in the case of the alphabet's transcripts."""
+        if self.keep_case:
+            return text
+
+        return letters.lower(text, self.language)
 
     @property
     def text_rule(self) -> str:
@@ -292,6 +325,7 @@ class Alphabet:
         language = letters.primary_language(self.language)
         if language in letters.SPECIAL_CASING and not self.keep_case:
             case += f" of {language}"
+
         rules = ["NFC", case, "single spaces"]
         if self.normaliser:
             rules.append(f"normaliser {described(self.normaliser, self.language)}")
@@ -305,6 +339,7 @@ class Alphabet:
             rules.append("each character without spaces a word")
         if any(unicodedata.category(c)[0] == "M" for c in self.characters):
             rules.append("characters with their marks")
+
         return ", ".join(rules)
 
     @property
@@ -315,30 +350,34 @@ class Alphabet:
 
     @cached_property
     def _targets(self) -> dict[str, str]:
+        """What each source of the mapping becomes."""
         return dict(self.mapping)
 
     @cached_property
     def _lengths(self) -> dict[str, list[int]]:
-        """The lengths of the mapping's sources by their first character, the longest first."""
+        """The lengths of the mapping's sources by their first character."""
         lengths: dict[str, set[int]] = {}
         for source in self._targets:
             lengths.setdefault(source[0], set()).add(len(source))
+
         return {
             first: sorted(of_first, reverse=True) for first, of_first in lengths.items()
         }
 
     @cached_property
     def _first_characters(self) -> re.Pattern[str]:
+        """Matches a character with which a source of the mapping begins."""
         return re.compile(f"[{re.escape(''.join(self._lengths))}]")
 
     def _split_at_sources(self, text: str) -> list[str]:
-        """Splits a text at the mapping's sources, of which the longest at a place counts.
+        """Splits a text at the mapping's sources; the longest at a place counts.
 
         Every second part is a source. A pattern of all sources would be tried one by
         one: it takes minutes for a mapping of 50 000 lines.
         """
         parts: list[str] = []
-        begin = place = 0
+        begin = 0
+        place = 0
         while (match := self._first_characters.search(text, place)) is not None:
             place = match.start()
             lengths = self._lengths[match[0]]
@@ -350,33 +389,39 @@ class Alphabet:
 
             parts.append(text[begin:place])
             parts.append(text[place:end])
-            begin = place = end
+            begin = end
+            place = end
 
         parts.append(text[begin:])
+
         return parts
 
     def foreign_characters(self, text: str) -> list[str]:
-        """Returns, sorted, the characters of ``text`` that can't be written; also the
-        separator.
+        """Returns the characters of a text that can't be written, sorted.
+
+        The separator is one of them: it is written between equal characters alone.
         """
         if self._writable.issuperset(text):
             return []
+
         return sorted(set(text) - self._writable)
 
     def spell(self, text: str) -> str:
-        """Returns ``text`` with the separator between equal neighbours: "cool" -> "co_ol"."""
+        """Returns ``text`` with the separator between equal neighbours: "co_ol"."""
         if self.separator is None or self.units:
             return text
+
         return _BEFORE_ITS_EQUAL.sub(lambda match: match[0] + self.separator, text)
 
     def encode(self, text: str) -> list[int]:
-        """Returns the labels (no blanks) of a normalised transcript, which has no separators.
+        """Returns the labels (no blanks) of a normalised transcript without separators.
 
         Raises:
-            ValueError: if ``text`` has characters outside the alphabet; the message
-                names them.
+            ValueError: if ``text`` has characters outside the alphabet; the message names
+                them.
         """
-        if foreign := self.foreign_characters(text):
+        foreign = self.foreign_characters(text)
+        if foreign:
             raise ValueError(
                 f"A transcript must be written in the alphabet {self.characters[:80]!r}, without "
                 f"its separator {self.separator!r}. "
@@ -385,33 +430,51 @@ class Alphabet:
 
         if not self.units:
             return [self._ids[character] for character in self.spell(text)]
+
         start = WORD_START if " " in self._writable else ""
         cut = self._cuts[self.units_kind]
-        return [self._ids[name] for word in text.split() for name in cut(start + word)]
+        names: list[str] = []
+        for word in text.split():
+            names += cut(start + word)
+
+        return [self._ids[name] for name in names]
 
     @property
     def _cuts(self) -> dict[str, Callable[[str], list[str]]]:
-        cuts = {"unigram": self._best_units, "bpe": self._merged_units}
-        return cuts | {"word": lambda word: [word] if word in self._ids else list(word)}
+        """The functions that cut a word into units, by kind."""
+        return {
+            "unigram": self._best_units,
+            "bpe": self._merged_units,
+            "word": lambda word: [word] if word in self._ids else list(word),
+        }
 
     @cached_property
     def _scores(self) -> tuple[dict[str, float], int]:
+        """The units' scores, and the length of the longest unit."""
         return dict(self.units), max(map(len, self.symbols))
 
     def _best_units(self, word: str) -> list[str]:
-        # Source: Kudo, "Subword regularization", ACL 2018: the Viterbi path of a
-        # unigram model.
+        """Returns the units of a word with the largest sum of scores.
+
+        Source: Kudo, "Subword regularization", ACL 2018: the Viterbi path of a unigram
+        model.
+        """
         scores, longest = self._scores
+        # For each length of the word's beginning: the best sum, and where its last unit
+        # begins.
         best: list[tuple[float, int]] = [(0.0, 0)]
         for end in range(1, len(word) + 1):
-            begins = range(max(0, end - longest), end)
-            pieces = ((scores.get(word[begin:end]), begin) for begin in begins)
-            best.append(
-                max((best[b][0] + score, b) for score, b in pieces if score is not None)
-            )
+            sums = []
+            for begin in range(max(0, end - longest), end):
+                score = scores.get(word[begin:end])
+                if score is not None:
+                    sums.append((best[begin][0] + score, begin))
+
+            best.append(max(sums))
 
         names = []
         end = len(word)
+
         while end:
             names.append(word[best[end][1] : end])
             end = best[end][1]
@@ -419,8 +482,12 @@ class Alphabet:
         return names[::-1]
 
     def _merged_units(self, word: str) -> list[str]:
-        # Source: Sennrich, Haddow, Birch, ACL 2016: byte-pair encoding.
-        (scores, _), names = self._scores, list(word)
+        """Returns the units of a word after merging the best neighbours.
+
+        Source: Sennrich, Haddow, Birch, ACL 2016: byte-pair encoding.
+        """
+        scores, _ = self._scores
+        names = list(word)
         while True:
             pairs = [
                 (scores.get(a + b), -n) for n, (a, b) in enumerate(pairwise(names))
@@ -428,11 +495,13 @@ class Alphabet:
             scored = [pair for pair in pairs if pair[0] is not None]
             if not scored:
                 return names
+
+            # The best pair; of equally good ones, the first.
             first = -max(scored)[1]
             names[first : first + 2] = ["".join(names[first : first + 2])]
 
     def decode(self, labels: Sequence[int]) -> str:
-        """Returns the text, without separators, of collapsed labels, which have no blanks.
+        """Returns the text, without separators, of collapsed labels (no blanks).
 
         Raises:
             ValueError: if a label is not the class of a character or unit.
@@ -446,26 +515,21 @@ class Alphabet:
 
         separator = self.separator_id
         text = "".join(self.symbols[label] for label in labels if label != separator)
-        return text.replace(WORD_START, " ").strip() if self.units else text
+
+        if self.units:
+            return text.replace(WORD_START, " ").strip()
+
+        return text
 
     def to_json(self) -> dict[str, Any]:
-        """Returns ``characters``, ``separator``, and other fields whose value isn't the
-        default.
-        """
-        always = {"characters": self.characters, "separator": self.separator}
-        others = (
-            "units",
-            "units_kind",
-            "mapping",
-            "keep_case",
-            "language",
-            "normaliser",
-        )
-        others += ("punctuation",)
-        plain = {name: getattr(self, name) for name in others}
-        return always | {
-            n: value for n, value in plain.items() if value != getattr(Alphabet, n)
-        }
+        """Returns characters, separator, and other fields that aren't the default."""
+        content = {"characters": self.characters, "separator": self.separator}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name not in content and value != field.default:
+                content[field.name] = value
+
+        return content
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "Alphabet":
@@ -486,6 +550,7 @@ class Alphabet:
         """Reads what `save` wrote; a UsageError names a missing or damaged file."""
         remedy = "Copy it again from the run or export that it belongs to."
         content = read_object(path, remedy, ("characters", "separator"))
+
         try:
             return cls.from_json(content)
         except (ValueError, TypeError, AttributeError) as error:

@@ -31,6 +31,7 @@ except ModuleNotFoundError as error:
 # Further imports are within functions: `tfasr --help` and wrong flags need none of
 # them.
 
+# The purpose of each command, as ``tfasr --help`` lists them.
 COMMANDS = {
     "prepare": "pack a corpus's audio and transcripts into shards of features",
     "estimate": "say how long training will take until its target, and at what price",
@@ -53,6 +54,8 @@ COMMANDS = {
     "demo": "run everything on synthetic speech, without a download",
     "completion": "print a script that completes commands, flags and folders in bash, zsh or tcsh",
 }
+
+# The example at the end of each command's help.
 _EXAMPLES = {
     "prepare": "prepare --gin_file an4.gin --corpus tsv --corpus_dir an4 --shard_dir shards",
     "estimate": "estimate --gin_file fast/an4 --shard_dir shards --target cer=0.15",
@@ -77,26 +80,36 @@ _EXAMPLES = {
     "demo": "demo",
     "completion": "completion bash > ~/.local/share/bash-completion/completions/tfasr",
 }
+
 # Commands that are defined in another command's file: run_NAME and, if any,
 # add_NAME_arguments.
 _FILES = {
-    **dict.fromkeys(("record", "verify", "demo"), "study"),
+    **dict.fromkeys(("record", "verify"), "study"),
     **dict.fromkeys(("presets", "completion"), "settings"),
     "watch": "report",
-    **dict.fromkeys(("prepare", "launch"), "train"),
+    "prepare": "train",
+    "launch": "train",
 }
+
+# What to do about TensorFlow's own errors, by the name of their class.
 _TENSORFLOW_REMEDIES = {
     "DataLossError": "A shard is damaged: run tfasr prepare again, which replaces that shard.",
     "ResourceExhaustedError": "The memory or disk is full: try a smaller "
     "PipelineConfig.global_batch_size, or free some space; checkpoints are kept.",
 }
-PIPE_CLOSED = 141  # the exit code of a process that SIGPIPE ends
+
+# The exit code of a process that SIGPIPE ends.
+PIPE_CLOSED = 141
+
+# Commands for which TensorFlow is loaded before they begin, without its messages.
 NEED_TENSORFLOW = ("prepare", "estimate", "train", "evaluate", "ngram", "export")
 
 
 class Terminal:
-    """Escapes control sequences in text for a terminal, as hostile file names may
-    contain some.
+    """Escapes control sequences in text for a terminal, as file names may contain some.
+
+    Args:
+        stream: standard output or standard error.
     """
 
     def __init__(self, stream: TextIO):
@@ -118,6 +131,7 @@ class _Lines(logging.Formatter):
 
 
 def _guard_terminal() -> None:
+    """Puts a `Terminal` in the place of each standard stream that is one."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is not None and stream.isatty() and not isinstance(stream, Terminal):
@@ -125,6 +139,8 @@ def _guard_terminal() -> None:
 
 
 class _HelpFormatter(argparse.HelpFormatter):
+    """Formats help: most flags take one line, and examples are never broken."""
+
     def __init__(self, prog: str, **options: Any):
         # Wide enough for most flags with their value, so that they take one line.
         super().__init__(prog, **{"max_help_position": 30, **options})
@@ -138,11 +154,21 @@ class _HelpFormatter(argparse.HelpFormatter):
 
 
 def parse(argv: list[str]):
-    """Parses the command line; wrong flags exit with 2 and a message."""
+    """Parses the command line; wrong flags exit with 2 and a message.
+
+    Args:
+        argv: the program's name and its words, as ``sys.argv``.
+
+    Returns:
+        The namespace of the command's flags, with its function as ``run``.
+    """
     _guard_terminal()
     words = _with_flag_files(argv[1:])
+
+    # "help train" is the same as "train --help".
     if words[:1] == ["help"]:
         words = [*words[1:], "--help"]
+
     _load_plugins(words)
     parser = make_parser(words)
     if not words:
@@ -150,13 +176,15 @@ def parse(argv: list[str]):
         sys.exit(2)
 
     arguments, unknown = parser.parse_known_args(words)
-    if unknown:  # the usage of the command, not of tfasr, lists the possible flags
+    # The usage of the command, not of tfasr, lists the possible flags.
+    if unknown:
         commands = _subparsers(parser)
         commands[arguments.command].error(
             f"unrecognized arguments: {' '.join(unknown)}"
         )
 
     _refuse_empty_words(arguments, _subparsers(parser)[arguments.command])
+
     return arguments
 
 
@@ -174,17 +202,18 @@ def _with_flag_files(words: list[str]) -> list[str]:
 def _refuse_empty_words(
     arguments: argparse.Namespace, command: argparse.ArgumentParser
 ) -> None:
-    # As a path, "" is the working directory, for instance in --out "$OUT" if OUT is
-    # unset.
+    """Exits with 2 if a flag has the value "".
+
+    As a path, "" is the working directory, for instance in --out "$OUT" if OUT is
+    unset.
+    """
+    free_texts = ("gin_binding", "arguments")
     for parser in (command, *_subparsers(command).values()):
         for action in parser._actions:  # noqa: SLF001 - no public way
             value = getattr(arguments, action.dest, None)
             empty = value == "" or (isinstance(value, list) and "" in value)
-            if (
-                empty
-                and action.default != ""
-                and action.dest not in ("gin_binding", "arguments")
-            ):
+            may_be_empty = action.default == "" or action.dest in free_texts
+            if empty and not may_be_empty:
                 name = (action.option_strings or [action.metavar or action.dest])[0]
                 command.error(
                     f"{name} must not be empty: leave it out, or give it a value"
@@ -192,7 +221,10 @@ def _refuse_empty_words(
 
 
 def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
-    """Returns the parser; only commands among ``words`` get their flags."""
+    """Returns the parser; only commands among ``words`` get their flags.
+
+    Importing all commands takes longer than running some of them.
+    """
     from tfasr import __version__
 
     words = list(words)
@@ -207,6 +239,7 @@ def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
             )
 
         def error(self, message: str):
+            # argparse names the wrong word, but not the right one.
             known = list(self._option_string_actions)
             super().error(message + _meant(message, words[1:], known, self.prog))
 
@@ -217,8 +250,8 @@ def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"tfasr {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+
     for name, purpose in COMMANDS.items():
-        # Importing all commands takes longer than running some of them.
         if name not in words:
             commands.add_parser(name, help=purpose)
             continue
@@ -228,61 +261,75 @@ def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
             name, help=purpose, description=description, **looks
         )
         add_arguments(command)
+
         for key, subparser in {"": command, **_subparsers(command)}.items():
             _add_import(subparser)
             _add_flag_file(subparser)
             _add_verbosity(subparser)
             subparser.formatter_class = _HelpFormatter
-            # from the docstring, without the command's name and backquotes
+            # From the docstring, without the command's name and backquotes.
             text = (subparser.description or "").rpartition("``: ")[2].replace("``", "")
             subparser.description = text[:1].upper() + text[1:]
             subparser.epilog = f"example: tfasr {_EXAMPLES[f'{name} {key}'.strip()]}"
 
+        # For shell completion, which needs the flags of all commands.
         command.set_defaults(run=run, whole_parser=lambda: make_parser(COMMANDS))
 
     return parser
 
 
 def command_parts(name: str) -> tuple[Callable, Callable, str | None]:
-    """Imports a command; returns its function for flags, its function to run, and its
-    help text.
+    """Imports a command.
+
+    Returns:
+        Its function for flags, its function to run, and its help text.
     """
     module = importlib.import_module(f"tfasr.commands.{_FILES.get(name, name)}")
     if name not in _FILES:
         return module.add_arguments, module.run, module.__doc__
+
     run = getattr(module, f"run_{name}")
-    return (
-        getattr(module, f"add_{name}_arguments", lambda parser: None),
-        run,
-        run.__doc__,
-    )
+    add_arguments = getattr(module, f"add_{name}_arguments", lambda parser: None)
+    return add_arguments, run, run.__doc__
 
 
 def _meant(message: str, flags: list[str], known: list[str], command: str) -> str:
-    """Returns ". Did you mean ..." for a misspelt word, or which command lists the
-    right ones.
+    """Returns ". Did you mean ..." for a misspelt word, or what lists the words.
+
+    Args:
+        message: argparse's.
+        flags: the words of the command line.
+        known: the command's flags.
+        command: such as "tfasr train".
     """
     choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
     misspelt = [(choice[1], re.findall(r"[\w.-]+", choice[2]))] if choice else []
     misspelt += [(word.split("=")[0], known) for word in flags if word.startswith("--")]
+
     for name, right in misspelt:
+        # It is right, or an abbreviation, which argparse accepts.
         if any(word.startswith(name) for word in right):
-            continue  # right, or an abbreviation, which argparse accepts
-        if near := errors.nearest(name, right):
+            continue
+
+        near = errors.nearest(name, right)
+        if near:
             return f". Did you mean {near} instead of {name}?"
 
-    return "" if choice else f". {command.replace('tfasr', 'tfasr help')} lists them."
+    # A wrong choice's message lists them itself.
+    if choice:
+        return ""
+
+    return f". {command.replace('tfasr', 'tfasr help')} lists them."
 
 
 def _load_plugins(words: list[str]) -> None:
-    """Loads the modules of ``--import`` first, as the choices of other flags depend on
-    them.
-    """
+    """Loads the modules of ``--import`` first: other flags' choices depend on them."""
     early = argparse.ArgumentParser(prog="tfasr", add_help=False, allow_abbrev=False)
     _add_import(early)
     names = getattr(early.parse_known_args(words)[0], "import", ())
     if not names:
         return
+
     from tfasr.kit.process import load_tensorflow, without_noise
     from tfasr.kit.registry import load_plugin
 
@@ -296,6 +343,7 @@ def _load_plugins(words: list[str]) -> None:
 
 
 def _subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Returns the parsers of a parser's commands, by name."""
     parsers = {}
     for action in parser._actions:  # noqa: SLF001 - no public way
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
@@ -305,6 +353,7 @@ def _subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
 
 
 def _add_verbosity(parser: argparse.ArgumentParser) -> None:
+    """Adds ``--quiet`` and ``--verbose``; without them, neither attribute is there."""
     flag = {"action": "store_true", "default": argparse.SUPPRESS}
     parser.add_argument("-q", "--quiet", **flag, help="log only warnings and errors")
     verbose = "log TensorFlow's messages and tracebacks too"
@@ -312,6 +361,7 @@ def _add_verbosity(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_flag_file(parser: argparse.ArgumentParser) -> None:
+    """Adds ``--flagfile`` to a command's help; `_with_flag_files` reads the files."""
     text = "flags from a text file, one a line; repeatable"
     parser.add_argument(
         "--flagfile", default=argparse.SUPPRESS, metavar="FILE", help=text
@@ -319,6 +369,7 @@ def _add_flag_file(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_import(parser: argparse.ArgumentParser) -> None:
+    """Adds ``--import`` to a command's help; `_load_plugins` loads the modules."""
     parser.add_argument(
         "--import",
         action="append",
@@ -329,8 +380,16 @@ def _add_import(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments) -> int:
-    """Runs the parsed command and returns the exit code."""
-    if sys.stdout is None:  # closed, as by >&-
+    """Runs the parsed command and returns the exit code.
+
+    Args:
+        arguments: from `parse`.
+
+    Raises:
+        Exception: a defect of tfasr or a library, which needs a traceback.
+    """
+    # It is None if it was closed, as by >&-.
+    if sys.stdout is None:
         sys.stdout = io.TextIOWrapper(io.BytesIO())
     if hasattr(sys.stdout, "reconfigure"):
         # Names of folders that aren't valid UTF-8 must not end a report.
@@ -338,7 +397,8 @@ def run(arguments) -> int:
 
     from absl import logging as absl_logging
 
-    flags.FLAGS.mark_as_parsed()  # absl's handler warns if it is used before
+    # absl's handler warns if it is used before.
+    flags.FLAGS.mark_as_parsed()
 
     class Handler(absl_logging.PythonHandler):
         """absl's handler, which leaves its stream open: it belongs to who called `run`."""
@@ -347,33 +407,40 @@ def run(arguments) -> int:
             logging.Handler.close(self)
 
     handler = Handler(sys.stderr, _Lines("%(message)s"))
+
+    # Without the flags, neither attribute is there.
     verbose = getattr(arguments, "verbose", False)
     quiet = getattr(arguments, "quiet", False)
     if verbose:
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0"
+
     level = logging.WARNING if quiet else logging.INFO
     # absl's own handler, which `absl.app` installs, would close the stream when it is
     # replaced.
     logging.root.removeHandler(absl_logging.get_absl_handler())
     logging.basicConfig(level=level, handlers=[handler], force=True)
+
     # Live progress lines are shown according to this logger's level.
     logging.getLogger("tfasr").setLevel(logging.WARNING if quiet else logging.NOTSET)
+
     # bench needs TensorFlow for the model of a run or preset, not to decode
     # log-probabilities.
     sources = (getattr(arguments, name, None) for name in ("run_dir", "gin_file"))
-    has_model = arguments.command == "bench" and any(
-        source is not None for source in sources
-    )
+    named = any(source is not None for source in sources)
+    has_model = arguments.command == "bench" and named
     try:
         needs_tensorflow = arguments.command in NEED_TENSORFLOW or has_model
         if needs_tensorflow and find_spec("tensorflow") is None:
             raise ModuleNotFoundError("No module named 'tensorflow'", name="tensorflow")
+
         _check_early(arguments)
         if needs_tensorflow:
-            from tfasr.kit.process import load_tensorflow  # --help doesn't need it
+            # Imported here: --help doesn't need it.
+            from tfasr.kit.process import load_tensorflow
 
             load_tensorflow()
             errors.check_memory()
+
             for name in ("absl", "tensorflow"):
                 logging.getLogger(name).setLevel(
                     logging.NOTSET if verbose else logging.WARNING
@@ -381,21 +448,24 @@ def run(arguments) -> int:
 
         status = arguments.run(arguments) or 0
         if sys.stdout is not None:
-            # here, so that an error such as a full disk is still explained
+            # An error such as a full disk is still explained here.
             sys.stdout.flush()
 
         return status
-    except BrokenPipeError:  # as in tfasr watch | head
+    # As in tfasr watch | head.
+    except BrokenPipeError:
         _forget_output()
         return PIPE_CLOSED
     except (Exception, KeyboardInterrupt) as error:
         if verbose:
             traceback.print_exc()
+
         status = _reported(error, f" {arguments.command}")
         if status is None:
             raise
         if isinstance(error, OSError):
             _forget_output()
+
         return status
 
 
@@ -408,6 +478,7 @@ def _forget_output() -> None:
 def _check_early(arguments: argparse.Namespace) -> None:
     """Raises UsageError for mistakes that can be detected before TensorFlow is loaded.
 
+    Loading it takes seconds, in which a user would wait for a complaint about a flag.
     Everything checked here is checked again where it is used.
     """
     values = vars(arguments)
@@ -416,9 +487,9 @@ def _check_early(arguments: argparse.Namespace) -> None:
 
         check_gin(values.get("gin_file"), values.get("gin_binding") or [])
 
-    command = arguments.command
-    from tfasr.kit.files import LOCK_FILE, check_owned
+    from tfasr.kit.files import check_owned
 
+    command = arguments.command
     for name in ("lexicon", "language_model", "log_probs"):
         if values.get(name) is not None and not Path(values[name]).is_file():
             raise UsageError(
@@ -443,6 +514,7 @@ def _check_early(arguments: argparse.Namespace) -> None:
         splits = ("train", "validation")
         if command not in ("train", "estimate"):
             splits = _listed(values.get("split"))
+
         from tfasr.data.manifest import require_prepared
 
         for split in splits:
@@ -450,41 +522,52 @@ def _check_early(arguments: argparse.Namespace) -> None:
 
     if command == "prepare":
         _check_corpus(arguments)
-    if command == "export":
+    elif command == "export":
         check_owned(Path(arguments.out), "--out", "part of this export", owned=False)
-    if command == "train" and not (
-        arguments.resume or arguments.dry_run or arguments.cluster
-    ):
-        from tfasr.recording.session import events_so_far, has_begun
+    elif command == "train":
+        _check_new_run(arguments)
 
-        run_dir = Path(arguments.run_dir)
-        # If a process is training in it now, a later check reports that.
-        if not (run_dir / LOCK_FILE).exists() and has_begun(events_so_far(run_dir)):
-            raise UsageError(
-                f"--run_dir must not contain a run yet. Received: {arguments.run_dir}, which "
-                "does. Continue it with --resume, or choose another folder."
-            )
+
+def _check_new_run(arguments: argparse.Namespace) -> None:
+    """Raises UsageError if a training would begin in the folder of another run."""
+    from tfasr.kit.files import LOCK_FILE
+    from tfasr.recording.session import events_so_far, has_begun
+
+    if arguments.resume or arguments.dry_run or arguments.cluster:
+        return
+
+    run_dir = Path(arguments.run_dir)
+    # If a process is training in it now, a later check reports that.
+    if not (run_dir / LOCK_FILE).exists() and has_begun(events_so_far(run_dir)):
+        raise UsageError(
+            f"--run_dir must not contain a run yet. Received: {arguments.run_dir}, which "
+            "does. Continue it with --resume, or choose another folder."
+        )
 
 
 def _check_run(run_dir: str) -> None:
+    """Raises UsageError unless a folder has a run or an export.
+
+    If there are runs inside it, the error names them.
+    """
     from tfasr.kit.files import EXPERIMENT_FILE
 
-    if not any(
-        Path(run_dir, name).is_file() for name in (EXPERIMENT_FILE, "recogniser.json")
-    ):
-        rule = "--run_dir must be a folder that tfasr train or tfasr export wrote."
-        inside = sorted(
-            path.parent.name for path in Path(run_dir).glob(f"*/{EXPERIMENT_FILE}")
-        )
-        if inside:
-            raise UsageError(
-                f"{rule} Received: {run_dir}. Name a run in it: {', '.join(inside)}."
-            )
+    folder = Path(run_dir)
+    if any((folder / name).is_file() for name in (EXPERIMENT_FILE, "recogniser.json")):
+        return
 
-        raise UsageError(f"{rule} {errors.received_path(run_dir)}")
+    rule = "--run_dir must be a folder that tfasr train or tfasr export wrote."
+    inside = sorted(path.parent.name for path in folder.glob(f"*/{EXPERIMENT_FILE}"))
+    if inside:
+        raise UsageError(
+            f"{rule} Received: {run_dir}. Name a run in it: {', '.join(inside)}."
+        )
+
+    raise UsageError(f"{rule} {errors.received_path(run_dir)}")
 
 
 def _check_corpus(arguments: argparse.Namespace) -> None:
+    """Raises UsageError if the recordings or their list are missing."""
     from tfasr.corpora.corpus import CORPORA, find_manifest
     from tfasr.corpora.reading import require_folder
 
@@ -492,8 +575,9 @@ def _check_corpus(arguments: argparse.Namespace) -> None:
     folder = arguments.corpus_dir
     split = arguments.split
     made = arguments.language or arguments.voice
+
+    # Prepare will generate the corpus, or a plug-in's corpus may need no folder.
     if made or CORPORA.entry(corpus).attribute is None:
-        # Prepare will generate the corpus, or a plug-in's corpus may need no folder.
         return
 
     require_folder(folder, "the folder with the corpus")
@@ -503,12 +587,23 @@ def _check_corpus(arguments: argparse.Namespace) -> None:
 
 
 def _listed(value: str | list[str] | None) -> list[str]:
-    return [value] if isinstance(value, str) else value or []
+    """Returns a flag's values as a list, whether it can be repeated or not."""
+    if isinstance(value, str):
+        return [value]
+
+    return value or []
 
 
 def _reported(error: BaseException, command: str = "") -> int | None:
-    """Prints what went wrong and returns the exit code; None for errors that need a
-    traceback.
+    """Prints what went wrong and returns the exit code.
+
+    Args:
+        error: any that was raised.
+        command: such as " train"; "" before a command runs.
+
+    Returns:
+        1 if the work failed, 2 for wrong use, or the error's own code. None for an error
+        that needs a traceback: a defect of tfasr or of a library.
     """
     status = 1
     if isinstance(error, KeyboardInterrupt):
@@ -534,25 +629,28 @@ def _reported(error: BaseException, command: str = "") -> int | None:
 
     if message is None:
         return None
+
     print(f"tfasr{command}: {message}", file=sys.stderr)
+
     return status
 
 
 def main() -> None:
-    """Entry point of the ``tfasr`` script."""
+    """Runs the ``tfasr`` script: parses the command line, then runs the command."""
     try:
         arguments = parse(sys.argv)
+
+        # Imported here: help and wrong flags don't need it.
         from absl import app
 
         flags.FLAGS.mark_as_parsed()
         app.run(run, flags_parser=lambda argv: arguments)
-    except (
-        Exception,
-        KeyboardInterrupt,
-    ) as error:  # in a plug-in, or while commands are imported
+    # In a plug-in, or while commands are imported.
+    except (Exception, KeyboardInterrupt) as error:
         status = _reported(error)
         if status is None:
             raise
+
         sys.exit(status)
 
 

@@ -1,5 +1,7 @@
-"""Two kinds of error, with different exit codes of the command line, and messages for
-users.
+"""Two kinds of error, with different exit codes, and messages for users.
+
+Nearly all modules import this one, so it imports little itself. The command line prints
+an error of these kinds in one line; anything else is a defect and gets a traceback.
 """
 
 import contextlib
@@ -47,13 +49,13 @@ _BREAKING = re.compile(f"[{_CONTROLS}\t\n\u2028\u2029]")
 
 
 def stderr_console(**options: Any) -> "Console":
-    """Returns a rich console that bypasses `tfasr.cli.Terminal`, which would escape its
-    colours.
+    """Returns a rich console that writes colours past `tfasr.cli.Terminal`.
 
     While rich updates a line, it replaces ``sys.stderr``, and it can't find the
     terminal itself.
     """
-    from rich.console import Console  # here, because few commands need it
+    # Imported here: few commands need it.
+    from rich.console import Console
 
     return Console(file=getattr(sys.stderr, "rich_proxied_file", sys.stderr), **options)
 
@@ -69,43 +71,64 @@ _ALIKE = 0.7
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Returns the most similar known name, ignoring case and dashes, or None."""
-    import difflib  # here, as most commands need no advice
+    """Returns the most similar known name, ignoring case and dashes, or None.
+
+    >>> nearest("--Epoch", ["epochs", "seed"])
+    'epochs'
+    """
+    # Imported here: most commands need no advice.
+    import difflib
 
     plain = {_plain(word): word for word in known}
     near = difflib.get_close_matches(_plain(name), plain, n=1, cutoff=_ALIKE)
-    return plain[near[0]] if near else None
+
+    if not near:
+        return None
+
+    return plain[near[0]]
 
 
 def _plain(name: str) -> str:
+    """Returns a name as `nearest` compares it."""
     return name.lower().strip("-@").replace("-", "_")
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
-    """Returns " Did you mean X?", or ``otherwise`` if no known name is similar."""
+    """Returns " Did you mean X?", or ``otherwise`` if no known name is similar.
+
+    It begins with a space, as it is the last part of a message.
+    """
     near = nearest(name, known)
-    return f" Did you mean {near}?" if near else f" {otherwise}" if otherwise else ""
+    if near:
+        return f" Did you mean {near}?"
+    if otherwise:
+        return f" {otherwise}"
+
+    return ""
 
 
 def received_path(
     name: str | Path, others: Iterable[str] = (), otherwise: str = "Correct the path."
 ) -> str:
-    """Returns "Received: ...".
+    """Returns "Received: ..." for a path that can't be used.
 
-    For a missing path, adds a similar name, or else ``otherwise``.
+    Args:
+        name: the path.
+        others: words that the flag takes instead of a path, such as "best".
+        otherwise: what to do about a missing path if nothing around it is similar.
     """
     path = Path(name)
     if path.exists():
         kind = "a folder" if path.is_dir() else "a file"
         return f"Received: {name}, which is {kind} that can't be used here."
 
+    around = {}
     if path.parent.is_dir():
-        around = {p.name: str(p) for p in path.parent.iterdir()}
-    else:
-        around = {}
+        around = {each.name: str(each) for each in path.parent.iterdir()}
 
     near = nearest(path.name, [*around, *others])
     meant = f"Did you mean {around.get(near, near)}?" if near else otherwise
+
     return f"Received: {name}, which does not exist. {meant}"
 
 
@@ -114,7 +137,11 @@ _NO_MEMORY = (
     "PipelineConfig.global_batch_size, or raise the limit (ulimit -v), and run the command again; "
     "train continues with --resume."
 )
+
+# The disk or the user's share of it is full.
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+
+# What to do about an error of the operating system.
 _CAUSES = {
     errno.EACCES: "this user may not read or write it: change its permissions, or choose another",
     errno.EPERM: "this user may not change it: change its permissions, or choose another",
@@ -132,8 +159,9 @@ _CAUSES = {
 
 
 def explained(error: OSError) -> tuple[str, int]:
-    """Returns a message, and exit status 1 if the machine is the cause, 2 if the named
-    file is.
+    """Returns a message for an error of the operating system, and the exit code.
+
+    The code is 1 if the machine is the cause, 2 if the named file is.
     """
     if error.errno in _FULL:
         where = f" that holds {error.filename}" if error.filename else ""
@@ -145,9 +173,13 @@ def explained(error: OSError) -> tuple[str, int]:
 
     if error.errno == errno.ENOMEM:
         return _NO_MEMORY, 1
+
+    # Other errors are explained well enough by the system.
     if error.filename is None or error.errno not in _CAUSES:
         return str(error), 1
+
     status = 1 if error.errno in (errno.EIO, errno.EMFILE, errno.EFBIG) else 2
+
     return (
         f"{error.filename} cannot be used: {_CAUSES[error.errno]} ({error.strerror}).",
         status,
@@ -160,23 +192,30 @@ _MEMORY_MESSAGES = (
     "failed to map segment",
     "annot allocate memory",
 )
+
+# With less than this left, any error may be one of memory.
 _NEAR_BYTES = 256 * 2**20
+
 # More than a stack; no command that needs TensorFlow works with less.
 _THREAD_BYTES = 64 * 2**20
 
 
 def out_of_memory(error: BaseException) -> str | None:
-    """Returns a message if memory is full or nearly full (any error can follow), else None."""
-    if isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError | ImportError | OSError)
-        and any(words in str(error) for words in _MEMORY_MESSAGES)
-    ):
+    """Returns a message if memory is full or nearly full, else None.
+
+    Any error can follow from full memory, also one that names something else.
+    """
+    of_system = isinstance(error, RuntimeError | ImportError | OSError)
+    named = of_system and any(words in str(error) for words in _MEMORY_MESSAGES)
+    if named or isinstance(error, MemoryError):
         return _NO_MEMORY
 
     spare_bytes = _address_space_left("VmPeak:")
     if spare_bytes is None or spare_bytes > _NEAR_BYTES:
         return None
+
     reason = " ".join(str(error).split())[:300]
+
     return f"{_NO_MEMORY} ({type(error).__name__}: {reason})"
 
 
@@ -191,12 +230,15 @@ def check_memory() -> None:
 
 
 def _address_space_left(size: str) -> int | None:
-    """Returns the bytes between a size of this process ("VmPeak:": the largest) and its
-    limit.
+    """Returns the bytes between this process's size and its limit; None without one.
+
+    Args:
+        size: "VmSize:" for the size now, "VmPeak:" for the largest so far.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit == resource.RLIM_INFINITY:
         return None
+
     try:
         status = Path("/proc/self/status").read_text(encoding="utf-8")
         return limit - 1024 * int(status.partition(size)[2].split()[0])
@@ -225,7 +267,7 @@ _PACKAGES = {
 
 
 def needed(package: str, what: str) -> ModuleType:
-    """Imports a package that ``what`` needs; if it is missing, the error says what to do."""
+    """Imports a package that ``what`` needs; a missing one's error says what to do."""
     # Looked up first, as TensorFlow warns about imports in the functions that it
     # traces.
     return sys.modules.get(package) or imported(package, what)
@@ -239,13 +281,18 @@ def imported(module: str, what: str) -> ModuleType:
         message = lacking(error, what)
         if message is None:
             raise
+
         raise ModuleNotFoundError(message, name=error.name) from error
 
 
 @contextlib.contextmanager
 def optional_package(package: str, what: str, install: str) -> Iterator[None]:
-    """Turns an ImportError of the block into a UsageError that says what to ``install``
-    by pip.
+    """Turns an ImportError of the block into a UsageError that says what to install.
+
+    Args:
+        package: the missing one, for readers.
+        what: needs it, such as "tfasr serve".
+        install: the arguments of ``pip install``.
     """
     try:
         yield
@@ -256,14 +303,20 @@ def optional_package(package: str, what: str, install: str) -> Iterator[None]:
 
 
 def lacking(error: ImportError, what: str) -> str | None:
-    """Returns a line on how to install the missing package that ``what`` needs; None
-    for others.
+    """Returns a line on how to install a missing package; None for other errors.
+
+    Args:
+        error: of an import.
+        what: needs the package, such as "tfasr.train".
     """
     if isinstance(error.__cause__, ModuleNotFoundError):
-        return str(error)  # it names the package already
+        # It names the package already.
+        return str(error)
+
     package = _PACKAGES.get((error.name or "").partition(".")[0])
     if package is None:
         return None
+
     return (
         f"{what} needs {package}, which is not installed: pip install {package}, or pip install "
         "tfasr for everything. docs/light_install.md lists what works without it."

@@ -1,4 +1,9 @@
-"""What letters depend on: the language, for upper and lower case, and how a text was typed."""
+"""What letters depend on: the language, for their case, and how texts are typed.
+
+`tfasr.alphabet` normalises transcripts with these functions, `tfasr.normalisers` texts
+to be scored. Everything here works on any language; a language is only needed for those
+whose rules for case differ.
+"""
 
 import re
 import unicodedata
@@ -11,15 +16,22 @@ from tfasr.errors import UsageError
 # Greek final sigma holds in every language, and Python's `str.lower` follows it.
 _DOTLESS = ("tr", "az")
 SPECIAL_CASING = (*_DOTLESS, "lt")
+
 # Other codes of these languages (ISO 639-2 and 639-3); BCP 47 uses the shortest.
 _SHORTEST = {"tur": "tr", "aze": "az", "azj": "az", "lit": "lt"}
+
+# A BCP 47 tag, or a locale of POSIX such as "de_AT".
 _TAG = re.compile(r"[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*")
 
+
+# The dot of i, as a separate character; its combining class is that of all marks above
+# a letter.
 _DOT_ABOVE = "\N{COMBINING DOT ABOVE}"
-_ABOVE = 230  # the combining class of marks above a letter
+_ABOVE = 230
 
 
 def _marks(above: bool) -> str:
+    """Returns the combining marks above a letter, or all others, for a pattern."""
     marks = (chr(point) for point in range(0x300, 0x370))
     classes = ((mark, unicodedata.combining(mark)) for mark in marks)
     return "".join(m for m, number in classes if number and (number == _ABOVE) == above)
@@ -28,6 +40,7 @@ def _marks(above: bool) -> str:
 # In decomposed text: the capital I with a dot, and marks of other kinds between the
 # two.
 _DOTTED_I = re.compile(f"I([{_marks(above=False)}]*){_DOT_ABOVE}")
+
 # Lithuanian keeps the dot of i and j below another mark above the letter.
 _ACCENTED = re.compile(f"([IJ])([{_marks(above=False)}]*)(?=[{_marks(above=True)}])")
 _DOT_ON_SOFT_DOTTED = re.compile(f"([ij])([{_marks(above=False)}]*){_DOT_ABOVE}")
@@ -36,7 +49,8 @@ _DOT_ON_SOFT_DOTTED = re.compile(f"([ij])([{_marks(above=False)}]*){_DOT_ABOVE}"
 def primary_language(tag: str) -> str:
     """Returns the language of a BCP 47 tag: "tr" for "tr-TR"; "" for "".
 
-    Raises UsageError for what can't be a tag.
+    Raises:
+        UsageError: for what can't be a tag.
     """
     if not tag:
         return ""
@@ -46,20 +60,23 @@ def primary_language(tag: str) -> str:
         )
 
     language = re.split("[-_]", tag)[0].lower()
+
     return _SHORTEST.get(language, language)
 
 
 def lower(text: str, language: str = "") -> str:
     """Returns ``text`` in lower case, in NFC, by the rules of a language.
 
+    >>> lower("IŞIK", "tr")
+    'ışık'
+
     Source: Unicode's SpecialCasing.txt; in Turkish and Azerbaijani, I is the capital of
     ı, and İ that of i.
     """
     language = primary_language(language)
     if language in _DOTLESS:
-        text = _DOTTED_I.sub(r"i\1", unicodedata.normalize("NFD", text)).replace(
-            "I", "ı"
-        )
+        text = _DOTTED_I.sub(r"i\1", unicodedata.normalize("NFD", text))
+        text = text.replace("I", "ı")
     elif language == "lt":
         text = unicodedata.normalize("NFD", text)
         text = _ACCENTED.sub(
@@ -72,7 +89,11 @@ def lower(text: str, language: str = "") -> str:
 
 
 def upper(text: str, language: str = "") -> str:
-    """Returns ``text`` in upper case, in NFC, by the rules of a language."""
+    """Returns ``text`` in upper case, in NFC, by the rules of a language.
+
+    >>> upper("istanbul", "tr")
+    'İSTANBUL'
+    """
     language = primary_language(language)
     if language in _DOTLESS:
         text = text.replace("i", "İ")
@@ -86,23 +107,36 @@ def upper(text: str, language: str = "") -> str:
 # the prime, the full-width apostrophe, and letters of other names (in Ukrainian and
 # Hawaiian texts).
 APOSTROPHES = "'’‘‛`´′＇ʼʻʹ"
+
+# Between two letters. What is at the edge of a word may be a quotation mark.
 _WITHIN_WORD = re.compile(rf"(?<=[^\W\d_])[{APOSTROPHES}](?=[^\W\d_])")
+
 # Lengthens the line between two letters, and is never pronounced.
 TATWEEL = "\N{ARABIC TATWEEL}"
+
+# Invisible characters that decide how the letters around them are joined.
 JOINERS = "\N{ZERO WIDTH NON-JOINER}\N{ZERO WIDTH JOINER}"
 _EDGE_JOINERS = re.compile(rf"(?<!\S)[{JOINERS}]+|[{JOINERS}]+(?!\S)")
+
+# What transcripts have for noises, and numbers in digits.
 _MARKERS = re.compile(r"<[^<>\s]+>|\[[^][]+\]|\{[^{}]+\}")
 _NUMBERS = re.compile(r"\d+(?:[.,]\d+)*")
 
 
 def apostrophes_within_words(text: str) -> Counter[str]:
+    """Counts each kind of apostrophe between two letters."""
     return Counter(_WITHIN_WORD.findall(text))
 
 
 def with_plain_apostrophes(text: str, kept: "frozenset[str]" = frozenset()) -> str:
-    """Replaces all kinds of apostrophes between letters by ', except for those ``kept``."""
+    """Replaces all kinds of apostrophes between letters by ', but for those ``kept``.
+
+    >>> with_plain_apostrophes("l’amour")
+    "l'amour"
+    """
     if text.isascii() and "`" not in text:
         return text
+
     return _WITHIN_WORD.sub(lambda match: match[0] if match[0] in kept else "'", text)
 
 
@@ -112,13 +146,18 @@ def without_edge_joiners(text: str) -> str:
 
 
 def without_markers(text: str) -> str:
-    """Replaces markers of events, such as <unk>, [laughter] and {breath}, by spaces."""
+    """Replaces markers of events, such as <unk>, [laughter] and {breath}, by spaces.
+
+    >>> without_markers("well [laughter] yes")
+    'well   yes'
+    """
     return _MARKERS.sub(" ", text)
 
 
 def oddities(text: str) -> Iterator[tuple[str, str]]:
-    """Yields what a transcript has that a recogniser can't hear: the kind, and the
-    place's text.
+    """Yields what a transcript has that a recogniser can't hear: its kind and text.
+
+    ``tfasr prepare`` counts them, so that users see what their transcripts need.
     """
     for match in _MARKERS.finditer(text):
         yield "markers", match[0]
@@ -126,6 +165,7 @@ def oddities(text: str) -> Iterator[tuple[str, str]]:
         yield "numbers", match[0]
     if text.isascii():
         return
+
     for character in text:
         if character == TATWEEL:
             yield "tatweels", character
@@ -137,6 +177,9 @@ def oddities(text: str) -> Iterator[tuple[str, str]]:
 
 
 def is_compatibility(character: str) -> bool:
-    """Whether Unicode has the character only for other encodings: ligatures, full width."""
+    """Whether Unicode has a character only for other encodings: ligatures, full width.
+
+    An example is "ﬁ", which readers take for "fi".
+    """
     canonical = unicodedata.normalize("NFC", character)
     return unicodedata.normalize("NFKC", character) != canonical

@@ -1,7 +1,7 @@
-"""Named rules that make two spellings of the same speech equal, for scoring and transcripts.
+"""Named rules that make two spellings of the same speech equal, before scoring.
 
 A name has a version: what it does to a text never changes. A better rule gets another
-name.
+name. So an error rate with a normaliser's name can be compared years later.
 """
 
 import importlib.metadata
@@ -20,8 +20,16 @@ from tfasr.kit.registry import Registry
 
 @dataclass(frozen=True)
 class NormaliserKind:
-    apply: Callable[[str, str], str]  # from a text and its language, "" if unknown
-    package: str = ""  # whose version belongs to the rule
+    """A rule.
+
+    Attributes:
+        apply: returns a text as the rule writes it, from the text and its language, "" if
+            unknown.
+        package: whose version belongs to the rule; "" for tfasr's own.
+    """
+
+    apply: Callable[[str, str], str]
+    package: str = ""
 
 
 NORMALISERS: Registry[NormaliserKind] = Registry(
@@ -32,6 +40,7 @@ NORMALISERS: Registry[NormaliserKind] = Registry(
         "whisper-english": "tfasr.normalisers:WHISPER_ENGLISH",
     },
 )
+
 # Languages that write 1,234.5; most others write 1.234,5.
 _POINT_LANGUAGES = (
     "",
@@ -48,13 +57,16 @@ _POINT_LANGUAGES = (
     "ta",
     "te",
 )
+
+# What is left of numbers such as 1:30, and apostrophes that aren't between letters.
 _BETWEEN_DIGITS = re.compile(r"(?<=\d)[.,:](?=\d)")
 _STRAY_APOSTROPHE = re.compile(r"(?<![^\W\d_])'|'(?![^\W\d_])")
 
 
 def check_normaliser(name: str, language: str) -> None:
-    """Raises UsageError for an unknown name, or if its package is missing or the
-    language unfit.
+    """Raises UsageError unless a normaliser can be used for a language.
+
+    A name may be unknown, its package missing or the language unfit.
     """
     if name not in NORMALISERS:
         raise UsageError(
@@ -65,7 +77,13 @@ def check_normaliser(name: str, language: str) -> None:
 
 
 def normalised(text: str, name: str, language: str = "") -> str:
-    """Returns a text as the normaliser of that name writes it; "" leaves it as it is."""
+    """Returns a text as the normaliser of that name writes it.
+
+    "" leaves the text as it is.
+
+    >>> normalised("It’s 3 o'clock!", "plain-1", "en")
+    "it's 3 o'clock"
+    """
     if name:
         return NORMALISERS[name].apply(text, letters.primary_language(language))
 
@@ -73,18 +91,21 @@ def normalised(text: str, name: str, language: str = "") -> str:
 
 
 def described(name: str, language: str = "") -> str:
-    """Describes a normaliser for comparisons: its name, language and its package's version."""
+    """Describes a normaliser for comparisons: name, language, package's version."""
     words = [name]
     if language:
         words.append(f"of {letters.primary_language(language)}")
-    if package := NORMALISERS[name].package:
+    package = NORMALISERS[name].package
+    if package:
         words.append(f"({package} {importlib.metadata.version(package)})")
+
     return " ".join(words)
 
 
 def _plain_1(text: str, language: str) -> str:
-    """Removes case, punctuation, markers and ways of typing; keeps letters, digits and
-    spaces.
+    """Removes case, punctuation, markers and ways of typing.
+
+    Letters, digits and spaces are left.
     """
     text = _with_numbers(letters.without_markers(text), language, str)
     text = _BETWEEN_DIGITS.sub(" ", text)
@@ -93,29 +114,32 @@ def _plain_1(text: str, language: str) -> str:
     text = letters.lower(text.replace(letters.TATWEEL, ""), language)
     text = _STRAY_APOSTROPHE.sub("", letters.with_plain_apostrophes(text))
     text = "".join(map(_spoken_character, text))
+
     return " ".join(letters.without_edge_joiners(text).split())
 
 
 def _spoken_character(character: str) -> str:
-    """Returns a character that may be spoken, a space for a dash, or "" for other
-    punctuation.
-    """
+    """Returns a character that may be spoken, a space for a dash, or ""."""
     category = unicodedata.category(character)
     if category[0] not in "PSC" or character in letters.JOINERS or character == "'":
         return character
-    return " " if category in ("Pd", "Cc") or character in "/|\\" else ""
+
+    separates = category in ("Pd", "Cc") or character in "/|\\"
+    return " " if separates else ""
 
 
 def _spoken_1(text: str, language: str) -> str:
     """As plain-1, with numbers in words."""
     text = unicodedata.normalize("NFKC", letters.without_markers(text))
     in_words = _with_numbers(text, language, lambda number: _in_words(number, language))
+
     return _plain_1(in_words, language)
 
 
 def _with_numbers(text: str, language: str, written: Callable[[str], str]) -> str:
-    """Replaces numbers by what ``written`` makes of "1234.5", without separators of
-    thousands.
+    """Replaces numbers by what ``written`` makes of "1234.5".
+
+    Separators of thousands are left out, whichever the language uses.
     """
     point, group = (".", ",") if language in _POINT_LANGUAGES else (",", ".")
 
@@ -127,11 +151,17 @@ def _with_numbers(text: str, language: str, written: Callable[[str], str]) -> st
 
 @cache
 def _number(point: str, group: str) -> re.Pattern[str]:
+    """Returns the pattern of a number that stands alone, with or without thousands."""
     whole = rf"(?:\d{{1,3}}(?:{re.escape(group)}\d{{3}})+|\d+)"
     return re.compile(rf"(?<!\w){whole}(?:{re.escape(point)}\d+)?(?!\w)")
 
 
 def _in_words(number: str, language: str) -> str:
+    """Returns a number such as "1234.5" in a language's words.
+
+    Raises:
+        UsageError: without a language, without num2words, or if it lacks the language.
+    """
     if not language:
         raise UsageError(
             "The normaliser spoken-1 writes numbers in a language's words. Name it, such as "
@@ -140,7 +170,9 @@ def _in_words(number: str, language: str) -> str:
 
     with optional_package("the num2words package", "spoken-1", "'tfasr[normalisers]'"):
         from num2words import num2words
+
     value = Decimal(number)
+
     try:
         return num2words(value if value % 1 else int(value), lang=language)
     except NotImplementedError as error:
@@ -157,6 +189,7 @@ def _whisper_english(text: str, _: str) -> str:
 
 @cache
 def _whisper_rule() -> Any:
+    """Loads Whisper's rule, once: it reads a file of spellings."""
     package = "the whisper-normalizer package"
     with optional_package(package, "whisper-english", "'tfasr[normalisers]'"):
         from whisper_normalizer.english import EnglishTextNormalizer

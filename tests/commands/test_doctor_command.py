@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-import types
 from pathlib import Path
 
 import pytest
@@ -14,10 +13,11 @@ import pytest
 from tests.reports.conftest import ledger_of
 from tests.tones import SHARDS, tones_experiment
 from tfasr.cli import parse, run
+from tfasr.commands import demo as module
 from tfasr.commands import doctor as doctor_command
-from tfasr.commands import study as module
-from tfasr.commands.study import demo
+from tfasr.commands.demo import demo
 from tfasr.errors import RunError, UsageError
+from tfasr.telemetry.host import TakenNow
 from tfasr.training.memory import BufferNeed
 from tfasr.training.train import train
 from tfasr.tta.costs import load_hardware
@@ -31,14 +31,19 @@ def asked(monkeypatch):
     """Collects the commands instead of running them; training makes the run's folder."""
     commands = []
 
-    def run_module(module, *words):
+    def run_command(words, log, title, run_dir):
         words = list(words)
         commands.append(words)
         if words[0] == "train":
             Path(words[words.index("--run_dir") + 1]).mkdir(parents=True)
-        return types.SimpleNamespace(returncode=1 if "fail" in str(words) else 0)
+        log.write_text("the step's own message\n")
+        return 1 if "fail" in str(words) else 0
 
-    monkeypatch.setattr(module, "run_module", run_module)
+    monkeypatch.setattr(module, "_run", run_command)
+    monkeypatch.setattr(module, "_decided", lambda race: False)
+    monkeypatch.setattr(
+        "tfasr.studies.quiet.taken_now", lambda seconds: TakenNow(0.0, 0.02, None)
+    )
     monkeypatch.setattr(
         "tfasr.corpora.synthetic.make_synthetic_corpus", lambda folder: None
     )
@@ -82,13 +87,13 @@ def test_seeds_make_groups_whose_runs_take_turns(asked, tmp_path):
     demo(demo_dir=tmp_path, seed=4, seeds=3)
     assert [run[:2] for run in trained(asked, tmp_path)] == [
         (f"{name}/seed_{seed}", gin_file)
-        for seed in (4, 5, 6)
+        for seed, turn in ((4, 1), (5, -1), (6, 1))
         for name, gin_file in (
             ("papers_recipe", "paper_demo.gin"),
             ("fast_recipe", "fast/demo.gin"),
-        )
+        )[::turn]
     ]
-    assert len(of(asked, "evaluate")) == 6
+    assert len(of(asked, "evaluate")) == 2
     groups = [
         str(tmp_path / "runs" / name) for name in ("papers_recipe", "fast_recipe")
     ]
@@ -111,21 +116,29 @@ def test_it_ends_with_the_answer_and_the_newest_run(monkeypatch, tmp_path, capsy
     monkeypatch.setattr(
         module, "demo", lambda **arguments: tmp_path / "report" / "report.html"
     )
-    module.run_demo(argparse.Namespace(demo_dir=str(tmp_path), seed=1, seeds=5))
+    monkeypatch.setattr(module, "own_command", lambda: ".venv/bin/tfasr")
+    module.run(argparse.Namespace(demo_dir=str(tmp_path), seed=1, seeds=5))
     printed = " ".join(capsys.readouterr().out.split())
-    assert re.search(r"CER 10 %: fast_recipe-2 is faster: .* p = ", printed)
-    assert "report.html" in printed.partition("p = ")[2]
+    assert re.search(
+        r"To CER 10 %, fast_recipe-2 needs 8\.\d+ s, papers_recipe-2 16\.\d+ s: "
+        r"2\.0 times sooner, decided by 5 runs each\.",
+        printed,
+    )
+    assert "p = " not in printed
+    assert "report.html in a browser. Use the trained model: .venv/bin/tfasr" in printed
     assert printed.endswith(
-        f"0.wav --run_dir {tmp_path / 'runs' / 'fast_recipe-2' / 'seed_1'}"
+        f"0.wav --run_dir {tmp_path / 'runs' / 'fast_recipe-2' / 'seed_5'}"
     )
 
 
-def test_wrong_use_and_failure(asked, tmp_path):
+def test_wrong_use_and_failure(asked, tmp_path, capsys):
     with pytest.raises(UsageError, match="at least 1. Received: 0"):
         demo(demo_dir=tmp_path, seeds=0)
     assert asked == []
     with pytest.raises(RunError, match="tfasr prepare ended with exit code 1"):
         demo(demo_dir=tmp_path / "fail")
+    # The end of the step's messages is above the error.
+    assert "the step's own message" in capsys.readouterr().out
 
 
 @pytest.fixture

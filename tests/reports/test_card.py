@@ -48,7 +48,9 @@ def test_a_studys_card_has_seeds_rates_and_times_by_policy(tmp_path):
 def test_a_run_without_hypotheses_price_or_machine_has_a_card_too(small, tmp_path):
     out = tmp_path / "report"
     card = valid(report([small], out=out, output_format="card_json"))
-    assert card["groups"][0]["runs"][0]["error_rates"] == {"wer": None, "cer": None}
+    # The ledger's rate; without hypotheses there is no interval.
+    rates = card["groups"][0]["runs"][0]["error_rates"]
+    assert rates["cer"] == {"value": 0.1, "interval": None}
     assert card["groups"][0]["runs"][0]["targets"][0]["seconds"]["paper"] == 8.0
     assert valid((out / "card.json").read_text()) == card
     assert (
@@ -56,7 +58,7 @@ def test_a_run_without_hypotheses_price_or_machine_has_a_card_too(small, tmp_pat
         in (out / "card.md").read_text()
     )
     assert (
-        "| best CER % of each run, 95 % interval | NA |"
+        "| best CER % of each run, 95 % interval | 10.0 |"
         in (out / "card.md").read_text()
     )
     priced = valid(report([small], price_usd_per_hour=3600, output_format="card_json"))

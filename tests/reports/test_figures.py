@@ -12,7 +12,6 @@ from tests.reports.test_report import seeds
 from tests.tta.ledger_builder import LedgerBuilder
 from tests.tta.test_host import Machine
 from tfasr.display.chart import (
-    Area,
     Chart,
     Labels,
     Line,
@@ -56,6 +55,21 @@ def chart(report, name):
 
 def marks(panels, kind):
     return [one for panel in panels for one in panel.marks if isinstance(one, kind)]
+
+
+def medians(panels):
+    """The lines of groups, or of their only runs."""
+    return [line for line in marks(panels, Line) if line.opacity == 1]
+
+
+def runs_of(panels):
+    """The thin lines of groups' runs."""
+    return [line for line in marks(panels, Line) if line.opacity < 1]
+
+
+def dots(panels):
+    """The marks where targets count as met."""
+    return [one for one in marks(panels, Points) if one.size == 9]
 
 
 def rings(panels):
@@ -105,6 +119,7 @@ def test_a_band_is_numpys_quantiles(points):
         values = [np.interp(at, x, y, left=np.nan, right=np.nan) for x, y in curves]
         values = [value for value in values if np.isfinite(value)]
         assert len(values) >= len(curves) / 2
+        assert at >= max(x[0] for x, _ in curves)
         expected = np.percentile(values, (ends[0], 50, ends[1]))
         got = (found.low[index], found.middle[index], found.high[index])
         assert got == pytest.approx(tuple(expected))
@@ -113,39 +128,72 @@ def test_a_band_is_numpys_quantiles(points):
 def test_seeds_are_one_line_on_every_axis(tmp_path):
     report = analysed(*seeds(tmp_path, "small", 1.0), *seeds(tmp_path, "large", 2.0))
     cer = chart(report, "cer")
-    assert list(cer.views) == ["minutes", "epochs", "utterances"]
-    assert cer.panels is cer.views["minutes"]
+    assert list(cer.views) == ["time", "epochs", "utterances"]
+    assert cer.panels is cer.views["time"]
     for panels in cer.views.values():
         names = ["small (n = 3)", "large (n = 3)"]
-        assert [line.series for line in marks(panels, Line)] == names
-        assert [area.series for area in marks(panels, Area)] == names
+        assert [line.series for line in medians(panels)] == names
+        assert [line.series for line in runs_of(panels)] == [
+            name for name in names for _ in range(3)
+        ]
 
-    small = marks(cer.views["epochs"], Line)[0]
+    small = medians(cer.views["epochs"])[0]
     assert list(small.x) == [1, 2, 3, 4, 5]
     assert list(small.y) == [50, 10, 10, 10, 10]
     # Two steps of four utterances an epoch.
-    assert list(marks(cer.views["utterances"], Line)[0].x) == [8, 16, 24, 32, 40]
-    by_epoch, by_time = (rings(cer.views[axis])[0] for axis in ("epochs", "minutes"))
+    assert list(medians(cer.views["utterances"])[0].x) == [8, 16, 24, 32, 40]
+    by_epoch, by_time = (dots(cer.views[axis])[0] for axis in ("epochs", "time"))
     assert (by_epoch.series, by_epoch.x, by_epoch.y) == ("small (n = 3)", [3], [10])
-    assert by_time.x == [pytest.approx(8.06 / 60)]
+    assert by_time.x == [pytest.approx(8.06)]
     (rule,) = marks(cer.panels, Rule)
     assert (rule.value, rule.label) == (10, "10")
 
 
-def test_the_median_time_stands_on_the_targets_line_where_the_groups_own_has_ended(
-    tmp_path,
-):
+def test_rings_and_dots_are_on_the_line_of_the_median(tmp_path):
     for seed, train_s in enumerate((1.0, 3.0)):
         run_dir = ledger_of([0.5, 0.05, 0.05], train_s=train_s).write(
             tmp_path / f"run-{seed}"
         )
         (run_dir / "config.gin").write_text(f"train.seed = {seed}\n")
 
-    (ring,) = rings(
-        chart(analysed(tmp_path / "run-0", tmp_path / "run-1"), "cer").panels
-    )
-    # 8 s and 20 s.
-    assert (ring.x, ring.y) == ([pytest.approx(14 / 60)], [10])
+    panels = chart(analysed(tmp_path / "run-0", tmp_path / "run-1"), "cer").panels
+    (line,) = medians(panels)
+    (ring,) = rings(panels)
+    (dot,) = dots(panels)
+    # The rule is met after 8 s and 20 s.
+    assert dot.x == [pytest.approx(14)]
+    assert ring.y == [pytest.approx(10)]
+    for mark in (ring, dot):
+        place = list(line.x).index(mark.x[0])
+        assert line.y[place] == mark.y[0]
+
+
+def test_the_median_does_not_rise_when_a_finished_run_leaves(tmp_path):
+    # The good runs stop after three epochs, the slow one goes on with higher rates.
+    for seed, cers in enumerate(([0.5, 0.05, 0.05], [0.5, 0.3, 0.2, 0.2, 0.2, 0.1])):
+        run_dir = ledger_of(cers).write(tmp_path / f"run-{seed}")
+        (run_dir / "config.gin").write_text(f"train.seed = {seed}\n")
+
+    panels = chart(analysed(tmp_path / "run-0", tmp_path / "run-1"), "cer").panels
+    (line,) = medians(panels)
+    assert line.x[-1] == pytest.approx(14)  # where the slower run ends
+    assert (np.diff(line.y) <= 0).all()
+    # Median of 5 % of the finished run and 10 %.
+    assert line.y[-1] == pytest.approx(7.5)
+
+
+def test_a_run_that_was_killed_does_not_go_on(tmp_path):
+    short = ledger_of([0.5, 0.1, 0.1])
+    short.events.pop()  # without run_stop it is unfinished
+    names = [
+        short.write(tmp_path / "run-0"),
+        ledger_of([0.5] * 5).write(tmp_path / "run-1"),
+    ]
+    for seed, run_dir in enumerate(names):
+        (run_dir / "config.gin").write_text(f"train.seed = {seed}\n")
+
+    (line,) = medians(chart(analysed(*names), "cer").panels)
+    assert line.y[-1] == pytest.approx(50)
 
 
 def test_an_axis_that_one_log_lacks_is_not_offered(small, tmp_path):
@@ -159,7 +207,7 @@ def test_an_axis_that_one_log_lacks_is_not_offered(small, tmp_path):
     report = analysed(small, silent.write(tmp_path / "silent"))
     found, left_out = report_charts(report, group_results(report))
     by_name = {one.name: one for one in found}
-    assert set(by_name["cer"].views) == {"minutes", "epochs"}
+    assert set(by_name["cer"].views) == {"time", "epochs"}
     assert not {"throughput", "throughput_wall"} & by_name.keys()
     assert (
         "Throughput over time: not every log states the utterances or the audio of its steps."
@@ -196,7 +244,7 @@ def test_throughput_is_audio_over_steps_and_waiting(tmp_path):
     # Four utterances in 2 s, then in 4 s; between them nothing is drawn.
     assert line.y.tolist() == pytest.approx([2] * 5 + [np.nan] + [1] * 5, nan_ok=True)
     (rug,) = marks([evaluations], Rects)
-    assert rug.x1[0] - rug.x0[0] == pytest.approx(1)
+    assert rug.x1[0] - rug.x0[0] == pytest.approx(60)
     assert rug.texts == ["run\nevaluation of epoch 1: 60 s"]
 
 
@@ -216,9 +264,9 @@ def test_over_the_wall_clock_an_evaluation_is_a_dip(tmp_path):
     assert line.y.size == 40
     assert line.y.max() == pytest.approx(4, rel=0.01)
     assert line.y.min() == 0
-    seconds = 60 * np.diff(line.x)[0]
+    seconds = np.diff(line.x)[0]
     assert seconds * line.y.sum() == pytest.approx(4 * 120, rel=0.01)
-    assert 60 * line.x[np.flatnonzero(line.y == 0)[0]] == pytest.approx(34, abs=0.5)
+    assert line.x[np.flatnonzero(line.y == 0)[0]] == pytest.approx(34, abs=0.5)
     assert "throughput falls by: run 100 % (mean of 4 s)" in drawn.caption
     # The steady one does not see it.
     (steady,) = marks(chart(report, "throughput").panels, Line)
@@ -315,7 +363,7 @@ def test_the_bars_of_a_waterfall_end_where_the_next_begin(report):
 def test_brackets_reach_from_the_last_miss_to_the_first_hit(report):
     (panel,) = by_name(report)["brackets"].panels
     reached = [one for one in panel.marks if isinstance(one, Segments) and one.texts]
-    assert [(one.x0[0] * 60, one.x1[0] * 60) for one in reached] == [
+    assert [(one.x0[0], one.x1[0]) for one in reached] == [
         pytest.approx((4, 6)),
         pytest.approx((8, 10)),
     ]
@@ -339,7 +387,7 @@ def test_intervals_of_a_run_stand_one_after_the_other(report):
         assert all(
             one[1] == other[0] for one, other in zip(spans, spans[1:], strict=False)
         )
-        assert spans[-1][1] * 60 == pytest.approx(run.wall_s)
+        assert spans[-1][1] == pytest.approx(run.wall_s)
 
 
 def test_a_run_has_one_colour_in_every_figure(tmp_path):

@@ -117,7 +117,10 @@ def test_runs_that_never_arrive_and_runs_that_do_not_compare(tmp_path, small):
         "it; too few runs for an interval or a test (n = 1 and 1); seeds alone make such a time "
         "vary by 3 to 20 % (CV in published logs)."
     )
-    assert second == "CER 10 %: the comparison of unlike with small is refused."
+    assert second == (
+        "CER 10 %: the comparison of unlike with small is refused: they differ in "
+        "beam_width (8, here 9)."
+    )
     (forced,) = tfasr.compare([small, unlike], force=True).findings
     assert "1.00 times as long" in forced
 

@@ -1,4 +1,8 @@
-"""A Keras callback: word beam search and time to accuracy for any CTC model under ``fit``."""
+"""A Keras callback: word beam search and time to accuracy for CTC models.
+
+It does under ``fit`` what ``tfasr train`` does between epochs (`tfasr.training.swap`),
+and records it as `RecordFit` does.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -97,9 +101,10 @@ class BeamSearchEvaluation(RecordFit):
 
         if blank not in ("first", "last"):
             raise UsageError(f'blank must be "first" or "last". Received: {blank!r}.')
-        self._alphabet = (
-            Alphabet(alphabet, None) if isinstance(alphabet, str) else alphabet
-        )
+
+        if isinstance(alphabet, str):
+            alphabet = Alphabet(alphabet, separator=None)
+        self._alphabet = alphabet
         self._decoder = WordBeamSearch(self._alphabet, words, beam_width)
         self._owned: Recorder | None = None
         if not isinstance(run, Recorder):
@@ -138,14 +143,18 @@ class BeamSearchEvaluation(RecordFit):
             self._begin_evaluation()
 
     def on_test_end(self, logs=None):
+        """Records the loss of fit's own validation data in the same evaluation."""
         if self._fitting and logs and "loss" in logs:
             self._evaluation.measure(loss=logs["loss"])
 
     def on_epoch_end(self, epoch, logs=None):
+        """Evaluates the model, in the evaluation that fit's own validation began."""
         if self._evaluation is None:
             self._begin_evaluation()
+
         evaluation = self._evaluation
         self._evaluation = None
+
         try:
             memory = self._evaluate(evaluation, self._run.epochs_done + 1)
         except BaseException as error:
@@ -161,15 +170,22 @@ class BeamSearchEvaluation(RecordFit):
         super().on_epoch_end(epoch, logs)
 
     def on_train_end(self, logs=None):
+        """Ends the run if the callback has begun it."""
         super().on_train_end(logs)
         if self._owned is not None:
             self._owned.__exit__(None, None, None)
 
     def _begin_evaluation(self) -> None:
+        """Opens an evaluation whose block `on_epoch_end` closes."""
         self._evaluation = self._run.evaluation()
         self._evaluation.__enter__()
 
     def _clone(self) -> keras.Model:
+        """Returns an untrained copy of the model, without its optimizer.
+
+        Raises:
+            UsageError: if Keras can't copy a model of this kind.
+        """
         compiled = self.model.compiled
         # Keras would copy the optimizer too, whose values are as large as the weights.
         self.model.compiled = False
@@ -185,7 +201,18 @@ class BeamSearchEvaluation(RecordFit):
             self.model.compiled = compiled
 
     def _evaluate(self, evaluation: Evaluation, epoch: int) -> Mapping[str, int]:
-        """Scores the validation data in an open evaluation; returns the devices' memory."""
+        """Scores the validation data in an open evaluation.
+
+        A thread decodes each batch while the devices compute the next ones. What is
+        left to decode once the training values are back counts as decoding.
+
+        Args:
+            evaluation: the recorder's.
+            epoch: names the file of hypotheses.
+
+        Returns:
+            The devices' memory in bytes, by name.
+        """
         with evaluation.swapping():
             self._swap.prepare()
             weights = self.model.get_weights()
@@ -211,22 +238,26 @@ class BeamSearchEvaluation(RecordFit):
                         thread.submit(self._decoder.decode, log_probs, lengths)
                     )
 
+            hypotheses: list[Hypothesis] = []
             with evaluation.decoding():
-                hypotheses = [one for future in decoding for one in future.result()]
+                for future in decoding:
+                    hypotheses += future.result()
 
         evaluation.score(references, [hypothesis.text for hypothesis in hypotheses])
+        pairs = zip(references, hypotheses, strict=True)
         lines = [
             hypothesis_line(f"{number:06d}", reference, hypothesis)
-            for number, (reference, hypothesis) in enumerate(
-                zip(references, hypotheses, strict=True)
-            )
+            for number, (reference, hypothesis) in enumerate(pairs)
         ]
         write_lines(hypotheses_file(self._run.run_dir, epoch), lines)
+
         return memory
 
     def _outputs(self) -> Iterator[tuple[list[str], np.ndarray, np.ndarray]]:
-        """Yields texts, log-probabilities with the blank last, and valid frames of each
-        batch.
+        """Yields texts, log-probabilities with the blank last, and valid frames.
+
+        Raises:
+            UsageError: if there are no batches, or if the outputs don't match the alphabet.
         """
         if self._forward is None:
             strategy = self.model.distribute_strategy
@@ -260,6 +291,7 @@ class BeamSearchEvaluation(RecordFit):
             )
 
     def _log_probs(self, outputs: np.ndarray, utterances: int) -> np.ndarray:
+        """Returns log-probabilities ``(batch, frames, classes)``, the blank last."""
         classes = self._alphabet.num_classes
         fits = (
             outputs.ndim == 3
@@ -277,11 +309,16 @@ class BeamSearchEvaluation(RecordFit):
         if self._from_logits:
             log_probs = tf.nn.log_softmax(outputs).numpy()
         else:
+            # A probability of 0 would give minus infinity.
             log_probs = np.log(np.maximum(outputs, np.finfo(np.float32).tiny))
 
-        return np.roll(log_probs, -1, axis=-1) if self._blank_first else log_probs
+        if self._blank_first:
+            return np.roll(log_probs, -1, axis=-1)
+
+        return log_probs
 
 
 def _plain_texts(texts: Any) -> list[str]:
+    """Returns a batch's texts, which may be a string tensor, bytes or str."""
     values = texts.numpy() if hasattr(texts, "numpy") else texts
     return [text.decode() if isinstance(text, bytes) else str(text) for text in values]

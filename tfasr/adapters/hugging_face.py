@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from transformers import TrainerCallback
 from transformers.trainer_utils import IntervalStrategy
 
-from tfasr.adapters.translation import Score, check_step, note
+from tfasr.adapters.translation import Score, check_step, new_utterances, note
 from tfasr.recording.recorder import Recorder
 
 
@@ -14,13 +14,16 @@ class RecordTrainer(TrainerCallback):
 
     ::
 
-        with tfasr.Recorder("runs/mine", train_samples=len(data), targets=["wer=0.2"])
-            as run: trainer = Trainer(..., callbacks=[RecordTrainer(run)])
+        with tfasr.Recorder(
+            "runs/mine", train_samples=len(data), targets=["wer=0.2"]
+        ) as run:
+            trainer = Trainer(..., callbacks=[RecordTrainer(run)])
             trainer.train(resume_from_checkpoint=bool(run.steps_done))
 
     With an ``eval_strategy`` of "steps", each recorded epoch ends with an evaluation.
 
     Args:
+        run: an open recorder.
         metrics: maps the ledger's names to the trainer's, such as ``{"accuracy":
             "eval_acc"}``; by default all ``eval_`` metrics that are built in or
             declared.
@@ -42,6 +45,7 @@ class RecordTrainer(TrainerCallback):
         self._score = score
         self._stop_at_targets = stop_at_targets
         self._evaluation = None
+        # Samples of the epoch so far: its last batch may be smaller than the others.
         self._seen = 0
 
     def on_train_begin(self, args, state, control, **kwargs):
@@ -55,14 +59,13 @@ class RecordTrainer(TrainerCallback):
     def on_step_begin(self, args, state, control, **kwargs):
         if not self._run.in_epoch:
             self._run.epoch()
+
         self._step = self._run.step().__enter__()
 
     def on_step_end(self, args, state, control, **kwargs):
-        batch = (
-            args.train_batch_size * args.gradient_accumulation_steps * args.world_size
-        )
-        remaining = (self._run.train_samples or self._seen + batch) - self._seen
-        self._step.utterances = min(batch, remaining) if remaining > 0 else batch
+        per_device = args.train_batch_size * args.gradient_accumulation_steps
+        batch = per_device * args.world_size
+        self._step.utterances = new_utterances(self._run, self._seen, batch)
         self._seen += batch
         self._step.__exit__(None, None, None)
         self._evaluate_if_asked(control)
@@ -71,6 +74,7 @@ class RecordTrainer(TrainerCallback):
         self._evaluate_if_asked(control)
 
     def _evaluate_if_asked(self, control):
+        """Opens the evaluation that the trainer is about to make."""
         if control.should_evaluate and self._evaluation is None:
             self._evaluation = self._run.evaluation().__enter__()
 
@@ -79,9 +83,8 @@ class RecordTrainer(TrainerCallback):
             note(self._evaluation, metrics or {}, "eval_", self._names, self._score)
             self._evaluation.__exit__(None, None, None)
             self._evaluation = None
-            control.should_training_stop |= (
-                self._stop_at_targets and self._run.targets_met
-            )
+            if self._stop_at_targets and self._run.targets_met:
+                control.should_training_stop = True
 
     def on_save(self, args, state, control, **kwargs):
         self._run.checkpoint()

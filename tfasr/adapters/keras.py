@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import keras
 
-from tfasr.adapters.translation import Score, note
+from tfasr.adapters.translation import Score, new_utterances, note
 from tfasr.errors import UsageError
 from tfasr.recording.recorder import Recorder
 
@@ -14,16 +14,26 @@ class RecordFit(keras.callbacks.Callback):
 
     ::
 
-        with tfasr.Recorder("runs/mine", train_samples=len(x), targets=["accuracy=0.9"])
-            as run: model = build() saver =
-            keras.callbacks.ModelCheckpoint("runs/mine.keras") model.fit(x, y,
-            batch_size=32, validation_data=held_out, epochs=20,
-                      initial_epoch=run.epochs_done,
-                      callbacks=[saver, RecordFit(run, batch_size=32, checkpoint=True)])
+        with tfasr.Recorder(
+            "runs/mine", train_samples=len(x), targets=["accuracy=0.9"]
+        ) as run:
+            model = build()
+            saver = keras.callbacks.ModelCheckpoint("runs/mine.keras")
+            recorder = RecordFit(run, batch_size=32, checkpoint=True)
+            model.fit(
+                x,
+                y,
+                batch_size=32,
+                validation_data=held_out,
+                epochs=20,
+                initial_epoch=run.epochs_done,
+                callbacks=[saver, recorder],
+            )
 
     The recorded loss of a step is Keras's, the mean over the epoch so far.
 
     Args:
+        run: an open recorder.
         batch_size: utterances, or samples of any kind, per step, as passed to ``fit``;
             default: the recorder's ``global_batch_size``.
         metrics: maps the ledger's names to Keras's, such as ``{"accuracy": "acc"}``;
@@ -61,7 +71,9 @@ class RecordFit(keras.callbacks.Callback):
         self._score = score
         self._checkpoint = checkpoint
         self._stop_at_targets = stop_at_targets
+        # `evaluate` outside `fit` calls the same methods, and is not recorded.
         self._fitting = False
+        # Samples of the epoch so far: its last batch may be smaller than the others.
         self._seen = 0
 
     def on_train_begin(self, logs=None):
@@ -79,9 +91,9 @@ class RecordFit(keras.callbacks.Callback):
         self._step = self._run.step().__enter__()
 
     def on_train_batch_end(self, batch, logs=None):
+        # With steps_per_execution, Keras calls this once for several batches.
         done = (batch - self._first + 1) * self._batch_size
-        remaining = (self._run.train_samples or self._seen + done) - self._seen
-        self._step.utterances = min(done, remaining) if remaining > 0 else done
+        self._step.utterances = new_utterances(self._run, self._seen, done)
         self._seen += done
         self._step.loss = (logs or {}).get("loss")
         self._step.__exit__(None, None, None)

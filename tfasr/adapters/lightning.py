@@ -12,16 +12,19 @@ except ImportError:
 
 
 class RecordFit(Callback):
-    """Records steps, validations and checkpoints of ``fit``; each validation ends an epoch.
+    """Records steps, validations and checkpoints of ``fit``; validations end epochs.
 
     ::
 
-        with tfasr.Recorder("runs/mine", train_samples=len(data),
-            targets=["accuracy=0.9"]) as run: trainer =
-            Trainer(callbacks=[RecordFit(run, metrics={"accuracy": "val_acc"})])
+        with tfasr.Recorder(
+            "runs/mine", train_samples=len(data), targets=["accuracy=0.9"]
+        ) as run:
+            recorder = RecordFit(run, metrics={"accuracy": "val_acc"})
+            trainer = Trainer(callbacks=[recorder])
             trainer.fit(module, data_module, ckpt_path=last if run.steps_done else None)
 
     Args:
+        run: an open recorder.
         metrics: maps the ledger's names to the logged names, such as ``{"accuracy":
             "acc"}``; by default all ``val_`` metrics that are built in or declared.
         score: returns references and hypotheses of the validation set, to be scored.
@@ -43,7 +46,10 @@ class RecordFit(Callback):
         self._utterances = utterances
         self._logs = {"prefix": "val_", "names": metrics, "score": score}
         self._stop_at_targets = stop_at_targets
-        self._step = self._evaluation = self._saved = None
+        # The open step and evaluation, and whether a checkpoint is being saved.
+        self._step = None
+        self._evaluation = None
+        self._saved = False
 
     def on_train_start(self, trainer, pl_module):
         check_step(self._run, trainer.global_step)
@@ -60,9 +66,10 @@ class RecordFit(Callback):
 
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
         self._step.utterances += self._utterances(batch)
-        self._step.loss = (
-            outputs.get("loss") if isinstance(outputs, Mapping) else outputs
-        )
+        # Lightning passes what `training_step` returned: a loss, or a dict with one.
+        loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
+        self._step.loss = loss
+        # With accumulated gradients, several batches make one step.
         if trainer.global_step > self._run.steps_done:
             self._end_step()
 
@@ -76,7 +83,8 @@ class RecordFit(Callback):
             note(self._evaluation, trainer.callback_metrics, **self._logs)
             self._evaluation.__exit__(None, None, None)
             self._evaluation = None
-            trainer.should_stop |= self._stop_at_targets and self._run.targets_met
+            if self._stop_at_targets and self._run.targets_met:
+                trainer.should_stop = True
 
     def on_save_checkpoint(self, trainer, pl_module, checkpoint):
         self._saved = True
@@ -85,12 +93,14 @@ class RecordFit(Callback):
         self._book_saved()
 
     def _end_step(self):
+        """Ends the open step, if there is one."""
         if self._step is not None:
             self._step.__exit__(None, None, None)
             self._step = None
 
     def _book_saved(self):
+        """Records a checkpoint, at the next call after Lightning has written it."""
         if self._saved:
             self._end_step()
             self._run.checkpoint()
-            self._saved = None
+            self._saved = False

@@ -21,9 +21,25 @@ def check_step(run: Recorder, trainer_step: int) -> None:
         )
 
 
+def new_utterances(run: Recorder, seen: int, size: int) -> int:
+    """Returns how many utterances a step adds to an epoch: the last batch may be smaller.
+
+    Args:
+        run: says how many an epoch has, if that is known.
+        seen: those of the epoch before this step.
+        size: those of a whole step.
+    """
+    if run.train_samples is None or run.train_samples <= seen:
+        return size
+
+    return min(size, run.train_samples - seen)
+
+
 def batch_utterances(batch: Any) -> int:
+    """Returns the length of the first tensor in a batch of lists and dicts."""
     while not hasattr(batch, "shape"):
         batch = next(iter(batch.values() if isinstance(batch, Mapping) else batch))
+
     return int(batch.shape[0])
 
 
@@ -36,10 +52,16 @@ def note(
 ) -> None:
     """Records the results of an open evaluation.
 
-    ``names`` maps the ledger's names to the framework's, such as ``{"accuracy":
-    "val_acc"}``; None takes all known metrics in the logs, after removing ``prefix``.
-    ``score`` provides texts to score. Raises UsageError if a named metric isn't logged,
-    or if there is nothing to record.
+    Args:
+        evaluation: the recorder's.
+        logs: the framework's results, by its names.
+        prefix: of the framework's names, such as "val_".
+        names: maps the ledger's names to the framework's, such as ``{"accuracy":
+            "val_acc"}``; None takes all known metrics in the logs, without ``prefix``.
+        score: provides texts to score; None if the framework computes all metrics.
+
+    Raises:
+        UsageError: if a named metric isn't logged, or if there is nothing to record.
     """
     if names is None:
         plain = {name.removeprefix(prefix): value for name, value in logs.items()}

@@ -1,4 +1,9 @@
-"""The same training steps on TensorFlow, JAX and PyTorch, which take turns."""
+"""The same training steps on TensorFlow, JAX and PyTorch, which take turns.
+
+A workload of ``tfasr bench``: each backend runs in processes of its own, as Keras's
+backend can't change within one. The hardware sweep uses `measure_axes` for its
+comparison of networks, and the roofline `spotter_kernels`.
+"""
 
 import logging
 import statistics
@@ -32,6 +37,7 @@ from tfasr.models.build import build_recogniser
 from tfasr.models.keyword_spotter import KeywordSpotterConfig
 from tfasr.models.model import ModelConfig, RecogniserConfig, output_frames, portable
 
+# How networks are run in the sweep's comparison, by the name in results.
 RUNTIMES = {
     "tensorflow": "TensorFlow graph",
     "tensorflow_xla": "TensorFlow, XLA",
@@ -42,8 +48,8 @@ RUNTIMES = {
 NATIVE = "native_torch"
 KEYWORDS = "keyword spotter"
 ACOUSTIC = "acoustic model"
-NUM_CLASSES = 29
-_AXES_CLASSES = 30
+NUM_CLASSES = 29  # English letters, the apostrophe, the space and the blank
+_AXES_CLASSES = 30  # of comparisons of networks
 _REASON = 160  # characters shown
 _TITLE = "One training step on Keras's backends, and in PyTorch alone"
 _log = logging.getLogger(__name__)
@@ -55,15 +61,21 @@ KEYWORD_BATCH_SIZE = 64  # utterances per step of the keyword spotter
 
 @config_class
 class BackendsConfig:
-    """The comparison's backends, sizes and repetitions."""
+    """The comparison's backends, sizes and repetitions.
 
-    # Keras's backends and `NATIVE`, if installed
+    Attributes:
+        backends: Keras's backends and `NATIVE`, if installed.
+        rounds: processes per backend; backends take turns.
+        steps: measured steps per model in each process.
+        acoustic_batch_size: utterances per step; 0 leaves the acoustic model out.
+        acoustic_frames: feature frames of the acoustic model's utterances.
+    """
+
     backends: tuple[str, ...] = (*BACKENDS, NATIVE)
-    rounds: int = 3  # processes per backend; backends take turns
-    steps: int = 10  # measured steps per model in each process
-    # Utterances per step; 0 leaves the acoustic model out.
+    rounds: int = 3
+    steps: int = 10
     acoustic_batch_size: int = 16
-    acoustic_frames: int = 600  # feature frames of the acoustic model's utterances
+    acoustic_frames: int = 600
 
     def check(self) -> None:
         require_numbers(self, "rounds", "steps", "acoustic_frames")
@@ -88,31 +100,36 @@ class BackendTimes:
 
 
 def row_of(processes: Sequence[BackendTimes]) -> dict[str, Any]:
-    """Returns a model's times on a backend as JSON; medians are those of the processes'
-    medians.
+    """Returns a model's times on a backend as JSON.
+
+    Medians are those of the processes' medians, so that each process counts the same.
     """
     first = processes[0]
     step_ms = _median([times.step_ms for times in processes])
+    utterances_per_s = None
+    first_step_s = None
+    if step_ms is not None:
+        utterances_per_s = 1000 * first.batch_size / step_ms
+    if not first.reason:
+        first_step_s = _median([[times.first_s] for times in processes])
+
     return {
         "model": first.model,
         "layout": first.layout,
         "backend": first.backend,
         "batch_size": first.batch_size,
-        "utterances_per_s": None
-        if step_ms is None
-        else 1000 * first.batch_size / step_ms,
+        "utterances_per_s": utterances_per_s,
         "reason": first.reason,
         "forward_ms": _median([times.forward_ms for times in processes]),
         "step_ms": step_ms,
-        "first_step_s": _median(
-            [[times.first_s] for times in processes if not first.reason]
-        ),
+        "first_step_s": first_step_s,
         "all_forward_ms": [times.forward_ms for times in processes],
         "all_step_ms": [times.step_ms for times in processes],
     }
 
 
 def _median(processes: Sequence[Sequence[float]]) -> float | None:
+    """Returns the median of medians; None if there are no times."""
     medians = [statistics.median(times) for times in processes if times]
     return statistics.median(medians) if medians else None
 
@@ -121,47 +138,64 @@ Answer = tuple[dict[str, Any], list[BackendTimes]]  # `describe_backend` and the
 
 
 def measure(
-    backend: str, config: BackendsConfig, keyword, acoustic, num_features: int
+    backend: str,
+    config: BackendsConfig,
+    keyword,
+    acoustic,
+    num_features: int,
 ) -> Answer:
     """Measures the models in this process; on `NATIVE`, only the keyword spotter."""
     described = describe_backend()
     if backend == NATIVE:
         described |= {"name": NATIVE, "versions": {"torch": metadata.version("torch")}}
+
     models = [_keywords(backend, config, keyword, layout) for layout in spotter.LAYOUTS]
     if config.acoustic_batch_size and backend != NATIVE:
         models.append(_acoustic(backend, config, acoustic, num_features))
+
     return described, models
 
 
 def _keywords(
-    backend: str, config: BackendsConfig, network, layout: str
+    backend: str,
+    config: BackendsConfig,
+    network,
+    layout: str,
 ) -> BackendTimes:
+    """Measures the keyword spotter; a layout that the backend refuses becomes a reason."""
     framework = "torch" if backend == NATIVE else "keras"
     size = KEYWORD_BATCH_SIZE
     stepper, _ = make_spotter(network, framework, layout, learning_rate=0.001)
     named = (KEYWORDS, layout, backend, size)
+
     try:
-        return BackendTimes(
-            *named, *_times(stepper, random_batch(network, size), config)
-        )
+        times = _times(stepper, random_batch(network, size), config)
+        return BackendTimes(*named, *times)
     except Exception as error:  # each framework has its own error class
         sentence = next(
             (s for s in str(error).split(". ") if "only support" in s), None
         )
         if sentence is None:
             raise
+
         reason = next(line for line in sentence.splitlines() if "only support" in line)
         reason = reason.strip().rstrip(".")[:_REASON]
         return BackendTimes(*named, reason=reason)
 
 
 def _acoustic(
-    backend: str, config: BackendsConfig, network, num_features: int
+    backend: str,
+    config: BackendsConfig,
+    network,
+    num_features: int,
 ) -> BackendTimes:
+    """Measures the acoustic model, with CTC and AdaDelta as in the paper."""
     model = build_recogniser(network, num_features, NUM_CLASSES)
     size = config.acoustic_batch_size
+    # Random features take as long as speech.
     frames = config.acoustic_frames
     random = np.random.default_rng(0)
+    # About as many as in English speech at 100 frames per second.
     num_labels = max(1, frames // 8)
     features, lengths = _noise(random, size, frames, num_features)
     targets = (
@@ -171,18 +205,25 @@ def _acoustic(
     )
     stepper = make_stepper(model, ctc_losses, keras.optimizers.Adadelta(1.0))
     times = _times(stepper, Batch((features, lengths), targets), config)
+
     return BackendTimes(ACOUSTIC, "", backend, size, *times)
 
 
 def _times(
-    stepper: Stepper, batch: Batch, config: BackendsConfig
+    stepper: Stepper,
+    batch: Batch,
+    config: BackendsConfig,
 ) -> tuple[float, list, list]:
+    """Returns the first step's seconds, and milliseconds of forward passes and steps."""
     placed = stepper.place(batch)
     first_s = seconds_of(stepper.update, placed)
+
     for _ in range(WARMUP_STEPS - 1):
         stepper.update(placed)
+
     for _ in range(WARMUP_STEPS):
         stepper.forward(placed)
+
     forward_ms = []
     step_ms = []
     for _ in range(config.steps):
@@ -193,13 +234,18 @@ def _times(
 
 
 def _noise(
-    random: np.random.Generator, size: int, frames: int, num_features: int
+    random: np.random.Generator,
+    size: int,
+    frames: int,
+    num_features: int,
 ) -> tuple:
+    """Returns random features and their lengths, without padding."""
     features = random.standard_normal((size, frames, num_features), np.float32)
     return features, np.full(size, frames, np.int32)
 
 
 def random_batch(network: KeywordSpotterConfig, size: int) -> Batch:
+    """Returns a batch for the keyword spotter."""
     random = np.random.default_rng(0)
     features, _ = _noise(random, size, network.num_frames, network.num_bins)
     return Batch((features,), (random.integers(0, network.num_words, size, np.int32),))
@@ -209,12 +255,21 @@ FRAMEWORKS = {"tensorflow": "TensorFlow", "torch": "PyTorch alone"}  # by backen
 
 
 def spotter_kernels(framework: str, batch: int, steps: int) -> Kernels:
+    """Profiles a training step of the keyword spotter on a backend of `FRAMEWORKS`.
+
+    Each framework gets its faster layout.
+    """
     network = KeywordSpotterConfig()
-    layout, library = ("NCHW", "torch") if framework == "torch" else ("NHWC", "keras")
-    stepper, _ = make_spotter(network, library, layout, learning_rate=0.003)
+    if framework == "torch":
+        stepper, _ = make_spotter(network, "torch", "NCHW", learning_rate=0.003)
+    else:
+        stepper, _ = make_spotter(network, "keras", "NHWC", learning_rate=0.003)
+
     placed = stepper.place(random_batch(network, batch))
+
     for _ in range(3):
         stepper.update(placed)
+
     return counted(profile(lambda: stepper.update(placed), steps), network, batch)
 
 
@@ -235,17 +290,20 @@ _PARTS = {
 
 
 def counted(kernels: Kernels, network: KeywordSpotterConfig, batch: int) -> Kernels:
-    """Adds FLOPs and bytes to kernels whose names are those of convolutions or matrix
-    products.
+    """Adds FLOPs and bytes to kernels that are convolutions or matrix products.
+
+    Which ones are, their names say. Other kernels stay without.
     """
     cost = spotter.step_cost(network, batch)
     with_costs = []
+
     for kernel in kernels.kernels:
         if parts := _PARTS.get(kernel.name.removeprefix("_Mkl").removeprefix("Native")):
-            flops, moved = (
-                sum(of[part] for part in parts) for of in (cost.flops, cost.moved)
+            kernel = replace(
+                kernel,
+                flops=sum(cost.flops[part] for part in parts),
+                moved_bytes=sum(cost.moved[part] for part in parts),
             )
-            kernel = replace(kernel, flops=flops, moved_bytes=moved)
 
         with_costs.append(kernel)
 
@@ -254,20 +312,34 @@ def counted(kernels: Kernels, network: KeywordSpotterConfig, batch: int) -> Kern
 
 @dataclass(frozen=True)
 class AxesTask:
+    """What one process measures of the hardware sweep's comparisons.
+
+    Attributes:
+        networks: configs by name.
+        num_features: values per frame.
+        frames: lengths of utterances, growing.
+        batch: utterances.
+        steps: measured per network and length.
+        warmup: steps before the measured ones, left out of results.
+        runtime: a key of `RUNTIMES`.
+        threads: numbers of threads (OpenMP, within an operation, parallel operations);
+            () for the defaults.
+    """
+
     networks: dict[str, RecogniserConfig]
-    num_features: int  # values per frame
-    frames: tuple[int, ...]  # lengths of utterances, growing
-    batch: int  # utterances
-    steps: int  # measured per network and length
-    warmup: int  # steps before the measured ones, left out of results
-    runtime: str = "tensorflow"  # a key of `RUNTIMES`
-    # numbers of threads (OpenMP, within an operation, parallel operations); () for the
-    # defaults
+    num_features: int
+    frames: tuple[int, ...]
+    batch: int
+    steps: int
+    warmup: int
+    runtime: str = "tensorflow"
     threads: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class AxesTimes:
+    """Times of one network at one length; no times if it could not run."""
+
     runtime: str  # a key of `RUNTIMES`
     batch: int  # utterances
     threads: tuple[int, ...]  # see `AxesTask`
@@ -283,40 +355,54 @@ class AxesTimes:
 
     @property
     def training_median_s(self) -> float | None:
+        """Median seconds of a training step."""
         return _median([self.training_s])
 
     @property
     def inference_median_s(self) -> float | None:
+        """Median seconds of an inference call."""
         return _median([self.inference_s])
 
 
 def measure_axes(task: AxesTask) -> list[AxesTimes]:
-    """Measures every network and length; the loss is the cross entropy of output frames."""
+    """Measures every network and length; the loss is the cross entropy of output frames.
+
+    Cross entropy, because the frameworks' CTC losses differ too much. Lengths grow
+    until one doesn't fit into memory.
+    """
     if task.threads and keras.backend.backend() == "torch":
         import torch
 
+        # PyTorch reads no environment variable for these.
         torch.set_num_interop_threads(task.threads[2])
 
     times = []
     xla = task.runtime.endswith("_xla")
     for name, config in task.networks.items():
-        config = portable(config) if xla else config
+        if xla:  # compiles only operations that exporters support, too
+            config = portable(config)
+
         model = build_recogniser(config, task.num_features, _AXES_CLASSES)
         parameters = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
         stepper = make_stepper(
-            model, frame_losses, keras.optimizers.Adam(0.001), xla=xla
+            model,
+            frame_losses,
+            keras.optimizers.Adam(0.001),
+            xla=xla,
         )
+
         for frames in task.frames:
-            of_length = (
-                task.runtime,
-                task.batch,
-                task.threads,
-                name,
-                frames,
-                parameters,
-            )
+            measured = _axes_times(task, frames, config, stepper)
             times.append(
-                AxesTimes(*of_length, **_axes_times(task, frames, config, stepper))
+                AxesTimes(
+                    task.runtime,
+                    task.batch,
+                    task.threads,
+                    name,
+                    frames,
+                    parameters,
+                    **measured,
+                )
             )
             if times[-1].reason:
                 break
@@ -327,16 +413,23 @@ def measure_axes(task: AxesTask) -> list[AxesTimes]:
 def frame_losses(logits, classes):
     """Returns the mean cross entropy of each utterance's frames."""
     losses = keras.losses.sparse_categorical_crossentropy(
-        classes, logits, from_logits=True
+        classes,
+        logits,
+        from_logits=True,
     )
     return keras.ops.mean(losses, axis=-1)
 
 
 def _axes_times(
-    task: AxesTask, frames: int, config, stepper: Stepper
+    task: AxesTask,
+    frames: int,
+    config,
+    stepper: Stepper,
 ) -> dict[str, Any]:
+    """Returns the fields of `AxesTimes` that are measured, or the reason why none are."""
     random = np.random.default_rng(0)
     outputs = (task.batch, output_frames(config, frames))
+    # The same for all networks and frameworks.
     inputs = _noise(random, task.batch, frames, task.num_features)
     batch = Batch(inputs, (random.integers(0, _AXES_CLASSES, outputs, np.int32),))
 
@@ -352,6 +445,7 @@ def _axes_times(
         no_memory = out_of_memory(error)
         if not (no_memory or task.runtime.endswith("_xla")):
             raise
+
         reason = "out of memory" if no_memory else " ".join(str(error).split())
         return {"reason": reason[:_REASON]}
 
@@ -381,14 +475,17 @@ def backends_table(rows, config: BackendsConfig, backends, absent: list[str]) ->
         Column("of the fastest", "", of_fastest, fixed(2)),
         Column("first step, s", "", "first_step_s", fixed(1)),
     ]
+
     return table_of(_TITLE, columns, rows, _notes(rows, config, backends, absent))
 
 
 def _label(name: str) -> str:
+    """Returns a backend's name for readers."""
     return "PyTorch alone" if name == NATIVE else name
 
 
 def _notes(rows, config: BackendsConfig, backends, absent: list[str]) -> list[str]:
+    """Returns what readers must know of the table, and why rows are missing."""
     versions = ", ".join(map(_version, backends))
     kerases = (b["versions"]["keras"] for b in backends if "keras" in b["versions"])
     keras = " and ".join(dict.fromkeys(kerases))
@@ -404,6 +501,7 @@ def _notes(rows, config: BackendsConfig, backends, absent: list[str]) -> list[st
         "alone: the same network in PyTorch's own layers, loss and Adam. The acoustic model has no "
         "images and no version in PyTorch alone.",
     ]
+
     for row in rows:
         if reason := row["reason"]:
             place = f"{row['layout']} on {_label(row['backend'])}"
@@ -411,16 +509,19 @@ def _notes(rows, config: BackendsConfig, backends, absent: list[str]) -> list[st
 
     if absent:
         notes.append(f"Not installed and left out: {', '.join(map(_label, absent))}.")
+
     return notes
 
 
 def _version(backend: dict[str, Any]) -> str:
+    """Returns a backend's name, version and devices."""
     name = backend["name"]
     version = backend["versions"][name.removeprefix("native_")]
     return f"{_label(name)} {version} on {' and '.join(backend['devices'])}"
 
 
 def backends_chart(rows: Sequence[dict[str, Any]]) -> Chart:
+    """Draws a bar per backend, forward and the rest, with a panel for each model."""
     models = list(dict.fromkeys(row["model"] for row in rows))
     panels = [
         _panel([row for row in rows if row["model"] == model]) for model in models
@@ -429,6 +530,7 @@ def backends_chart(rows: Sequence[dict[str, Any]]) -> Chart:
 
 
 def _panel(rows: Sequence[dict[str, Any]]) -> Panel:
+    """Draws the bars of one model."""
     ran = [row for row in rows if not row["reason"]]
     places = list(range(len(ran)))
     forward, step_ms = (
@@ -439,22 +541,36 @@ def _panel(rows: Sequence[dict[str, Any]]) -> Panel:
     words = [f"{three_digits(ms)} ms · {ms / min(step_ms):.2f}×" for ms in step_ms]
     marks = [
         Rects(
-            x0=[0.0] * len(ran), x1=forward, **y, colour=run_colour(0), series="forward"
+            x0=[0.0] * len(ran),
+            x1=forward,
+            **y,
+            colour=run_colour(0),
+            series="forward",
         ),
         Rects(
-            x0=forward, x1=ends, **y, colour=run_colour(1), series="backward and update"
+            x0=forward,
+            x1=ends,
+            **y,
+            colour=run_colour(1),
+            series="backward and update",
         ),
         Labels(x=ends, y=places, words=words),
     ]
     names = [" ".join((_label(row["backend"]), row["layout"])).strip() for row in ran]
     label = "ms per training step, {0[model]}, batch of {0[batch_size]}".format(rows[0])
     x = Axis(label, limits=(0, 1.35 * max(ends)))
+
     return Panel(marks, x, rows_axis(names), height=20 + 30 * len(ran))
 
 
 def run(
-    config: BackendsConfig, keyword, acoustic, features, context: Context
+    config: BackendsConfig,
+    keyword,
+    acoustic,
+    features,
+    context: Context,
 ) -> Result:
+    """Measures all installed backends in turns; UsageError if none is installed."""
     installed = installed_backends()
     processes = {name: name.removeprefix("native_") for name in config.backends}
     present = [name for name in config.backends if processes[name] in installed]
@@ -479,15 +595,19 @@ def run(
         for name in present
         for of_model in zip(*(models for _, models in answers[name]), strict=True)
     ]
+    # The keyword spotter first; else in the order of the backends.
     rows.sort(key=lambda row: row["model"] != KEYWORDS)
     backends = [answers[name][0][0] for name in present]
     values = {"backends": backends, "not_installed": absent, "rows": rows}
     # Each process warms up the forward pass and the whole step of every model that ran.
     steps = 2 * WARMUP_STEPS * config.rounds * sum(not row["reason"] for row in rows)
     tables = [backends_table(rows, config, backends, absent)]
+
     return Result(tables, values, steps, {"backends": lambda: backends_chart(rows)})
 
 
 BACKENDS_WORKLOAD = Workload(
-    run, (BackendsConfig, KeywordSpotterConfig, ModelConfig, FeatureConfig), backends=()
+    run,
+    (BackendsConfig, KeywordSpotterConfig, ModelConfig, FeatureConfig),
+    backends=(),
 )

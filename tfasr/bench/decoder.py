@@ -1,5 +1,8 @@
-"""Seconds, errors and memory of decoders at several beam widths, on a model's
-log-probabilities.
+"""Seconds, errors and memory of decoders at several beam widths.
+
+A workload of ``tfasr bench``. A model's log-probabilities are computed once and saved;
+each decoder then runs on them in a process of its own, so that its memory can be told
+from the others'. `LogProbs` files can be passed on and measured elsewhere.
 """
 
 import dataclasses
@@ -48,6 +51,7 @@ from tfasr.telemetry.machine import peak_memory_mib
 
 _HEIGHT_PX = 280.0
 _LABEL_PX = 15.0  # heights of a panel and of a line of text
+# Arrays in files of log-probabilities, and in files of logits.
 _KEYS = ("log_probs", "offsets", "references", "audio_s", "alphabet")
 _LOGIT_KEYS = ("logits", "offsets", "texts", "chars")
 _log = logging.getLogger(__name__)
@@ -70,18 +74,30 @@ class DecoderBenchConfig:
 
 @dataclass(frozen=True)
 class LogProbs:
-    """A model's outputs for a split; raises ValueError if the arrays don't match."""
+    """A model's outputs for a split, and what is needed to decode and score them.
 
-    # float32 ``(frames, classes)`` of all utterances, natural logarithms, blank last
+    Attributes:
+        log_probs: float32 ``(frames, classes)`` of all utterances, natural logarithms,
+            blank last.
+        offsets: integers ``(utterances + 1,)``; utterance n is frames
+            ``offsets[n]:offsets[n + 1]``.
+        references: the utterances' transcripts.
+        audio_s: seconds, float64 ``(utterances,)``.
+        alphabet: of the classes.
+        lexicon: words for decoders with a dictionary.
+        forward_s: wall-clock seconds of all forward passes, if known.
+
+    Raises:
+        ValueError: if the arrays don't match.
+    """
+
     log_probs: np.ndarray
-    # integers ``(utterances + 1,)``: utterance n is frames ``offsets[n]:offsets[n +
-    # 1]``
     offsets: np.ndarray
     references: list[str]
-    audio_s: np.ndarray  # float64 ``(utterances,)``
+    audio_s: np.ndarray
     alphabet: Alphabet
-    lexicon: tuple[str, ...] = ()  # words for decoders with a dictionary
-    forward_s: float | None = None  # wall-clock seconds of all forward passes, if known
+    lexicon: tuple[str, ...] = ()
+    forward_s: float | None = None
 
     def __post_init__(self):
         frames_and_classes = self.log_probs.shape
@@ -121,6 +137,7 @@ class LogProbs:
 
     @property
     def audio_hours(self) -> float:
+        """Hours of audio of all utterances."""
         return float(self.audio_s.sum()) / 3600
 
     def batches(self, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -131,12 +148,17 @@ class LogProbs:
             shape = (len(batch_lengths), batch_lengths.max(), self.log_probs.shape[1])
             batch = np.zeros(shape, np.float32)
             for row, begin, length in zip(
-                batch, self.offsets[first:], batch_lengths, strict=False
+                batch,
+                self.offsets[first:],
+                batch_lengths,
+                strict=False,
             ):
                 row[:length] = self.log_probs[begin : begin + length]
+
             yield batch, batch_lengths
 
     def save(self, path: Path) -> None:
+        """Writes a file in NumPy's format, which needs no tfasr to be read."""
         path.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(path) as file:
             np.savez(
@@ -158,8 +180,10 @@ class LogProbs:
 
         A file of logits has ``logits`` float ``(frames, classes)`` in frames of 20 ms,
         ``offsets``, ``texts``, ``chars`` (one string of characters in class order, with
-        "_" as separator) and optionally ``lexicon``. Raises UsageError if the file is
-        missing or invalid.
+        "_" as separator) and optionally ``lexicon``.
+
+        Raises:
+            UsageError: if the file is missing or invalid.
         """
         try:
             with path.open("rb") as file:  # NumPy leaves a broken archive open
@@ -177,8 +201,10 @@ class LogProbs:
 
 
 def _read(stored: np.lib.npyio.NpzFile | np.ndarray) -> LogProbs:
+    """Returns what a file contains; ValueError says what it lacks."""
     if isinstance(stored, np.ndarray):
         raise ValueError("a single array.")
+
     words = tuple(stored["lexicon"].tolist()) if "lexicon" in stored else ()
     if all(key in stored for key in _LOGIT_KEYS):
         # Imported late: the command line must start quickly.
@@ -197,9 +223,12 @@ def _read(stored: np.lib.npyio.NpzFile | np.ndarray) -> LogProbs:
             lexicon=words,
         )
 
+    # All of them, so that one message is enough.
     if missing := [key for key in _KEYS if key not in stored]:
         raise ValueError(f"arrays {sorted(stored.files)}, without {missing}.")
+
     seconds = float(stored["forward_s"]) if "forward_s" in stored else np.nan
+
     return LogProbs(
         log_probs=stored["log_probs"].astype(np.float32, copy=False),
         offsets=stored["offsets"].astype(np.int64),
@@ -228,16 +257,9 @@ class DecoderRow:
     memory_before_mib: float | None = None  # peak memory before the decoder was created
 
     def to_json(self) -> dict[str, Any]:
+        """Returns seconds per hour of audio, errors and memory as JSON."""
         has_beam = DECODERS[self.config.name].has_beam
         forward_s = self.forward_s
-        names = (
-            "peak_memory_mib",
-            "memory_before_mib",
-            "build_s",
-            "cpu_s",
-            "wall_s",
-            "passes",
-        )
         return {
             "decoder": self.config.name,
             "beam_width": self.config.beam_width if has_beam else None,
@@ -245,7 +267,12 @@ class DecoderRow:
             "cpu_s_per_audio_hour": self.cpu_s / self.audio_hours,
             "wall_s_per_audio_hour": self.wall_s / self.audio_hours,
             **self.counts.to_json(),
-            **{name: getattr(self, name) for name in names},
+            "peak_memory_mib": self.peak_memory_mib,
+            "memory_before_mib": self.memory_before_mib,
+            "build_s": self.build_s,
+            "cpu_s": self.cpu_s,
+            "wall_s": self.wall_s,
+            "passes": self.passes,
             "evaluation_s": None if forward_s is None else forward_s + self.wall_s,
         }
 
@@ -253,25 +280,34 @@ class DecoderRow:
 def decoder_label(decoder: str, recombine: bool) -> str:
     """Returns a decoder's name for tables and figures, without its beam width."""
     kind = DECODERS[decoder]
-    return (kind.label or decoder) + (
-        ", recombined" if kind.recombines and recombine else ""
-    )
+    label = kind.label or decoder
+    if kind.recombines and recombine:
+        label += ", recombined"
+
+    return label
 
 
 def _label(row: dict[str, Any]) -> str:
+    """Returns the name of a row's decoder."""
     return decoder_label(row["decoder"], row["recombine"])
 
 
 def decoder_configs(
-    decoders: Sequence[str], beam_widths: Sequence[int], *, recombine: bool = False
+    decoders: Sequence[str],
+    beam_widths: Sequence[int],
+    *,
+    recombine: bool = False,
 ) -> list[DecoderConfig]:
-    """Returns the decoders to measure; raises ValueError for an unknown name or invalid
-    width.
+    """Returns the decoders to measure, in all combinations.
+
+    Raises:
+        ValueError: for an unknown name or invalid width.
     """
     if unknown := [name for name in decoders if name not in DECODERS]:
         raise ValueError(
             f"Decoders must be some of {DECODERS.listed()}. Received: {unknown}."
         )
+
     configs = []
     for name in dict.fromkeys(decoders):
         kind = DECODERS[name]
@@ -285,6 +321,10 @@ def decoder_configs(
 
 
 def measure_file(path: Path, config: DecoderConfig, num_threads: int) -> DecoderRow:
+    """Measures one decoder in this process, whose peak memory is the decoder's.
+
+    The peak before it was created is in the result, too.
+    """
     load = LogProbs.load(path)
     if DECODERS[config.name].on_tensorflow:
         import tensorflow as tf
@@ -292,12 +332,17 @@ def measure_file(path: Path, config: DecoderConfig, num_threads: int) -> Decoder
         tf.config.threading.set_intra_op_parallelism_threads(num_threads)
         tf.config.threading.set_inter_op_parallelism_threads(num_threads)
 
+    # With the log-probabilities, which every decoder needs.
     before_mib = peak_memory_mib()
     make = partial(make_decoder, config, load.alphabet, load.lexicon, num_threads)
     with wrong_values_are_wrong_use():
         row = measure(load, config, make)
-    memory = {"peak_memory_mib": peak_memory_mib(), "memory_before_mib": before_mib}
-    return dataclasses.replace(row, **memory)
+
+    return dataclasses.replace(
+        row,
+        peak_memory_mib=peak_memory_mib(),
+        memory_before_mib=before_mib,
+    )
 
 
 def measure(
@@ -307,12 +352,21 @@ def measure(
     *,
     batch_size: int = 64,
 ) -> DecoderRow:
-    """Measures errors and seconds of decoding, repeated for half a second, at most ten
-    times.
+    """Measures errors and seconds of decoding.
+
+    All utterances are decoded again for half a second, at most ten times; seconds are
+    medians.
+
+    Args:
+        load: what to decode.
+        config: of the decoder, for the result.
+        make: creates the decoder.
+        batch_size: utterances that it gets together.
     """
     began = time.perf_counter()
     decoder = make()
     build_s = time.perf_counter() - began
+    # One frame of one utterance.
     first, lengths = next(load.batches(1))
     # Libraries load in the first call.
     decoder.decode(first[:, :1], lengths.clip(max=1))
@@ -323,6 +377,7 @@ def measure(
         texts = []
         cpu_s.append(0.0)
         wall_s.append(0.0)
+
         for log_probs, lengths in load.batches(batch_size):
             cpu_began = time.process_time()
             wall_began = time.perf_counter()
@@ -331,14 +386,26 @@ def measure(
             wall_s[-1] += time.perf_counter() - wall_began
             texts += [hypothesis.text for hypothesis in hypotheses]
 
-    medians = map(statistics.median, (cpu_s, wall_s))
-    counts = count_errors(load.references, texts)
-    more = (len(wall_s), load.audio_hours, counts, load.forward_s)
-    return DecoderRow(config, build_s, *medians, *more)
+    return DecoderRow(
+        config,
+        build_s,
+        statistics.median(cpu_s),
+        statistics.median(wall_s),
+        passes=len(wall_s),
+        audio_hours=load.audio_hours,
+        counts=count_errors(load.references, texts),
+        forward_s=load.forward_s,
+    )
 
 
 def run_log_probs(context: Context) -> LogProbs:
-    """Runs a run's model on a split as `tfasr evaluate` does; the result has no lexicon."""
+    """Runs a run's model on a split as `tfasr evaluate` does.
+
+    The result has no lexicon.
+
+    Raises:
+        RunError: if shards lack utterances.
+    """
     # Imported late: a file of log-probabilities is measured without TensorFlow.
     from tfasr.training.evaluation import Evaluator
     from tfasr.training.trained import open_trained
@@ -351,9 +418,13 @@ def run_log_probs(context: Context) -> LogProbs:
     next(evaluator.forward_passes())
     answered: dict[int, np.ndarray] = {}
     began = time.perf_counter()
+
     for positions, log_probs, lengths, _ in evaluator.forward_passes():
         for position, rows, length in zip(
-            positions.tolist(), log_probs, lengths, strict=True
+            positions.tolist(),
+            log_probs,
+            lengths,
+            strict=True,
         ):
             # A view would keep the whole batch.
             answered[position] = rows[:length].copy()
@@ -369,6 +440,7 @@ def run_log_probs(context: Context) -> LogProbs:
         )
 
     ordered = [answered[utterance.position] for utterance in utterances]
+
     return LogProbs(
         log_probs=np.concatenate(ordered),
         offsets=np.cumsum([0, *map(len, ordered)]),
@@ -380,7 +452,9 @@ def run_log_probs(context: Context) -> LogProbs:
 
 
 def decoder_table(
-    rows: Sequence[dict[str, Any]], load: LogProbs, num_threads: int
+    rows: Sequence[dict[str, Any]],
+    load: LogProbs,
+    num_threads: int,
 ) -> Table:
     """Returns a line for each row of `DecoderRow.to_json`.
 
@@ -398,8 +472,10 @@ def decoder_table(
     ]
     if load.forward_s is None:
         del columns[2]  # the evaluation
+
     more = {"name": "beam_widths", "records": records_of(rows)}
     notes = _notes(rows, load, num_threads)
+
     return table_of("Decoders over beam widths", columns, rows, notes, **more)
 
 
@@ -446,6 +522,7 @@ def decoder_chart(rows: Sequence[dict[str, Any]]) -> Chart:
     curves: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         curves.setdefault(_label(row), []).append(row)
+
     seconds, wer = (
         {name: list(map(value, rows)) for name, rows in curves.items()}
         for value in (
@@ -456,40 +533,67 @@ def decoder_chart(rows: Sequence[dict[str, Any]]) -> Chart:
     most = max(map(max, wer.values())) or 1.0
     low = min(map(min, seconds.values()))
     high = max(map(max, seconds.values()))
+    # Whole decades, so that ticks are powers of ten.
     bottom = math.floor(math.log10(low))
     decades = (10.0**bottom, 10.0 ** max(math.ceil(math.log10(high)), bottom + 1))
     cost = _panel(curves, seconds, decades, "{:.2g}", log=True)
     errors = _panel(curves, wer, (0.0, 1.1 * most), "{:.1f}", log=False)
     caption = "The cost of a wider beam, and its gain"
+
     return Chart("decoder", caption, [cost, errors], columns=2, width=420)
 
 
 def _panel(curves, values: dict[str, list[float]], y, form: str, *, log: bool) -> Panel:
+    """Draws one value of all decoders over the beam width.
+
+    A decoder without a beam is a horizontal line.
+    """
     widths = {row["beam_width"] for rows in curves.values() for row in rows}
     widths = sorted(widths - {None}) or [1]
     x = (widths[0] / 1.6, widths[-1] * 1.6**2)
     marks: list[Mark] = []
+
     for index, (name, rows) in enumerate(curves.items()):
         colour = run_colour(index)
         ys = values[name]
         if rows[0]["beam_width"] is None:
-            ends = {"x0": [x[0]], "x1": [x[1]], "y0": ys, "y1": ys}
-            marks.append(Segments(**ends, colour=colour, dash="dashed", series=name))
+            marks.append(
+                Segments(
+                    x0=[x[0]],
+                    x1=[x[1]],
+                    y0=ys,
+                    y1=ys,
+                    colour=colour,
+                    dash="dashed",
+                    series=name,
+                )
+            )
         else:
             marks += curve([row["beam_width"] for row in rows], ys, colour, name)
 
     marks += _ends(values, x[1], y, form, log=log)
-    step = -(-len(widths) // 8)  # at most 8 ticks
+    step = math.ceil(len(widths) / 8)  # at most 8 ticks
     beam = Axis("beam width", log=True, limits=x, ticks=sorted(widths[::-1][::step]))
     label = "CPU seconds per hour of audio" if log else "word error rate, %"
+
     return Panel(marks, beam, Axis(label, log=log, limits=y), height=_HEIGHT_PX)
 
 
 def _ends(
-    values: dict[str, list[float]], x: float, y, form: str, *, log: bool
+    values: dict[str, list[float]],
+    x: float,
+    y,
+    form: str,
+    *,
+    log: bool,
 ) -> list[Labels]:
+    """Returns the values at the curves' right ends as labels that don't overlap."""
+
     def height(value: float) -> float:
-        low, high, value = map(math.log, (*y, value)) if log else (*y, value)
+        low, high = y
+        if log:
+            low, high, value = map(math.log, (low, high, value))
+
         return _HEIGHT_PX * (value - low) / (high - low)
 
     ends = sorted(
@@ -497,15 +601,20 @@ def _ends(
     )
     labels = []
     lowest_free = -math.inf
+
     for at, value, index in ends:
         place = max(at, lowest_free)
         lowest_free = place + _LABEL_PX
-        look = {
-            "colour": run_colour(index),
-            "dy": at - place - _LABEL_PX / 2,
-            "align": "right",
-        }
-        labels.append(Labels(x=[x], y=[value], words=[form.format(value)], **look))
+        labels.append(
+            Labels(
+                x=[x],
+                y=[value],
+                words=[form.format(value)],
+                colour=run_colour(index),
+                dy=at - place - _LABEL_PX / 2,
+                align="right",
+            )
+        )
 
     return labels
 
@@ -520,12 +629,16 @@ def run(config: DecoderBenchConfig, context: Context) -> Iterator[Result]:
 
     with wrong_values_are_wrong_use():
         decoders = decoder_configs(
-            config.decoders, config.beam_widths, recombine=config.recombine
+            config.decoders,
+            config.beam_widths,
+            recombine=config.recombine,
         )
+
     if not decoders:
         raise UsageError(
             "Measuring needs a decoder and a beam width. Received: nothing."
         )
+
     load = _load(context, decoders)
     needing = [decoder.name for decoder in decoders if needs_lexicon(decoder)]
     if needing and not load.lexicon:
@@ -536,8 +649,11 @@ def run(config: DecoderBenchConfig, context: Context) -> Iterator[Result]:
 
     source = {"log_probs": str(context.log_probs)}
     if context.log_probs is None:
-        source = {"run_dir": str(context.run_dir), "split": context.split}
-        source["checkpoint"] = context.checkpoint
+        source = {
+            "run_dir": str(context.run_dir),
+            "split": context.split,
+            "checkpoint": context.checkpoint,
+        }
 
     rows: list[dict[str, Any]] = []
     values = {
@@ -565,16 +681,24 @@ def run(config: DecoderBenchConfig, context: Context) -> Iterator[Result]:
 
 
 def measure_apart(path: Path, config: DecoderConfig, num_threads: int) -> DecoderRow:
-    # Decoders run on the processor, so this process must not take the accelerator's
-    # memory.
-    environment = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    """Measures one decoder in a process of its own."""
     label = decoder_label(config.name, config.recombine)
-    task = f"Measuring {label} at beam width {config.beam_width}"
-    options = {"environment": environment, "task": task, "show_messages": False}
-    return call(measure_file, path, config, num_threads, **options)
+
+    return call(
+        measure_file,
+        path,
+        config,
+        num_threads,
+        # Decoders run on the processor, so that process must not take the accelerator's
+        # memory.
+        environment={"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"},
+        task=f"Measuring {label} at beam width {config.beam_width}",
+        show_messages=False,
+    )
 
 
 def _load(context: Context, decoders: Sequence[DecoderConfig]) -> LogProbs:
+    """Returns the log-probabilities to decode, from a file or by running a model."""
     words = None
     if context.lexicon is not None:
         remedy = "--lexicon must be a text file of words."
@@ -585,6 +709,7 @@ def _load(context: Context, decoders: Sequence[DecoderConfig]) -> LogProbs:
         load = LogProbs.load(context.log_probs)
         return load if words is None else dataclasses.replace(load, lexicon=words)
 
+    # A run with another decoder may have none.
     has_lexicon = (context.run_dir / LEXICON_FILE).is_file()
     if words is None and (has_lexicon or any(map(needs_lexicon, decoders))):
         # Before the slow forward passes, so that a missing file is reported at once.

@@ -1,4 +1,8 @@
-"""The Keras backend and devices that a benchmark runs on, their utilisation and memory."""
+"""The Keras backend and devices that a benchmark runs on, their utilisation and memory.
+
+Shared by the workloads: how batches grow until the memory is full, what counts as a
+cliff, and how busy devices were. Nothing here loads a framework before it is called.
+"""
 
 import importlib.util
 import logging
@@ -23,6 +27,7 @@ from tfasr.tta.run import Run
 
 log = logging.getLogger("tfasr")
 
+# Whose versions are stated, by backend.
 _PACKAGES = {
     "tensorflow": ("tensorflow",),
     "jax": ("jax", "jaxlib"),
@@ -43,15 +48,18 @@ def describe_backend() -> dict[str, Any]:
     versions = {
         package: metadata.version(package) for package in ("keras", *_PACKAGES[name])
     }
+
     return {"name": name, "devices": _devices(name), "versions": versions}
 
 
 def visible_gpus() -> int:
+    """Returns how many GPUs Keras's backend sees."""
     named = describe_backend()["devices"]
     return sum("gpu" in device.lower() or "cuda" in device.lower() for device in named)
 
 
 def _devices(name: str) -> list[str]:
+    """Returns the names of a backend's devices."""
     if name == "tensorflow":
         import tensorflow as tf
 
@@ -65,18 +73,22 @@ def _devices(name: str) -> list[str]:
     import torch
 
     count = torch.cuda.device_count()
+
     return [f"cuda:{index}" for index in range(count)] or ["cpu"]
 
 
 def devices_text(count: int) -> str:
+    """Returns "1 device", "2 devices" and so on."""
     return f"{count} {'device' if count == 1 else 'devices'}"
 
 
 def powers_up_to(most: int) -> list[int]:
+    """Returns 1, 2, 4 and so on up to ``most``, which is included."""
     return sorted({2**power for power in range(most.bit_length())} | {most})
 
 
 def num_gpus() -> int:
+    """Returns how many GPUs TensorFlow could use, without starting them."""
     import tensorflow as tf
 
     return len(tf.config.list_physical_devices("GPU"))
@@ -87,21 +99,29 @@ PROCESS = "CPU, this process"  # names this process's CPU use among devices
 
 @dataclass(frozen=True)
 class DeviceUse:
-    device: str  # "GPU 0" and so on, or `PROCESS`, for which 100 % is all cores
-    # Time of each sample from the start.
+    """How busy a device was during a measurement.
+
+    Attributes:
+        device: "GPU 0" and so on, or `PROCESS`, for which 100 % is all cores.
+        seconds: time of each sample from the start.
+        percent: utilisation since the previous sample.
+        memory_bytes: a GPU's peak memory; None if unknown.
+    """
+
+    device: str
     seconds: list[float] = field(default_factory=list)
-    # Utilisation since the previous sample.
     percent: list[float] = field(default_factory=list)
-    memory_bytes: float | None = None  # a GPU's peak memory
+    memory_bytes: float | None = None
 
     @property
     def mean_percent(self) -> float | None:
+        """Mean of the samples; None without samples."""
         return sum(self.percent) / len(self.percent) if self.percent else None
 
 
 @contextmanager
 def watched_devices(uses: list[DeviceUse]) -> Iterator[None]:
-    """While the body runs, samples the use of the CPU every 0.03 s and of GPUs every 0.1 s.
+    """Samples the use of the CPU every 0.03 s and of GPUs every 0.1 s during the block.
 
     Adds the use of this process and of each GPU to ``uses``. If the machine took much
     of what the body could have used, a warning names the cause.
@@ -124,49 +144,76 @@ def watched_devices(uses: list[DeviceUse]) -> Iterator[None]:
         cpu = sampled.utilisation("cpu")
         gpus = sampled.utilisation("gpu")
         uses.append(_use(PROCESS, cpu, "process_percent", began_ms))
+
         for gpu in np.unique(gpus.get("gpu", [])):
             of_gpu = {name: column[gpus["gpu"] == gpu] for name, column in gpus.items()}
             uses.append(_use(f"GPU {gpu:.0f}", of_gpu, "utilisation_percent", began_ms))
 
 
 def _use(
-    device: str, columns: dict[str, np.ndarray], name: str, began_ms: float
+    device: str,
+    columns: dict[str, np.ndarray],
+    name: str,
+    began_ms: float,
 ) -> DeviceUse:
+    """Returns the samples of a device, with times from ``began_ms`` on."""
     if not columns:
         return DeviceUse(device)
+
     seconds = (columns["time_ms"] - began_ms) / 1000
     memory = columns.get("memory_used_bytes", np.empty(0)).tolist()
+
     return DeviceUse(
-        device, seconds.tolist(), columns[name].tolist(), max(memory, default=None)
+        device,
+        seconds.tolist(),
+        columns[name].tolist(),
+        max(memory, default=None),
     )
 
 
 def expected_bytes(
-    batches: Sequence[int], peaks: Sequence[float], batch: int
+    batches: Sequence[int],
+    peaks: Sequence[float],
+    batch: int,
 ) -> float | None:
-    """Extrapolates a larger batch's memory from the last two batches; None if there are
-    fewer.
+    """Extrapolates a larger batch's memory from the last two batches.
+
+    None if there are fewer.
     """
     if len(batches) < 2:
         return None
+
+    # Bytes per utterance; less than none would mean that the peak came earlier.
     slope = (peaks[-1] - peaks[-2]) / (batches[-1] - batches[-2])
     return peaks[-1] + max(slope, 0.0) * (batch - batches[-1])
 
 
 def growing_batches(
-    sizes: Sequence[int], memory_share: float, measure: Callable[[int], Any]
+    sizes: Sequence[int],
+    memory_share: float,
+    measure: Callable[[int], Any],
 ) -> Iterator[tuple[int, Any, str]]:
     """Measures growing batches while they fit into ``memory_share`` of the free memory.
 
-    Yields ``(size, measure(size), "")`` for each size that fits, and at last
-    ``(size, None, reason)`` for the first that doesn't.
+    A batch that would not fit isn't tried, because the system may end the process.
+
+    Args:
+        sizes: of batches, growing.
+        memory_share: of what is free before each batch.
+        measure: called with a size.
+
+    Yields:
+        ``(size, measure(size), "")`` for each size that fits, and at last ``(size,
+        None, reason)`` for the first that doesn't.
     """
     batches: list[int] = []
     peaks: list[float] = []
+
     for size in sizes:
         result = None
         reason = ""
         expected = expected_bytes(batches, peaks, size)
+        # What the process has had already, it can have again.
         allowed = (peak_bytes() or 0) + memory_share * available_bytes()
         if expected is not None and expected > allowed:
             reason = f"needs {expected / 2**30:.1f} GiB; {allowed / 2**30:.1f} GiB may be used"
@@ -176,11 +223,13 @@ def growing_batches(
             except Exception as error:
                 if not out_of_memory(error):
                     raise
+
                 reason = "out of memory"
 
         yield size, result, reason
         if reason:
             return
+
         if (peak := peak_bytes()) is not None:
             batches.append(size)
             peaks.append(float(peak))
@@ -197,13 +246,16 @@ _CLASSES = (
 
 
 def out_of_memory(error: BaseException) -> bool:
+    """Whether an error of any framework means that memory ran out."""
     named = any(cls.__name__ in _CLASSES for cls in type(error).__mro__)
     return named or "RESOURCE_EXHAUSTED" in str(error)
 
 
 def is_cliff(batch: int, utterance_s: float | None, others, tolerance: float) -> bool:
-    """Whether an utterance takes over ``tolerance`` longer in this batch than in a
-    smaller one.
+    """Whether an utterance takes over ``tolerance`` longer than in a smaller batch.
+
+    ``others`` are pairs of a batch size and seconds per utterance, None if it was not
+    run.
 
     Source: the remarks on batches of 9 and of 96 in the thread on DeepMark's Deep
     Speech 2.
@@ -217,6 +269,16 @@ def is_cliff(batch: int, utterance_s: float | None, others, tolerance: float) ->
 
 
 def cliff_rings(batches: Sequence[float], values: Sequence[float]) -> list[Points]:
-    look = {"symbol": "ring", "size": 15, "colour": CLIFF_COLOUR}
-    series = "cliff: slower than in a smaller batch"
-    return [Points(x=batches, y=values, series=series, **look)] if batches else []
+    """Returns rings around the points of a chart that are cliffs."""
+    if not batches:
+        return []
+
+    rings = Points(
+        x=batches,
+        y=values,
+        series="cliff: slower than in a smaller batch",
+        symbol="ring",
+        size=15,
+        colour=CLIFF_COLOUR,
+    )
+    return [rings]

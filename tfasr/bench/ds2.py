@@ -1,4 +1,9 @@
-"""DeepMark's Deep Speech 2: forward and backward passes on utterances of 1 to 15 s."""
+"""DeepMark's Deep Speech 2: forward and backward passes on utterances of 1 to 15 s.
+
+A workload of ``tfasr bench`` that repeats a published benchmark on this machine: its
+numbers of utterances of each length, random features, and gradients without updates. It
+first searches the fastest batch size if several are given.
+"""
 
 import contextlib
 import dataclasses
@@ -57,19 +62,21 @@ from tfasr.models.deep_speech_2 import DeepSpeech2, DeepSpeech2Config, output_fr
 COUNTS = (3, 10, 11, 13, 14, 13, 9, 8, 5, 4, 3, 2, 2, 2, 1)
 LABEL_LENGTHS = (7, 17, 35, 48, 62, 78, 93, 107, 120, 134, 148, 163, 178, 193, 209)
 LENGTHS_S = tuple(range(1, len(COUNTS) + 1))
-HUNDREDS = 1280
+HUNDREDS = 1280  # in an epoch
 NUM_UTTERANCES = HUNDREDS * sum(COUNTS)
 FRAMES_PER_S = 100
 _log = logging.getLogger(__name__)
 
 
 def utterance_counts(fraction: float) -> list[int]:
-    """Returns the numbers of utterances of 1, 2, ... 15 s; the largest remainders are
-    rounded up.
+    """Returns the numbers of utterances of 1, 2, ... 15 s in a fraction of an epoch.
+
+    The largest remainders are rounded up, so that all proportions stay.
 
     Source: DeepMark's issue 1 for the counts, its torch/audio/Dataset.lua for the
     rounding.
     """
+    # Fractions, as floats would round some shares wrongly.
     total = max(1, round(Fraction(fraction) * NUM_UTTERANCES))
     shares = [Fraction(count * total, sum(COUNTS)) for count in COUNTS]
     counts = [math.floor(share) for share in shares]
@@ -78,22 +85,32 @@ def utterance_counts(fraction: float) -> list[int]:
     )
     for index in by_loss[: total - sum(counts)]:
         counts[index] += 1
+
     return counts
 
 
 def batch_sizes(count: int, batch_size: int) -> list[int]:
     """Splits the utterances of one length into full batches and a remainder."""
     sizes = [batch_size] * (count // batch_size)
-    return [*sizes, count % batch_size] if count % batch_size else sizes
+    if count % batch_size:
+        sizes.append(count % batch_size)
+
+    return sizes
 
 
 class RandomBlock:
-    """Random features and labels, drawn once for all batches; large batches repeat
-    utterances.
+    """Random features and labels, drawn once for all batches.
+
+    Drawing them takes longer than a step; large batches repeat utterances.
     """
 
     def __init__(
-        self, batch_size: int, num_bins: int, num_labels: int, longest_s: int, seed: int
+        self,
+        batch_size: int,
+        num_bins: int,
+        num_labels: int,
+        longest_s: int,
+        seed: int,
     ):
         random = np.random.default_rng(seed)
         frames = FRAMES_PER_S * longest_s
@@ -104,6 +121,8 @@ class RandomBlock:
         self._labels = random.integers(0, num_labels, labels, np.int32)
 
     def cut(self, length_s: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns features and labels of so many utterances of one length."""
+        # Repeats utterances if the batch is larger than the block.
         rows = np.arange(size) % len(self._labels)
         labels = self._labels[rows, : LABEL_LENGTHS[length_s - 1]]
         return self._features[rows, : FRAMES_PER_S * length_s], labels
@@ -120,16 +139,20 @@ SEED = 0  # of initial weights and random data
 class DeepMarkConfig:
     """Settings of the benchmark.
 
+    Attributes:
+        search_batches: utterances per batch on each device: sizes to try, growing, of
+            which the fastest is used.
+        search_lengths_s: seconds of the utterances with which sizes are compared;
+            empty: all.
+        num_devices: devices, each with a batch; several only on TensorFlow.
+
     Source: DeepMark's torch/audio/benchmark.lua for the batch size, the remarks on the
     fastest minibatch in its issue 1 for the search.
     """
 
-    # utterances per batch on each device: sizes to try, growing, of which the fastest
-    # is used
     search_batches: tuple[int, ...] = (32,)
-    # Utterances with which sizes are compared; empty: all.
     search_lengths_s: tuple[int, ...] = ()
-    num_devices: int = 1  # devices, each with a batch; several only on TensorFlow
+    num_devices: int = 1
 
     def check(self) -> None:
         require_numbers(self, "num_devices", "search_batches")
@@ -138,7 +161,10 @@ class DeepMarkConfig:
         require(rising, self, "search_batches", "one or more, growing")
         valid = set(self.search_lengths_s) <= set(LENGTHS_S)
         require(
-            valid, self, "search_lengths_s", f"of {LENGTHS_S[0]}..{LENGTHS_S[-1]} s"
+            valid,
+            self,
+            "search_lengths_s",
+            f"of {LENGTHS_S[0]}..{LENGTHS_S[-1]} s",
         )
 
 
@@ -156,41 +182,52 @@ class Passes:
     @property
     def means_ms(self) -> dict[str, float | None]:
         """Milliseconds per batch; None without a batch."""
-        ways = {"forward_ms": self.forward_s, "backward_ms": self.backward_s}
-        ways["total_ms"] = self.total_s
+        if not self.batches:
+            return dict.fromkeys(("forward_ms", "backward_ms", "total_ms"))
+
         return {
-            way: 1000 * s / self.batches if self.batches else None
-            for way, s in ways.items()
+            "forward_ms": 1000 * self.forward_s / self.batches,
+            "backward_ms": 1000 * self.backward_s / self.batches,
+            "total_ms": 1000 * self.total_s / self.batches,
         }
 
     @property
     def utterances_per_s(self) -> float | None:
+        """Utterances per second; None if this length was not run."""
         return self.utterances / self.total_s if self.utterances else None
 
     @property
     def audio_s_per_s(self) -> float | None:
+        """Seconds of audio per second; None if this length was not run."""
         return self.audio_s / self.total_s if self.utterances else None
 
 
 @dataclass(frozen=True)
 class DeepMarkMeasurement:
+    """What was measured of an epoch, or of a fraction of it."""
+
     batch_size: int  # utterances of a full batch on all devices
     num_devices: int
     lengths: Sequence[Passes]  # over utterances of 1, 2, ... 15 s
 
     @property
     def overall(self) -> Passes:
+        """Sums over all lengths."""
         return Passes(
             *map(sum, zip(*map(dataclasses.astuple, self.lengths), strict=True))
         )
 
     @property
     def is_whole(self) -> bool:
+        """Whether the whole epoch was run."""
         return self.overall.utterances == NUM_UTTERANCES
 
     @property
     def epoch_s(self) -> float:
-        """Seconds for all 128 000 utterances; lengths that were not run use the mean rate."""
+        """Seconds for all 128 000 utterances.
+
+        Lengths that were not run use the mean rate.
+        """
         rates = [
             passes.audio_s_per_s or self.overall.audio_s_per_s
             for passes in self.lengths
@@ -199,42 +236,39 @@ class DeepMarkMeasurement:
 
     def to_json(self) -> dict[str, Any]:
         overall = self.overall
-        counts = ("utterances", "batches")
-        names = ("batches", "utterances", "audio_s")
-        rates = (
-            "forward_s",
-            "backward_s",
-            "total_s",
-            "utterances_per_s",
-            "audio_s_per_s",
-        )
+        lengths = []
+        for length_s, passes in enumerate(self.lengths, 1):
+            counts = {"utterances": passes.utterances, "batches": passes.batches}
+            lengths.append({"length_s": length_s} | counts | passes.means_ms)
+
         return {
             "num_devices": self.num_devices,
             "batch_size": self.batch_size,
-            **{name: getattr(overall, name) for name in names},
+            "batches": overall.batches,
+            "utterances": overall.utterances,
+            "audio_s": overall.audio_s,
             **overall.means_ms,
             # Several devices can't wait in between: there, backward_s is total_s minus
             # forward_s.
             "timed_apart": self.num_devices == 1,
-            **{name: getattr(overall, name) for name in rates},
+            "forward_s": overall.forward_s,
+            "backward_s": overall.backward_s,
+            "total_s": overall.total_s,
+            "utterances_per_s": overall.utterances_per_s,
+            "audio_s_per_s": overall.audio_s_per_s,
             "epoch_s": self.epoch_s,
             "epoch_is_extrapolated": not self.is_whole,
-            "lengths": [
-                {
-                    "length_s": length_s,
-                    **{name: getattr(passes, name) for name in counts},
-                    **passes.means_ms,
-                }
-                for length_s, passes in enumerate(self.lengths, 1)
-            ],
+            "lengths": lengths,
         }
 
 
-_AUDIO_S = float(np.average(LENGTHS_S, weights=COUNTS))
+_AUDIO_S = float(np.average(LENGTHS_S, weights=COUNTS))  # mean of an utterance
 
 
 @dataclass(frozen=True)
 class BatchTried:
+    """A batch size of the search."""
+
     batch: int  # utterances
     utterance_s: dict[int, float]  # seconds per utterance, by length in seconds
     reason: str = ""  # why it was not run, or ""
@@ -247,25 +281,31 @@ class BatchTried:
         """
         if not self.utterance_s:
             return None
+
         lengths = sorted(self.utterance_s)
         rates = [self.utterance_s[length] / length for length in lengths]
         per_audio_s = np.interp(LENGTHS_S, lengths, rates)
+
         return float(np.average(per_audio_s * LENGTHS_S, weights=COUNTS))
 
 
 @dataclass(frozen=True)
 class Search:
+    """Batch sizes that were compared on one device."""
+
     tried: Sequence[BatchTried]
     lengths_s: Sequence[int]  # of the utterances with which batch sizes were compared
     tolerance: float  # an utterance slower by this share in a larger batch is a cliff
 
     @property
     def fastest(self) -> BatchTried | None:
+        """The size with the fewest seconds per utterance; None if none fitted into memory."""
         ran = [size for size in self.tried if size.mean_s is not None]
         return min(ran, key=lambda size: size.mean_s, default=None)
 
     @property
     def largest(self) -> BatchTried | None:
+        """The largest size that fitted into memory; None if none did."""
         return next(
             (size for size in reversed(self.tried) if size.mean_s is not None), None
         )
@@ -298,6 +338,8 @@ class Search:
 
 
 class DeepMarkTimer:
+    """A network whose passes are timed, on one device or on those of a strategy."""
+
     def __init__(
         self,
         network: DeepSpeech2Config,
@@ -308,6 +350,7 @@ class DeepMarkTimer:
         self.num_devices = strategy.num_replicas_in_sync if strategy else 1
         self.warmups = 0  # untimed passes so far
         self._bench = bench
+
         with strategy.scope() if strategy else contextlib.nullcontext():
             model = DeepSpeech2(network, seed=SEED)
             model.build()
@@ -315,19 +358,30 @@ class DeepMarkTimer:
         self.parameters = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
         self._stepper = make_stepper(model, ctc_losses, strategy=strategy)
         # Batches repeat 64 utterances; different ones would take as long.
-        sizes = (64, model.num_bins, model.num_classes - 1, longest_s)
-        self._block = RandomBlock(*sizes, SEED)
+        self._block = RandomBlock(
+            64,
+            model.num_bins,
+            model.num_classes - 1,
+            longest_s,
+            SEED,
+        )
 
     def epoch(self, counts: Sequence[int], batch_size: int) -> DeepMarkMeasurement:
+        """Times passes over so many utterances of each length."""
         size = self.num_devices * batch_size
         pairs = zip(LENGTHS_S, counts, strict=True)
         lengths = [
             self._length(length_s, batch_sizes(n, size)) for length_s, n in pairs
         ]
+
         return DeepMarkMeasurement(size, self.num_devices, lengths)
 
     def search(self, lengths_s: Sequence[int]) -> Search:
-        """Compares the configured batch sizes on one device; raises RunError if none fits."""
+        """Compares the configured batch sizes on one device.
+
+        Raises:
+            RunError: if none fits into memory.
+        """
         longest_first = sorted(lengths_s)[::-1]  # the longest needs the most memory
 
         def by_length(size: int) -> dict[int, float]:
@@ -352,21 +406,22 @@ class DeepMarkTimer:
         return search
 
     def _utterance_s(self, length_s: int, size: int) -> float:
+        """Returns the seconds per utterance of one length in a batch of this size."""
         batch = self._placed(length_s, size)
         for _ in range(WARMUP_STEPS):
             self._stepper.gradients(batch)
+
         self.warmups += WARMUP_STEPS
-        rounds = range(SEARCH_ROUNDS)
-        return (
-            statistics.median(
-                seconds_of(self._stepper.gradients, batch) for _ in rounds
-            )
-            / size
-        )
+        gradients = self._stepper.gradients
+        seconds = [seconds_of(gradients, batch) for _ in range(SEARCH_ROUNDS)]
+
+        return statistics.median(seconds) / size
 
     def _length(self, length_s: int, sizes: Sequence[int]) -> Passes:
+        """Times all batches of one length."""
         if not sizes:
             return Passes(0, 0, 0, 0.0, 0.0, 0.0)
+
         batches = {size: self._placed(length_s, size) for size in dict.fromkeys(sizes)}
         for batch in batches.values():
             for _ in range(WARMUP_STEPS):
@@ -383,19 +438,27 @@ class DeepMarkTimer:
             len(sizes),
             passes.means_ms["total_ms"],
         )
+
         return passes
 
     def _passes_s(self, batch: Batch) -> tuple[float, float, float]:
+        """Returns seconds of the forward pass, the backward pass, and both in one step."""
         apart = self._stepper.apart(batch)
-        forward_s = apart[0] if apart else seconds_of(self._stepper.forward, batch)
+        if apart is not None:
+            return *apart, seconds_of(self._stepper.gradients, batch)
+
+        forward_s = seconds_of(self._stepper.forward, batch)
         total_s = seconds_of(self._stepper.gradients, batch)
-        return forward_s, apart[1] if apart else total_s - forward_s, total_s
+
+        return forward_s, total_s - forward_s, total_s
 
     def _placed(self, length_s: int, size: int) -> Batch:
+        """Returns a batch of utterances of one length on the device."""
         features, labels = self._block.cut(length_s, size)
         frames = np.full(size, output_frames(features.shape[1]), np.int32)
         label_lengths = np.full(size, labels.shape[1], np.int32)
         targets = (frames, labels, label_lengths)
+
         return self._stepper.place(Batch((features,), targets))
 
 
@@ -415,16 +478,22 @@ def deepmark_tables(
     warmup_steps: int,
     visible_gpus,
 ) -> list[Table]:
+    """Returns the tables of the search, of each length, and of the whole.
+
+    The last one has DeepMark's published figures below this machine's.
+    """
     notes = [
         *_notes(measured, parameters, warmup_steps),
         _scaling(measured, visible_gpus),
     ]
     runs = [_here(m, measured[0], backend) for m in measured]
+
     for name, devices, batch, *figures in PUBLISHED:
         scaling = None if devices == 1 else figures[3] / PUBLISHED[0][6]
         runs.append((name, devices, batch, None, *map(str, figures), scaling))
 
     title = "DeepMark Deep Speech 2: means over all batches"
+
     return [
         *([_search_table(search)] if search else []),
         *map(_length_table, measured),
@@ -433,11 +502,15 @@ def deepmark_tables(
 
 
 def _search_table(search: Search) -> Table:
+    """Returns a line per batch size, with what became of it."""
+
     def verdict(row: dict[str, Any]) -> str:
-        fastest = row["batch"] == search.fastest.batch
-        return row["reason"] or (
-            "fastest" if fastest else "cliff" if row["cliff"] else ""
-        )
+        if row["reason"]:
+            return row["reason"]
+        if row["batch"] == search.fastest.batch:
+            return "fastest"
+
+        return "cliff" if row["cliff"] else ""
 
     columns = [
         Column("batch", "", "batch"),
@@ -453,10 +526,13 @@ def _search_table(search: Search) -> Table:
         f"% longer than in a smaller batch. Largest that ran: {search.largest.batch}."
     )
     table = table_of("Search for the fastest batch", columns, search.sizes(), [note])
+
     return dataclasses.replace(table, columns=[*table.columns[:-1], ""])
 
 
 def _length_table(run: DeepMarkMeasurement) -> Table:
+    """Returns a line per length, and their sum."""
+
     def row(name: Any, passes: Passes, times: Iterable[str | None]) -> tuple:
         rates = (passes.utterances_per_s, passes.audio_s_per_s)
         return (name, passes.utterances, passes.batches, *times, *rates)
@@ -467,12 +543,16 @@ def _length_table(run: DeepMarkMeasurement) -> Table:
     sums_s = (overall.forward_s, overall.backward_s, overall.total_s)
     rows.append(row("sum, s", overall, map(fixed(2), sums_s)))
     title = f"A batch of each length, {devices_text(run.num_devices)}"
+
     return table_of(title, columns_of_tuples(_BY_LENGTH, three_digits, 3), rows)
 
 
 def _here(
-    measurement: DeepMarkMeasurement, alone: DeepMarkMeasurement, backend: str
+    measurement: DeepMarkMeasurement,
+    alone: DeepMarkMeasurement,
+    backend: str,
 ) -> tuple:
+    """Returns this machine's line below DeepMark's published ones."""
     devices = measurement.num_devices
     overall = measurement.overall
     sizes = (devices, measurement.batch_size // devices, overall.batches)
@@ -488,7 +568,9 @@ def _here(
 
 
 def _notes(
-    measured: Sequence[DeepMarkMeasurement], parameters: int, warmups: int
+    measured: Sequence[DeepMarkMeasurement],
+    parameters: int,
+    warmups: int,
 ) -> list[str]:
     notes = [
         f"{parameters:,} trainable parameters. Not timed: {warmups} warm-up passes, which compile. "
@@ -512,6 +594,7 @@ def _notes(
 
 
 def _scaling(measured: Sequence[DeepMarkMeasurement], visible_gpus: int) -> str:
+    """Returns what readers must know of several devices."""
     scaling = (
         "Multi-device scaling: utterances per second relative to one device, with a full batch on "
         "each device."
@@ -523,13 +606,19 @@ def _scaling(measured: Sequence[DeepMarkMeasurement], visible_gpus: int) -> str:
     visible = f"{visible_gpus} {'GPU is' if visible_gpus == 1 else 'GPUs are'} visible"
     slices = "" if visible_gpus else ", as slices of the processor"
     more = f"{visible}. Set DeepMarkConfig.num_devices to use more{slices}."
+
     return f"{scaling} {UNKNOWN} for one device: {more}"
 
 
 def _ms(value: float | None) -> str | None:
-    return value and (f"{value:.1f}" if value < 100 else f"{value:.0f}")
+    """Returns milliseconds with a digit after the point below 100."""
+    if not value:
+        return value
+
+    return f"{value:.1f}" if value < 100 else f"{value:.0f}"
 
 
+# Headings of the tables.
 _BY_LENGTH = [
     "length, s",
     "utterances",
@@ -537,8 +626,9 @@ _BY_LENGTH = [
     "forward, ms",
     "backward, ms",
     "both, ms",
+    "utterances/s",
+    "audio s/s",
 ]
-_BY_LENGTH += ["utterances/s", "audio s/s"]
 _SUMMARY = [
     "run",
     "devices",
@@ -546,8 +636,6 @@ _SUMMARY = [
     "batches",
     "forward\nms",
     "backward\nms",
-]
-_SUMMARY += [
     "both\nms",
     "utterances/s",
     "audio s/s",
@@ -557,6 +645,7 @@ _SUMMARY += [
 
 
 def lengths_chart(measurement: DeepMarkMeasurement, backend: str) -> Chart:
+    """Draws times per batch and audio seconds per second over the utterances' length."""
     lengths = enumerate(measurement.lengths, 1)
     run = {length_s: passes for length_s, passes in lengths if passes.utterances}
     forward = [passes.means_ms["forward_ms"] for passes in run.values()]
@@ -572,7 +661,10 @@ def lengths_chart(measurement: DeepMarkMeasurement, backend: str) -> Chart:
     on = f"{backend}, {devices_text(measurement.num_devices)}"
     ticks = range(1, 16, 2)
     length_axis = Axis(
-        "length of the utterances, s", limits=(0.3, 15.7), ticks=ticks, grid=False
+        "length of the utterances, s",
+        limits=(0.3, 15.7),
+        ticks=ticks,
+        grid=False,
     )
     times = [
         Rects(**edges, y0=zeros, y1=forward, colour=run_colour(0), series="forward"),
@@ -594,10 +686,12 @@ def lengths_chart(measurement: DeepMarkMeasurement, backend: str) -> Chart:
     caption = (
         "DeepMark's Deep Speech 2: time per batch, and seconds of audio per second"
     )
+
     return Chart("ds2", caption, panels, columns=2, width=400)
 
 
 def search_chart(search: Search, backend: str) -> Chart:
+    """Draws milliseconds per utterance over the batch size."""
     ran = [row for row in search.sizes() if not row["reason"]]
     batches = [row["batch"] for row in ran]
     means = [1000 * row["utterance_s"] for row in ran]
@@ -605,15 +699,17 @@ def search_chart(search: Search, backend: str) -> Chart:
         (n, ms) for n, ms, row in zip(batches, means, ran, strict=True) if row["cliff"]
     ]
     fastest = search.fastest
-    best = {
-        "x": [fastest.batch],
-        "y": [1000 * fastest.mean_s],
-        "symbol": "star",
-        "size": 26,
-    }
+    best = chart.Points(
+        x=[fastest.batch],
+        y=[1000 * fastest.mean_s],
+        symbol="star",
+        size=26,
+        colour=run_colour(2),
+        series=f"fastest: {fastest.batch}",
+    )
     marks = [
         *curve(batches, means, run_colour(0), f"forward and backward ({backend})"),
-        chart.Points(**best, colour=run_colour(2), series=f"fastest: {fastest.batch}"),
+        best,
         *cliff_rings([batch for batch, _ in cliffs], [ms for _, ms in cliffs]),
     ]
     x = counts_axis("batch, utterances", batches, 1.2)
@@ -621,15 +717,18 @@ def search_chart(search: Search, backend: str) -> Chart:
         "ms per utterance, mean over DeepMark's lengths", limits=(0, 1.1 * max(means))
     )
     caption = "Search for the fastest batch size"
+
     return Chart("ds2_search", caption, [Panel(marks, x, y)], width=620)
 
 
 def run(network: DeepSpeech2Config, bench: DeepMarkConfig, context: Context) -> Result:
+    """Measures one device and, if several are wanted, then all of them."""
     counts = utterance_counts(context.fraction)
     occurring = [
         length for length, count in zip(LENGTHS_S, counts, strict=True) if count
     ]
     compared = bench.search_lengths_s or tuple(occurring)
+    # A single size needs no search.
     searched = len(bench.search_batches) > 1
     longest_s = max((*occurring, *(compared if searched else ())))
     # A processor can be split into devices only before anything is computed.
@@ -654,6 +753,7 @@ def run(network: DeepSpeech2Config, bench: DeepMarkConfig, context: Context) -> 
     figures = {"ds2": lambda: lengths_chart(measured[-1], backend)}
     if search is not None:
         figures["ds2_search"] = lambda: search_chart(search, backend)
+
     return Result(
         tables=deepmark_tables(measured, search, backend, parameters, warmups, gpus),
         values={

@@ -1,10 +1,16 @@
-"""A small network that recognises single words: memory, time to accuracy, confusions."""
+"""A small network that recognises single words: memory, time to accuracy, confusions.
+
+A workload of ``tfasr bench`` that trains `tfasr.models.keyword_spotter` and records the
+training like any other run, so that its time to accuracy is computed by the same rules.
+It runs on synthetic words or on Speech Commands, on Keras's backends or in PyTorch
+alone.
+"""
 
 import hashlib
 import logging
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -47,9 +53,12 @@ UTTERANCES = {"train": 51088, "validation": 6798, "test": 6835}
 
 @config_class
 class KeywordTrainingConfig:
-    """Training settings of the keyword spotter."""
+    """Training settings of the keyword spotter.
 
-    # "keras" on the current backend, or "torch", PyTorch without Keras
+    Attributes:
+        framework: "keras" on the current backend, or "torch", PyTorch without Keras.
+    """
+
     framework: Literal["keras", "torch"] = "keras"
 
 
@@ -63,23 +72,33 @@ WORDS = _WORDS.split()
 if keras.backend.backend() == "torch":
     import torch
 
-METRIC = "top1_error"
+METRIC = "top1_error"  # its name in the ledger
 _log = logging.getLogger(__name__)
 SPLITS = ("train", "validation", "test")
+# Of Speech Commands: 98 windows of 30 ms in a second.
 SAMPLE_RATE_HZ = 16000
 WINDOW_SAMPLES = 480
-STEP_SAMPLES = 160  # 98 windows of 30 ms in a second
+STEP_SAMPLES = 160
 
 
 @dataclass(frozen=True)
 class KeywordSplit:
-    # float32 ``(utterances, num_frames, num_bins)``, each normalised
+    """Utterances of one split.
+
+    Attributes:
+        features: float32 ``(utterances, num_frames, num_bins)``, each utterance
+            normalised.
+        labels: int32 ``(utterances,)``, indices of words.
+    """
+
     features: np.ndarray
-    labels: np.ndarray  # int32 ``(utterances,)``: indices of words
+    labels: np.ndarray
 
 
 @dataclass(frozen=True)
 class KeywordData:
+    """What the network is trained on and evaluated with."""
+
     words: list[str]
     splits: dict[str, KeywordSplit]  # "train", "validation" and "test"
     source: str  # description for readers
@@ -87,24 +106,36 @@ class KeywordData:
 
 
 def synthetic_keywords(
-    network: KeywordSpotterConfig, sizes: dict, seed: int
+    network: KeywordSpotterConfig,
+    sizes: dict,
+    seed: int,
 ) -> KeywordData:
-    """Makes utterances: a word's smooth pattern, shifted, plus a weaker one and noise."""
+    """Makes utterances: a word's smooth pattern, shifted, plus a weaker one and noise.
+
+    Args:
+        network: its sizes are those of the utterances.
+        sizes: numbers of utterances by split.
+        seed: of all draws.
+    """
     random = np.random.default_rng(seed)
     shape = (network.num_frames, network.num_bins)
     patterns = np.stack([_smooth(random, shape) for _ in range(network.num_words)])
     splits = {}
+
     for name, size in sizes.items():
         labels = random.integers(0, network.num_words, size, dtype=np.int32)
         others = random.integers(0, network.num_words, size)
         strengths = np.float32(0.75) * random.random(size, np.float32)
+        # In frames, by which words begin earlier or later.
         shifts = random.integers(-10, 11, (2, size))
         features = random.standard_normal((size, *shape), np.float32)
+
         for index in range(size):
             spoken = np.roll(patterns[labels[index]], shifts[0, index], axis=0)
             other = np.roll(patterns[others[index]], shifts[1, index], axis=0)
             features[index] += spoken + strengths[index] * other
 
+        # Variances of the pattern, the noise, and the other pattern with its strength.
         features *= np.float32(1 / np.sqrt(1 + 1 + 0.75**2 / 3))
         splits[name] = KeywordSplit(features, labels)
 
@@ -114,22 +145,34 @@ def synthetic_keywords(
         words = map(str, range(network.num_words))
 
     identity = f"synthetic, seed {seed}, {sorted(sizes.items())}"
+
     return KeywordData(list(words), splits, "synthetic utterances", identity)
 
 
 def _smooth(random: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+    """Returns a smooth random pattern with mean 0 and variance 1."""
     coarse = random.standard_normal((8, 6))
     smooth = ndimage.zoom(
-        coarse, np.divide(shape, coarse.shape), order=1, mode="nearest"
+        coarse,
+        np.divide(shape, coarse.shape),
+        order=1,
+        mode="nearest",
     )
     return ((smooth - smooth.mean()) / smooth.std()).astype(np.float32)
 
 
 def speech_commands_keywords(
-    corpus_dir: Path, network: KeywordSpotterConfig, fraction: float, seed: int
+    corpus_dir: Path,
+    network: KeywordSpotterConfig,
+    fraction: float,
+    seed: int,
 ) -> KeywordData:
-    """Reads the first second of recordings of 30 words; UsageError for a wrong size or
-    folder.
+    """Reads the first second of recordings of 30 words.
+
+    ``fraction`` of each split's recordings are drawn at random, by ``seed``.
+
+    Raises:
+        UsageError: for a network of another size, or a folder without such recordings.
     """
     from tfasr.corpora.speech_commands import read_speech_commands
 
@@ -143,6 +186,7 @@ def speech_commands_keywords(
     random = np.random.default_rng(seed)
     splits = {}
     digest = hashlib.sha256()
+
     for name in SPLITS:
         utterances = read_speech_commands(corpus_dir, name).utterances
         eligible = [utterance for utterance in utterances if utterance.text in WORDS]
@@ -154,27 +198,30 @@ def speech_commands_keywords(
                 f"{corpus_dir}, without any in {name!r}."
             )
 
-        digest.update(
-            "".join(f"{name}/{eligible[index].id};" for index in chosen).encode()
-        )
+        drawn = [eligible[index] for index in chosen]
+        digest.update("".join(f"{name}/{u.id};" for u in drawn).encode())
         splits[name] = KeywordSplit(
-            np.stack(
-                [_features(eligible[index].audio_path, network) for index in chosen]
-            ),
-            np.array([WORDS.index(eligible[index].text) for index in chosen], np.int32),
+            np.stack([_features(u.audio_path, network) for u in drawn]),
+            np.array([WORDS.index(u.text) for u in drawn], np.int32),
         )
 
     return KeywordData(list(WORDS), splits, "Speech Commands", digest.hexdigest())
 
 
 def _features(path: Path, network: KeywordSpotterConfig) -> np.ndarray:
+    """Returns a recording's normalised log-mel features, padded to a second."""
     from tfasr.data.audio import read_audio
     from tfasr.data.features import FeatureConfig, compute_features, normalise_features
 
-    windows = {"window_samples": WINDOW_SAMPLES, "step_samples": STEP_SAMPLES}
-    config = FeatureConfig(num_mel_bins=network.num_bins, num_mfcc=0, **windows)
+    config = FeatureConfig(
+        window_samples=WINDOW_SAMPLES,
+        step_samples=STEP_SAMPLES,
+        num_mel_bins=network.num_bins,
+        num_mfcc=0,
+    )
     samples = read_audio(path, SAMPLE_RATE_HZ)[:SAMPLE_RATE_HZ]
     samples = np.pad(samples, (0, SAMPLE_RATE_HZ - len(samples)))
+
     return normalise_features(compute_features(samples, config), config).numpy()
 
 
@@ -199,8 +246,10 @@ def torch_spotter(config: KeywordSpotterConfig, layout: str) -> "torch.nn.Module
                 for filters in config.filters
             )
             self.classifier = torch.nn.Linear(config.filters[-1], config.num_words)
+
             for convolution in self.convolutions:
                 torch.nn.init.kaiming_normal_(convolution.weight)
+
             torch.nn.init.xavier_uniform_(self.classifier.weight)
             torch.nn.init.zeros_(self.classifier.bias)
             self.to(memory_format=memory_format)
@@ -209,11 +258,15 @@ def torch_spotter(config: KeywordSpotterConfig, layout: str) -> "torch.nn.Module
             self.train(training)
             hidden = features[:, None].contiguous(memory_format=memory_format)
             layers = zip(
-                self.convolutions, self.normalisations, spotter.LAYERS, strict=True
+                self.convolutions,
+                self.normalisations,
+                spotter.LAYERS,
+                strict=True,
             )
             for convolution, normalisation, (_, pooled) in layers:
                 hidden = functional.relu(normalisation(convolution(hidden)))
-                hidden = functional.max_pool2d(hidden, 2) if pooled else hidden
+                if pooled:
+                    hidden = functional.max_pool2d(hidden, 2)
 
             return self.classifier(hidden.mean(dim=(2, 3)))
 
@@ -224,14 +277,20 @@ class TorchSpotterStepper(TorchStepper):
     """Eager PyTorch without Keras, with the same optimizer and loss as in Keras."""
 
     def __init__(
-        self, config: KeywordSpotterConfig, layout: str, learning_rate, seed: int = 0
+        self,
+        config: KeywordSpotterConfig,
+        layout: str,
+        learning_rate,
+        seed: int = 0,
     ):
         torch.manual_seed(seed)
         self.module = torch_spotter(config, layout).to(keras.ops.zeros(()).device)
         super().__init__(self.module, torch.nn.functional.cross_entropy)
         # Keras's Adam uses this epsilon; PyTorch's default differs.
         self._optimizer = torch.optim.Adam(
-            self.module.parameters(), learning_rate, eps=1e-7
+            self.module.parameters(),
+            learning_rate,
+            eps=1e-7,
         )
 
     def place(self, batch: Batch) -> Batch:
@@ -244,8 +303,11 @@ class TorchSpotterStepper(TorchStepper):
 
 
 def word_losses(logits, labels):
+    """Returns the cross entropy of each utterance, ``(batch,)``."""
     return keras.losses.sparse_categorical_crossentropy(
-        labels, logits, from_logits=True
+        labels,
+        logits,
+        from_logits=True,
     )
 
 
@@ -256,19 +318,26 @@ def make_spotter(
     learning_rate: float,
     seed: int = 0,
 ) -> tuple[Stepper, int]:
-    """Returns a stepper for the keyword spotter with Adam, and its number of parameters."""
+    """Returns a stepper for the keyword spotter with Adam, and its number of parameters.
+
+    Args:
+        network: sizes.
+        framework: "keras" or "torch".
+        layout: of images, a key of `tfasr.models.keyword_spotter.LAYOUTS`.
+        learning_rate: of Adam.
+        seed: of initial weights.
+    """
     if framework == "torch":
         stepper = TorchSpotterStepper(network, layout, learning_rate, seed)
-        return stepper, sum(
-            parameter.numel() for parameter in stepper.module.parameters()
-        )
+        return stepper, sum(p.numel() for p in stepper.module.parameters())
 
     model = spotter.KeywordSpotter(network, seed, layout=layout)
     model.build()
     parameters = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
-    return make_stepper(
-        model, word_losses, keras.optimizers.Adam(learning_rate)
-    ), parameters
+
+    optimizer = keras.optimizers.Adam(learning_rate)
+
+    return make_stepper(model, word_losses, optimizer), parameters
 
 
 def train_keywords(
@@ -277,9 +346,14 @@ def train_keywords(
     data: KeywordData,
     run_dir: Path,
 ) -> np.ndarray:
-    """Trains a network; returns its confusion matrix, with a row for each spoken word.
+    """Trains a network and records the run.
 
-    Raises UsageError if ``run_dir`` has a run, RunError if the loss isn't finite.
+    Returns:
+        The test split's confusion matrix, with a row for each spoken word.
+
+    Raises:
+        UsageError: if ``run_dir`` has a run.
+        RunError: if the loss isn't finite.
     """
     if (run_dir / EVENTS_FILE).exists():
         raise UsageError(
@@ -289,6 +363,7 @@ def train_keywords(
     train, validation, test = (data.splits[name] for name in SPLITS)
     random = np.random.default_rng(SEED)
     sizes_seen = set()
+
     with Recorder(
         run_dir,
         train_samples=len(train.labels),
@@ -308,9 +383,15 @@ def train_keywords(
             "words": data.words,
         },
     ) as recorder:
-        options = (config.framework, LAYOUT, LEARNING_RATE, SEED)
-        stepper, parameters = make_spotter(network, *options)
+        stepper, parameters = make_spotter(
+            network,
+            config.framework,
+            LAYOUT,
+            LEARNING_RATE,
+            SEED,
+        )
         recorder.note(parameters=parameters)
+
         for epoch in range(1, EPOCHS + 1):
             recorder.epoch()
             order = random.permutation(len(train.labels))
@@ -321,9 +402,15 @@ def train_keywords(
                 batch = stepper.place(
                     Batch((train.features[chosen],), (train.labels[chosen],))
                 )
-                amounts = {"utterances": size, "audio_s": 1.0 * size, "frames": frames}
-                with recorder.step(**amounts, padded_frames=frames) as step:
+
+                with recorder.step(
+                    utterances=size,
+                    audio_s=1.0 * size,
+                    frames=frames,
+                    padded_frames=frames,
+                ) as step:
                     step.loss = stepper.update(batch)
+                    # The first batch of each size is traced.
                     step.compiled = size not in sizes_seen
                     if not np.isfinite(step.loss):
                         raise RunError(
@@ -345,8 +432,12 @@ def train_keywords(
 
 
 def _confusion(
-    stepper: Stepper, config: KeywordTrainingConfig, split: KeywordSplit, num_words: int
+    stepper: Stepper,
+    config: KeywordTrainingConfig,
+    split: KeywordSplit,
+    num_words: int,
 ) -> np.ndarray:
+    """Returns how often each word was recognised as each other, ``(spoken, recognised)``."""
     confusion = np.zeros((num_words, num_words), int)
     for begin in range(0, len(split.labels), BATCH_SIZE):
         part = slice(begin, begin + BATCH_SIZE)
@@ -359,10 +450,12 @@ def _confusion(
 
 
 def error_rate(confusion: np.ndarray) -> float:
+    """Returns the share of wrong words."""
     return float(1 - np.trace(confusion) / confusion.sum())
 
 
 def memory_table(layers: Sequence[spotter.LayerMemory]) -> Table:
+    """Returns a line per layer, and their sum."""
     sizes = [
         (layer.weights, layer.activations, layer.num_bytes / 1000) for layer in layers
     ]
@@ -380,11 +473,18 @@ def memory_table(layers: Sequence[spotter.LayerMemory]) -> Table:
     notes = [
         "4 bytes a number, 1 KB is 1000 bytes. Normalisation and rectifier work in place."
     ]
+
     return table_of(title, columns, rows, notes)
 
 
 def _training_table(
-    data, config, points, reached, throughput, confusion, backend: str
+    data,
+    config,
+    points,
+    reached,
+    throughput,
+    confusion,
+    backend: str,
 ) -> Table:
     """Returns the results of a training; the arguments are all that the table shows."""
     rate = throughput.utterances_per_s
@@ -409,11 +509,14 @@ def _training_table(
         f"{throughput.traced_steps} more that compiled.",
     ]
     title = "Keyword spotting: time to accuracy"
+
     return Table(title, ["", "value"], list(map(list, rows.items())), notes)
 
 
 def confusion_table(words: Sequence[str], confusion: np.ndarray) -> Table:
+    """Returns the ten most frequent confusions."""
     wrong = confusion.copy()
+    # Words that were recognised.
     np.fill_diagonal(wrong, 0)
     pairs = np.argwhere(wrong)
     most = sorted(pairs.tolist(), key=lambda pair: -wrong[pair[0], pair[1]])[:10]
@@ -423,11 +526,12 @@ def confusion_table(words: Sequence[str], confusion: np.ndarray) -> Table:
     notes = [
         f"{wrong.sum()} of {confusion.sum()} utterances were recognised as another word."
     ]
+
     return table_of("Most frequent confusions on the test split", columns, rows, notes)
 
 
-_LEVELS = 12
-_HEIGHT_PX = 460
+_LEVELS = 12  # of shading in the matrix
+_HEIGHT_PX = 460  # of both panels
 
 
 def keyword_chart(
@@ -436,6 +540,7 @@ def keyword_chart(
     points: Sequence[AccuracyPoint],
     target: float,
 ) -> Chart:
+    """Draws the confusion matrix, and the error rate over time."""
     seconds = [point.elapsed_s for point in points]
     errors = [100 * point.value for point in points]
     curve: list = [
@@ -443,37 +548,41 @@ def keyword_chart(
         Points(x=seconds, y=errors, colour=run_colour(0)),
         Rule(value=100 * target, label=f"target {100 * target:g} %"),
     ]
+    # So that the target is always in the picture.
     top = max(100 * target * 1.3, *errors) * 1.05
     time = Axis("seconds since the model's creation", limits=(0, 1.02 * max(seconds)))
     wrong = Axis("wrong words, validation, %", limits=(0, top))
     panels = [_matrix(words, confusion), Panel(curve, time, wrong, height=_HEIGHT_PX)]
     caption = "Which words the keyword spotter confuses, and how fast it learns"
+
     return Chart("keyword_spotting", caption, panels, columns=2, width=_HEIGHT_PX)
 
 
 def _matrix(words: Sequence[str], confusion: np.ndarray) -> Panel:
+    """Draws a confusion matrix, each row shaded by its shares."""
     shares = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
+    # A mark per level instead of per cell keeps the figure small.
     levels = np.ceil(_LEVELS * shares).astype(int)
     marks: list = []
+
     for level in range(1, _LEVELS + 1):
         rows, columns = np.nonzero(levels == level)
-        edges = {
-            "x0": columns - 0.5,
-            "x1": columns + 0.5,
-            "y0": rows - 0.5,
-            "y1": rows + 0.5,
-        }
-        marks.append(Rects(**edges, colour=run_colour(0), opacity=level / _LEVELS))
+        marks.append(
+            Rects(
+                x0=columns - 0.5,
+                x1=columns + 0.5,
+                y0=rows - 0.5,
+                y1=rows + 0.5,
+                colour=run_colour(0),
+                opacity=level / _LEVELS,
+            )
+        )
 
     for dark in (True, False):
         rows, columns = np.nonzero((confusion > 0) & ((shares > 0.6) == dark))
         numbers = [str(confusion[at]) for at in zip(rows, columns, strict=True)]
-        look = {
-            "align": "center",
-            "size": 7.5,
-            **({"colour": "#ffffff"} if dark else {}),
-        }
-        marks.append(Labels(x=columns, y=rows, words=numbers, **look))
+        labels = Labels(x=columns, y=rows, words=numbers, align="center", size=7.5)
+        marks.append(replace(labels, colour="#ffffff") if dark else labels)
 
     places = range(len(words))
     count = len(words)
@@ -485,12 +594,16 @@ def _matrix(words: Sequence[str], confusion: np.ndarray) -> Panel:
     shown = [
         mark for mark in marks if len(mark.x0 if isinstance(mark, Rects) else mark.x)
     ]
+
     return Panel(shown, x, y, height=_HEIGHT_PX)
 
 
 def run(
-    network: KeywordSpotterConfig, training: KeywordTrainingConfig, context: Context
+    network: KeywordSpotterConfig,
+    training: KeywordTrainingConfig,
+    context: Context,
 ) -> Result:
+    """Trains once and returns all tables; the run itself is in ``--out``."""
     if training.framework == "torch" and keras.backend.backend() != "torch":
         raise UsageError(
             "KeywordTrainingConfig.framework = 'torch' needs --backend torch. Received: "
@@ -510,11 +623,18 @@ def run(
     layers = spotter.memory_accounting(network)
     name = "PyTorch alone" if training.framework == "torch" else keras.backend.backend()
     backend = f"{name}, {LAYOUT}"
+
     return Result(
         tables=[
             memory_table(layers),
             _training_table(
-                data, training, points, reached, throughput, confusion, backend
+                data,
+                training,
+                points,
+                reached,
+                throughput,
+                confusion,
+                backend,
             ),
             confusion_table(data.words, confusion),
         ],
@@ -539,13 +659,17 @@ def run(
         warmup_steps=throughput.warmup_steps + throughput.traced_steps,
         figures={
             "keyword_spotting": lambda: keyword_chart(
-                data.words, confusion, points, target
+                data.words,
+                confusion,
+                points,
+                target,
             )
         },
     )
 
 
 def _data(network, context: Context) -> KeywordData:
+    """Returns the recordings of ``--corpus_dir``, or synthetic ones without it."""
     if context.corpus_dir is not None:
         if keras.backend.backend() != "tensorflow":
             # TensorFlow computes the features and must not take another backend's
@@ -554,8 +678,12 @@ def _data(network, context: Context) -> KeywordData:
 
             tf.config.set_visible_devices([], "GPU")
 
-        sizes = (context.fraction, SEED)
-        return speech_commands_keywords(context.corpus_dir, network, *sizes)
+        return speech_commands_keywords(
+            context.corpus_dir,
+            network,
+            context.fraction,
+            SEED,
+        )
 
     sizes = {
         name: max(1, round(context.fraction * UTTERANCES[name])) for name in SPLITS

@@ -1,4 +1,9 @@
-"""Runs a workload, in this process or in one with the Keras backend that it needs."""
+"""Runs a workload, in this process or in one with the Keras backend that it needs.
+
+``tfasr bench`` calls `bench_preset` for workloads of presets and `run_workload` for
+those with flags. Each partial result is written at once, so that a failure loses no
+measurement.
+"""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,16 +39,23 @@ from tfasr.telemetry.system import describe_system
 
 @dataclass(frozen=True)
 class Measured:
-    tables: list[Table]  # for readers
-    values: dict[str, Any]  # the entire ``results.json``
+    """A result with all that is written: tables for readers, and ``results.json``."""
+
+    tables: list[Table]
+    values: dict[str, Any]
 
     def to_format(self, output_format: str) -> str:
+        """Returns the tables in a format of ``--format``, or ``results.json``."""
         if output_format == JSON:
             return to_json_text(self.values)
+
         return WRITERS[output_format](self.tables)
 
     def write(self, out: Path) -> None:
-        """Writes ``results.json`` and ``table.md`` to a folder, or a single ``.json`` file."""
+        """Writes ``results.json`` and ``table.md`` to a folder.
+
+        Or the JSON alone, if ``out`` ends in ``.json``.
+        """
         if is_file(out):
             write_whole(out, self.to_format(JSON))
             return
@@ -54,6 +66,7 @@ class Measured:
 
 
 def is_file(out: Path) -> bool:
+    """Whether ``--out`` names a file instead of a folder."""
     return out.suffix == ".json"
 
 
@@ -62,11 +75,14 @@ def check_results_folder(out: Path) -> None:
     if is_file(out):
         check_replaceable(out)
     else:
-        owned = bool(
-            {"configs", "predicted"} & object_or_empty(out / "results.json").keys()
-        )
+        content = object_or_empty(out / "results.json")
+        owned = bool({"configs", "predicted"} & content.keys())
         check_owned(
-            out, "--out", "results of tfasr", ("results.json", "table.md"), owned=owned
+            out,
+            "--out",
+            "results of tfasr",
+            ("results.json", "table.md"),
+            owned=owned,
         )
 
 
@@ -88,12 +104,14 @@ def draw(figures: Mapping[str, Callable[[], Any]], folder: Path) -> None:
 
 @dataclass(frozen=True)
 class LoadedBench:
-    bench: BenchConfig  # names the workload
-    configs: list[Any]  # one of each of the workload's config_types, in order
+    """A preset's configs: of the bench, and one of each of the workload's types."""
+
+    bench: BenchConfig
+    configs: list[Any]
 
 
 def load_bench(gin_file: str, bindings: Sequence[str] = ()) -> LoadedBench:
-    """Reads a workload's preset and extra bindings; raises UsageError if one is invalid."""
+    """Reads a workload's preset and extra bindings; UsageError if one is invalid."""
     lines = read_gin([gin_file], bindings)
     # Finding the workload imports its modules, which define the names that gin must
     # know.
@@ -112,7 +130,9 @@ def load_bench(gin_file: str, bindings: Sequence[str] = ()) -> LoadedBench:
         chosen = (model_class(lines) if cls is ModelConfig else cls for cls in classes)
         return [make(cls, lines) for cls in chosen]
 
+    # In the order of the classes.
     bench, *configs = fill(lines, build).configs
+
     return LoadedBench(bench, configs)
 
 
@@ -128,9 +148,15 @@ def bench_preset(
 ) -> str:
     """Runs the workload that a preset names and returns its tables as text.
 
-    ``backend``, TensorFlow by default, is Keras's; ``fraction`` overrides the preset's;
-    ``places`` are further fields of `Context`. ``out`` is a folder for JSON, tables and
-    figures, or a ``.json`` file for the JSON alone.
+    Args:
+        gin_file: of the preset.
+        bindings: gin lines that override it.
+        backend: Keras's; None for TensorFlow.
+        fraction: of the workload's data; None for the preset's.
+        out: a folder for JSON, tables and figures, or a ``.json`` file for the JSON
+            alone; None to write nothing.
+        output_format: of the returned text.
+        **places: further fields of `Context`.
 
     Raises:
         UsageError: if the preset, a value or the backend is invalid.
@@ -145,13 +171,19 @@ def bench_preset(
             bench = dataclasses.replace(bench, fraction=fraction)
 
     _check_backend(name, find_workload(name), asked=backend)
-    paths = {
-        field: value if value is None or field == "split" else Path(value).resolve()
-        for field, value in places.items()
-    }
-    context = Context(backend=backend or BACKENDS[0], fraction=bench.fraction, **paths)
+    # Absolute, because another process may have another working directory.
+    for field, value in places.items():
+        if value is not None and field != "split":
+            places[field] = Path(value).resolve()
+
+    context = Context(backend=backend or BACKENDS[0], fraction=bench.fraction, **places)
+
     return run_workload(
-        name, loaded.configs, context, out=out, output_format=output_format
+        name,
+        loaded.configs,
+        context,
+        out=out,
+        output_format=output_format,
     )
 
 
@@ -163,14 +195,18 @@ def run_workload(
     out: str | Path | None = None,
     output_format: str = "table",
 ) -> str:
-    """Runs a workload and returns its tables as text; ``out`` gets every partial result."""
+    """Runs a workload and returns its tables as text.
+
+    ``out`` gets every partial result; the other arguments are those of `bench_preset`.
+    """
     check_format(output_format)
     out = None if out is None else Path(out).resolve()
     if out is not None:
         # Fails before the measurements if results can't be written there.
         check_results_folder(out)
         (out.parent if is_file(out) else out).mkdir(parents=True, exist_ok=True)
-        context = context if is_file(out) else dataclasses.replace(context, out=out)
+        if not is_file(out):
+            context = dataclasses.replace(context, out=out)
 
     arguments = (name, list(configs), context)
     if find_workload(name).backends:
@@ -192,6 +228,7 @@ def perform(name: str, configs: list[Any], context: Context) -> Iterator[Measure
     for result in [results] if isinstance(results, Result) else results:
         if context.out is not None:
             draw(result.figures, context.out)
+
         values = {
             "workload": name,
             "system": describe_system(),
@@ -206,6 +243,7 @@ def perform(name: str, configs: list[Any], context: Context) -> Iterator[Measure
 
 
 def _check_backend(name: str, workload: Workload, *, asked: str | None) -> None:
+    """Raises UsageError if a workload doesn't run on a backend, or it isn't installed."""
     if asked is not None and not workload.backends:
         raise UsageError(
             f"--backend must be left out for the workload {name!r}, which starts "
@@ -213,6 +251,7 @@ def _check_backend(name: str, workload: Workload, *, asked: str | None) -> None:
         )
 
     backend = asked or BACKENDS[0]
+    # A workload that starts backends itself needs none here.
     possible = workload.backends or BACKENDS[:1]
     if backend not in possible:
         raise UsageError(

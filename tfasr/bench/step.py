@@ -1,5 +1,8 @@
-"""Seconds, FLOP/s and memory of a training step on a synthetic batch, in separate
-processes.
+"""Seconds, FLOP/s and memory of a training step on a synthetic batch.
+
+A workload of ``tfasr bench`` with flags. Each combination of batch, frames and
+precision is measured in a process of its own, because peak memory can only be told
+apart so.
 """
 
 import dataclasses
@@ -42,7 +45,10 @@ class StepConfig:
         for field, flag in (("batches", "--batch"), ("frames", "--frames")):
             sizes = getattr(self, field)
             require(
-                bool(sizes) and min(sizes) > 0, self, field, f"at least 1 each ({flag})"
+                bool(sizes) and min(sizes) > 0,
+                self,
+                field,
+                f"at least 1 each ({flag})",
             )
 
         require(bool(self.precisions), self, "precisions", "at least one (--precision)")
@@ -137,6 +143,7 @@ def measure_step(
     spread = config.length_spread
     labels = config.labels or max(frames // FRAMES_PER_LABEL, 1)
     data = synthetic_batch(experiment, batch, frames, labels, length_spread=spread)
+    # With TensorFlow loaded, before any weights.
     before_bytes, _ = _peak_memory()
     model = build_model(experiment, Alphabet(), compiled=True)
     timed = _time_parts(model, experiment, data, config.rounds)
@@ -147,6 +154,7 @@ def measure_step(
         training.views * batch,
         frames,
     )
+
     return StepTiming(
         precision=precision,
         batch=batch,
@@ -169,6 +177,10 @@ def measure_step(
 
 
 def _time_parts(model, experiment, data, rounds: int) -> dict[str, Any]:
+    """Times forward pass, both passes, and a whole step, in turns.
+
+    Returns the fields of `StepTiming` that are times.
+    """
     import tensorflow as tf
 
     from tfasr.bench.steppers import after
@@ -179,6 +191,7 @@ def _time_parts(model, experiment, data, rounds: int) -> dict[str, Any]:
     forward = in_graph(lambda batch: model.training_losses(batch)[1])
     forward_backward = in_graph(lambda batch: after(*model.loss_gradients(batch)))
     step = model.global_step(spec)
+    # Updated last.
     last = model.trainable_variables[-1]
 
     def whole_step(batch):
@@ -194,16 +207,18 @@ def _time_parts(model, experiment, data, rounds: int) -> dict[str, Any]:
         "forward_backward_s": lambda batch: forward_backward(batch).numpy(),
     }
 
-    warm_up = {
-        n: [seconds_of(part, data) for _ in range(WARM_UPS)]
-        for n, part in parts.items()
-    }
-    rows = [
-        {name: seconds_of(part, data) for name, part in parts.items()}
-        for _ in range(rounds)
-    ]
-    return {
-        **{name: statistics.median(row[name] for row in rows) for name in parts},
+    warm_up = {}
+    for name, part in parts.items():
+        warm_up[name] = [seconds_of(part, data) for _ in range(WARM_UPS)]
+
+    seconds: dict[str, list[float]] = {name: [] for name in parts}
+    for _ in range(rounds):
+        for name, part in parts.items():
+            seconds[name].append(seconds_of(part, data))
+
+    times = {name: statistics.median(values) for name, values in seconds.items()}
+
+    return times | {
         "first_step_s": warm_up["step_s"][0],
         "warm_up_s": sum(map(sum, warm_up.values())),
         "traces": step.experimental_get_tracing_count(),
@@ -211,47 +226,68 @@ def _time_parts(model, experiment, data, rounds: int) -> dict[str, Any]:
 
 
 def _peak_memory(at_least: int | None = None) -> tuple[int | None, str]:
-    """Returns the peak memory, ``at_least`` or more, and whether it is the process's or
-    a GPU's.
+    """Returns the peak memory, and whether it is the "process"'s or a "GPU"'s.
+
+    It is ``at_least`` or more; None if unknown.
     """
     from tfasr.bench.modules import gpu_peak_bytes
 
     if (peak := gpu_peak_bytes()) is not None:
         return peak, "GPU"
+
     peak = peak_bytes()
+
     # Linux counts memory only approximately and may report less than before.
-    return peak if peak is None else max(peak, at_least or 0), "process"
+    if peak is not None:
+        peak = max(peak, at_least or 0)
+
+    return peak, "process"
 
 
 def run(config: StepConfig, context: Context) -> Iterator[Result]:
+    """Measures all combinations, yielding the rows so far after each."""
     require_extensions()
     source = {
         "gin_file": config.experiment or None,
         "gin_bindings": list(config.bindings),
     }
     rows: list[dict[str, Any]] = []
+
     for batch, frames, precision in product(
         config.batches, config.frames, config.precisions
     ):
-        task = f"Measuring {batch} x {frames} in {precision}"
-        sizes = (batch, frames, precision)
         timing = call(
-            measure_configured, config, *sizes, task=task, show_messages=False
+            measure_configured,
+            config,
+            batch,
+            frames,
+            precision,
+            task=f"Measuring {batch} x {frames} in {precision}",
+            show_messages=False,
         )
         rows.append(timing.to_json())
         share = rows[-1]["model_flops_utilisation"]
         ms = 1000 * timing.step_s
         of_ceiling = "" if share is None else f", {share:.0%} of the matmul ceiling"
         _log.info(
-            "%d x %d, %s: %.0f ms a step%s", batch, frames, precision, ms, of_ceiling
+            "%d x %d, %s: %.0f ms a step%s",
+            batch,
+            frames,
+            precision,
+            ms,
+            of_ceiling,
         )
         values = {"source": source, "warm_up_calls": WARM_UPS, "rows": list(rows)}
         yield Result([step_table(rows)], values, warmup_steps=WARM_UPS)
 
 
 def measure_configured(
-    config: StepConfig, batch: int, frames: int, precision: str
+    config: StepConfig,
+    batch: int,
+    frames: int,
+    precision: str,
 ) -> StepTiming:
+    """Measures one combination in this process, after reading the gin file."""
     from tfasr.training.from_gin import load_config
 
     experiment = load_config(config.experiment or None, config.bindings).experiment
@@ -260,11 +296,15 @@ def measure_configured(
 
 
 def _size(row: Mapping[str, Any]) -> str:
-    parts = row["accumulation_steps"]
-    return f"{row['batch']} x {row['frames']}" + (f" in {parts}" if parts > 1 else "")
+    """Returns a row's batch and frames, and into how many parts the batch is cut."""
+    size = f"{row['batch']} x {row['frames']}"
+    if row["accumulation_steps"] > 1:
+        size += f" in {row['accumulation_steps']}"
+
+    return size
 
 
-_MS = fixed(1, 1000)
+_MS = fixed(1, 1000)  # seconds as milliseconds
 _COLUMNS = [
     Column("batch x\nframes", "", _size),
     Column("precision", "", "precision"),
@@ -285,9 +325,8 @@ _COLUMNS = [
 def step_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """Returns the table of rows as `StepTiming.to_json` makes them."""
     kernels = sorted({kernel for row in rows for kernel in row["lstm_kernels"]})
-    traced, rounds = (
-        sorted({row[name] for row in rows}) for name in ("traces", "rounds")
-    )
+    traced = sorted({row["traces"] for row in rows})
+    rounds = sorted({row["rounds"] for row in rows})
     memory_of = sorted({f"the {row['peak_memory_of']}'s" for row in rows})
     notes = [
         f"Medians of {' to '.join(map(str, dict.fromkeys((rounds[0], rounds[-1]))))} rounds on a "
@@ -300,6 +339,7 @@ def step_table(rows: Sequence[Mapping[str, Any]]) -> Table:
         f"{', '.join(map(str, traced))}. Compile: extra time of the first step.",
         f"Each row is measured in a separate process; peak memory is {' and '.join(memory_of)}.",
     ]
+
     return table_of("A training step", _COLUMNS, rows, notes)
 
 

@@ -1,5 +1,7 @@
-"""Training steps on any Keras backend, which wait until each part has ended, and their
-kernels.
+"""Training steps on any Keras backend, which wait until each part has ended.
+
+`make_stepper` returns the stepper of Keras's current backend; workloads time its
+methods. `profile` runs a step under the framework's profiler and returns its kernels.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ class Batch:
     targets: tuple[Any, ...]  # the loss function's arguments after the model's outputs
 
     def mapped(self, function: Callable[[Any], Any]) -> Batch:
+        """Returns a batch with ``function`` applied to all arrays."""
         return Batch(
             tuple(map(function, self.inputs)), tuple(map(function, self.targets))
         )
@@ -66,67 +69,95 @@ class Stepper:
             optimizer.build(model.trainable_variables)
 
     def _values(self) -> list[Any]:
+        """Returns the trainable weights as the backend's own tensors."""
         return [variable.value for variable in self._model.trainable_variables]
 
 
 def after(value: tf.Tensor, tensors: Iterable[tf.Tensor | None]) -> tf.Tensor:
-    """Returns ``value``, computed after the tensors; NaN if the sum of their first
-    elements is NaN.
+    """Returns ``value``, computed after the tensors.
 
-    A control dependency isn't enough, because TensorFlow drops operations whose results
-    are unused and that have no side effects.
+    It is NaN if the sum of their first elements is NaN. A control dependency isn't
+    enough, because TensorFlow drops operations whose results are unused and that have
+    no side effects.
     """
     present = [tensor for tensor in tensors if tensor is not None]
     firsts = [tf.cast(tf.reshape(tensor, (-1,))[0], tf.float32) for tensor in present]
     number = tf.add_n(firsts) if firsts else tf.zeros(())
+
     return tf.where(tf.math.is_nan(number), tf.cast(float("nan"), value.dtype), value)
 
 
 def ctc_losses(logits, logit_lengths, labels, label_lengths):
     """Returns the CTC loss ``(batch,)`` by the backend's own kernel; on JAX, by Keras's.
 
-    ``logits``: ``(batch, frames, classes)`` with the blank last. ``labels``: int32
-    ``(batch, labels)``, right-padded. Lengths count valid frames and labels.
+    Args:
+        logits: ``(batch, frames, classes)`` with the blank last.
+        logit_lengths: valid frames, ``(batch,)``.
+        labels: int32 ``(batch, labels)``, right-padded.
+        label_lengths: valid labels, ``(batch,)``.
     """
     backend = keras.backend.backend()
     if backend == "tensorflow":
         return ctc_loss(logits, logit_lengths, labels, label_lengths)
+
     blank = logits.shape[-1] - 1
     if backend == "torch":
         log_probs = torch.nn.functional.log_softmax(logits, dim=-1).transpose(0, 1)
         lengths = (logit_lengths.to(torch.int64), label_lengths.to(torch.int64))
         return torch.nn.functional.ctc_loss(
-            log_probs, labels.to(torch.int64), *lengths, blank=blank, reduction="none"
+            log_probs,
+            labels.to(torch.int64),
+            *lengths,
+            blank=blank,
+            reduction="none",
         )
 
     return keras.ops.ctc_loss(
-        labels, logits, label_lengths, logit_lengths, mask_index=blank
+        labels,
+        logits,
+        label_lengths,
+        logit_lengths,
+        mask_index=blank,
     )
 
 
 class TensorflowStepper(Stepper):
-    """Graphs, without XLA by default; under a strategy each batch is split over the
-    devices.
+    """Graphs, without XLA by default.
+
+    Under a strategy each batch is split over the devices.
     """
 
     def __init__(
-        self, model: Any, loss: Loss, optimizer=None, strategy=None, xla: bool = False
+        self,
+        model: Any,
+        loss: Loss,
+        optimizer=None,
+        strategy=None,
+        xla: bool = False,
     ):
         self._strategy = strategy
         with strategy.scope() if strategy else tf.init_scope():
             super().__init__(model, loss, optimizer)
+
         # XLA needs exact shapes, so each shape is traced.
         compiled = partial(
-            tf.function, reduce_retracing=not xla, jit_compile=xla or None
+            tf.function,
+            reduce_retracing=not xla,
+            jit_compile=xla or None,
         )
-        self._forward, gradients, update = (
-            compiled(partial(self._everywhere, step))
-            for step in (self._mean_loss, self._gradient_step, self._update_step)
-        )
+        self._forward = compiled(partial(self._everywhere, self._mean_loss))
+        self._gradients = compiled(partial(self._everywhere, self._gradient_step))
+        self._update = compiled(partial(self._everywhere, self._update_step))
         self._predict = compiled(lambda inputs: model(*inputs, training=False))
-        self.forward, self.gradients, self.update = (
-            partial(self._run, step) for step in (self._forward, gradients, update)
-        )
+
+    def forward(self, batch: Batch) -> float:
+        return self._run(self._forward, batch)
+
+    def gradients(self, batch: Batch) -> float:
+        return self._run(self._gradients, batch)
+
+    def update(self, batch: Batch) -> float:
+        return self._run(self._update, batch)
 
     def place(self, batch: Batch) -> Batch:
         replicas = self._strategy.num_replicas_in_sync if self._strategy else 1
@@ -136,6 +167,7 @@ class TensorflowStepper(Stepper):
         return batch.mapped(partial(self._split, replicas=replicas))
 
     def _split(self, array: np.ndarray, replicas: int) -> Any:
+        """Returns an array's rows, some for each device."""
         # If the last batch has fewer utterances than devices, some are computed twice.
         rows = np.arange(max(len(array), replicas)) % len(array)
         parts = np.array_split(array[rows], replicas)
@@ -146,27 +178,33 @@ class TensorflowStepper(Stepper):
     def apart(self, batch: Batch) -> tuple[float, float] | None:
         if self._strategy is not None:
             return None
+
         variables = self._values()
         began = time.perf_counter()
         with tf.GradientTape() as tape:
             loss = self._forward(batch.inputs, batch.targets)
+
         loss.numpy()
         between = time.perf_counter()
         tape.gradient(loss, variables)
         tf.test.experimental.sync_devices()
+
         return between - began, time.perf_counter() - between
 
     def predict(self, batch: Batch) -> np.ndarray:
         return self._predict(tuple(map(tf.convert_to_tensor, batch.inputs))).numpy()
 
     def _run(self, function: Any, batch: Batch) -> float:
+        """Runs a function on a batch and waits for its loss."""
         return float(np.mean(function(batch.inputs, batch.targets).numpy()))
 
     def _mean_loss(self, inputs, targets) -> tf.Tensor:
+        """Computes the mean loss in training mode."""
         outputs = self._model(*inputs, training=True)
         return tf.reduce_mean(self._loss(outputs, *targets))
 
     def _gradient_step(self, inputs, targets) -> tf.Tensor:
+        """Computes all gradients; returns the loss after them."""
         loss, gradients = self._loss_and_gradients(inputs, targets)
         if self._strategy is not None:
             context = tf.distribute.get_replica_context()
@@ -175,23 +213,27 @@ class TensorflowStepper(Stepper):
         return after(loss, gradients)
 
     def _update_step(self, inputs, targets) -> tf.Tensor:
+        """Changes the weights; returns the loss before."""
         loss, gradients = self._loss_and_gradients(inputs, targets)
         # Under a strategy, the optimizer sums the gradients itself.
         self._optimizer.apply(gradients, self._model.trainable_variables)
         return loss
 
     def _loss_and_gradients(self, inputs, targets):
+        """Returns the loss, and gradients of this device's share of the mean over all."""
         with tf.GradientTape() as tape:
             loss = self._mean_loss(inputs, targets)
-            share = loss / (
-                self._strategy.num_replicas_in_sync if self._strategy else 1
-            )
+            share = loss
+            if self._strategy is not None:
+                share = loss / self._strategy.num_replicas_in_sync
 
         return loss, tape.gradient(share, self._values())
 
     def _everywhere(self, step, inputs, targets) -> tf.Tensor:
+        """Runs a step on all devices; returns the mean of their losses."""
         if self._strategy is None:
             return step(inputs, targets)
+
         losses = self._strategy.run(step, args=(inputs, targets))
         return self._strategy.reduce("MEAN", losses, axis=None)
 
@@ -201,6 +243,7 @@ class JaxStepper(Stepper):
 
     def __init__(self, model: Any, loss: Loss, optimizer: Any = None):
         super().__init__(model, loss, optimizer)
+        # JAX's functions get all state as arguments and return the new one.
         self._trainable = self._values()
         self._others = [variable.value for variable in model.non_trainable_variables]
         variables = optimizer.variables if optimizer is not None else []
@@ -212,11 +255,7 @@ class JaxStepper(Stepper):
         # the second.
         self._linearised = jax.jit(self._linearise)
         self._pulled_back = jax.jit(lambda backward, gradient: backward(gradient))
-        self._predict = jax.jit(
-            lambda *values: model.stateless_call(
-                *values[:2], *values[2], training=False
-            )[0]
-        )
+        self._predict = jax.jit(self._outputs)
 
     def place(self, batch: Batch) -> Batch:
         placed = batch.mapped(jnp.asarray)
@@ -234,46 +273,69 @@ class JaxStepper(Stepper):
         loss, backward, self._others = self._run(self._linearised, batch)
         between = time.perf_counter()
         jax.block_until_ready(self._pulled_back(backward, jnp.ones_like(loss)))
+
         return between - began, time.perf_counter() - between
 
     def update(self, batch: Batch) -> float:
-        state = (self._trainable, self._others, self._optimizer_state)
-        outputs = jax.block_until_ready(
-            self._update(*state, batch.inputs, batch.targets)
+        outputs = self._update(
+            self._trainable,
+            self._others,
+            self._optimizer_state,
+            batch.inputs,
+            batch.targets,
         )
+        outputs = jax.block_until_ready(outputs)
         loss, self._trainable, self._others, self._optimizer_state = outputs
         return float(loss)
 
     def predict(self, batch: Batch) -> np.ndarray:
         return np.asarray(self._predict(self._trainable, self._others, batch.inputs))
 
+    def _outputs(self, trainable, others, inputs):
+        """Returns the model's outputs in inference mode."""
+        call = self._model.stateless_call
+        return call(trainable, others, *inputs, training=False)[0]
+
     def _run(self, step: Callable[..., Any], batch: Batch) -> Any:
-        state = (self._trainable, self._others)
-        return jax.block_until_ready(step(*state, batch.inputs, batch.targets))
+        """Runs a compiled function on a batch and waits for its results."""
+        outputs = step(self._trainable, self._others, batch.inputs, batch.targets)
+        return jax.block_until_ready(outputs)
 
     def _kept(self, outputs: tuple[Any, Any]) -> float:
+        """Keeps the model's other state, such as moving averages; returns the loss."""
         loss, self._others = outputs
         return float(loss)
 
     def _mean_loss(self, trainable, others, inputs, targets):
+        """Computes the mean loss in training mode, and the model's other state."""
         outputs, others = self._model.stateless_call(
-            trainable, others, *inputs, training=True
+            trainable,
+            others,
+            *inputs,
+            training=True,
         )
         return jnp.mean(self._loss(outputs, *targets)), others
 
     def _linearise(self, trainable, *others):
+        """Computes the loss, and returns the backward pass as a function."""
         return jax.vjp(
-            lambda values: self._mean_loss(values, *others), trainable, has_aux=True
+            lambda values: self._mean_loss(values, *others),
+            trainable,
+            has_aux=True,
         )
 
     def _update_step(self, trainable, others, state, inputs, targets):
+        """Returns the loss, and all state after a change of the weights."""
         gradient = jax.value_and_grad(self._mean_loss, has_aux=True)
         (loss, others), gradients = gradient(trainable, others, inputs, targets)
         trainable, state = self._optimizer.stateless_apply(state, gradients, trainable)
+
         return loss, trainable, others, state
 
 
 class TorchStepper(Stepper):
+    """Eager PyTorch, by Keras's backend."""
+
     def place(self, batch: Batch) -> Batch:
         placed = batch.mapped(keras.ops.convert_to_tensor)
         _wait()
@@ -293,6 +355,7 @@ class TorchStepper(Stepper):
         between = time.perf_counter()
         loss.backward()
         _wait()
+
         return between - began, time.perf_counter() - between
 
     def update(self, batch: Batch) -> float:
@@ -306,12 +369,15 @@ class TorchStepper(Stepper):
         return keras.ops.convert_to_numpy(outputs)
 
     def _backward(self, batch: Batch) -> torch.Tensor:
+        """Computes all gradients; returns the loss."""
         self._model.zero_grad()
         loss = self._mean_loss(batch)
         loss.backward()
+
         return loss
 
     def _apply_gradients(self) -> None:
+        """Changes the weights with Keras's optimizer."""
         variables = self._model.trainable_variables
         with torch.no_grad():
             self._optimizer.apply(
@@ -324,11 +390,13 @@ class TorchStepper(Stepper):
 
 
 def waited(loss: torch.Tensor) -> float:
+    """Waits for the device, and returns a loss as a number."""
     _wait()
     return float(loss.detach())
 
 
 def _wait() -> None:
+    """Waits until a GPU has done all work."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
@@ -340,8 +408,18 @@ def make_stepper(
     strategy: Any = None,
     xla: bool = False,
 ) -> Stepper:
+    """Returns the stepper of Keras's current backend.
+
+    Args:
+        model: a Keras model.
+        loss: of the model's outputs and a batch's targets, for each utterance.
+        optimizer: None if weights are never updated.
+        strategy: from `make_strategy`; None for one device.
+        xla: whether TensorFlow compiles with XLA.
+    """
     if keras.backend.backend() == "tensorflow":
         return TensorflowStepper(model, loss, optimizer, strategy, xla)
+
     kind = JaxStepper if keras.backend.backend() == "jax" else TorchStepper
     return kind(model, loss, optimizer)
 
@@ -351,9 +429,13 @@ def make_strategy(num_devices: int) -> Any:
 
     Without a GPU, the processor is split into logical devices, if TensorFlow is still
     unused.
+
+    Raises:
+        UsageError: on other backends, or if there are fewer devices.
     """
     if num_devices == 1:
         return None
+
     if (backend := keras.backend.backend()) != "tensorflow":
         raise UsageError(
             "Several devices need tf.distribute, so the backend must be tensorflow. "
@@ -386,6 +468,7 @@ _OPERATION = re.compile(r"[^:\s]+:([A-Za-z_]\w*)$")
 # A whole XLA program; on processors, TensorFlow 2.21 runs only convolutions this way.
 _PROGRAM = "CpuExecutable::ExecuteAsyncOnStream"
 PROGRAM_NAME = "XLA program"
+# Kinds of kernels by their names; the first that fits.
 _KINDS = (
     ("convolution", re.compile("conv|xla", re.IGNORECASE)),
     ("recurrence", re.compile("pyfunc|rnn|lstm|recurrence", re.IGNORECASE)),
@@ -414,18 +497,25 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Kernels:
-    kernels: list[Kernel]  # slowest first
-    reason: str = ""  # why there are no kernels, or ""
+    """The kernels of a step, slowest first; ``reason`` says why there are none."""
+
+    kernels: list[Kernel]
+    reason: str = ""
 
     @property
     def seconds(self) -> float:
+        """Seconds of all kernels, which may run in parallel."""
         return sum(kernel.seconds for kernel in self.kernels)
 
 
 def profile(step: Callable[[], Any], steps: int) -> Kernels:
-    """Runs ``step`` under the profiler ``steps`` times; returns calls and seconds per step."""
+    """Runs ``step`` under the profiler ``steps`` times.
+
+    Returns calls and seconds per step.
+    """
     if keras.backend.backend() == "torch":
         return _profile_torch(step, steps)
+
     try:
         from tensorflow.tsl.profiler.protobuf import xplane_pb2
     except ImportError as error:
@@ -439,24 +529,34 @@ def profile(step: Callable[[], Any], steps: int) -> Kernels:
 
         for _ in range(steps):
             step()
+
         tf.profiler.experimental.stop()
         space = xplane_pb2.XSpace()
         for trace in sorted(Path(folder).rglob("*.xplane.pb")):
             space.MergeFromString(trace.read_bytes())
 
     kernels = kernels_of(space, steps)
+
     return Kernels(kernels, "" if kernels else "the profiler recorded no kernel")
 
 
 def kernels_of(space: Any, steps: int = 1) -> list[Kernel]:
+    """Returns the kernels in a trace of TensorFlow's profiler, slowest first.
+
+    Those of GPUs if there are any, else operations on the processor.
+    """
     gpus = [plane for plane in space.planes if plane.name.startswith("/device:GPU")]
+    # A GPU that wasn't used has an empty plane.
     gpus = [plane for plane in gpus if any(line.events for line in plane.lines)]
     calls: Counter[str] = Counter()
     seconds: Counter[str] = Counter()
+
     for plane in gpus or [plane for plane in space.planes if plane.name == "/host:CPU"]:
         for line in plane.lines:
+            # Other lines of a GPU repeat the kernels by their operations.
             if gpus and not line.name.startswith("Stream"):
                 continue
+
             for name, span_ps in _own_times(_events(plane, line, on_gpu=bool(gpus))):
                 calls[name] += 1
                 seconds[name] += span_ps / 1e12
@@ -464,16 +564,21 @@ def kernels_of(space: Any, steps: int = 1) -> list[Kernel]:
     kernels = [
         Kernel(name, calls[name] / steps, seconds[name] / steps) for name in calls
     ]
+
     return sorted(kernels, key=lambda kernel: -kernel.seconds)
 
 
 def _events(plane: Any, line: Any, on_gpu: bool) -> list[tuple[str, int, int]]:
+    """Returns name, begin and end in picoseconds of a line's kernels."""
     events = []
     for event in line.events:
         name = plane.event_metadata[event.metadata_id].name
         if not on_gpu:
             operation = _OPERATION.match(name)
-            name = PROGRAM_NAME if name == _PROGRAM else operation and operation[1]
+            if name == _PROGRAM:
+                name = PROGRAM_NAME
+            else:
+                name = operation and operation[1]
 
         if name is not None:
             events.append((name, event.offset_ps, event.offset_ps + event.duration_ps))
@@ -482,14 +587,18 @@ def _events(plane: Any, line: Any, on_gpu: bool) -> list[tuple[str, int, int]]:
 
 
 def _own_times(events: Iterable[tuple[str, int, int]]) -> list[tuple[str, int]]:
+    """Returns each event's name and time without the events that it contains."""
     spans: list[list[Any]] = []
     # (end, index) of the events that contain this one
     around: list[tuple[int, int]] = []
+
     for name, began, ended in sorted(events, key=lambda event: (event[1], -event[2])):
         while around and around[-1][0] <= began:
             around.pop()
+
         if around:
             spans[around[-1][1]][1] -= min(ended, around[-1][0]) - began
+
         around.append((ended, len(spans)))
         spans.append([name, ended - began])
 
@@ -497,10 +606,14 @@ def _own_times(events: Iterable[tuple[str, int, int]]) -> list[tuple[str, int]]:
 
 
 def _profile_torch(step, steps: int) -> Kernels:
+    """Returns the kernels of a step by PyTorch's profiler."""
     from torch.profiler import ProfilerActivity
 
     on_gpu = torch.cuda.is_available()
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
+    activities = [ProfilerActivity.CPU]
+    if on_gpu:
+        activities.append(ProfilerActivity.CUDA)
+
     with torch.profiler.profile(activities=activities) as profiler:
         for _ in range(steps):
             step()
@@ -513,4 +626,5 @@ def _profile_torch(step, steps: int) -> Kernels:
         if getattr(event, spent) > 0
     ]
     kernels.sort(key=lambda kernel: -kernel.seconds)
+
     return Kernels(kernels, "" if kernels else "the profiler recorded no kernel")

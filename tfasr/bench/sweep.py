@@ -1,4 +1,10 @@
-"""Batch sizes and precisions: speed, memory, and how many errors a precision adds."""
+"""Batch sizes and precisions: speed, memory, and how many errors a precision adds.
+
+A workload of ``tfasr bench``. Each precision runs in a process of its own: inference of
+small batches, then training with batches that grow until the memory is full. With a
+trained run, its word errors are measured in each precision. Kinds of network, lengths
+of utterances and numbers of threads can be compared, too.
+"""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -62,9 +68,8 @@ from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.memory import synthetic_batch
 from tfasr.training.trained import TrainedRun, open_trained
 
-SEED = 1
-Logits = Callable[[np.ndarray, np.ndarray], np.ndarray]
-
+SEED = 1  # of random weights
+Logits = Callable[[np.ndarray, np.ndarray], np.ndarray]  # of features and lengths
 
 INFERENCE_BATCHES = (1, 2, 3, 4)  # utterances per call, as the talk asks for
 CALLS = 200  # measured inference calls for each size, times the fraction
@@ -78,19 +83,25 @@ AXES_BATCH = 8  # utterances per step in comparisons of networks
 
 @config_class
 class SweepConfig:
-    """Precisions, batch sizes, networks and threads of the sweep."""
+    """Precisions, batch sizes, networks and threads of the sweep.
 
-    # float32 and others named in `tfasr.kit.config.swept`
+    Attributes:
+        precisions: float32 and others named in `tfasr.kit.config.swept`.
+        training_batches: utterances per step, growing until memory is full.
+        frames: feature frames of each utterance.
+        networks: names in `tfasr.models.model.MODELS` to compare.
+        network_units: width of networks; 0: as their configs say.
+        lengths: feature frames in comparisons of networks.
+        threads: each entry (threads of OpenMP and MKL, within an operation, operations
+            in parallel) is measured in a process of TensorFlow and in one of PyTorch.
+    """
+
     precisions: tuple[str, ...] = ("float32", "mixed_bfloat16", "mixed_float16", "int8")
-    # utterances per step, growing until memory is full
     training_batches: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-    frames: int = 1000  # feature frames of each utterance
-    networks: tuple[str, ...] = ()  # names in `tfasr.models.model.MODELS` to compare
-    network_units: int = 0  # width of networks; 0: as their configs say
-    # Feature frames in comparisons of networks.
+    frames: int = 1000
+    networks: tuple[str, ...] = ()
+    network_units: int = 0
     lengths: tuple[int, ...] = (250, 500, 1000, 2000)
-    # each entry (threads of OpenMP and MKL, within an operation, operations in
-    # parallel) is measured in a process of TensorFlow and in one of PyTorch
     threads: tuple[tuple[int, int, int], ...] = ()
 
     def check(self) -> None:
@@ -106,6 +117,8 @@ class SweepConfig:
 
 @dataclass(frozen=True)
 class SweepRow:
+    """Times of one batch size in one precision."""
+
     mode: str  # "inference" or "training"
     precision: str  # one of `tfasr.kit.config.swept`
     batch: int  # utterances
@@ -127,19 +140,26 @@ class SweepRow:
         seconds: Sequence[float],
         **more: Any,
     ):
+        """Returns a row with the quantiles of so many seconds."""
         quantiles = np.quantile(seconds, [0.5, 0.9, 0.99]).tolist()
         return cls(mode, precision, batch, *quantiles, calls=len(seconds), **more)
 
 
 def sweep_rows(
-    rows: Sequence[SweepRow], audio_s: float, tolerance: float
+    rows: Sequence[SweepRow],
+    audio_s: float,
+    tolerance: float,
 ) -> list[dict[str, Any]]:
-    """Returns rows as JSON values, with what their comparison shows, see `is_cliff`.
+    """Returns rows as JSON values, with what their comparison shows.
 
-    ``audio_s``: seconds of audio in an utterance.
+    Args:
+        rows: of all precisions and sizes.
+        audio_s: seconds of audio in an utterance.
+        tolerance: see `is_cliff`.
     """
     seconds = {(row.mode, row.precision, row.batch): row.p50_s for row in rows}
     values = []
+
     for row in rows:
         kind = (row.mode, row.precision)
         utterance_s = row.p50_s and row.p50_s / row.batch
@@ -161,7 +181,11 @@ def sweep_rows(
 
 
 def measure_inference(
-    config: SweepConfig, model, features: FeatureConfig, precision: str, calls: int
+    config: SweepConfig,
+    model,
+    features: FeatureConfig,
+    precision: str,
+    calls: int,
 ) -> tuple[list[SweepRow], float]:
     """Returns a row for each batch size, smallest first, and the precision's error.
 
@@ -173,23 +197,30 @@ def measure_inference(
     answer = _inference_function(experiment, precision, config.frames)
     rows = []
     inputs = itemgetter("features", "feature_lengths")
+
     for size in INFERENCE_BATCHES:
         logits = partial(answer(size), *inputs(_noise(experiment, config, size)))
         rows.append(_measured("inference", precision, size, logits, calls, WARMUP))
 
     noise = inputs(_noise(experiment, config, 1))
+    # With the same weights, as they are drawn by `SEED`.
     exact = _inference_function(experiment, "float32", config.frames)(1)(*noise)
     difference = answer(1)(*noise) - exact
-    return rows, float(
-        np.sqrt(np.mean(np.square(difference)) / np.mean(np.square(exact)))
-    )
+    error = np.sqrt(np.mean(np.square(difference)) / np.mean(np.square(exact)))
+
+    return rows, float(error)
 
 
 def measure_training(
-    config: SweepConfig, model, features: FeatureConfig, precision: str, steps: int
+    config: SweepConfig,
+    model,
+    features: FeatureConfig,
+    precision: str,
+    steps: int,
 ) -> list[SweepRow]:
-    """Measures training steps with growing batches; a batch that won't fit has only a
-    reason.
+    """Measures training steps with growing batches.
+
+    A batch that won't fit into memory has only a reason.
     """
     _prepare()
     training = TrainingConfig(precision=precision, seed=SEED)
@@ -200,10 +231,16 @@ def measure_training(
     def measured(size: int) -> SweepRow:
         batch = {k: tf.constant(v) for k, v in _noise(experiment, config, size).items()}
         return _measured(
-            "training", precision, size, lambda: step(batch), steps, WARMUP
+            "training",
+            precision,
+            size,
+            lambda: step(batch),
+            steps,
+            WARMUP,
         )
 
     sizes = growing_batches(sorted(config.training_batches), MEMORY_SHARE, measured)
+
     return [
         row or SweepRow("training", precision, size, None, reason=reason)
         for size, row, reason in sizes
@@ -211,8 +248,11 @@ def measure_training(
 
 
 def _noise(
-    experiment: Experiment, config: SweepConfig, size: int
+    experiment: Experiment,
+    config: SweepConfig,
+    size: int,
 ) -> dict[str, np.ndarray]:
+    """Returns a random batch of full-length utterances."""
     # One utterance many times takes as long as different ones.
     noise = synthetic_batch(experiment, 1, config.frames)
     return {
@@ -221,16 +261,24 @@ def _noise(
 
 
 def _prepare() -> None:
+    """Quietens libraries, and lets GPUs allocate only what is needed."""
     tf.get_logger().setLevel("ERROR")
     # LiteRT's converter logs the renaming of its inputs through absl.
     logging.getLogger("absl").setLevel(logging.ERROR)
+
     for gpu in tf.config.list_physical_devices("GPU"):
         tf.config.experimental.set_memory_growth(gpu, True)
 
 
 def _inference_function(
-    experiment: Experiment, precision: str, frames: int
+    experiment: Experiment,
+    precision: str,
+    frames: int,
 ) -> Callable[[int], Logits]:
+    """Returns a function of the batch size, which LiteRT needs to know beforehand.
+
+    It returns a function from features and lengths to logits.
+    """
     config, classes = experiment.model, Alphabet().num_classes
     num_features = experiment.features.num_features
     if PRECISIONS[precision].litert:
@@ -243,6 +291,7 @@ def _inference_function(
 
     model = build_recogniser(config, num_features, classes, seed=SEED, dtype=precision)
     forward = tf.function(lambda features, lengths: model(features, lengths))
+
     # Reading the result ensures that it was computed.
     return lambda _: lambda features, lengths: forward(features, lengths).numpy()
 
@@ -255,6 +304,7 @@ def _measured(
     calls: int,
     warmup: int,
 ) -> SweepRow:
+    """Times a call after warm-up calls; returns a row with its memory."""
     if tf.config.list_logical_devices("GPU"):
         tf.config.experimental.reset_memory_stats("GPU:0")
 
@@ -264,25 +314,42 @@ def _measured(
 
     seconds = [seconds_of(to_its_end) for _ in range(warmup + calls)][warmup:]
     on_gpu = gpu_peak_bytes()
-    device_mib = None if on_gpu is None else on_gpu / 2**20
-    memory = {"peak_memory_mib": peak_memory_mib(), "device_memory_mib": device_mib}
-    return SweepRow.of(mode, precision, size, seconds, **memory)
+
+    return SweepRow.of(
+        mode,
+        precision,
+        size,
+        seconds,
+        peak_memory_mib=peak_memory_mib(),
+        device_memory_mib=None if on_gpu is None else on_gpu / 2**20,
+    )
 
 
 def measure_errors(
-    run_dir: Path, split: str, precision: str, shard_dir=None, checkpoint: str = "best"
+    run_dir: Path,
+    split: str,
+    precision: str,
+    shard_dir=None,
+    checkpoint: str = "best",
 ) -> ErrorCounts:
+    """Counts a run's errors on a split in one precision, with greedy decoding."""
     trained = open_trained(run_dir)
     source = trained.source(split, shard_dir)
     if PRECISIONS[precision].litert:
         return _by_litert(trained, source, precision, checkpoint)
+
     model = trained.model(checkpoint, precision=precision)
+
     return Evaluator(model, source, GreedyDecoder(trained.alphabet)).evaluate().counts
 
 
 def _by_litert(
-    trained: TrainedRun, source, precision: str, checkpoint: str
+    trained: TrainedRun,
+    source,
+    precision: str,
+    checkpoint: str,
 ) -> ErrorCounts:
+    """Counts a run's errors with a converted model."""
     config = trained.experiment.model
     num_features = trained.experiment.features.num_features
     model = build_recogniser(
@@ -294,11 +361,16 @@ def _by_litert(
     # One utterance at a time, all padded to the longest; padding on the right changes
     # nothing.
     converted = convert(
-        model, 1, frames, num_features, quantised=precision in QUANTISED
+        model,
+        1,
+        frames,
+        num_features,
+        quantised=precision in QUANTISED,
     )
     logits = runner(converted, usable_cores())
     decoder = GreedyDecoder(trained.alphabet)
     texts = {}
+
     for batch in source.evaluation():
         rows = (
             batch[name].numpy() for name in ("positions", "features", "feature_lengths")
@@ -312,10 +384,12 @@ def _by_litert(
             texts[int(position)] = decoder.decode(log_probs, outputs)[0].text
 
     ordered = [texts[utterance.position] for utterance in utterances]
+
     return count_errors([utterance.text for utterance in utterances], ordered)
 
 
 def _of(values: dict[str, Any], mode: str) -> list[dict[str, Any]]:
+    """Returns the rows of "inference" or "training"."""
     return [row for row in values["rows"] if row["mode"] == mode]
 
 
@@ -323,13 +397,15 @@ def _cost(values: dict[str, Any], precision: str) -> str:
     """Formats a precision's WER in percent or, without a run, its relative logit error."""
     if values["errors"] is not None:
         return f"{100 * values['errors'][precision]['wer']:.2f}"
+
     error = values["relative_logit_error"].get(precision)
     return UNKNOWN if error is None else f"{error:.2g}"
 
 
 def sweep_tables(values: dict[str, Any], calls: int, warmup: int) -> list[Table]:
-    """Returns the tables of a sweep's ``results``; inference had so many calls for each
-    size.
+    """Returns the tables of a sweep's ``results``.
+
+    ``calls`` is how many inference calls each size had.
     """
     per_utterance = Column("ms per\nutterance", "", "utterance_s", milliseconds)
     of_modes = {
@@ -394,10 +470,12 @@ def sweep_tables(values: dict[str, Any], calls: int, warmup: int) -> list[Table]
 
 
 def _utterances_per_s(row: dict[str, Any]) -> float | None:
+    """Returns a row's utterances per second; None if it was not run."""
     return row["utterance_s"] and 1 / row["utterance_s"]
 
 
 def _error_table(values: dict[str, Any]) -> Table:
+    """Returns a line per precision, compared with float32."""
     exact = values["errors"]["float32"]["wer"]
     signed = "{:+.2f}".format
     columns = [
@@ -414,21 +492,26 @@ def _error_table(values: dict[str, Any]) -> Table:
     ]
     note = f"The run's best checkpoint on {values['split']}, with greedy decoding."
     rows = list(values["errors"].items())
+
     return table_of("Errors in each precision", columns, rows, [note])
 
 
 def axes_rows(times: Sequence[AxesTimes], frame_s: float) -> list[dict[str, Any]]:
-    """Returns times as JSON values; ``frame_s``: seconds between feature frames."""
+    """Returns times as JSON values.
+
+    ``frame_s`` is the seconds between feature frames.
+    """
     rows = []
     for row in times:
         audio_s = row.batch * row.frames * frame_s
         step_s = row.training_median_s
-        medians = {
-            "training_median_s": step_s,
-            "inference_median_s": row.inference_median_s,
-        }
         rows.append(
-            {**asdict(row), **medians, "audio_s_per_s": step_s and audio_s / step_s}
+            asdict(row)
+            | {
+                "training_median_s": step_s,
+                "inference_median_s": row.inference_median_s,
+                "audio_s_per_s": step_s and audio_s / step_s,
+            }
         )
 
     return rows
@@ -442,7 +525,7 @@ _MEDIANS = [
 
 
 def axes_table(rows: Sequence[dict[str, Any]], absent: Sequence[str]) -> Table:
-    """Returns a line per row of `axes_rows`; ``absent``: runtimes that are not installed."""
+    """Returns a line per row of `axes_rows`; ``absent`` runtimes are not installed."""
     of_graph = (row for row in rows if row["runtime"] == "tensorflow")
     graph_s = {
         (row["network"], row["frames"]): row["training_median_s"] for row in of_graph
@@ -482,6 +565,8 @@ def axes_table(rows: Sequence[dict[str, Any]], absent: Sequence[str]) -> Table:
 
 
 def threads_table(rows: Sequence[dict[str, Any]]) -> Table:
+    """Returns a line per row of `axes_rows`, compared with the first of its framework."""
+    # Reversed, so that each runtime's first row is kept.
     first = {row["runtime"]: row["training_median_s"] for row in reversed(rows)}
 
     def times_first(row: dict[str, Any]) -> float | None:
@@ -502,12 +587,15 @@ def threads_table(rows: Sequence[dict[str, Any]]) -> Table:
         "row has its own process. TensorFlow uses its own thread pools, not OpenMP's; PyTorch's "
         "operations use the threads of OpenMP and MKL."
     )
+
     return table_of("Threads", columns, rows, [note])
 
 
 def axes_chart(rows: Sequence[dict[str, Any]]) -> Chart:
+    """Draws times over lengths: a panel per network, for training and inference."""
     networks = list(dict.fromkeys(row["network"] for row in rows))
     panels = []
+
     for title, part in (("training step", "training"), ("inference", "inference")):
         for network in networks:
             of_network = [row for row in rows if row["network"] == network]
@@ -516,10 +604,12 @@ def axes_chart(rows: Sequence[dict[str, Any]]) -> Chart:
             )
 
     caption = "Kinds of network over the length of their input, in each framework"
+
     return Chart("hardware_axes", caption, panels, columns=len(networks), width=290)
 
 
 def _axes_panel(rows: Sequence[dict[str, Any]], title: str, seconds: str) -> Panel:
+    """Draws one network's times, with a curve per framework."""
     marks: list[Mark] = []
     for index, (runtime, name) in enumerate(RUNTIMES.items()):
         of_runtime = [
@@ -534,17 +624,21 @@ def _axes_panel(rows: Sequence[dict[str, Any]], title: str, seconds: str) -> Pan
     values = [value for mark in marks for value in mark.y] or [1.0]
     x = counts_axis("feature frames", frames)
     y = Axis("ms", log=True, limits=(min(values) / 1.5, max(values) * 1.5))
+
     return Panel(marks, x, y, height=210, title=title)
 
 
 def sweep_chart(values: dict[str, Any]) -> Chart:
+    """Draws latency over the batch size, and training's speed."""
     modes = ["inference", *(["training"] if _of(values, "training") else [])]
     panels = [_panel(values, mode) for mode in modes]
     caption = "Batch sizes and precisions, in inference and in training"
+
     return Chart("hardware_sweep", caption, panels, columns=len(modes), width=420)
 
 
 def _panel(values: dict[str, Any], mode: str) -> Panel:
+    """Draws "inference" or "training", with a curve per precision."""
     training = mode == "training"
     precisions = list(dict.fromkeys(row["precision"] for row in values["rows"]))
     rows = [row for row in _of(values, mode) if row["p50_s"] is not None]
@@ -561,7 +655,8 @@ def _panel(values: dict[str, Any], mode: str) -> Panel:
     for index, precision in enumerate(precisions):
         of_precision = [row for row in rows if row["precision"] == precision]
         if of_precision:
-            xs, ys = (list(map(of, of_precision)) for of in (place, value))
+            xs = list(map(place, of_precision))
+            ys = list(map(value, of_precision))
             colour = run_colour(index)
             if not training:
                 y1 = [1000 * row["p99_s"] for row in of_precision]
@@ -574,31 +669,38 @@ def _panel(values: dict[str, Any], mode: str) -> Panel:
     cliffs = [row for row in rows if row["cliff"]]
     marks += cliff_rings(list(map(place, cliffs)), list(map(value, cliffs)))
     batches = sorted({row["batch"] for row in rows}) or [1]
-    ends = (batches[0] - 0.5, batches[-1] + 0.5)
-    ends = (batches[0] / 1.15, batches[-1] * 1.15) if training else ends
-    highest = max(
-        [value(row) if training else 1000 * row["p99_s"] for row in rows], default=1.0
-    )
     if training:
+        ends = (batches[0] / 1.15, batches[-1] * 1.15)
+        highest = max(map(value, rows), default=1.0)
         label = "utterances per second"
     else:
+        ends = (batches[0] - 0.5, batches[-1] + 0.5)
+        highest = max((1000 * row["p99_s"] for row in rows), default=1.0)
         label = "latency of a batch, ms: p50, bar to p99"
 
     x = Axis("batch, utterances", log=training, limits=ends, ticks=batches)
+
     return Panel(marks, x, Axis(label, limits=(0, 1.08 * highest)), title=mode)
 
 
 def _legend(values: dict[str, Any], name: str) -> str:
+    """Returns a precision's name, with its errors."""
     label = PRECISIONS[name].label
     if values["errors"] is not None:
         return f"{label}: WER {_cost(values, name)} %"
+
     error = 100 * values["relative_logit_error"][name]
+
     return label if name == "float32" else f"{label}: logits ±{error:.2g} %"
 
 
 def run(
-    config: SweepConfig, model, features: FeatureConfig, context: Context
+    config: SweepConfig,
+    model,
+    features: FeatureConfig,
+    context: Context,
 ) -> Result:
+    """Measures each precision in a process of its own, and then what is compared."""
     reason = "The hardware sweep needs tfasr's own training step and LiteRT, which need TensorFlow."
     require_tensorflow(reason, context)
     if context.run_dir is not None:
@@ -611,17 +713,29 @@ def run(
     calls, steps = (max(1, round(n * context.fraction)) for n in (CALLS, STEPS))
     rows: list[SweepRow] = []
     logit_errors: dict[str, float] = {}
-    work = (config, model, features)
+
     for precision in config.precisions:
         batches, logit_errors[precision] = call(
-            measure_inference, *work, precision, calls, backend="tensorflow"
+            measure_inference,
+            config,
+            model,
+            features,
+            precision,
+            calls,
+            backend="tensorflow",
         )
         rows += batches
 
     for precision in config.precisions:
         if PRECISIONS[precision].trains and config.training_batches:
             rows += call(
-                measure_training, *work, precision, steps, backend="tensorflow"
+                measure_training,
+                config,
+                model,
+                features,
+                precision,
+                steps,
+                backend="tensorflow",
             )
 
     times, absent = _axes(config, features, context.fraction)
@@ -650,61 +764,98 @@ def run(
 
 
 def _axes(
-    config: SweepConfig, features: FeatureConfig, fraction: float
+    config: SweepConfig,
+    features: FeatureConfig,
+    fraction: float,
 ) -> tuple[list[AxesTimes], list[str]]:
+    """Measures networks and lengths on each runtime; also returns those not installed."""
     installed = installed_backends()
     absent = [name for name in RUNTIMES if name.removesuffix("_xla") not in installed]
     task = _axes_task(
-        config, features, fraction, config.networks, tuple(sorted(config.lengths))
+        config,
+        features,
+        fraction,
+        config.networks,
+        tuple(sorted(config.lengths)),
     )
     rows: list[AxesTimes] = []
-    for runtime in (name for name in RUNTIMES if task.networks and name not in absent):
-        options = {"backend": runtime.removesuffix("_xla"), "show_messages": False}
-        rows += call(measure_axes, replace(task, runtime=runtime), **options)
 
+    for runtime in (name for name in RUNTIMES if task.networks and name not in absent):
+        rows += call(
+            measure_axes,
+            replace(task, runtime=runtime),
+            backend=runtime.removesuffix("_xla"),
+            show_messages=False,
+        )
+
+    # By network, then by runtime and length.
     rows.sort(key=lambda row: config.networks.index(row.network))
+
     return rows, absent
 
 
 # Read by libraries when they load: OpenMP, MKL, TensorFlow's two thread pools.
-_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-_THREADS += ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+_THREADS = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "TF_NUM_INTRAOP_THREADS",
+    "TF_NUM_INTEROP_THREADS",
+)
 
 
 def thread_rows(
-    config: SweepConfig, features: FeatureConfig, fraction: float
+    config: SweepConfig,
+    features: FeatureConfig,
+    fraction: float,
 ) -> list[AxesTimes]:
+    """Measures each entry of ``config.threads`` on TensorFlow and PyTorch."""
     longest = (max(config.lengths),)
     task = _axes_task(config, features, fraction, (THREADS_NETWORK,), longest)
     installed = installed_backends()
     rows = []
+
     for runtime in ("tensorflow", "torch"):
         for threads in config.threads if runtime in {*RUNTIMES} & {*installed} else ():
             chosen = dict(zip(_THREADS, map(str, threads[:1] + threads), strict=True))
-            options = {
-                "backend": runtime,
-                "environment": chosen,
-                "show_messages": False,
-            }
-            of_threads = replace(task, runtime=runtime, threads=threads)
-            rows += call(measure_axes, of_threads, **options)
+            rows += call(
+                measure_axes,
+                replace(task, runtime=runtime, threads=threads),
+                backend=runtime,
+                environment=chosen,
+                show_messages=False,
+            )
 
     return rows
 
 
 def _axes_task(
-    config: SweepConfig, features, fraction: float, networks, lengths
+    config: SweepConfig,
+    features,
+    fraction: float,
+    networks,
+    lengths,
 ) -> AxesTask:
-    steps = max(1, round(STEPS * fraction))
-    sizes = (features.num_features, lengths, AXES_BATCH, steps, WARMUP)
-    return AxesTask({name: smaller(name, config) for name in networks}, *sizes)
+    """Returns what one process measures of networks and lengths."""
+    return AxesTask(
+        {name: smaller(name, config) for name in networks},
+        features.num_features,
+        lengths,
+        AXES_BATCH,
+        steps=max(1, round(STEPS * fraction)),
+        warmup=WARMUP,
+    )
 
 
 def smaller(name: str, config: SweepConfig) -> RecogniserConfig:
-    """Returns a network of width ``config.network_units``; UsageError if its size is fixed."""
+    """Returns a network of width ``config.network_units``.
+
+    Raises:
+        UsageError: if the network has no smaller sizes.
+    """
     network = MODELS[name]()
     if not config.network_units:
         return network
+
     if not hasattr(network, "smaller"):
         raise UsageError(
             f"SweepConfig.network_units must be 0 for {name!r}, which has no smaller(units). "
@@ -715,10 +866,13 @@ def smaller(name: str, config: SweepConfig) -> RecogniserConfig:
 
 
 def _errors(config: SweepConfig, context: Context) -> dict[str, dict[str, Any]] | None:
+    """Returns the errors of ``--run_dir`` in each precision; None without a run."""
     if context.run_dir is None:
         return None
+
     where = (context.run_dir, context.split)
     shards = context.shard_dir
+
     return {
         name: call(measure_errors, *where, name, shards, backend="tensorflow").to_json()
         for name in config.precisions

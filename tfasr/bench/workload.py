@@ -1,5 +1,8 @@
-"""The protocol of ``tfasr bench``: a workload, its `Context` and `Result`, and the
-registry.
+"""The protocol of ``tfasr bench``: a workload, its `Context` and `Result`.
+
+Each workload is a file or two in this package, or a plug-in; `WORKLOADS` lists them.
+`tfasr.bench.perform` runs them. The first line of a workload's module is its
+description in ``tfasr bench --help``.
 """
 
 import ast
@@ -17,7 +20,7 @@ from tfasr.errors import UsageError
 from tfasr.kit.config import config_class, require
 from tfasr.kit.registry import Registry
 
-BACKENDS = ("tensorflow", "jax", "torch")
+BACKENDS = ("tensorflow", "jax", "torch")  # Keras's; the first is the default
 
 
 @config_class
@@ -54,12 +57,19 @@ class Context:
 
 @dataclass(frozen=True)
 class Result:
-    tables: Sequence[Table]  # for readers
-    # For programs, as JSON values; None for anything not measurable.
+    """What a workload has measured so far.
+
+    Attributes:
+        tables: for readers.
+        values: for programs, as JSON values; None for anything not measurable.
+        warmup_steps: run first, and left out of all results.
+        figures: by file name without suffix, each makes a `tfasr.display.chart.Chart`
+            or a figure of Matplotlib; drawn only with --out.
+    """
+
+    tables: Sequence[Table]
     values: dict[str, Any]
-    warmup_steps: int  # run first, and left out of all results
-    # each makes a `tfasr.display.chart.Chart` or a figure of Matplotlib, by file name
-    # without suffix; drawn only with --out
+    warmup_steps: int
     figures: dict[str, Callable[[], Any]] = field(default_factory=dict)
 
 
@@ -87,16 +97,20 @@ class Workload:
 
 
 def seconds_of(call: Callable[..., Any], *arguments: Any, **options: Any) -> float:
+    """Returns the wall-clock seconds of a call."""
     began = time.perf_counter()
     call(*arguments, **options)
     return time.perf_counter() - began
 
 
 def columns_of_tuples(
-    headings: Sequence[str], text: Callable[[Any], str], plain: int = 1
+    headings: Sequence[str],
+    text: Callable[[Any], str],
+    plain: int = 1,
 ) -> list[Column]:
-    """Returns columns for rows that are tuples; ``text`` formats all but the first
-    ``plain``.
+    """Returns columns for rows that are tuples.
+
+    ``text`` formats all values but the first ``plain`` ones and strings.
     """
 
     def formatted(value: Any) -> str:
@@ -115,10 +129,12 @@ def require_tensorflow(what: str, context: Context) -> None:
 
 
 def _check(workload: Workload) -> None:
+    """Raises TypeError or ValueError if an object can't be registered as a workload."""
     if not isinstance(workload, Workload) or not callable(workload.run):
         raise TypeError(
             f"it must be a tfasr.bench.workload.Workload. Received: {workload!r}"
         )
+
     if unknown := set(workload.backends) - set(BACKENDS):
         raise ValueError(
             f"its backends must be among {BACKENDS}. Received: {sorted(unknown)}"
@@ -146,7 +162,10 @@ A module of your own adds one: ``WORKLOADS.register("sorting", Workload(run, (So
 
 
 def purpose(name: str) -> str:
-    """Returns the first line of a workload's module docstring, without importing Keras."""
+    """Returns the first line of a workload's module docstring.
+
+    The module isn't imported, which would load Keras.
+    """
     module = WORKLOADS.entry(name).module
     if module in sys.modules:
         description = sys.modules[module].__doc__
@@ -158,7 +177,7 @@ def purpose(name: str) -> str:
 
 
 def find_workload(name: str) -> Workload:
-    """Returns a workload; raises UsageError with the known names if the name is unknown."""
+    """Returns a workload; UsageError with the known names if the name is unknown."""
     if name not in WORKLOADS:
         raise UsageError(
             f"BenchConfig.workload must be one of {WORKLOADS.listed()}. Received: {name!r}. "

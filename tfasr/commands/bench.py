@@ -7,12 +7,11 @@ bench/ds2_small.gin`` runs any other workload as its preset describes it.
 import argparse
 import inspect
 from collections.abc import Iterable
-from pathlib import Path
-from typing import Any
 
 from tfasr.bench.decoder import DecoderBenchConfig
 from tfasr.bench.step import StepConfig
 from tfasr.bench.workload import BACKENDS, WORKLOADS, Context, purpose
+from tfasr.commands.shared import path_of
 from tfasr.decoding.choice import DECODERS
 from tfasr.display.table import formats
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
@@ -52,22 +51,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR|FILE.json",
         help="a folder for tables, JSON and figures, or a file",
     )
+
     subcommands = parser.add_subparsers(dest="subcommand", metavar="WORKLOAD")
+
     for name, (declare, run_it) in SUBCOMMANDS.items():
         description = inspect.getdoc(run_it) + "\n"
         summary = description.split("\n")[0].partition(": ")[2].rstrip(".")
         subcommand = subcommands.add_parser(name, help=summary, description=description)
         declare(subcommand)
-        output = {
-            "choices": formats(),
-            "default": "table",
-            "help": "default: %(default)s",
-        }
-        subcommand.add_argument("--format", **output)
+        subcommand.add_argument(
+            "--format", choices=formats(), default="table", help="default: %(default)s"
+        )
         subcommand.set_defaults(run_subcommand=run_it)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Runs a subcommand or a preset's workload, and prints its tables."""
     if arguments.subcommand is not None:
         text = arguments.run_subcommand(arguments)
     elif arguments.gin_file is None:
@@ -78,29 +77,25 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         from tfasr.bench.perform import bench_preset
 
-        names = (
-            "backend",
-            "fraction",
-            "corpus_dir",
-            "out",
-            "run_dir",
-            "split",
-            "shard_dir",
-        )
-        options = {"output_format": arguments.format, **_same(arguments, *names)}
         text = bench_preset(
-            arguments.gin_file, bindings=arguments.gin_binding, **options
+            arguments.gin_file,
+            bindings=arguments.gin_binding,
+            backend=arguments.backend,
+            fraction=arguments.fraction,
+            corpus_dir=arguments.corpus_dir,
+            run_dir=arguments.run_dir,
+            split=arguments.split,
+            shard_dir=arguments.shard_dir,
+            out=arguments.out,
+            output_format=arguments.format,
         )
 
     print(text, end="")
     return 0
 
 
-def _same(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
-    return {name: getattr(arguments, name) for name in names}
-
-
 def _run(arguments: argparse.Namespace, name: str, config, context: Context) -> str:
+    """Runs one workload as its flags configure it, and returns its tables."""
     from tfasr.bench.perform import run_workload
 
     return run_workload(
@@ -109,6 +104,7 @@ def _run(arguments: argparse.Namespace, name: str, config, context: Context) -> 
 
 
 def _numbers(arguments: argparse.Namespace, flag: str) -> tuple[int, ...]:
+    """Returns the integers of a flag such as ``--batch 8,16``."""
     text = getattr(arguments, flag)
     try:
         return tuple(int(number) for number in text.split(","))
@@ -119,6 +115,7 @@ def _numbers(arguments: argparse.Namespace, flag: str) -> tuple[int, ...]:
 
 
 def _joined(values: Iterable) -> str:
+    """Returns a config's values as the default of a flag."""
     return ",".join(map(str, values))
 
 
@@ -147,8 +144,10 @@ def _decoder_flags(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="one word a line; default: the run's or the file's",
     )
+
     decoders = f"some of {DECODERS.listed()}, with commas; default: %(default)s"
     add("--decoders", default=_joined(defaults.decoders), help=decoders)
+
     add(
         "--beam_widths",
         default=_joined(defaults.beam_widths),
@@ -174,25 +173,25 @@ def _decoder(arguments: argparse.Namespace) -> str:
         raise UsageError(
             "--split and --shard_dir need --run_dir instead of --log_probs."
         )
+
     with wrong_values_are_wrong_use():
         config = DecoderBenchConfig(
             decoders=arguments.decoders.split(","),
             beam_widths=_numbers(arguments, "beam_widths"),
-            **_same(arguments, "recombine", "num_threads"),
+            recombine=arguments.recombine,
+            num_threads=arguments.num_threads,
         )
 
-    paths = _same(
-        arguments, "run_dir", "shard_dir", "log_probs", "save_log_probs", "lexicon"
+    context = Context(
+        split=arguments.split or "",
+        checkpoint=arguments.checkpoint,
+        run_dir=path_of(arguments.run_dir),
+        shard_dir=path_of(arguments.shard_dir),
+        log_probs=path_of(arguments.log_probs),
+        save_log_probs=path_of(arguments.save_log_probs),
+        lexicon=path_of(arguments.lexicon),
     )
-    paths = {name: None if path is None else Path(path) for name, path in paths.items()}
-    split = arguments.split or ""
-    checkpoint = arguments.checkpoint
-    return _run(
-        arguments,
-        "decoder",
-        config,
-        Context(split=split, checkpoint=checkpoint, **paths),
-    )
+    return _run(arguments, "decoder", config, context)
 
 
 def _step_flags(parser: argparse.ArgumentParser) -> None:
@@ -207,8 +206,10 @@ def _step_flags(parser: argparse.ArgumentParser) -> None:
     add("--batch", default="16", help="with commas; default: %(default)s")
     add("--frames", default="600", help="with commas; default: %(default)s")
     add("--labels", type=int, help="of an utterance; default: a seventh of the frames")
+
     precisions = f"some of {', '.join(trained())}, with commas; default: %(default)s"
     add("--precision", default=_joined(StepConfig().precisions), help=precisions)
+
     add("--rounds", type=int, default=5, help="default: %(default)s")
     add(
         "--length_spread",
@@ -233,12 +234,15 @@ def _step(arguments: argparse.Namespace) -> str:
             batches=_numbers(arguments, "batch"),
             frames=_numbers(arguments, "frames"),
             precisions=arguments.precision.split(","),
-            **_same(arguments, "labels", "rounds", "length_spread"),
+            labels=arguments.labels,
+            rounds=arguments.rounds,
+            length_spread=arguments.length_spread,
         )
 
     return _run(arguments, "step", config, Context())
 
 
+# The workloads with flags: how each declares them, and how it runs.
 SUBCOMMANDS = {
     "decoder": (_decoder_flags, _decoder),
     "step": (_step_flags, _step),

@@ -32,10 +32,15 @@ if TYPE_CHECKING:
     from tfasr.training.memory import BufferNeed
 
 _UNKNOWN = "n/a"
-BUSY = 0.1
-"""Share of the processors above which what others take distorts measured times."""
 
+# Share of the processors above which what others take distorts measured times; a study's
+# `most_taken` is the same.
+BUSY = 0.1
+
+# Packages without which nothing can be prepared, trained or evaluated.
 _TRAINING = ("tensorflow", "keras", "soundfile", "soxr")
+
+# Packages of pip's extras, and what each is for.
 OPTIONAL = {
     "nvidia-ml-py": "GPU utilisation and energy",
     "espeakng-loader": "the demo's synthetic speech",
@@ -52,6 +57,8 @@ _PACKAGES = (
     "jiwer",
     "psutil",
 )
+
+# How long TensorFlow may take to find GPUs; a broken driver takes forever.
 _DRIVER_PATIENCE_S = 180
 
 
@@ -77,9 +84,11 @@ class Examination:
 
 
 def examine(*, tensorflow: bool = False, root: Path = ROOT) -> Examination:
-    """Examines this machine. TensorFlow, if requested, is imported in another process.
+    """Examines this machine.
 
-    ``root`` is the folder with ``proc``, ``sys`` and ``etc``.
+    Args:
+        tensorflow: whether to import TensorFlow, in another process.
+        root: the folder with ``proc``, ``sys`` and ``etc``.
     """
     gpus, problem = describe_gpus()
     return Examination(
@@ -104,7 +113,10 @@ def examine(*, tensorflow: bool = False, root: Path = ROOT) -> Examination:
 
 
 def probe_tensorflow() -> dict[str, Any]:
-    """Returns `tensorflow_view`, computed in another process, or "problem"."""
+    """Returns `tensorflow_view`, computed in another process, or "problem".
+
+    A driver may hang or crash the process that loads it.
+    """
     with contextlib.closing(
         Correspondence(tensorflow_view, task="TensorFlow")
     ) as child:
@@ -118,25 +130,26 @@ def probe_tensorflow() -> dict[str, Any]:
 
 
 def tensorflow_view() -> dict[str, Any]:
-    """Returns TensorFlow's "version" and "devices", and the "cuda" and "cudnn" of its
-    build.
-    """
+    """Returns TensorFlow's version and devices, and the CUDA that it was built for."""
     import tensorflow as tf
 
     built = tf.sysconfig.get_build_info()
     devices = [device.name for device in tf.config.list_physical_devices()]
-    seen = {"version": tf.__version__, "devices": devices}
-    return seen | {
+    return {
+        "version": tf.__version__,
+        "devices": devices,
         "cuda": built.get("cuda_version"),
         "cudnn": built.get("cudnn_version"),
     }
 
 
 def advice(machine: Examination) -> list[str]:
+    """Returns a sentence for each thing to fix, with how to fix it."""
     return [*_clock_advice(machine), *_gpu_advice(machine), *_software_advice(machine)]
 
 
 def _clock_advice(machine: Examination) -> Iterator[str]:
+    """Yields what would distort measured times."""
     host = machine.host
     processor = machine.processor
     threads = host["usable_threads"] or processor["threads"]
@@ -179,23 +192,23 @@ def _clock_advice(machine: Examination) -> Iterator[str]:
 
 
 def _gpu_advice(machine: Examination) -> Iterator[str]:
+    """Yields what keeps GPUs from being used fully."""
     if not machine.gpus and machine.gpus_on_bus:
         devices = f"NVIDIA devices ({machine.gpus_on_bus})"
         yield f"{devices} are installed but not usable: {machine.gpu_problem}"
 
     for index, gpu in enumerate(machine.gpus):
-        pcie = gpu["pcie"]
-        if (
-            None not in (pcie["width"], pcie["max_width"])
-            and pcie["width"] < pcie["max_width"]
-        ):
+        width = gpu["pcie"]["width"]
+        most = gpu["pcie"]["max_width"]
+        if width is not None and most is not None and width < most:
             yield (
-                f"GPU {index} has {pcie['width']} of {pcie['max_width']} PCIe lanes: check its "
+                f"GPU {index} has {width} of {most} PCIe lanes: check its "
                 "slot. (An idle GPU may lower its PCIe generation, but not its lanes.)"
             )
 
 
 def _software_advice(machine: Examination) -> Iterator[str]:
+    """Yields what is missing or doesn't load."""
     if machine.decoder_problem is not None:
         yield (
             f"The compiled decoder does not load: {machine.decoder_problem}. Install tfasr again, "
@@ -217,20 +230,20 @@ def _software_advice(machine: Examination) -> Iterator[str]:
 
     if machine.gpus and machine.software["optional"]["nvidia-ml-py"] is None:
         yield f"nvidia-ml-py is not installed, so there is no {OPTIONAL['nvidia-ml-py']}."
+
     problem = (machine.tensorflow or {}).get("problem")
     if problem:
         yield f"TensorFlow does not load: {problem}"
 
 
 def _taken(taken: TakenNow) -> str:
+    """Describes how much others take of the machine now, for the table."""
     stolen = _UNKNOWN if taken.stolen is None else f"{taken.stolen:.0%}"
     return f"other programs {taken.others:.0%}, other virtual machines (steal) {stolen}"
 
 
 def description(machine: Examination) -> dict[str, Any]:
-    """Returns what ``--out`` writes: all that was found, and what ``--hardware`` reads
-    of it.
-    """
+    """Returns the content of ``--out``; ``--hardware`` reads a part of it."""
     return {
         "system_name": "",  # readers then take the file's name
         "number_of_nodes": 1,
@@ -240,10 +253,12 @@ def description(machine: Examination) -> dict[str, Any]:
 
 
 def gibibytes(size: int | None) -> str:
+    """Returns a size in GiB for readers; "" if unknown."""
     return "" if size is None else f"{size / 2**30:.3g} GiB"
 
 
 def network(interface: dict[str, Any]) -> str:
+    """Returns a network's name, speed and state for readers."""
     speed = interface["mbit_per_s"]
     speed = "speed n/a" if speed is None else f"{speed / 1000:g} Gbit/s"
     return f"{interface['name']} {speed} ({interface['state'] or 'state n/a'})"
@@ -254,7 +269,11 @@ def pcie(gpu: dict[str, Any], prefix: str = "") -> str:
     link = gpu["pcie"]
     generation = link[f"{prefix}generation"]
     width = link[f"{prefix}width"]
-    return "" if None in (generation, width) else f"PCIe Gen{generation} x{width}"
+
+    if generation is None or width is None:
+        return ""
+
+    return f"PCIe Gen{generation} x{width}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -276,16 +295,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=["paper"],
         help="also list published machines, after this one",
     )
+
     gin = {"action": "append", "default": []}
     add(
         "--gin_file",
         **gin,
         help="also check that its prefetched batches fit; repeatable",
     )
+
     add("--gin_binding", **gin, help="repeatable")
 
 
 def run(args: argparse.Namespace) -> int:
+    """Prints what the machine is and what to fix; returns the exit code.
+
+    Raises:
+        RunError: if the prefetched batches of ``--gin_file`` don't fit into memory, after
+            everything is printed.
+    """
     examination = examine(tensorflow=args.tensorflow)
     buffer = None
     if args.gin_file or args.gin_binding:
@@ -313,47 +340,52 @@ def run(args: argparse.Namespace) -> int:
                 f"The description can't be written to {args.out}: {error}. Choose another --out."
             ) from error
 
+    machines = []
     if args.beside:
         machines = [machines_table(examination, published(args.beside))]
-    else:
-        machines = []
 
     rows = [list(row) for row in _rows(examination, buffer)]
     if measured is not None:
         rows += [list(row) for row in measured.rows()]
+
     if args.format == "table":
         width = max(len(name) for name, _ in rows)
         lines = [f"{name:{width}}  {value}" for name, value in rows]
-        lines += [
-            "",
-            *([f"- {line}" for line in advice(examination)] or ["Nothing to fix."]),
-        ]
-        text = "\n".join(lines) + "\n" + (machines and "\n" + to_text(machines) or "")
+        to_fix = [f"- {line}" for line in advice(examination)]
+        lines += ["", *(to_fix or ["Nothing to fix."])]
+        text = "\n".join(lines) + "\n"
+        if machines:
+            text += f"\n{to_text(machines)}"
     elif args.format != JSON:
         table = Table("This machine", ["part", "found"], rows, advice(examination))
         text = WRITERS.call(args.format, [table, *machines])
 
     sys.stdout.write(text)
-    refusal = buffer and buffer.refusal(available_bytes())
-    if refusal:
-        raise RunError(refusal)
+    if buffer is not None:
+        refusal = buffer.refusal(available_bytes())
+        if refusal:
+            raise RunError(refusal)
+
     return 0
 
 
 def machines_table(examination: Examination, source: PublishedSource) -> Table:
-    """Returns this machine and the source's: processors, memory, devices and their links."""
+    """Returns this machine and the source's: processors, memory, devices and links."""
     processor = examination.processor
     host = examination.host
     gpus = examination.gpus
     memory_bytes = host["memory_bytes"]
+    names = [f"{gpu['name']}, {gibibytes(gpu['memory_bytes'])}" for gpu in gpus]
+    links = [pcie(gpu, "max_") or _UNKNOWN for gpu in gpus]
     this = {
         "machine": "this machine",
         "processor": processor["model"],
-        **{name: processor[name] for name in ("sockets", "cores", "threads")},
+        "sockets": processor["sockets"],
+        "cores": processor["cores"],
+        "threads": processor["threads"],
         "memory_gb": None if memory_bytes is None else memory_bytes / 1e9,
-        "gpus": "; ".join(f"{g['name']}, {gibibytes(g['memory_bytes'])}" for g in gpus)
-        or None,
-        "links": "; ".join(pcie(gpu, "max_") or _UNKNOWN for gpu in gpus) or None,
+        "gpus": "; ".join(names) or None,
+        "links": "; ".join(links) or None,
     }
     table = next(table for table in source.tables.values() if table.kind == "machines")
     headings = dict.fromkeys(table.rows[0], _shown) | {"memory_gb": "{:.3g}".format}
@@ -367,12 +399,14 @@ def machines_table(examination: Examination, source: PublishedSource) -> Table:
         for name, text in headings.items()
     ]
     notes = [f"{source.name} ({source.source}), {table.conditions}", *table.notes]
+
     return table_of(f"{table.what}: {table.name}", columns, [this, *table.rows], notes)
 
 
 def _rows(
     examination: Examination, buffer: "BufferNeed | None"
 ) -> list[tuple[str, str]]:
+    """Returns names and values of everything that was found, for the table."""
     rows = [*_machine(examination), *_devices(examination), *_software(examination)]
     if buffer is not None:
         rows.append(
@@ -383,6 +417,7 @@ def _rows(
 
 
 def _machine(examination: Examination) -> list[tuple[str, str]]:
+    """Returns the rows on processors, memory, limits, load, system and networks."""
     processor = examination.processor
     host = examination.host
     counted = ((processor[name], name) for name in ("sockets", "cores", "threads"))
@@ -397,22 +432,28 @@ def _machine(examination: Examination) -> list[tuple[str, str]]:
         False: "no virtual machine",
         None: "virtual machine n/a",
     }
+    load = _UNKNOWN if host["load"] is None else f"{host['load']:.2f} over a minute"
+    system = (
+        f"{host['operating_system']}, {host['kernel']}, {virtual[processor['virtual']]}, "
+        f"container: {host['container'] or 'none seen'}"
+    )
+    nodes = f"{_shown(processor['numa_nodes'])} NUMA nodes"
+
     return [
-        ("processor", f"{_shown(processor['model'])}: {shape}, {_shown(processor['numa_nodes'])} "
-         "NUMA nodes"),
+        ("processor", f"{_shown(processor['model'])}: {shape}, {nodes}"),
         ("instructions", ", ".join(processor["instructions"]) or _UNKNOWN),
         ("governor", ", ".join(processor["governors"]) or _UNKNOWN),
         ("memory", gibibytes(host["memory_bytes"]) or _UNKNOWN),
         ("limits", limits),
         ("taken by others", _taken(examination.taken)),
-        ("load", _UNKNOWN if host["load"] is None else f"{host['load']:.2f} over a minute"),
-        ("system", f"{host['operating_system']}, {host['kernel']}, "
-         f"{virtual[processor['virtual']]}, container: {host['container'] or 'none seen'}"),
+        ("load", load),
+        ("system", system),
         ("network", "; ".join(map(network, host["networks"])) or _UNKNOWN),
-    ]  # fmt: skip
+    ]
 
 
 def _devices(examination: Examination) -> list[tuple[str, str]]:
+    """Returns the rows on GPUs, and on energy counters."""
     rows = []
     for index, gpu in enumerate(examination.gpus):
         links = gpu["nvlinks"]
@@ -433,8 +474,8 @@ def _devices(examination: Examination) -> list[tuple[str, str]]:
     energy_source = {
         "counter": "a counter of joules",
         "power": "power, to be integrated",
+        None: _UNKNOWN,
     }
-    energy_source[None] = _UNKNOWN
     gpus = ", ".join(
         f"GPU {index} {energy_source[gpu['energy']]}"
         for index, gpu in enumerate(examination.gpus)
@@ -442,10 +483,12 @@ def _devices(examination: Examination) -> list[tuple[str, str]]:
     rows.append(
         ("energy, GPUs", gpus or f"{_UNKNOWN}: {examination.gpu_problem or 'no GPUs'}")
     )
+
     return rows
 
 
 def _software(examination: Examination) -> list[tuple[str, str]]:
+    """Returns the rows on Python, packages, the compiled decoder and TensorFlow."""
     software = examination.software
     seen = examination.tensorflow
     problem = examination.decoder_problem
@@ -473,10 +516,12 @@ def _software(examination: Examination) -> list[tuple[str, str]]:
         (name, f"{version or 'not installed'} ({OPTIONAL[name]})")
         for name, version in software["optional"].items()
     ]
+
     return rows
 
 
 def _shown(value: object) -> str:
+    """Returns a value for the table, "n/a" for None."""
     if value is None:
         return _UNKNOWN
 

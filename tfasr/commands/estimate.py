@@ -19,12 +19,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     files = "preset or file; repeatable; default: the paper's"
     add("--gin_file", action="append", metavar="FILE", help=files)
+
     line = "overrides the files; repeatable"
     add("--gin_binding", action="append", default=[], metavar="LINE", help=line)
-    batch = {"dest": "gin_binding", "action": "append", "metavar": "N"}
+
     add(
         "--batch_size",
-        **batch,
+        dest="gin_binding",
+        action="append",
+        metavar="N",
         type=short_cut(SHORT_CUTS["--batch_size"]),
         help="utterances",
     )
@@ -69,6 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _counts(text: str) -> list[int]:
+    """Returns the numbers of a flag such as ``--workers 2,4``."""
     try:
         return [int(number) for number in text.split(",")]
     except ValueError:
@@ -78,6 +82,7 @@ def _counts(text: str) -> list[int]:
 
 
 def run(args: argparse.Namespace) -> None:
+    """Prints an estimate of the recipe's time to its target, as text or JSON."""
     if not getattr(args, "verbose", False):
         # The answer is all that is printed.
         logging.getLogger("tfasr").setLevel(logging.WARNING)
@@ -122,4 +127,5 @@ def _hardware(
         return load_hardware(name, price_usd_per_hour=price)
     if price is None:
         return bound
+
     return HardwareConfig(price_usd_per_hour=price)

@@ -26,35 +26,52 @@ if TYPE_CHECKING:
     from tfasr.scoring.summary import RateSummary
     from tfasr.training.evaluation import EvaluationResult
 
+# Further imports are within functions: they load TensorFlow, which wrong flags must not
+# wait for.
+
+# What ``--out`` gets. The first one is written last.
 _FILES = ("scores.json", "scores.md", "scores.csv", "scores.tex")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    several = {"action": "append", "required": True}
     add(
         "--run_dir",
-        **several,
+        action="append",
+        required=True,
         help="a folder that tfasr train wrote; repeatable, one row each",
     )
     add("--shard_dir", help="default: the one that the run was trained with")
-    add("--split", **several, help="a prepared split; repeatable, one column each")
+    add(
+        "--split",
+        action="append",
+        required=True,
+        help="a prepared split; repeatable, one column each",
+    )
     add_decoder_arguments(add)
+
     priors = "divide probabilities by their means in training to this power, say 0.5; default: 0"
     add("--prior_weight", type=float, default=0.0, help=priors)
+
     middle = "rescore word_beam's best texts by the middle layer, times this, say 0.5; default: 0"
     add("--middle_weight", type=float, default=0.0, help=middle)
+
     add("--checkpoint", default="best", help="best, last or a file")
     add_text_rule_arguments(add)
     add("--hypotheses", help="a file to write the texts to, as JSON lines")
+
     files = f"write {', '.join(_FILES[:-1])} and {_FILES[-1]} to this folder"
     add("--out", metavar="DIR", help=files)
+
     add("--format", choices=formats(), default="table")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    for name in ("run_dir", "split"):  # a repeated one is scored once
-        setattr(arguments, name, list(dict.fromkeys(getattr(arguments, name))))
+    """Scores each run on each split; prints the scores and writes them to ``--out``."""
+    # What is named twice is scored once.
+    arguments.run_dir = list(dict.fromkeys(arguments.run_dir))
+    arguments.split = list(dict.fromkeys(arguments.split))
+
     single = len(arguments.run_dir) == len(arguments.split) == 1
     if arguments.hypotheses:
         path = Path(arguments.hypotheses)
@@ -71,7 +88,8 @@ def run(arguments: argparse.Namespace) -> None:
                 f"{len(arguments.run_dir)} runs, {len(arguments.split)} splits."
             )
 
-    if arguments.out:  # fails now, not after the work, if the place can't be written to
+    # This fails now, not after the work, if the place can't be written to.
+    if arguments.out:
         folder = Path(arguments.out)
         owned = "rows" in object_or_empty(folder / _FILES[0])
         check_owned(folder, "--out", "scores of tfasr", _FILES, owned=owned)
@@ -84,7 +102,7 @@ def run(arguments: argparse.Namespace) -> None:
 
         write_tables([scores_table(rows)], folder)
         write_whole(folder / "scores.md", _collated(rows, "markdown"))
-        # last: if this file exists, all others do
+        # If this file exists, all others do.
         write_whole(folder / "scores.json", _collated(rows, "json"))
 
     if not single or arguments.format not in ("table", "markdown", "json"):
@@ -92,17 +110,26 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _scored(arguments: argparse.Namespace, single: bool) -> list[dict[str, Any]]:
+    """Evaluates each run on each split; returns a row of scores for each.
+
+    Args:
+        arguments: the flags.
+        single: whether there is one row, which is printed as a separate table.
+    """
     from tfasr.reports.numbers import distinct_names
     from tfasr.training.trained import open_trained
 
     model = language_model(arguments)
     names = distinct_names([Path(run_dir) for run_dir in arguments.run_dir])
+
     rows = []
     for name, run_dir in zip(names, arguments.run_dir, strict=True):
         trained = open_trained(run_dir)
         language = arguments.language or trained.alphabet.language
-        if arguments.normalise:  # before the evaluation, which takes a while
+        # Before the evaluation, which takes a while.
+        if arguments.normalise:
             check_normaliser(arguments.normalise, language)
+
         decoder = trained.decoder(
             name=decoder_name(arguments),
             beam_width=arguments.beam_width,
@@ -110,6 +137,7 @@ def _scored(arguments: argparse.Namespace, single: bool) -> list[dict[str, Any]]
         )
         if arguments.hot_words is not None:
             decoder = with_hot_words(decoder)
+
         for split in arguments.split:
             result = trained.evaluate(
                 split,
@@ -126,19 +154,26 @@ def _scored(arguments: argparse.Namespace, single: bool) -> list[dict[str, Any]]
             )
             if arguments.hypotheses:
                 result.write_hypotheses(Path(arguments.hypotheses))
-            texts = _texts(result, arguments.normalise or "", language)
-            summary = _summary(result, *texts)
-            own = compute_metrics(*texts)
-            scores = summary.to_json() | own
+
+            # The errors of normalised texts are counted; hypotheses stay as they are.
+            references, hypotheses = _texts(result, arguments.normalise or "", language)
+            summary = _summary(result, references, hypotheses)
+            own = compute_metrics(references, hypotheses)
             if single:
                 _print_one(summary, own, result.loss, arguments.format)
-            about = {"run": name, "split": split, **_decoder(decoder, arguments, model)}
-            about["text_normalisation"] = trained.alphabet.text_rule
+
+            # What scores depend on comes first.
+            row = {"run": name, "split": split, **_decoder(decoder, arguments, model)}
+            row["text_normalisation"] = trained.alphabet.text_rule
             if arguments.normalise:
-                about["normaliser"] = described(arguments.normalise, language)
+                row["normaliser"] = described(arguments.normalise, language)
             if trained.experiment.features.normalisation == "speaker":
-                about["normalised_over"] = "speaker"
-            rows.append({**about, **scores, "loss": result.loss})
+                row["normalised_over"] = "speaker"
+
+            row.update(summary.to_json())
+            row.update(own)
+            row["loss"] = result.loss
+            rows.append(row)
 
     return rows
 
@@ -155,19 +190,24 @@ def _texts(
 def _summary(
     result: "EvaluationResult", references: list[str], hypotheses: list[str]
 ) -> "RateSummary":
+    """Returns the error rates of a result's texts, with confidence intervals."""
     from tfasr.scoring.errors import count_errors
     from tfasr.scoring.summary import summarise
 
+    # Utterances are counted one by one, since the intervals resample them.
     pairs = zip(references, hypotheses, strict=True)
     counts = [
         count_errors([reference], [hypothesis]) for reference, hypothesis in pairs
     ]
+
     return summarise(counts, [utterance.speaker for utterance in result.utterances])
 
 
 def _decoder(
     decoder: "DecoderConfig", arguments: argparse.Namespace, model: "KenlmModel | None"
 ) -> dict[str, Any]:
+    """Returns the columns that say how a row was decoded."""
+    # Only what was used is named, so that equal rows are equal.
     width = decoder.beam_width if DECODERS[decoder.name].has_beam else None
     about = {
         "decoder": decoder.name,
@@ -176,24 +216,28 @@ def _decoder(
     }
     if arguments.lexicon is not None:
         about["lexicon"] = arguments.lexicon
-    about |= {
-        n: v for n in ("prior_weight", "middle_weight") if (v := getattr(arguments, n))
-    }
+
+    if arguments.prior_weight:
+        about["prior_weight"] = arguments.prior_weight
+    if arguments.middle_weight:
+        about["middle_weight"] = arguments.middle_weight
     if arguments.hot_words is not None:
-        about |= {
-            "hot_words": arguments.hot_words,
-            "hot_word_weight": arguments.hot_word_weight,
-        }
+        about["hot_words"] = arguments.hot_words
+        about["hot_word_weight"] = arguments.hot_word_weight
     if model is not None:
-        about |= {"language_model": str(model.path), "lm_weight": model.weight}
-        about |= {"word_bonus": model.word_bonus, "lm_unknown": model.unknown}
+        about["language_model"] = str(model.path)
+        about["lm_weight"] = model.weight
+        about["word_bonus"] = model.word_bonus
+        about["lm_unknown"] = model.unknown
 
     return about
 
 
 def _collated(rows: list[dict[str, Any]], output_format: str) -> str:
+    """Returns all rows as JSON, or as a table in another format."""
     if output_format == "json":
         return json.dumps({"rows": rows}, indent=1) + "\n"
+
     from tfasr.reports.tables.paper import scores_table
 
     return WRITERS[output_format]([scores_table(rows)])
@@ -202,6 +246,7 @@ def _collated(rows: list[dict[str, Any]], output_format: str) -> str:
 def _print_one(
     summary: "RateSummary", own: dict[str, float], loss: float, output_format: str
 ) -> None:
+    """Prints a single row with its intervals, and Kaldi's line of counts."""
     from tfasr.scoring.errors import kaldi_line
 
     scores = summary.to_json() | own
@@ -217,8 +262,10 @@ def _print_one(
             from rich.table import Table
 
             table = Table("measure", "value")
+
             for row in rows:
                 table.add_row(*row)
+
             Console().print(table)
 
         print(kaldi_line(summary.counts))
@@ -227,28 +274,28 @@ def _print_one(
 def _rows(
     scores: dict[str, Any], own: dict[str, float], loss: float
 ) -> list[tuple[str, str]]:
+    """Returns names and values of a single row's table."""
     rates = {"WER": "wer", "CER": "cer", "CER over the reference": "cer_reference"}
     counts = ("substitutions", "deletions", "insertions", "words")
-    return [
-        ("utterances", str(scores["utterances"])),
-        *(
-            (label, f"{scores[key]:.2%}{_interval(scores, key)}")
-            for label, key in rates.items()
-        ),
-        *(
-            (METRICS[name].label or name, METRICS[name].shown(value))
-            for name, value in own.items()
-        ),
-        *((name, str(scores[name])) for name in counts),
-        ("CTC loss per utterance", f"{loss:.3f}"),
-    ]
+    rows = [("utterances", str(scores["utterances"]))]
+    for label, key in rates.items():
+        rows.append((label, f"{scores[key]:.2%}{_interval(scores, key)}"))
+    for name, value in own.items():
+        rows.append((METRICS[name].label or name, METRICS[name].shown(value)))
+
+    rows += [(name, str(scores[name])) for name in counts]
+    rows.append(("CTC loss per utterance", f"{loss:.3f}"))
+    return rows
 
 
 def _interval(scores: dict[str, Any], key: str) -> str:
+    """Returns a rate's confidence interval, by speaker where speakers are known."""
     by_speaker = scores.get(f"{key}_interval_by_speaker")
     ends = by_speaker or scores.get(f"{key}_interval")
     if ends is None:
         return ""
+
+    # What was resampled: whole speakers, whose utterances resemble each other.
     count = scores["utterances"]
     of = "utterances"
     if by_speaker:
@@ -258,4 +305,5 @@ def _interval(scores: dict[str, Any], key: str) -> str:
     low = 100 * ends[0]
     high = ends[1]
     share = scores["confidence"]
+
     return f" ({share:.0%}: {low:.2f} to {high:.2%}, resampling {count} {of})"

@@ -5,6 +5,7 @@ import functools
 
 from tfasr.commands.shared import progress
 
+# The values of ``--to``.
 EXPORTS = ("onnx", "litert", "keras", "saved_model")
 
 
@@ -34,23 +35,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    """Exports a run and prints how the export compares with it on a split."""
     from tfasr.exporting.export import export
     from tfasr.scoring.summary import CONFIDENCE
 
-    names = (
-        "to",
-        "run_dir",
-        "out",
-        "int8",
-        "checkpoint",
-        "split",
-        "shard_dir",
-        "data_licence",
-    )
-    comparing = functools.partial(progress, f"compared on {arguments.split}")
     done = export(
-        **{name: getattr(arguments, name) for name in names}, progress=comparing
+        to=arguments.to,
+        run_dir=arguments.run_dir,
+        out=arguments.out,
+        int8=arguments.int8,
+        checkpoint=arguments.checkpoint,
+        split=arguments.split,
+        shard_dir=arguments.shard_dir,
+        data_licence=arguments.data_licence,
+        progress=functools.partial(progress, f"compared on {arguments.split}"),
     )
+
+    # The sizes first, then whether the export computes the same.
     same = done.utterances - done.differing_texts
     print(
         f"{done.folder}: {done.bytes / 1e6:.2f} MB, float32 is {done.float32_bytes / 1e6:.2f} MB"
@@ -59,6 +60,7 @@ def run(arguments: argparse.Namespace) -> None:
         f"{arguments.split}: {same} of {done.utterances} utterances have the run's text, "
         f"log-probabilities within {done.difference:.2g}; WER {done.wer:.2%}"
     )
+    # Weights in 8 bits change the results: by how much, and what that gains.
     if done.int8 is not None:
         interval = done.int8.by_speaker or done.int8.by_utterance
         ends = ""

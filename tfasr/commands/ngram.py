@@ -21,14 +21,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    """Counts the split's transcripts, writes the model and prints its size."""
     from tfasr.data.shards import open_split
     from tfasr.decoding.language_models import NgramModel
 
+    # This fails now, not after the work.
     out = Path(arguments.out)
     if out.is_dir() or not out.absolute().parent.is_dir():
         raise UsageError(
             f"--out must be a file in a folder that exists. Received: {out}."
         )
+
     split = open_split(arguments.shard_dir, arguments.split)
     utterances = split.utterances
 
@@ -39,6 +42,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     with wrong_values_are_wrong_use(), progress("counted", len(utterances)) as advance:
         model = NgramModel(texts(advance), arguments.order)
+
     model.write(out)
     sizes = ", ".join(str(len(order.probabilities)) for order in model.orders)
     print(f"{out}: {sizes} n-grams of 1 to {arguments.order} words, Kneser-Ney")

@@ -1,6 +1,7 @@
 """``tfasr report``: time to accuracy of any number of runs, as tables, figures and a page."""
 
 import argparse
+import itertools
 import json
 import logging
 import sys
@@ -23,8 +24,13 @@ from tfasr.tta.published.results import SOURCES
 from tfasr.tta.run import load_run
 
 HISTORY_FORMATS = ("table", "markdown", "json")
-SLOWER = 3  # the exit code if some commit slowed training down
+
+# The exit code if some commit slowed training down.
+SLOWER = 3
+
+# The longest time between updates: `time.sleep` can't wait much longer.
 _MOST_S = 1e9
+
 _log = logging.getLogger(__name__)
 
 
@@ -33,23 +39,36 @@ def add_target_arguments(
     policy: str | None,
     targets: str = "repeatable; default: the runs' targets",
 ) -> None:
+    """Adds the flags that name targets and the policy by which they are met.
+
+    Args:
+        add: a parser's ``add_argument``.
+        policy: the default; None shows all policies.
+        targets: how targets may be given, and their default.
+    """
     metric = f"such as cer=0.10, a fraction; {targets}"
     add("--target", action="append", default=[], metavar="METRIC=VALUE", help=metric)
+
     rule = "how time is counted and when a target is met; default: paper"
     if policy is None:
         rule += "; if given, tables show all policies, and JSON has one object a group"
+
     add("--policy", choices=sorted(POLICIES), default=policy, help=rule)
+
     median = "evaluations whose median must meet the target; default: the policy's, 3 for paper"
     add("--window", type=int, help=median)
 
 
 def add_hardware_arguments(add: Callable, machine: str, **options: Any) -> None:
+    """Adds the flags of a machine's price; ``options`` are those of ``--hardware``."""
     add("--hardware", help=machine, **{"metavar": "FILE", **options})
+
     rent = "rent, instead of the price in the file"
     add("--price_usd_per_hour", type=_usd, metavar="USD", help=rent)
 
 
 def _usd(text: str) -> float:
+    """Returns a flag's number of US dollars."""
     try:
         return float(text)
     except ValueError:
@@ -59,8 +78,10 @@ def _usd(text: str) -> float:
 
 
 def add_text_rule_arguments(add: Callable, when: str = "") -> None:
+    """Adds the flags that normalise texts; ``when`` begins their help."""
     rule = "normalise references and hypotheses before they are compared; docs/languages.md"
     add("--normalise", choices=tuple(NORMALISERS), help=f"{when}{rule}")
+
     language = (
         "BCP 47 tag of the texts, such as tr, whose rules for upper and lower case hold"
     )
@@ -76,46 +97,59 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="also write report.html, figures and tables to this folder",
     )
+
     written_as = (*WRITERS, JSON, CARD, CARD_JSON)
     add("--format", choices=written_as, default="table", help="default: %(default)s")
+
     add_target_arguments(add, None)
     add(
         "--power",
         action="store_true",
         help="also estimate how many runs prove a gap of 10 %%",
     )
+
     force = "compare runs even if they are not comparable; list what differs"
     add("--force", action="store_true", help=force)
+
     machine = (
         "the machine that all runs used, or with NAME= the run or folder of that name: a gin file, "
         "a preset such as paper_sys1, or a system.json; repeatable; default: what the runs recorded"
     )
     repeated = {"action": "append", "default": [], "metavar": "[NAME=]FILE"}
     add_hardware_arguments(add, machine, **repeated)
+
     published = "show published results in the same tables, without ranking them"
     add("--beside", choices=SOURCES, help=published)
+
     explain = "instead print how each time came about, with lines of events.jsonl"
     add("--explain", action="store_true", help=explain)
+
     errors = (
         "show what the runs get wrong, with intervals and tests, instead of times; files of "
         "hypotheses (tfasr's, or NeMo manifests with pred_text) may be given too"
     )
     add("--errors", action="store_true", help=errors)
+
     worst = "show N alignments with --errors; default: 10"
     add("--worst", type=int, default=10, metavar="N", help=worst)
+
     add_text_rule_arguments(add, "with --errors: ")
+
     history = (
         "show times over commits instead, from one folder, and which part of training became "
         "slower; exits with 3 if one did"
     )
     add("--history", action="store_true", help=history)
+
     since = "with --history: leave out earlier runs, for instance once you accept a slowdown"
     add("--since", default="", metavar="COMMIT|DATE", help=since)
+
     catalogue = "write what the finished runs needed into a folder for tfasr estimate"
     add("--catalogue", metavar="DIR", help=catalogue)
 
 
 def run(args: argparse.Namespace) -> int:
+    """Prints the report, or what another flag asks for; returns the exit code."""
     if args.since and not args.history:
         raise UsageError("--since needs --history. Received: no --history.")
     if args.history:
@@ -127,38 +161,59 @@ def run(args: argparse.Namespace) -> int:
         if args.out is None:
             return 0
 
-    names = ("out", "policy", "window", "power", "force", "hardware", "errors", "worst")
-    names += ("price_usd_per_hour", "beside")
-    options = {name: getattr(args, name) for name in names} | {"targets": args.target}
-    options |= {"normalise": args.normalise or "", "language": args.language or ""}
     if not args.errors and (args.normalise or args.language):
         raise UsageError(
             "--normalise and --language need --errors. Received: no --errors."
         )
-    text = report(args.run_dirs, output_format=args.format, many=True, **options)
+
+    text = report(
+        args.run_dirs,
+        output_format=args.format,
+        many=True,
+        targets=args.target,
+        policy=args.policy,
+        window=args.window,
+        power=args.power,
+        force=args.force,
+        hardware=args.hardware,
+        price_usd_per_hour=args.price_usd_per_hour,
+        beside=args.beside,
+        errors=args.errors,
+        worst=args.worst,
+        normalise=args.normalise or "",
+        language=args.language or "",
+        out=args.out,
+    )
     if not args.explain:
         sys.stdout.write(text)
     if args.out is not None:
         _log.info("Wrote %s.", Path(args.out) / "report.html")
+
     return 0
 
 
 def _catalogue(args: argparse.Namespace) -> int:
+    """Writes what finished runs needed, for ``tfasr estimate``."""
     from tfasr.estimates.entries import write_entries
 
-    paths = [path for name in args.run_dirs for path in run_folders(Path(name))]
-    for path in write_entries([load_run(path) for path in paths], args.catalogue):
+    runs = []
+    for name in args.run_dirs:
+        runs += [load_run(path) for path in run_folders(Path(name))]
+
+    for path in write_entries(runs, args.catalogue):
         print(f"Wrote {path}.")
+
     return 0
 
 
 def _explained(args: argparse.Namespace) -> str:
+    """Returns how each run's time came about, with the ledger's lines, as text."""
     if args.errors:
         raise UsageError("--explain shows times, and --errors texts. Leave one out.")
+
     question = ask(args.target, args.policy or "paper", args.window)
-    paths = list(
-        dict.fromkeys(log for path in args.run_dirs for log in find_logs(path))
-    )
+    logs = itertools.chain.from_iterable(map(find_logs, args.run_dirs))
+    paths = list(dict.fromkeys(logs))
     names = distinct_names(paths)
     runs = [load_log(path, name) for path, name in zip(paths, names, strict=True)]
     targets = question.targets or merged_targets(run.targets for run in runs)
@@ -166,21 +221,18 @@ def _explained(args: argparse.Namespace) -> str:
         raise UsageError(
             "These runs set no target. Name one, such as --target cer=0.10."
         )
+
     explanations = [
         run.explain(policy=question.policy, window=question.window, **{metric: value})
         for run in runs
         for metric, value in targets
     ]
     if args.format == JSON:
-        return (
-            json.dumps(
-                [explanation.to_json() for explanation in explanations], indent=1
-            )
-            + "\n"
-        )
-    return WRITERS.call(
-        args.format, [explanation.table() for explanation in explanations]
-    )
+        values = [explanation.to_json() for explanation in explanations]
+        return f"{json.dumps(values, indent=1)}\n"
+
+    tables = [explanation.table() for explanation in explanations]
+    return WRITERS.call(args.format, tables)
 
 
 def _history(args: argparse.Namespace) -> int:
@@ -208,22 +260,30 @@ def _history(args: argparse.Namespace) -> int:
         raise UsageError(
             f"A history needs exactly one target. Received: {args.target}."
         )
+
     asked = ask(args.target, args.policy or "paper", args.window)
     target = asked.targets[0] if asked.targets else None
-    options = {"policy": asked.policy, "window": args.window, "since": args.since}
     if args.out is not None:
         files = [f"history.{suffix}" for suffix in ("json", "md", "png", "svg")]
-        owned = {"metric", "changes"} <= object_or_empty(
-            Path(args.out, files[0])
-        ).keys()
+        written = object_or_empty(Path(args.out, files[0]))
+        owned = {"metric", "changes"} <= written.keys()
         check_owned(Path(args.out), "--out", "history of tfasr", files, owned=owned)
 
-    history = load_history(args.run_dirs[0], target=target, force=args.force, **options)
+    history = load_history(
+        args.run_dirs[0],
+        target=target,
+        policy=asked.policy,
+        window=args.window,
+        since=args.since,
+        force=args.force,
+    )
     tables = [history_table(history)]
     as_json = history_json(history)
-    sys.stdout.write(
-        as_json if args.format == "json" else WRITERS.call(args.format, tables)
-    )
+    if args.format == "json":
+        sys.stdout.write(as_json)
+    else:
+        sys.stdout.write(WRITERS.call(args.format, tables))
+
     if args.out is not None:
         # Imported here: drawing is slow to load.
         from tfasr.display.vega import write_chart
@@ -235,7 +295,10 @@ def _history(args: argparse.Namespace) -> int:
         write_whole(out / "history.md", to_markdown(tables))
         _log.info("Wrote %s.", out / "history.png")
 
-    return SLOWER if history.slower else 0
+    if history.slower:
+        return SLOWER
+
+    return 0
 
 
 def add_watch_arguments(parser: argparse.ArgumentParser) -> None:
@@ -260,18 +323,25 @@ def run_watch(args: argparse.Namespace) -> int:
 
     asked = ask(args.target, args.policy, args.window)
     watch = Watch(_paths(args.run_dirs), asked.targets, asked.policy, asked.own_window)
+
     try:
         if args.once or not sys.stdout.isatty():
             _lines(watch, args.every_s, once=args.once)
         else:
             _live(watch, args.every_s)
-    except KeyboardInterrupt:  # the usual end of watching
+    # Ctrl-C is the usual end of watching.
+    except KeyboardInterrupt:
         pass
 
     return 0
 
 
 def _paths(names: list[str]) -> list[Path]:
+    """Returns the runs to watch: those in folders, and those that don't exist yet.
+
+    Raises:
+        UsageError: if a run could not start in its folder.
+    """
     paths: list[Path] = []
     for path in map(Path, names):
         if not path.exists() and not path.parent.is_dir():
@@ -280,21 +350,27 @@ def _paths(names: list[str]) -> list[Path]:
                 f"Received: {path}; there is no folder {path.parent}."
             )
 
-        folder = path.is_dir()
-        if (
-            not path.exists()
-            or folder
-            and (not any(path.iterdir()) or (path / LOCK_FILE).exists())
-        ):
+        if not path.exists():
             paths.append(path)
-        else:
+            continue
+
+        # A run that is about to start has an empty folder, or one with a lock.
+        inside = []
+        if path.is_dir():
+            if not any(path.iterdir()) or (path / LOCK_FILE).exists():
+                paths.append(path)
+                continue
+
             # The runs of a study lie deeper than find_logs looks.
-            paths += (folder and list(run_folders(path))) or find_logs(path)
+            inside = list(run_folders(path))
+
+        paths += inside or find_logs(path)
 
     return list(dict.fromkeys(paths))
 
 
 def _lines(watch: Watch, every_s: float, *, once: bool) -> None:
+    """Prints a line whenever a run's state changes, until all have ended."""
     printed: dict[Path, tuple[object, ...]] = {}
     while True:
         runs = watch.look()
@@ -306,10 +382,12 @@ def _lines(watch: Watch, every_s: float, *, once: bool) -> None:
 
         if once or not any(run.goes_on for run in runs):
             return
+
         time.sleep(every_s)
 
 
 def _live(watch: Watch, every_s: float) -> None:
+    """Shows the runs' states in place, until all have ended."""
     from rich.live import Live
 
     runs = watch.look()

@@ -9,6 +9,8 @@ from tfasr import errors
 from tfasr.commands.shared import add_recogniser_arguments, recogniser_of
 
 log = logging.getLogger("tfasr")
+
+# Flag, default and meaning of each limit; `tfasr.serving.service.Limits` has the same.
 LIMITS = (
     ("max_streams", 16, "simultaneous streams, and simultaneous files"),
     ("max_stream_s", 3600.0, "seconds of a stream, or of a file's upload"),
@@ -31,19 +33,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="default: %(default)s, only for this machine",
     )
     add("--port", type=int, default=8765, help="default: %(default)s; 0: any free one")
+
     names = (
         "another name under which browsers may open the page, such as a proxy's (NAME:PORT if its "
         "port differs); repeatable"
     )
     add("--allow_host", action="append", default=[], metavar="NAME", help=names)
+
     add_recogniser_arguments(add)
+
     limits = parser.add_argument_group("limits")
+
     for name, default, meaning in LIMITS:
         text = f"{meaning}; default: %(default)g"
         limits.add_argument(f"--{name}", type=type(default), default=default, help=text)
 
 
 def run(arguments: argparse.Namespace) -> None:
+    """Loads the recogniser and serves it until Ctrl-C."""
     with errors.optional_package(
         "aiohttp", "tfasr serve", "'tfasr[serve]', or pip install aiohttp"
     ):

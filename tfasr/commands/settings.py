@@ -29,35 +29,60 @@ from tfasr.kit.gin import (
 from tfasr.kit.registry import plugins
 
 _PACKAGE = Path(__file__).parents[1]
-# The settings that most people bind come first.
+
+# Where settings are defined. Those that most people bind come first.
 _FOLDERS = ("training", "data", "models", "decoding", "tta", "studies", "bench")
+# Keras's folders of optimizers, and their base classes, which nobody binds.
 _OPTIMIZERS = ("optimizers", "optimizers/schedules")
-_BY_GIN = {"macro": None, "constant": None, "singleton": None, "REQUIRED": None}
-_WIDTH = 52  # width of a binding, before its comment
 _BASES = ("Optimizer", "OptimizerMap", "LearningRateSchedule")
+
+# What gin itself defines; None for any parameter.
+_BY_GIN = {"macro": None, "constant": None, "singleton": None, "REQUIRED": None}
+
+# Columns of a binding, before its comment.
+_WIDTH = 52
+
+# How Keras's descriptions of parameters begin: "A float, defaults to ...".
 _KERAS_TYPE = re.compile(
     r"^(A (Python|scalar|float)|Boolean|String|Float|Int).*?\.( |$)"
 )
+
+# The names that annotations of settings use, in addition to built-in ones.
 _TYPES = {"Literal": Literal, "Callable": Callable, "Any": Any}
 
 
 @dataclass(frozen=True)
 class Setting:
+    """A parameter that gin can bind.
+
+    Attributes:
+        name: with its class, such as "TrainingConfig.epochs".
+        type: as written in Python; "" if unknown.
+        default: as gin reads it; "" for a setting that must be bound.
+        meaning: "" if undocumented.
+    """
+
     name: str
-    type: str  # as written in Python; "" if unknown
-    default: str  # as gin reads it; "" for a setting that must be bound
-    meaning: str  # "" if undocumented
+    type: str
+    default: str
+    meaning: str
 
     def line(self, width: int = 0, value: str | None = None) -> str:
-        """A line of gin with the meaning as a comment."""
+        """Returns a line of gin with the first sentence of the meaning as a comment.
+
+        Args:
+            width: columns of the binding.
+            value: what a preset sets; None shows the default and the type.
+        """
         binding = f"{self.name} = {value or self.default or '...'}"
         changed = value is not None and self.default not in ("", value)
         kind = self.type if value is None else ""
-        first = re.split(r"(?<=[^.\d])\. |; ", _KERAS_TYPE.sub("", self.meaning))[
-            0
-        ].rstrip(".")
-        parts = (f"instead of {self.default}" if changed else kind, first)
-        comment = ": ".join(filter(None, parts))
+        if changed:
+            kind = f"instead of {self.default}"
+        meaning = _KERAS_TYPE.sub("", self.meaning)
+        first = re.split(r"(?<=[^.\d])\. |; ", meaning)[0].rstrip(".")
+        comment = ": ".join(filter(None, (kind, first)))
+
         return f"{binding:<{width}}  # {comment}".rstrip(" #")
 
 
@@ -77,22 +102,24 @@ def own_settings(files: tuple[Path, ...] = ()) -> dict[str, Group]:
         for folder in _FOLDERS
         for path in sorted((_PACKAGE / folder).rglob("*.py"))
     ]
+
     groups: dict[str, Group] = {}
     for path in (*inside, *files):
         source = path.read_text(encoding="utf-8")
-        if "\n@config_class" in source or "\n@gin.register" in source:
-            body = ast.parse(source).body
-            constants = {
-                ast.unparse(node.targets[0]): ast.unparse(node.value)
-                for node in body
-                if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
-            }
-            for node in body:
-                names = {
-                    ast.unparse(item) for item in getattr(node, "decorator_list", ())
-                }
-                if names & {"config_class", "gin.register"}:
-                    groups[node.name] = _group(node, source.splitlines(), constants)
+        # Parsing all files would take longer than most commands.
+        if "\n@config_class" not in source and "\n@gin.register" not in source:
+            continue
+
+        body = ast.parse(source).body
+        constants = {
+            ast.unparse(node.targets[0]): ast.unparse(node.value)
+            for node in body
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        }
+        for node in body:
+            decorators = map(ast.unparse, getattr(node, "decorator_list", ()))
+            if {"config_class", "gin.register"}.intersection(decorators):
+                groups[node.name] = _group(node, source.splitlines(), constants)
 
     return groups
 
@@ -108,6 +135,7 @@ def optimizers() -> dict[str, Group]:
         for name in _OPTIMIZERS
         if (path := folder / name / "__init__.py").is_file()
     ]
+
     imports = r"from keras\.(src\.\S+) import \(?\s*\w+ as ([A-Z]\w+)"
     for path in lists:
         for module, name in re.findall(imports, path.read_text(encoding="utf-8")):
@@ -120,21 +148,40 @@ def optimizers() -> dict[str, Group]:
 
 
 def _group(node: ast.ClassDef, lines: list[str], constants: dict[str, str]) -> Group:
+    """Returns the settings of a class or function from its source.
+
+    Args:
+        node: the class or function.
+        lines: of its file, for comments on fields; [] if it has none.
+        constants: values of the file's constants, which defaults may name.
+    """
     doc = ast.get_docstring(node) or ""
     section = re.search(r"^(?:Attributes|Args):\n((?:(?: .*)?\n)+)", f"{doc}\n", re.M)
     entries = re.split(r"^ {4}(\w+): ", section[1] if section else "", flags=re.M)[1:]
     meanings = dict(zip(entries[::2], map(_one_line, entries[1::2]), strict=True))
+
     settings = []
     for name, kind, default, comment in _fields(node, lines):
+        if default in constants:
+            default = constants[default]
         # gin refers to a function as @name.
-        plain = f"@{default}" if re.fullmatch("[a-z]\\w+", default) else default
-        more = (constants.get(default, plain), meanings.get(name) or comment)
-        settings.append(Setting(f"{node.name}.{name}", kind, *more))
+        elif re.fullmatch("[a-z]\\w+", default):
+            default = f"@{default}"
+
+        settings.append(
+            Setting(
+                name=f"{node.name}.{name}",
+                type=kind,
+                default=default,
+                meaning=meanings.get(name) or comment,
+            )
+        )
 
     return Group(doc.split("\n")[0], tuple(settings))
 
 
 def _fields(node: ast.AST, lines: list[str]) -> Iterator[tuple[str, str, str, str]]:
+    """Yields name, type, default and comment of each field or parameter."""
     for item in node.body if isinstance(node, ast.ClassDef) else [node]:
         if isinstance(item, ast.AnnAssign):
             default = ast.unparse(item.value) if item.value else ""
@@ -150,19 +197,22 @@ def _fields(node: ast.AST, lines: list[str]) -> Iterator[tuple[str, str, str, st
             arguments = item.args.args[item is not node :]
             defaults = [ast.unparse(value) for value in item.args.defaults]
             missing = repeat("", len(arguments) - len(defaults))
+
             for argument, default in zip(arguments, (*missing, *defaults), strict=True):
                 yield argument.arg, "", default, ""
 
 
 def _comment(item: ast.AnnAssign, lines: list[str]) -> str:
-    """The comment behind a field, or in the lines above it."""
+    """Returns the comment behind a field, or that in the lines above it."""
     behind = lines[item.end_lineno - 1].encode()[item.end_col_offset :].decode().strip()
     before = map(str.strip, lines[item.lineno - 2 :: -1])
     above = takewhile(lambda line: line.startswith("#"), before)
+
     return _one_line(behind or " ".join(reversed([line[1:] for line in above])))
 
 
 def _one_line(text: str) -> str:
+    """Returns a text without line ends and signs of comments."""
     return " ".join(text.strip("# \n").split())
 
 
@@ -173,10 +223,18 @@ def known_settings() -> dict[str, Group]:
 
 
 def check_gin(files: str | Sequence[str] | None, bindings: Sequence[str]) -> None:
-    """Raises UsageError for a misspelt name or a wrong type, without loading TensorFlow."""
+    """Raises UsageError for a misspelt name or a wrong type, without TensorFlow.
+
+    The same is checked again when gin binds the values; here it takes no seconds.
+
+    Args:
+        files: of ``--gin_file``.
+        bindings: of ``--gin_binding``.
+    """
     files = [files] if isinstance(files, str) else files or []
     if not files and not bindings:
         return
+
     text = read_gin(files, bindings)
     known = known_settings()
     groups = {
@@ -194,16 +252,19 @@ def check_gin(files: str | Sequence[str] | None, bindings: Sequence[str]) -> Non
         for group in known.values()
         for setting in group.settings
     }
+
     for statement in text.bindings:
         name = statement.name.rpartition("/")[2]
         if types.get(name) and not any(references(statement.value)):
             try:
                 # Comes from source that runs anyway.
                 annotation = eval(types[name], dict(_TYPES))
-            except NameError:  # a type defined in a plug-in
+            # The type is defined in a plug-in.
+            except NameError:
                 continue
 
-            if message := wrong_type(name, statement.value, annotation):
+            message = wrong_type(name, statement.value, annotation)
+            if message:
                 raise UsageError(f"{statement.place}: {message}")
 
 
@@ -213,6 +274,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    """Prints what can be bound, or the settings and presets that are named."""
     for name in arguments.names:
         print("\n".join(_shown(name)))
     if not arguments.names:
@@ -223,7 +285,14 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _shown(name: str) -> Iterable[str]:
+    """Returns the lines on a class, a setting, a parameter's name or a preset.
+
+    Raises:
+        UsageError: for another name; it suggests a similar one.
+    """
     known = known_settings()
+
+    # A whole name has one setting; a parameter's name may be that of several classes.
     by_name = {}
     for group in known.values():
         for setting in group.settings:
@@ -237,6 +306,7 @@ def _shown(name: str) -> Iterable[str]:
         return [setting.line(), f"    {setting.meaning}"]
     if name in by_name:
         return [setting.line() for setting in by_name[name]]
+
     try:
         path = find_preset(name)
     except UsageError as error:
@@ -252,6 +322,7 @@ def _shown(name: str) -> Iterable[str]:
             f"NAME must be a setting or a preset. Received: {name!r}.{meant}"
         ) from error
 
+    # Later bindings of a name replace earlier ones.
     last = {bound.name: bound.value for bound in read_gin([str(path)]).bindings}
     used = {
         ref.name.rpartition("/")[2]
@@ -260,6 +331,7 @@ def _shown(name: str) -> Iterable[str]:
     }
     # The settings of an optimizer that a later line has replaced do nothing.
     unused = optimizers().keys() - used if "TrainingConfig.optimizer" in last else ()
+
     return [
         replace(by_name.get(key, Setting("", "", "", "")), name=name).line(
             _WIDTH, repr(value)
@@ -270,6 +342,7 @@ def _shown(name: str) -> Iterable[str]:
 
 
 def _of_group(named: tuple[str, Group]) -> list[str]:
+    """Returns a group's lines: its meaning as a comment, and each setting."""
     name, group = named
     return [
         f"# {name}: {group.meaning}",
@@ -285,9 +358,11 @@ def run_presets(arguments: argparse.Namespace) -> None:
 
 
 def _summary(path: Path) -> str:
+    """Returns the first sentence of the comment with which a preset begins."""
     lines = path.read_text(encoding="utf-8").splitlines()
     comment = takewhile(lambda line: line.startswith("# "), lines)
     text = " ".join(line[2:].strip() for line in comment)
+
     return re.split(r"(?<=[^.\d])\. |(?<=.{30}): ", text)[0].rstrip(".:")
 
 
@@ -302,7 +377,9 @@ def run_completion(arguments: argparse.Namespace) -> None:
     """
     with optional_package("shtab", "tfasr completion", "shtab"):
         import shtab
+
     parser = arguments.whole_parser()
+
     for action in _actions(parser):
         if action.dest.endswith("_dir") or action.dest == "run_dirs":
             action.complete = shtab.DIRECTORY
@@ -313,6 +390,7 @@ def run_completion(arguments: argparse.Namespace) -> None:
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """Yields all flags of a parser and of its commands."""
     for action in parser._actions:  # noqa: SLF001 - no public way
         yield action
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001

@@ -5,6 +5,7 @@ import contextlib
 import logging
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfasr import errors
@@ -20,19 +21,25 @@ if TYPE_CHECKING:
 
 
 def add_decoder_arguments(add: Callable) -> None:
+    """Adds the flags that choose the decoder, its dictionary and language model."""
     add("--decoder", choices=tuple(DECODERS), help="default: the run's own")
     add("--beam_width", type=int, help="default: the run's own")
+
     recombine = "for word_beam: merge beams that would continue in the same way"
     add("--recombine", action="store_true", default=None, help=recombine)
+
     ngrams = (
         "an n-gram model: an ARPA file, which tfasr ngram writes, also gzipped, or KenLM's binary "
         "format; decodes with word_beam; needs tfasr[kenlm]"
     )
     add("--language_model", metavar="FILE", help=ngrams)
+
     lexicon = "a dictionary for word_beam, one word a line; default: the run's"
     add("--lexicon", metavar="FILE", help=lexicon)
+
     unknown = "words of the lexicon that the language model lacks: score them as its <unk>, or drop"
     add("--lm_unknown", choices=UNKNOWN_RULES, help=f"{unknown} them; default: score")
+
     hot = (
         "words and names that are expected, one a line, "
         "after a tab their weight if not the default"
@@ -42,18 +49,27 @@ def add_decoder_arguments(add: Callable) -> None:
         metavar="FILE",
         help=f"{hot}; decodes with beam if the run does with greedy",
     )
+
     weight = "added to the log score at each hot word; default: %(default)g"
     add("--hot_word_weight", type=float, default=DEFAULT_WEIGHT, help=weight)
+
     add(
         "--lm_weight",
         type=float,
         help="power of the language model's probabilities; default: 1",
     )
+
     bonus = "added to the log score per word; higher gives more words; default: 0"
     add("--word_bonus", type=float, help=bonus)
 
 
+def path_of(value: str | None) -> Path | None:
+    """Returns a flag's value as a path; None if the flag was not given."""
+    return None if value is None else Path(value)
+
+
 def add_recogniser_arguments(add: Callable) -> None:
+    """Adds the flags of commands that load a recogniser: its checkpoint and decoder."""
     add(
         "--checkpoint",
         default="best",
@@ -63,6 +79,7 @@ def add_recogniser_arguments(add: Callable) -> None:
 
 
 def recogniser_of(arguments: argparse.Namespace) -> "Recogniser":
+    """Loads the recogniser that the flags of `add_recogniser_arguments` name."""
     from tfasr.recognising.recogniser import load_recogniser
 
     return load_recogniser(
@@ -79,10 +96,14 @@ def recogniser_of(arguments: argparse.Namespace) -> "Recogniser":
 
 
 def decoder_name(arguments: argparse.Namespace) -> str | None:
-    """Returns the flags' decoder, which is word_beam with a language model; None: the
-    run's own.
+    """Returns the flags' decoder; None means the run's own.
+
+    A language model is only used by word beam search, so it chooses that.
     """
-    return arguments.decoder or ("word_beam" if arguments.language_model else None)
+    if arguments.decoder is None and arguments.language_model:
+        return "word_beam"
+
+    return arguments.decoder
 
 
 def language_model(arguments: argparse.Namespace) -> "KenlmModel | None":
@@ -141,8 +162,15 @@ def tls_of(arguments: argparse.Namespace) -> Tls:
 
 @contextlib.contextmanager
 def progress(done: str, total: int) -> Iterator[Callable[..., None]]:
-    """Draws a progress bar on a terminal; yields a function that adds 1, or N, to its
-    count.
+    """Draws a progress bar on a terminal.
+
+    Args:
+        done: what was done to each of them, such as "transcribed".
+        total: how many there are.
+
+    Yields:
+        A function that adds 1, or N, to the bar's count. It does nothing with ``--quiet``,
+        without a terminal, or for a single one.
     """
     quiet = not logging.getLogger("tfasr").isEnabledFor(logging.INFO)
     if total < 2 or quiet or not sys.stderr.isatty():
@@ -157,6 +185,7 @@ def progress(done: str, total: int) -> Iterator[Callable[..., None]]:
     )
 
     columns = (done, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+
     with Progress(*columns, console=errors.stderr_console()) as bar:
         task = bar.add_task("", total=total)
         yield lambda count=1: bar.advance(task, count)

@@ -18,13 +18,22 @@ if TYPE_CHECKING:
     from tfasr.recognising.subtitles import SubtitleRules
 
 log = logging.getLogger("tfasr")
+
+# Further imports are within functions: they load the model's packages, which wrong flags
+# must not wait for.
+
+# Standard input, among the names of recordings.
 STDIN = "-"
+
+# The formats of ``--stream``.
 STREAMED = ("json", "text")
+
+# An hour: chunks are whole in memory.
 MOST_CHUNK_MS = 3_600_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    # here, as other commands don't need soundfile
+    # Imported here: other commands don't need soundfile.
     from tfasr.recognising.files import FORMATS
 
     add = parser.add_argument
@@ -34,28 +43,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "model's rate (16 kHz)"
     )
     add("audio", nargs="+", metavar="FILE|DIR|-", help=recordings)
+
     add("--run_dir", required=True, help="a folder that tfasr train wrote")
     add(
         "--format",
         choices=tuple(FORMATS),
         help="default: text; with --stream: json, or text",
     )
+
     files = "write a file per recording to this folder; finished recordings are skipped"
     add("--out", metavar="DIR", help=files)
+
     add_recogniser_arguments(add)
     _add_subtitle_arguments(parser)
     add("--batch_size", type=int, default=16, help="default: %(default)s")
+
     stream = (
         "transcribe one recording, or -, as it arrives: a line of JSON in Vosk's format "
         "whenever the text changes; needs a model that can stream"
     )
     add("--stream", action="store_true", help=stream)
+
     add(
         "--chunk_ms",
         type=float,
         default=100.0,
         help="with --stream; default: %(default)g",
     )
+
     whole = (
         "with --stream: treat the whole recording as one utterance; otherwise an utterance "
         "ends after 1.2 s of silence, or after 20 s"
@@ -64,21 +79,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_subtitle_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of `SubtitleRules`, with its defaults."""
     from tfasr.recognising.subtitles import SubtitleRules
 
     add = parser.add_argument_group("subtitles, with --format srt or vtt").add_argument
     usual = SubtitleRules()
     characters = "characters of a line; default: %(default)s"
     add("--subtitle_characters", type=int, default=usual.characters, help=characters)
+
     lines = "lines of a subtitle; default: %(default)s"
     add("--subtitle_lines", type=int, default=usual.lines, help=lines)
+
     shortest = "seconds that a subtitle is shown at least; default: %(default)g"
     add("--subtitle_shortest_s", type=float, default=usual.shortest_s, help=shortest)
+
     longest = "seconds that a subtitle is shown at most; default: %(default)g"
     add("--subtitle_longest_s", type=float, default=usual.longest_s, help=longest)
 
 
 def _subtitle_rules(arguments: argparse.Namespace) -> "SubtitleRules":
+    """Returns the rules that the flags set."""
     from tfasr.recognising.subtitles import SubtitleRules
 
     return SubtitleRules(
@@ -90,14 +110,21 @@ def _subtitle_rules(arguments: argparse.Namespace) -> "SubtitleRules":
 
 
 def run(arguments: argparse.Namespace) -> None:
+    """Transcribes recordings, standard input or, with ``--stream``, a stream.
+
+    Raises:
+        RunError: if a recording could not be transcribed; the others are done then.
+    """
     from tfasr.recognising.files import FORMATS, find_sources
 
     if arguments.batch_size < 1:
         raise UsageError(
             f"--batch_size must be at least 1. Received: {arguments.batch_size}."
         )
+
     if arguments.format is None:
         arguments.format = "json" if arguments.stream else "text"
+
     if arguments.stream:
         _run_stream(arguments)
         return
@@ -107,6 +134,8 @@ def run(arguments: argparse.Namespace) -> None:
         _check_alone(
             arguments, "- must stand alone, without other recordings and without --out."
         )
+
+        # All of it is one transcript, however long it is.
         recogniser = recogniser_of(arguments)
         transcript = recogniser.transcribe_blocks(_pcm(recogniser.sample_rate_hz))
         sys.stdout.write(written_as.header + written_as.write(STDIN, transcript))
@@ -132,6 +161,10 @@ def run(arguments: argparse.Namespace) -> None:
 def _transcribe(
     arguments: argparse.Namespace, recogniser: "Recogniser", sources: "list[Source]"
 ) -> "Outcome":
+    """Transcribes recordings into files or to standard output.
+
+    Recordings whose files are in ``--out`` already are skipped.
+    """
     from tfasr.recognising.files import FORMATS, ResultFolder, transcribe_sources
 
     folder = None
@@ -142,19 +175,21 @@ def _transcribe(
         )
 
     waiting = [source for source in sources if folder is None or not folder.has(source)]
-    if len(waiting) < len(sources):
-        log.info(
-            "%d of %d are in --out already", len(sources) - len(waiting), len(sources)
-        )
+    done = len(sources) - len(waiting)
+    if done:
+        log.info("%d of %d are in --out already", done, len(sources))
+
     written_as = FORMATS[arguments.format].by(_subtitle_rules(arguments))
     if folder is None:
         sys.stdout.write(written_as.header)
+
     with progress("transcribed", len(waiting)) as advance:
 
         def finished(source: "Source", transcript: "Transcript") -> None:
             if folder is not None:
                 folder.write(source, transcript)
             else:
+                # Texts of several recordings can only be told apart by their names.
                 named = arguments.format == "text" and len(sources) > 1
                 text = written_as.write(source.name, transcript)
                 name = errors.printable(source.name, one_line=True)
@@ -177,13 +212,14 @@ def _transcribe(
 
 
 def _check_alone(arguments: argparse.Namespace, rule: str) -> None:
+    """Raises UsageError, with the ``rule``, for several recordings or ``--out``."""
     if len(arguments.audio) > 1 or arguments.out is not None:
         out = " with --out" if arguments.out is not None else ""
         raise UsageError(f"{rule} Received: {' '.join(arguments.audio)}{out}.")
 
 
 def _check_found(audio: Sequence[str | Path]) -> None:
-    """Raises UsageError if no recording exists; if some do, missing ones are skipped later."""
+    """Raises UsageError if no recording exists; missing ones are skipped later."""
     if not any(Path(path).exists() for path in audio):
         raise UsageError(
             f"Recordings must be files or folders. {errors.received_path(audio[0])}"
@@ -191,6 +227,7 @@ def _check_found(audio: Sequence[str | Path]) -> None:
 
 
 def _run_stream(arguments: argparse.Namespace) -> None:
+    """Writes a line whenever the text of a recording or of standard input changes."""
     _check_alone(arguments, "--stream takes one recording, without --out.")
     if arguments.format not in STREAMED:
         raise UsageError(
@@ -206,6 +243,7 @@ def _run_stream(arguments: argparse.Namespace) -> None:
 
     if arguments.audio != [STDIN]:
         _check_found(arguments.audio)
+
     from tfasr.recognising.segments import EndpointRules
 
     recogniser = recogniser_of(arguments)
@@ -223,13 +261,15 @@ def _run_stream(arguments: argparse.Namespace) -> None:
     try:
         for chunk in chunks:
             _write_results(stream.push(chunk), arguments.format)
-    except ValueError as error:  # the audio can't be read
+    # The audio can't be read.
+    except ValueError as error:
         raise RunError(str(error)) from error
 
     _write_results(stream.finish(), arguments.format)
 
 
 def _write_results(results: "list[StreamResult]", output_format: str) -> None:
+    """Writes results as lines of JSON, or the texts of finished utterances."""
     from tfasr.recognising.files import stream_json
 
     for result in results:
@@ -242,8 +282,10 @@ def _write_results(results: "list[StreamResult]", output_format: str) -> None:
 
 
 def _pcm(sample_rate_hz: int, chunk_s: float = 1.0) -> Iterator:
+    """Returns an iterator over blocks of samples from standard input."""
     from tfasr.recognising.spec import pcm_chunks
 
     if sys.stdin is None:
         raise UsageError("- needs samples from standard input. Received: it is closed.")
+
     return pcm_chunks(sys.stdin.buffer, sample_rate_hz, chunk_s)

@@ -1,4 +1,12 @@
-"""Opens audio files, and reads durations from their headers."""
+"""Opens audio files, and reads durations from their headers.
+
+All reading of recordings begins here: corpora need durations of millions of files
+quickly (`audio_duration_s`), and `tfasr.data.audio` needs samples (`opened_audio`).
+Headers lie: programs that write to a pipe leave a wrong size, files are cut short, and
+several files are joined to one. So wherever a header can't be trusted, one of the
+modules `chunks`, `flac`, `mpeg` and `ogg` looks for the samples, and libsndfile decodes
+exactly these. Formats that it doesn't know go through ffmpeg.
+"""
 
 import contextlib
 import errno
@@ -24,6 +32,8 @@ from tfasr.corpora.mpeg import mpeg_layout, tag_bytes
 from tfasr.corpora.ogg import ogg_layout
 from tfasr.corpora.parts import Layout, PartFile, Read, UnsoundError
 
+# Suffixes by which a corpus's reader recognises audio; the content decides how it is
+# read.
 _BY_LIBSNDFILE = (
     ".flac .wav .wave .bwf .rf64 .w64 .ogg .oga .opus .mp3 .mp2 .mpga .aif .aiff .aifc .au .snd "
     ".caf .sph .nist"
@@ -32,50 +42,57 @@ _BY_FFMPEG = ".m4a .m4b .mp4 .mov .3gp .webm .mka .mkv .aac .wma .amr .wv"
 AUDIO_SUFFIXES = frozenset(f"{_BY_LIBSNDFILE} {_BY_FFMPEG}".split())
 _MPEG_SUFFIXES = (".mp3", ".mp2", ".mpga")
 
+# The shortest header of a WAV file with samples; FLAC needs 42 bytes.
 _HEAD_BYTES = 44
-_PCM = 1
+_PCM = 1  # WAVE's code for uncompressed integers
 _UNKNOWN_FRAMES = 2**62  # libsndfile reports 2**63 - 1 frames if it doesn't know
 _HIGHEST_HZ = 1_000_000  # resampling from a higher rate would take gigabytes
 _FFMPEG_S = 1800  # limit in seconds, for both processor time and wall-clock time
 _FFMPEG_BYTES = 2**32 - 2**16  # largest WAV file: 12 hours at 48 kHz
-_LONGEST_S = 1e6
+_LONGEST_S = 1e6  # of audio to decode; the limit in bytes is lower
+# It may open nothing but the file on its standard input: a recording from elsewhere could
+# be a playlist that names other files or addresses. It stops at the first error, or a
+# damaged file would pass for a shorter one.
 _FFMPEG = (
-    *(
-        "ffmpeg",
-        "-nostdin",
-        "-hide_banner",
-        "-v",
-        "error",
-        "-xerror",
-        "-timelimit",
-        str(_FFMPEG_S),
-    ),
-    *("-protocol_whitelist", "file,pipe", "-f", "{reader}", "-i", "file:/dev/stdin"),
-    *(
-        "-map",
-        "0:a:0",
-        "-ac",
-        "1",
-        "-t",
-        "{most_s}",
-        "-c:a",
-        "pcm_s16le",
-        "-f",
-        "wav",
-        "pipe:1",
-    ),
+    "ffmpeg",
+    "-nostdin",
+    "-hide_banner",
+    "-v",
+    "error",
+    "-xerror",
+    "-timelimit",
+    str(_FFMPEG_S),
+    "-protocol_whitelist",
+    "file,pipe",
+    "-f",
+    "{reader}",
+    "-i",
+    "file:/dev/stdin",
+    "-map",
+    "0:a:0",
+    "-ac",
+    "1",
+    "-t",
+    "{most_s}",
+    "-c:a",
+    "pcm_s16le",
+    "-f",
+    "wav",
+    "pipe:1",
 )
-_PIECE_BYTES = 1 << 20
+_PIECE_BYTES = 1 << 20  # of ffmpeg's output to read at once
 # In ffmpeg's messages: prefixes for its developers, and words that mean that a file is
 # truncated.
 _FFMPEG_PREFIX = re.compile(r"\[[^]]* @ 0x[0-9a-f]+\] |file:/dev/stdin: ")
 _FFMPEG_CUT = re.compile("ended prematurely|partial file", re.IGNORECASE)
-_MOST_MESSAGE = 300
+_MOST_MESSAGE = 300  # characters of what ffmpeg says
 
 
 def stated_duration_s(path: str | Path) -> float | None:
-    """Reads a duration from a plain FLAC or WAV header without a decoder; None if it
-    isn't there.
+    """Reads a duration from a plain FLAC or WAV header without a decoder.
+
+    This is faster than libsndfile, which counts with millions of files. None if the
+    file has another format, or its header can't be trusted.
 
     Source: RFC 9639, section 8.2 (FLAC's STREAMINFO); Microsoft's "Multimedia
     Programming Interface and Data Specifications 1.0" (RIFF WAVE).
@@ -85,7 +102,7 @@ def stated_duration_s(path: str | Path) -> float | None:
         open(path, "rb", buffering=0) as file,  # noqa: PTH123 - Path.open takes longer
     ):
         head = file.read(_HEAD_BYTES)
-        if head.startswith(b"fLaC"):
+        if head.startswith(FLAC_MARK):
             return _of_flac(head)
         if head.startswith(b"RIFF"):
             return _of_wav(head, os.fstat(file.fileno()).st_size)
@@ -94,21 +111,30 @@ def stated_duration_s(path: str | Path) -> float | None:
 
 
 def _of_flac(head: bytes) -> float | None:
+    """Returns the seconds in a FLAC file's first 42 bytes; None if they don't say."""
     is_stream_info = (
         len(head) >= 42 and head[4] & 0x7F == 0 and head[5:8] == b"\0\0\x22"
     )
+    # 20 bits of sample rate, 8 of channels and sample size, and 36 of samples.
     packed = int.from_bytes(head[18:26], "big")
     rate_hz = packed >> 44
     samples = packed & (2**36 - 1)
     if not is_stream_info or not rate_hz or not samples:
         return None
+
     return samples / rate_hz
 
 
 def _of_wav(head: bytes, size: int) -> float | None:
+    """Returns the seconds of a plain WAV file of ``size`` bytes; None for any other.
+
+    Plain means: uncompressed, and nothing but the samples behind the header.
+    """
     plain = head[8:20] == b"WAVEfmt \x10\0\0\0" and head[36:40] == b"data"
     if not plain or len(head) < _HEAD_BYTES:
         return None
+
+    # The chunk "fmt ", without the bytes per second.
     form, channels, rate_hz, _, block, bits = struct.unpack("<HHIIHH", head[20:36])
     (stated,) = struct.unpack("<I", head[40:44])
     whole_bytes = bits in (8, 16, 24, 32) and 8 * block == channels * bits
@@ -118,6 +144,7 @@ def _of_wav(head: bytes, size: int) -> float | None:
     padded = stated + stated % 2
     if not possible or not 0 < stated < UNKNOWN_BYTES or padded != size - _HEAD_BYTES:
         return None
+
     return None if stated % block else stated // block / rate_hz
 
 
@@ -151,9 +178,15 @@ class AudioFile:
         remark: str = "",
         rest: Callable[[], "AudioFile | None"] = lambda: None,
     ):
-        """``rest`` is called at the end, and may return what follows it in the same file."""
+        """Begins with the first of ``files``, which are read one after the other.
+
+        ``rest`` is called at the end, and may return what follows in the same file:
+        looking for joined files takes time, so it is put off until the decoder is
+        there.
+        """
         first = files[0]
         self._files = list(files)
+        # Joined files that come after the one being read.
         self._waiting = files[1:]
         self._file = first
         self._left: int = first.frames  # samples of this file that are unread
@@ -168,39 +201,55 @@ class AudioFile:
         self.exact_seek = len(files) == 1 and keeps_no_state
 
     def read(self, count: int) -> np.ndarray:
-        """Returns the next samples, float32 ``(at most count, channels)``; none at the end."""
+        """Returns the next samples, float32 ``(at most count, channels)``.
+
+        At the end, these are no samples.
+        """
         while self._left or self._next_file():
             block = self._file.read(
-                min(count, self._left), dtype="float32", always_2d=True
+                min(count, self._left),
+                dtype="float32",
+                always_2d=True,
             )
-            self._left = self._left - len(block) if len(block) else 0
             if len(block):
+                self._left -= len(block)
                 return block
+
+            self._left = 0  # the decoder ends earlier than the header says
 
         return np.zeros((0, self.channels), np.float32)
 
     def _next_file(self) -> bool:
+        """Goes on to the next joined file; returns whether there is one."""
         if not self._waiting and (rest := self._rest()) is not None:
             self.remark = rest.remark
             self.frames = rest.frames
+            # The first of them is the file that has just been read.
             self._waiting = rest._files[1:]
 
         self._rest = lambda: None
         if not self._waiting:
             return False
+
         self._file = self._waiting.pop(0)
         self._left = self._file.frames
+
         return True
 
     def seek(self, frame: int) -> None:
-        """Goes to a sample; only if `exact_seek`."""
+        """Goes to a sample, counted from 0; only if `exact_seek`."""
         self._file.seek(frame)
         self._left = self.frames - frame
 
 
 # Formats whose decoders keep no state from one block of samples to the next.
 _EXACT_SEEK = ("WAV", "WAVEX", "RF64", "W64", "AIFF", "AU", "CAF", "NIST", "FLAC")
-_EXACT_SEEK_SUBTYPES = ("PCM_S8", "PCM_U8", "PCM_16", "PCM_24", "PCM_32") + (
+_EXACT_SEEK_SUBTYPES = (
+    "PCM_S8",
+    "PCM_U8",
+    "PCM_16",
+    "PCM_24",
+    "PCM_32",
     "FLOAT",
     "DOUBLE",
     "ULAW",
@@ -213,13 +262,17 @@ def opened_audio(path: str | Path) -> Iterator[AudioFile]:
     """Opens a complete audio file, through ffmpeg if libsndfile doesn't read its format.
 
     Files whose header states a wrong length are read to their end, and so are all of
-    several files that were joined. Errors, except for a full disk, are raised as a
-    ValueError that names the path: also if a file is cut short.
+    several files that were joined.
+
+    Raises:
+        ValueError: naming the path and the cause, also if a file is cut short. Only a
+        full disk, which isn't the file's fault, raises OSError.
     """
     # Checked first, because libsndfile reports a missing file or a folder as "System
     # error".
     if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises on an overlong name
         raise unreadable(path, "there is no such file")
+
     try:
         with contextlib.ExitStack() as stack:
             opened = _opened(path, stack)
@@ -237,18 +290,23 @@ def opened_audio(path: str | Path) -> Iterator[AudioFile]:
         # No space for ffmpeg's output.
         if getattr(error, "errno", None) == errno.ENOSPC:
             raise
+
         cause = getattr(error, "error_string", str(error))
         # What libsndfile says of files in no format that it knows.
         if "possibly a pipe" in cause:
             cause = "its format is not recognised"
+
         raise unreadable(path, cause) from error
 
 
 def _sound_file(source: str | Path | int | PartFile) -> soundfile.SoundFile:
+    """Opens a file, descriptor or part of a file with libsndfile, which won't close it."""
     return _ReadInOrder(source, closefd=False)
 
 
 def _opened(path: str | Path, stack: contextlib.ExitStack) -> AudioFile:
+    """Opens a recording by what its first bytes say; ``stack`` closes all that is opened."""
+    # One descriptor for the header, the layout and libsndfile.
     stored = stack.enter_context(open(path, "rb", buffering=0))  # noqa: PTH123, SIM115 - is faster
     size = os.fstat(stored.fileno()).st_size
     head = os.pread(stored.fileno(), _HEAD_BYTES, 0)
@@ -259,8 +317,10 @@ def _opened(path: str | Path, stack: contextlib.ExitStack) -> AudioFile:
     def read(start: int, count: int) -> bytes:
         return os.pread(stored.fileno(), count, start)
 
+    # A plain file needs no further look.
     if head.startswith(b"RIFF") and _of_wav(head, size) is not None:
         return AudioFile([stack.enter_context(_sound_file(stored.fileno()))])
+
     layout = _layout(path, stored, head, size, read)
     if layout is not None:
         return _joined(layout, stored, stack)
@@ -277,6 +337,11 @@ def _opened(path: str | Path, stack: contextlib.ExitStack) -> AudioFile:
 
 
 def _joined(layout: Layout, stored: BinaryIO, stack: contextlib.ExitStack) -> AudioFile:
+    """Opens the parts of a layout; UnsoundError if they don't fit together.
+
+    A decoder that expects another number of samples than were counted reads them
+    wrongly.
+    """
     files = []
     for part in layout.parts:
         file = stack.enter_context(_sound_file(PartFile(stored, part)))
@@ -288,6 +353,7 @@ def _joined(layout: Layout, stored: BinaryIO, stack: contextlib.ExitStack) -> Au
 
         files.append(file)
 
+    # A decoder gives samples of one rate and number of channels.
     forms = {(file.samplerate, file.channels) for file in files}
     if len(forms) > 1:
         listed = ", ".join(
@@ -301,22 +367,31 @@ def _joined(layout: Layout, stored: BinaryIO, stack: contextlib.ExitStack) -> Au
 
 
 def _layout(
-    path: str | Path, stored: BinaryIO, head: bytes, size: int, read: Read
+    path: str | Path,
+    stored: BinaryIO,
+    head: bytes,
+    size: int,
+    read: Read,
 ) -> Layout | None:
-    """Returns what a file holds if its header doesn't tell; UnsoundError if it is cut
-    short.
+    """Returns what a file holds if its header doesn't tell; None if it does.
+
+    Raises:
+        UnsoundError: if it is cut short.
     """
     if not size:
         raise UnsoundError("it is empty: 0 bytes")
     if head.startswith(FLAC_MARK):
         return flac_layout(read, size)
+
     if head.startswith((b"OggS", b"ID3", b"\xff")) or _is_named_mpeg(path, head):
         with mmap.mmap(stored.fileno(), 0, access=mmap.ACCESS_READ) as content:
             if head.startswith(b"OggS"):
                 return ogg_layout(content, size)
+
             start = tag_bytes(content, 0)
             if content[start : start + 4] in (FLAC_MARK, b"OggS", b"RIFF"):
                 return None  # another format behind MP3's tag
+
             return mpeg_layout(content, size)
 
     if head.startswith(b"NIST_1A"):
@@ -327,10 +402,12 @@ def _layout(
 
 
 def _is_named_mpeg(path: str | Path, head: bytes) -> bool:
+    """Whether a name says MP3, for files that begin with something else than a frame."""
     return str(path).lower().endswith(_MPEG_SUFFIXES) and not head.startswith(b"RIFF")
 
 
 def _check_sphere(header: bytes, size: int) -> None:
+    """Raises UnsoundError if a NIST SPHERE file has fewer samples than its header states."""
     fields = dict(re.findall(rb"^(\w+) -i (\d+)", header, re.MULTILINE))
     count = int(fields.get(b"sample_count", 0))
     sample_bytes = int(fields.get(b"channel_count", 1)) * int(
@@ -345,10 +422,17 @@ def _check_sphere(header: bytes, size: int) -> None:
 def decoded_by_ffmpeg(
     path: str | Path, most_s: float = _LONGEST_S
 ) -> Iterator[BinaryIO | None]:
-    """Decodes a recording in a format that libsndfile can't read to a temporary mono WAV file.
+    """Decodes a recording in a format that libsndfile can't read.
 
-    Yields that file, or None if libsndfile reads the format. At most ``most_s`` seconds
-    are decoded. Raises ValueError if ffmpeg is missing or can't read the whole file.
+    Args:
+        path: the recording.
+        most_s: seconds to decode at most.
+
+    Yields:
+        A temporary mono WAV file, or None if libsndfile reads the format.
+
+    Raises:
+        ValueError: if ffmpeg is missing or can't read the whole file.
     """
     with Path(path).open("rb") as file:
         foreign = FOREIGN.match(file.read(_HEAD_BYTES))
@@ -369,6 +453,7 @@ def decoded_by_ffmpeg(
         with tempfile.TemporaryFile() as decoded:
             if fault := _run_ffmpeg(command, file, decoded):
                 raise unreadable(path, f"ffmpeg: {fault}")
+
             decoded.seek(0)
             yield decoded
 
@@ -382,61 +467,77 @@ def _run_ffmpeg(command: list[str], source: BinaryIO, decoded: BinaryIO) -> str:
     with (
         tempfile.TemporaryFile() as messages,
         subprocess.Popen(
-            command, stdin=source, stdout=subprocess.PIPE, stderr=messages
+            command,
+            stdin=source,
+            stdout=subprocess.PIPE,
+            stderr=messages,
         ) as process,
     ):
+        # ffmpeg's own limit counts processor time only.
         late = threading.Timer(_FFMPEG_S, process.kill)
         late.start()
         try:
-            while decoded.tell() <= _FFMPEG_BYTES and (
-                piece := process.stdout.read(_PIECE_BYTES)
-            ):
+            while decoded.tell() <= _FFMPEG_BYTES:
+                piece = process.stdout.read(_PIECE_BYTES)
+                if not piece:
+                    process.wait()
+                    break
+
                 decoded.write(piece)
-            if decoded.tell() <= _FFMPEG_BYTES:
-                process.wait()
         finally:
             late.cancel()
             process.kill()
 
         messages.seek(0)
+        # A damaged file may cause a message per frame.
         text = messages.read(_PIECE_BYTES).decode(errors="replace")
 
     if decoded.tell() > _FFMPEG_BYTES:
         return (
             f"it holds more than {_FFMPEG_BYTES / 1e9:.1f} GB of samples: cut it in two"
         )
-    text = "; ".join(_FFMPEG_PREFIX.sub("", text).split("\n")).strip("; ")[
-        :_MOST_MESSAGE
-    ]
+
+    text = _FFMPEG_PREFIX.sub("", text).replace("\n", "; ")
+    text = text.strip("; ")[:_MOST_MESSAGE]
     if "matches no streams" in text:
         return "it holds no audio, only pictures"
-    failed = process.returncode or _FFMPEG_CUT.search(text)
-    return (text or f"it ended with exit code {process.returncode}") if failed else ""
+
+    if process.returncode or _FFMPEG_CUT.search(text):
+        return text or f"it ended with exit code {process.returncode}"
+
+    return ""
 
 
 def audio_duration_s(path: str | Path) -> float:
-    """Returns an audio file's seconds: from its header where that can be trusted, else
-    counted.
+    """Returns an audio file's seconds, from its header if that can be trusted.
 
     The headers of FLAC files, and of WAV files that end with their samples, are
-    trusted; reading the samples will show whether they are right.
+    trusted; reading the samples will show whether they are right. In other files
+    samples are counted, without decoding them.
+
+    Raises:
+        ValueError: as `opened_audio` does.
     """
     stated_s = stated_duration_s(path)
     if stated_s is not None:
         return stated_s
+
     with opened_audio(path) as file:
         return file.frames / file.samplerate
 
 
 def unreadable(path: str | Path, cause: str) -> ValueError:
+    """Returns the error for a recording that can't be used, for the caller to raise."""
     return ValueError(
         f"An audio file must be readable to its end. Received: {path}: {cause.strip().rstrip('.')}."
     )
 
 
 def _check_header(path: str | Path, file: AudioFile) -> None:
+    """Raises ValueError for lengths and rates that would exhaust the memory."""
     if file.frames > _UNKNOWN_FRAMES:
         raise unreadable(path, "its header does not state its length; encode it again")
+
     if file.samplerate > _HIGHEST_HZ:
         rates = f"{file.samplerate} Hz, more than the limit of {_HIGHEST_HZ} Hz"
         raise unreadable(path, f"its header states {rates}")

@@ -1,5 +1,8 @@
-"""Finds the samples in WAV, RF64, W64, AIFF, CAF and AU files, whatever size their
-header states.
+"""Finds the samples in files made of chunks, whatever size their header states.
+
+These are WAV, RF64, W64, AIFF, CAF and AU. `tfasr.corpora.audio_header` calls
+`chunk_layout` for them, and reads a file as usual if the result is None. Otherwise the
+result describes a file with a right header, which libsndfile reads instead.
 
 Sources: Microsoft's "Multimedia Programming Interface and Data Specifications 1.0"
 (RIFF WAVE); EBU Tech 3306 (RF64); Sony's "Wave64 File Format"; Apple's "Audio
@@ -9,16 +12,15 @@ Interchange File Format 1.3" and "Core Audio Format Specification 1.0"; Sun's "a
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tfasr.corpora.parts import Layout, Part, Read, UnsoundError
 
 # Programs that can't seek back to the header (in a pipe) leave a size near 2**31 or
 # 2**32 in it.
 UNKNOWN_BYTES = 2**31 - 2**16
-_UNKNOWN_64 = 2**62
-_LARGEST_32 = 2**32 - 1
-_GUID_END = bytes.fromhex("f3acd3118cd100c04f8edb8a")  # of Wave64's chunks
+_UNKNOWN_64 = 2**62  # such a size where sizes have 64 bits
+_LARGEST_32 = 2**32 - 1  # in RF64: the size stands in the chunk ds64
 # Of RF64: sizes of the file and the samples, and their number.
 _DS64 = struct.Struct("<4sIQQQI")
 # Chunks that may be cut off after the samples, without harm to them.
@@ -34,8 +36,6 @@ _AFTER_SAMPLES = frozenset(
         b"inst",
         b"PEAK",
         b"PAD ",
-    )
-    + (
         b"JUNK",
         b"junk",
         b"FLLR",
@@ -46,8 +46,6 @@ _AFTER_SAMPLES = frozenset(
         b"DISP",
         b"acid",
         b"plst",
-    )
-    + (
         b"MARK",
         b"COMT",
         b"NAME",
@@ -64,7 +62,7 @@ _AFTER_SAMPLES = frozenset(
 
 @dataclass(frozen=True)
 class _Form:
-    """How a container writes its chunks."""
+    """How a container writes its chunks: a name, a size, and as many bytes."""
 
     first: int  # position of the first chunk
     size: struct.Struct  # of a chunk's size
@@ -75,13 +73,31 @@ class _Form:
     alignment: int  # chunks begin at multiples of it
 
 
-_RIFF = _Form(12, struct.Struct("<I"), 4, b"data", 0, False, 2)
-_AIFF = _Form(12, struct.Struct(">I"), 4, b"SSND", 8, False, 2)
-_CAF = _Form(8, struct.Struct(">Q"), 4, b"data", 4, False, 1)
-_W64 = _Form(40, struct.Struct("<Q"), 16, b"data", 0, True, 8)
+_RIFF = _Form(
+    first=12,
+    size=struct.Struct("<I"),
+    name_bytes=4,
+    samples=b"data",
+    before=0,
+    counts_header=False,
+    alignment=2,
+)
+# Before AIFF's samples are an offset and a block size, and before CAF's an edit count.
+_AIFF = replace(_RIFF, size=struct.Struct(">I"), samples=b"SSND", before=8)
+_CAF = replace(_RIFF, first=8, size=struct.Struct(">Q"), before=4, alignment=1)
+_W64 = _Form(
+    first=40,
+    size=struct.Struct("<Q"),
+    name_bytes=16,  # a GUID
+    samples=b"data",
+    before=0,
+    counts_header=True,
+    alignment=8,
+)
 
 
 def _form_of(head: bytes) -> _Form | None:
+    """Returns the form of a file that begins with these 40 bytes; None for any other."""
     if head[:4] in (b"RIFF", b"RF64", b"BW64") and head[8:12] == b"WAVE":
         return _RIFF
     if head[:4] == b"FORM" and head[8:12] in (b"AIFF", b"AIFC"):
@@ -90,12 +106,16 @@ def _form_of(head: bytes) -> _Form | None:
         return _CAF
     if head[:4] == b"riff" and head[24:28] == b"wave":
         return _W64
+
     return None
 
 
 @dataclass
 class _Samples:
-    """The samples of one file: several chunks of them are read one after another."""
+    """The samples of one file: several chunks of them are read one after another.
+
+    ``windows`` are pairs of positions, of the first byte and after the last one.
+    """
 
     start: int  # of the file
     form: _Form
@@ -105,22 +125,33 @@ class _Samples:
 
 
 def chunk_layout(read: Read, size: int) -> Layout | None:
-    """Returns where a file's samples are; None if its header is right, or has no such chunks.
+    """Returns where a file's samples are.
 
-    Raises UnsoundError if fewer samples are there than the header states.
+    None if its header is right, or it isn't made of such chunks.
+
+    Args:
+        read: reads bytes of the file at a position.
+        size: the file's.
+
+    Raises:
+        UnsoundError: if fewer samples are there than the header states.
     """
+    # As many bytes as the longest header before a chunk, W64's.
     head = read(0, 40)
     if head[:4] in (b".snd", b"dns."):
         return _au_layout(head, size)
     if _form_of(head) is None:
         return None
+
     files = list(_files(read, size))
     present = sum(stop - start for file in files for start, stop in file.windows)
-    stated = files[0].stated if files else 0
-    if not files or (
-        len(files) == 1 and len(files[0].windows) == 1 and present == stated
-    ):
+    if not files:
         return None
+
+    stated = files[0].stated
+    if len(files) == 1 and len(files[0].windows) == 1 and present == stated:
+        return None
+
     parts = tuple(_part(read, file) for file in files)
     is_unknown = not stated or (stated >= UNKNOWN_BYTES and stated > present)
     remark = ""
@@ -133,11 +164,13 @@ def chunk_layout(read: Read, size: int) -> Layout | None:
 
 
 def _files(read: Read, size: int) -> Iterator[_Samples]:
+    """Yields the files that are joined in one, up to the first that isn't a known form."""
     start = 0
     while start < size:
         form = _form_of(read(start, 40))
         if form is None:
             return
+
         file = _Samples(start, form, [])
         start = _follow(read, size, file)
         if file.windows:
@@ -145,7 +178,11 @@ def _files(read: Read, size: int) -> Iterator[_Samples]:
 
 
 def _follow(read: Read, size: int, file: _Samples) -> int:
-    """Adds a file's chunks of samples to it; returns where the next file begins."""
+    """Adds a file's chunks of samples to it; returns where the next file begins.
+
+    Some programs write several chunks of samples, so all chunks are followed to the
+    end.
+    """
     form = file.form
     position = file.start + form.first
     header_bytes = form.name_bytes + form.size.size
@@ -155,6 +192,7 @@ def _follow(read: Read, size: int, file: _Samples) -> int:
             and _form_of(read(position, 40)) is not None
         ):
             return position
+
         name, length = _chunk(read, position, form)
         begin = position + header_bytes
         if name == b"ds64":
@@ -163,12 +201,15 @@ def _follow(read: Read, size: int, file: _Samples) -> int:
             position = _aligned(begin + length, file, read, size)
             continue
 
+        # The true size is in the chunk ds64.
         if file.large and length == _LARGEST_32:
             length = _DS64.unpack(file.large)[3]
+
         begin = min(begin + form.before, size)
         length = max(length - form.before, 0)
         end = _end_of_samples(read, size, file, begin, length)
         file.windows.append((begin, end))
+        # The first chunk's, by which the header is judged.
         file.stated = file.stated or length
         position = _aligned(end, file, read, size)
 
@@ -176,10 +217,12 @@ def _follow(read: Read, size: int, file: _Samples) -> int:
 
 
 def _chunk(read: Read, position: int, form: _Form) -> tuple[bytes, int]:
+    """Returns the name (four bytes of it) and length of the chunk at a position."""
     content = read(position, form.name_bytes + form.size.size)
     (length,) = form.size.unpack(content[form.name_bytes :])
     if form.counts_header:
         length = max(length - len(content), 0)
+
     return content[:4], length
 
 
@@ -188,12 +231,26 @@ def _aligned(position: int, file: _Samples, read: Read, size: int) -> int:
     padding = -(position - file.start) % file.form.alignment
     if padding == 1 and file.form is _RIFF and read(position, 4) in (b"data", b"fmt "):
         return position
+
     return position + padding
 
 
 def _end_of_samples(
-    read: Read, size: int, file: _Samples, begin: int, length: int
+    read: Read,
+    size: int,
+    file: _Samples,
+    begin: int,
+    length: int,
 ) -> int:
+    """Returns where a chunk of samples ends; the end of the file if its length is wrong.
+
+    A length is right if only chunks or another file follow. A length larger than the
+    file is one that the program didn't know, if it is near the largest, and else it
+    means that the file was cut.
+
+    Raises:
+        UnsoundError: if the file was cut.
+    """
     end = begin + length
     if end > size:
         has_64_bits = file.form.size.size == 8 or bool(file.large)
@@ -207,6 +264,7 @@ def _end_of_samples(
     padding = -(end - file.start) % file.form.alignment
     if any(_only_chunks(read, size, file.form, end + skip) for skip in {0, padding}):
         return end
+
     return size
 
 
@@ -216,22 +274,28 @@ def _only_chunks(read: Read, size: int, form: _Form, position: int) -> bool:
     while position + header_bytes <= size:
         if _form_of(read(position, 40)) is not None:
             return True
+
         name, length = _chunk(read, position, form)
         end = position + header_bytes + length
         if name in _AFTER_SAMPLES and end > size:
             return True
         if not all(32 <= letter < 127 for letter in name) or end > size:
             return False
+
         position = end + -end % form.alignment
 
     return True
 
 
 def _part(read: Read, file: _Samples) -> Part:
-    """Returns a file with a header that states the true size."""
+    """Returns a file with a header that states the true size.
+
+    A WAV file that is too large for 32 bits becomes RF64; other forms can't state it.
+    """
     begin = file.windows[0][0]
     present = sum(stop - start for start, stop in file.windows)
     form = file.form
+    # Everything before the samples, with the size to correct at its end.
     header = bytearray(read(file.start, begin - file.start))
     is_large = present > UNKNOWN_BYTES
     if form is _RIFF and (is_large or file.large):
@@ -251,20 +315,25 @@ def _part(read: Read, file: _Samples) -> Part:
 
 
 def _as_rf64(header: bytearray, file: _Samples, present: int) -> bytearray:
+    """Returns the header of a WAV file as one with 64-bit sizes."""
     chunks = header[12:]
     if file.large:
         _, length = struct.unpack("<4sI", file.large[:8])
         place = chunks.index(b"ds64")
         del chunks[place : place + 8 + length]
 
+    # The size of the samples' chunk, which ends the header.
     chunks[-4:] = _LARGEST_32.to_bytes(4, "little")
     ds64 = _DS64.pack(b"ds64", _DS64.size - 8, len(chunks) + present, present, 0, 0)
+
     return (
         bytearray(b"RF64" + _LARGEST_32.to_bytes(4, "little") + b"WAVE" + ds64) + chunks
     )
 
 
 def _au_layout(head: bytes, size: int) -> Layout | None:
+    """Returns where the samples of an AU file are; it has no chunks."""
+    # The mark is reversed in little-endian files.
     order = ">" if head[:4] == b".snd" else "<"
     begin, stated = struct.unpack(f"{order}II", head[4:12])
     present = size - begin
@@ -272,6 +341,8 @@ def _au_layout(head: bytes, size: int) -> Layout | None:
         return None
     if stated > present:
         raise UnsoundError(f"truncated: {present} of {stated} bytes of audio are there")
+
     header = head[:8] + _LARGEST_32.to_bytes(4, "little")  # unknown: up to the end
     remark = f"its header states {stated} bytes of samples, but {present} are there"
+
     return Layout((Part(header, ((len(header), size),)),), remark)

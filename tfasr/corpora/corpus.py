@@ -1,4 +1,10 @@
-"""The registered corpora: for each, functions that find the utterances of its splits."""
+"""The registered corpora: for each, functions that find the utterances of its splits.
+
+A corpus's own file says how its lists are read. Everything else, from duplicates to
+unreadable audio, is the same for all (`tfasr.corpora.reading`). `tfasr.data` calls only
+`read_split` and `available_splits` here. docs/extending.md shows how to register a
+corpus of your own.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -41,6 +47,7 @@ def check_corpus(corpus: object) -> None:
         raise TypeError(
             f"it must be a tfasr.corpora.corpus.Corpus. Received: {corpus!r}."
         )
+
     if not callable(corpus.splits) and corpus.list_suffix is None:
         raise ValueError(
             "it must have a function splits(corpus_dir), or a list_suffix."
@@ -77,14 +84,21 @@ def read_split(
     manifest: str | Path | None = None,
     subsets: Sequence[str] | None = None,
 ) -> CorpusSplit:
-    """Returns one split of a corpus: its usable utterances, and what was rejected, with
-    reasons.
+    """Returns one split of a corpus: its utterances, and what was rejected, with reasons.
 
-    ``manifest`` is the path of the list for a corpus such as "tsv": absolute, or
-    relative to ``corpus_dir`` or else to the working directory. By default it is
-    ``<split>.json`` or ``<split>.tsv`` in ``corpus_dir`` or its folder ``splits``.
-    ``subsets`` names the folders that make up the split of "librispeech". Each such
-    folder, as "test-other", is also a split.
+    Args:
+        corpus: a name in `CORPORA`.
+        corpus_dir: the corpus's folder.
+        split: such as "train", or a name that the corpus itself has.
+        manifest: path of the list for a corpus such as "tsv": absolute, or relative to
+            ``corpus_dir`` or else to the working directory. By default it is
+            ``<split>.json`` or ``<split>.tsv`` in ``corpus_dir`` or its folder
+            ``splits``.
+        subsets: the folders that make up the split of "librispeech". Each such folder,
+            as "test-other", is also a split.
+
+    Raises:
+        UsageError: if the corpus has no such split, or has no manifest or subsets.
     """
     reader = _corpus(corpus)
     check_split(split)
@@ -95,6 +109,7 @@ def read_split(
             f"Received: --corpus {corpus} --manifest {manifest}."
         )
 
+    # Rejected, because a flag without effect would go unnoticed.
     if subsets and not reader.has_subsets:
         divided = (name for name in CORPORA if CORPORA[name].has_subsets)
         raise UsageError(
@@ -104,7 +119,9 @@ def read_split(
 
     if reader.has_subsets:
         return reader.read(corpus_dir, split, subsets)
+
     if reader.list_suffix is None:
+        # The usual names are left to the reader, which knows what is missing.
         if split not in SPLITS and split not in (known := reader.splits(corpus_dir)):
             raise UsageError(
                 f"--split must be one that {corpus} has: {', '.join(known)}. Received: {split!r}."
@@ -113,6 +130,7 @@ def read_split(
         return reader.read(corpus_dir, split)
 
     corpus_dir = require_folder(corpus_dir, "the folder that holds the corpus")
+
     return reader.read(
         find_manifest(corpus_dir, split, reader.list_suffix, manifest), corpus_dir
     )
@@ -123,7 +141,9 @@ def available_splits(corpus: str, corpus_dir: str | Path) -> list[str]:
     reader = _corpus(corpus)
     if reader.list_suffix is None:
         return list(reader.splits(corpus_dir))
+
     corpus_dir = require_folder(corpus_dir, "the folder that holds the corpus")
+
     return [
         split
         for split in SPLITS
@@ -132,14 +152,17 @@ def available_splits(corpus: str, corpus_dir: str | Path) -> list[str]:
 
 
 def _corpus(name: str) -> Corpus:
+    """Returns a registered corpus; UsageError with all names if it's unknown."""
     if name not in CORPORA:
         raise UsageError(
             f"--corpus must be one of {CORPORA.listed()}. Received: {name!r}."
         )
+
     return CORPORA[name]
 
 
 def _usual_lists(corpus_dir: Path, split: str, suffix: str) -> list[Path]:
+    """Returns the lists of a split that have one of the usual names, best first."""
     name = split + suffix
     return [
         path
@@ -149,12 +172,16 @@ def _usual_lists(corpus_dir: Path, split: str, suffix: str) -> list[Path]:
 
 
 def find_manifest(
-    corpus_dir: Path, split: str, suffix: str, manifest: str | Path | None
+    corpus_dir: Path,
+    split: str,
+    suffix: str,
+    manifest: str | Path | None,
 ) -> Path:
     """Returns the path of a split's list of utterances; UsageError if it doesn't exist."""
     if manifest is None:
         if usual := _usual_lists(corpus_dir, split, suffix):
             return usual[0]
+
         raise UsageError(
             f"The list of the split {split!r} must be named with --manifest, or be {split}{suffix} "
             f"in {corpus_dir} or in its folder splits. Found there: {found_in(corpus_dir)}."

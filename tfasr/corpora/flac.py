@@ -1,5 +1,8 @@
 """Counts the samples of a FLAC file by its last frame, and finds files joined to it.
 
+`tfasr.corpora.audio_header` calls this for each FLAC file that it opens, so the usual
+case must be quick: only the end of the file is read.
+
 Source: RFC 9639, sections 8.2 (STREAMINFO) and 9.1 (frame header).
 """
 
@@ -12,10 +15,11 @@ from tfasr.corpora.parts import Layout, Part, Read
 _BEGINNING = re.compile(rb"fLaC[\x00\x80]\x00\x00\x22")
 _SYNC = (b"\xff\xf8", b"\xff\xf9")  # of a frame: blocks of one size, or of several
 _TAG_BYTES = 128  # MP3's tag, which some programs write behind FLAC files too
-_HEAD_BYTES = 42
+_HEAD_BYTES = 42  # the mark, a block's header, and STREAMINFO
 _DECODER_BYTES = 8192  # that libFLAC reads at once
 _MOST_FRAME_BYTES = 1 << 20  # if the header states no size of its largest frame
-_MOST_FRAME_HEADER = 16
+_MOST_FRAME_HEADER = 16  # bytes
+# Samples of a block by the code in its header; 0: reserved, or stated after the header.
 _BLOCK_SIZES = (
     0,
     192,
@@ -41,6 +45,7 @@ def flac_layout(read: Read, size: int) -> Layout | None:
     is_joined = FLAC_MARK in tail[-_DECODER_BYTES:]
     if stated and not is_joined and _last_sample(tail, head) == stated:
         return None
+
     return joined_files(read, size)
 
 
@@ -48,12 +53,15 @@ def joined_files(read: Read, size: int) -> Layout | None:
     """Returns the files in a FLAC file; None if there is one, whose header is right."""
     content = read(0, size)
     starts = [0]
-    for match in _BEGINNING.finditer(content, 1):
+
+    for match in _BEGINNING.finditer(content, 1):  # not the file's own beginning
         starts.append(match.start())
+
     ends = [*starts[1:], size]
     parts = []
     remark = ""
     is_right = False
+
     for start, end in zip(starts, ends, strict=True):
         head = content[start : start + _HEAD_BYTES]
         stated = _stated_samples(head)
@@ -62,6 +70,7 @@ def joined_files(read: Read, size: int) -> Layout | None:
         if not is_right:
             if stated:
                 remark = f"its header states {stated} samples, but {present} are there"
+            # The number of samples is in the lower bits of these bytes.
             known = int.from_bytes(head[18:26], "big") - stated + present
             head = head[:18] + known.to_bytes(8, "big") + head[26:]
 
@@ -71,10 +80,12 @@ def joined_files(read: Read, size: int) -> Layout | None:
         return Layout(
             tuple(parts), f"{len(parts)} files are joined in it; all of them are read"
         )
+
     return None if is_right else Layout(tuple(parts), remark)
 
 
 def _stated_samples(head: bytes) -> int:
+    """Returns the samples per channel that a header states; 0 if it doesn't know."""
     return int.from_bytes(head[18:26], "big") & (2**36 - 1)
 
 
@@ -83,12 +94,14 @@ def _tail(read: Read, head: bytes, start: int, end: int) -> bytes:
     largest = int.from_bytes(head[15:18], "big") or _MOST_FRAME_BYTES
     length = max(largest + _TAG_BYTES, _DECODER_BYTES)
     begin = max(start + _HEAD_BYTES, end - length)
+
     return read(begin, end - begin)
 
 
 def _last_sample(tail: bytes, head: bytes) -> int:
-    """Returns the number of samples up to the end of the last frame; 0 if no frame is
-    found.
+    """Returns the number of samples up to the end of the last frame; 0 without a frame.
+
+    Frames are looked for from the end, because samples may look like the start of one.
     """
     place = len(tail)
     while (place := max(tail.rfind(sync, 0, place) for sync in _SYNC)) >= 0:
@@ -100,48 +113,50 @@ def _last_sample(tail: bytes, head: bytes) -> int:
 
 
 def _frame_end(frame: bytes, head: bytes) -> int:
-    """Returns the number of the sample after a frame, 0 if its header is none."""
+    """Returns the number of the sample after a frame; 0 if its header isn't one.
+
+    The checksum of the header decides: 16 bits of sync code occur in samples, too.
+    """
     if len(frame) < 6 or frame[3] & 1:
         return 0
+
     code = frame[2] >> 4
     rate_code = frame[2] & 15
     ones = 8 - (~frame[4] & 0xFF).bit_length()  # leading ones, as in UTF-8
     number_bytes = ones or 1
     number = frame[4] & (0x7F >> ones)
+
     for byte in frame[5 : 4 + number_bytes]:
         number = number << 6 | byte & 0x3F
+
     place = 4 + number_bytes
     samples = _BLOCK_SIZES[code]
     if code in (6, 7):
         samples = 1 + int.from_bytes(frame[place : place + code - 5], "big")
         place += code - 5
 
+    # These rates are stated after the header, in one or two bytes.
     place += {12: 1, 13: 2, 14: 2}.get(rate_code, 0)
     if not samples or ones in (1, 8) or place >= len(frame):
         return 0
     if _crc_8(frame[:place]) != frame[place]:
         return 0
+
     # Blocks of different sizes: the number is that of the first sample.
     if frame[1] == 0xF9:
         return number + samples
+
     return number * int.from_bytes(head[10:12], "big") + samples
 
 
 def _crc_8(content: bytes) -> int:
+    """Returns the checksum of a frame header, of the polynomial x^8 + x^2 + x + 1."""
     remainder = 0
     for byte in content:
-        remainder = _CRC_8[remainder ^ byte]
-    return remainder
-
-
-def _table_of_crc_8() -> list[int]:
-    table = []
-    for value in range(256):
+        remainder ^= byte
         for _ in range(8):
-            value = value << 1 ^ (0x107 if value & 0x80 else 0)
-        table.append(value & 0xFF)
+            remainder <<= 1
+            if remainder & 0x100:
+                remainder ^= 0x107
 
-    return table
-
-
-_CRC_8 = _table_of_crc_8()
+    return remainder

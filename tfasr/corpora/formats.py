@@ -1,4 +1,8 @@
-"""Recognises files by their first bytes."""
+"""Recognises files by their first bytes, whatever their names say.
+
+`tfasr.corpora.audio_header` chooses ffmpeg by it, and a recogniser in use rejects files
+where it expects raw samples.
+"""
 
 import re
 
@@ -13,6 +17,7 @@ FOREIGN = re.compile(
     rb"|(?P<amr>#!AMR)|(?P<wv>wvpk)",
     re.DOTALL,
 )
+# Names for messages, by the marks with which files begin.
 _FORMATS = {
     "WAV": (b"RIFF", b"RF64", b"BW64", b"riff"),
     "FLAC": (FLAC_MARK,),
@@ -34,11 +39,14 @@ def format_of(beginning: bytes) -> str | None:
             return name
 
     foreign = FOREIGN.match(beginning)
-    # Too short a mark to be sure.
-    if foreign is not None and foreign.lastgroup != "aac":
-        return foreign.lastgroup
-    if foreign is not None and _begins_with_aac_frames(beginning):
-        return "AAC"
+    if foreign is not None:
+        if foreign.lastgroup != "aac":
+            return foreign.lastgroup
+
+        # AAC's mark is too short to be sure.
+        if _begins_with_aac_frames(beginning):
+            return "AAC"
+
     return "MP3" if begins_with_frames(beginning) else None
 
 

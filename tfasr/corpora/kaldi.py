@@ -1,4 +1,7 @@
-"""Reads Kaldi's data folders: ``wav.scp``, ``text``, and optionally ``segments``, ``utt2spk``.
+"""Reads Kaldi's data folders: ``wav.scp``, ``text``, ``segments``, ``utt2spk``.
+
+The last two are optional. Tables are read whole, as their order and completeness may
+differ.
 
 Source: kaldi-asr.org/doc, "Data preparation", section "Files you need to create
 yourself".
@@ -12,10 +15,12 @@ from tfasr.corpora.corpus import Corpus
 from tfasr.corpora.reading import (
     AUDIO_WITHOUT_TRANSCRIPT,
     DUPLICATE_ID,
+    SPLIT_NAMES,
     TRANSCRIPT_WITHOUT_AUDIO,
     ListedUtterance,
     MalformedLineError,
     assemble,
+    channel_of,
     found_in,
     parsed_lines,
     require_folder,
@@ -26,28 +31,27 @@ from tfasr.corpora.utterance import CorpusSplit, Rejection, Segment
 from tfasr.errors import UsageError
 
 _EXPECTED = "a folder of Kaldi's data folders, such as data with data/train/wav.scp, or one of them"
-_NAMES = {
-    "train": ("train",),
-    "validation": ("validation", "valid", "dev"),
-    "test": ("test",),
-}
 _WHOLE = Segment()
 
 
 @dataclass(frozen=True)
 class _TableLine:
+    """A line of one of Kaldi's tables: ``place`` is its file and line, for messages."""
+
     key: str
     fields: list[str]
     place: str
 
 
 def kaldi_splits(corpus_dir: str | Path) -> list[str]:
+    """Returns those of "train", "validation" and "test" that have a folder."""
     folder = require_folder(corpus_dir, _EXPECTED)
-    return [split for split in _NAMES if _folder_of(folder, split) is not None]
+    return [split for split in SPLIT_NAMES if _folder_of(folder, split) is not None]
 
 
 def _folder_of(folder: Path, split: str) -> Path | None:
-    for name in _NAMES.get(split, (split,)):
+    """Returns a split's folder; None if there is none with ``wav.scp``."""
+    for name in SPLIT_NAMES.get(split, (split,)):
         if (folder / name / "wav.scp").is_file():
             return folder / name
 
@@ -55,21 +59,20 @@ def _folder_of(folder: Path, split: str) -> Path | None:
 
 
 def read_kaldi(corpus_dir: str | Path, split: str) -> CorpusSplit:
-    """Returns the utterances of ``corpus_dir/split``, or of ``corpus_dir`` if it has
-    ``wav.scp``.
+    """Returns the utterances of ``corpus_dir/split``.
 
-    Relative paths in ``wav.scp`` are relative to that folder, to ``corpus_dir``, or to
-    the working directory, where Kaldi looks. A segment's fifth field is its channel,
-    from 0; an end below 0 is the recording's end. Recordings that ``wav.scp`` makes by
-    a command, or keeps in an archive, are rejected: tfasr starts no programs that a
-    list names.
+    Or those of ``corpus_dir`` itself, if it has ``wav.scp``. Relative paths in
+    ``wav.scp`` are relative to that folder, to ``corpus_dir``, or to the working
+    directory, where Kaldi looks. A segment's fifth field is its channel, from 0; an end
+    below 0 is the recording's end. Recordings that ``wav.scp`` makes by a command, or
+    keeps in an archive, are rejected: tfasr starts no programs that a list names.
     """
     corpus_dir = require_folder(corpus_dir, _EXPECTED)
     folder = _folder_of(corpus_dir, split)
     if folder is None and (corpus_dir / "wav.scp").is_file():
         folder = corpus_dir
     if folder is None:
-        names = " or ".join(_NAMES.get(split, (split,)))
+        names = " or ".join(SPLIT_NAMES.get(split, (split,)))
         raise UsageError(
             f"The split {split!r} must be the folder {names} in {corpus_dir}, with wav.scp. Found "
             f"there: {found_in(corpus_dir)}."
@@ -81,17 +84,25 @@ def read_kaldi(corpus_dir: str | Path, split: str) -> CorpusSplit:
 
 
 def _entries(folder: Path, corpus_dir: Path) -> Iterator[ListedUtterance | Rejection]:
+    """Yields the utterances of a data folder, and what is wrong in its tables.
+
+    Ids in ``text`` without audio are rejected, and so is audio without text.
+    """
     rejections: list[Rejection] = []
     recordings = _table(folder / "wav.scp", 1, rejections)
     texts = _table(folder / "text", 1, rejections)
     speakers = {}
     if (folder / "utt2spk").is_file():
         speakers = _table(folder / "utt2spk", 1, rejections)
+
+    # Without the table, each recording is an utterance.
     segments = {
         key: _TableLine(key, [key], line.place) for key, line in recordings.items()
     }
     if (folder / "segments").is_file():
         segments = _table(folder / "segments", 4, rejections)
+
+    # Of malformed lines in any of the tables.
     yield from rejections
     paths: dict[str, Path] = {}
     for key, line in texts.items():
@@ -104,9 +115,14 @@ def _entries(folder: Path, corpus_dir: Path) -> Iterator[ListedUtterance | Rejec
         speaker = "".join(speakers[key].fields).strip() if key in speakers else ""
         try:
             recording, segment = _segment(segments[key])
+            # A recording is looked for once, though it may have thousands
+            # of segments.
             if recording not in paths:
                 paths[recording] = _audio_path(
-                    recordings, recording, folder, corpus_dir
+                    recordings,
+                    recording,
+                    folder,
+                    corpus_dir,
                 )
             path = paths[recording]
         except MalformedLineError as error:
@@ -124,14 +140,24 @@ def _entries(folder: Path, corpus_dir: Path) -> Iterator[ListedUtterance | Rejec
 
 
 def _table(
-    path: Path, most_fields: int, rejections: list[Rejection]
+    path: Path,
+    most_fields: int,
+    rejections: list[Rejection],
 ) -> dict[str, _TableLine]:
-    """Reads lines of a key and further fields; of equal keys, the first line counts."""
+    """Reads lines of a key and further fields; of equal keys, the first line counts.
+
+    Args:
+        path: of the table.
+        most_fields: the last one contains the rest of the line, such as a transcript.
+        rejections: get the lines that can't be used.
+    """
 
     def parse(line: str) -> list[str]:
+        # Kaldi separates by any white space.
         fields = line.split(None, most_fields)
         if not fields:
             raise MalformedLineError("it must begin with an id")
+
         return fields
 
     lines: dict[str, _TableLine] = {}
@@ -152,28 +178,37 @@ def _table(
 
 
 def _segment(line: _TableLine) -> tuple[str, Segment]:
+    """Returns the recording and the part of it that a line of ``segments`` names.
+
+    Raises:
+        MalformedLineError: if the line breaks the format.
+    """
     if len(line.fields) == 1:  # without segments, an utterance is a recording
         return line.fields[0], _WHOLE
+
     if len(line.fields) < 3:
         raise MalformedLineError(
             "a segment must have an id, a recording, a begin and an end"
         )
+
     recording, begin, end = line.fields[:3]
-    channel = line.fields[3].strip() if len(line.fields) > 3 else ""
-    if channel and not channel.isdecimal():
-        raise MalformedLineError(
-            f"a segment's channel must be a number; received {channel!r}"
-        )
+    channel = channel_of(line.fields[3]) if len(line.fields) > 3 else None
     end_s = None if end.startswith("-") else seconds_of(end, "a segment's end")
     begin_s = seconds_of(begin, "a segment's begin")
-    return recording, segment_of(begin_s, end_s, int(channel) if channel else None)
+
+    return recording, segment_of(begin_s, end_s, channel)
 
 
 def _audio_path(
-    recordings: dict[str, _TableLine], recording: str, folder: Path, corpus_dir: Path
+    recordings: dict[str, _TableLine],
+    recording: str,
+    folder: Path,
+    corpus_dir: Path,
 ) -> Path:
+    """Returns a recording's file; MalformedLineError if it isn't a plain file."""
     if recording not in recordings or not recordings[recording].fields:
         raise MalformedLineError(f"the recording {recording} is not in wav.scp")
+
     name = recordings[recording].fields[0].strip()
     if name.endswith("|"):
         raise MalformedLineError(
@@ -190,9 +225,11 @@ def _audio_path(
     candidates = [
         folder / name,
         corpus_dir / name,
+        # Kaldi's scripts run in the folder above ``data``.
         corpus_dir.parent / name,
         Path.cwd() / name,
     ]
+
     return next(filter(Path.is_file, candidates), candidates[0])
 
 

@@ -1,5 +1,7 @@
-"""Reads LibriSpeech's folders ``<subset>/<speaker>/<chapter>/``, each with a transcript
-file.
+"""Reads LibriSpeech's folders ``<subset>/<speaker>/<chapter>/``.
+
+Each has the chapter's audio and one file of transcripts, with an id at the beginning of
+each line.
 """
 
 import fnmatch
@@ -25,16 +27,21 @@ from tfasr.errors import UsageError
 _EXPECTED = (
     "the folder that holds train-clean-100, dev-clean, test-clean or other subsets"
 )
+# The subsets of the usual splits; noisier speech is in dev-other and test-other.
 _SUBSETS = {"train": "train-*", "validation": "dev-clean", "test": "test-clean"}
 _PREFIXES = ("train-", "dev-", "test-")
 _TRANSCRIPT = ".trans.txt"
 
 
 def read_librispeech(
-    corpus_dir: str | Path, split: str, subsets: Sequence[str] | None = None
+    corpus_dir: str | Path,
+    split: str,
+    subsets: Sequence[str] | None = None,
 ) -> CorpusSplit:
-    """Returns a split: ``subsets`` if given, else its default subsets or the subset of
-    its name.
+    """Returns the utterances of a split.
+
+    These are ``subsets`` if given, else the split's default subsets or the subset of
+    its name, such as "test-other".
 
     Source: openslr.org/12, README.TXT: section "File structure".
     """
@@ -44,6 +51,8 @@ def read_librispeech(
     chosen = _chosen_subsets(corpus_dir, split, subsets)
     for subset in chosen:
         for folder, files in walk(corpus_dir / subset):
+            # The folder below the subset; none for files in the subset
+            # itself.
             speaker = folder.relative_to(corpus_dir / subset).parts[:1]
             _read_chapter(files, "".join(speaker), entries, rejections)
 
@@ -51,20 +60,27 @@ def read_librispeech(
 
 
 def librispeech_splits(corpus_dir: str | Path) -> list[str]:
-    """Returns those of "train", "validation" and "test" whose subsets are in the folder."""
+    """Returns the splits whose default subsets are in the folder."""
     corpus_dir = require_folder(corpus_dir, _EXPECTED)
     present = _present_subsets(corpus_dir)
     return [split for split in SPLITS if fnmatch.filter(present, _SUBSETS[split])]
 
 
 def _present_subsets(corpus_dir: Path) -> list[str]:
+    """Returns the subsets in a folder; UsageError, with advice, if there are none.
+
+    People often give the folder above, or that of a single subset.
+    """
     names = subfolders(corpus_dir)
     present = [name for name in names if name.startswith(_PREFIXES)]
     if present:
         return present
+
     advice = ""
     if corpus_dir.name.startswith(_PREFIXES):
         advice = f" Give --corpus_dir {corpus_dir.parent} instead, the folder above this subset."
+
+    # Or the corpus may lie one folder below.
     for name in names:
         if any(inner.startswith(_PREFIXES) for inner in subfolders(corpus_dir / name)):
             advice = f" Give --corpus_dir {corpus_dir / name} instead."
@@ -76,8 +92,11 @@ def _present_subsets(corpus_dir: Path) -> list[str]:
 
 
 def _chosen_subsets(
-    corpus_dir: Path, split: str, subsets: Sequence[str] | None
+    corpus_dir: Path,
+    split: str,
+    subsets: Sequence[str] | None,
 ) -> list[str]:
+    """Returns the subsets to read; UsageError if one is missing."""
     if subsets:
         missing = [name for name in subsets if not (corpus_dir / name).is_dir()]
         if missing:
@@ -107,10 +126,17 @@ def _read_chapter(
     entries: list[ListedUtterance],
     rejections: list[Rejection],
 ) -> None:
+    """Adds a chapter's utterances, and what is wrong with its files.
+
+    A transcript without audio gets the path that its audio would have, so that the
+    checks of all corpora report it.
+    """
     audio: dict[str, Path] = {}
     for path in files:
         if path.suffix.lower() not in AUDIO_SUFFIXES:
             continue
+
+        # The same id with another suffix.
         if audio.setdefault(path.stem, path) != path:
             detail = f"{path} next to {audio[path.stem].name}"
             rejections.append(Rejection(path.stem, DUPLICATE_ID, detail))
@@ -119,6 +145,7 @@ def _read_chapter(
     for path in files:
         if not path.name.endswith(_TRANSCRIPT):
             continue
+
         for origin, line in parsed_lines(path, str.strip):
             if isinstance(line, Rejection):
                 rejections.append(line)
@@ -131,15 +158,10 @@ def _read_chapter(
                 ListedUtterance(utterance_id, audio_path, text, speaker, origin)
             )
 
-    rejections += [
-        Rejection(
-            stem,
-            AUDIO_WITHOUT_TRANSCRIPT,
-            f"{path} is in no {_TRANSCRIPT} of its folder",
-        )
-        for stem, path in audio.items()
-        if stem not in transcribed
-    ]
+    for stem, path in audio.items():
+        if stem not in transcribed:
+            detail = f"{path} is in no {_TRANSCRIPT} of its folder"
+            rejections.append(Rejection(stem, AUDIO_WITHOUT_TRANSCRIPT, detail))
 
 
 LIBRISPEECH = Corpus(read_librispeech, librispeech_splits, has_subsets=True)

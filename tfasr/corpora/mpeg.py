@@ -1,4 +1,8 @@
-"""Counts the frames of MP3 files, because their header, if any, may state another length.
+"""Counts the frames of MP3 files, because their header may state another length.
+
+Most have no header, so a decoder would have to guess their length or read all of it.
+`mpeg_layout` goes from frame to frame without decoding any. Layers I and II and the
+lower sample rates of MPEG-2 and 2.5 are counted the same way.
 
 Sources: ISO/IEC 11172-3 and 13818-3 (frame headers); id3.org, "ID3 tag version 2.4.0",
 section 3.1; gabriel.mp3-tech.org/mp3infotag.html (the header that Xing and LAME write
@@ -20,12 +24,12 @@ _KBPS = {  # by version (1; 2 and 2.5) and layer
     (2, 2): (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
     (2, 3): (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
 }
-_RATES_HZ = {
+_RATES_HZ = {  # by the code of the version: 1, 2 and 2.5
     3: (44100, 48000, 32000),
     2: (22050, 24000, 16000),
     0: (11025, 12000, 8000),
 }
-_SAMPLES = {
+_SAMPLES = {  # of a frame, by version and layer
     (1, 1): 384,
     (1, 2): 1152,
     (1, 3): 1152,
@@ -33,7 +37,7 @@ _SAMPLES = {
     (2, 2): 1152,
     (2, 3): 576,
 }
-_LENGTH_HEADERS = (b"Xing", b"Info")
+_LENGTH_HEADERS = (b"Xing", b"Info")  # of files with a variable and a constant bit rate
 _BEGINNING = re.compile(rb"\xff[\xe0-\xff]|ID3|TAG|APETAGEX")  # of a frame, or of a tag
 _ID3V1_BYTES = 128
 _APE_HEADER_BYTES = 32
@@ -45,6 +49,8 @@ _TRIMMED_FRAMES = 3  # decoders leave out the delay of an encoder at both ends
 
 @dataclass(frozen=True)
 class _Frame:
+    """What the header of a frame says of it."""
+
     bytes: int
     samples: int
     rate_hz: int
@@ -58,38 +64,48 @@ def _frame(header: bytes) -> _Frame | None:
     """Parses the four bytes that a frame begins with; None if they aren't a frame's."""
     if len(header) < 4 or header[0] != 0xFF or header[1] < 0xE0:
         return None
+
     version_code = header[1] >> 3 & 3
     layer = 4 - (header[1] >> 1 & 3)
     rate_code = header[2] >> 2 & 3
+    # 0 means a free bit rate and 15 is forbidden, so neither tells the frame's
+    # size.
     rate_index = header[2] >> 4
     if version_code == 1 or layer == 4 or rate_code == 3 or rate_index in (0, 15):
         return None
+
     version = 1 if version_code == 3 else 2
     rate_hz = _RATES_HZ[version_code][rate_code]
     samples = _SAMPLES[version, layer]
-    slot = 4 if layer == 1 else 1
-    slots = (
-        samples // 8 * 1000 * _KBPS[version, layer][rate_index - 1] // slot // rate_hz
-    )
+    slot = 4 if layer == 1 else 1  # bytes; frames are padded by one slot
+    bits_per_s = 1000 * _KBPS[version, layer][rate_index - 1]
+    slots = samples // 8 * bits_per_s // slot // rate_hz
     is_mono = header[3] >> 6 == 3
     side_bytes = {(1, False): 32, (1, True): 17, (2, False): 17, (2, True): 9}[
         version, is_mono
     ]
     padded = slots + (header[2] >> 1 & 1)
+
     return _Frame(padded * slot, samples, rate_hz, layer, version, side_bytes)
 
 
 def tag_bytes(content: bytes | mmap.mmap, place: int) -> int:
-    """Returns the size of a tag (ID3 version 1 or 2, APE) at a place; 0 if there is none."""
+    """Returns the size of a tag (ID3 version 1 or 2, APE) at a place; 0 if there is none.
+
+    Tags stand before, after and sometimes between the frames.
+    """
     head = content[place : place + _APE_HEADER_BYTES]
     if head[:3] == b"ID3" and len(head) >= 10 and max(head[6:10]) < 128:
+        # Seven bits of each byte, so that no tag looks like a frame.
         size = head[6] << 21 | head[7] << 14 | head[8] << 7 | head[9]
         footer_bytes = 10 if head[5] & 0x10 else 0
         return 10 + size + footer_bytes
 
     if head[:3] == b"TAG":
         return _ID3V1_BYTES
+
     if head[:8] == b"APETAGEX":
+        # APE's size leaves out the header itself.
         after_header = int.from_bytes(head[12:16], "little")
         is_header = int.from_bytes(head[20:24], "little") >> 29 & 1
         return _APE_HEADER_BYTES + (after_header if is_header else 0)
@@ -98,30 +114,38 @@ def tag_bytes(content: bytes | mmap.mmap, place: int) -> int:
 
 
 def begins_with_frames(content: bytes) -> bool:
-    """Whether at least two frames follow each other, which raw samples hardly ever look
-    like.
+    """Whether at least two frames follow each other.
+
+    Raw samples hardly ever look like that, though they often look like one frame.
     """
     place = 0
     for _ in range(2):
         frame = _frame(content[place : place + 4])
         if frame is None:
             return False
+
         place += frame.bytes
 
     return True
 
 
 def mpeg_layout(content: bytes | mmap.mmap, size: int) -> Layout | None:
-    """Returns an MP3's frames, counted; None if its length header is right, or it isn't
-    an MP3.
+    """Returns an MP3's frames, counted.
 
-    Raises UnsoundError if there are fewer frames than the header states, or the frames
-    are interrupted by something else.
+    None if its length header is right, or it isn't an MP3. If all frames have about the
+    size of the first, a header that states the file's size is believed without
+    counting.
+
+    Raises:
+        UnsoundError: if there are fewer frames than the header states, or the frames
+        are interrupted by something else.
     """
     frames = _frames(content, size)
     begin, first = next(frames, (0, None))
     if first is None:
         return None
+
+    # Of the header that Xing and LAME write into the first frame.
     stated_frames, stated_bytes = _stated(content, begin, first)
     if content[size - _ID3V1_BYTES : size - 125] == b"TAG":
         end = size - _ID3V1_BYTES
@@ -145,13 +169,17 @@ def mpeg_layout(content: bytes | mmap.mmap, size: int) -> Layout | None:
         count += 1
         if place != windows[-1][1]:
             windows.append([place, place])
+
         windows[-1][1] = min(place + frame.bytes, size)
 
+    # Encoders count the frame with the header or leave it out.
     if stated_frames and abs(count - stated_frames) <= 1:
         return None
+
     in_samples = f"{count * first.samples} of {stated_frames * first.samples} samples"
     if count < stated_frames:
         raise UnsoundError(f"truncated: {in_samples} are there")
+
     remark = ""
     if stated_frames:
         remark = (
@@ -161,19 +189,27 @@ def mpeg_layout(content: bytes | mmap.mmap, size: int) -> Layout | None:
 
     header = b""
     if first.layer == 3:
+        # So that the decoder needn't estimate the length.
         header = _ANY_TAG + _length_header(content[begin : begin + 4], count)
+
     part = Part(
         header,
         tuple((start, stop) for start, stop in windows if stop > start),
         frames=count * first.samples,
         tolerance=_TRIMMED_FRAMES * first.samples,
     )
+
     return Layout((part,), remark)
 
 
 def _frames(content: bytes | mmap.mmap, size: int) -> Iterator[tuple[int, _Frame]]:
+    """Yields the place and header of each frame, skipping tags and other bytes.
+
+    After such bytes, a frame counts only if another frame or a tag follows it.
+    """
     place = 0
     ended = None  # where the last frame ended
+
     while place + 4 <= size:
         frame = _frame(content[place : place + 4])
         if frame is not None and (
@@ -200,45 +236,49 @@ def _frames(content: bytes | mmap.mmap, size: int) -> Iterator[tuple[int, _Frame
 
 
 def _is_followed(
-    content: bytes | mmap.mmap, place: int, frame: _Frame, size: int
+    content: bytes | mmap.mmap,
+    place: int,
+    frame: _Frame,
+    size: int,
 ) -> bool:
     """Whether another frame, a tag or the file's end comes after a frame."""
     after = place + frame.bytes
     other = _frame(content[after : after + 4])
     if other is not None:
         return (other.layer, other.rate_hz) == (frame.layer, frame.rate_hz)
+
     return after == size or bool(tag_bytes(content, after))
 
 
 def _stated(content: bytes | mmap.mmap, begin: int, first: _Frame) -> tuple[int, int]:
-    """Returns the numbers of frames and bytes in a length header; 0 for what it doesn't
-    state.
-    """
+    """Returns the frames and bytes that a length header states; 0 for what it doesn't."""
     place = begin + 4 + first.side_bytes
     if first.layer != 3 or content[place : place + 4] not in _LENGTH_HEADERS:
         return 0, 0
+
     flags, *numbers = (
         int.from_bytes(content[at : at + 4], "big")
         for at in range(place + 4, place + 16, 4)
     )
     frames = numbers.pop(0) if flags & 1 else 0
+
     return frames, numbers[0] if flags & 2 else 0
 
 
 def _fits_constant_rate(first: _Frame, frames: int, size: int) -> bool:
-    """Whether so many frames as large as the first, which is none of them, have so many
-    bytes.
+    """Whether frames as large as the first one make up so many bytes.
+
+    The first one, with the length header, is not among ``frames``.
     """
     return frames > 0 and abs(size / (frames + 1) - first.bytes) <= 1
 
 
 def _length_header(header: bytes, count: int) -> bytes:
-    """Returns a frame with a length header that states ``count`` frames, and holds no
-    sound.
-    """
+    """Returns a frame without sound whose length header states ``count`` frames."""
     # The highest bit rate, so that the frame is large enough; no checksum, no padding.
     longest = bytes([0xFF, header[1] | 1, header[2] & 0x0C | 0xE0, header[3]])
     frame = _frame(longest)
     content = longest + bytes(frame.side_bytes) + b"Xing" + (1).to_bytes(4, "big")
     content += count.to_bytes(4, "big")
+
     return content.ljust(frame.bytes, b"\0")

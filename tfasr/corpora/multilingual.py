@@ -1,4 +1,8 @@
-"""Reads Common Voice, FLEURS and Multilingual LibriSpeech (MLS) as their archives unpack."""
+"""Reads Common Voice, FLEURS and Multilingual LibriSpeech (MLS) as they are unpacked.
+
+All three come as a folder per language with a list per split, which differ only in the
+names of columns and folders: a `Release` describes each.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,29 +23,39 @@ from tfasr.corpora.reading import (
 from tfasr.corpora.utterance import CorpusSplit
 from tfasr.errors import UsageError
 
+# The releases' names of the usual splits.
 _NAMES = {"train": "train", "validation": "dev", "test": "test"}
 # Only in Common Voice.
 _NAMES |= {name: name for name in ("validated", "other", "invalidated")}
-_AUDIO_OF_MLS = (".flac", ".opus", ".ogg", ".mp3")
+_AUDIO_OF_MLS = (".flac", ".opus", ".ogg", ".mp3")  # it is released in two formats
 
 
 @dataclass(frozen=True)
 class Release:
-    """How a corpus's release lists the utterances of one language."""
+    """How a corpus's release lists the utterances of one language.
 
-    expected: str  # describes the language's folder, for messages
-    # Path of a split's list in it; {} stands for the release's name of the split.
+    Attributes:
+        expected: describes the language's folder, for messages.
+        list_of: path of a split's list in it; {} stands for the release's name of the
+            split.
+        row: makes an utterance of a folder, a split and a line's fields.
+        columns: names of the list's columns; empty if its first line has them.
+    """
+
+    expected: str
     list_of: str
-    # From a folder, a split and a line's fields.
     row: Callable[[Path, str, dict[str, str]], Listed]
-    # Names of the list's columns; empty if its first line has them.
     columns: tuple[str, ...] = ()
 
     def splits(self, corpus_dir: str | Path) -> list[str]:
+        """Returns the splits whose lists are in a folder; UsageError if there are none."""
         folder = require_folder(corpus_dir, self.expected)
-        present = [
-            s for s, n in _NAMES.items() if (folder / self.list_of.format(n)).is_file()
-        ]
+        present = []
+
+        for split, name in _NAMES.items():
+            if (folder / self.list_of.format(name)).is_file():
+                present.append(split)
+
         if not present:
             raise UsageError(
                 f"--corpus_dir must be {self.expected}, with {self.list_of.format('train')}. "
@@ -51,16 +65,20 @@ class Release:
         return present
 
     def read(self, corpus_dir: str | Path, split: str) -> CorpusSplit:
+        """Returns the utterances of a split; UsageError if the folder has no such split."""
         if split not in (known := self.splits(corpus_dir)):
             raise UsageError(
                 f"--split must be one of {', '.join(known)}. Received: {split!r}."
             )
+
         folder = Path(corpus_dir).absolute()
         name = _NAMES[split]
         path = folder / self.list_of.format(name)
+
         return assemble(str(path), self._entries(folder, name, path))
 
     def _entries(self, folder: Path, name: str, path: Path) -> Iterator[Any]:
+        """Yields the utterances of a list, and its malformed lines."""
         lines = numbered_lines(path)
         columns = self.columns
         if not columns:
@@ -69,13 +87,14 @@ class Release:
             )
 
         def parse(line: str) -> Listed:
-            row = dict(zip(columns, fields := line.split("\t"), strict=False))
+            fields = line.split("\t")
             if len(fields) != len(columns):
                 raise MalformedLineError(
                     f"it must have {len(columns)} columns, not {len(fields)}"
                 )
+
             try:
-                return self.row(folder, name, row)
+                return self.row(folder, name, dict(zip(columns, fields, strict=True)))
             except KeyError as error:
                 raise UsageError(
                     f"{path} must have a column {error}. It has {columns}."
@@ -85,13 +104,18 @@ class Release:
 
 
 def _common_voice(folder: Path, split: str, row: dict[str, str]) -> Listed:
+    """Returns a row of Common Voice; older releases leave out the suffix .mp3."""
     name = row["path"] if Path(row["path"]).suffix else f"{row['path']}.mp3"
     return Listed(
-        Path(name).stem, folder / "clips" / name, row["sentence"], row["client_id"]
+        Path(name).stem,
+        folder / "clips" / name,
+        row["sentence"],
+        row["client_id"],
     )
 
 
 def _fleurs(folder: Path, split: str, row: dict[str, str]) -> Listed:
+    """Returns a row of FLEURS, whose audio may be unpacked to several places."""
     places = [
         folder / place / row["file"] for place in (f"audio/{split}", split, "audio")
     ]
@@ -99,13 +123,16 @@ def _fleurs(folder: Path, split: str, row: dict[str, str]) -> Listed:
 
 
 def _mls(folder: Path, split: str, row: dict[str, str]) -> Listed:
+    """Returns a row of MLS, whose ids begin with the speaker and the book."""
     speaker, book, _ = (*row["id"].split("_"), "", "")[:3]
     stem = folder / split / "audio" / speaker / book / row["id"]
     paths = [stem.with_name(stem.name + suffix) for suffix in _AUDIO_OF_MLS]
+
     return Listed(row["id"], _first_file(paths), row["text"], speaker)
 
 
 def _first_file(paths: list[Path]) -> Path:
+    """Returns the first path that exists; the first one for messages if none does."""
     return next(filter(Path.is_file, paths), paths[0])
 
 

@@ -1,5 +1,7 @@
 """Finds the streams that follow each other in an Ogg file.
 
+libsndfile reads only the first stream of a chain, such as an internet radio's.
+
 Source: RFC 3533, sections 4 (chained streams) and 6 (pages).
 """
 
@@ -8,10 +10,10 @@ import mmap
 from tfasr.corpora.parts import Layout, Part, UnsoundError
 
 _PAGE = b"OggS"
-_FIRST_PAGE = b"OggS\0\2"
-_LARGEST_PAGE_BYTES = 65307
-_HEADER_BYTES = 27
-_END_OF_STREAM = 4
+_FIRST_PAGE = b"OggS\0\2"  # with the version, and the flag of a stream's beginning
+_LARGEST_PAGE_BYTES = 65307  # 27 + 255 + 255 * 255
+_HEADER_BYTES = 27  # before the sizes of the page's segments
+_END_OF_STREAM = 4  # flag
 
 
 def ogg_layout(content: bytes | mmap.mmap, size: int) -> Layout | None:
@@ -21,31 +23,36 @@ def ogg_layout(content: bytes | mmap.mmap, size: int) -> Layout | None:
     """
     if not _ends(content[max(0, size - 2 * _LARGEST_PAGE_BYTES) :]):
         raise UnsoundError("truncated: the Ogg stream has no last page")
+
     starts = [0]
     # A first page; streams of one recording, as of a film, have theirs in a row.
     before = 0
     while (place := content.find(_FIRST_PAGE, before + 1)) >= 0:
-        if place != before + _page_bytes(
-            content[before : before + _LARGEST_PAGE_BYTES]
-        ):
+        page = content[before : before + _LARGEST_PAGE_BYTES]
+        if place != before + _page_bytes(page):
             starts.append(place)
         before = place
 
     if len(starts) == 1:
         return None
+
     ends = [*starts[1:], size]
     windows = zip(starts, ends, strict=True)
     parts = tuple(Part(b"", (window,)) for window in windows)
+
     return Layout(
         parts, f"it is a chain of {len(parts)} Ogg streams; all of them are read"
     )
 
 
 def _ends(tail: bytes) -> bool:
+    """Whether the last page in ``tail`` is whole and marked as the last of its stream."""
     page = tail[max(0, tail.rfind(_PAGE)) :]
     if len(page) < _HEADER_BYTES:
         return False
+
     is_whole = len(page) >= _page_bytes(page)
+
     return is_whole and bool(page[5] & _END_OF_STREAM)
 
 

@@ -1,4 +1,9 @@
-"""Stretches of a file that a decoder reads as files of their own."""
+"""Stretches of a file that a decoder reads as files of their own.
+
+The modules for formats return a `Layout` of a file whose header is wrong;
+`tfasr.corpora.audio_header` opens each of its parts as a `PartFile`. So nothing is
+copied, and corpora are never written to.
+"""
 
 import io
 import os
@@ -35,9 +40,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Layout:
-    """What a file holds, where its header is wrong or missing, or several files were
-    joined.
-    """
+    """What a file holds whose header is wrong or missing, or to which others were joined."""
 
     parts: tuple[Part, ...]
     # How the header differs from the content; "" if the header is merely incomplete.
@@ -66,13 +69,17 @@ class PartFile(io.RawIOBase):
         return self._position
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        origin = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[
-            whence
-        ]
-        self._position = max(origin + offset, 0)
+        """Moves the position, as io.RawIOBase does; also beyond the end."""
+        origins = {
+            os.SEEK_SET: 0,
+            os.SEEK_CUR: self._position,
+            os.SEEK_END: self._size,
+        }
+        self._position = max(origins[whence] + offset, 0)
         return self._position
 
     def readinto(self, buffer: bytearray) -> int:
+        """Fills a buffer from the position on; returns how many bytes that were."""
         view = memoryview(buffer).cast("B")
         filled = 0
         # Libsndfile takes a short read for the end of the file.
@@ -80,6 +87,7 @@ class PartFile(io.RawIOBase):
             piece = self._next(len(view) - filled)
             if not piece:
                 break
+
             view[filled : filled + len(piece)] = piece
             filled += len(piece)
             self._position += len(piece)
@@ -91,12 +99,14 @@ class PartFile(io.RawIOBase):
         within = self._position
         if within < len(self._header):
             return self._header[within : within + count]
+
         within -= len(self._header)
         for start, stop in self._windows:
             if within < stop - start:
                 return os.pread(
                     self._descriptor, min(count, stop - start - within), start + within
                 )
+
             within -= stop - start
 
         return b""

@@ -1,4 +1,11 @@
-"""Makes a `CorpusSplit` from a corpus's lists, with the checks that all corpora share."""
+"""Makes a `CorpusSplit` from a corpus's lists, with the checks that all corpora share.
+
+A corpus's reader parses its lists to `Listed` rows (`parsed_lines`), which `entries_of`
+and `assemble` turn into a split. Nothing is read of the audio until someone asks for
+it: `judge` then looks at each header once. Whatever can't be used becomes a `Rejection`
+with its place, and never ends the reading, because corpora of millions of files always
+have faults.
+"""
 
 import dataclasses
 import functools
@@ -19,6 +26,7 @@ from tfasr.errors import UsageError, received_path
 from tfasr.kit.process import usable_cores
 from tfasr.kit.text import encoded_lines
 
+# Reasons of rejections, by which they are counted.
 TRANSCRIPT_WITHOUT_AUDIO = "transcript without audio"
 AUDIO_WITHOUT_TRANSCRIPT = "audio without transcript"
 DUPLICATE_ID = "duplicate id"
@@ -27,8 +35,14 @@ UNREADABLE_AUDIO = "unreadable audio"
 OUTSIDE_RECORDING = "segment outside its recording"
 MALFORMED_LINE = "malformed line"
 
-_MIN_HEADER_READERS = 8
-_NAMES_SHOWN = 12
+# A split's name in other corpora's folders and files; the first that exists counts.
+SPLIT_NAMES = {
+    "train": ("train",),
+    "validation": ("validation", "valid", "dev"),
+    "test": ("test",),
+}
+_MIN_HEADER_READERS = 8  # threads
+_NAMES_SHOWN = 12  # in a message
 # By which a segment may end after its recording: times are rounded.
 MOST_OUTSIDE_S = 0.1
 _RECORDINGS = 4096  # whose durations are remembered while their segments are listed
@@ -52,6 +66,8 @@ class ListedUtterance:
 
 @dataclass(frozen=True)
 class Judged:
+    """An entry of a list after its file was looked at."""
+
     entry: ListedUtterance | None  # None if the corpus's reader rejected it
     result: Utterance | Rejection
     recording_s: float | None = None  # duration of the audio file, if it was read
@@ -72,18 +88,22 @@ class ListedSplit(CorpusSplit):
         self._items = items
 
     def items(self) -> Iterator[ListedUtterance | Rejection]:
+        """Returns all entries, in the corpus's order; only the first call gets them."""
         return self._items
 
     @property
     def utterances(self) -> list[Utterance]:
+        """The usable utterances, sorted by id."""
         return self._read[0]
 
     @property
     def rejections(self) -> list[Rejection]:
+        """What can't be used, sorted."""
         return self._read[1]
 
     @functools.cached_property
     def _read(self) -> tuple[list[Utterance], list[Rejection]]:
+        # By id: the first entry with an id counts.
         listed: dict[str, ListedUtterance] = {}
         rejected = []
         for item in self._items:
@@ -97,8 +117,10 @@ class ListedSplit(CorpusSplit):
 
         with ThreadPoolExecutor(header_readers()) as threads:
             results = [judged.result for judged in threads.map(judge, listed.values())]
+
         utterances = [result for result in results if isinstance(result, Utterance)]
         rejected += [result for result in results if isinstance(result, Rejection)]
+
         return sorted(utterances, key=lambda u: u.id), sorted(
             rejected, key=rejection_row
         )
@@ -109,14 +131,17 @@ def assemble(
     entries: Iterable[ListedUtterance | Rejection],
     rejections: Iterable[Rejection] = (),
 ) -> CorpusSplit:
-    """Returns a split in which every entry is either an utterance or a rejection,
-    sorted by id.
+    """Returns a split in which every entry is either an utterance or a rejection.
 
-    ``source`` names what was read, for messages. ``entries`` are in the corpus's order;
-    if several have the same id, all but the first are rejected. They may be a
-    generator, so that only a few are in memory at a time. ``rejections`` are those of
-    the corpus's reader, which may also be among the entries. Raises UsageError if there
-    are no entries and no rejections.
+    Args:
+        source: names what was read, for messages.
+        entries: in the corpus's order; if several have the same id, all but the first
+            are rejected. They may be a generator, so that only a few are in memory at a
+            time.
+        rejections: those of the corpus's reader, which may also be among the entries.
+
+    Raises:
+        UsageError: if there are no entries and no rejections.
     """
     items = itertools.chain(rejections, entries)
     first = next(items, None)
@@ -124,12 +149,14 @@ def assemble(
         raise UsageError(
             f"A split must hold at least one utterance. Found none in {source}."
         )
+
     return ListedSplit(source, itertools.chain([first], items))
 
 
 def header_readers() -> int:
-    """Returns how many threads read audio headers: many, because they mostly wait for
-    the disk.
+    """Returns how many threads read audio headers.
+
+    Many, because they mostly wait for the disk.
     """
     return max(_MIN_HEADER_READERS, usable_cores())
 
@@ -141,6 +168,7 @@ def duplicate(entry: ListedUtterance, first: str) -> Rejection:
 
 
 def rejection_row(rejection: Rejection) -> tuple[str, str, str]:
+    """Returns a rejection as a row, by which rejections are sorted."""
     return rejection.id, rejection.reason, rejection.detail
 
 
@@ -149,7 +177,14 @@ def judge(
     known: tuple[int, int, float] | None = None,
     normalise: Callable[[str], str] = normalise,
 ) -> Judged:
-    """Checks an entry; reads the header again only if ``known`` has another size or time."""
+    """Checks an entry, and reads its audio file's header.
+
+    Args:
+        entry: of a corpus's list.
+        known: the file's size, time of change in ns, and seconds when it was last read.
+            If the first two are the same, the header isn't read again.
+        normalise: the transcript.
+    """
     if not entry.id.isascii():  # file names may not be valid Unicode
         id_ = entry.id.encode(errors="backslashreplace").decode()
         entry = dataclasses.replace(entry, id=id_)
@@ -171,6 +206,7 @@ def judge(
 
     try:
         if known is not None and known[:2] == (status.st_size, status.st_mtime_ns):
+            # The file is the one whose header was read before.
             recording_s = known[2]
         elif entry.segment is None:
             recording_s = audio_duration_s(entry.audio_path)
@@ -191,6 +227,7 @@ def judge(
     duration_s = recording_s
     segment = entry.segment
     if 0 < entry.stated_s < recording_s - MOST_OUTSIDE_S:
+        # The list says where the utterance ends.
         segment = Segment(0.0, entry.stated_s)
     if segment is not None:
         begin_s = segment.begin_s
@@ -203,24 +240,35 @@ def judge(
         duration_s = min(end_s, recording_s) - begin_s
 
     utterance = Utterance(
-        entry.id, entry.audio_path, duration_s, text, entry.speaker, segment
+        entry.id,
+        entry.audio_path,
+        duration_s,
+        text,
+        entry.speaker,
+        segment,
     )
+
     return Judged(entry, utterance, *file)
 
 
 @functools.lru_cache(_RECORDINGS)
 def _recording_s(path: Path, size: int, changed_ns: int) -> float:
+    """Returns a recording's seconds, remembered for its other segments."""
     return audio_duration_s(path)
 
 
 def require_folder(path: str | Path, expected: str) -> Path:
-    """Returns a corpus folder's absolute path; UsageError, with ``expected``, if it's
-    unfit.
+    """Returns a corpus folder's absolute path.
+
+    Raises:
+        UsageError: saying what is ``expected``, if it isn't a readable folder.
     """
     folder = Path(path).absolute()
     try:
         is_folder = folder.is_dir()
         if is_folder:
+            # Fails if the folder can't be listed, which `is_dir` doesn't
+            # show.
             os.scandir(folder).close()
     except OSError as error:
         raise UsageError(
@@ -229,23 +277,34 @@ def require_folder(path: str | Path, expected: str) -> Path:
 
     if not is_folder:
         raise UsageError(f"--corpus_dir must be {expected}. {received_path(folder)}")
+
     return folder
 
 
 def found_in(folder: Path) -> str:
-    """Returns the names in a folder, for a message; folders end in a slash."""
-    names = sorted(entry.name + "/" * entry.is_dir() for entry in folder.iterdir())
+    """Returns the names in a folder, for a message; folders end in a slash.
+
+    The first 12 are listed, and the number of others.
+    """
+    names = []
+    for entry in folder.iterdir():
+        names.append(f"{entry.name}/" if entry.is_dir() else entry.name)
+
+    names.sort()
     more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+
     return (", ".join(names[:_NAMES_SHOWN]) + more) or "nothing"
 
 
 def subfolders(folder: Path) -> list[str]:
+    """Returns the names of the folders in a folder, sorted."""
     return sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
 
 
 def walk(folder: Path) -> Iterator[tuple[Path, list[Path]]]:
-    """Yields each folder from ``folder`` down with its files, sorted; none twice
-    through links.
+    """Yields each folder from ``folder`` down with its files, sorted.
+
+    Links are followed, but no folder is visited twice.
     """
 
     def fail(error: OSError) -> None:
@@ -254,6 +313,7 @@ def walk(folder: Path) -> Iterator[tuple[Path, list[Path]]]:
         )
 
     entered: set[tuple[int, int]] = set()
+    # Corpora often consist of links to other disks.
     for root, folders, names in os.walk(folder, onerror=fail, followlinks=True):
         status = Path(root).stat()
         identity = (status.st_dev, status.st_ino)
@@ -284,6 +344,7 @@ class Listed(NamedTuple):
 def entries_of(
     parsed: Iterable[tuple[str, Listed | Rejection]],
 ) -> Iterator[ListedUtterance | Rejection]:
+    """Turns parsed lines, with their places, into entries; rejections pass."""
     for origin, row in parsed:
         if isinstance(row, Rejection):
             yield row
@@ -294,9 +355,11 @@ def entries_of(
 
 
 def segment_of(
-    begin_s: float, end_s: float | None, channel: int | None = None
+    begin_s: float,
+    end_s: float | None,
+    channel: int | None = None,
 ) -> Segment:
-    """Returns a segment; MalformedLineError if there can't be one from and to these times."""
+    """Returns a segment; MalformedLineError if its times or channel are impossible."""
     try:
         return Segment(begin_s, end_s, channel)
     except ValueError as error:
@@ -314,12 +377,29 @@ def seconds_of(text: str, name: str) -> float:
         raise MalformedLineError(
             f"{name} must be a number, not below 0; received {text!r}"
         )
+
     return seconds
 
 
+def channel_of(text: str) -> int | None:
+    """Parses a channel from 0; None if the text is empty.
+
+    Raises:
+        MalformedLineError: if it isn't a number.
+    """
+    channel = text.strip()
+    if channel and not channel.isdecimal():
+        raise MalformedLineError(
+            f"channel must be a number from 0, or empty; received {channel!r}"
+        )
+
+    return int(channel) if channel else None
+
+
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yields the number (from 1) and content of lines that aren't blank; see
-    `encoded_lines`.
+    """Yields the number (from 1) and content of lines that aren't blank.
+
+    They are bytes, so that one line in a wrong encoding costs only that line.
     """
     for number, line in enumerate(
         encoded_lines(path, "It is a corpus's list."), start=1
@@ -333,8 +413,13 @@ def parsed_lines(
     parse: Callable[[str], _Parsed],
     lines: Iterable[tuple[int, bytes]] | None = None,
 ) -> Iterator[tuple[str, _Parsed | Rejection]]:
-    """Yields each line's place and ``parse``'s result, or a rejection if the line is
-    malformed.
+    """Yields each line's place and what ``parse`` returns for it.
+
+    Args:
+        path: of the list.
+        parse: raises MalformedLineError for a line that breaks the format, which is
+            then rejected.
+        lines: those of the list to parse; None for all.
     """
     for number, line in numbered_lines(path) if lines is None else lines:
         place = f"{path}, line {number}"

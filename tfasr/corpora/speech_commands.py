@@ -1,4 +1,9 @@
-"""Reads Google Speech Commands: one folder per word; two lists or a hash decide the splits."""
+"""Reads Google Speech Commands: one folder per word; lists or a hash decide the splits.
+
+The lists name the recordings of validation and test, and all others are for training.
+So a bad line in a list must never move a test recording into training: most of this
+module is about that.
+"""
 
 import bisect
 import hashlib
@@ -28,19 +33,23 @@ _EXPECTED = (
     "the folder of Speech Commands that holds one folder per word (yes, no, up, ...)"
 )
 _LISTS = {"validation": "validation_list.txt", "test": "testing_list.txt"}
+# What follows the speaker in a file's name.
 _SPEAKER_END = "_nohash_"
 # The last part of a path, without suffix.
 _FILE_NAME = re.compile(r"([^/\\\s]+?)(?:\.\w+)?(?=\s|$)")
 # Share of a list's names from which on it must have been made by the rule.
 _BY_THE_RULE = 0.9
+# The names and numbers of the corpus's own rule, ``which_set``.
 MAX_NUM_WAVS_PER_CLASS = 2**27 - 1
 VALIDATION_PERCENT = 10.0
 TESTING_PERCENT = 10.0
 
 
 def official_split(file_name: str) -> str:
-    """Returns a recording's split by the corpus's rule, from its name
-    ``<speaker>_nohash_<n>.wav``.
+    """Returns a recording's split by the corpus's rule.
+
+    Args:
+        file_name: such as ``<speaker>_nohash_<n>.wav``.
 
     The rule hashes the speaker. So all recordings of a speaker are in one split, and
     stay there if the corpus grows.
@@ -51,9 +60,11 @@ def official_split(file_name: str) -> str:
     digest = int(
         hashlib.sha1(os.fsencode(speaker), usedforsecurity=False).hexdigest(), 16
     )
+    # As the corpus's own code computes it, rounding included.
     percent = digest % (MAX_NUM_WAVS_PER_CLASS + 1) * (100.0 / MAX_NUM_WAVS_PER_CLASS)
     if percent < VALIDATION_PERCENT:
         return "validation"
+
     return "test" if percent < VALIDATION_PERCENT + TESTING_PERCENT else "train"
 
 
@@ -71,7 +82,9 @@ def read_speech_commands(corpus_dir: str | Path, split: str) -> CorpusSplit:
     listed, bad_lines = _read_lists(corpus_dir)
     lists = _Lists(corpus_dir, listed, bad_lines, {name for name, _ in recordings})
     entries = []
+
     for utterance_id, path in recordings:
+        # Decided for each recording, as lists may be incomplete.
         if lists.split_of(utterance_id) == split:
             word = utterance_id.partition("/")[0]
             speaker = path.stem.partition(_SPEAKER_END)[0]
@@ -87,6 +100,7 @@ def read_speech_commands(corpus_dir: str | Path, split: str) -> CorpusSplit:
         )
         for name in lists.absent.get(split, ())
     ]
+
     return assemble(
         f"the split {split!r} of {corpus_dir}",
         entries,
@@ -102,10 +116,12 @@ def speech_commands_splits(corpus_dir: str | Path) -> list[str]:
         corpus_dir, *_read_lists(corpus_dir), {name for name, _ in recordings}
     )
     present = {lists.split_of(utterance_id) for utterance_id, _ in recordings}
+
     return [split for split in SPLITS if split in present]
 
 
 def _recordings(corpus_dir: Path) -> list[tuple[str, Path]]:
+    """Returns the id and path of all recordings; UsageError if it's another corpus."""
     recordings = [
         (f"{word}/{path.stem}", path)
         for word in subfolders(corpus_dir)
@@ -129,12 +145,23 @@ def _recordings(corpus_dir: Path) -> list[tuple[str, Path]]:
 def _read_lists(
     corpus_dir: Path,
 ) -> tuple[dict[str, dict[str, str]], dict[str, list[Rejection]]]:
+    """Reads the lists that are there.
+
+    Returns:
+        The ids of each list by its split, with their places; and malformed lines and
+        duplicates.
+
+    Raises:
+        UsageError: if a recording is in both lists.
+    """
     listed: dict[str, dict[str, str]] = {}
     rejections: dict[str, list[Rejection]] = {split: [] for split in _LISTS}
+
     for split, name in _LISTS.items():
         path = corpus_dir / name
         if not path.is_file():
             continue
+
         listed[split] = {}
         for place, utterance_id in parsed_lines(path, _id_in):
             if isinstance(utterance_id, Rejection):
@@ -153,19 +180,23 @@ def _read_lists(
 
 
 def _id_in(line: str) -> str:
+    """Returns the id in a line; MalformedLineError if it isn't a path of the corpus."""
     text = line.strip()
     word, slash, name = text.partition("/")
     if not (word and slash and Path(name).stem):
         raise MalformedLineError(f"it must read <word>/<file>.wav; received {text!r}")
+
     return f"{word}/{Path(name).with_suffix('').as_posix()}"
 
 
 def _follows_rule(names: dict[str, str], split: str) -> bool:
+    """Whether a list was made by `official_split`, so that it can stand in for bad lines."""
     by_rule = sum(official_split(f"{name}.wav") == split for name in names)
     return by_rule >= _BY_THE_RULE * len(names)
 
 
 def _names_in_bad_lines(path: Path) -> Iterator[str]:
+    """Yields all that may be file names in the malformed lines of a list."""
     for _, line in numbered_lines(path):
         try:
             _id_in(line.decode())
@@ -174,7 +205,11 @@ def _names_in_bad_lines(path: Path) -> Iterator[str]:
 
 
 class _Lists:
-    """Decides the splits of recordings by the corpus's lists, of which lines may be bad."""
+    """Decides the splits of recordings by the corpus's lists, of which lines may be bad.
+
+    Attributes:
+        absent: by split, the sorted ids in its list that have no recording.
+    """
 
     def __init__(
         self,
@@ -194,6 +229,7 @@ class _Lists:
         }
         # By a file's name in a bad line: the list's split.
         self._meant: dict[str, str] = {}
+
         for split, names in self.absent.items():
             for name in names:
                 self._meant[name.rpartition("/")[2]] = split
@@ -202,6 +238,7 @@ class _Lists:
                     self._meant[name] = split
 
     def split_of(self, utterance_id: str) -> str:
+        """Returns the split of a recording, "train" if nothing says otherwise."""
         for split, names in self._listed.items():
             if utterance_id in names:
                 return split
@@ -209,6 +246,7 @@ class _Lists:
         meant = self._meant.get(utterance_id.rpartition("/")[2])
         if meant is not None:
             return meant
+
         for split, names in self.absent.items():  # a name that was cut off
             place = bisect.bisect(names, utterance_id)
             if place and utterance_id.startswith(names[place - 1]):
@@ -217,6 +255,7 @@ class _Lists:
         derived = official_split(f"{utterance_id}.wav")
         if derived not in self._listed or derived in self._is_faulty:
             return derived
+
         return "train"
 
 

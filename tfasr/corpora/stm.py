@@ -1,5 +1,8 @@
 """Reads NIST's STM files, and TED-LIUM's folders, which consist of them.
 
+An STM file lists segments of long recordings, so each recording is opened for many
+utterances.
+
 Sources: NIST's sclite, "stm - Definition of a segment time mark file"; Rousseau et al.,
 "TED-LIUM: an automatic speech recognition dedicated corpus", LREC 2012; openslr.org/7,
 /19 and /51.
@@ -28,27 +31,28 @@ from tfasr.corpora.utterance import CorpusSplit, Rejection
 from tfasr.errors import UsageError
 
 _COMMENT = b";;"
-_IGNORED = "ignore_time_segment_in_scoring"
-_AUDIO_FOLDERS = ("", "sph", "wav", "audio")
+_IGNORED = "ignore_time_segment_in_scoring"  # the text of a segment to leave out
+_AUDIO_FOLDERS = ("", "sph", "wav", "audio")  # next to a list; "": its own folder
 _EXPECTED = "the folder of TED-LIUM that holds train/stm, dev/stm and test/stm, with train/sph etc."
 _FOLDERS = {"train": ("train",), "validation": ("dev", "validation"), "test": ("test",)}
 _DETACHED = re.compile(r" '(?=\w)")  # TED-LIUM writes "it 's" for "it's"
 
 
 def read_stm(manifest: str | Path, corpus_dir: str | Path) -> CorpusSplit:
-    """Returns the segments of an STM file: name, channel, speaker, begin, end, labels
-    and text.
+    """Returns the segments of an STM file as utterances.
 
-    Audio files have the names in the list, with any suffix, and are in the folder of
-    the list or the one above, in ``corpus_dir``, or in their folders ``sph``, ``wav``
-    or ``audio``. The channel "1" or "A" of a recording with one channel is all of it.
-    Segments that are to be ignored are left out.
+    A line has name, channel, speaker, begin, end, labels and text. Audio files have the
+    names in the list, with any suffix, and are in the folder of the list or the one
+    above, in ``corpus_dir``, or in their folders ``sph``, ``wav`` or ``audio``. The
+    channel "1" or "A" of a recording with one channel is all of it. Segments that are
+    to be ignored are left out.
     """
     corpus_dir = require_folder(
         corpus_dir, "the folder that holds the list's recordings"
     )
     manifest = Path(manifest).absolute()
     audio = _AudioFiles([manifest.parent, manifest.parent.parent, corpus_dir])
+
     return assemble(str(manifest), _entries(manifest, audio))
 
 
@@ -65,6 +69,7 @@ def read_tedlium(corpus_dir: str | Path, split: str) -> CorpusSplit:
             f"Found there: {found_in(folder)}."
         )
 
+    # The folder of a split holds both ``stm`` and ``sph``.
     audio = _AudioFiles([lists[0].parent.parent])
 
     def entries() -> Iterator[ListedUtterance | Rejection]:
@@ -75,11 +80,13 @@ def read_tedlium(corpus_dir: str | Path, split: str) -> CorpusSplit:
 
 
 def tedlium_splits(corpus_dir: str | Path) -> list[str]:
+    """Returns those of "train", "validation" and "test" that have STM files."""
     folder = require_folder(corpus_dir, _EXPECTED)
     return [split for split in _FOLDERS if _lists(folder, split)]
 
 
 def _lists(folder: Path, split: str) -> list[Path]:
+    """Returns the STM files of a split, also of release 3, which has them in ``legacy``."""
     for name in _FOLDERS.get(split, (split,)):
         for above in (folder, folder / "legacy"):
             if lists := sorted((above / name / "stm").glob("*.stm")):
@@ -98,20 +105,26 @@ class _AudioFiles:
         self._known: dict[str, Path] | None = None
 
     def __getitem__(self, name: str) -> Path:
+        """Returns a recording's path; a path for messages if it isn't there."""
         if self._known is None:
             self._known = {}
             for folder in self._folders:
                 for path in sorted(folder.iterdir()) if folder.is_dir() else ():
                     if path.suffix.lower() in AUDIO_SUFFIXES:
                         self._known.setdefault(path.stem, path)
+                        # Some lists name files with their
+                        # suffix.
                         self._known.setdefault(path.name, path)
 
         return self._known.get(name, self._folders[0] / f"{name}.sph")
 
 
 def _entries(
-    path: Path, audio: _AudioFiles, joined: bool = False
+    path: Path,
+    audio: _AudioFiles,
+    joined: bool = False,
 ) -> Iterator[ListedUtterance | Rejection]:
+    """Yields the utterances of an STM file; ``joined`` joins detached apostrophes."""
     lines = (
         (number, line)
         for number, line in numbered_lines(path)
@@ -123,6 +136,8 @@ def _entries(
 
 
 def _parse(line: str, audio: _AudioFiles, joined: bool) -> Listed:
+    """Returns the segment of a line; MalformedLineError if the line is wrong."""
+    # The text is the rest of the line.
     fields = line.split(None, 5)
     if len(fields) < 5:
         raise MalformedLineError(
@@ -138,10 +153,12 @@ def _parse(line: str, audio: _AudioFiles, joined: bool) -> Listed:
 
     if joined:
         text = _DETACHED.sub("'", text)
+
     segment = segment_of(
         seconds_of(begin, "begin"), seconds_of(end, "end"), _channel_number(channel)
     )
     utterance_id = segment.named(name)
+
     return Listed(utterance_id, audio[name], text, speaker, segment)
 
 
@@ -151,6 +168,7 @@ def _channel_number(channel: str) -> int | None:
         return int(channel) - 1
     if len(channel) == 1 and "A" <= channel.upper() <= "Z":
         return ord(channel.upper()) - ord("A")
+
     raise MalformedLineError(
         f"channel must be 1, 2, ... or A, B, ...; received {channel!r}"
     )

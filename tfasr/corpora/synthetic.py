@@ -1,8 +1,10 @@
 """Makes a corpus without downloads: a synthesiser speaks commands in many voices.
 
-The corpus's folder contains ``train.tsv``, ``validation.tsv`` and ``test.tsv``, the
-audio in a folder per split, and ``synthetic.json``: the arguments, and whether the
-corpus is finished.
+``tfasr demo``, tests and benchmarks train on it. The corpus's folder contains
+``train.tsv``, ``validation.tsv`` and ``test.tsv``, the audio in a folder per split, and
+``synthetic.json``: the arguments, and whether the corpus is finished. The same
+arguments give the same bytes everywhere, so results on it can be compared between
+machines.
 """
 
 import contextlib
@@ -70,19 +72,25 @@ _SLOTS = {
     "answer": ("yes", "no", "stop", "go"),
 }
 
-
 ENGLISH = "en"
 
 
 @dataclass(frozen=True)
 class Grammar:
-    """A language's sentences, and the voices that speak them."""
+    """A language's sentences, and the voices that speak them.
+
+    Attributes:
+        forms: sentences with slots in braces, such as "go {direction}".
+        slots: the words for each slot.
+        voices: names in espeak-ng.
+    """
 
     forms: Sequence[str]
     slots: Mapping[str, Sequence[str]]
     voices: Sequence[str]
 
     def sentence(self, generator: np.random.Generator) -> str:
+        """Draws a sentence: a form, then a word for each of its slots."""
         form = _choose(generator, self.forms)
         return re.sub(
             r"\{(\w+)\}", lambda slot: _choose(generator, self.slots[slot[1]]), form
@@ -90,8 +98,10 @@ class Grammar:
 
 
 def grammar_of(language: str, voices: Sequence[str] = ()) -> Grammar:
-    """Returns a language's grammar with these voices, or its own; UsageError if it's
-    unknown.
+    """Returns a language's grammar with these voices, or its own.
+
+    Raises:
+        UsageError: if languages.json doesn't have the language.
     """
     languages = json.loads(
         Path(__file__).with_name("languages.json").read_text("utf-8")
@@ -106,17 +116,26 @@ def grammar_of(language: str, voices: Sequence[str] = ()) -> Grammar:
     usual = [
         f"{accent}+{variant}" for accent in content["accents"] for variant in _VARIANTS
     ]
+
     return Grammar(content["forms"], content["slots"], tuple(voices) or tuple(usual))
 
 
 def _choose(generator: np.random.Generator, options: Sequence[str]) -> str:
+    """Draws one of the options."""
     return options[int(generator.integers(len(options)))]
 
 
 _ACCENTS = (
-    *("en", "en-us", "en-029", "en-gb-scotland"),
-    *("en-gb-x-gbclan", "en-gb-x-gbcwmd", "en-gb-x-rp", "en-us-nyc"),
+    "en",
+    "en-us",
+    "en-029",
+    "en-gb-scotland",
+    "en-gb-x-gbclan",
+    "en-gb-x-gbcwmd",
+    "en-gb-x-rp",
+    "en-us-nyc",
 )
+# Of men and women; each accent in each variant is a voice.
 _VARIANTS = (
     "m1",
     "m2",
@@ -134,22 +153,32 @@ _VARIANTS = (
 )
 
 _USUAL_VOICES = 48
+# Ranges from which each utterance's values are drawn uniformly. They vary speech without
+# making it hard to recognise, so that a small model learns it within minutes.
 _RATES_WPM = (130, 200)
-_PITCHES = (35, 65)
+_PITCHES = (35, 65)  # espeak-ng's usual pitch is 50
 _GAINS_DB = (-9.0, 0.0)
 _SIGNAL_TO_NOISE_DB = (25.0, 45.0)
-_PAUSES_S = (0.0, 0.15)
+_PAUSES_S = (0.0, 0.15)  # before and after a sentence
 
 
 class Speaker(Protocol):
+    """What makes speech of text; tests use one without espeak-ng."""
+
     def speak(
-        self, text: str, voice: str, rate_wpm: int = 175, pitch: int = 50
+        self,
+        text: str,
+        voice: str,
+        rate_wpm: int = 175,
+        pitch: int = 50,
     ) -> np.ndarray:
         """Returns int16 ``(samples,)`` at `SAMPLE_RATE_HZ`."""
 
 
 @dataclass(frozen=True)
 class SpokenSentence:
+    """An utterance of the corpus, before it is written."""
+
     text: str
     voice: str
     duration_s: float  # including the pauses before and after
@@ -158,12 +187,20 @@ class SpokenSentence:
 
 
 def voices_of_splits(
-    seed: int, num_voices: int, voices: Sequence[str]
+    seed: int,
+    num_voices: int,
+    voices: Sequence[str],
 ) -> tuple[list[str], list[str], list[str]]:
-    """Draws different voices for training, validation (a sixth of them) and test (a sixth)."""
+    """Draws different voices for the three splits.
+
+    Validation and test get a sixth each, but at least one, so that error rates are
+    those on new speakers.
+    """
+    # Utterances use other seeds, see `spoken_corpus`.
     order = np.random.default_rng([seed, 0]).permutation(len(voices))
     chosen = [voices[index] for index in order[:num_voices]]
     held_out = max(1, num_voices // 6)
+
     return chosen[2 * held_out :], chosen[:held_out], chosen[held_out : 2 * held_out]
 
 
@@ -173,7 +210,10 @@ def speak_sentence(
     voices: list[str],
     generator: np.random.Generator,
 ) -> SpokenSentence:
-    """Returns a random sentence in one of the voices, at the synthesiser's sample rate."""
+    """Returns a random sentence in one of the voices, at the synthesiser's sample rate.
+
+    All choices are drawn from ``generator`` in a fixed order, text first.
+    """
     text = grammar.sentence(generator)
     voice = _choose(generator, voices)
     rate_wpm = int(generator.integers(*_RATES_WPM))
@@ -185,13 +225,18 @@ def speak_sentence(
     soundfile.write(wav, samples, SAMPLE_RATE_HZ, format="WAV", subtype="PCM_16")
     duration_s = len(samples) / SAMPLE_RATE_HZ
     pause_before_s = before / SAMPLE_RATE_HZ
+
     return SpokenSentence(text, voice, duration_s, pause_before_s, wav.getvalue())
 
 
 def _in_a_room(
     speech: np.ndarray, generator: np.random.Generator
 ) -> tuple[np.ndarray, int]:
-    """Changes loudness, adds pauses and noise; also returns the first pause in samples."""
+    """Changes loudness, adds pauses and noise.
+
+    Returns:
+        int16 ``(samples,)``, and how many of them are the pause before the speech.
+    """
     before, after = (generator.uniform(*_PAUSES_S, size=2) * SAMPLE_RATE_HZ).astype(int)
     gain = 10 ** (generator.uniform(*_GAINS_DB) / 20)
     noise_to_signal = 10 ** (-generator.uniform(*_SIGNAL_TO_NOISE_DB) / 20)
@@ -202,6 +247,7 @@ def _in_a_room(
     quiet = np.pad(speech.astype(np.float64), (before, after))
     noisy = quiet + noise_level * generator.standard_normal(len(quiet))
     clipped = np.clip(np.rint(gain * noisy), -(2**15), 2**15 - 1)
+
     return clipped.astype(np.int16), int(before)
 
 
@@ -212,6 +258,22 @@ _RECIPE = 1
 
 @dataclass(frozen=True)
 class Parameters:
+    """What decides a corpus's bytes, as in ``synthetic.json``.
+
+    Attributes:
+        seed: of all choices, 0 or more.
+        num_train: utterances for training.
+        num_validation: utterances for validation.
+        num_test: utterances for the test.
+        num_voices: in all splits together.
+        recipe: the version of this module's way to make audio.
+        language: "en" or one in languages.json.
+        voices: names in espeak-ng; empty for the language's default voices.
+
+    Raises:
+        UsageError: if a split would get no utterance or no voice.
+    """
+
     seed: int
     num_train: int
     num_validation: int
@@ -219,11 +281,11 @@ class Parameters:
     num_voices: int
     recipe: int = _RECIPE
     language: str = ENGLISH
-    # Names in espeak-ng; empty for the language's default voices.
     voices: Sequence[str] = ()
 
     @property
     def grammar(self) -> Grammar:
+        """The language's sentences and the voices that speak them."""
         return grammar_of(self.language, self.voices)
 
     def to_json(self) -> dict[str, Any]:
@@ -261,17 +323,33 @@ def make_synthetic_corpus(
 ) -> None:
     """Makes a corpus of synthetic speech, unless the folder already holds the same corpus.
 
-    ``num_voices`` is the number of voices in all splits, by default 48 or all that the
-    language has. ``language`` is "en" or one in languages.json; ``voices`` are names in
-    espeak-ng, such as "de+f2". The same arguments give the same bytes with the same
-    versions of espeak-ng and NumPy. If a killed call left the corpus unfinished, it is
-    made anew. Raises UsageError for wrong arguments or a folder with other files,
-    RunError if the synthesiser or the disk fails.
+    The same arguments give the same bytes with the same versions of espeak-ng and
+    NumPy. If a killed call left the corpus unfinished, it is made anew. The arguments
+    are those of `Parameters`.
+
+    Args:
+        corpus_dir: gets the corpus; new, empty, or made by an earlier call.
+        seed: of all choices.
+        num_train: utterances for training.
+        num_validation: utterances for validation.
+        num_test: utterances for the test.
+        num_voices: in all splits together, by default 48 or all that the language has.
+        language: "en" or one in languages.json.
+        voices: names in espeak-ng, such as "de+f2"; by default those of the language.
+
+    Raises:
+        UsageError: for wrong arguments or a folder with other files.
+        RunError: if the synthesiser or the disk fails.
     """
     if num_voices is None:
         num_voices = min(_USUAL_VOICES, len(grammar_of(language, voices).voices))
+
     parameters = Parameters(
-        *(seed, num_train, num_validation, num_test, num_voices),
+        seed,
+        num_train,
+        num_validation,
+        num_test,
+        num_voices,
         language=language,
         voices=voices,
     )
@@ -286,6 +364,7 @@ def make_synthetic_corpus(
     with _locked(corpus_dir):
         if _is_made(corpus_dir, parameters):
             return
+
         with Espeak() as espeak:  # before the first file, as it may not be installed
             try:
                 _make(corpus_dir, parameters, espeak)
@@ -314,20 +393,24 @@ def spoken_corpus(
 
 
 def read_parameters(corpus_dir: str | Path) -> Parameters:
+    """Returns the parameters with which a finished corpus was made."""
     return Parameters(**_read_marker(_require_made(corpus_dir))[0])
 
 
 def read_synthetic(corpus_dir: str | Path, split: str) -> CorpusSplit:
+    """Returns a split of a finished corpus."""
     corpus_dir = _require_made(corpus_dir)
     return read_tsv(corpus_dir / f"{split}.tsv", corpus_dir)
 
 
 def synthetic_splits(corpus_dir: str | Path) -> list[str]:
+    """Returns all splits of a finished corpus; UsageError if it isn't finished."""
     _require_made(corpus_dir)
     return list(SPLITS)
 
 
 def _require_made(corpus_dir: str | Path) -> Path:
+    """Returns a finished corpus's folder; UsageError for any other."""
     expected = "a folder that tfasr.corpora.synthetic.make_synthetic_corpus has made"
     corpus_dir = require_folder(corpus_dir, expected)
     if not _read_marker(corpus_dir)[1]:
@@ -341,10 +424,12 @@ def _require_made(corpus_dir: str | Path) -> Path:
 
 @contextlib.contextmanager
 def _locked(corpus_dir: Path) -> Iterator[None]:
+    """Reserves a folder during the block; UsageError if another process makes it."""
     held = (
         f"Only one process may make a corpus. {corpus_dir} is being made by another one: wait for "
         "it, or choose another folder."
     )
+    # The folder itself is locked, so that no further file is in it.
     folder = os.open(corpus_dir, os.O_RDONLY)
     try:
         take_lock(folder, corpus_dir, held)
@@ -370,6 +455,11 @@ def _write_marker(corpus_dir: Path, parameters: Parameters, finished: bool) -> N
 
 
 def _is_made(corpus_dir: Path, parameters: Parameters) -> bool:
+    """Whether the folder holds the finished corpus; removes an unfinished one.
+
+    Raises:
+        UsageError: if the folder has other files, or another corpus.
+    """
     made_with, finished = _read_marker(corpus_dir)
     if not made_with:
         if {path.name for path in corpus_dir.iterdir()} - {
@@ -385,6 +475,7 @@ def _is_made(corpus_dir: Path, parameters: Parameters) -> bool:
     if finished:
         if made_with == parameters.to_json():
             return True
+
         raise UsageError(
             f"The synthetic corpus in {corpus_dir} must have been made with the same arguments. "
             f"It was made with {made_with}. Received: {parameters.to_json()}. "
@@ -399,10 +490,14 @@ def _is_made(corpus_dir: Path, parameters: Parameters) -> bool:
 
 
 def _make(corpus_dir: Path, parameters: Parameters, espeak: Espeak) -> None:
+    """Makes the corpus, marked as unfinished until all is on the disk."""
+    # First, so that an interrupted call can be told from other files.
     _write_marker(corpus_dir, parameters, finished=False)
     rows = {split: ["\t".join(COLUMNS)] for split in SPLITS}
+
     for split in SPLITS:
         (corpus_dir / split).mkdir()
+
     for split, spoken in spoken_corpus(parameters, espeak):
         path = f"{split}/{len(rows[split]) - 1:05}.wav"
         (corpus_dir / path).write_bytes(spoken.wav)
@@ -412,6 +507,7 @@ def _make(corpus_dir: Path, parameters: Parameters, espeak: Espeak) -> None:
 
     for split in SPLITS:
         write_whole(corpus_dir / f"{split}.tsv", "\n".join(rows[split]) + "\n")
+
     _write_marker(corpus_dir, parameters, finished=True)
 
 

@@ -1,4 +1,7 @@
-"""Reads corpora in other toolkits' formats: Hugging Face datasets and lhotse manifests."""
+"""Reads corpora in other toolkits' formats: Hugging Face datasets and lhotse manifests.
+
+Only the formats are read: neither toolkit is needed, except pyarrow for tables.
+"""
 
 import json
 from collections.abc import Iterator
@@ -9,6 +12,7 @@ from tfasr.corpora.corpus import Corpus
 from tfasr.corpora.reading import (
     EMPTY_TRANSCRIPT,
     MOST_OUTSIDE_S,
+    SPLIT_NAMES,
     TRANSCRIPT_WITHOUT_AUDIO,
     Listed,
     ListedUtterance,
@@ -25,11 +29,7 @@ from tfasr.errors import UsageError, optional_package
 from tfasr.kit.files import write_whole
 
 _DATASET = "a folder of Hugging Face's datasets: saved to disk, or with parquet files"
-_SPLITS = {
-    "train": ("train",),
-    "validation": ("validation", "valid", "dev"),
-    "test": ("test",),
-}
+# Columns with the transcript and the speaker, the first that a row has.
 _TEXTS = (
     "text",
     "sentence",
@@ -39,27 +39,28 @@ _TEXTS = (
     "raw_text",
 )
 _SPEAKERS = ("speaker_id", "client_id", "speaker")
-_AUDIO_FOLDER = "tfasr-audio"
+_AUDIO_FOLDER = "tfasr-audio"  # gets audio that a table contains as bytes
 _ROUNDED_S = 0.001  # by which times in a manifest may differ
 
 
 def dataset_splits(corpus_dir: str | Path) -> list[str]:
+    """Returns those of "train", "validation" and "test" that have tables."""
     folder = require_folder(corpus_dir, _DATASET)
-    return [split for split in _SPLITS if _files(folder, split)]
+    return [split for split in SPLIT_NAMES if _files(folder, split)]
 
 
 def _files(folder: Path, split: str) -> list[Path]:
-    for name in _SPLITS.get(split, (split,)):
+    """Returns the tables of a split: as saved to disk, or as on the hub."""
+    for name in SPLIT_NAMES.get(split, (split,)):
         patterns = (
             f"{name}/data-*.arrow",
             f"**/{name}-*.parquet",
             f"**/{name}.parquet",
+            f"**/{name}/*.parquet",
         )
-        patterns += (f"**/{name}/*.parquet",)
-        if files := sorted(
-            {path for pattern in patterns for path in folder.glob(pattern)}
-        ):
-            return files
+        files = {path for pattern in patterns for path in folder.glob(pattern)}
+        if files:
+            return sorted(files)
 
     return []
 
@@ -85,8 +86,11 @@ def read_dataset(corpus_dir: str | Path, split: str) -> CorpusSplit:
 
 
 def _rows(folder: Path, split: str, files: list[Path]) -> Iterator[ListedUtterance]:
+    """Yields the rows of all tables; rows are numbered through, for files and ids."""
+    # Where audio goes that a table contains as bytes.
     kept = folder / _AUDIO_FOLDER / split
     number = 0
+
     for path in files:
         for row in _table(path):
             yield _entry(row, kept / f"{number:08}", f"{path}, row {number}", path)
@@ -94,11 +98,17 @@ def _rows(folder: Path, split: str, files: list[Path]) -> Iterator[ListedUtteran
 
 
 def _table(path: Path) -> Iterator[dict[str, Any]]:
+    """Yields the rows of a table, a few at a time.
+
+    Raises:
+        UsageError: if pyarrow is missing or can't read the table.
+    """
     with optional_package("pyarrow", "--corpus dataset", "'tfasr[parquet]'"):
         import pyarrow
         from pyarrow import ipc, parquet
 
     try:
+        # Tables may be larger than the memory.
         with pyarrow.memory_map(str(path)) as file:
             if path.suffix == ".parquet":
                 batches = parquet.ParquetFile(file).iter_batches(batch_size=64)
@@ -114,8 +124,19 @@ def _table(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _entry(
-    row: dict[str, Any], stem: Path, origin: str, path: Path
+    row: dict[str, Any],
+    stem: Path,
+    origin: str,
+    path: Path,
 ) -> ListedUtterance | Rejection:
+    """Returns a row's utterance, after writing its audio to a file if it is bytes.
+
+    Args:
+        row: a table's columns.
+        stem: of the file for its audio, without suffix.
+        origin: the row's place, for messages.
+        path: the table's.
+    """
     texts = [name for name in _TEXTS if name in row]
     if "audio" not in row or not texts:
         raise UsageError(
@@ -132,9 +153,8 @@ def _entry(
     else:
         identity = _name_in(name) or stem.name
 
-    text = next(
-        (row[name] for name in texts if row[name] and isinstance(row[name], str)), None
-    )
+    filled = [row[name] for name in texts if isinstance(row[name], str) and row[name]]
+    text = filled[0] if filled else None
     if not content and not name:
         return Rejection(
             identity, TRANSCRIPT_WITHOUT_AUDIO, f"{origin}: it has no audio"
@@ -151,6 +171,7 @@ def _entry(
     place = Path(name)
     if content:
         place = stem.with_name(stem.name + (place.suffix or ".wav"))
+        # Written by an earlier call, unless it was interrupted.
         if not (place.is_file() and place.stat().st_size == len(content)):
             place.parent.mkdir(parents=True, exist_ok=True)
             write_whole(place, content)
@@ -158,6 +179,7 @@ def _entry(
     speaker = next(
         (str(row[name]) for name in _SPEAKERS if row.get(name) is not None), ""
     )
+
     return ListedUtterance(identity, stem.parents[2] / place, text, speaker, origin)
 
 
@@ -166,6 +188,7 @@ def _name_in(path: str) -> str:
     name = PurePosixPath(path)
     if name.is_absolute() or ".." in name.parts:
         return name.stem
+
     return str(name.with_suffix("")) if name.name else ""
 
 
@@ -210,6 +233,7 @@ def read_lhotse(manifest: str | Path, corpus_dir: str | Path) -> CorpusSplit:
 
 
 def _object(line: str) -> dict[str, Any]:
+    """Parses a line as a JSON object; MalformedLineError if it isn't one."""
     try:
         content = json.loads(line)
     except (ValueError, RecursionError):
@@ -217,12 +241,25 @@ def _object(line: str) -> dict[str, Any]:
 
     if not isinstance(content, dict):
         raise MalformedLineError("it must be a JSON object")
+
     return content
 
 
 def _utterances(
-    content: dict[str, Any], recordings: dict[str, Any], corpus_dir: Path
+    content: dict[str, Any],
+    recordings: dict[str, Any],
+    corpus_dir: Path,
 ) -> list[Listed]:
+    """Returns the utterances of a cut or supervision.
+
+    Args:
+        content: of the manifest's line.
+        recordings: of a manifest of supervisions, by their ids.
+        corpus_dir: to which paths are relative.
+
+    Raises:
+        MalformedLineError: if the line can't be used.
+    """
     try:
         is_cut = "supervisions" in content
         if content.get("type", "MonoCut") not in ("MonoCut", "MultiCut"):
@@ -236,6 +273,7 @@ def _utterances(
         path = corpus_dir / _source(recording)
         supervisions = content["supervisions"] if is_cut else [content]
         listed = []
+
         for supervision in supervisions:
             stretch = content
             if len(supervisions) > 1:  # its times are relative to the cut
@@ -244,6 +282,7 @@ def _utterances(
                 }
                 _require_within(supervision, content)
 
+            # None if the utterance is a whole recording.
             segment = _segment(stretch, content, recording)
             identity = str(stretch["id"])
             speaker = str(supervision.get("speaker") or "")
@@ -253,16 +292,19 @@ def _utterances(
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         if isinstance(error, MalformedLineError):
             raise
+
         raise MalformedLineError(
             f"it must be a supervision of a known recording, or a cut with one: {error!r}"
         ) from None
 
     if not listed:
         raise MalformedLineError("its cut has no supervision, so no text")
+
     return listed
 
 
 def _refuse_transforms(content: dict[str, Any]) -> None:
+    """Raises MalformedLineError for transforms other than resampling."""
     for transform in content.get("transforms") or ():
         name = transform["name"] if isinstance(transform, dict) else str(transform)
         if name.rpartition(".")[2] != "Resample":  # tfasr resamples anyway
@@ -273,9 +315,11 @@ def _refuse_transforms(content: dict[str, Any]) -> None:
 
 
 def _source(recording: dict[str, Any]) -> str:
+    """Returns the path of a recording's only file."""
     sources = recording["sources"]
     if len(sources) != 1:
         raise MalformedLineError(f"its audio must be one file; received {len(sources)}")
+
     if sources[0]["type"] != "file":
         raise MalformedLineError(
             f"its audio must be a file; received {sources[0]['type']!r}"
@@ -285,6 +329,7 @@ def _source(recording: dict[str, Any]) -> str:
 
 
 def _require_within(supervision: dict[str, Any], cut: dict[str, Any]) -> None:
+    """Raises MalformedLineError if a cut ends or begins within a supervision."""
     end_s = supervision["start"] + supervision["duration"]
     if (
         supervision["start"] < -MOST_OUTSIDE_S
@@ -296,7 +341,9 @@ def _require_within(supervision: dict[str, Any], cut: dict[str, Any]) -> None:
 
 
 def _segment(
-    stretch: dict[str, Any], content: dict[str, Any], recording: dict[str, Any]
+    stretch: dict[str, Any],
+    content: dict[str, Any],
+    recording: dict[str, Any],
 ) -> Segment | None:
     """Returns which part of its recording a cut or supervision is; None if it is all of it."""
     channels = recording.get("channel_ids") or recording["sources"][0]["channels"]
@@ -321,9 +368,11 @@ def _segment(
     is_whole = begin_s <= _ROUNDED_S and end_s >= recording["duration"] - _ROUNDED_S
     if is_whole and channel is None:
         return None
-    return segment_of(
-        0.0 if is_whole else begin_s, None if is_whole else end_s, channel
-    )
+
+    if is_whole:  # but only one of its channels
+        return segment_of(0.0, None, channel)
+
+    return segment_of(begin_s, end_s, channel)
 
 
 LHOTSE = Corpus(read_lhotse, list_suffix=".jsonl")

@@ -1,4 +1,8 @@
-"""What a corpus reader returns: utterances, and rejections with their reasons."""
+"""What a corpus reader returns: utterances, and rejections with their reasons.
+
+These few classes are all that the rest of tfasr knows of corpora. They hold no audio,
+only where it is.
+"""
 
 import math
 import re
@@ -7,7 +11,7 @@ from pathlib import Path
 
 from tfasr.errors import UsageError
 
-SPLITS = ("train", "validation", "test")
+SPLITS = ("train", "validation", "test")  # that ``tfasr prepare`` makes by default
 # Of a split, its folder in --shard_dir, and its shards.
 _NAME = re.compile(r"[^\W_][\w-]*")
 
@@ -33,6 +37,7 @@ class Segment:
     channel: int | None = None  # from 0; None: the mean of all channels
 
     def __post_init__(self) -> None:
+        # NaN fails all comparisons, so it is rejected, too.
         end_s = math.inf if self.end_s is None else self.end_s
         if (
             not 0 <= self.begin_s < end_s
@@ -46,6 +51,7 @@ class Segment:
 
         if self.channel is not None and self.channel < 0:
             raise ValueError(f"a channel must be 0 or more; received {self.channel}")
+
         # Lists state ends or durations, whose sums differ in the last digits.
         object.__setattr__(self, "begin_s", round(float(self.begin_s), 6))
         if self.end_s is not None:
@@ -57,11 +63,17 @@ class Segment:
         return self.begin_s == 0 and self.end_s is None and self.channel is None
 
     def named(self, recording: str) -> str:
-        """Returns an id for an utterance whose corpus gives it none."""
+        """Returns an id for an utterance whose corpus gives it none.
+
+        It is the recording's name with the channel and times, such as
+        "talk-channel0-1.500-3.250".
+        """
         channel = "" if self.channel is None else f"-channel{self.channel}"
         if self.begin_s == 0 and self.end_s is None:
             return recording + channel
+
         end = "end" if self.end_s is None else f"{self.end_s:.3f}"
+
         return f"{recording}{channel}-{self.begin_s:.3f}-{end}"
 
 

@@ -1,9 +1,12 @@
-"""Makes the alphabet a recogniser writes in: English, listed in a file, or taken from
-the text.
+"""Makes the alphabet that a recogniser writes in, before a corpus is packed.
 
-`tfasr prepare` makes an alphabet from the training transcripts alone and reports what
-it keeps, maps and drops before anything is packed. Other splits get the alphabet of the
-training split.
+It stands at the very beginning of the data's way: `tfasr.data.prepare_corpus.prepare`
+calls `alphabet_of` once, and shards and runs store the result. An alphabet is English,
+listed in a file, or made from the training transcripts alone, so that no other split
+leaks into it. Other splits get the alphabet of the training split.
+
+What it keeps, maps and drops is logged before anything is packed, because utterances
+with characters outside the alphabet are left out.
 """
 
 import io
@@ -33,8 +36,11 @@ from tfasr.letters import (
 from tfasr.normalisers import check_normaliser, normalised
 
 TRAINING = "train"  # the split that alphabets are made from
+# Characters and mappings to list in a line of the log; alphabets of Chinese have
+# thousands.
 _SHOWN = 60
 _EXAMPLES = 5  # in a warning
+# sentencepiece silently skips longer sentences; its own limit is 4192 bytes.
 _LONGEST_TRANSCRIPT_BYTES = 1 << 20
 # Limit for a model of sentencepiece; 32000 units have 0.8 MB.
 _MOST_UNITS_BYTES = 64 << 20
@@ -79,7 +85,10 @@ class AlphabetConfig:
     def check(self) -> None:
         require(bool(self.source), self, "source", "english, auto or a file")
         require(
-            self.units >= 0, self, "units", "a number of units, or 0 for characters"
+            self.units >= 0,
+            self,
+            "units",
+            "a number of units, or 0 for characters",
         )
         require(
             not (self.units and self.units_model),
@@ -118,15 +127,34 @@ class AlphabetConfig:
 
 
 def transcripts(corpus: CorpusSplit) -> Iterator[str]:
+    """Yields a split's transcripts in the order of the corpus, as its files spell them.
+
+    Entries that the corpus's reader rejected have no transcript and are skipped. No
+    audio is opened, so this is fast even for millions of utterances.
+    """
     items = corpus.items() if isinstance(corpus, ListedSplit) else corpus.utterances
     return (item.text for item in items if not isinstance(item, Rejection))
 
 
 def alphabet_of(
-    config: AlphabetConfig, shard_dir: Path, training: Callable[[], CorpusSplit] | None
+    config: AlphabetConfig,
+    shard_dir: Path,
+    training: Callable[[], CorpusSplit] | None,
 ) -> Alphabet:
-    """Makes an alphabet from ``training``, or reads that of the prepared shards."""
+    """Makes an alphabet from ``training``, or reads that of the prepared shards.
+
+    Args:
+        config: how to make it.
+        shard_dir: the folder of prepared splits.
+        training: lists the training split, anew at each call. None if this call of
+            ``tfasr prepare`` doesn't prepare that split.
+
+    Raises:
+        UsageError: if the alphabet depends on the training split, which is neither
+        given nor prepared yet.
+    """
     if training is not None:
+        # English needs no look at the transcripts.
         if config == AlphabetConfig():
             return Alphabet()
 
@@ -135,6 +163,7 @@ def alphabet_of(
     folder = shard_dir / TRAINING
     if (folder / INDEX_FILE).is_file():
         return Alphabet.from_json(read_index(folder)["alphabet"])
+
     if config != AlphabetConfig():
         raise UsageError(
             f"The alphabet is that of the training split, which isn't in {shard_dir} yet. Run "
@@ -147,9 +176,17 @@ def alphabet_of(
 def make_alphabet(
     config: AlphabetConfig, texts: Callable[[], Iterable[str]]
 ) -> Alphabet:
-    """Makes an alphabet and logs what it keeps, maps and drops; calls ``texts`` several times.
+    """Makes an alphabet and logs what it keeps, maps and drops.
 
-    Raises UsageError naming the file, line or setting that is wrong, and the remedy.
+    Args:
+        config: how to make it.
+        texts: returns the training transcripts from the start. It is called several
+            times: characters are counted first, and sub-word units are trained on what
+            remains after the alphabet is known. This keeps memory constant for large
+            corpora.
+
+    Raises:
+        UsageError: naming the file, line or setting that is wrong, and the remedy.
     """
     alphabet = Alphabet()
     listed = config.source not in ("english", "auto")
@@ -157,7 +194,10 @@ def make_alphabet(
         characters = _listed_characters(config) if listed else " "
         punctuation = "kept" if config.keep_punctuation else "dropped"
         alphabet = Alphabet(
-            characters, None, keep_case=config.keep_case, punctuation=punctuation
+            characters,
+            None,
+            keep_case=config.keep_case,
+            punctuation=punctuation,
         )
 
     alphabet = replace(
@@ -171,7 +211,9 @@ def make_alphabet(
     apostrophes: Counter[str] = Counter()  # of all kinds, between letters
     odd: dict[str, Counter[str]] = {}
     number = 0
+    # "refused" leaves marks in the text, so that they are counted, too.
     everything = replace(alphabet, punctuation="refused")
+
     for text in texts():
         for kind, found in oddities(
             normalised(text, config.normaliser, config.language)
@@ -204,16 +246,33 @@ def make_alphabet(
 
     if config.units or config.units_model:
         alphabet = _with_units(alphabet, config, texts)
+
     for line in _report(alphabet, config, counts, number):
         log.info("%s", line)
+
     for line in _warnings(odd):
         log.warning("%s", line)
+
     return alphabet
 
 
 def _seen_characters(
-    counts: Counter[str], apostrophes: Counter[str], keep_punctuation: bool
+    counts: Counter[str],
+    apostrophes: Counter[str],
+    keep_punctuation: bool,
 ) -> str:
+    """Chooses the characters of an "auto" alphabet.
+
+    Args:
+        counts: how often each character occurs, with plain apostrophes.
+        apostrophes: of all kinds, those between letters, which belong to words, such as
+            "don't". Others are quotation marks.
+        keep_punctuation: whether the alphabet has marks and symbols, too.
+
+    Raises:
+        UsageError: if the transcripts have no letters.
+    """
+    # Symbols count as punctuation marks.
     marks = {c for c in counts if is_punctuation(c)}
     letters = set(counts) - marks - {" ", WORD_START}
     if not letters:
@@ -223,22 +282,28 @@ def _seen_characters(
 
     if keep_punctuation:
         marks |= set(apostrophes)
-        letters |= {c for c in marks if unicodedata.category(c)[0] != "C"} - {
-            WORD_START
-        }
-    elif (
-        set(apostrophes) - letters
-    ):  # those in letters also begin or end words: they are letters
+        visible = {c for c in marks if unicodedata.category(c)[0] != "C"}
+        letters |= visible - {WORD_START}
+    elif set(apostrophes) - letters:
+        # Apostrophes that already are letters also begin or end words.
         letters.add("'")
 
     return _sorted(letters, counts)
 
 
 def _sorted(letters: set[str], counts: Mapping[str, int]) -> str:
-    """Sorts letters, adding the space unless most text is in a script without spaces."""
+    """Sorts letters, adding the space unless most text is in a script without spaces.
+
+    Sorting makes the alphabet, and with it the classes of a model's output, independent
+    of the order of the transcripts.
+    """
     unspaced = sum(counts[c] for c in letters if is_unspaced(c))
+    # Chinese text with some English words in it still has no spaces.
     spaced = 2 * unspaced < sum(counts[c] for c in letters - {" "} if c in counts)
-    return "".join(sorted(letters | set(" " * spaced)))
+    if spaced:
+        letters = letters | {" "}
+
+    return "".join(sorted(letters))
 
 
 # Of an alphabet or a mapping; searching for more texts takes minutes.
@@ -246,6 +311,7 @@ _MOST_BYTES = 1 << 20
 
 
 def _lines(path: str, remedy: str) -> Iterator[tuple[str, str]]:
+    """Yields the non-empty lines of a text file, in NFC, each with its place for messages."""
     for number, line in enumerate(
         text_lines(path, remedy, most_bytes=_MOST_BYTES), start=1
     ):
@@ -254,8 +320,10 @@ def _lines(path: str, remedy: str) -> Iterator[tuple[str, str]]:
 
 
 def _listed_characters(config: AlphabetConfig) -> str:
+    """Reads the characters of an alphabet's file; UsageError naming a line that is wrong."""
     remedy = "An alphabet's file is UTF-8 text with one character a line, each once."
     seen: dict[str, str] = {}
+
     for place, character in _lines(config.source, remedy):
         fault = ""
         if len(clusters(character)) != 1 or character == WORD_START:
@@ -273,33 +341,49 @@ def _listed_characters(config: AlphabetConfig) -> str:
 
         if fault:
             raise UsageError(f"{place} {fault}. {remedy}")
+
         seen[character] = place
 
     letters = set("".join(seen))
     if not letters - {" "}:
         raise UsageError(f"{config.source} lists no characters. {remedy}")
+
     return _sorted(letters, Counter(letters))
 
 
 def _mapping(config: AlphabetConfig) -> tuple[tuple[str, str], ...]:
+    """Reads the replacements of ``config.mapping``, sorted; () without such a file.
+
+    Raises:
+        UsageError: naming a line that is not a replacement, or replaces a text again.
+    """
     remedy = "A mapping's line is a text, a tab, and what is written instead, for each text once."
     pairs: dict[str, str] = {}
+
     for place, line in _lines(config.mapping, remedy) if config.mapping else ():
         source, tab, target = line.partition("\t")
         if not tab or not source or "\t" in target or source in pairs:
             raise UsageError(f"{place} is {line[:40]!r}. {remedy}")
+
         pairs[source] = target
 
     return tuple(sorted(pairs.items()))
 
 
 def _usable(alphabet: Alphabet, texts: Callable[[], Iterable[str]]) -> Iterator[str]:
-    """Yields the training transcripts that can be written in the alphabet."""
+    """Yields the training transcripts that can be written in the alphabet.
+
+    The others are left out of the shards, so no unit should be made for them.
+    """
     plain = map(alphabet.normalise, texts())
     return (text for text in plain if text and not alphabet.foreign_characters(text))
 
 
 def _require_room(alphabet: Alphabet, config: AlphabetConfig) -> None:
+    """Raises UsageError unless there are more units than characters.
+
+    Each character must be a unit of its own, or some words could not be spelled.
+    """
     least = len(alphabet.unit_characters)
     if config.units <= least:
         raise UsageError(
@@ -309,10 +393,18 @@ def _require_room(alphabet: Alphabet, config: AlphabetConfig) -> None:
 
 
 def _with_units(
-    alphabet: Alphabet, config: AlphabetConfig, texts: Callable[[], Iterable[str]]
+    alphabet: Alphabet,
+    config: AlphabetConfig,
+    texts: Callable[[], Iterable[str]],
 ) -> Alphabet:
+    """Adds sub-word units to an alphabet, trained or from ``config.units_model``.
+
+    Raises:
+        UsageError: if the model can't be read, or the units don't fit the alphabet.
+    """
     if config.units and config.units_kind == "word":
         return _with_words(alphabet, config, texts)
+
     with optional_package("sentencepiece", "--units", "'tfasr[units]'"):
         import sentencepiece
         from sentencepiece.sentencepiece_model_pb2 import ModelProto
@@ -334,16 +426,16 @@ def _with_units(
     model = ModelProto()
     try:
         model.ParseFromString(content)
-        # Other types are bytes, and marks for unknown text or a sentence's start and
-        # end.
-        units = tuple(
-            (p.piece, float(p.score)) for p in model.pieces if p.type == p.NORMAL
-        )
+        # Other types are bytes, and marks for unknown text or a sentence's ends.
+        normal = [piece for piece in model.pieces if piece.type == piece.NORMAL]
+        units = tuple((piece.piece, float(piece.score)) for piece in normal)
         if config.units:
             units = _complete(units, alphabet)
+
         kind = "bpe" if model.trainer_spec.model_type == _BPE else "unigram"
         if not units:
             raise ValueError("It has no units.")
+
         return replace(alphabet, units=units, units_kind=kind)
     except Exception as error:  # a damaged file raises protobuf's own DecodeError
         raise UsageError(
@@ -352,10 +444,13 @@ def _with_units(
 
 
 def _with_words(
-    alphabet: Alphabet, config: AlphabetConfig, texts: Callable[[], Iterable[str]]
+    alphabet: Alphabet,
+    config: AlphabetConfig,
+    texts: Callable[[], Iterable[str]],
 ) -> Alphabet:
-    """Makes units of the most frequent words, scored by their counts, and of all
-    characters.
+    """Makes units of the most frequent words, scored by their counts, and of characters.
+
+    Characters are scored 0, so that they spell only what no word covers.
     """
     if " " not in alphabet.characters:
         raise UsageError(
@@ -368,6 +463,7 @@ def _with_words(
     most_frequent = words.most_common(config.units - len(characters))
     whole = ((WORD_START + word, float(count)) for word, count in most_frequent)
     units = (*whole, *((character, 0.0) for character in characters))
+
     return replace(alphabet, units=units, units_kind="word")
 
 
@@ -377,6 +473,11 @@ def _trained_units(
     config: AlphabetConfig,
     texts: Callable[[], Iterable[str]],
 ) -> bytes:
+    """Trains units with sentencepiece; returns its model file's bytes.
+
+    The transcripts are already normalised, so sentencepiece must not do it again
+    ("identity"). One thread makes the same units in every run.
+    """
     _require_room(alphabet, config)
     model = io.BytesIO()
     try:
@@ -395,6 +496,7 @@ def _trained_units(
             minloglevel=3,
         )
     except (RuntimeError, ValueError, OSError) as error:
+        # Its messages begin with the C++ file and line, in brackets.
         reason = str(error).rpartition("] ")[2]
         raise UsageError(
             f"{config.units} units can't be trained on this text: {reason} Choose another --units."
@@ -406,18 +508,28 @@ def _trained_units(
 def _complete(
     units: tuple[tuple[str, float], ...], alphabet: Alphabet
 ) -> tuple[Any, ...]:
-    """Adds the characters that sentencepiece left out, in place of the lowest-scored units."""
+    """Replaces the lowest-scored units by the characters that sentencepiece left out.
+
+    So any text of the alphabet can be written, and the number of units stays that of
+    the config. The added characters get the lowest score of all.
+    """
     missing = sorted(alphabet.unit_characters - {name for name, _ in units})
     longer = [unit for unit in units if len(unit[0]) > 1]
+    # Units of several characters, as single ones are all needed.
     given_up = set(sorted(longer, key=lambda unit: unit[1])[: len(missing)])
     least = min(score for _, score in units)
     remaining = tuple(unit for unit in units if unit not in given_up)
+
     return (*remaining, *((character, least) for character in missing))
 
 
 def _report(
-    alphabet: Alphabet, config: AlphabetConfig, counts: Counter[str], transcripts: int
+    alphabet: Alphabet,
+    config: AlphabetConfig,
+    counts: Counter[str],
+    transcripts: int,
 ) -> Iterator[str]:
+    """Yields the lines of the log: the characters, and what is mapped, dropped or foreign."""
     spoken = [c for c in alphabet.characters if c != alphabet.separator]
     if alphabet.units:
         units = f", in {len(alphabet.units)} {alphabet.units_kind} units"
@@ -430,9 +542,10 @@ def _report(
     )
     drops = alphabet.punctuation != "refused"
     outside = {c: n for c, n in counts.items() if c not in spoken}
-    dropped = {
-        c: n for c, n in outside.items() if drops and (c == " " or is_punctuation(c))
-    }
+    dropped = {}
+    if drops:
+        dropped = {c: n for c, n in outside.items() if c == " " or is_punctuation(c)}
+
     if alphabet.mapping:
         yield "  mapped: " + ", ".join(
             f"{s!r} to {t!r}" for s, t in alphabet.mapping[:_SHOWN]
@@ -448,9 +561,7 @@ def _report(
 
 
 def _warnings(odd: Mapping[str, Counter[str]]) -> Iterator[str]:
-    """Yields what the transcripts have that nobody pronounces so, and the flag that
-    mends it.
-    """
+    """Yields warnings of what nobody pronounces as written, each with the flag that helps."""
     remedies = {"numbers": "--normalise spoken-1 writes them in words"}
     for kind, counts in odd.items():
         shown = ", ".join(text for text, _ in counts.most_common(_EXAMPLES))
@@ -465,17 +576,28 @@ def _warnings(odd: Mapping[str, Counter[str]]) -> Iterator[str]:
 
 
 def counted(counts: Mapping[str, int]) -> str:
-    """Lists characters with their counts, the most frequent first; combining marks on a
-    circle.
+    """Lists characters with their counts, the most frequent first.
+
+    Combining marks are shown on a dotted circle, and invisible characters by their code
+    points. A count of 0 is left out. Of more than 60 characters, the rest is only
+    counted. For example, ``{"a": 2, " ": 5}`` becomes "space 5, a 2".
     """
     names = {"M": "\N{DOTTED CIRCLE}{}", "Z": "U+{:04X}", "C": "U+{:04X}"}
+    # Equally frequent ones by code point, so that the log is the same in each run.
     order = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     listed = []
+
     for character, count in order[:_SHOWN]:
         form = names.get(unicodedata.category(character)[0], "{}")
-        shown = form.format(ord(character) if "04X" in form else character)
-        shown = "space" if character == " " else shown
+        if character == " ":
+            shown = "space"
+        elif "04X" in form:
+            shown = form.format(ord(character))
+        else:
+            shown = form.format(character)
+
         listed.append(f"{shown} {count}" if count else shown)
 
     more = f" and {len(order) - _SHOWN} more" if len(order) > _SHOWN else ""
+
     return (", " if any(counts.values()) else " ").join(listed) + more

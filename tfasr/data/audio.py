@@ -1,4 +1,10 @@
-"""Audio files of any rate and format as float32 samples at one rate."""
+"""Audio files of any rate and format as float32 samples at one rate.
+
+Everything that listens to a file goes through here: packing, noise for copies, and
+transcription. Headers and formats are read one level below, in
+`tfasr.corpora.audio_header`. A file that can't be used raises ValueError with its path
+and the cause, so that a corpus's faults can be listed instead of ending the work.
+"""
 
 import functools
 import importlib
@@ -23,6 +29,8 @@ from tfasr.errors import UsageError
 
 __all__ = ["audio_blocks", "audio_duration_s", "check_audio_reader", "read_audio"]
 
+# tfio is tensorflow-io, which the sources name (docs/sources.md); it loads with
+# TensorFlow 2.16 only.
 AUDIO_READERS = ("soundfile", "tfio")
 _MOST_VALUES = 1 << 20  # samples of a block, over all channels
 # Length of a block if a whole file is read: most utterances fit into one.
@@ -37,6 +45,7 @@ _REMEDY = (
 # Mixing and lossy codecs exceed full scale by a few decibels. 24 dB are samples in
 # another unit.
 _LOUDEST = 16.0
+_NO_SAMPLES = np.zeros(0, np.float32)
 _SILENT = 1e-4  # -80 dB of full scale: below the noise of any microphone
 _CANCELLED = 1e-4  # power of the mean of channels over the mean of their powers: -40 dB
 
@@ -54,12 +63,16 @@ class Recorded:
     """What was read of a recording.
 
     Attributes:
-        samples: float32 ``(samples,)``.
-        remarks: pairs of a kind, such as `SILENT`, and details for people.
+        samples: float32 ``(samples,)``, one channel.
+        remarks: pairs of a kind, such as `SILENT`, and details for people. The
+            recording is used nevertheless; ``tfasr prepare`` counts the kinds.
     """
 
-    samples: np.ndarray
+    samples: np.ndarray = field(default_factory=lambda: _NO_SAMPLES)
     remarks: list[tuple[str, str]] = field(default_factory=list)
+
+    def remark(self, kind: str, detail: str) -> None:
+        self.remarks.append((kind, detail))
 
 
 def read_audio(
@@ -80,6 +93,7 @@ def read_audio(
     (recorded,) = read_segments(path, [segment], sample_rate_hz, reader)
     if isinstance(recorded, ValueError):
         raise recorded
+
     return recorded.samples
 
 
@@ -98,12 +112,14 @@ def read_segments(
             f"sample_rate_hz must be positive. Received: {sample_rate_hz}."
         )
 
+    # A whole recording is a segment without an end.
     parts = [segment or Segment() for segment in segments]
     try:
         if reader != "soundfile":
             return _segments_by_tfio(path, parts, sample_rate_hz, reader)
         if len(parts) == 1 and parts[0].begin_s == 0 and parts[0].end_s is None:
             return [_whole(path, sample_rate_hz, parts[0].channel)]
+
         with opened_audio(path) as file:
             return _cut(path, file, parts, sample_rate_hz)
     except ValueError as error:
@@ -111,31 +127,49 @@ def read_segments(
 
 
 def _whole(path: str | Path, sample_rate_hz: int, channel: int | None) -> Recorded:
-    recorded = Recorded(np.zeros(0, np.float32))
-
-    def remark(kind: str, detail: str) -> None:
-        recorded.remarks.append((kind, detail))
-
+    """Reads a whole file, by the same code as streams, so that both get the same samples."""
+    recorded = Recorded()
     blocks = list(
-        audio_blocks(path, sample_rate_hz, _LONG_S, channel=channel, remark=remark)
+        audio_blocks(
+            path,
+            sample_rate_hz,
+            _LONG_S,
+            channel=channel,
+            remark=recorded.remark,
+        )
     )
-    if blocks:
-        recorded.samples = np.concatenate(blocks) if len(blocks) > 1 else blocks[0]
+    if len(blocks) == 1:  # needs no copy
+        recorded.samples = blocks[0]
+    elif blocks:
+        recorded.samples = np.concatenate(blocks)
+
     return _checked(path, recorded, sample_rate_hz)
 
 
 def _checked(path: str | Path, recorded: Recorded, sample_rate_hz: int) -> Recorded:
+    """Returns a recording in contiguous float32; ValueError if it has no samples."""
     samples = recorded.samples
     if not samples.size:
         raise unreadable(path, f"it holds no audio: 0 samples at {sample_rate_hz} Hz")
+
     recorded.samples = np.ascontiguousarray(samples, dtype=np.float32)
+
     return recorded
 
 
 def _cut(
-    path: str | Path, file: AudioFile, segments: list[Segment], sample_rate_hz: int
+    path: str | Path,
+    file: AudioFile,
+    segments: list[Segment],
+    sample_rate_hz: int,
 ) -> list[Recorded | ValueError]:
-    """Reads the segments of an open file in the order in which they begin."""
+    """Reads the segments of an open file in the order in which they begin.
+
+    Compressed formats can't be sought exactly: then the file is read once from its
+    start, for all segments. Otherwise each group of overlapping segments is sought and
+    read once. Results are in the order of ``segments``; a segment that can't be used
+    gets its ValueError.
+    """
     results: list[Recorded | ValueError] = [ValueError()] * len(segments)
     waiting = sorted(range(len(segments)), key=lambda number: segments[number].begin_s)
     begins = [round(segment.begin_s * file.samplerate) for segment in segments]
@@ -144,7 +178,8 @@ def _cut(
         for segment in segments
     ]
     held: dict[int, list[np.ndarray]] = {number: [] for number in waiting}
-    position = 0
+    position = 0  # of the file, in samples
+
     while waiting:
         first = waiting[0]
         if file.exact_seek and begins[first] < file.frames:
@@ -163,6 +198,7 @@ def _cut(
             block = file.read(min(_MOST_VALUES // file.channels, last - position))
             if not len(block):
                 break
+
             for number in reading:
                 begin = max(begins[number] - position, 0)
                 held[number].append(block[begin : max(ends[number] - position, 0)])
@@ -171,7 +207,11 @@ def _cut(
 
         for number in reading:
             results[number] = _segment(
-                path, file, segments[number], held.pop(number), sample_rate_hz
+                path,
+                file,
+                segments[number],
+                held.pop(number),
+                sample_rate_hz,
             )
 
         waiting = [number for number in waiting if number not in reading]
@@ -186,32 +226,41 @@ def _segment(
     blocks: list[np.ndarray],
     sample_rate_hz: int,
 ) -> Recorded | ValueError:
-    recorded = Recorded(np.zeros(0, np.float32))
+    """Makes one channel at the wanted rate of a segment's blocks ``(samples, channels)``.
 
-    def remark(kind: str, detail: str) -> None:
-        recorded.remarks.append((kind, detail))
-
+    Returns its ValueError instead of raising it, so that the other segments of the file
+    are read.
+    """
+    recorded = Recorded()
     mixer = _Mixer(path, segment.channel)
     try:
         samples = mixer.mono(
+            # A segment after the file's end has no blocks.
             np.concatenate([np.zeros((0, file.channels), np.float32), *blocks])
         )
-        mixer.finish(remark)
+        mixer.finish(recorded.remark)
         recorded.samples = _resampled(samples, file.samplerate, sample_rate_hz)
         return _checked(path, recorded, sample_rate_hz)
     except ValueError as error:
         return error
 
 
+def resampler_to(wanted_hz: int, rate_hz: int) -> soxr.ResampleStream:
+    """Returns a resampler of one channel in float32, which gets chunks of any size."""
+    return soxr.ResampleStream(rate_hz, wanted_hz, 1, dtype="float32", quality="HQ")
+
+
 def _resampled(samples: np.ndarray, rate_hz: int, wanted_hz: int) -> np.ndarray:
+    """Converts samples ``(samples,)`` with the same resampler as `audio_blocks`."""
     if rate_hz == wanted_hz or not samples.size:
         return samples
-    resampler = soxr.ResampleStream(
-        rate_hz, wanted_hz, 1, dtype="float32", quality="HQ"
-    )
-    rest = np.zeros(0, np.float32)
+
+    resampler = resampler_to(wanted_hz, rate_hz)
     return np.concatenate(
-        [resampler.resample_chunk(samples), resampler.resample_chunk(rest, True)]
+        [
+            resampler.resample_chunk(samples),
+            resampler.resample_chunk(_NO_SAMPLES, last=True),
+        ]
     )
 
 
@@ -228,23 +277,34 @@ def audio_blocks(
     channel: int | None = None,
     remark: Remark = lambda kind, detail: None,
 ) -> Iterator[np.ndarray]:
-    """Yields the samples that `read_audio` returns, bit for bit, in blocks, to save memory.
+    """Yields the samples that `read_audio` returns, bit for bit, in blocks.
 
-    At the end, ``remark`` is called with what is remarkable about them, such as
-    silence.
+    Transcription uses it for recordings of hours, which need not fit into memory.
+
+    Args:
+        path: the file.
+        sample_rate_hz: rate of the samples.
+        block_s: seconds of a block at the file's own rate; the last may be shorter.
+        channel: the one to read, counted from 0; None for the mean of all.
+        remark: called at the end with what is remarkable, such as silence.
+
+    Raises:
+        ValueError: as `read_audio` does, but possibly after some blocks.
     """
     count = 0
     with opened_audio(path) as file:
         resampler = None
         if file.samplerate != sample_rate_hz:
-            rates = (file.samplerate, sample_rate_hz)
-            resampler = soxr.ResampleStream(*rates, 1, dtype="float32", quality="HQ")
+            resampler = resampler_to(sample_rate_hz, file.samplerate)
 
         size = min(
-            int(block_s * file.samplerate), _MOST_VALUES // file.channels, file.frames
+            int(block_s * file.samplerate),
+            _MOST_VALUES // file.channels,
+            file.frames,
         )
         size = max(size, 1)
         mixer = _Mixer(path, channel)
+
         while len(block := file.read(size)):
             count += len(block)
             mono = mixer.mono(block)
@@ -261,14 +321,20 @@ def audio_blocks(
             )
 
         if resampler is not None:
-            yield resampler.resample_chunk(np.zeros(0, np.float32), last=True)
+            yield resampler.resample_chunk(_NO_SAMPLES, last=True)
         if file.remark:
             remark(OTHER_LENGTH, f"{path}: {file.remark}")
+
         mixer.finish(remark)
 
 
 class _Mixer:
-    """Makes one channel of several, and notices if that cancels them."""
+    """Makes one channel of several, and notices if that cancels them.
+
+    A recording with one channel inverted, for example by a wrongly wired microphone, is
+    silent in the mean of its channels. That is remarked only at the end, because single
+    blocks may cancel by chance.
+    """
 
     def __init__(self, path: str | Path, channel: int | None):
         self._path = path
@@ -278,8 +344,11 @@ class _Mixer:
         self._mean_power = 0.0  # of their mean
 
     def mono(self, samples: np.ndarray) -> np.ndarray:
-        """Maps float32 ``(samples, channels)`` to ``(samples,)``; ValueError if that
-        can't be.
+        """Maps a block, float32 ``(samples, channels)``, to ``(samples,)``.
+
+        Raises:
+            ValueError: if the wanted channel is missing, or samples are far above full
+            scale or no numbers.
         """
         count = samples.shape[1]
         if samples.size:
@@ -297,15 +366,20 @@ class _Mixer:
 
         if count == 1:
             return samples[:, 0]
+
         mean = samples.mean(axis=1)
         self._power += float(np.square(samples, dtype=np.float64).sum()) / count
         self._mean_power += float(np.square(mean, dtype=np.float64).sum())
+
         return mean
 
     def _check_range(self, samples: np.ndarray) -> None:
+        """Raises ValueError for samples in another unit, and remembers the loudest."""
         loudest = max(samples.max(), -samples.min())
         if not np.isfinite(loudest):
             raise unreadable(self._path, "it holds samples that are not finite numbers")
+
+        # Probably integers that a program stored as floats.
         if loudest > _LOUDEST:
             scale = f"it holds samples up to {loudest:.4g}, where full scale is 1"
             raise unreadable(
@@ -315,6 +389,7 @@ class _Mixer:
         self._loudest = max(self._loudest, float(loudest))
 
     def finish(self, remark: Remark) -> None:
+        """Remarks that all blocks together were silent, or that their channels cancelled."""
         if self._loudest < _SILENT:
             remark(SILENT, f"{self._path}: no sample exceeds {_SILENT:g} of full scale")
         elif self._power and self._mean_power < _CANCELLED * self._power:
@@ -323,9 +398,7 @@ class _Mixer:
 
 
 def check_audio_reader(name: str) -> None:
-    """Raises UsageError unless `read_audio` can use this reader with the installed
-    packages.
-    """
+    """Raises UsageError unless `read_audio` can use this reader with what is installed."""
     if name not in AUDIO_READERS:
         raise UsageError(
             f"The audio reader must be one of {AUDIO_READERS}. Received: {name!r}."
@@ -339,6 +412,10 @@ def check_audio_reader(name: str) -> None:
 
 
 def _decode_with_tfio(path: str | Path) -> tuple[np.ndarray, int]:
+    """Decodes a whole file with tensorflow-io.
+
+    Returns samples float32 ``(samples, channels)`` and their rate in Hz.
+    """
     import tensorflow as tf
     import tensorflow_io as tfio
 
@@ -361,19 +438,26 @@ def _decode_with_tfio(path: str | Path) -> tuple[np.ndarray, int]:
 
 
 def _segments_by_tfio(
-    path: str | Path, segments: list[Segment], sample_rate_hz: int, reader: str
+    path: str | Path,
+    segments: list[Segment],
+    sample_rate_hz: int,
+    reader: str,
 ) -> list[Recorded | ValueError]:
+    """`read_segments` with tensorflow-io, which always decodes the whole file."""
     check_audio_reader(reader)
     samples, rate_hz = _decode_with_tfio(path)
     results: list[Recorded | ValueError] = []
+
     for segment in segments:
         end_s = len(samples) / rate_hz if segment.end_s is None else segment.end_s
         part = samples[round(segment.begin_s * rate_hz) : round(end_s * rate_hz)]
-        recorded = Recorded(np.zeros(0, np.float32))
+        recorded = Recorded()
+
         try:
             mono = _Mixer(path, segment.channel).mono(part)
             if rate_hz != sample_rate_hz and mono.size:
                 mono = soxr.resample(mono, rate_hz, sample_rate_hz, quality="HQ")
+
             recorded.samples = mono
             results.append(_checked(path, recorded, sample_rate_hz))
         except ValueError as error:
@@ -383,8 +467,13 @@ def _segments_by_tfio(
 
 
 def _to_float(samples: np.ndarray) -> np.ndarray:
+    """Scales integers of any width to -1..1.
+
+    Eight bits are unsigned in WAV, with silence at 128.
+    """
     if samples.dtype == np.uint8:
         return (samples.astype(np.float32) - 128) / 128
+
     if samples.dtype.kind == "i":
         full_scale = -float(np.iinfo(samples.dtype).min)
         return (samples / full_scale).astype(np.float32)
@@ -394,8 +483,9 @@ def _to_float(samples: np.ndarray) -> np.ndarray:
 
 @functools.cache
 def _why_no_tfio() -> str:
-    """Returns why tensorflow-io doesn't load, or ""; it fits only one version of
-    TensorFlow.
+    """Returns why tensorflow-io doesn't load, or "".
+
+    Each release of it fits only one version of TensorFlow, so it usually doesn't.
     """
     try:
         import tensorflow as tf

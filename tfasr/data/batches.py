@@ -1,5 +1,12 @@
-"""Makes batches from shards: parallel reading, shuffling, buckets or fixed padding,
-prefetching.
+"""Makes batches of a prepared split's shards, with tf.data.
+
+Training and evaluation read their utterances only from here. On the way from the shards
+to a batch, records are read from several files at once, shuffled, parsed, normalised,
+augmented, grouped into buckets of similar length, padded and prefetched, in this order.
+
+The order of training batches depends on the seed and the epoch only, never on time or
+on how many threads read. That is what makes a run resumable within an epoch, and its
+losses comparable by seed.
 """
 
 import random
@@ -29,7 +36,10 @@ Batch = dict[str, tf.Tensor]
 # Nothing here needs AutoGraph, which would take longer than all the rest of making a
 # dataset.
 do_not_convert = tf.autograph.experimental.do_not_convert
+# The views of an utterance in a training batch; the second one is optional.
 _FEATURES = ("features", "second_features")
+# Lengths to try as a bucket's longest. With quantiles of the lengths as candidates, so
+# many come close to the best choice in milliseconds.
 _CANDIDATES = 128
 _SHOWN = 200  # characters of TensorFlow's message
 _MOST_UTTERANCES = 2**20  # per batch: TensorFlow ends the process if a size overflows
@@ -40,8 +50,20 @@ _ENOUGH_LENGTHS = 100_000
 
 
 def bucket_boundaries(lengths: Sequence[int], num_buckets: int) -> list[int]:
-    """Returns those longest lengths of buckets, of at most 128 tried, that need least
-    padding.
+    """Returns those longest lengths of buckets that need the least padding.
+
+    This is a shortest path, found by dynamic programming over at most 128 candidate
+    lengths.
+
+    Args:
+        lengths: the utterances' frames, in any order.
+        num_buckets: the most buckets; fewer distinct lengths give fewer.
+
+    Returns:
+        Ascending lengths in frames; the last is that of the longest utterance.
+
+    Raises:
+        ValueError: if there are no lengths.
     """
     if not len(lengths):
         raise ValueError(
@@ -60,10 +82,11 @@ def bucket_boundaries(lengths: Sequence[int], num_buckets: int) -> list[int]:
     # cost[j] = fewest frames, with padding, if candidate j is the last boundary so far.
     cost = candidates * counts
     choice = []
+
     for _ in range(min(num_buckets, len(candidates)) - 1):
-        alternatives = cost[:, None] + candidates[None, :] * (
-            counts[None, :] - counts[:, None]
-        )
+        # alternatives[i, j]: candidate i is the boundary before candidate j.
+        between = counts[None, :] - counts[:, None]
+        alternatives = cost[:, None] + candidates[None, :] * between
         alternatives[np.tril_indices(len(candidates), -1)] = np.iinfo(np.int64).max
         choice.append(alternatives.argmin(axis=0))
         cost = alternatives.min(axis=0)
@@ -71,13 +94,16 @@ def bucket_boundaries(lengths: Sequence[int], num_buckets: int) -> list[int]:
     boundaries = [len(candidates) - 1]
     for previous in reversed(choice):
         boundaries.append(int(previous[boundaries[-1]]))
+
     return sorted({int(candidates[index]) for index in boundaries})
 
 
 @dataclass(frozen=True)
 class Padding:
-    """Groups utterances by length into buckets and batches, padded to their bucket's
-    length.
+    """Groups utterances by length into buckets, and pads a bucket's batches to its length.
+
+    The few lengths of batches are those for which a compiled training step must be
+    traced.
     """
 
     boundaries: list[int]  # the buckets' longest lengths in frames, ascending
@@ -111,7 +137,9 @@ class Padding:
         )
 
     def one_batch(
-        self, elements: tf.data.Dataset, longest: tf.Tensor
+        self,
+        elements: tf.data.Dataset,
+        longest: tf.Tensor,
     ) -> tf.data.Dataset:
         """Returns utterances as one batch, padded for a longest utterance of
         ``longest`` frames.
@@ -124,14 +152,18 @@ class Padding:
         return self.bucket_of(element["feature_lengths"])
 
     def _padded(self, elements: tf.data.Dataset, bucket: tf.Tensor) -> tf.data.Dataset:
+        """Pads the utterances of one bucket to its length and returns them as batches."""
         shapes = dict.fromkeys(elements.element_spec, tf.constant([], tf.int64))
         shapes["labels"] = tf.constant([-1], tf.int64)
         frames = tf.gather(tf.constant(self.boundaries, tf.int64), bucket)
+
         for name in shapes.keys() & _FEATURES:
             shapes[name] = tf.stack([frames, self.num_features])
+
         return elements.padded_batch(self.batch_size, shapes)
 
     def _with_static_shapes(self, batch: Batch) -> Batch:
+        """Declares the shapes that are the same for all batches."""
         shapes = dict.fromkeys(_FEATURES, [None, self.frames, self.num_features])
         shapes["labels"] = [None, None]
         return {
@@ -141,10 +173,15 @@ class Padding:
 
 
 def _options(warm_start: bool = False) -> tf.data.Options:
-    """Returns options without tf.data's tuning thread, which can take a minute to end."""
+    """Returns options without tf.data's tuning thread, which can take a minute to end.
+
+    With ``warm_start``, reading begins when the iterator is made, not at its first
+    batch.
+    """
     options = tf.data.Options()
     options.autotune.enabled = False
     options.experimental_warm_start = warm_start
+
     return options
 
 
@@ -199,6 +236,7 @@ class PipelineConfig:
 
     @property
     def batch_sizes(self) -> list[int]:
+        """All global batch sizes of a run, in the order of their epochs."""
         return [self.global_batch_size, *(size for _, size in self.batch_size_schedule)]
 
     def batch_size(self, epoch: int) -> int:
@@ -208,7 +246,11 @@ class PipelineConfig:
 
 
 class Reading:
-    """Iterates over a split's batches; raises a one-line RunError if a shard can't be read."""
+    """Iterates over a split's batches, with one-line errors.
+
+    Raises RunError if a shard can't be read, because TensorFlow's own errors span many
+    lines of the graph's internals. If memory runs out, TensorFlow's error passes.
+    """
 
     def __init__(self, batches: Any, split: ShardedSplit):
         self._iterator = iter(batches)
@@ -237,8 +279,10 @@ class Reading:
 
 @dataclass(frozen=True)
 class Share:
-    """A worker's rows of a batch of n: ``rank * n // count`` to ``(rank + 1) * n //
-    count``.
+    """Which rows of each batch a worker trains on.
+
+    Of a batch of n utterances, these are ``rank * n // count`` to ``(rank + 1) * n //
+    count``. All workers together get each row once.
     """
 
     rank: int
@@ -258,25 +302,35 @@ class _Kind:
 class BatchSource:
     """Makes the batches of one prepared split; the same seed gives the same batches.
 
-    A batch is a dict of ``features`` float32 ``(batch, frames, num_features)``,
-    normalised and right-padded with 0; ``feature_lengths`` int32 ``(batch,)``;
-    ``labels`` int32 ``(batch, labels)``; ``label_lengths`` int32 ``(batch,)``;
-    ``positions`` int64 ``(batch,)``, the utterances' positions in the split;
-    ``duration_s`` float32 ``(batch,)``. Batches contain real utterances only: each
-    bucket's last batch in an epoch may be smaller. With ``second_view``, training
-    batches also have ``second_features``: the same utterances with other masks. Its
-    arguments are the configs of a recipe and what they leave open.
+    A batch is a dict of
 
-    ``statistics`` are the training split's mean and deviation, for normalisation
-    "corpus" and "speaker", which reads the whole split when the source is made. The
-    model's ``output_lengths`` are required if the tempo changes, because a fast
-    utterance must keep enough output frames for its labels. ``boundaries`` are the
-    padded training batches' lengths. ``evaluated`` is the size of evaluation batches,
-    by default twice the global batch size.
+    - ``features`` float32 ``(batch, frames, num_features)``, normalised and
+    right-padded with 0; - ``feature_lengths`` int32 ``(batch,)``; - ``labels`` int32
+    ``(batch, labels)``; - ``label_lengths`` int32 ``(batch,)``; - ``positions`` int64
+    ``(batch,)``, the utterances' positions in the split; - ``duration_s`` float32
+    ``(batch,)``.
+
+    Batches contain real utterances only: each bucket's last batch in an epoch may be
+    smaller. The attribute ``boundaries`` has the lengths to which training batches are
+    padded.
+
+    Args:
+        split: the opened split.
+        features: what its shards were prepared with, and the normalisation to apply.
+        pipeline: sizes and padding of batches.
+        augmentation: of training batches; None for none.
+        statistics: mean and deviation of the training split, for normalisation "corpus"
+            and "speaker". The latter reads the whole split when the source is made.
+        output_lengths: the model's. It is required if the tempo changes, because a fast
+            utterance must keep enough output frames for its labels.
+        second_view: adds ``second_features`` to training batches: the same utterances
+            with other masks.
+        evaluated: the size of evaluation batches, by default twice the global batch
+            size, as they need no memory for gradients.
 
     Raises:
         UsageError: if the split has other features, or an utterance too long for fixed
-            batches.
+        batches.
     """
 
     def __init__(
@@ -293,6 +347,7 @@ class BatchSource:
     ):
         check_features(split, features)
         self.split = split
+        # Traced functions of epochs.
         self._epochs: dict[_Kind, Callable[..., tf.data.Dataset]] = {}
         self._features = features
         self._pipeline = pipeline
@@ -327,21 +382,29 @@ class BatchSource:
 
     @property
     def frame_ranges(self) -> tuple[np.ndarray, np.ndarray]:
-        """The fewest and most frames of each utterance in training, int64
-        ``(utterances,)``.
+        """The fewest and most frames of utterances in training, int64 ``(utterances,)``.
+
+        Both are the utterances' own frames unless the tempo changes.
         """
         frames = self.split.frames
         if self._tempo is None:
             return frames, frames
+
         return self._tempo.ranges(frames, self.split.frames_needed)
 
     def _padded_for(self, tempo_change: float) -> Padding:
+        """Returns the padding of batches at tempos that change by up to ``tempo_change``.
+
+        Raises:
+            UsageError: if the longest utterance doesn't fit into fixed batches.
+        """
         pipeline = self._pipeline
         lengths = self.split.frames
         longest = int(most_frames(lengths.max(initial=0), tempo_change))
         sizes = (pipeline.global_batch_size, self._features.num_features)
         if pipeline.padding == "bucketed":
             if tempo_change:
+                # Each utterance has a range of lengths: its ends and middle stand for it.
                 some = lengths[:: max(len(lengths) // _ENOUGH_LENGTHS, 1)]
                 slowed = [
                     most_frames(some, change)
@@ -355,6 +418,7 @@ class BatchSource:
 
         if longest <= pipeline.max_frames:
             return Padding([pipeline.max_frames], *sizes, pipeline.max_frames)
+
         slowest = " at the slowest tempo" if tempo_change else ""
         raise UsageError(
             f"PipelineConfig.max_frames must hold the longest utterance of {self.split.folder}, "
@@ -366,7 +430,9 @@ class BatchSource:
     def evaluation(self, share: Share | None = None) -> tf.data.Dataset:
         """Returns each utterance once, in batches of up to ``evaluated`` utterances.
 
-        A worker with a ``share`` gets every ``count``-th shard.
+        The batches are the same in every epoch, without augmentation. A worker with a
+        ``share`` gets every ``count``-th shard. If the split is only a part of the
+        prepared one, records of other utterances are skipped.
         """
         if share is None:
             files = self.split.files
@@ -387,6 +453,7 @@ class BatchSource:
             records = records.filter(within)
 
         padding = replace(self._padding, batch_size=self._evaluated)
+
         return (
             padding.batches(self._parsed(records, self._parse))
             .prefetch(max(self._pipeline.prefetch, 1))
@@ -395,7 +462,10 @@ class BatchSource:
 
     @do_not_convert
     def first(self, count: int) -> Batch:
-        """Returns the first utterances of the shards as one batch, without augmentation."""
+        """Returns the first utterances of the shards as one batch, without augmentation.
+
+        They are the examples whose transcripts training shows after each epoch.
+        """
         records = tf.data.TFRecordDataset(self.split.files, self._compression).take(
             count
         )
@@ -410,15 +480,21 @@ class BatchSource:
         replicas: int = 1,
         share: Share | None = None,
     ) -> tf.data.Dataset:
-        """Returns one epoch's batches; epochs are counted from 1.
+        """Returns one epoch's batches.
 
-        The order depends on ``seed`` and ``epoch`` only. So a resumed epoch can skip
-        the first ``skip`` global batches, which it has already trained on, and gets the
-        same remaining ones. With several ``replicas``, each global batch is cut into so
-        many elements of equal size; remaining utterances, at most ``replicas - 1``, are
-        left out. With a ``share``, a worker gets its rows of each global batch, see
-        `share_of_batches`; no utterance is left out.
+        The order depends on ``seed`` and ``epoch`` only.
+
+        Args:
+            seed: of the run.
+            epoch: counted from 1.
+            skip: the global batches that a resumed epoch has already trained on. The
+                remaining ones are those that it would have had.
+            replicas: into how many elements of equal size each global batch is cut.
+                Remaining utterances, at most ``replicas - 1``, are left out.
+            share: a worker gets its rows of each global batch, see `share_of_batches`;
+                no utterance is left out.
         """
+        # Seeded by a text, so that no two pairs of seed and epoch give the same order.
         generator = random.Random(f"{seed} {epoch}")
         files = list(self.split.files)
         generator.shuffle(files)
@@ -428,15 +504,19 @@ class BatchSource:
         kind = _Kind(replicas, share, masked, self._pipeline.batch_size(epoch))
         if kind not in self._epochs:
             self._epochs[kind] = self._traced(kind)
+
         batches = self._epochs[kind](
             tf.constant(files),
             tf.constant(order_seed, tf.int64),
             tf.constant(skip, tf.int64),
         )
         batches = batches.prefetch(max(self._pipeline.prefetch, 1) * replicas)
+
         return batches.with_options(_options(warm_start=True))
 
     def _traced(self, kind: _Kind) -> Callable[..., tf.data.Dataset]:
+        """Traces the making of an epoch's batches, for any files, seed and ``skip``."""
+
         def epoch(*plan: tf.Tensor) -> tf.data.Dataset:
             batches = tf.data.Dataset.from_tensors(plan).flat_map(
                 lambda *plan: self._epoch_batches(*plan, kind)
@@ -448,13 +528,23 @@ class BatchSource:
 
         files = tf.TensorSpec([len(self.split.files)], tf.string)
         number = tf.TensorSpec([], tf.int64)
+
         return tf.function(
             do_not_convert(epoch), input_signature=[files, number, number]
         )
 
     def _epoch_batches(
-        self, files: tf.Tensor, order_seed: tf.Tensor, skip: tf.Tensor, kind: _Kind
+        self,
+        files: tf.Tensor,
+        order_seed: tf.Tensor,
+        skip: tf.Tensor,
+        kind: _Kind,
     ) -> tf.data.Dataset:
+        """Returns the batches of an epoch, as tensors of a traced function.
+
+        With a share, whole batches are formed of unread records first, so that only the
+        worker's own rows are decompressed into features, normalised and augmented.
+        """
         # `shuffle` also uses TensorFlow's global seed, on which the order must not
         # depend.
         tf.compat.v1.set_random_seed(None)
@@ -466,6 +556,7 @@ class BatchSource:
         records = self._shuffled_records(files, order_seed)
         if kind.share is None:
             return padding.batches(self._parsed(records, augmented)).skip(skip)
+
         unread = records.map(lambda record: self._unread(record, order_seed))
         batches = padding.unpadded(unread).skip(skip)
 
@@ -475,6 +566,11 @@ class BatchSource:
         return share_of_batches(batches, kind.share, padded)
 
     def _augmented(self, element: Batch, order_seed: tf.Tensor, kind: _Kind) -> Batch:
+        """Changes the tempo of an utterance and masks its views.
+
+        Both views have the same tempo, because they must have the same number of output
+        frames.
+        """
         seeds = tf.stack([order_seed, element["positions"]])
         features = element["features"]
         frames = element["feature_lengths"]
@@ -483,18 +579,25 @@ class BatchSource:
             features = resampled(features, frames)
 
         element = {**element, "feature_lengths": frames}
-        views = dict(zip(_FEATURES, (0, _SECOND_SEEDS), strict=True))
-        for name, shift in views.items() if self._second_view else [("features", 0)]:
+        views = {"features": 0}
+        if self._second_view:
+            views["second_features"] = _SECOND_SEEDS
+
+        for name, shift in views.items():
             element[name] = features
             if kind.masked:
                 bins = self._features.num_mel_bins
                 element[name] = augment(
-                    features, self._augmentation, seeds + shift, bins
+                    features,
+                    self._augmentation,
+                    seeds + shift,
+                    bins,
                 )
 
         return element
 
     def _unread(self, record: tf.Tensor, order_seed: tf.Tensor) -> Batch:
+        """Returns what batching needs to know of a record, at its tempo in this epoch."""
         dtype = tf.as_dtype(self.split.index["packing"]["dtype"])
         element = unread(record, dtype.size * self._features.num_features)
         labels = element.pop("labels")
@@ -506,8 +609,11 @@ class BatchSource:
         return {**element, "feature_lengths": frames}
 
     def _shuffled_records(
-        self, files: tf.Tensor, order_seed: tf.Tensor
+        self,
+        files: tf.Tensor,
+        order_seed: tf.Tensor,
     ) -> tf.data.Dataset:
+        """Returns an epoch's serialised records, of several shards in turn and shuffled."""
         readers = min(self._pipeline.num_readers, len(self.split.files))
         records = tf.data.Dataset.from_tensor_slices(files).interleave(
             lambda file: tf.data.TFRecordDataset(file, self._compression),
@@ -526,6 +632,7 @@ class BatchSource:
         return self.split.index["packing"]["compression"]
 
     def _parsed(self, records: tf.data.Dataset, parse: Callable) -> tf.data.Dataset:
+        """Parses records on all cores, keeping their order."""
         # AUTOTUNE would have no effect inside an epoch's traced function.
         return records.map(parse, num_parallel_calls=usable_cores(), deterministic=True)
 
@@ -533,7 +640,12 @@ class BatchSource:
     def _speaker_statistics(self) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """Returns each position's speaker number, and the speakers' means and deviations.
 
-        They are those of the whole split, also for a part of it.
+        They are those of the whole split, also for a part of it, or else a speaker's
+        features would depend on which utterances were drawn.
+
+        Returns:
+            int64 ``(positions,)``, -1 for gaps, and two float32 tensors ``(speakers,
+            num_features)``.
         """
         utterances = self.split.whole or self.split.utterances
         positions = np.array([utterance.position for utterance in utterances])
@@ -541,6 +653,7 @@ class BatchSource:
         # An utterance of an unknown speaker is normalised as if the speaker had said
         # nothing else.
         codes = np.where(codes == 0, ~positions.astype(np.uint64), codes)
+        # Speakers are numbered, as their codes are too large for indices.
         names, numbers = np.unique(codes, return_inverse=True)
         speakers = np.full(positions.max() + 1, -1)
         speakers[positions] = numbers
@@ -549,6 +662,7 @@ class BatchSource:
         records = self._parsed(records, self._decoded).with_options(_options())
         for parsed, features in Reading(records, self.split):
             sums[speakers[int(parsed["position"])]].add(features.numpy())
+
         own = tuple(map(np.stack, zip(*(s.statistics() for s in sums), strict=True)))
         frames = np.array([[s.frames] for s in sums], np.float32)
         # tensors, because arrays would be copied into each traced graph
@@ -559,7 +673,10 @@ class BatchSource:
             return tf.constant(speakers), values
 
     def _decoded(self, record: tf.Tensor) -> tuple[Batch, tf.Tensor]:
-        """Returns a parsed record, and its features before normalisation."""
+        """Returns a parsed record and its features before normalisation.
+
+        The features are float32 ``(frames, num_features)``, whatever the shards store.
+        """
         parsed = tf.io.parse_single_example(record, RECORD)
         # Reshaped as integers, because on processors without half precision oneDNN logs
         # an error.
@@ -568,9 +685,14 @@ class BatchSource:
             parsed["features"], tf.uint16 if dtype.size == 2 else tf.int32
         )
         rows = tf.reshape(bits, [-1, self._features.num_features])
+
         return parsed, tf.cast(tf.bitcast(rows, dtype), tf.float32)
 
     def _parse(self, record: tf.Tensor, order_seed: tf.Tensor | None = None) -> Batch:
+        """Returns an utterance's element, normalised and not yet padded or masked.
+
+        Without ``order_seed``, as in evaluation, its vocal tract stays as it is.
+        """
         parsed, features = self._decoded(record)
         mean, deviation = self._statistics
         if self._features.normalisation == "speaker":
@@ -583,9 +705,12 @@ class BatchSource:
             seed = tf.stack([order_seed, parsed["position"]])
             features = self._vocal_tract.drawn(features, seed)
             if self._features.normalisation == "speaker":
+                # A speaker's mean moves along with the speaker's vocal
+                # tract.
                 mean = self._vocal_tract.drawn(mean[None], seed)[0]
 
         labels = tf.cast(tf.sparse.to_dense(parsed["labels"]), tf.int32)
+
         return {
             "features": normalise_features(features, self._features, mean, deviation),
             "feature_lengths": tf.shape(features)[0],
@@ -597,7 +722,11 @@ class BatchSource:
 
 
 def unread(record: tf.Tensor, frame_bytes: int) -> Batch:
-    """Returns what batching needs to know about a serialised record, without its features."""
+    """Returns what batching needs to know about a serialised record.
+
+    Its features stay serialised in ``record``; only their number is computed, from
+    bytes.
+    """
     parsed = tf.io.parse_single_example(record, RECORD)
     return {
         "record": record,
@@ -615,13 +744,20 @@ def share_of_batches(
 ) -> tf.data.Dataset:
     """Returns a worker's share of each batch, with facts about the whole batch.
 
-    ``batches`` consist of what `unread` returns, without labels. ``padded(records,
-    longest)`` makes one batch of serialised records, padded for ``longest`` frames. A
-    share also has ``all_positions`` int64, ``all_duration_s`` float32 and
-    ``all_lengths`` int32, each ``(utterances,)``, of the whole batch in its order;
-    ``first_row`` int32, where the share begins; and ``counted`` float32: 1, or 0 if the
-    batch has too few utterances for all workers, so that this worker repeats one of
-    another worker's.
+    All workers need these facts: losses are weighted by the whole batch, and each
+    process writes which utterances a step has seen.
+
+    Args:
+        batches: of what `unread` returns, without labels.
+        share: the worker's.
+        padded: makes one batch of serialised records, padded for a number of frames.
+
+    Returns:
+        Batches that also have ``all_positions`` int64, ``all_duration_s`` float32 and
+        ``all_lengths`` int32, each ``(utterances,)``, of the whole batch in its order;
+        ``first_row`` int32, where the share begins; and ``counted`` float32: 1, or 0 if
+        the batch has too few utterances for all workers, so that this worker repeats
+        one of another worker's.
     """
 
     def share_of(batch: Batch) -> tf.data.Dataset:
@@ -640,13 +776,17 @@ def share_of_batches(
             "counted": tf.where(empty, 0.0, 1.0),
         }
         longest = tf.reduce_max(batch["feature_lengths"])
+
         return padded(records, longest).map(lambda part: {**part, **of_all})
 
     return batches.flat_map(share_of)
 
 
 def cut_for_replicas(batches: tf.data.Dataset, replicas: int) -> tf.data.Dataset:
-    """Cuts each batch into ``replicas`` equal elements; drops the few remaining utterances."""
+    """Cuts each batch into ``replicas`` equal elements, and drops what remains.
+
+    A batch with fewer utterances than replicas gives no elements at all.
+    """
 
     def cut(batch: Batch) -> tf.data.Dataset:
         each = tf.shape(batch["feature_lengths"])[0] // replicas

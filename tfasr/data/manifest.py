@@ -1,8 +1,11 @@
-"""Writes and reads a prepared split's index, manifest and columns, and checks their hashes.
+"""Writes and reads a prepared split's index, manifest and columns.
 
-The index, ``index.json``, contains hashes of each shard (``sha256``), the manifest
-(``manifest_sha256``), the columns (``columns_sha256``) and the rest of the index
-(``index_sha256``).
+Packing writes them last, when all shards are on the disk, so a folder with an index is
+complete. Training, reports and comparisons of splits read them without opening a shard.
+
+The index, ``index.json``, has the settings, the list of shards and hashes of each shard
+(``sha256``), the manifest (``manifest_sha256``), the columns (``columns_sha256``) and
+the rest of the index (``index_sha256``). They are checked when a split is opened.
 
 The manifest, ``manifest.jsonl``, has a line for each utterance. A large split also has
 ``columns.npy``, its numbers as an array, which is read in a second instead of minutes.
@@ -35,16 +38,21 @@ from tfasr.kit.process import usable_cores
 INDEX_FILE = "index.json"
 MANIFEST_FILE = "manifest.jsonl"
 COLUMNS_FILE = "columns.npy"
+# Of all files of a split. Raise it when they change, so that other versions refuse
+# them.
 FORMAT = 1
 # The most utterances, of some 500 bytes each, to keep in memory; larger splits get
 # columns.
 MOST_HELD = 100_000
 
 _AGAIN = "Run tfasr prepare again; it recreates damaged files."
+# Bytes to read at once: of columns to hash, of many lines, and of a single line, which
+# rarely has more than 500 bytes.
 _BLOCK_BYTES = 1 << 20
 _LINES_BYTES = 1 << 22
 _LINE_BYTES = 1 << 16
 _MOST_NAMES = 100_000  # of speakers and recordings, whose hashes are remembered
+# Files, and ids of utterances with the same remark, to list in a message.
 _LISTED = 10
 _REMARKED = 5
 _COLUMNS = np.dtype(
@@ -58,16 +66,19 @@ _COLUMNS = np.dtype(
         ("frames_needed", "<u4"),
     ]
 )
+# What an index must have; a damaged one is rejected with the names of what is wrong.
 _TYPES = {
-    **{
-        "format": int,
-        "content_hash": str,
-        "alphabet": dict,
-        "features": dict,
-        "packing": dict,
-    },
-    **{"conv": list, "utterances": int, "feature_sums": dict, "shards": list},
-    **{"manifest_sha256": str, "index_sha256": str},
+    "format": int,
+    "content_hash": str,
+    "alphabet": dict,
+    "features": dict,
+    "packing": dict,
+    "conv": list,
+    "utterances": int,
+    "feature_sums": dict,
+    "shards": list,
+    "manifest_sha256": str,
+    "index_sha256": str,
 }
 _SHARD_TYPES = {"file": str, "bytes": int, "utterances": int, "sha256": str}
 
@@ -91,10 +102,15 @@ class ShardedUtterance:
 
 
 def _content_code(content: str) -> int:
+    """Returns the number in the column "content" for a hash of 16 hexadecimal digits."""
     return int(content, 16)
 
 
 def _name_code(name: str) -> int:
+    """Returns the number for a speaker's or recording's name; 0 for "".
+
+    It is a hash of 64 bits: two of a million names get the same with 1 in 37 million.
+    """
     digest = hashlib.blake2b(
         name.encode(errors="backslashreplace"), digest_size=8
     ).digest()
@@ -102,12 +118,20 @@ def _name_code(name: str) -> int:
 
 
 class HeldUtterances(list[ShardedUtterance]):
+    """The utterances of a split that fits into memory; else see `PackedUtterances`.
+
+    Both have the same methods, so that callers needn't know which one a split has.
+    """
+
     @property
     def duration_s(self) -> float:
         return sum(utterance.duration_s for utterance in self)
 
     def column(self, name: str) -> np.ndarray:
-        """Returns the column of `_COLUMNS` with this name, ``(utterances,)``."""
+        """Returns the column of `_COLUMNS` with this name, ``(utterances,)``.
+
+        Names and hashes become numbers, which can be compared between splits.
+        """
         codes = {
             "content": _content_code,
             "speaker": _name_code,
@@ -117,17 +141,21 @@ class HeldUtterances(list[ShardedUtterance]):
         return np.array([code(getattr(u, name)) for u in self], _COLUMNS[name])
 
     def texts(self) -> Iterator[str]:
+        """Yields the normalised transcripts, in the order of the positions."""
         return (utterance.text for utterance in self)
 
     def at(self, positions: Sequence[int]) -> list[ShardedUtterance]:
+        """Returns the utterances at these positions, in this order; KeyError for a gap."""
         wanted = set(positions)
         by_position = {u.position: u for u in self if u.position in wanted}
         return [by_position[position] for position in positions]
 
 
 class PackedUtterances(Sequence[ShardedUtterance]):
-    """Like `HeldUtterances` for a manifest too large for memory: reads its file when
-    needed.
+    """The utterances of a split too large for memory, read from its file when needed.
+
+    Numbers come from the columns, and everything else from the lines to which they
+    point. Iterating reads the file once, in large blocks; indexing reads a single line.
     """
 
     def __init__(self, path: Path, columns: np.ndarray):
@@ -141,6 +169,7 @@ class PackedUtterances(Sequence[ShardedUtterance]):
     def __getitem__(self, which: Any) -> Any:
         if isinstance(which, slice):
             return [self[number] for number in range(*which.indices(len(self)))]
+
         offset = int(self._columns["offset"][which])
         line = b""
         while b"\n" not in line and (
@@ -159,6 +188,7 @@ class PackedUtterances(Sequence[ShardedUtterance]):
         return float(self._columns["duration_s"].sum())
 
     def column(self, name: str) -> np.ndarray:
+        """Returns the column with this name, ``(utterances,)``, without reading lines."""
         return self._columns[name]
 
     def texts(self) -> Iterator[str]:
@@ -173,15 +203,20 @@ class PackedUtterances(Sequence[ShardedUtterance]):
     def _at(self, position: int) -> ShardedUtterance:
         # Positions increase from line to line, with gaps.
         number = bisect.bisect_left(
-            self, position, key=lambda utterance: utterance.position
+            self,
+            position,
+            key=lambda utterance: utterance.position,
         )
         if number == len(self) or self[number].position != position:
             raise KeyError(position)
+
         return self[number]
 
     def _lines(self) -> Iterator[list[bytes]]:
+        """Yields the manifest's lines, some thousands at a time."""
         offset = 0
         begun = b""
+
         while block := os.pread(self._file, _LINES_BYTES, offset):
             offset += len(block)
             *lines, begun = (begun + block).split(b"\n")
@@ -192,7 +227,10 @@ class PackedUtterances(Sequence[ShardedUtterance]):
 
 
 def _unchecked(line: bytes) -> ShardedUtterance:
-    # Skips `_checked`, because the file's hash has been checked.
+    """Makes an utterance of a line without checking its fields.
+
+    The hash of the whole file has been checked, and `_checked` would take much longer.
+    """
     utterance = ShardedUtterance.__new__(ShardedUtterance)
     object.__setattr__(utterance, "__dict__", orjson.loads(line))
     return utterance
@@ -200,11 +238,24 @@ def _unchecked(line: bytes) -> ShardedUtterance:
 
 @dataclass
 class FeatureSums:
+    """Sums over frames, from which a split's mean and deviation are computed.
+
+    Each shard's sidecar has its own, and the index their total. Sums are added in
+    float64 and in the order of the shards, so that they are the same bit for bit in
+    every run.
+
+    Attributes:
+        frames: number of frames added.
+        total: sum of each feature, float64 ``(num_features,)``; 0.0 before any.
+        squares: sum of each feature's square, float64 ``(num_features,)``.
+    """
+
     frames: int = 0
     total: np.ndarray | float = 0.0
     squares: np.ndarray | float = 0.0
 
     def add(self, features: np.ndarray) -> None:
+        """Adds features ``(frames, num_features)``, of any floating-point type."""
         exact = features.astype(np.float64)
         total = exact.sum(axis=0)
         # In place, as arrays of this size are slow to allocate.
@@ -216,6 +267,7 @@ class FeatureSums:
 
     @property
     def finite(self) -> bool:
+        """Whether no feature was NaN or infinite."""
         return bool(np.isfinite(self.total).all() and np.isfinite(self.squares).all())
 
     def merge(self, other: "FeatureSums") -> None:
@@ -242,6 +294,8 @@ class FeatureSums:
 
 
 def _index_hash(index: dict[str, Any]) -> str:
+    """Returns the SHA-256 of an index without its own hash, as hex."""
+    # A hash can't include itself.
     content = {name: value for name, value in index.items() if name != "index_sha256"}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -250,6 +304,7 @@ def require_prepared(shard_dir: str | Path, split: str) -> None:
     """Raises UsageError unless a folder has a split that ``tfasr prepare`` finished."""
     if (Path(shard_dir) / split / INDEX_FILE).is_file():
         return
+
     prepared = sorted(
         path.parent.name for path in Path(shard_dir).glob(f"*/{INDEX_FILE}")
     )
@@ -257,6 +312,7 @@ def require_prepared(shard_dir: str | Path, split: str) -> None:
     remedy = f"Run tfasr prepare for {split!r}; it resumes."
     if not Path(shard_dir).exists():
         raise UsageError(f"{rule} {received_path(shard_dir, otherwise=remedy)}")
+
     remedy = did_you_mean(split, prepared, remedy)
     raise UsageError(
         f"{rule} Received: {shard_dir}, with the finished splits {prepared}.{remedy}"
@@ -264,8 +320,11 @@ def require_prepared(shard_dir: str | Path, split: str) -> None:
 
 
 def read_index(folder: Path) -> dict[str, Any]:
-    """Returns a split's index; UsageError if it's damaged or names files outside its
-    folder.
+    """Returns a split's index.
+
+    Raises:
+        UsageError: if it is damaged, in another format, or names files outside its
+        folder, which an index from elsewhere might do.
     """
     path = folder / INDEX_FILE
     index = read_object(path, _AGAIN, tuple(_TYPES))
@@ -275,6 +334,7 @@ def read_index(folder: Path) -> dict[str, Any]:
             "another version of tfasr wrote them. Run tfasr prepare into another --shard_dir."
         )
 
+    # An index may be damaged, or made by others: nothing in it is trusted.
     wrong = [name for name, kind in _TYPES.items() if not isinstance(index[name], kind)]
     packing = index["packing"] if not wrong else {}
     if packing.get("dtype") not in ("float16", "float32"):
@@ -291,6 +351,7 @@ def read_index(folder: Path) -> dict[str, Any]:
         raise UsageError(
             f"{path} is damaged: it has no valid {', '.join(wrong[:3])}. {_AGAIN}"
         )
+
     names = [shard["file"] for shard in index["shards"]]
     outside = [n for n in names if n in ("", ".", "..") or {"/", "\\", "\0"} & set(n)]
     if outside:
@@ -299,6 +360,7 @@ def read_index(folder: Path) -> dict[str, Any]:
         )
 
     _check_hash(path, _index_hash(index), index["index_sha256"])
+
     return index
 
 
@@ -310,14 +372,20 @@ def _check_hash(path: Path, digest: str, stated: str) -> None:
 
 
 def _is_shard(shard: Any) -> bool:
+    """Whether an index's entry names a shard's file, size, utterances and hash."""
     return isinstance(shard, dict) and all(
         isinstance(shard.get(name), kind) for name, kind in _SHARD_TYPES.items()
     )
 
 
 def check_shards(folder: Path, index: dict[str, Any], *, content: bool) -> None:
-    """Raises UsageError unless all shards have the index's sizes and, if ``content``,
-    hashes.
+    """Checks that all shards have the sizes that the index states.
+
+    With ``content``, their hashes are checked too, on all cores, which takes as long as
+    reading the files.
+
+    Raises:
+        UsageError: naming files that are missing, unreadable or different.
     """
     shards = {shard["file"]: shard for shard in index["shards"]}
     missing = [name for name in shards if not (folder / name).is_file()]
@@ -341,6 +409,7 @@ def check_shards(folder: Path, index: dict[str, Any], *, content: bool) -> None:
 
     if not content:
         return
+
     stated = {name: shard["sha256"] for name, shard in shards.items()}
     try:
         with ThreadPoolExecutor(usable_cores()) as threads:
@@ -366,7 +435,13 @@ def check_shards(folder: Path, index: dict[str, Any], *, content: bool) -> None:
 def read_manifest(
     folder: Path, index: dict[str, Any]
 ) -> HeldUtterances | PackedUtterances:
-    """Returns a split's utterances in the order of its records; large splits stay on disk."""
+    """Returns a split's utterances in the order of its records.
+
+    Large splits stay on the disk. The hashes of the files are checked in any case.
+
+    Raises:
+        UsageError: if a file is missing, damaged or not that of the index.
+    """
     path = folder / MANIFEST_FILE
     if not path.is_file():
         raise UsageError(
@@ -375,6 +450,7 @@ def read_manifest(
         )
 
     try:
+        # A large split is never read as a whole.
         if index["utterances"] > MOST_HELD and "columns_sha256" in index:
             _check_hash(path, file_sha256(path), index["manifest_sha256"])
             return PackedUtterances(path, _read_columns(folder / COLUMNS_FILE, index))
@@ -393,6 +469,7 @@ def read_manifest(
         )
 
     _check_hash(path, hashlib.sha256(content).hexdigest(), index["manifest_sha256"])
+
     return HeldUtterances(
         _checked(line, path, n) for n, line in enumerate(lines, start=1)
     )
@@ -402,6 +479,7 @@ _UTTERANCE_FIELDS = dataclasses.fields(ShardedUtterance)
 
 
 def _checked(line: bytes, path: Path, number: int) -> ShardedUtterance:
+    """Reads a line of the manifest; UsageError if a field is missing or of a wrong type."""
     try:
         utterance = ShardedUtterance(**json.loads(line))
         for field in _UTTERANCE_FIELDS:
@@ -409,6 +487,7 @@ def _checked(line: bytes, path: Path, number: int) -> ShardedUtterance:
             if not isinstance(getattr(utterance, field.name), kind):
                 raise ValueError(f"{field.name} is not of type {field.type.__name__}")
 
+        # Raises if it isn't a number of 64 bits.
         np.uint64(_content_code(utterance.content))
     except (ValueError, TypeError, RecursionError, OverflowError) as error:
         raise UsageError(
@@ -419,6 +498,7 @@ def _checked(line: bytes, path: Path, number: int) -> ShardedUtterance:
 
 
 def _read_columns(path: Path, index: dict[str, Any]) -> np.ndarray:
+    """Returns the columns, ``(utterances,)`` of `_COLUMNS`; UsageError if damaged."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -429,6 +509,7 @@ def _read_columns(path: Path, index: dict[str, Any]) -> np.ndarray:
     _check_hash(path, hashlib.sha256(content).hexdigest(), index["columns_sha256"])
     file = io.BytesIO(content)
     try:
+        # Rows are used where they lie, with the expected type; `np.load` would copy.
         np.lib.format.read_magic(file)
         np.lib.format.read_array_header_1_0(file)
         rows = np.frombuffer(content, _COLUMNS, offset=file.tell())
@@ -447,10 +528,16 @@ def _read_columns(path: Path, index: dict[str, Any]) -> np.ndarray:
 
 
 class PackedIndex:
-    """Writes a split's manifest, columns and index from its shards' sidecars, in this order.
+    """Writes a split's manifest, columns and index from its shards' sidecars.
 
-    A sidecar is a shard's JSON file. ``unpacked`` has the utterances that couldn't be
-    packed.
+    They are written in this order, so that a complete index means a complete split. A
+    sidecar is a shard's JSON file with everything that the index needs to know of it,
+    so no shard is read again. One pass over the sidecars keeps memory constant.
+
+    Attributes:
+        unpacked: rows of the utterances that couldn't be packed.
+        remarks: numbers of utterances, by the remark's kind.
+        remarked: the first ids with each kind.
     """
 
     def __init__(self, folder: Path, sidecars: Iterable[dict[str, Any]]):
@@ -460,9 +547,8 @@ class PackedIndex:
         self._rows = tempfile.SpooledTemporaryFile(IN_MEMORY_BYTES, dir=folder)  # noqa: SIM115
         weakref.finalize(self, self._rows.close)
         self._names: dict[str, int] = {}
-        # Numbers of utterances, by the remark's kind.
         self.remarks: Counter[str] = Counter()
-        self.remarked: dict[str, list[str]] = {}  # the first of their ids
+        self.remarked: dict[str, list[str]] = {}
         self._shards: list[dict[str, Any]] = []
         self._sums = FeatureSums()
         self._records_hashes: list[str] = []
@@ -470,9 +556,7 @@ class PackedIndex:
         self._duration_s = 0.0
 
     def write_manifest(self) -> str:
-        """Reads the sidecars and writes the manifest; returns the manifest's SHA-256 as
-        hex.
-        """
+        """Reads the sidecars and writes the manifest; returns its SHA-256 as hex."""
         digest = hashlib.sha256()
         with whole_file(self._folder / MANIFEST_FILE) as file:
             for sidecar in self._sidecars:
@@ -490,7 +574,17 @@ class PackedIndex:
         dropped: Any,
         manifest_sha256: str,
     ) -> dict[str, Any]:
-        """Writes a large split's columns and then the index; returns the index."""
+        """Writes a large split's columns and then the index; returns the index.
+
+        Args:
+            split: its name.
+            packing: the settings, as `tfasr.data.packing.Packing.content` returns them.
+            planned: the hash of what was to be packed. The content hash adds the
+                records.
+            dropped: counts of utterances that were left out, by ``too_long`` and
+                ``bad``.
+            manifest_sha256: as `write_manifest` returned it.
+        """
         content = planned + "".join(self._records_hashes)
         left_out = dropped.too_long + dropped.bad
         index = {
@@ -510,11 +604,14 @@ class PackedIndex:
         }
         if self._utterances > MOST_HELD:
             index["columns_sha256"] = self._write_columns()
+
         index["index_sha256"] = _index_hash(index)
         write_whole(self._folder / INDEX_FILE, json.dumps(index, indent=1) + "\n")
+
         return index
 
     def _added(self, sidecar: dict[str, Any]) -> bytes:
+        """Adds a shard to all sums and columns; returns its lines of the manifest."""
         utterances = sidecar["utterances"]
         shard = {
             name: sidecar[name] for name in ("file", "bytes", "utterances", "sha256")
@@ -525,6 +622,7 @@ class PackedIndex:
         self.unpacked.extend(
             [bad["id"], bad["reason"], bad["detail"]] for bad in sidecar["bad"]
         )
+
         for id_, kind, _ in sidecar["remarks"]:
             self.remarks[kind] += 1
             if self.remarks[kind] <= _REMARKED:
@@ -548,9 +646,11 @@ class PackedIndex:
 
         self._utterances += len(utterances)
         self._rows.write(rows.tobytes())
+
         return b"".join(lines)
 
     def _name(self, name: str) -> int:
+        """Returns a name's code, remembered because hashing it anew takes longer."""
         if name not in self._names:
             if len(self._names) > _MOST_NAMES:
                 self._names.clear()
@@ -559,6 +659,7 @@ class PackedIndex:
         return self._names[name]
 
     def _write_columns(self) -> str:
+        """Writes the columns in NumPy's format; returns their SHA-256 as hex."""
         header = io.BytesIO()
         shape = {
             "descr": _COLUMNS.descr,
@@ -567,6 +668,7 @@ class PackedIndex:
         }
         np.lib.format.write_array_header_1_0(header, shape)
         digest = hashlib.sha256()
+
         with self._rows, whole_file(self._folder / COLUMNS_FILE) as file:
             self._rows.seek(0)
             block = header.getvalue()

@@ -1,5 +1,9 @@
-"""Prepares a corpus's splits; warns of utterances and speakers shared with the training
-split.
+"""Prepares a corpus's splits, and warns of what they share with the training split.
+
+`prepare` is the function behind ``tfasr prepare`` and ``tfasr.prepare``: it checks what
+the user gave, chooses the alphabet and packs the splits one after the other. `overlap`
+then compares the finished splits, because error rates on utterances or speakers of the
+training split say little about new ones.
 """
 
 import contextlib
@@ -31,14 +35,16 @@ if TYPE_CHECKING:
     from tfasr.data.shards import ShardConfig
     from tfasr.models.model import RecogniserConfig
 
-_SHOWN = 5
-_AT_ONCE = 1 << 20
+_SHOWN = 5  # names in a warning
+_AT_ONCE = 1 << 20  # values to look up at once: 8 MB
 
 log = logging.getLogger("tfasr")
 
 
 @dataclass(frozen=True)
 class Overlap:
+    """What a held-out split shares with the training split; as a string, a sentence."""
+
     # Ids of held-out utterances whose audio is in the training split too.
     utterances: list[str]
     of_utterances: int  # number of utterances in the held-out split
@@ -48,6 +54,7 @@ class Overlap:
     of_recordings: int  # number of recordings with segments in the held-out split
 
     def to_json(self) -> dict[str, int]:
+        """Returns the numbers without names, for a run's record."""
         return {
             "utterances": len(self.utterances),
             "of_utterances": self.of_utterances,
@@ -56,25 +63,24 @@ class Overlap:
         }
 
     def __str__(self) -> str:
-        counted = (
-            (
-                self.utterances,
-                f"{self.of_utterances} utterances are in the training split too",
-            ),
-            (
-                self.speakers,
-                f"{self.of_speakers} speakers are in the training split too",
-            ),
-            (
-                self.recordings,
-                f"{self.of_recordings} recordings have segments in the training split too",
-            ),
+        of_utterances = f"{self.of_utterances} utterances are in the training split too"
+        of_speakers = f"{self.of_speakers} speakers are in the training split too"
+        of_recordings = (
+            f"{self.of_recordings} recordings have segments in the training split too"
         )
-        return "; ".join(
-            f"{len(names)} of {text} ({', '.join(names[:_SHOWN])}{', ...' * (len(names) > _SHOWN)})"
-            for names, text in counted
-            if names
-        )
+        parts = []
+
+        for names, text in (
+            (self.utterances, of_utterances),
+            (self.speakers, of_speakers),
+            (self.recordings, of_recordings),
+        ):
+            if names:
+                first = ", ".join(names[:_SHOWN])
+                more = ", ..." if len(names) > _SHOWN else ""
+                parts.append(f"{len(names)} of {text} ({first}{more})")
+
+        return "; ".join(parts)
 
 
 def overlap(
@@ -98,6 +104,7 @@ def overlap(
 
     speakers, of_speakers = _shared_names(training, held_out, "speaker")
     recordings, of_recordings = _shared_names(training, held_out, "recording")
+
     return Overlap(
         utterances=sorted(held_out[int(number)].id for number in np.flatnonzero(same)),
         of_utterances=len(held_out),
@@ -113,23 +120,29 @@ def _shared_names(
     held_out: HeldUtterances | PackedUtterances,
     column: str,
 ) -> tuple[list[str], int]:
-    """Returns the names that both splits have in a column, and how many the held-out
-    one has.
+    """Returns the names that both splits have in a column, "speaker" or "recording".
+
+    Also returns how many different names the held-out split has.
     """
+    # Codes of names, and one utterance with each.
     named, first = np.unique(held_out.column(column), return_index=True)
     shared = first[(named != 0) & _among(named, training.column(column))]
     names = sorted(getattr(held_out[int(number)], column) for number in shared)
+
     return names, int(np.count_nonzero(named))
 
 
 def _described(utterance: ShardedUtterance) -> tuple[str, str, float, int]:
+    """Returns what identifies an utterance without a hash of its audio."""
     return utterance.id, utterance.text, utterance.duration_s, utterance.frames
 
 
 def _among(values: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Returns which values occur in ``known``, bool ``(values,)``."""
     # `np.isin` would sort all known values, of which there may be too many.
     distinct, which = np.unique(values, return_inverse=True)
     is_known = np.zeros(len(distinct), bool)
+
     for begin in range(0, len(known) if len(distinct) else 0, _AT_ONCE):
         part = known[begin : begin + _AT_ONCE]
         place = np.minimum(np.searchsorted(distinct, part), len(distinct) - 1)
@@ -139,6 +152,7 @@ def _among(values: np.ndarray, known: np.ndarray) -> np.ndarray:
 
 
 def warn_of_overlap(shared: Overlap, split: str) -> None:
+    """Logs a warning if a split shares anything with the training split."""
     if shared.utterances or shared.speakers or shared.recordings:
         log.warning(
             "%s: %s. Its error rates are lower than those on new data.", split, shared
@@ -146,9 +160,12 @@ def warn_of_overlap(shared: Overlap, split: str) -> None:
 
 
 def warn_of_overlaps(shard_dir: Path) -> None:
-    """Warns of what each finished split in a shard folder shares with the training
-    split there.
+    """Warns of what finished splits in a shard folder share with the training split there.
+
+    A damaged split gets a warning instead of a comparison. Splits with the same files
+    of noise get one, too: a recogniser may learn those noises.
     """
+    # Only finished splits have an index.
     folders = {
         path.parent.name: path.parent for path in shard_dir.glob(f"*/{INDEX_FILE}")
     }
@@ -181,9 +198,7 @@ def warn_of_overlaps(shard_dir: Path) -> None:
 def _utterances_and_noise(
     folder: Path,
 ) -> tuple[HeldUtterances | PackedUtterances, str | None]:
-    """Reads a finished split's utterances, and the hash of the noise mixed into it
-    (None: none).
-    """
+    """Reads a finished split's utterances, and the hash of its noise (None if clean)."""
     index = read_index(folder)
     utterances = read_manifest(folder, index)
     return utterances, index.get("noise", {}).get("files")
@@ -279,6 +294,7 @@ def prepare(
         )
     if num_workers is not None and num_workers < 1:
         raise UsageError(f"num_workers must be at least 1. Received: {num_workers}.")
+
     packing = Packing(
         alphabet=alphabet if isinstance(alphabet, Alphabet) else Alphabet(),
         features=features or FeatureConfig(),
@@ -288,6 +304,7 @@ def prepare(
     )
     if split is not None:
         check_split(split)
+
     splits = available_splits(corpus, corpus_dir) if split is None else [split]
     if not splits:
         raise UsageError(
@@ -298,8 +315,13 @@ def prepare(
     copies = copies_of(noise, noise_dir, impulse_dir, splits)
     for name in splits:
         check_split_folder(Path(shard_dir) / name)
+
     reading = functools.partial(
-        read_split, corpus, corpus_dir, manifest=manifest, subsets=subsets
+        read_split,
+        corpus,
+        corpus_dir,
+        manifest=manifest,
+        subsets=subsets,
     )
     if not isinstance(alphabet, Alphabet):
         training = functools.partial(reading, TRAINING) if TRAINING in splits else None
@@ -321,11 +343,13 @@ def prepare(
             )
 
     warn_of_overlaps(Path(shard_dir))
+
     return indexes
 
 
 @contextlib.contextmanager
 def _progress(split: str, shown: bool) -> Iterator[dict[str, Callable[..., None]]]:
+    """Draws a progress bar during the block; yields the callbacks of `pack_split`."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -340,7 +364,10 @@ def _progress(split: str, shown: bool) -> Iterator[dict[str, Callable[..., None]
         TimeRemainingColumn(),
     )
     bar = Progress(
-        "{task.description}", *columns, console=stderr_console(), disable=not shown
+        "{task.description}",
+        *columns,
+        console=stderr_console(),
+        disable=not shown,
     )
     task = bar.add_task(f"list {split}", total=None)
 

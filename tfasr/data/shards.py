@@ -1,5 +1,8 @@
-"""Writes shards (compressed TFRecord files of features and labels) and opens prepared
-splits.
+"""Writes shards and opens prepared splits.
+
+A shard is a compressed TFRecord file with the features and labels of some utterances.
+Packing writes them; training, evaluation and exports open the whole split with
+`open_split` and read its records through `tfasr.data.batches`.
 """
 
 import contextlib
@@ -29,9 +32,10 @@ from tfasr.errors import RunError, UsageError
 from tfasr.kit.config import config_class, require, to_json
 from tfasr.kit.files import PARTIAL_SUFFIX, publish
 
-_ZLIB_RLE = 3
-_LISTED = 10
+_ZLIB_RLE = 3  # zlib's number for the strategy of run lengths
+_LISTED = 10  # files in a message
 FileState = tuple[int, int]  # size in bytes, and time of the last change in ns
+# What a record holds; features are the bytes of an array in the split's dtype.
 RECORD = {
     "features": tf.io.FixedLenFeature([], tf.string),
     "labels": tf.io.VarLenFeature(tf.int64),
@@ -70,9 +74,23 @@ class ShardConfig:
 
 
 def write_shard(
-    path: Path, records: list[bytes], compression: str, partial: Path | None = None
+    path: Path,
+    records: list[bytes],
+    compression: str,
+    partial: Path | None = None,
 ) -> None:
-    """Writes a shard, which is called ``partial`` until it is complete and on the disk."""
+    """Writes a shard, which is called ``partial`` until it is complete and on the disk.
+
+    Args:
+        path: of the shard.
+        records: as `encode_record` returns them.
+        compression: of `ShardConfig`.
+        partial: a name of your own if several processes may write the same shard.
+
+    Raises:
+        RunError: if the disk fails. A full disk raises TensorFlow's error, which
+        `tfasr.data.packing.room_in` explains.
+    """
     partial = partial or path.with_suffix(PARTIAL_SUFFIX)
     partial.unlink(missing_ok=True)  # a link is removed, never followed
     # Digits of features don't repeat, so looking for repeated sequences would more than
@@ -105,51 +123,69 @@ def write_shard(
 
 
 def encode_record(
-    features: np.ndarray, labels: list[int], position: int, duration_s: float
+    features: np.ndarray,
+    labels: list[int],
+    position: int,
+    duration_s: float,
 ) -> bytes:
-    """Returns one utterance as a serialised tf.train.Example; features keep their dtype."""
+    """Returns one utterance as a serialised tf.train.Example; features keep their dtype.
+
+    The same utterance always gives the same bytes, which shards' hashes rely on.
+    """
     example = tf.train.Example()
     fields = example.features.feature
     fields["features"].bytes_list.value.append(features.tobytes())
     fields["labels"].int64_list.value.extend(labels)
     fields["position"].int64_list.value.append(position)
     fields["duration_s"].float_list.value.append(duration_s)
+
     return example.SerializeToString(deterministic=True)
 
 
 @dataclass(frozen=True)
 class ShardedSplit:
-    """An opened, complete prepared split; utterances are in the order of the shards'
-    records.
+    """An opened, complete prepared split; utterances are in the order of their records.
+
+    Attributes:
+        folder: the split's.
+        index: contents of ``index.json``.
+        utterances: those to train on or evaluate.
+        states: of the shards' files when they were opened.
+        whole: all utterances in the shards, if ``utterances`` are only a part of them.
     """
 
     folder: Path
     index: dict[str, Any]
     utterances: HeldUtterances | PackedUtterances = field(repr=False)
-    # shards' when opened
     states: dict[str, FileState] = field(repr=False, default_factory=dict)
-    # all utterances in the shards, if these are only a part of them
     whole: HeldUtterances | PackedUtterances | None = field(default=None, repr=False)
 
     def part(self, utterances: int) -> "ShardedSplit":
-        """Returns so many utterances of the split: always the same, chosen by their
-        ids' hashes.
+        """Returns so many utterances of the split, always the same.
+
+        They are chosen by their ids' hashes, so the choice depends on nothing else. The
+        split itself is returned if it has no more.
         """
         if utterances >= len(self.utterances):
             return self
+
+        # Hashes are as good as random numbers, and need no seed.
         drawn = sorted(
             self.utterances, key=lambda u: hashlib.sha256(u.id.encode()).digest()
         )
         chosen = sorted(drawn[:utterances], key=lambda u: u.position)
         whole = self.whole or self.utterances
+
         return dataclasses.replace(self, utterances=HeldUtterances(chosen), whole=whole)
 
     @property
     def files(self) -> list[str]:
+        """Paths of the shards, in the order of the index."""
         return [str(self.folder / shard["file"]) for shard in self.index["shards"]]
 
     @property
     def duration_s(self) -> float:
+        """Seconds of audio of all utterances."""
         return self.utterances.duration_s
 
     @property
@@ -159,29 +195,37 @@ class ShardedSplit:
 
     @property
     def frames_needed(self) -> np.ndarray:
-        """The fewest output frames with which CTC can align each text, int64
-        ``(utterances,)``.
+        """The fewest output frames with which CTC can align each text.
+
+        int64 ``(utterances,)``.
         """
         return self.utterances.column("frames_needed").astype(np.int64)
 
     def transcripts(self) -> Iterator[str]:
+        """Yields the normalised transcripts, in the order of the utterances."""
         return self.utterances.texts()
 
     def at(self, positions: Sequence[int]) -> list[ShardedUtterance]:
+        """Returns the utterances at these positions, in this order; KeyError for a gap."""
         return self.utterances.at(positions)
 
     def check_unchanged(self) -> None:
-        """Raises RunError if shards have changed since they were opened (a new time is
-        allowed).
+        """Raises RunError if shards have changed since they were opened.
+
+        A new time with the same content is allowed, as copying or restoring files gives
+        one.
         """
         hashes = {shard["file"]: shard.get("sha256") for shard in self.index["shards"]}
         changed = []
+
         for name, state in self.states.items():
             path = self.folder / name
             with contextlib.suppress(OSError):
                 now = file_state(path)
                 if now == state:
                     continue
+
+                # Hashed only if the time is new, as that takes long.
                 if now[0] == state[0] and file_sha256(path) == hashes[name]:
                     self.states[name] = now
                     continue
@@ -197,19 +241,29 @@ class ShardedSplit:
             )
 
     def feature_statistics(self) -> tuple[np.ndarray, np.ndarray]:
-        """Returns mean and standard deviation of each feature, float32 ``(num_features,)``."""
+        """Returns each feature's mean and deviation, float32 ``(num_features,)``.
+
+        They are over all frames of the split's shards, for normalisation "corpus".
+        """
         return FeatureSums.merged([self.index["feature_sums"]]).statistics()
 
 
 def open_split(
-    shard_dir: str | Path, split: str, *, content: bool = False
+    shard_dir: str | Path,
+    split: str,
+    *,
+    content: bool = False,
 ) -> ShardedSplit:
-    """Opens a split that ``tfasr prepare`` wrote to --shard_dir, and checks that it is
-    complete.
+    """Opens a split that ``tfasr prepare`` wrote, and checks that it is complete.
 
-    With ``content``, the shards' contents are checked too, by their hashes. Raises
-    UsageError if the split was never prepared, or files are missing, damaged or
-    changed.
+    Args:
+        shard_dir: the folder given as --shard_dir.
+        split: a name such as "train".
+        content: whether to check the shards' contents too, by their hashes.
+
+    Raises:
+        UsageError: if the split was never prepared, or files are missing, damaged or
+        changed.
     """
     folder = Path(shard_dir) / split
     require_prepared(shard_dir, split)
@@ -218,10 +272,12 @@ def open_split(
     states = {
         shard["file"]: file_state(folder / shard["file"]) for shard in index["shards"]
     }
+
     return ShardedSplit(folder, index, read_manifest(folder, index), states)
 
 
 def file_state(path: Path) -> FileState:
+    """Returns what tells cheaply whether a file has changed."""
     status = path.stat()
     return status.st_size, status.st_mtime_ns
 
@@ -232,7 +288,11 @@ def content_hashes(splits: dict[str, ShardedSplit]) -> dict[str, str]:
 
 
 def check_features(split: ShardedSplit, features: FeatureConfig) -> None:
-    """Raises UsageError unless a split was prepared with these features."""
+    """Raises UsageError unless a split was prepared with these features.
+
+    The normalisation doesn't count: it is applied when batches are made.
+    """
+    # Without normalisation, which batches apply.
     wanted = to_json(features)
     del wanted["normalisation"]
     prepared = {"spectrum": "power", **split.index["features"]}

@@ -1,5 +1,8 @@
-"""Makes files of n-gram models loadable by kenlm: compressed, unigram and marked ARPA
-files.
+"""Makes files of n-gram models loadable by kenlm.
+
+Compressed files, models of single words, and files with a byte-order mark or text
+before the header all are ARPA files that kenlm refuses.
+`tfasr.decoding.language_models` opens every model through `loadable_by_kenlm`.
 """
 
 import contextlib
@@ -14,6 +17,7 @@ from tfasr.kit.text import encoded_lines
 
 # How KenLM's binary files begin. Source: kenlm, lm/binary_format.cc.
 _BINARY_START = b"mmap lm http://kheafield.com/code"
+# The header and the end of an ARPA file.
 _DATA = b"\\data\\"
 _END = b"\\end\\"
 _COUNT = re.compile(rb"ngram\s+(\d+)\s*=\s*(\d+)\s*$")
@@ -32,22 +36,27 @@ def loadable_by_kenlm(path: Path) -> Iterator[Path]:
     header, nor models of single words, for which the copy gets a bigram that changes no
     probability. KenLM's own binary files are yielded as they are.
 
-    Raises ValueError if the file is missing, or is neither an ARPA file nor KenLM's
-    binary format.
+    Raises:
+        ValueError: if the file is missing, or is neither an ARPA file nor KenLM's
+        binary format.
     """
     if not path.is_file():
         raise ValueError(f"A language model's file must exist. Received: {path}.")
+
     if is_binary(path):
         yield path
         return
 
     with path.open("rb") as file:
         start = file.read(_STARTING_BYTES)
+
     if not start:
         raise ValueError(
             f"An ARPA file must not be empty. Received: {path} of 0 bytes."
         )
+
     counts = _counts(path)
+    # Nothing stands before the header, and the file isn't compressed.
     is_plain = start.lstrip().startswith(_DATA)
     if is_plain:
         _check_size(path, path.stat().st_size, counts)
@@ -59,6 +68,8 @@ def loadable_by_kenlm(path: Path) -> Iterator[Path]:
         copy = Path(folder) / "model.arpa"
         with copy.open("wb") as file:
             file.writelines(line + b"\n" for line in _plain_lines(path, counts))
+
+        # Only the copy's size is that of the text.
         _check_size(path, copy.stat().st_size, counts)
         yield copy
 
@@ -87,6 +98,7 @@ def _counts(path: Path) -> list[int]:
     counts: list[int] = []
     for line in itertools.islice(_lines(path), 1, None):
         if match := _COUNT.match(line.strip()):
+            # Counts are in the order of the n-grams.
             counts.append(int(match[2][:_MOST_DIGITS]))
         elif line.strip():
             break
@@ -102,8 +114,12 @@ def _counts(path: Path) -> list[int]:
 
 
 def _plain_lines(path: Path, counts: list[int]) -> Iterable[bytes]:
+    """Returns the lines of a model that kenlm can load."""
     lines = _lines(path)
-    return _with_a_bigram(lines) if len(counts) == 1 else lines
+    if len(counts) == 1:
+        return _with_a_bigram(lines)
+
+    return lines
 
 
 def _with_a_bigram(lines: Iterable[bytes]) -> Iterator[bytes]:
@@ -129,8 +145,9 @@ def _with_a_bigram(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _check_size(path: Path, size: int, counts: list[int]) -> None:
-    """Raises ValueError if a header promises more n-grams, thus memory, than its file
-    can hold.
+    """Raises ValueError if a header promises more n-grams than its file can hold.
+
+    kenlm allocates memory for as many as the header says.
     """
     if _FEWEST_BYTES * sum(counts) > size:
         raise ValueError(

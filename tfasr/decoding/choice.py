@@ -1,4 +1,10 @@
-"""Selects the decoder that evaluations use."""
+"""Selects the decoder that evaluations use.
+
+Training, ``tfasr evaluate`` and recognisers in use all get theirs from `make_decoder`,
+by a `DecoderConfig`. A decoder of your own is registered in `DECODERS`, see
+docs/extending.md. The words of a run's dictionary are stored in its folder by
+`save_lexicon`.
+"""
 
 import hashlib
 from collections.abc import Iterable
@@ -29,7 +35,7 @@ DECODERS: Registry[DecoderKind] = Registry(
     check=check_kind,
 )
 
-HOT_WORD_DECODERS = ("beam", "word_beam")
+HOT_WORD_DECODERS = ("beam", "word_beam")  # that can prefer some words
 
 # TensorFlow 2.21's prefix tree took 5.3 to 6.5 kB per frame and hypothesis kept, with
 # 30 classes (measured at widths 2000 and 8000, 50 and 100 frames). It is freed before
@@ -59,7 +65,10 @@ class DecoderConfig:
 
     def check(self) -> None:
         require(
-            self.name in DECODERS, self, "name", f"a known decoder: {DECODERS.listed()}"
+            self.name in DECODERS,
+            self,
+            "name",
+            f"a known decoder: {DECODERS.listed()}",
         )
         require(
             0 < self.beam_width <= MAX_BEAM_WIDTH,
@@ -70,9 +79,21 @@ class DecoderConfig:
 
 
 def check_beam(
-    config: DecoderConfig, num_classes: int, frames: int, available_bytes: int
+    config: DecoderConfig,
+    num_classes: int,
+    frames: int,
+    available_bytes: int,
 ) -> None:
-    """Raises UsageError, suggesting a width, if prefix beam search needs too much memory."""
+    """Raises UsageError, suggesting a width, if prefix beam search needs too much memory.
+
+    TensorFlow would otherwise be killed in the middle of an evaluation.
+
+    Args:
+        config: of the decoder; others than "beam" need little memory.
+        num_classes: including the blank.
+        frames: output frames of the longest utterance.
+        available_bytes: of memory.
+    """
     a_width = _BYTES_PER_CHILD * num_classes * frames
     needed = config.beam_width * a_width
     if config.name == "beam" and needed > available_bytes:
@@ -111,8 +132,10 @@ def make_decoder(
             f"decoder {config.name}. Choose one of them by --decoder."
         )
 
+    # The usual case, which plug-ins support as well.
     if language_model is None and not hot_words:
         return DECODERS[config.name].make(config, alphabet, lexicon, num_threads)
+
     if language_model is None and config.name == "beam":
         return WordBeamSearch(
             alphabet,
@@ -141,22 +164,33 @@ def make_decoder(
 
 
 def with_hot_words(config: DecoderConfig) -> DecoderConfig:
-    """Returns the decoder to use if there are hot words: prefix beam search instead of
-    greedy.
+    """Returns the decoder to use if there are hot words.
+
+    Greedy decoding, which can't use them, becomes prefix beam search.
     """
-    return replace(config, name="beam") if config.name == "greedy" else config
+    if config.name == "greedy":
+        return replace(config, name="beam")
+
+    return config
 
 
 def needs_lexicon(config: DecoderConfig) -> bool:
+    """Whether a decoder finds only words of a dictionary."""
     return DECODERS[config.name].needs_lexicon
 
 
 def read_lexicon(path: str | Path, alphabet: Alphabet) -> list[str]:
-    """Reads words, one per line, normalised like transcripts; UsageError if the file is
-    unfit.
+    """Reads a dictionary: words, one per line, normalised like transcripts.
+
+    Returns:
+        Distinct words, sorted.
+
+    Raises:
+        UsageError: naming a line that isn't a word of the alphabet.
     """
     remedy = "Use a text file with one word per line, such as LibriSpeech's librispeech-vocab.txt."
     vocabulary = set()
+
     for number, line in enumerate(text_lines(path, remedy), start=1):
         word = alphabet.normalise(line)
         if len(words(word)) > 1 or alphabet.foreign_characters(word):
@@ -167,16 +201,20 @@ def read_lexicon(path: str | Path, alphabet: Alphabet) -> list[str]:
 
         vocabulary.add(word)
 
+    # Empty lines, and lines of marks alone.
     vocabulary.discard("")
     if not vocabulary:
         raise UsageError(f"{path} must contain words, but is empty. {remedy}")
+
     _check_lengths(vocabulary, Path(path), remedy)
+
     return sorted(vocabulary)
 
 
 def require_lexicon_use(path: str | Path, *decoders: DecoderConfig | None) -> None:
-    """Raises UsageError unless one of the decoders has a dictionary that the lexicon
-    replaces.
+    """Raises UsageError unless one of the decoders has a dictionary to replace.
+
+    ``path`` is the lexicon's; a decoder may be None.
     """
     used = [decoder for decoder in decoders if decoder is not None]
     if not any(map(needs_lexicon, used)):
@@ -187,17 +225,17 @@ def require_lexicon_use(path: str | Path, *decoders: DecoderConfig | None) -> No
 
 
 def words_hash(words: Iterable[str]) -> str:
+    """Returns 16 hexadecimal digits that identify a list of words."""
     return hashlib.sha256("\n".join(words).encode()).hexdigest()[:16]
 
 
 def save_lexicon(run_dir: Path, words: Iterable[str]) -> None:
+    """Stores a run's dictionary in its folder, so that it decodes the same everywhere."""
     write_whole(run_dir / LEXICON_FILE, "".join(f"{word}\n" for word in words))
 
 
 def load_lexicon(run_dir: Path) -> list[str]:
-    """Reads the words written by `save_lexicon`; UsageError if the file is missing or
-    unfit.
-    """
+    """Reads the words written by `save_lexicon`; UsageError if the file is unfit."""
     path = run_dir / LEXICON_FILE
     remedy = "Copy it from the original run: it has the training transcripts' words, one per line."
     words = [word for word in read_text(path, remedy).split("\n") if word]
@@ -205,11 +243,14 @@ def load_lexicon(run_dir: Path) -> list[str]:
         raise UsageError(
             f"A run's dictionary must contain words. {path} is empty. {remedy}"
         )
+
     _check_lengths(words, path, remedy)
+
     return words
 
 
 def _check_lengths(words: Iterable[str], path: Path, remedy: str) -> None:
+    """Raises UsageError for words that can't be any, which would cost much memory."""
     if len(longest := max(words, key=len)) > _LONGEST_WORD:
         raise UsageError(
             f"A dictionary's words must have at most {_LONGEST_WORD} characters. {path} has one of "

@@ -1,5 +1,8 @@
-"""Hot words: words that are expected in the speech, such as names, which become more
-probable.
+"""Hot words: words that are expected in the speech, such as names.
+
+They become more probable than the acoustic model alone makes them. A recogniser in use
+gets them from a file or a mapping (`hot_words_of`); the decoders of `HOT_WORD_DECODERS`
+add their weights.
 """
 
 import logging
@@ -13,13 +16,13 @@ from tfasr.kit.text import text_lines
 log = logging.getLogger("tfasr")
 
 MAX_HOT_WEIGHT = 100.0
-DEFAULT_WEIGHT = 5.0
+DEFAULT_WEIGHT = 5.0  # of a word without one in its file
 # What an occurrence adds to the log score at most for each class that it writes. A word
 # that no one said costs -log(probability) for each of them, 7 to 17 in a pause, so more
 # than it earns. Without a bound, a large weight fills pauses with the word, again and
 # again.
 MOST_PER_CLASS = 3.0
-_SHOWN = 5
+_SHOWN = 5  # words in a warning
 _REMEDY = (
     "A line of hot words is a word or name, or that, a tab and a weight from "
     f"-{MAX_HOT_WEIGHT:g} to {MAX_HOT_WEIGHT:g}."
@@ -38,6 +41,7 @@ def most_added(word: str, alphabet: Alphabet) -> float:
     classes = len(labels) - labels.count(alphabet.separator_id)
     if " " in alphabet.symbols and not is_unspaced(word[0]):
         classes += 1
+
     return MOST_PER_CLASS * classes
 
 
@@ -76,6 +80,7 @@ def hot_words_of(
 
     weights: dict[str, float] = {}
     for place, text, weight in entries:
+        # As transcripts were before training.
         normalised = alphabet.normalise(text)
         if not normalised or (foreign := alphabet.foreign_characters(normalised)):
             why = f"has the characters {foreign}" if normalised else "has no letters"
@@ -86,17 +91,21 @@ def hot_words_of(
 
         number = _weight(weight, place)
         for word in words(normalised):
+            # A word may be part of several names.
             weights[word] = max(number, weights.get(word, number))
 
     if not weights:
         raise UsageError(
             f"Hot words must name at least one word. Received: {source}. {_REMEDY}"
         )
+
     _warn_of_large(weights, alphabet)
+
     return weights
 
 
 def _warn_of_large(weights: HotWords, alphabet: Alphabet) -> None:
+    """Warns of weights that the decoders lower, see `most_added`."""
     lowered = [
         f"{word} {weight:g} to {most_added(word, alphabet):g}"
         for word, weight in weights.items()
@@ -114,6 +123,7 @@ def _warn_of_large(weights: HotWords, alphabet: Alphabet) -> None:
 
 
 def _weight(weight: str | float, place: str) -> float:
+    """Returns a weight as a number; UsageError if it is none, or too large."""
     try:
         number = float(weight)
     except ValueError:
@@ -121,4 +131,5 @@ def _weight(weight: str | float, place: str) -> float:
 
     if not abs(number) <= MAX_HOT_WEIGHT:
         raise UsageError(f"{place} has the weight {weight!r}. {_REMEDY}")
+
     return number

@@ -1,4 +1,9 @@
-"""Estimates n-gram models from transcripts, writes ARPA files, and scores words with kenlm."""
+"""N-gram models: estimates from transcripts, ARPA files, and scores of words by kenlm.
+
+`KenlmModel` is the language model that word beam search uses; kenlm reads it from a
+file of any origin. `NgramModel` makes such a file of a text, for corpora that come
+without one.
+"""
 
 import logging
 import math
@@ -14,15 +19,17 @@ from tfasr.decoding.decoder import split_words
 from tfasr.errors import optional_package
 from tfasr.kit.files import write_whole
 
+# Limits of settings; values beyond them are mistakes.
 MAX_WEIGHT = 10.0
 MAX_WORD_BONUS = 100.0
 MAX_ORDER = 6  # the limit of the kenlm package on PyPI
+# ARPA's marks of a sentence's start and end, and of all words not in the model.
 BEGIN = "<s>"
 END = "</s>"
 UNKNOWN = "<unk>"
 # ARPA's log10 probability of the sentence's start, which is never predicted
 _NEVER = -99.0
-UNKNOWN_RULES = ("score", "drop")
+UNKNOWN_RULES = ("score", "drop")  # for words of the lexicon not in the model
 _NAMED = 10  # words in a message
 Words = tuple[str, ...]
 
@@ -76,18 +83,23 @@ class KenlmModel:
         self.weight = float(weight)
         self.word_bonus = float(word_bonus)
         self.unknown = unknown
+
         with loadable_by_kenlm(self.path) as file:
+            # A temporary file may go once it is loaded.
             self._model = _loaded(file, self.path)
 
     def known_words(self, lexicon: Iterable[str]) -> list[str]:
-        """Returns the words to decode with, and logs how many of them the model doesn't have.
+        """Returns the words to decode with, and logs how many the model doesn't have.
 
-        Raises ValueError if none would be left.
+        Raises:
+            ValueError: if none would be left.
         """
         words = list(lexicon)
+        # In the order of the lexicon.
         known = [word for word in words if word in self._model]
         if len(known) == len(words):
             return words
+
         missing = sorted(set(words) - set(known))
         drops = self.unknown == "drop"
         log.warning(
@@ -113,10 +125,12 @@ class KenlmModel:
 
 
 def _loaded(file: Path, path: Path) -> Any:
+    """Loads a file with kenlm; ValueError, naming the user's ``path``, if it is damaged."""
     kenlm = _kenlm()
     config = kenlm.Config()
     config.show_progress = False
     config.arpa_complain = kenlm.ARPALoadComplain.NONE
+
     try:
         return kenlm.Model(str(file), config)
     except (OSError, RuntimeError, MemoryError) as error:
@@ -134,10 +148,19 @@ def _loaded(file: Path, path: Path) -> Any:
 
 
 class WordScorer:
-    """Gives a kenlm model's states numbers for the C++ search; -1 is a sentence's start."""
+    """Gives a kenlm model's states numbers for the C++ search.
+
+    The search runs in several threads and knows states only by their numbers; -1 is a
+    sentence's start.
+    """
 
     def __init__(
-        self, kenlm: Any, model: Any, words: list[str], weight: float, word_bonus: float
+        self,
+        kenlm: Any,
+        model: Any,
+        words: list[str],
+        weight: float,
+        word_bonus: float,
     ):
         self._new_state = kenlm.State
         self._model = model
@@ -148,15 +171,17 @@ class WordScorer:
         model.BeginSentenceWrite(self._begin)
         self._states: list[Any] = []
         self._ids: dict[Any, int] = {}
+        # The search scores words from several threads.
         self._lock = threading.Lock()
 
     def score(self, state: int, word: int) -> tuple[int, float]:
-        """Returns the next state and the logarithm of the factor that the word
-        multiplies by.
-        """
+        """Returns the next state, and the natural logarithm of the word's factor."""
         following = self._new_state()
         log10 = self._model.BaseScore(self._state(state), self._words[word], following)
+
         with self._lock:
+            # Equal states get the same number, so that beams can be
+            # compared.
             number = self._ids.setdefault(following, len(self._states))
             if number == len(self._states):
                 self._states.append(following)
@@ -169,10 +194,12 @@ class WordScorer:
         return self._scale * log10
 
     def _state(self, number: int) -> Any:
+        """Returns the state with a number."""
         return self._begin if number < 0 else self._states[number]
 
 
 def _kenlm() -> Any:
+    """Imports kenlm; UsageError if it isn't installed."""
     with optional_package("the kenlm package", "A language model", "'tfasr[kenlm]'"):
         import kenlm
 
@@ -181,17 +208,32 @@ def _kenlm() -> Any:
 
 @dataclass(frozen=True)
 class Order:
-    probabilities: Mapping[Words, float]  # of an n-gram's last word after the others
-    # For each context, the factor that gives the probability of a word that never
-    # followed it, from the word's probability after the shorter context.
+    """One order of an n-gram model: 1 for single words, 2 for pairs, and so on.
+
+    Attributes:
+        probabilities: of an n-gram's last word after the others.
+        left_over: for each context, the factor that gives the probability of a word
+            that never followed it, from the word's probability after the shorter
+            context.
+    """
+
+    probabilities: Mapping[Words, float]
     left_over: Mapping[Words, float]
 
 
 class NgramModel:
-    """Interpolated Kneser-Ney estimates of the next word, with one discount per order (1..6).
+    """Interpolated Kneser-Ney estimates of the next word, with one discount per order.
 
     The lowest order is interpolated with a uniform distribution over all words and
     ``<unk>``.
+
+    Args:
+        transcripts: the training text, a sentence each.
+        order: 1..6; 3 for trigrams.
+        word_characters: see `tfasr.decoding.decoder.split_words`.
+
+    Raises:
+        ValueError: for another order, a text without words, or one with ARPA's marks.
 
     Source: Kneser and Ney, "Improved backing-off for m-gram language modeling", ICASSP
         1995; interpolated as in Chen and Goodman, "An empirical study of smoothing
@@ -214,25 +256,29 @@ class NgramModel:
             {word for (word,) in counts[0]} - {BEGIN} | {END, UNKNOWN}
         )
         self.orders: list[Order] = []
+
         for number in range(order):
             self.orders.append(self._order(_adjusted(counts, number)))
 
     def probability(self, words: Words) -> float:
-        """Returns the last word's probability after the others; unknown words count as
-        <unk>.
+        """Returns the last word's probability after the others.
+
+        Unknown words count as ``<unk>``; longer contexts than the order's are cut.
         """
         unigrams = self.orders[0].probabilities
         words = tuple(w if (w,) in unigrams or w == BEGIN else UNKNOWN for w in words)
         return self._probability(words[-len(self.orders) :])
 
     def write(self, path: str | Path) -> None:
-        """Writes an ARPA file."""
+        """Writes an ARPA file, which kenlm and other toolkits read."""
         shown = [dict(order.probabilities) for order in self.orders]
+        # kenlm needs a unigram of each word that occurs in longer n-grams.
         shown[0][(BEGIN,)] = 10**_NEVER
         lines = [
             "\\data\\",
             *(f"ngram {n}={len(grams)}" for n, grams in enumerate(shown, 1)),
         ]
+
         for number, grams in enumerate(shown, 1):
             lines += ["", f"\\{number}-grams:"]
             if number < len(self.orders):
@@ -249,11 +295,13 @@ class NgramModel:
         write_whole(Path(path), "\n".join([*lines, "", "\\end\\", ""]))
 
     def _order(self, adjusted: Mapping[Words, int]) -> Order:
+        """Estimates one order, after all lower ones."""
         once, twice = (sum(n == times for n in adjusted.values()) for times in (1, 2))
         # If there are too few words to estimate a discount, it is half a count.
         discount = once / (once + 2 * twice) if once and twice else 0.5
         totals: Counter[Words] = Counter()
         followers: Counter[Words] = Counter()
+
         for words, count in adjusted.items():
             totals[words[:-1]] += count
             followers[words[:-1]] += 1
@@ -273,18 +321,24 @@ class NgramModel:
         return Order(probabilities, left_over)
 
     def _probability(self, words: Words) -> float:
+        """Returns a probability by the orders so far; uniform if there is no word."""
         if not words:
             return 1 / len(self.vocabulary)
+
         order = self.orders[len(words) - 1]
         probability = order.probabilities.get(words)
         if probability is not None:
             return probability
+
         return order.left_over.get(words[:-1], 1.0) * self._probability(words[1:])
 
 
 def _counts(
-    transcripts: Iterable[str], order: int, word_characters: str | None
+    transcripts: Iterable[str],
+    order: int,
+    word_characters: str | None,
 ) -> list[Counter[Words]]:
+    """Counts n-grams of each order within sentences; ValueError for unfit transcripts."""
     counts: list[Counter[Words]] = [Counter() for _ in range(order)]
     for text in transcripts:
         words = split_words(text, word_characters)
@@ -294,6 +348,7 @@ def _counts(
                 f"Transcripts must not contain {marks}, reserved in ARPA files."
             )
 
+        # An empty transcript is no sentence.
         sentence = (BEGIN, *words, END) if words else ()
         for length, counted in enumerate(counts, 1):
             counted.update(
@@ -302,18 +357,21 @@ def _counts(
 
     if not counts[0]:
         raise ValueError("An n-gram model needs at least one word. Received: no words.")
+
     return counts
 
 
 def _adjusted(counts: list[Counter[Words]], number: int) -> dict[Words, int]:
-    """Returns an order's counts: below the highest, how many distinct words precede an
-    n-gram.
+    """Returns Kneser and Ney's counts of an order, numbered from 0.
+
+    Below the highest order, they are how many distinct words precede an n-gram.
     """
     adjusted = counts[number]
     if number + 1 < len(counts):
         before: defaultdict[Words, int] = defaultdict(int)
         for words in counts[number + 1]:
             before[words[1:]] += 1
+
         adjusted = {w: n if w[0] == BEGIN else before[w] for w, n in adjusted.items()}
 
     # No word precedes the sentence's start, and no model needs to predict it.

@@ -1,5 +1,10 @@
-"""Word beam search: CTC beams that contain only words of a dictionary."""
+"""Word beam search: CTC beams that contain only words of a dictionary.
 
+The paper's decoder and the default of ``tfasr train``. The search itself is C++
+(``_word_beam/``); this module checks its arguments and spells words as classes.
+"""
+
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,7 +23,7 @@ if TYPE_CHECKING:
 
 MAX_COUNT = 1 << 53  # float64 represents integers up to this exactly
 MODES = ("words", "ngrams", "ngrams_forecast", "ngrams_forecast_sample", "kenlm")
-MAX_BEAM_WIDTH = 1 << 16
+MAX_BEAM_WIDTH = 1 << 16  # a limit against mistakes: memory grows with the width
 MAX_SMOOTHING = 1e9
 # Words drawn for a forecast, as in the published code; all words if there are fewer.
 FORECAST_SAMPLE = 20
@@ -26,16 +31,25 @@ FORECAST_SAMPLE = 20
 
 @dataclass(frozen=True)
 class BigramCounts:
-    """How often words, and pairs of consecutive words, occur in a training text."""
+    """How often words, and pairs of consecutive words, occur in a training text.
+
+    Attributes:
+        unigrams: counts of at least 1, by word.
+        bigrams: the same by (word, following word).
+
+    Raises:
+        ValueError: for other counts, or pairs of words without a count of their own.
+    """
 
     unigrams: Mapping[str, int]
-    bigrams: Mapping[tuple[str, str], int]  # by (word, following word)
+    bigrams: Mapping[tuple[str, str], int]
 
     def __post_init__(self):
         if not self.unigrams:
             raise ValueError(
                 "Bigram counts must have at least one word. Received: no words."
             )
+
         counts = [*self.unigrams.items(), *self.bigrams.items()]
         wrong = [
             (k, n)
@@ -46,9 +60,9 @@ class BigramCounts:
             raise ValueError(
                 f"Counts must be integers in 1..2**53. Received: {wrong[:10]}."
             )
-        strangers = sorted(
-            {w for pair in self.bigrams for w in pair if w not in self.unigrams}
-        )
+
+        in_pairs = set(itertools.chain.from_iterable(self.bigrams))
+        strangers = sorted(in_pairs - self.unigrams.keys())
         if strangers:
             raise ValueError(
                 "Every word of a bigram must have a unigram count. "
@@ -57,11 +71,14 @@ class BigramCounts:
 
     @classmethod
     def from_transcripts(
-        cls, transcripts: Iterable[str], word_characters: str | None = None
+        cls,
+        transcripts: Iterable[str],
+        word_characters: str | None = None,
     ) -> "BigramCounts":
         """Counts words (see `split_words`) and their pairs within each transcript."""
         unigrams: Counter[str] = Counter()
         bigrams: Counter[tuple[str, str]] = Counter()
+
         for text in transcripts:
             words = split_words(text, word_characters)
             unigrams.update(words)
@@ -137,9 +154,11 @@ class WordBeamSearch:
         self.beam_width = _integer("beam_width", beam_width, 1, MAX_BEAM_WIDTH)
         if num_threads is None:
             num_threads = usable_cores()
+
         self.num_threads = _integer("num_threads", num_threads, 1, 1 << 10)
         if mode not in MODES:
             raise ValueError(f"mode must be one of {MODES}. Received: mode={mode!r}.")
+
         self.mode = mode
         word_characters = _word_characters(alphabet, word_characters)
         hot_words = dict(hot_words or {})
@@ -177,15 +196,16 @@ class WordBeamSearch:
             ]
             model = core.HotWords(bonuses=bonuses, model=model)
 
-        collapse_spaces = collapse_spaces and " " in alphabet.symbols
+        space = -1  # spaces are written as they come
+        if collapse_spaces and " " in alphabet.symbols:
+            space = alphabet.symbols.index(" ")
+
         self._decoder = core.Decoder(
             words=list(words),
             is_open=lexicon is None,
             kinds=_kinds(alphabet, word_characters, words.values()),
             separator=alphabet.separator_id,
-            space=alphabet.symbols.index(" ")
-            if collapse_spaces and " " in alphabet.symbols
-            else -1,
+            space=space,
             beam_width=self.beam_width,
             recombine=bool(recombine),
             model=model,
@@ -194,10 +214,15 @@ class WordBeamSearch:
     def decode(self, log_probs: np.ndarray, lengths: np.ndarray) -> list[Hypothesis]:
         """Returns the best hypothesis of each utterance.
 
-        ``log_probs``: float32 ``(batch, time, classes)``, natural logarithms, blank
-        last. -inf is allowed, and frames beyond an utterance's length may contain
-        anything. Raises ValueError for wrong shapes or types, or a valid frame with NaN
-        or a logarithm above 1e-4 (rounding).
+        Args:
+            log_probs: float32 ``(batch, time, classes)``, natural logarithms, blank
+                last. -inf is allowed, and frames beyond an utterance's length may
+                contain anything.
+            lengths: integers ``(batch,)``.
+
+        Raises:
+            ValueError: for wrong shapes or types, or a valid frame with NaN or a
+            logarithm above 1e-4 (rounding).
         """
         return [
             candidates[0] for candidates in self.decode_n_best(log_probs, lengths, 1)
@@ -208,13 +233,17 @@ class WordBeamSearch:
         return WordBeamUtterance(self.alphabet, _core().Utterance(self._decoder))
 
     def decode_n_best(
-        self, log_probs: np.ndarray, lengths: np.ndarray, n_best: int
+        self,
+        log_probs: np.ndarray,
+        lengths: np.ndarray,
+        n_best: int,
     ) -> list[list[Hypothesis]]:
         """Returns up to ``n_best`` hypotheses of different text per utterance, best first."""
         n_best = _integer("n_best", n_best, 1, MAX_BEAM_WIDTH)
         log_probs, lengths = _arrays(log_probs, lengths)
         check_log_probs(log_probs, lengths, self.alphabet.num_classes)
         beams = self._decoder.decode(log_probs, lengths, n_best, self.num_threads)
+
         return [
             [
                 Hypothesis(self.alphabet.decode(labels), score)
@@ -225,8 +254,9 @@ class WordBeamSearch:
 
 
 class WordBeamUtterance:
-    """Decodes an utterance while its frames arrive, with the same result as from all at
-    once.
+    """Decodes an utterance while its frames arrive.
+
+    The result is the same as from all frames at once.
     """
 
     def __init__(self, alphabet: Alphabet, utterance: Any):
@@ -246,11 +276,13 @@ class WordBeamUtterance:
         self._utterance.hear(batch[0])
 
     def best(self) -> Hypothesis:
+        """Returns the best hypothesis for all frames so far; more may follow."""
         ((labels, score),) = self._utterance.results(1)
         return Hypothesis(self._alphabet.decode(labels), score)
 
 
 def _core() -> Any:
+    """Imports the compiled search; RunError, with the command to build it, without one."""
     try:
         from tfasr.decoding import _word_beam_core
     except ImportError as error:
@@ -264,17 +296,20 @@ def _core() -> Any:
 
 
 def _integer(name: str, value: int, low: int, high: int) -> int:
+    """Returns an integer setting; ValueError if it isn't one in ``low..high``."""
     is_integer = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if not is_integer or not low <= value <= high:
         raise ValueError(
             f"{name} must be an integer in {low}..{high}. Received: {name}={value!r}."
         )
+
     return int(value)
 
 
 def _arrays(
     log_probs: np.ndarray, lengths: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
+    """Returns both arrays in the types and layout that the compiled search reads."""
     log_probs = np.asarray(log_probs)
     lengths = np.asarray(lengths)
     if log_probs.dtype.kind != "f":
@@ -283,16 +318,21 @@ def _arrays(
         )
     if lengths.dtype.kind not in "iu":
         raise ValueError(f"lengths must be integers. Received: dtype={lengths.dtype}.")
+
     with np.errstate(over="ignore"):  # values too small for float32 become -inf
         log_probs = np.ascontiguousarray(log_probs, dtype=np.float32)
+
     return log_probs, np.ascontiguousarray(lengths, dtype=np.int64)
 
 
 def _kinds(
-    alphabet: Alphabet, word_characters: frozenset[str], lexicon: Iterable[str]
+    alphabet: Alphabet,
+    word_characters: frozenset[str],
+    lexicon: Iterable[str],
 ) -> list[int]:
-    """Returns for each class 1 if words contain it, 2 if it starts a word (no space),
-    else 0.
+    """Returns what each class can be in a word, as the compiled search numbers it.
+
+    1 if words contain it, 2 if it starts a word without a space before it, else 0.
     """
     if alphabet.units and " " not in alphabet.characters:
         raise ValueError(
@@ -303,13 +343,17 @@ def _kinds(
     joined = alphabet.units or all(len(split_words(word)) == 1 for word in lexicon)
     if not (joined and any(alphabet.word_starts)):
         return [int(c in word_characters) for c in alphabet.symbols]
+
     starts = zip(alphabet.symbols, alphabet.word_starts, strict=True)
+
     return [0 if symbol == " " else 1 + start for symbol, start in starts]
 
 
 def _word_characters(alphabet: Alphabet, word_characters: str | None) -> frozenset[str]:
+    """Returns the characters of words; ValueError if the alphabet lacks some."""
     if word_characters is None:
         return frozenset(alphabet.characters) - {" "}
+
     foreign = sorted(set(word_characters) - set(alphabet.characters))
     if foreign:
         raise ValueError(
@@ -321,22 +365,34 @@ def _word_characters(alphabet: Alphabet, word_characters: str | None) -> frozens
 
 
 def _spelled_words(
-    alphabet: Alphabet, lexicon: Iterable[str], word_characters: frozenset[str]
+    alphabet: Alphabet,
+    lexicon: Iterable[str],
+    word_characters: frozenset[str],
 ) -> dict[tuple[int, ...], str]:
+    """Returns words by the classes that spell them, sorted, for the search's dictionary.
+
+    Raises:
+        ValueError: if words are no strings, empty, or of other characters.
+    """
     if isinstance(lexicon, str) or not isinstance(lexicon, Iterable):
         raise ValueError(
             f"lexicon must be an iterable of words. Received: {str(lexicon)[:50]!r}."
         )
+
     words = list(lexicon)
+    # All of them, so that one correction is enough.
     strange = sorted(
         repr(word) for word in words if not isinstance(word, str) or not word
     )
     if strange:
         raise ValueError(f"Words must be non-empty strings. Received: {strange[:10]}.")
+
     if not words:
         raise ValueError(
             "lexicon must have at least one word. Received: an empty dictionary."
         )
+
+    # A separator is only spelled between doubled letters.
     writable = word_characters - {alphabet.separator}
     words = set(words)
     if not set("".join(words)) <= writable:
@@ -358,6 +414,7 @@ def _bigram_model(
     smoothing: float,
     seed: int,
 ) -> Any:
+    """Creates the search's bigram model; ValueError if it doesn't fit the words."""
     if not isinstance(counts, BigramCounts):
         raise ValueError(
             f"mode={mode!r} needs language_model=BigramCounts(...). "
@@ -369,6 +426,7 @@ def _bigram_model(
             f"smoothing must lie in 0..{MAX_SMOOTHING}. Received: smoothing={smoothing!r}."
         )
 
+    # As the compiled search numbers words.
     ids = {word: index for index, word in enumerate(words.values())}
     strangers = sorted(word for word in counts.unigrams if word not in ids)
     if strangers:
@@ -381,6 +439,7 @@ def _bigram_model(
         (ids[first], ids[second], count)
         for (first, second), count in counts.bigrams.items()
     ]
+
     return core.BigramModel(
         unigrams=[float(counts.unigrams.get(word, 0)) for word in ids],
         bigrams=np.array(rows, dtype=np.int64).reshape(-1, 3),
@@ -392,8 +451,11 @@ def _bigram_model(
 
 
 def _check_hot_words(
-    hot_words: Mapping[str, float], lexicon: Iterable[str] | None, mode: str
+    hot_words: Mapping[str, float],
+    lexicon: Iterable[str] | None,
+    mode: str,
 ) -> None:
+    """Raises ValueError unless lexicon, mode and hot words go together."""
     if lexicon is None and (mode != "words" or not hot_words):
         raise ValueError(
             "lexicon must be an iterable of words, or None in mode='words' with hot words. "
@@ -416,8 +478,13 @@ def _check_kenlm(model: "KenlmModel | None") -> None:
 
 
 def _make(config, alphabet, lexicon, num_threads) -> WordBeamSearch:
-    options = {"beam_width": config.beam_width, "recombine": config.recombine}
-    return WordBeamSearch(alphabet, lexicon, **options, num_threads=num_threads)
+    return WordBeamSearch(
+        alphabet,
+        lexicon,
+        beam_width=config.beam_width,
+        recombine=config.recombine,
+        num_threads=num_threads,
+    )
 
 
 WORD_BEAM = DecoderKind(_make, needs_lexicon=True, label="word beam", recombines=True)

@@ -35,10 +35,15 @@ SYMBOLS = ("circle", "ring", "square", "diamond", "triangle", "arrow", "tick", "
 
 
 def run_colour(index: int) -> str:
+    """Returns the colour of the run or group with a number; eight colours are repeated.
+
+    With `run_dash`, 32 lines are distinct.
+    """
     return RUN_COLOURS[index % len(RUN_COLOURS)]
 
 
 def run_dash(index: int) -> str:
+    """Returns the dash pattern of a number: solid for the first eight, then others."""
     return DASHES[index // len(RUN_COLOURS) % len(DASHES)]
 
 
@@ -64,16 +69,25 @@ class Mark:
 
 @dataclass(frozen=True, kw_only=True)
 class Line(Mark):
-    """A line through points, broken at values that are not finite; ``dash`` is in `DASHES`."""
+    """A line through points, broken at values that are not finite.
+
+    ``dash`` is in `DASHES`, ``width`` in pixels, ``opacity`` from 0 to 1.
+    """
 
     x: Numbers
     y: Numbers
     dash: str = "solid"
     width: float = 2.0
+    opacity: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Area(Mark):
+    """A filled band between two lines, which shows the spread around a line of its series.
+
+    ``low`` and ``high`` have a value for each place in ``x``.
+    """
+
     x: Numbers
     low: Numbers
     high: Numbers
@@ -103,6 +117,11 @@ class Rects(Mark):
 
 @dataclass(frozen=True, kw_only=True)
 class Segments(Mark):
+    """Straight lines from (x0, y0) to (x1, y1), such as brackets between two evaluations.
+
+    ``dash`` is in `DASHES`, ``width`` in pixels.
+    """
+
     x0: Numbers
     x1: Numbers
     y0: Numbers
@@ -166,6 +185,12 @@ class Panel:
 
 @dataclass(frozen=True)
 class Chart:
+    """A figure: panels with a caption, independent of how it is drawn.
+
+    Attributes are described where they stand; a user's own figure returns one, see
+    `tfasr.reports.figures.registry.FIGURES`.
+    """
+
     name: str  # the name of its files: lower case, digits, "_", "-" and "."
     caption: str  # a sentence without its full stop
     panels: Sequence[Panel]  # from the top, row by row
@@ -204,6 +229,10 @@ def curve(
     dash="solid",
     symbol="circle",
 ) -> list[Mark]:
+    """Returns a line and a point at each of its values, in one colour.
+
+    Benchmarks use it for a few measured values; curves of runs have too many for points.
+    """
     line = Line(x=x, y=y, colour=colour, dash=dash, series=series)
     return [line, Points(x=x, y=y, colour=colour, symbol=symbol)]
 

@@ -63,12 +63,17 @@ def file_names(titles: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Records:
+    """A table for programs: unrounded values in SI units, None if unknown."""
+
     columns: list[str]  # headings with units, such as ``wall_s``
     rows: list[list[Cell]]  # as many cells as columns
 
 
 def records_of(rows: Sequence[dict[str, Cell]]) -> Records:
-    """Converts rows given as dicts; missing values become None."""
+    """Converts rows given as dicts into records; missing values become None.
+
+    Columns are in the order in which rows first name them.
+    """
     columns = list(dict.fromkeys(heading for row in rows for heading in row))
     return Records(columns, [[row.get(heading) for heading in columns] for row in rows])
 
@@ -81,6 +86,8 @@ class Table:
     columns: list[str]  # headings, which may have a line break; the first names the row
     rows: list[list[str]]
     notes: list[str] = field(default_factory=list)
+    # A shell command for readers to copy, shown below the notes on a line of its own.
+    command: str = ""
     # for each row, the index of the run whose colour it gets, or None for no colour; by
     # default the row's own index
     colours: list[int | None] | None = None
@@ -165,10 +172,22 @@ def table_of(
     shown = [column for column in columns if column.heading]
     texts = [[column.cell(row) for column in shown] for row in rows]
     headings = [column.heading for column in shown]
-    return Table(title, headings, texts, list(notes), colours, name, records)
+    return Table(
+        title,
+        headings,
+        texts,
+        list(notes),
+        colours=colours,
+        name=name,
+        records=records,
+    )
 
 
 def values_of(columns: Sequence[Column[Row]], row: Row) -> dict[str, Any]:
+    """Returns a row's values by the columns' names for programs, unrounded.
+
+    Columns without such a name are for readers only and left out.
+    """
     return {column.name: column.value(row) for column in columns if column.name}
 
 
@@ -204,10 +223,20 @@ gigabytes = fixed(1, 1e-9)  # of bytes
 
 
 def three_digits(value: float) -> str:
+    """Formats a number with three digits, or with all digits before the point.
+
+    >>> three_digits(0.01234), three_digits(1234.5)
+    ('0.0123', '1234')
+    """
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def milliseconds(seconds: float | None) -> str:
+    """Formats seconds as milliseconds: two decimals below 10 ms, none from a second on.
+
+    >>> milliseconds(0.00123), milliseconds(0.1), milliseconds(2.5), milliseconds(None)
+    ('1.23', '100.0', '2500', 'n/a')
+    """
     if seconds is None:
         return UNKNOWN
     ms = 1000 * seconds
@@ -271,6 +300,10 @@ def harmless(text: str) -> str:
 
 
 def to_json_text(value: Any) -> str:
+    """Returns a value as indented JSON with a final line feed; NaN and infinity become null.
+
+    Standard JSON has no such numbers, and other programs refuse them.
+    """
     # Parsed again, as JSON has no NaN and no infinity: they become null.
     finite = json.loads(json.dumps(value), parse_constant=lambda name: None)
     return json.dumps(finite, indent=2, ensure_ascii=False) + "\n"
@@ -359,6 +392,11 @@ def dataframe(
 
 
 def to_text(tables: Sequence[Table]) -> str:
+    """Formats tables for a terminal: title, aligned columns, wrapped notes.
+
+    Control characters are escaped, as names of runs come from folders. A command is never
+    wrapped, so that it can be copied.
+    """
     from rich.console import Console  # here: the other formats don't need it
     from rich.text import Text
 
@@ -373,6 +411,9 @@ def to_text(tables: Sequence[Table]) -> str:
         lines += [*wrapped(table.title, _WIDTH), "", *_drawn(table), ""]
         for note in table.notes:
             lines += wrapped(note, _NOTE_WIDTH)
+
+        if table.command:
+            lines += ["", f"  {printable(table.command, one_line=True)}"]
 
     text = "\n".join([*lines, ""])
     return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
@@ -403,6 +444,9 @@ def _drawn(table: Table) -> list[str]:
 
 
 def to_markdown(tables: Sequence[Table]) -> str:
+    """Formats tables as Markdown with a heading each; notes are lists, a command is
+    code.
+    """
     blocks = []
     for table in tables:
         lines = [f"## {table.title}", "", _markdown_row(table.columns)]
@@ -410,6 +454,9 @@ def to_markdown(tables: Sequence[Table]) -> str:
         lines.extend(_markdown_row(row) for row in table.rows)
         lines.append("")
         lines.extend(f"- {markdown_text(note)}" for note in table.notes)
+        if table.command:
+            lines += ["", f"    {table.command}"]
+
         blocks.append("\n".join(lines) + "\n")
 
     return "\n".join(blocks)
@@ -441,6 +488,7 @@ Register your own::
 
 
 def formats() -> tuple[str, ...]:
+    """Returns all names of formats: those of `WRITERS`, plug-ins' included, and "json"."""
     return (*WRITERS, JSON)
 
 

@@ -52,7 +52,10 @@ _PAPER = '<rect width="100%" height="100%" fill="#ffffff"/>'
 
 
 def picture_spec(chart: Chart) -> Spec:
-    """Returns the specification of a chart with its legend, for files."""
+    """Returns the Vega-Lite specification of a chart with its legend, for PNG and SVG files.
+
+    All panels share one legend, which stands above the first one.
+    """
     panels = [
         {
             "width": chart.width,
@@ -111,6 +114,12 @@ def page_legend(chart: Chart) -> list[Spec]:
 
 
 def config_of(ink: str) -> Spec:
+    """Returns the look of all charts: fonts, faint grids, no ticks, legends above.
+
+    Args:
+        ink: colour of text and axes. In files it is dark; the page's script replaces it by
+            the text's colour in light or dark mode.
+    """
     axis = {
         "labelColor": ink, "titleColor": ink, "domainColor": ink, "gridColor": ink,
         "domainOpacity": 0.4, "gridOpacity": 0.14, "ticks": False, "labelPadding": 5,
@@ -146,6 +155,11 @@ def _frame(panel: Panel) -> Spec:
 
 
 def _axis(channel: str, axis: Axis) -> Spec:
+    """Returns an axis as Vega-Lite encodes it, with its scale and labels.
+
+    Limits are rounded to six digits, and not extended to round numbers ("nice"), so that
+    panels with the same limits stay aligned.
+    """
     scale: Spec = {"type": "log" if axis.log else "linear", "nice": False}
     if axis.limits is not None:
         scale["domain"] = [float(f"{end:.6g}") for end in axis.limits]
@@ -177,6 +191,11 @@ def _axis(channel: str, axis: Axis) -> Spec:
 
 
 def _layers(mark: Mark) -> list[Spec]:
+    """Returns the layers of a mark, most often one; a rule with a label has two.
+
+    The line of a rule and its label are layers of their own because Vega-Lite draws one
+    kind of mark per layer.
+    """
     colour = {"value": mark.colour}
     if isinstance(mark, Line | Segments | Rule):
         dash = {"value": DASHES[mark.dash]}
@@ -188,6 +207,7 @@ def _layers(mark: Mark) -> list[Spec]:
             "type": "line",
             "clip": True,
             "strokeWidth": mark.width,
+            "opacity": mark.opacity,
             "tooltip": None,
         }
         # Connects points in their order, not sorted by x.
@@ -246,6 +266,15 @@ def _layer(
     texts: Sequence[str] | None = None,
     **columns: Sequence[Any],
 ) -> Spec:
+    """Returns one Vega-Lite layer with its data in rows.
+
+    Args:
+        look: the mark and its constant properties.
+        encoding: which columns are the places, and constant colours.
+        texts: a tooltip for each row; None for none.
+        **columns: places of the rows, such as x and y, equally long. They are rounded,
+            except for ``words``, which is text.
+    """
     cells = [list(c) if name == "words" else numbers(c) for name, c in columns.items()]
     names = list(columns)
     if texts is not None:
@@ -258,6 +287,7 @@ def _layer(
 
 
 def _rule(mark: Rule, colour: Spec, dash: Spec) -> list[Spec]:
+    """Returns a line across the panel, and its label at the right or the upper end."""
     other, end = ("y", "height") if mark.axis == "x" else ("x", "width")
     at = {mark.axis: [mark.value]}
     look = {
@@ -298,6 +328,10 @@ def _still(mark: Mark, panel: Panel) -> list[Spec]:
 
 
 def _within(mark: Mark, channel: str, axis: Axis) -> bool:
+    """Whether all of a mark lies inside the limits of an axis, so that it needs no clipping.
+
+    Missing values and infinities count as inside, because they are not drawn.
+    """
     if axis.limits is None:
         return True
     if isinstance(mark, Rule):
@@ -311,6 +345,11 @@ def _within(mark: Mark, channel: str, axis: Axis) -> bool:
 
 
 def _tooltips(mark: Mark, panel: Panel) -> list[Spec]:
+    """Returns invisible points along a line, which show its values at the pointer.
+
+    At most `_TOOLTIPS`: each is an element of the page, and neighbours closer than that
+    can't be told apart with a mouse.
+    """
     if not isinstance(mark, Line):
         return []
     count = len(mark.x)
@@ -330,6 +369,10 @@ def _tooltips(mark: Mark, panel: Panel) -> list[Spec]:
 
 
 def _lowest(panel: Panel, channel: str) -> float | None:
+    """Returns the smallest positive value of a panel in x or y, or None.
+
+    It is where the axis begins if a reader switches to a logarithmic scale.
+    """
     values = [
         value
         for mark in panel.marks
@@ -341,6 +384,11 @@ def _lowest(panel: Panel, channel: str) -> float | None:
 
 
 def _legends(chart: Chart) -> list[Spec]:
+    """Returns invisible layers that make the legend of a picture.
+
+    Lines, points and areas have legends of their own, as their symbols differ; rows are
+    added until all entries fit into the chart's width.
+    """
     entries = list(chart.series().items())
     hidden = len(entries) - charts.LEGEND_ENTRIES
     kinds: dict[str, list[tuple[str, Mark]]] = {}

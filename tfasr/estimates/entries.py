@@ -1,11 +1,13 @@
-"""The catalogue: how many utterances finished runs trained on until they met their targets.
+"""The catalogue: how many utterances finished runs needed until they met their targets.
 
 A file holds the runs of one recipe on one corpus. ``tfasr report RUNS --catalogue
 FOLDER`` writes such files; those in ``tfasr/estimates/catalogue`` come with tfasr.
-Nothing here needs TensorFlow.
+`recipes` finds the entry of a recipe, and `estimate` multiplies its utterances by what
+each takes on this machine. Nothing here needs TensorFlow.
 """
 
 import dataclasses
+import itertools
 import json
 import math
 import re
@@ -28,6 +30,8 @@ from tfasr.tta.policies import UTTERANCES, AccuracyPoint, first_sustained
 from tfasr.tta.run import Run
 
 SHIPPED = Path(__file__).parent / "catalogue"
+
+# The version of the files, and its key in them.
 FORMAT = 1
 _FORMAT_KEY = "tfasr_catalogue"
 _REMEDY = "Write it again with tfasr report RUNS --catalogue FOLDER."
@@ -35,15 +39,23 @@ _REMEDY = "Write it again with tfasr report RUNS --catalogue FOLDER."
 
 @dataclass(frozen=True)
 class Trained:
-    """One run: its validation curve over utterances, or only where it met some targets."""
+    """One run: its validation curve over utterances, or only where it met some targets.
+
+    Runs that were read from ledgers have curves, those of published tables targets.
+
+    Attributes:
+        seed: None if unknown.
+        machine: its processor; the number of utterances hardly depends on it.
+        commit: of tfasr, 8 digits.
+        curve: rows of utterances seen, then `CatalogueEntry.metrics`; [] if none was kept.
+        reached: without a curve, utterances by target, such as {"cer=0.15": 5915}; None
+            means never.
+    """
 
     seed: int | None
     machine: str
     commit: str
-    # rows of utterances seen, then `CatalogueEntry.metrics`; [] if no curve was kept
     curve: list[list[float]] = dataclasses.field(default_factory=list)
-    # if no curve was kept: utterances by target, such as {"cer=0.15": 5915}; None means
-    # never
     reached: dict[str, float | None] = dataclasses.field(default_factory=dict)
 
 
@@ -68,26 +80,34 @@ class CatalogueEntry:
     shards: dict[str, str] = dataclasses.field(default_factory=dict)  # hash by split
 
     def utterances_to(self, target: Target, window: int) -> list[float | None]:
-        """Returns each run's utterances until it met a target by a rule; None means never.
+        """Returns each run's utterances until it met a target; None means never.
 
         Runs without a curve are left out unless they recorded this target under this
         rule.
+
+        Args:
+            target: a metric and a value.
+            window: how many evaluations' median must meet it.
         """
-        found = []
+        name = target_name(*target)
+        utterances = []
         for run in self.runs:
             if run.curve:
-                found.append(self._on_curve(run, target, window))
-            elif (
-                window == self.window and (name := target_name(*target)) in run.reached
-            ):
-                found.append(run.reached[name])
+                utterances.append(self._on_curve(run, target, window))
+            elif window == self.window and name in run.reached:
+                utterances.append(run.reached[name])
 
-        return found
+        return utterances
 
     def _on_curve(self, run: Trained, target: Target, window: int) -> float | None:
+        """Returns the utterances until a run's curve met a target, or None.
+
+        `first_sustained` counts seconds; here utterances take their place.
+        """
         metric, value = target
         if metric not in self.metrics:
             return None
+
         column = 1 + self.metrics.index(metric)
         points = [
             AccuracyPoint(
@@ -95,6 +115,7 @@ class CatalogueEntry:
             )
             for row in run.curve
         ]
+
         return first_sustained(points, value, metric=metric, window=window).seconds
 
     def targets(self) -> list[str]:
@@ -102,21 +123,28 @@ class CatalogueEntry:
         return list(dict.fromkeys(name for run in self.runs for name in run.reached))
 
     def best(self, metric: str) -> float | None:
-        """Returns the lowest value that any run with a curve reached."""
+        """Returns the lowest value that any run with a curve reached, or None."""
         if metric not in self.metrics:
             return None
+
         column = 1 + self.metrics.index(metric)
-        return min(
-            (row[column] for run in self.runs for row in run.curve), default=None
-        )
+
+        rows = itertools.chain.from_iterable(run.curve for run in self.runs)
+        return min((row[column] for row in rows), default=None)
 
 
 def target_name(metric: str, value: float) -> str:
+    """Returns a target as files and flags write it, such as "cer=0.15"."""
     return f"{metric}={value:g}"
 
 
 def read_catalogue(folders: Sequence[str | Path] = ()) -> list[CatalogueEntry]:
-    """Reads the user's folders, then the shipped one; raises UsageError for a broken file."""
+    """Reads the user's folders, then the shipped one.
+
+    Raises:
+        UsageError: for a folder that is missing, or a file that is broken or of another
+            version.
+    """
     entries = []
     for folder in (*map(Path, folders), SHIPPED):
         if not folder.is_dir():
@@ -132,15 +160,18 @@ def read_catalogue(folders: Sequence[str | Path] = ()) -> list[CatalogueEntry]:
 
 
 def _read(path: Path) -> CatalogueEntry:
+    """Reads one file; whatever is wrong with it is one kind of error, with a remedy."""
     try:
         content = json.loads(read_bytes(path, MOST_JSON_BYTES))
         if content.pop(_FORMAT_KEY) != FORMAT:
             raise ValueError(f"its {_FORMAT_KEY} isn't {FORMAT}")
+
         content["runs"] = [Trained(**run) for run in content["runs"]]
         entry = CatalogueEntry(**content)
         sizes = (entry.train_utterances, entry.batch, entry.window, entry.per_epoch)
         if not all(isinstance(size, int) and size > 0 for size in sizes):
             raise ValueError("its sizes must be whole numbers above 0")
+
         _check_runs(entry)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise UsageError(
@@ -151,10 +182,13 @@ def _read(path: Path) -> CatalogueEntry:
 
 
 def _check_runs(entry: CatalogueEntry) -> None:
+    """Raises ValueError unless curves and targets are finite numbers of at least 0."""
     width = 1 + len(entry.metrics)
     for run in entry.runs:
-        numbers = [value for row in run.curve for value in row]
-        numbers += [value for value in run.reached.values() if value is not None]
+        numbers = [value for value in run.reached.values() if value is not None]
+        for row in run.curve:
+            numbers += row
+
         if any(len(row) != width for row in run.curve):
             raise ValueError(f"each row of a curve must have {width} numbers")
         if any(isinstance(n, bool) or not isinstance(n, int | float) for n in numbers):
@@ -164,9 +198,17 @@ def _check_runs(entry: CatalogueEntry) -> None:
 
 
 def write_entries(runs: Sequence[Run], folder: str | Path) -> list[Path]:
-    """Writes one file for the finished runs of each recipe and corpus; returns the files.
+    """Writes one file for the finished runs of each recipe and corpus.
 
-    Raises UsageError if there are no such runs.
+    Args:
+        runs: of ``tfasr train``; others are left out.
+        folder: is created if missing.
+
+    Returns:
+        The files.
+
+    Raises:
+        UsageError: if there are no finished runs.
     """
     groups: dict[str, list[Run]] = {}
     for run in runs:
@@ -180,6 +222,7 @@ def write_entries(runs: Sequence[Run], folder: str | Path) -> list[Path]:
         )
 
     make_folder(Path(folder))
+
     paths = []
     for members in groups.values():
         entry = _entry(members)
@@ -192,8 +235,9 @@ def write_entries(runs: Sequence[Run], folder: str | Path) -> list[Path]:
 
 
 def written(entry: CatalogueEntry) -> str:
-    """Returns an entry as its file's text, one line a run."""
+    """Returns an entry as its file's text; one line a run, so changes can be read."""
     content = {_FORMAT_KEY: FORMAT, **dataclasses.asdict(entry)}
+
     lines = []
     for name, value in content.items():
         if name == "runs":
@@ -208,20 +252,31 @@ def written(entry: CatalogueEntry) -> str:
 
 
 def _recipe_key(run: Run) -> str:
+    """Returns a text that runs of the same recipe on the same corpus share.
+
+    The seed isn't part of it; the batch size is, since it decides how many utterances
+    are needed.
+    """
     experiment = _experiment(run)
     experiment["training"] = {**experiment["training"], "seed": None}
     shared = [
         (run.comparability or {}).get("training_audio"),
         run.fact("global_batch_size"),
     ]
+
     return json.dumps([experiment, shared], sort_keys=True)
 
 
 def _experiment(run: Run) -> dict[str, Any]:
+    """Returns the run's experiment.json; UsageError if it is damaged."""
     return read_object(run.path / EXPERIMENT_FILE, _REMEDY, ("training", "pipeline"))
 
 
 def _entry(runs: Sequence[Run]) -> CatalogueEntry:
+    """Returns the entry of a group of runs, with curves of all metrics that are rates.
+
+    Several runs of a recipe are usually in a folder named after it.
+    """
     first = runs[0]
     experiment = _experiment(first)
     facts = first.comparability or {}
@@ -230,6 +285,7 @@ def _entry(runs: Sequence[Run]) -> CatalogueEntry:
         for name in METRICS
         if metric_named(name).rate and first.accuracy_curve(name)
     ]
+
     return CatalogueEntry(
         recipe=first.path.resolve().parent.name if len(runs) > 1 else first.name,
         corpus=str(facts.get("training_audio", "unknown"))[:8],
@@ -247,13 +303,15 @@ def _entry(runs: Sequence[Run]) -> CatalogueEntry:
 
 
 def _trained(run: Run, metrics: Sequence[str]) -> Trained:
+    """Returns a run's curve by the clock `UTTERANCES`, whose seconds are utterances."""
     curves = [run.accuracy_curve(name, UTTERANCES) for name in metrics]
     curve = []
     for points in zip(*curves, strict=False):
-        curve.append(
-            [points[0].elapsed_s, *(round(point.value, 6) for point in points)]
-        )
+        values = [round(point.value, 6) for point in points]
+        curve.append([points[0].elapsed_s, *values])
+
     machine = (run.system.get("system") or {}).get("processor") or ""
+
     return Trained(
         seed=run.fact("seed"),
         machine=str(machine),

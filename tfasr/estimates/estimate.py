@@ -3,7 +3,10 @@
 A time to accuracy is how many utterances a recipe needs, times what each takes. The
 first hardly depends on the machine and comes from finished runs
 (`tfasr.estimates.entries`); the second is measured in a minute
-(`tfasr.estimates.trial`).
+(`tfasr.estimates.trial`). Both are uncertain, so the answer is an interval
+(`tfasr.estimates.interval`).
+
+docs/estimate.md has how often such intervals contained the time of a real run.
 """
 
 import dataclasses
@@ -51,8 +54,7 @@ HOUR_S = 3600.0
 
 @dataclass(frozen=True)
 class Estimate:
-    """What `estimate` found; ``print`` shows it, ``plot`` draws it, ``to_json`` is for
-    programs.
+    """What `estimate` found; ``print`` shows it, ``plot`` draws it.
 
     Times are in seconds. ``seconds`` has the paper's clock and the others, by their
     names; None where the catalogue doesn't say when a policy's rule was met. Its fields
@@ -75,13 +77,15 @@ class Estimate:
     cost: Cost  # of the middle, or of an hour if the time is unknown
     epoch_s: float  # a whole epoch with its evaluation and checkpoint
     train_utterances: int
-    notes: list[str]
+    notes: list[str]  # caveats, shown as lines at the end
+    # Seconds to the target of simulated runs, for the plot; None without a time.
     draws: np.ndarray | None = dataclasses.field(
         default=None, repr=False, compare=False
     )
 
     @property
     def label(self) -> str:
+        """The target for readers, such as "CER 15 %"."""
         return target_label(self.metric, self.target)
 
     def lines(self) -> list[str]:
@@ -91,19 +95,24 @@ class Estimate:
             f"{count} workers: {range_text(self.label, times.low, times.high)}"
             for count, times in self.workers.items()
         ]
+
         return [*lines, *self.notes]
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
 
     def _headline(self) -> str:
+        """Returns the interval in a sentence, or why there is none."""
         if self.unknown:
             return f"{self.label} not known ({self.unknown})"
+
         times = self.seconds[self.policy]
         spoken = range_text(self.label, times.low, times.high)
+
         return f"{spoken}, most likely {duration(times.middle)}: {self.recipe} on {self.machine}"
 
     def _clocks(self) -> list[str]:
+        """Returns the time by each policy, or what an hour trains if it isn't known."""
         if self.unknown:
             epochs = HOUR_S / self.epoch_s
             utterances = round(epochs * self.train_utterances, -2)
@@ -112,24 +121,29 @@ class Estimate:
                 f"its evaluation: {duration(self.epoch_s)} an epoch"
             ]
 
-        spoken = [
-            f"{name} {duration(times.middle)}" if times else f"{name} not known"
-            for name, times in self.seconds.items()
-        ]
-        return [f"by clock: {', '.join(spoken)}"]
+        texts = []
+        for name, times in self.seconds.items():
+            time = "not known" if times is None else duration(times.middle)
+            texts.append(f"{name} {time}")
+
+        return [f"by clock: {', '.join(texts)}"]
 
     def _ground(self) -> str:
+        """Names the finished runs and timed steps behind the estimate."""
         measured = f"{self.trial.steps} steps timed here"
         if self.utterances is None:
             return f"rests on: {measured}"
+
         span = f"{self.utterances.low:,.0f} to {self.utterances.high:,.0f} utterances"
         never = f", {self.never} of them never arrived" if self.never else ""
+        runs = "1 finished run" if self.runs == 1 else f"{self.runs} finished runs"
         return (
-            f"rests on: {self.runs} finished run{'s' * (self.runs != 1)}{never} "
+            f"rests on: {runs}{never} "
             f"({self.match.entry.recipe} on {self.match.entry.corpus}; {span}), {measured}"
         )
 
     def _price(self) -> str:
+        """Returns price and energy to the target, or of an hour if no time is known."""
         cost = self.cost
         hour = "an hour costs " if self.unknown else ""
         if cost.usd is not None:
@@ -139,6 +153,7 @@ class Estimate:
 
         if cost.kwh is None:
             return f"{price}; energy: not known (no counters here)"
+
         return f"{price}; energy: {1000 * cost.kwh:.3g} Wh ({cost.kwh_is})"
 
     def to_json(self) -> dict[str, Any]:
@@ -152,28 +167,32 @@ class Estimate:
             "reason": self.match.reason,
         }
         content["share"] = SHARE
-        content["trial"]["host"] = (
-            None if self.trial.host is None else self.trial.host.share
-        )
+        host = self.trial.host
+        content["trial"]["host"] = None if host is None else host.share
+
         return content
 
     def plot(self) -> "Drawing":
-        """Draws how likely the target is met by a time; UsageError if the time is not
-        known.
+        """Draws how likely the target is met by a time.
+
+        Raises:
+            UsageError: if no time is known.
         """
-        from tfasr.display.vega import Drawing  # here: drawing is slow to load
+        # Imported here: drawing is slow to load.
+        from tfasr.display.vega import Drawing
 
         if self.draws is None:
             raise UsageError(f"There is no time to draw: {self._headline()}.")
+
         shares = np.linspace(0.01, 0.99, 99)
         minutes = np.quantile(self.draws, shares) / 60
         line = Line(x=minutes, y=100 * shares, colour=run_colour(0), series=self.recipe)
-        axes = (
+        panel = Panel(
+            [line],
             Axis("minutes since the creation of the model"),
             Axis("runs that have arrived, %"),
         )
-        caption = f"Estimate: {self._headline()}"
-        return Drawing(Chart("estimate", caption, [Panel([line], *axes)]))
+        return Drawing(Chart("estimate", f"Estimate: {self._headline()}", [panel]))
 
 
 def estimate(
@@ -231,6 +250,7 @@ def estimate(
     _check_sources(shard_dir, manifest, workers, link_gbit_s)
     entries = read_catalogue(catalogue)
     experiment = on_devices(experiment)
+
     with prepared_noise(manifest, experiment, shard_dir) as (folder, train_utterances):
         trial = try_out(
             experiment, folder, lexicon=lexicon, most_s=most_s, own_process=own_process
@@ -255,26 +275,37 @@ def estimate(
         entries, experiment, recipe, train_utterances, audio, (metric, value)
     )
     asked = _Question(
-        experiment,
-        (metric, value),
-        clock,
-        train_utterances,
-        trial,
-        match,
-        other is not None,
+        experiment=experiment,
+        target=(metric, value),
+        policy=clock,
+        train_utterances=train_utterances,
+        trial=trial,
+        match=match,
+        elsewhere=other is not None,
     )
     return asked.answer(recipe, hardware, workers, link_gbit_s, other, notes)
 
 
 @dataclass
 class _Question:
+    """Everything that is known before the answer is computed.
+
+    Attributes:
+        experiment: the recipe.
+        target: a metric and a value.
+        policy: whose clock the headline follows.
+        train_utterances: of an epoch.
+        trial: what each part of a run costs here, or on the machine of a file.
+        match: the catalogue's entry, or why there is none.
+        elsewhere: whether the times are for a machine that is known from its file alone.
+    """
+
     experiment: Experiment
     target: Target
     policy: Policy
     train_utterances: int
     trial: Trial
     match: Match
-    # Whether the times are for a machine that is known from its file alone.
     elsewhere: bool
 
     def answer(
@@ -286,11 +317,22 @@ class _Question:
         other: Machine | None,
         notes: list[str],
     ) -> Estimate:
+        """Computes the estimate.
+
+        Args:
+            recipe: the recipe's name for readers.
+            hardware: the machine's price, or None.
+            workers: numbers of workers to estimate too.
+            link_gbit_s: the speed of the link between them.
+            other: the machine of the file, or None for this one.
+            notes: caveats so far.
+        """
         training = self.experiment.training
         reached = self._reached(training.target_window)
         met = [value for value in reached if value is not None]
         unknown = self._unknown(reached, met)
-        draws = utterances = None
+        draws = None
+        utterances = None
         seconds: dict[str, Range | None] = {}
         by_workers: dict[int, Range] = {}
         if not unknown:
@@ -300,6 +342,7 @@ class _Question:
             draws = self._seconds(self.policy, drawn, speed)
             seconds = self._by_clock(training.target_window, speed)
             seconds[self.policy.name] = range_of(draws)
+
             for count in workers:
                 ratio = self._worker_ratio(count, link_gbit_s)
                 by_workers[count] = range_of(
@@ -311,7 +354,8 @@ class _Question:
             notes = [*notes, f"--workers needs a known time: {unknown}"]
 
         epoch_s = float(self._epoch_s())
-        middle_s = seconds[self.policy.name].middle if not unknown else HOUR_S
+        middle_s = HOUR_S if unknown else seconds[self.policy.name].middle
+
         return Estimate(
             recipe=recipe,
             metric=self.target[0],
@@ -334,10 +378,20 @@ class _Question:
         )
 
     def _reached(self, window: int) -> list[float | None]:
+        """Returns the utterances of each finished run; None if it never arrived."""
         entry = self.match.entry
-        return [] if entry is None else entry.utterances_to(self.target, window)
+        if entry is None:
+            return []
+
+        return entry.utterances_to(self.target, window)
 
     def _unknown(self, reached: Sequence[float | None], met: Sequence[float]) -> str:
+        """Returns why no time can be estimated, or "".
+
+        Args:
+            reached: of all finished runs of the recipe.
+            met: of those that met the target.
+        """
         metric, value = self.target
         entry = self.match.entry
         if entry is None:
@@ -354,6 +408,7 @@ class _Question:
             return f"no run of {entry.recipe} reached this target{least}"
 
         known = ", ".join(entry.targets()) or "none"
+
         return (
             f"nobody has trained {entry.recipe} to {target_name(metric, value)} by this rule; "
             f"recorded targets: {known}"
@@ -365,15 +420,22 @@ class _Question:
         return self.train_utterances / self.experiment.training.evaluations_per_epoch
 
     def _drawn(self, met: Sequence[float]) -> np.ndarray:
+        """Draws the utterances of new runs, scaled for another batch size if needed."""
         scaled = [self.match.factor * value for value in met]
         rng = np.random.default_rng(0)
         return drawn_utterances(scaled, step=self._per_evaluation, rng=rng)
 
     def _speed(self) -> np.ndarray:
+        """Draws factors for the seconds of new runs.
+
+        The spread has the trial's own error, and another machine's if it is known from
+        its file. A disturbed trial was slower than a quiet run would be.
+        """
         rng = np.random.default_rng(1)
         error = self.trial.relative_error
         if self.elsewhere:
             error = math.hypot(error, MACHINE_ERROR)
+
         speed = drawn_speeds(error, rng)
         host = self.trial.host
         if host is not None and host.disturbed:
@@ -383,9 +445,14 @@ class _Question:
         return speed
 
     def _seconds(self, policy: Policy, utterances, speed=1.0) -> np.ndarray:
+        """Returns a policy's clock after so many utterances.
+
+        A checkpoint is saved after each evaluation and after every so many steps.
+        """
         evaluations = utterances / self._per_evaluation
         batch = self.experiment.pipeline.global_batch_size
         every = batch * self.experiment.training.checkpoint_every_steps
+
         return self.trial.seconds(
             policy,
             utterances,
@@ -395,6 +462,11 @@ class _Question:
         )
 
     def _by_clock(self, window: int, speed: np.ndarray) -> dict[str, Range | None]:
+        """Returns the interval by each policy; None if the catalogue can't tell.
+
+        A policy that takes the first evaluation that meets the target has another rule
+        than the recipe, so its runs needed other numbers of utterances.
+        """
         times: dict[str, Range | None] = {}
         for name, policy in POLICIES.items():
             rule = window if policy.window > 1 else 1
@@ -406,37 +478,48 @@ class _Question:
         return times
 
     def _epoch_s(self) -> float:
+        """Returns the seconds of a whole epoch, as the difference of two and one.
+
+        The difference leaves out the start and what only the first epoch takes longer.
+        """
         once = self._seconds(self.policy, np.array(2.0 * self.train_utterances))
         return once - self._seconds(self.policy, np.array(1.0 * self.train_utterances))
 
     def _worker_ratio(self, count: int, link_gbit_s: float | None) -> float:
-        """Returns the seconds of a global batch on so many workers, as a share of one's."""
+        """Returns a step's seconds on so many workers, as a share of one worker's."""
         size = gradient_bytes(
             self.trial.parameters, self.experiment.training.gradient_exchange
         )
         together_s = step_of_workers(
             count, self.trial.step_s, self.trial.step_fixed_s, size, link_gbit_s
         )
+
         return together_s / self.trial.step_s
 
     def _ends_before(self, utterances: Range) -> list[str]:
+        """Returns a warning if the recipe's epochs may end before the target is met."""
         epochs = self.experiment.training.epochs
         if utterances.high <= epochs * self.train_utterances:
             return []
+
         needed = utterances.high / self.train_utterances
+
         return [
             f"TrainingConfig.epochs = {epochs} may end training before the target: up to "
             f"{needed:.0f} epochs are needed"
         ]
 
     def _energy(self, seconds: float) -> EnergyUse | None:
+        """Returns the energy until the target; None without counters there."""
         watts = self.trial.joules_per_s
         if watts is None or self.elsewhere:
             return None
+
         return EnergyUse({"train": watts * seconds}, {}, [])
 
 
 def _target(target: str | Target | None, experiment: Experiment) -> Target:
+    """Returns the target that was asked for, else the recipe's first."""
     if target is None:
         if not experiment.training.targets:
             raise UsageError(
@@ -445,12 +528,14 @@ def _target(target: str | Target | None, experiment: Experiment) -> Target:
 
         target = experiment.training.targets[0]
 
-    return check_target(
-        *(written_target(target) if isinstance(target, str) else target)
-    )
+    if isinstance(target, str):
+        target = written_target(target)
+    metric, value = target
+    return check_target(metric, value)
 
 
 def _check_sources(shard_dir, manifest, workers: Sequence[int], link_gbit_s) -> None:
+    """Checks the arguments of `estimate` that belong together."""
     if (shard_dir is None) == (manifest is None):
         raise UsageError(
             "An estimate needs either --shard_dir, the prepared data, or, before it is prepared, "
@@ -470,8 +555,10 @@ def _check_sources(shard_dir, manifest, workers: Sequence[int], link_gbit_s) -> 
 
 
 def _busy(host: HostUse | None) -> list[str]:
+    """Returns a caveat if other work disturbed the trial's steps."""
     if host is None or not host.disturbed:
         return []
+
     cause, share = host.causes()[0]
     return [
         f"busy: steps got {host.share:.0%} of the processors they wanted ({cause}: {share:.0%}), "

@@ -1,4 +1,8 @@
-"""Intervals for a new run, from the spread of a few finished ones and of timed steps."""
+"""Intervals for a new run, from the spread of a few finished ones and of timed steps.
+
+`estimate` draws thousands of new runs: how many utterances each needs, and by what
+factor its seconds differ. An interval is between two quantiles of the products.
+"""
 
 import math
 from collections.abc import Sequence
@@ -6,13 +10,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-SHARE = 0.8  # of new runs whose time lies in the interval
+# The share of new runs whose time lies in the interval.
+SHARE = 0.8
+
+# With so many, the ends of an interval vary by about 1 % from seed to seed.
 DRAWS = 4000
+
 # The spread of utterances to a target between seeds that is assumed before any was
 # seen: a standard deviation of logarithms, which counts as much as that many further
 # runs. The kept runs' recipes vary by 8 to 20 %, and MLPerf's RNN-T by 3 to 10 %.
 ASSUMED_SPREAD = 0.15
 ASSUMED_RUNS = 2
+
 # How far a whole run's speed lies from that of a minute of its steps, on a machine that
 # nobody else seems to use, and how far a step's time lies from that of another machine,
 # scaled by probes. Both were chosen so that intervals hold on the kept runs:
@@ -29,11 +38,9 @@ class Range:
     middle: float
     high: float
 
-    def __mul__(self, factor: float) -> "Range":
-        return Range(self.low * factor, self.middle * factor, self.high * factor)
-
 
 def range_of(draws: np.ndarray) -> Range:
+    """Returns the interval between the quantiles that contain `SHARE` of the draws."""
     outside = (1 - SHARE) / 2
     low, middle, high = np.quantile(draws, [outside, 0.5, 1 - outside])
     return Range(float(low), float(middle), float(high))
@@ -49,9 +56,14 @@ def drawn_utterances(
     """Draws how many utterances a new run trains on until its target, ``(draws,)``.
 
     Logarithms of ``reached`` are taken as normal with an unknown mean and an unknown
-    spread, so a new run's differ from their mean as Student's t does. ``step`` is how
-    many utterances lie between two evaluations: a target is only met at one, so draws
-    are rounded to them.
+    spread, so a new run's differ from their mean as Student's t does.
+
+    Args:
+        reached: the utterances of finished runs, at least one.
+        step: how many utterances lie between two evaluations. A target is only met at one,
+            so draws are rounded to them.
+        rng: makes the draws.
+        draws: how many.
 
     Source: A. Gelman et al., Bayesian Data Analysis, 3rd edition, 2013, sections 3.2
     and 3.3.
@@ -59,6 +71,8 @@ def drawn_utterances(
     logs = np.log(np.asarray(reached, float))
     count = len(logs)
     squares = float(np.square(logs - logs.mean()).sum())
+
+    # The assumed spread counts as if it had been seen in further runs.
     freedom = ASSUMED_RUNS + count - 1
     variance = (ASSUMED_RUNS * ASSUMED_SPREAD**2 + squares) / freedom
 
@@ -66,11 +80,18 @@ def drawn_utterances(
     drawn = np.exp(logs.mean() + spread * rng.standard_t(freedom, draws))
     # Beyond hundreds of times the seen values only the tails of t are left.
     evaluations = np.round(np.minimum(drawn, 100 * np.exp(logs.mean())) / step)
+
     return np.maximum(evaluations, 1) * step
 
 
 def drawn_speeds(
     relative_error: float, rng: np.random.Generator, draws: int = DRAWS
 ) -> np.ndarray:
-    """Draws by what factor a run's seconds differ from those predicted, ``(draws,)``."""
+    """Draws by what factor a run's seconds differ from those predicted, ``(draws,)``.
+
+    Args:
+        relative_error: of the mean step in the trial.
+        rng: makes the draws.
+        draws: how many.
+    """
     return np.exp(math.hypot(relative_error, SPEED_ERROR) * rng.standard_normal(draws))

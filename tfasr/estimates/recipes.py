@@ -1,4 +1,9 @@
-"""Finds the catalogue's entry for a recipe, or says what differs from the closest one."""
+"""Finds the catalogue's entry for a recipe, or says what differs from the closest one.
+
+How many utterances a recipe needs is only known for the recipes that were trained. So
+an entry counts if every setting that decides the result is equal; only between two
+batch sizes of a recipe is interpolated.
+"""
 
 import json
 import math
@@ -20,14 +25,17 @@ from tfasr.tta.metrics import Target
 # most this: preparing leaves out utterances that are too long, by rules that bindings
 # may change.
 _SAME_SIZE = 0.02
+
+# The kinds of settings that are compared.
 _DECISIVE = (Decides.RECIPE, Decides.MEASUREMENT, Decides.FREE)
+
 # They draw from the same distribution of results, or only change how a machine
 # computes; how many utterances a target takes was no different in bfloat16
 # (docs/estimate.md).
 _FREE = ("seed", "num_replicas", "precision", "target_window")
-_BATCH = "pipeline.global_batch_size"
-# These follow the batch, and presets change them with it.
-_WITH_BATCH = (_BATCH, "pipeline.shuffle_buffer")
+
+# The batch size and what presets change with it.
+_WITH_BATCH = ("pipeline.global_batch_size", "pipeline.shuffle_buffer")
 
 
 @dataclass(frozen=True)
@@ -48,9 +56,18 @@ def find_entry(
     training_audio: str,
     target: Target,
 ) -> Match:
-    """Returns the entry of this recipe on this corpus; a changed recipe's entry is never used.
+    """Returns the entry of this recipe on this corpus, or why there is none.
 
-    ``training_audio`` is the hash of the recordings, "" if there are none yet.
+    A changed recipe's entry is never used; the reason names the nearest one and what
+    differs.
+
+    Args:
+        entries: the catalogue.
+        experiment: the recipe.
+        recipe: its name for readers.
+        train_utterances: of an epoch.
+        training_audio: the hash of the recordings, "" if there are none yet.
+        target: for interpolating between batch sizes.
     """
     asked = _decisive(experiment.to_json())
     corpora = [
@@ -58,24 +75,29 @@ def find_entry(
         for entry in entries
         if _same_corpus(entry, train_utterances, training_audio)
     ]
+
     changed: list[tuple[int, CatalogueEntry, dict[str, tuple[str, str]]]] = []
     for entry in corpora:
         try:
             known = _decisive(entry.experiment)
-        except UsageError:  # a model of a plug-in that isn't loaded: another recipe
+        # A model of a plug-in that isn't loaded is another recipe.
+        except UsageError:
             continue
 
         unlike = differences(known, asked)
         if not unlike:
             return Match(entry)
+
         changed.append((len(unlike), entry, unlike))
 
     if not changed:
-        elsewhere = [entry for entry in entries if _names(entry, recipe)]
+        elsewhere = [
+            f"{entry.corpus} ({entry.train_utterances:,} utterances)"
+            for entry in entries
+            if _names(entry, recipe)
+        ]
         if elsewhere:
-            known = ", ".join(
-                f"{e.corpus} ({e.train_utterances:,} utterances)" for e in elsewhere
-            )
+            known = ", ".join(elsewhere)
             return Match(
                 None,
                 f"{recipe} is known only on {known}; these {train_utterances:,} utterances are "
@@ -84,6 +106,7 @@ def find_entry(
 
         return Match(None, "nobody has trained this recipe on this corpus")
 
+    # The fewest differences win; among equal numbers, an entry of the same name.
     _, nearest, unlike = min(
         changed, key=lambda row: (row[0], not _names(row[1], recipe))
     )
@@ -102,44 +125,46 @@ def find_entry(
 
 
 def _names(entry: CatalogueEntry, recipe: str) -> bool:
+    """Whether an entry has a recipe's name, with or without ".gin"."""
     return PurePath(recipe).with_suffix("") == PurePath(entry.recipe).with_suffix("")
 
 
 def _same_corpus(
     entry: CatalogueEntry, train_utterances: int, training_audio: str
 ) -> bool:
+    """Whether an entry's recordings are the estimate's, as far as that is known."""
     if entry.training_audio and training_audio:
         return entry.training_audio == training_audio
+
     return math.isclose(entry.train_utterances, train_utterances, rel_tol=_SAME_SIZE)
 
 
 def _decisive(content: dict[str, Any]) -> dict[str, Any]:
-    """Returns the settings that change how many utterances a target takes, as JSON values."""
+    """Returns the settings that change how many utterances a target takes.
+
+    They are JSON values by name, such as "training.optimizer", so that those of a file
+    and those of an `Experiment` can be compared.
+    """
     try:
         experiment = Experiment.from_json(content)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"An entry's experiment can't be read: {error}.") from error
 
-    found = {}
-    for name in (
-        "features",
-        "pipeline",
-        "augmentation",
-        "model",
-        "decoder",
-        "training",
-    ):
+    settings = {}
+    sections = ("features", "pipeline", "augmentation", "model", "decoder", "training")
+    for name in sections:
         config = getattr(experiment, name)
         for what in _DECISIVE:
             for setting in settings_that_decide(config, what):
                 if setting not in _FREE:
-                    found[f"{name}.{setting}"] = content[name].get(setting)
+                    settings[f"{name}.{setting}"] = content[name].get(setting)
 
-    optimizer = dict(found["training.optimizer"])
-    optimizer.pop("name", None)  # Keras counts the optimizers that a process makes
-    found["training.optimizer"] = optimizer
-    found["model"] = content["recogniser"]["name"]
-    return json.loads(json.dumps(found))
+    # Keras counts the optimizers that a process makes, and puts the number in the name.
+    optimizer = dict(settings["training.optimizer"])
+    optimizer.pop("name", None)
+    settings["training.optimizer"] = optimizer
+    settings["model"] = content["recogniser"]["name"]
+    return json.loads(json.dumps(settings))
 
 
 def _batch_law(
@@ -148,26 +173,35 @@ def _batch_law(
     batch: int,
     target: Target,
 ) -> Match | None:
-    """Interpolates the utterances between two batch sizes that this recipe was trained with.
+    """Interpolates the utterances between two batch sizes of this recipe.
 
     Between measured sizes their logarithm is taken as a straight line over that of the
     batch. Beyond them it isn't known, so there is no answer.
+
+    Args:
+        entries: of the same corpus.
+        nearest: one that differs in nothing but the batch.
+        batch: the size that is asked for.
+        target: the runs' utterances to it are interpolated.
     """
     known = _decisive(nearest.experiment)
+
     points = []
     for entry in entries:
         unlike = differences(known, _decisive(entry.experiment))
-        if set(unlike) <= set(_WITH_BATCH):
-            met = [
-                value for value in entry.utterances_to(target, entry.window) if value
-            ]
-            if met:
-                points.append((entry.batch, float(np.exp(np.log(met).mean()))))
+        if not set(unlike) <= set(_WITH_BATCH):
+            continue
+
+        reached = entry.utterances_to(target, entry.window)
+        met = [utterances for utterances in reached if utterances]
+        if met:
+            points.append((entry.batch, float(np.exp(np.log(met).mean()))))
 
     points.sort()
     sizes = [size for size, _ in points]
     if len(set(sizes)) < 2 or not sizes[0] < batch < sizes[-1]:
         return None
+
     logs = np.interp(
         [math.log(batch), math.log(nearest.batch)],
         np.log(sizes),
@@ -177,4 +211,5 @@ def _batch_law(
         f"batch {batch}: utterances interpolated between the batches "
         f"{', '.join(map(str, dict.fromkeys(sizes)))} that were trained"
     )
+
     return Match(nearest, factor=float(math.exp(logs[0] - logs[1])), notes=[note])

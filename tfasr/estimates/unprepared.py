@@ -1,4 +1,8 @@
-"""An estimate before any data is prepared: noise with the lengths and texts of a manifest."""
+"""An estimate before any data is prepared: noise with a manifest's lengths and texts.
+
+What a step takes depends on lengths and numbers of letters, not on what is spoken. So a
+trial on noise costs what one on the recordings will.
+"""
 
 import contextlib
 import json
@@ -17,8 +21,11 @@ from tfasr.errors import UsageError
 from tfasr.kit.files import read_text
 from tfasr.training.experiment import Experiment
 
-MOST_UTTERANCES = 512  # written as noise, spread evenly over the lengths
+# Utterances of each split that are written as noise, spread evenly over the lengths.
+MOST_UTTERANCES = 512
 _VALIDATION = 64
+
+# What a manifest must look like, for errors.
 _FORM = (
     "It must be JSON lines with duration and text, or tab-separated with the columns seconds and "
     "text in its first line."
@@ -27,6 +34,8 @@ _FORM = (
 
 @dataclass(frozen=True)
 class _Spoken:
+    """An utterance of the manifest."""
+
     seconds: float
     text: str
 
@@ -37,8 +46,11 @@ def prepared_noise(
 ) -> Iterator[tuple[Path, int]]:
     """Yields a folder with prepared splits, and how many utterances an epoch has.
 
-    That is ``shard_dir`` if it is given. Otherwise the folder is temporary and holds
-    noise as long as some of the manifest's utterances, with their texts.
+    Args:
+        manifest: a list of utterances with their lengths; the folder is then temporary and
+            has noise as long as some of them, with their texts.
+        experiment: its features are prepared, for its model.
+        shard_dir: without a manifest, the prepared splits.
     """
     if manifest is None:
         folder = Path(shard_dir)
@@ -46,6 +58,7 @@ def prepared_noise(
         return
 
     spoken = read_lengths(manifest)
+
     with tempfile.TemporaryDirectory(prefix="tfasr-estimate-") as name:
         folder = Path(name)
         chosen = _spread(spoken, MOST_UTTERANCES)
@@ -55,19 +68,23 @@ def prepared_noise(
 
 
 def read_lengths(manifest: str | Path) -> list[_Spoken]:
-    """Reads the lengths and texts of a manifest; raises UsageError naming the first
-    wrong line.
+    """Reads the lengths and texts of a manifest, JSON lines or tab-separated.
+
+    Raises:
+        UsageError: names the first wrong line.
     """
     path = Path(manifest)
     if not path.is_file():
         raise UsageError(f"--manifest must be a file. Received: {path}. {_FORM}")
+
     lines = [line for line in read_text(path, _FORM).splitlines() if line.strip()]
     is_json = bool(lines) and lines[0].lstrip().startswith("{")
     columns = [] if is_json or not lines else lines[0].split("\t")
+
+    # The first line of a table has its columns.
+    first = 0 if is_json else 1
     spoken = []
-    for number, line in enumerate(
-        lines if is_json else lines[1:], start=1 if is_json else 2
-    ):
+    for number, line in enumerate(lines[first:], first + 1):
         try:
             if is_json:
                 content = json.loads(line)
@@ -87,10 +104,12 @@ def read_lengths(manifest: str | Path) -> list[_Spoken]:
 
     if not spoken:
         raise UsageError(f"{path} lists no utterance. {_FORM}")
+
     return spoken
 
 
 def _spread(spoken: list[_Spoken], most: int) -> list[_Spoken]:
+    """Returns at most so many utterances, evenly spread over the sorted lengths."""
     by_length = sorted(spoken, key=lambda row: row.seconds)
     places = np.linspace(0, len(by_length) - 1, min(most, len(by_length)))
     return [by_length[round(place)] for place in places]
@@ -99,11 +118,14 @@ def _spread(spoken: list[_Spoken], most: int) -> list[_Spoken]:
 def _write_split(
     folder: Path, split: str, spoken: list[_Spoken], experiment: Experiment
 ) -> None:
+    """Writes utterances of noise as a corpus, and prepares it as a split."""
     rate = experiment.features.sample_rate_hz
+    # Another seed for each split, so that they share no recording.
     rng = np.random.default_rng(len(split))
     rows = ["path\ttext"]
     audio = folder / "audio" / split
     audio.mkdir(parents=True)
+
     for number, row in enumerate(spoken):
         noise = 0.1 * rng.standard_normal(max(round(row.seconds * rate), 1))
         soundfile.write(audio / f"{number:05d}.wav", noise, rate)

@@ -1,5 +1,9 @@
-"""Exports a run's recogniser for other programs, and compares its outputs with the
-run's model.
+"""Exports a run's recogniser for other programs, and compares its outputs with the run's.
+
+`export` is the function behind ``tfasr export``. A `Kind` for each target writes the
+model's file; the model then recognises a split, next to the run's own model, and only
+if both agree does anything appear in the user's folder. The model card states what was
+measured.
 """
 
 import dataclasses
@@ -55,13 +59,13 @@ from tfasr.scoring.summary import (
 from tfasr.training.trained import Progress, TrainedRun, no_progress, open_trained
 from tfasr.tta.run import Run, load_run
 
-FEATURES_FILE = "features.onnx"
+FEATURES_FILE = "features.onnx"  # next to an ONNX model
 # Models whose ONNX graphs are written node by node; all others are converted.
 WRITTEN_BY_HAND = ("acoustic_model", "gru")
 MOST_DIFFERENCE = 1e-3  # allowed for float32 log-probabilities, because of rounding
 _SMALLEST = -20.0  # smaller log-probabilities make no difference to any decoder
 _PADDED_FRAMES = (47, 21, 32)  # output frames of each utterance in a batch of noise
-UNKNOWN = "not recorded"
+UNKNOWN = "not recorded"  # in a model card
 WORD_LIMITS = (
     "Its confidences are posteriors of the model, not calibrated probabilities; word times are "
     "those of its CTC alignment, one or two tenths of a second off."
@@ -71,10 +75,19 @@ WORD_LIMITS = (
 
 @dataclass(frozen=True)
 class SplitOutputs:
+    """What a model computed for a split's utterances, in their order.
+
+    Attributes:
+        scored: greedy transcripts and their errors.
+        log_probs: ``(frames, classes)`` for each utterance.
+        audio_s: of all utterances.
+        thread_s: processor time of this thread, in which ONNX Runtime and LiteRT
+            compute.
+    """
+
     scored: list[Scored]
-    log_probs: list[np.ndarray]  # (frames, classes) for each utterance
+    log_probs: list[np.ndarray]
     audio_s: float
-    # Processor time of this thread, in which ONNX Runtime and LiteRT compute.
     thread_s: float
 
     @property
@@ -90,15 +103,24 @@ def outputs_on(
     output_lengths: Callable,
     advance: Callable[[int], None],
 ) -> SplitOutputs:
-    """Runs a model on a split; calls ``advance`` with each batch's number of utterances."""
+    """Runs a model on a split.
+
+    Args:
+        source: of the split's batches.
+        acoustics: the model.
+        alphabet: of its outputs.
+        output_lengths: maps numbers of feature frames to those of output frames.
+        advance: called with each batch's number of utterances.
+    """
     decoder = GreedyDecoder(alphabet)
     texts: dict[int, str] = {}
     scores_of: dict[int, np.ndarray] = {}
     thread_s = 0.0
+
     for batch in source.evaluation():
-        features, lengths = (
-            batch[name].numpy() for name in ("features", "feature_lengths")
-        )
+        features = batch["features"].numpy()
+        lengths = batch["feature_lengths"].numpy()
+        # Processor time, because other programs would count in wall-clock time.
         began = time.thread_time()
         log_probs = acoustics.log_probs(features, lengths)
         thread_s += time.thread_time() - began
@@ -111,10 +133,8 @@ def outputs_on(
             frames,
             strict=True,
         ):
-            texts[position], scores_of[position] = (
-                " ".join(hypothesis.text.split()),
-                scores[:count],
-            )
+            texts[position] = " ".join(hypothesis.text.split())
+            scores_of[position] = scores[:count]
 
         advance(len(hypotheses))
 
@@ -123,24 +143,34 @@ def outputs_on(
         Transcript(u.id, u.text, texts[u.position], u.speaker) for u in utterances
     ]
     log_probs = [scores_of[utterance.position] for utterance in utterances]
+
     return SplitOutputs(
-        score(transcripts), log_probs, source.split.duration_s, thread_s
+        score(transcripts),
+        log_probs,
+        source.split.duration_s,
+        thread_s,
     )
 
 
 def largest_difference(first: list[np.ndarray], second: list[np.ndarray]) -> float:
     """Returns the largest difference of log-probabilities; those below -20 count as -20."""
-    return max(
-        float(
-            np.abs(np.maximum(a, _SMALLEST) - np.maximum(b, _SMALLEST)).max(initial=0.0)
-        )
-        for a, b in zip(first, second, strict=True)
-    )
+    differences = []
+    for a, b in zip(first, second, strict=True):
+        apart = np.maximum(a, _SMALLEST) - np.maximum(b, _SMALLEST)
+        differences.append(float(np.abs(apart).max(initial=0.0)))
+
+    return max(differences)
 
 
 def check_agrees(
-    of_run: list[np.ndarray], of_export: list[np.ndarray], speech: str
+    of_run: list[np.ndarray],
+    of_export: list[np.ndarray],
+    speech: str,
 ) -> None:
+    """Raises RunError if two models' log-probabilities differ by more than rounding.
+
+    ``speech`` says of what they are, for the message.
+    """
     difference = largest_difference(of_run, of_export)
     if not difference <= MOST_DIFFERENCE:
         raise RunError(
@@ -151,27 +181,28 @@ def check_agrees(
 
 
 def check_padded(spec: RecogniserSpec, of_run: Acoustics, of_export: Acoustics) -> None:
-    """Raises RunError if two models' outputs differ for padded noise of odd numbers of
-    frames.
+    """Raises RunError if two models' outputs differ for padded noise.
+
+    Odd numbers of frames show mistakes of rounding that even ones hide.
     """
     kernel, stride = spec.geometry
-    sizes = [
-        (kernel + stride * (n - 1) | 1, spec.features.num_features)
-        for n in _PADDED_FRAMES
-    ]
-    noise = [np.random.default_rng(1).normal(size=size) for size in sizes]
+    noise = []
+
+    for outputs in _PADDED_FRAMES:
+        frames = kernel + stride * (outputs - 1)
+        if frames % 2 == 0:
+            frames += 1
+
+        size = (frames, spec.features.num_features)
+        noise.append(np.random.default_rng(1).normal(size=size))
+
     features, lengths = exported.padded(noise)
-    frames = [spec.output_frames(int(length)) for length in lengths]
-    log_probs = [
-        [
-            row[:count]
-            for row, count in zip(
-                model.log_probs(features, lengths), frames, strict=True
-            )
-        ]
-        for model in (of_run, of_export)
-    ]
-    check_agrees(*log_probs, "a padded batch of noise")
+
+    def valid(model: Acoustics) -> list[np.ndarray]:
+        rows = zip(model.log_probs(features, lengths), lengths, strict=True)
+        return [row[: spec.output_frames(int(length))] for row, length in rows]
+
+    check_agrees(valid(of_run), valid(of_export), "a padded batch of noise")
 
 
 def model_card(
@@ -184,9 +215,16 @@ def model_card(
     int8: bool,
     data_licence: str | None,
 ) -> str:
-    """Returns the card; ``rates``: the exported model's error rates on ``split``, greedy.
+    """Returns an export's README in Markdown.
 
-    ``form`` is from `Kind.form`; the other arguments are what a card states.
+    Args:
+        run_dir: of the run, whose ledger has times and energy.
+        spec: the recogniser's description.
+        form: from `Kind.form`.
+        split: on which the exported model was measured.
+        rates: its error rates there, with greedy decoding.
+        int8: whether its weights are int8.
+        data_licence: of the training data; None if unknown.
     """
     try:
         run = load_run(run_dir)
@@ -206,12 +244,13 @@ def model_card(
         ("normalisation of features", spec.features.normalisation),
     ]
     characters = spec.alphabet.characters.replace(spec.alphabet.separator or "", "")
+    weights = " with int8 weights" if int8 else ""
+    ability = "can" if form["streams"] else "cannot"
     lines = [
         "# A speech recogniser",
         "",
         f"A CTC model of the kind `{spec.model}`, exported by tfasr {__version__} to "
-        f"{form['files']}{' with int8 weights' if int8 else ''}. "
-        f"It {'can' if form['streams'] else 'cannot'} stream.",
+        f"{form['files']}{weights}. It {ability} stream.",
         "",
         "```sh",
         *form["commands"],
@@ -232,65 +271,89 @@ def model_card(
         f"{form['contents']} `SHA256SUMS` holds the hashes of all files: "
         "`sha256sum --check SHA256SUMS`.",
     ]
+
     return "\n".join(lines) + "\n"
 
 
 def _rate(rates: RateSummary, metric: str) -> str:
+    """Returns a rate in percent with its interval, by speaker if there are enough."""
     by_speaker = getattr(rates, f"{metric}_interval_by_speaker")
     interval = by_speaker or getattr(rates, f"{metric}_interval")
     ends = "too few utterances for an interval"
     if interval is not None:
         ends = f"{CONFIDENCE:.0%}: {100 * interval[0]:.1f} to {100 * interval[1]:.1f} %"
+
     return f"{100 * getattr(rates.counts, metric):.2f} % ({ends})"
 
 
 def _times(run: Run | None) -> list[tuple[str, str]]:
+    """Returns rows of the card: how long training took to each target."""
     if run is None or not run.targets:
         return [("time to accuracy", UNKNOWN)]
-    return [
-        (
-            f"time to {name.upper()} {100 * rate:g} %",
-            run.time_to_accuracy(**{name: rate}).summary,
-        )
-        for name, rate in run.targets
-    ]
+
+    rows = []
+    for name, rate in run.targets:
+        reached = run.time_to_accuracy(**{name: rate})
+        rows.append((f"time to {name.upper()} {100 * rate:g} %", reached.summary))
+
+    return rows
 
 
 def _hardware(run: Run | None) -> str:
+    """Returns the GPUs and processor on which a run was trained."""
     system = (run.system if run is not None else {}).get("system") or {}
     gpus = ", ".join(str(gpu) for gpu in system.get("gpus") or [])
     cores = system.get("cores")
     processor = str(system.get("processor") or "")
-    processor = f"{cores} cores of {processor}" if cores and processor else processor
+    if cores and processor:
+        processor = f"{cores} cores of {processor}"
+
     return "; ".join(filter(None, [gpus, processor])) or UNKNOWN
 
 
 def _energy(run: Run | None) -> str:
+    """Returns the energy that counters of the hardware measured."""
     use = None if run is None else measured_energy(run).use(run, math.inf)
     if use is None:
         return UNKNOWN
+
     return f"{use.total_joules / 3.6e6:.4g} kWh of {', '.join(use.counters)} only"
 
 
 @dataclass(frozen=True)
 class Exported:
+    """What `export` wrote, and how it compares with the run's model.
+
+    Attributes:
+        folder: of the export.
+        bytes: size of the model.
+        float32_bytes: size of the model with float32 weights.
+        utterances: number of utterances on which both were compared.
+        difference: the largest difference of their log-probabilities.
+        differing_texts: utterances for which their greedy transcripts differ.
+        wer: of the exported model on these utterances.
+        int8: WER compared with the float32 model's; None without int8.
+        audio_s_per_s: seconds of audio per second, the model alone on one core,
+            measured once.
+        float32_audio_s_per_s: the same for the model with float32 weights.
+    """
+
     folder: Path
-    bytes: int  # size of the model
-    float32_bytes: int  # size of the model with float32 weights
-    # Number of utterances on which exported and run's model were compared.
+    bytes: int
+    float32_bytes: int
     utterances: int
-    difference: float  # the largest difference of their log-probabilities
-    differing_texts: int  # utterances for which their greedy transcripts differ
-    wer: float  # of the exported model on these utterances
-    # WER compared with the float32 model's; None without int8
+    difference: float
+    differing_texts: int
+    wer: float
     int8: PairedComparison | None
-    # Seconds of audio per second, the model alone on one core, measured once.
     audio_s_per_s: float
-    float32_audio_s_per_s: float  # the same for the model with float32 weights
+    float32_audio_s_per_s: float
 
 
 @dataclass(frozen=True)
 class _Run:
+    """An opened run: its files, its description and its model."""
+
     trained: TrainedRun
     spec: RecogniserSpec
     acoustics: KerasAcoustics
@@ -310,10 +373,18 @@ def export(
 ) -> Exported:
     """Exports a run's recogniser into a new folder, after comparing it with the run's model.
 
-    Arguments are the flags of ``tfasr export``. ``out`` is a new or empty folder, which
-    stays unchanged if anything fails; ``checkpoint`` is "best" (by validation CER),
-    "last" or a file. The models are compared on ``split`` of ``shard_dir``, by default
-    the run's.
+    Arguments are the flags of ``tfasr export``.
+
+    Args:
+        to: a key of `KINDS`.
+        run_dir: of the run.
+        out: a new or empty folder, which stays unchanged if anything fails.
+        int8: whether weights are quantised.
+        checkpoint: "best" (by validation CER), "last" or a file.
+        split: on which the models are compared.
+        shard_dir: with this split; by default the run's.
+        data_licence: for the model card.
+        progress: shows how many utterances have been recognised.
 
     Raises:
         UsageError: if run, checkpoint or split don't fit, a package is missing, or the
@@ -323,29 +394,34 @@ def export(
     out = Path(out)
     kind, run = _opened(to, Path(run_dir), out, int8, checkpoint)
     source = run.trained.source(split, shard_dir)
+
     with tempfile.TemporaryDirectory() as temporary:
         paths = _written(kind, run, Path(temporary), int8=int8)
         of_run, *of_models = _outputs(kind, run, source, paths, progress)
         of_float32 = of_models[0]
         of_written = of_models[-1]
+        # What int8 weights save; 0 without them.
         saved_bytes = exported.model_bytes(paths[0]) - exported.model_bytes(paths[-1])
         folder = Path(temporary, "export")
         folder.mkdir()
         written_bytes = kind.fill(folder, run, paths[-1])
         rates = summarise_scored(of_written.scored)
-        about = {
-            "split": split,
-            "rates": rates,
-            "int8": int8,
-            "data_licence": data_licence,
-        }
-        card = model_card(run.trained.path, run.spec, kind.form(run.spec), **about)
+        card = model_card(
+            run.trained.path,
+            run.spec,
+            kind.form(run.spec),
+            split=split,
+            rates=rates,
+            int8=int8,
+            data_licence=data_licence,
+        )
         write_whole(folder / exported.CARD_FILE, card)
         exported.write_sums(folder)
-        open_exported(folder, {})
+        open_exported(folder, {})  # as a user will
         _published(folder, out)
 
     pairs = zip(of_run.scored, of_written.scored, strict=True)
+
     return Exported(
         folder=out,
         bytes=written_bytes,
@@ -363,9 +439,14 @@ def export(
 
 
 def write_unchecked(
-    run_dir: Path, out: Path, *, to: str = ONNX, int8: bool, checkpoint: str
+    run_dir: Path,
+    out: Path,
+    *,
+    to: str = ONNX,
+    int8: bool,
+    checkpoint: str,
 ):
-    """Writes an export for measurements, without comparing models and without a model card."""
+    """Writes an export for measurements: models aren't compared, and there is no card."""
     kind, run = _opened(to, run_dir, out, int8, checkpoint)
     with tempfile.TemporaryDirectory() as temporary:
         model = _written(kind, run, Path(temporary), int8=int8)[-1]
@@ -378,8 +459,13 @@ def write_unchecked(
 
 
 def _opened(
-    to: str, run_dir: Path, out: Path, int8: bool, checkpoint: str
+    to: str,
+    run_dir: Path,
+    out: Path,
+    int8: bool,
+    checkpoint: str,
 ) -> "tuple[Kind, _Run]":
+    """Checks what can be checked before anything is computed, and opens the run."""
     check_owned(out, "--out", "part of this export", owned=False)
     exported.check_int8(to, int8)
     kind = KINDS[to]()
@@ -387,11 +473,14 @@ def _opened(
     trained = open_trained(run_dir)
     spec, acoustics = open_run(trained, checkpoint, {})
     kind.check(spec)
+    # The export may lose the ability.
     streams = spec.streams and kind.streams(acoustics, spec)
+
     return kind, _Run(trained, dataclasses.replace(spec, streams=streams), acoustics)
 
 
 def _check_installed(*packages: str) -> None:
+    """Raises UsageError, with the command to install them, if packages are missing."""
     lacking = [name for name in packages if find_spec(name) is None]
     if lacking:
         raise UsageError(
@@ -401,26 +490,35 @@ def _check_installed(*packages: str) -> None:
 
 
 def _written(kind: "Kind", run: _Run, temporary: Path, *, int8: bool) -> list[Path]:
+    """Writes the model's files; returns their paths: float32, and then int8 if wanted."""
     paths = [
         temporary / name / exported.MODEL_FILES[kind.runtime]
         for name in ("float32", "int8")
     ]
     for path in paths:
         path.parent.mkdir()
+
     with without_noise():
         kind.write(run, paths[0])
         if not int8:
             return paths[:1]
+
         kind.write(run, paths[1], float32=paths[0])
 
     return paths
 
 
 def _outputs(
-    kind: "Kind", run: _Run, source: BatchSource, paths: list[Path], progress: Progress
+    kind: "Kind",
+    run: _Run,
+    source: BatchSource,
+    paths: list[Path],
+    progress: Progress,
 ) -> list[SplitOutputs]:
-    """Returns the outputs of the run's model and of its files, the first of which must
-    agree.
+    """Returns the outputs of the run's model and of its files on a split.
+
+    The first file's must agree with the run's; int8 weights may differ, which is
+    measured.
     """
     with without_noise():
         models = [open_model(kind.runtime, path, run.spec) for path in paths]
@@ -430,23 +528,30 @@ def _outputs(
     with progress(len(compared) * len(source.split.utterances)) as advance:
         outputs = [
             outputs_on(
-                source, model, run.spec.alphabet, run.acoustics.output_lengths, advance
+                source,
+                model,
+                run.spec.alphabet,
+                run.acoustics.output_lengths,
+                advance,
             )
             for model in compared
         ]
 
     speech = f"the utterances of {source.split.folder}"
     check_agrees(outputs[0].log_probs, outputs[1].log_probs, speech)
+
     return outputs
 
 
 def _describe(folder: Path, run: _Run, runtime: str) -> None:
+    """Writes everything but the model that a recogniser needs."""
     run_dir = run.trained.path
     lexicon = load_lexicon(run_dir) if (run_dir / LEXICON_FILE).exists() else []
     exported.write_spec(folder, run.spec, lexicon, runtime)
 
 
 def _published(folder: Path, out: Path) -> None:
+    """Copies an export to the user's folder; the hashes come last and make it complete."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     for file in sorted(files, key=lambda path: path.name == exported.SUMS_FILE):
         copy = out / file.relative_to(folder)
@@ -455,13 +560,17 @@ def _published(folder: Path, out: Path) -> None:
 
 
 def _portable_model(run: _Run) -> tuple[Any, Callable]:
-    """Returns the model with exportable operations only, and a function that recognises
-    batches.
+    """Returns the model made of exportable operations, and a function for batches.
+
+    The function returns a dictionary of log-probabilities and output lengths.
     """
     config = portable(run.acoustics.config)
     num_classes = run.spec.alphabet.num_classes
     model = build_recogniser(
-        config, run.acoustics.num_features, num_classes, dtype="float32"
+        config,
+        run.acoustics.num_features,
+        num_classes,
+        dtype="float32",
     )
     model.set_weights(run.acoustics.recogniser.get_weights())
 
@@ -476,11 +585,17 @@ def _portable_model(run: _Run) -> tuple[Any, Callable]:
 
 
 class Kind:
-    """An export target, with defaults for its methods."""
+    """An export target, with defaults for its methods.
 
-    runtime: str  # what runs the model, a key of `MODEL_FILES`
-    packages: tuple[str, ...] = ()  # needed to write the model
-    # tfasr's optional dependencies needed to run it, as in pip install 'tfasr[extra]'
+    Attributes:
+        runtime: what runs the model, a key of `MODEL_FILES`.
+        packages: needed to write the model.
+        extra: tfasr's optional dependencies needed to run it, as in pip install
+            'tfasr[extra]'.
+    """
+
+    runtime: str
+    packages: tuple[str, ...] = ()
     extra = ""
 
     def check(self, spec: RecogniserSpec) -> None:
@@ -491,26 +606,29 @@ class Kind:
         return True
 
     def write(self, run: _Run, path: Path, float32: Path | None = None) -> None:
-        """Writes the model; with int8 weights if the path of its ``float32`` file is
-        passed.
+        """Writes the model to ``path``.
+
+        Its weights are int8 if the path of its ``float32`` file is passed.
         """
         raise NotImplementedError
 
     def fill(self, folder: Path, run: _Run, model: Path) -> int:
-        """Writes all files except model card and hashes; returns the model's size in bytes."""
+        """Writes all files except model card and hashes; returns the model's bytes."""
         num_bytes = exported.model_bytes(model)
         model.rename(folder / model.name)
         _describe(folder, run, self.runtime)
+
         return num_bytes
 
     def contents(self, spec: RecogniserSpec) -> str:
+        """Describes the model's inputs and outputs for the card, in Markdown."""
         raise NotImplementedError
 
     def form(self, spec: RecogniserSpec) -> dict[str, Any]:
-        """Returns the parts of a model card that depend on the kind of export, in Markdown.
+        """Returns the parts of a model card that depend on the kind of export.
 
-        ``files`` contain the model, ``commands`` use it, ``limits`` are what not to
-        expect of it.
+        In Markdown: ``files`` contain the model, ``commands`` use it, ``limits`` are
+        what not to expect of it, ``contents`` describe it.
         """
         extra = f"[{self.extra}]" if self.extra else ""
         install = (
@@ -528,6 +646,8 @@ class Kind:
 
 
 class _Onnx(Kind):
+    """ONNX, for ONNX Runtime and most other programs; with a graph of the features."""
+
     runtime = ONNX
     extra = "export"
     packages = ("onnx", "onnxruntime")
@@ -556,7 +676,10 @@ class _Onnx(Kind):
             graph = recurrent_graph(run.acoustics.recogniser, num_features, carried)
         else:
             graph = converted_graph(
-                _portable_model(run)[1], num_features, name, carried
+                _portable_model(run)[1],
+                num_features,
+                name,
+                carried,
             )
 
         path.write_bytes(graph)
@@ -579,6 +702,8 @@ class _Onnx(Kind):
 
 
 class _Litert(Kind):
+    """LiteRT, for phones and small computers."""
+
     runtime = exported.LITERT
     extra = "litert"
 
@@ -600,7 +725,9 @@ class _Litert(Kind):
             graph = litert_graph(run.acoustics.recogniser, num_features, int8=int8)
         else:
             graph = converted_litert_graph(
-                _portable_model(run)[1], num_features, int8=int8
+                _portable_model(run)[1],
+                num_features,
+                int8=int8,
             )
 
         path.write_bytes(graph)
@@ -620,10 +747,13 @@ class _Litert(Kind):
             )
 
         file = exported.MODEL_FILES[exported.LITERT]
+
         return f"`{file}`, which needs no TensorFlow operators, has the signature {signature}"
 
 
 class _Keras(Kind):
+    """A ``.keras`` file, for Python with tfasr."""
+
     runtime = exported.KERAS
 
     def write(self, run: _Run, path: Path, float32: Path | None = None) -> None:
@@ -631,6 +761,7 @@ class _Keras(Kind):
         num_features = run.acoustics.num_features
         num_classes = run.spec.alphabet.num_classes
         saved = SavedRecogniser(config, num_features, num_classes, name="recogniser")
+        # The run's model may compute in another precision.
         saved.recogniser.set_weights(run.acoustics.recogniser.get_weights())
         saved.save(path)
 
@@ -645,6 +776,8 @@ class _Keras(Kind):
 
 
 class _SavedModel(Kind):
+    """A SavedModel, for TensorFlow without tfasr."""
+
     runtime = exported.SAVED_MODEL
 
     def write(self, run: _Run, path: Path, float32: Path | None = None) -> None:
@@ -685,6 +818,7 @@ class _SavedModel(Kind):
             ).get_concrete_function(**inputs)
 
         module = tf.Module()
+        # Kept by the module, or the functions would lose their variables.
         module.weights = [variable.value for variable in model.variables]
         tf.saved_model.save(module, str(path), signatures)
 

@@ -7,6 +7,7 @@ a convolution with cosines and sines, which every runtime supports.
 """
 
 import contextlib
+import itertools
 import json
 import logging
 import tempfile
@@ -42,6 +43,8 @@ from tfasr.recognising.spec import (
     RecogniserSpec,
 )
 
+# Versions of ONNX's operators, of graphs written here and by tf2onnx, and of its files.
+# Newer ones than needed would exclude older runtimes.
 OPSET = 17
 CONVERTED_OPSET = 18
 IR_VERSION = 8
@@ -55,7 +58,7 @@ _INTEGERS = (TensorProto.INT32, TensorProto.INT64)
 
 def metadata(spec: RecogniserSpec) -> dict[str, str]:
     """Returns the metadata to store in a graph, for programs that have no other file."""
-    return {
+    content = {
         "model_type": f"tfasr_{spec.model}",
         "version": __version__,
         "features": json.dumps(to_json(spec.features)),
@@ -64,11 +67,14 @@ def metadata(spec: RecogniserSpec) -> dict[str, str]:
         "normalisation": spec.features.normalisation,
         "characters": spec.alphabet.characters,
         "separator": spec.alphabet.separator or "",
-        **({"units": "\n".join(spec.alphabet.symbols)} if spec.alphabet.units else {}),
         "blank_id": str(spec.alphabet.blank_id),
         "kernel_frames": str(spec.geometry[0]),
         "stride_frames": str(spec.geometry[1]),
     }
+    if spec.alphabet.units:
+        content["units"] = "\n".join(spec.alphabet.symbols)
+
+    return content
 
 
 class GraphWriter:
@@ -86,12 +92,15 @@ class GraphWriter:
         self._numbers: Counter[str] = Counter()
 
     def weight(self, name: str, array: np.ndarray) -> str:
+        """Stores an array, floats in float32; returns its name."""
         if array.dtype.kind == "f":
             array = array.astype(np.float32)
+
         self.weights.append(numpy_helper.from_array(np.asarray(array, order="C"), name))
         return name
 
     def node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
+        """Adds an operation whose output has a name that users see."""
         self.nodes.append(
             helper.make_node(kind, inputs, [output], name=output, **attributes)
         )
@@ -102,58 +111,93 @@ class GraphWriter:
         return f"{kind.lower()}_{self._numbers[kind]}"
 
     def add(self, kind: str, *inputs: str, **attributes: Any) -> str:
+        """Adds an operation whose output gets a number."""
         return self.node(kind, list(inputs), self._named(kind), **attributes)
 
     def constant(self, array: Any, dtype: Any = np.float32) -> str:
+        """Stores a small array or number; returns its name."""
         return self.weight(self._named("constant"), np.asarray(array, dtype))
 
     def model(
-        self, num_features: int, num_classes: int, carried: dict[str, str]
+        self,
+        num_features: int,
+        num_classes: int,
+        carried: dict[str, str],
     ) -> bytes:
+        """Returns the graph as a recogniser's file, with its recurrent states.
+
+        ``carried`` is metadata.
+        """
         real = TensorProto.FLOAT
         integer = TensorProto.INT32
         inputs = [
             (FEATURES, real, ["batch", "frames", num_features]),
             (LENGTHS, integer, ["batch"]),
         ]
-        outputs = [(LOG_PROBS, real, ["batch", "output_frames", num_classes])]
-        outputs.append((OUTPUT_LENGTHS, integer, ["batch"]))
-        inputs += [(name, real, [1, "batch", units]) for name, units in self.states]
-        outputs += [
-            (NEXT + name, real, [1, "batch", units]) for name, units in self.states
+        outputs = [
+            (LOG_PROBS, real, ["batch", "output_frames", num_classes]),
+            (OUTPUT_LENGTHS, integer, ["batch"]),
         ]
+
+        for name, units in self.states:
+            inputs.append((name, real, [1, "batch", units]))
+            outputs.append((NEXT + name, real, [1, "batch", units]))
+
         return self.file("recogniser", inputs, outputs, carried)
 
     def file(
-        self, name: str, inputs: list, outputs: list, carried: dict[str, str]
+        self,
+        name: str,
+        inputs: list,
+        outputs: list,
+        carried: dict[str, str],
     ) -> bytes:
-        """Checks the graph and returns it as a file; inputs and outputs: (name, type,
-        shape).
+        """Checks the graph and returns it as a file.
+
+        Inputs and outputs are (name, type, shape); ``carried`` is metadata.
         """
-        sides = [
-            [helper.make_tensor_value_info(*v) for v in side]
-            for side in (inputs, outputs)
-        ]
-        graph = helper.make_graph(self.nodes, name, *sides, self.weights)
+        make = helper.make_tensor_value_info
+        graph = helper.make_graph(
+            self.nodes,
+            name,
+            list(itertools.starmap(make, inputs)),
+            list(itertools.starmap(make, outputs)),
+            self.weights,
+        )
         opsets = [helper.make_opsetid("", OPSET)]
         model = helper.make_model(graph, opset_imports=opsets, producer_name="tfasr")
+
         return checked_content(model, carried)
 
 
 def checked_content(model: onnx.ModelProto, carried: dict[str, str]) -> bytes:
+    """Returns a checked model as a file, with metadata."""
+    # The installed onnx would write its own, newer version.
     model.ir_version = IR_VERSION
     helper.set_model_props(model, carried)
+    # Also infers all shapes.
     onnx.checker.check_model(model, full_check=True)
+
     return model.SerializeToString()
 
 
 def converted_graph(
-    recognise: Any, num_features: int, name: str, carried: dict
+    recognise: Any,
+    num_features: int,
+    name: str,
+    carried: dict,
 ) -> bytes:
-    """Converts any model with tf2onnx; raises RunError if tf2onnx can't convert it.
+    """Converts any model with tf2onnx.
 
-    ``recognise`` maps features and lengths to a dictionary of `LOG_PROBS` and
-    `OUTPUT_LENGTHS`.
+    Args:
+        recognise: maps features and lengths to a dictionary of `LOG_PROBS` and
+            `OUTPUT_LENGTHS`.
+        num_features: features per frame.
+        name: of the model, for messages.
+        carried: metadata.
+
+    Raises:
+        RunError: if tf2onnx can't convert it.
     """
     import tensorflow as tf
     from tf2onnx import convert
@@ -164,11 +208,14 @@ def converted_graph(
     )
     refusal = f"The model {name!r} can't be converted to ONNX"
     remedy = "Export it with --to saved_model or --to keras."
+
     try:
         with _corrected_tf2onnx() as handlers, quiet_stderr():
-            options = {"opset": CONVERTED_OPSET, "custom_op_handlers": handlers}
             model, _ = convert.from_function(
-                tf.function(recognise), signature, **options
+                tf.function(recognise),
+                signature,
+                opset=CONVERTED_OPSET,
+                custom_op_handlers=handlers,
             )
     except Exception as error:  # tf2onnx and TensorFlow raise many kinds of errors
         raise RunError(f"{refusal}: {_one_line(error)}. {remedy}") from error
@@ -181,11 +228,19 @@ def converted_graph(
         raise RunError(
             f"{refusal}: tf2onnx can't convert {', '.join(unknown)}. {remedy}"
         )
-    names = {FEATURES: ["batch", "frames"], LENGTHS: ["batch"]}
-    names |= {LOG_PROBS: ["batch", "output_frames"], OUTPUT_LENGTHS: ["batch"]}
+
+    # tf2onnx names no axes.
+    names = {
+        FEATURES: ["batch", "frames"],
+        LENGTHS: ["batch"],
+        LOG_PROBS: ["batch", "output_frames"],
+        OUTPUT_LENGTHS: ["batch"],
+    }
     for value in (*model.graph.input, *model.graph.output):
         for axis, size in zip(
-            value.type.tensor_type.shape.dim, names[value.name], strict=False
+            value.type.tensor_type.shape.dim,
+            names[value.name],
+            strict=False,
         ):
             axis.dim_param = size
 
@@ -197,10 +252,12 @@ def converted_graph(
 
 
 def _one_line(error: Exception) -> str:
+    """Returns an error's kind and message in one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
 def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Yields all nodes of a graph, also those within loops."""
     for node in graph.node:
         yield node
         for attribute in node.attribute:
@@ -210,22 +267,25 @@ def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 @contextlib.contextmanager
 def _corrected_tf2onnx() -> Iterator[dict[str, tuple]]:
-    """Yields handlers for operations that tf2onnx 1.17 lacks or gets wrong, and stops
-    its logging.
+    """Yields handlers for operations that tf2onnx 1.17 lacks or gets wrong.
 
     Its FloorDiv and FloorMod round negative integers towards 0. Its rewriters of
-    bidirectional recurrences ignore utterances' lengths, and are switched off.
+    bidirectional recurrences ignore utterances' lengths, and are switched off. Its
+    logging is stopped, too.
     """
     from tf2onnx import tfonnx
 
     rewriters = ("rewrite_bi_direction_lstm", "rewrite_bi_direction_gru")
     originals = {name: getattr(tfonnx, name) for name in rewriters}
     logger = logging.getLogger("tf2onnx")
+    # Restored afterwards, as another part of the program may use tf2onnx.
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)
+
     try:
         for name in rewriters:
             setattr(tfonnx, name, lambda _, nodes: nodes)
+
         handlers = {"FloorDiv": _floor_div, "FloorMod": _floor_mod, "Erfc": _erfc}
         yield {name: (handler, []) for name, handler in handlers.items()}
     finally:
@@ -235,6 +295,7 @@ def _corrected_tf2onnx() -> Iterator[dict[str, tuple]]:
 
 
 def _floor_div(graph: Any, node: Any, *_: Any) -> None:
+    """Replaces FloorDiv: integers are divided after subtracting the remainder."""
     first, second = node.input
     if graph.get_dtype(first) in _INTEGERS:
         # It has the divisor's sign.
@@ -250,6 +311,7 @@ def _floor_div(graph: Any, node: Any, *_: Any) -> None:
 
 
 def _floor_mod(graph: Any, node: Any, *_: Any) -> None:
+    """Replaces FloorMod."""
     first, second = node.input
     if graph.get_dtype(first) in _INTEGERS:
         _replaced(graph, node, "Mod", [first, second])
@@ -262,6 +324,7 @@ def _floor_mod(graph: Any, node: Any, *_: Any) -> None:
 
 
 def _erfc(graph: Any, node: Any, *_: Any) -> None:
+    """Replaces Erfc by one minus Erf."""
     erf = graph.make_node("Erf", list(node.input)).output[0]
     dtype = helper.tensor_dtype_to_np_dtype(graph.get_dtype(node.input[0]))
     ones = graph.make_const(f"{node.name}_one", np.ones([], dtype)).output[0]
@@ -269,13 +332,20 @@ def _erfc(graph: Any, node: Any, *_: Any) -> None:
 
 
 def _replaced(graph: Any, node: Any, kind: str, inputs: list[str]) -> None:
-    facts = {
-        "shapes": node.output_shapes,
-        "dtypes": node.output_dtypes,
-        "outputs": node.output,
-    }
+    """Puts another operation in a node's place."""
+    # Read before the node is removed, when the graph forgets them.
+    shapes = node.output_shapes
+    dtypes = node.output_dtypes
+    outputs = node.output
     graph.remove_node(node.name)
-    graph.make_node(kind, inputs, name=node.name, **facts)
+    graph.make_node(
+        kind,
+        inputs,
+        name=node.name,
+        shapes=shapes,
+        dtypes=dtypes,
+        outputs=outputs,
+    )
 
 
 def quantised(graph: bytes) -> bytes:
@@ -291,24 +361,31 @@ def quantised(graph: bytes) -> bytes:
             float32 = Path(folder, "float32.onnx")
             int8 = Path(folder, "int8.onnx")
             float32.write_bytes(graph)
-            types = {
-                "op_types_to_quantize": _INT8_OPERATORS,
-                "weight_type": QuantType.QInt8,
-            }
-            quantize_dynamic(float32, int8, per_channel=False, **types)
+            quantize_dynamic(
+                float32,
+                int8,
+                op_types_to_quantize=_INT8_OPERATORS,
+                per_channel=False,
+                weight_type=QuantType.QInt8,
+            )
             return int8.read_bytes()
     finally:
         root.disabled = False
 
 
-SAMPLES = "samples"
+SAMPLES = "samples"  # name of the features' graph's input
 # Allowed for normalised features: rounding in nearly silent filters.
 MOST_DIFFERENCE = 0.01
 
 
 def checked_feature_graph(spec: RecogniserSpec) -> bytes:
-    """Returns the features' graph; RunError if its outputs differ from tfasr's features."""
+    """Returns the features' graph after comparing it with tfasr's features.
+
+    Raises:
+        RunError: if they differ by more than rounding.
+    """
     graph = feature_graph(spec.features, spec.statistics, metadata(spec))
+    # Loud and nearly silent, tonal and noisy, in all filters.
     samples = _sounds(spec.features)
     (features,) = onnx_session(graph).run([FEATURES], {SAMPLES: samples[None]})[0]
     expected = spec.normalised_features(samples)
@@ -325,16 +402,16 @@ def checked_feature_graph(spec: RecogniserSpec) -> bytes:
 
 
 def _sounds(config: FeatureConfig) -> np.ndarray:
+    """Returns a sweep of all frequencies with noise, of changing loudness."""
     count = max(2 * config.sample_rate_hz, 4 * config.window_samples)
     times = np.arange(count) / count
     rng = np.random.default_rng(1)
     tone = np.sin(2 * np.pi * 0.2 * config.sample_rate_hz * times**2)
     loudness = 0.5 * 10 ** (-2 * (1 + np.sin(6 * np.pi * times)))
-    return (
-        (loudness * (tone + 0.1 * rng.normal(size=count)))
-        .clip(-1, 1)
-        .astype(np.float32)
-    )
+
+    sounds = loudness * (tone + 0.1 * rng.normal(size=count))
+
+    return sounds.clip(-1, 1).astype(np.float32)
 
 
 def feature_graph(config: FeatureConfig, statistics, carried: dict[str, str]) -> bytes:
@@ -350,16 +427,22 @@ def feature_graph(config: FeatureConfig, statistics, carried: dict[str, str]) ->
     real = TensorProto.FLOAT
     inputs = [(SAMPLES, real, ["batch", "samples"])]
     outputs = [(FEATURES, real, ["batch", "frames", config.num_features])]
+
     return writer.file("features", inputs, outputs, carried)
 
 
 def _features(writer: GraphWriter, config: FeatureConfig) -> str:
+    """Adds the features before normalisation, ``(batch, frames, features)``."""
     filters = mel_filters(config)
     bins = np.flatnonzero(filters.any(axis=1))  # no filter uses other bins
     by_channel = writer.add("Unsqueeze", SAMPLES, writer.constant([1], np.int64))
     waves = writer.weight("windowed_waves", _windowed_waves(config, bins))
     spectrum = writer.add(
-        "Conv", by_channel, waves, strides=[config.step_samples], pads=[0, 0]
+        "Conv",
+        by_channel,
+        waves,
+        strides=[config.step_samples],
+        pads=[0, 0],
     )
     by_frame = writer.add("Transpose", spectrum, perm=[0, 2, 1])
     squares = writer.add("Mul", by_frame, by_frame)
@@ -378,7 +461,9 @@ def _features(writer: GraphWriter, config: FeatureConfig) -> str:
     log_mel = writer.add("Log", writer.add("Add", energies, writer.constant(LOG_FLOOR)))
     if not config.num_mfcc:
         return log_mel
+
     matrix = writer.weight("cosines", cosines(config.num_mel_bins, config.num_mfcc))
+
     return writer.add("Concat", log_mel, writer.add("MatMul", log_mel, matrix), axis=2)
 
 
@@ -387,21 +472,23 @@ def _windowed_waves(config: FeatureConfig, bins: np.ndarray) -> np.ndarray:
     window = np.arange(config.window_samples)
     # Whole periods are removed in integers, before they cause rounding errors in the
     # sine.
-    angles = (
-        2
-        * np.pi
-        * (np.outer(bins, window) % config.window_samples)
-        / config.window_samples
-    )
+    turns = np.outer(bins, window) % config.window_samples
+    angles = 2 * np.pi * turns / config.window_samples
     waves = np.concatenate([np.cos(angles), np.sin(angles)])
+
     return (waves * hann_window(config.window_samples))[:, None]
 
 
 def _normalised(
-    writer: GraphWriter, features: str, config: FeatureConfig, statistics
+    writer: GraphWriter,
+    features: str,
+    config: FeatureConfig,
+    statistics,
 ) -> str:
+    """Adds the normalisation of features ``(batch, frames, features)``."""
     if config.normalisation == "none":
         return features
+
     if config.normalisation in ("corpus", "speaker") and statistics is None:
         kind = config.normalisation
         raise ValueError(
@@ -421,6 +508,7 @@ def _normalised(
     if config.normalisation == "speaker":  # as `pooled` does
         corpus = writer.weight("corpus_mean", statistics[0])
         corpus_variance = writer.weight("corpus_variance", statistics[1] ** 2)
+        # The number of frames of this utterance.
         shape = writer.add("Shape", features, start=1, end=2)
         frames = writer.add("Cast", shape, to=TensorProto.FLOAT)
         share = writer.add(
@@ -428,17 +516,17 @@ def _normalised(
         )
         rest = writer.add("Sub", writer.constant(1), share)
         apart = writer.add("Sub", mean, corpus)
-        own = writer.add("Mul", share, variance)
+        of_speaker = writer.add("Mul", share, variance)
         prior = writer.add("Mul", rest, corpus_variance)
-        between = writer.add(
-            "Mul", writer.add("Mul", share, rest), writer.add("Mul", apart, apart)
-        )
-        variance = writer.add("Sum", own, prior, between)
+        weight = writer.add("Mul", share, rest)
+        between = writer.add("Mul", weight, writer.add("Mul", apart, apart))
+        variance = writer.add("Sum", of_speaker, prior, between)
         mean = writer.add("Add", corpus, writer.add("Mul", share, apart))
         centred = writer.add("Sub", features, mean)
 
     deviation = writer.add("Sqrt", variance)
     limited = writer.add("Max", deviation, writer.constant(LEAST_DEVIATION))
+
     return writer.add("Div", centred, limited)
 
 
@@ -461,6 +549,7 @@ def recurrent_graph(model: Any, num_features: int, carried: dict[str, str]) -> b
     bias = writer.constant(stack.bias)
     convolved = writer.add("Conv", by_channel, weights, bias, strides=[stack.stride])
     hidden = writer.add("Transpose", writer.add("Relu", convolved), perm=[2, 0, 1])
+
     for number, layer in enumerate(stack.recurrent):
         hidden = _recurrent_layer(writer, number, hidden, layer)
 
@@ -468,16 +557,25 @@ def recurrent_graph(model: Any, num_features: int, carried: dict[str, str]) -> b
     logits = writer.add("Add", product, writer.constant(stack.classifier_bias))
     by_batch = writer.add("Transpose", logits, perm=[1, 0, 2])
     writer.node("LogSoftmax", [by_batch], LOG_PROBS, axis=-1)
+
     return writer.model(num_features, len(stack.classifier_bias), carried)
 
 
 def _recurrent_layer(
-    writer: GraphWriter, number: int, hidden: str, weights: RecurrentWeights
+    writer: GraphWriter,
+    number: int,
+    hidden: str,
+    weights: RecurrentWeights,
 ) -> str:
+    """Adds a recurrent layer over ``(frames, batch, width)``; returns its outputs.
+
+    The states of a layer with one direction are inputs and outputs of the graph.
+    """
     name = f"recurrent_{number}"
     arrays = (weights.kernel, weights.recurrent_kernel, weights.bias)
     inputs = [hidden, *(writer.constant(array) for array in arrays), OUTPUT_LENGTHS]
     outputs = [f"{name}_outputs"]
+    # A layer that also runs backwards can't take a state.
     two_ways = len(weights.kernel) == 2
     if not two_ways:
         states = [f"{state}_{number}" for state in weights.states]
@@ -485,12 +583,17 @@ def _recurrent_layer(
         inputs += states
         outputs += [NEXT + state for state in states]
 
-    direction = "bidirectional" if two_ways else "forward"
-    about = {"name": name, "hidden_size": weights.units, "direction": direction}
     node = helper.make_node(
-        weights.operator, inputs, outputs, **about, **weights.attributes
+        weights.operator,
+        inputs,
+        outputs,
+        name=name,
+        hidden_size=weights.units,
+        direction="bidirectional" if two_ways else "forward",
+        **weights.attributes,
     )
     writer.nodes.append(node)
     # From (frames, directions, batch, units) to (frames, batch, directions * units).
     by_batch = writer.add("Transpose", outputs[0], perm=[0, 2, 1, 3])
+
     return writer.add("Reshape", by_batch, writer.constant([0, 0, -1], np.int64))

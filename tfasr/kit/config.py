@@ -1,4 +1,9 @@
-"""Config classes: frozen dataclasses with checked types, whose fields gin can bind."""
+"""Config classes: frozen dataclasses with checked types, whose fields gin can bind.
+
+Every setting that decides a measurement is a field of such a class. A class checks its
+values when it is made, so code that gets a config need not check them again. How gin
+files become configs is in `tfasr.kit.gin`.
+"""
 
 import dataclasses
 import types
@@ -21,11 +26,20 @@ else:
 
 
 _Class = TypeVar("_Class", bound=type)
-MOST_LAYERS = 128  # most in a model, as its layers share 1000 seeds
-_SHOWN = 500  # characters shown of a wrong value
+
+# The most layers of a model: they share 1000 seeds.
+MOST_LAYERS = 128
+
+# Characters shown of a wrong value.
+_SHOWN = 500
 
 
 def _matches(value: Any, annotation: Any) -> bool:
+    """Whether a value is of an annotated type.
+
+    A float may be given as an int, and a tuple as a list, as gin and JSON do; a bool is
+    never a number.
+    """
     origin = typing.get_origin(annotation)
     arguments = typing.get_args(annotation)
     if annotation is Any:
@@ -45,17 +59,28 @@ def _matches(value: Any, annotation: Any) -> bool:
             return False
         if arguments[-1] is Ellipsis:
             return all(_matches(item, arguments[0]) for item in value)
+
         return len(value) == len(arguments) and all(map(_matches, value, arguments))
 
     return isinstance(value, annotation)
 
 
 def wrong_type(name: str, value: Any, annotation: Any) -> str | None:
-    """Returns a message if a setting's value is not of its type, else None."""
+    """Returns a message if a setting's value is not of its type, else None.
+
+    Args:
+        name: the setting's, for the message.
+        value: its value.
+        annotation: the type, such as ``tuple[str, ...]`` or ``Literal["a", "b"]``.
+    """
     if _matches(value, annotation):
         return None
+
+    # "int" reads better than "<class 'int'>", but "tuple" says less than
+    # "tuple[str, ...]".
     wanted = getattr(annotation, "__name__", None)
     wanted = wanted if wanted and "[" not in str(annotation) else annotation
+
     return f"{name} must be {wanted}. Received: {value!r}."
 
 
@@ -63,14 +88,22 @@ def _is_small(value: Any) -> bool:
     """Whether whole numbers fit into 64 bits, as TensorFlow and readers of JSON need."""
     if isinstance(value, tuple | list):
         return all(map(_is_small, value))
+
     return not isinstance(value, int) or -(2**63) <= value < 2**63
 
 
 def _tuples(value: Any) -> Any:
+    """Returns a value with all lists in it as tuples, so that configs can be hashed."""
     return tuple(map(_tuples, value)) if isinstance(value, tuple | list) else value
 
 
 def _check_types(self) -> None:
+    """Checks a new config: types, sizes, then its own method ``check``.
+
+    Raises:
+        TypeError: for a value of another type.
+        ValueError: for any other wrong value.
+    """
     annotations = typing.get_type_hints(type(self))
     for field in dataclasses.fields(self):
         value = getattr(self, field.name)
@@ -79,6 +112,7 @@ def _check_types(self) -> None:
             f"{type(self).__name__}.{field.name}", value, annotation
         ):
             raise TypeError(message)
+
         require(_is_small(value), self, field.name, "within 64 bits")
         # 8000 and 8000.0 must give the same JSON, because it is hashed.
         value = float(value) if annotation is float else _tuples(value)
@@ -93,14 +127,28 @@ def config_class(cls: _Class) -> _Class:
 
     gin's bindings don't affect instances made in Python, only those of `tfasr.kit.gin`.
     Types are checked (TypeError); a method ``check`` may raise ValueError for invalid
-    values.
+    values::
+
+        @config_class
+        class DropoutConfig:
+            rate: float = 0.1
+
+            def check(self) -> None:
+                require(0 <= self.rate < 1, self, "rate", "at least 0 and below 1")
     """
     cls.__post_init__ = _check_types
     return gin.register(dataclasses.dataclass(frozen=True, kw_only=True)(cls))
 
 
 def require(holds: bool, config: Any, field: str, rule: str) -> None:
-    """Raises ValueError naming a config's field, the rule it breaks and its value."""
+    """Raises ValueError unless a rule holds; it names field, rule and value.
+
+    Args:
+        holds: whether the rule holds.
+        config: has the field.
+        field: its name.
+        rule: what the value must be, such as "at least 1".
+    """
     if not holds:
         received = f"{getattr(config, field)!r}"[:_SHOWN]
         raise ValueError(
@@ -109,11 +157,18 @@ def require(holds: bool, config: Any, field: str, rule: str) -> None:
 
 
 def require_numbers(config: Any, *names: str, zero: bool = False) -> None:
-    """Raises ValueError unless all numbers of each field are positive, or 0 if ``zero``."""
+    """Raises ValueError unless numbers are positive, or 0 if ``zero``.
+
+    Args:
+        config: has the fields.
+        names: of fields, each a number or a tuple of numbers.
+        zero: whether 0 is allowed.
+    """
 
     def valid(value: Any) -> bool:
         if isinstance(value, tuple):
             return all(map(valid, value))
+
         return value > 0 or (zero and value == 0)
 
     for name in names:
@@ -122,8 +177,12 @@ def require_numbers(config: Any, *names: str, zero: bool = False) -> None:
 
 
 def require_within(config: Any, fewest: int, **most: int) -> None:
-    """Raises ValueError unless each field named in ``most`` is from ``fewest`` to its
-    value.
+    """Raises ValueError unless whole numbers are within limits.
+
+    Args:
+        config: has the fields.
+        fewest: the least value of all fields, 0 or 1.
+        most: the largest value of each, by its name.
     """
     for field, value in most.items():
         rule = f"{'positive' if fewest else 'at least 0'}, and at most {value}"
@@ -140,6 +199,7 @@ def to_json(config: Any) -> dict[str, Any]:
             return [plain(item) for item in value]
         if callable(value):
             return getattr(value, "__name__", repr(value))
+
         return value
 
     return plain(dataclasses.asdict(config))
@@ -147,10 +207,19 @@ def to_json(config: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Precision:
-    label: str  # shown in tables and figures
-    dtype: str  # type of numbers in matrix products
-    trains: bool = False  # whether Keras can train with it, as a dtype policy
-    litert: bool = False  # whether LiteRT runs it, for inference only
+    """A precision of training or inference.
+
+    Attributes:
+        label: shown in tables and figures.
+        dtype: the type of numbers in matrix products.
+        trains: whether Keras can train with it, as a dtype policy.
+        litert: whether LiteRT runs it, for inference only.
+    """
+
+    label: str
+    dtype: str
+    trains: bool = False
+    litert: bool = False
 
 
 PRECISIONS: Registry[Precision] = Registry("precision")
@@ -165,14 +234,17 @@ PRECISIONS.register("int8", Precision("LiteRT int8", "int8", litert=True))
 
 
 def trained() -> tuple[str, ...]:
+    """Returns the names of the precisions with which Keras can train."""
     return tuple(name for name, precision in PRECISIONS.items() if precision.trains)
 
 
 def multiplied() -> tuple[str, ...]:
+    """Returns the names of the precisions whose matrix products can be timed."""
     return tuple(name for name, precision in PRECISIONS.items() if not precision.litert)
 
 
 def swept() -> tuple[str, ...]:
+    """Returns the names of the precisions that ``tfasr bench`` can compare."""
     return tuple(
         name for name, known in PRECISIONS.items() if known.trains or known.litert
     )

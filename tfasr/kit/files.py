@@ -1,8 +1,9 @@
-"""Atomic, durable file writes, and locks that a crash releases.
+"""Files that survive a crash, files from strangers, and locks that a crash releases.
 
 A file is written next to its destination, synced and renamed, and the folder is synced.
 So the file always has either all of its old or all of its new content, even after a
-power loss.
+power loss. A file that anyone may have made is read with `opened`, which never waits
+and never reads endlessly. At the end are the names of the files in a run's folder.
 
 Source: Pillai et al., "All file systems are not created equal", OSDI 2014, section 2
 (why a rename needs these syncs).
@@ -23,8 +24,10 @@ from typing import IO, Any
 
 from tfasr.errors import UsageError
 
-MOST_BYTES = 1 << 30  # limit for a file that is read in one piece
-# limit for a JSON file: parsed, it takes up to 30 times its size
+# Limit for a file that is read in one piece.
+MOST_BYTES = 1 << 30
+
+# Limit for a JSON file: parsed, it takes up to 30 times its size.
 MOST_JSON_BYTES = 32 << 20
 
 
@@ -32,11 +35,16 @@ MOST_JSON_BYTES = 32 << 20
 def opened(
     path: str | Path, most_bytes: int | None = MOST_BYTES
 ) -> Iterator[IO[bytes]]:
-    """Opens a file that anyone may have made, for reading: never waits, never reads endlessly.
+    """Opens a file that anyone may have made, for reading, without waiting for a pipe.
 
-    ``most_bytes`` is the largest size, None for any, as for a reader that needs little
-    memory. Raises UsageError for a pipe, a device or a larger file, OSError like
-    `open`.
+    Args:
+        path: the file.
+        most_bytes: the largest size; None for any, as for a reader that needs little
+            memory.
+
+    Raises:
+        UsageError: for a pipe, a device or a larger file.
+        OSError: like `open`.
     """
     # Without O_NONBLOCK, opening a pipe waits for a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -64,7 +72,9 @@ def read_bytes(path: str | Path, most_bytes: int = MOST_BYTES) -> bytes:
     """Reads a file with `opened`; raises the same errors."""
     with opened(path, most_bytes) as file:
         content = file.read(most_bytes + 1)
-    if len(content) > most_bytes:  # it grew, or is a file of the kernel without a size
+
+    # It grew since then, or is a file of the kernel, which has no size.
+    if len(content) > most_bytes:
         raise UsageError(
             f"{path} has more than {most_bytes} bytes, too many to be read here."
         )
@@ -73,7 +83,11 @@ def read_bytes(path: str | Path, most_bytes: int = MOST_BYTES) -> bytes:
 
 
 def read_text(path: str | Path, remedy: str, most_bytes: int = MOST_BYTES) -> str:
-    """Reads a UTF-8 file, or raises UsageError with the path, the cause and the ``remedy``."""
+    r"""Reads a UTF-8 file; line ends are ``\n``, whatever the file has.
+
+    Raises:
+        UsageError: with the path, the cause and the ``remedy``.
+    """
     try:
         return read_bytes(path, most_bytes).decode("utf-8").replace("\r\n", "\n")
     except UsageError as error:
@@ -94,10 +108,19 @@ def read_object(
     required: tuple[str, ...] = (),
     most_bytes: int = MOST_JSON_BYTES,
 ) -> dict[str, Any]:
-    """Reads a JSON object that has the ``required`` keys, or raises UsageError.
+    """Reads a JSON object.
 
     A key may not occur twice in an object: readers would differ in which of its values
     they use.
+
+    Args:
+        path: the file.
+        remedy: what to do about a file that can't be read.
+        required: keys that it must have.
+        most_bytes: its largest size.
+
+    Raises:
+        UsageError: if the file can't be read or is no such object.
     """
     text = read_text(path, remedy, most_bytes)
     try:
@@ -115,10 +138,12 @@ def read_object(
     missing = [name for name in required if name not in content]
     if missing:
         raise UsageError(f"{path} lacks {', '.join(missing)}. {remedy}")
+
     return content
 
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Makes an object of pairs; raises ValueError if a key occurs twice."""
     content = dict(pairs)
     if len(content) < len(pairs):
         names = [name for name, _ in pairs]
@@ -128,27 +153,35 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return content
 
 
+# The most files and folders of what a stranger hands in.
 _MOST_ENTRIES = 100_000
+
 # Times that a large file may be longer than what it occupies on the disk.
 _MOST_HOLES = 16
 
 
 def check_plain(folder: Path) -> int:
-    """Checks that a folder from a stranger holds only folders and regular files of
-    limited size.
+    """Checks that a stranger's folder holds only folders and files of limited size.
 
-    Links could lead out of the folder, pipes and devices never end. Returns the number
-    of files. Raises UsageError, naming the path.
+    Links could lead out of the folder, pipes and devices never end.
+
+    Returns:
+        The number of files and folders.
+
+    Raises:
+        UsageError: names the path.
     """
     count = 0
     # `os.scandir` does not follow links, and reads no content.
     waiting = [folder]
+
     while waiting:
         with os.scandir(waiting.pop()) as entries:
             for entry in entries:
                 count += 1
                 if count > _MOST_ENTRIES:
                     raise UsageError(f"{folder} has more than {_MOST_ENTRIES} files.")
+
                 about = entry.stat(follow_symlinks=False)
                 if stat.S_ISDIR(about.st_mode):
                     waiting.append(Path(entry.path))
@@ -160,10 +193,12 @@ def check_plain(folder: Path) -> int:
 
 
 def _check_plain_file(path: Path, about: os.stat_result) -> None:
+    """Raises UsageError unless it is a regular file that the disk really holds."""
     if stat.S_ISLNK(about.st_mode):
         raise UsageError(f"{path} is a link. Copy the file itself (cp -RL).")
     if not stat.S_ISREG(about.st_mode):
         raise UsageError(f"{path} is a pipe, a socket or a device, not a file.")
+
     occupied = 512 * about.st_blocks
     if about.st_size > MOST_BYTES and about.st_size > _MOST_HOLES * occupied:
         raise UsageError(
@@ -173,6 +208,7 @@ def _check_plain_file(path: Path, about: os.stat_result) -> None:
 
 
 def file_sha256(path: Path, most_bytes: int | None = None) -> str:
+    """Returns a file's SHA-256 as hexadecimal digits, reading a MiB at a time."""
     digest = hashlib.sha256()
     with opened(path, most_bytes) as file:
         while block := file.read(1 << 20):
@@ -193,17 +229,26 @@ def object_or_empty(path: str | Path) -> dict[str, Any]:
 PARTIAL_SUFFIX = ".tfasr-partial"
 
 _log = logging.getLogger("tfasr")
+
+# Errors of a sync after which the content may be lost.
 _FAILED = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
-_HELD = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
+
+# What flock raises if another process holds the lock.
+HELD = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 
 
 def write_whole(
     path: str | Path, content: str | bytes, partial: str | Path | None = None
 ) -> None:
-    """Replaces a file's content. Text becomes UTF-8, with invalid bytes backslash-escaped."""
+    """Replaces a file's content.
+
+    Text becomes UTF-8, with invalid bytes backslash-escaped: they occur in names of
+    files. ``partial`` is as in `whole_file`.
+    """
     with whole_file(path, partial) as file:
         if isinstance(content, str):
             content = content.encode(errors="backslashreplace")
+
         file.write(content)
 
 
@@ -211,10 +256,15 @@ def write_whole(
 def whole_file(
     path: str | Path, partial: str | Path | None = None
 ) -> Iterator[IO[bytes]]:
-    """Opens a temporary file, ``partial``, and renames it to ``path`` when it is closed.
+    """Opens a temporary file and renames it to ``path`` when it is closed.
 
-    Concurrent writers need different ``partial`` files. Raises UsageError if ``path``
-    is a device, a pipe or a folder.
+    Args:
+        path: gets the new content once the block has ended without an error.
+        partial: the temporary file; by default next to ``path``. Concurrent writers need
+            different ones.
+
+    Raises:
+        UsageError: if ``path`` is a device, a pipe or a folder.
     """
     path = Path(path)
     check_replaceable(path)
@@ -225,6 +275,7 @@ def whole_file(
 
     with named_in_errors(partial):
         file = new_file(partial)
+
     try:
         with named_in_errors(partial), file:
             yield file
@@ -233,8 +284,10 @@ def whole_file(
 
         partial.replace(path)
     except BaseException:
+        # It would take up space on a full disk.
         with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)  # it would take up space on a full disk
+            partial.unlink(missing_ok=True)
+
         raise
 
     sync_folder(path.parent)
@@ -248,12 +301,15 @@ def new_file(partial: Path) -> IO[bytes]:
     """
     if os.path.lexists(partial):
         partial.unlink()
-    return partial.open("xb")  # fails if there is a file or a link by then
+
+    # "x" fails if there is a file or a link by then.
+    return partial.open("xb")
 
 
 def check_replaceable(path: Path) -> None:
-    """Raises UsageError if a path is a device, a pipe or a folder, which no file may
-    replace.
+    """Raises UsageError if a path is a device, a pipe or a folder.
+
+    No file may replace those: writing a result to ``/dev/null`` must not remove it.
     """
     if path.exists() and not path.is_file():
         kind = "a folder" if path.is_dir() else "a device or a pipe"
@@ -273,6 +329,7 @@ def named_in_errors(path: Path) -> Iterator[None]:
 
 
 def name_in_error(error: OSError, path: Path) -> None:
+    """Adds a file's name to an OSError without one."""
     if error.filename is None and error.errno is not None:
         error.filename = str(path)
 
@@ -286,6 +343,7 @@ def publish(partial: Path, path: Path) -> None:
 
 
 def sync(path: Path) -> None:
+    """Waits until a file's content is on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         with named_in_errors(path):
@@ -295,8 +353,9 @@ def sync(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Waits until a folder's list of files is on disk; ignored if the file system can't
-    do this.
+    """Waits until a folder's list of files is on disk.
+
+    It is ignored if the file system can't do this; a disk that fails is not.
     """
     try:
         sync(folder)
@@ -310,10 +369,12 @@ def make_folder(folder: Path) -> None:
     above = [folder, *folder.parents]
     missing = [path for path in above if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
+
     for path in reversed(missing):
         sync_folder(path.parent)
 
 
+# How many files an error lists.
 _LISTED = 8
 
 
@@ -325,11 +386,17 @@ def check_owned(
     *,
     owned: bool,
 ) -> None:
-    """Raises UsageError if a writer would overwrite or remove other files in a folder.
+    """Checks that a writer overwrites and removes no files of others in a folder.
 
-    ``names`` are the files it may write, or None if the folder must be empty.
-    ``owned``: whether the folder's content shows that this writer made it; ``claim``
-    names that content.
+    Args:
+        folder: where it will write.
+        flag: the flag or argument that names the folder.
+        claim: the content that shows that this writer made the folder.
+        names: the files it may write; None if the folder must be empty.
+        owned: whether the folder has that content.
+
+    Raises:
+        UsageError: names the files that would be lost.
     """
     if owned or not folder.exists():
         return
@@ -343,11 +410,10 @@ def check_owned(
         kind = "new or empty folder"
         names = (path.name for path in folder.iterdir())
 
-    lost = sorted(
-        name for name in dict.fromkeys(names) if os.path.lexists(folder / name)
-    )
+    lost = sorted(name for name in set(names) if os.path.lexists(folder / name))
     if lost:
-        shown = ", ".join(lost[:_LISTED]) + (", ..." if lost[_LISTED:] else "")
+        more = ["..."] if lost[_LISTED:] else []
+        shown = ", ".join(lost[:_LISTED] + more)
         raise UsageError(
             f"{flag} must be a {kind}. Received: {folder}, which holds {shown} and no {claim}. "
             "Nothing in it was changed: choose another folder, or move those files away."
@@ -356,11 +422,14 @@ def check_owned(
 
 @contextlib.contextmanager
 def locked(path: Path, held: str) -> Iterator[None]:
-    """Holds a lock that a crash releases; raises UsageError(``held``) if another
-    process has it.
+    """Holds a lock that a crash releases during a block.
+
+    Raises:
+        UsageError: with the text ``held``, if another process has the lock.
     """
     descriptor = acquire_lock(path, held)
     owner = os.getpid()
+
     try:
         yield
     finally:
@@ -375,7 +444,14 @@ def locked(path: Path, held: str) -> Iterator[None]:
 
 
 def acquire_lock(path: Path, held: str) -> int:
-    """Locks a file until the returned descriptor is closed; raises UsageError(``held``)."""
+    """Locks a file until the returned descriptor is closed.
+
+    The descriptor can be inherited by a process that must keep the lock. `forget_lock`
+    must be called before it is closed.
+
+    Raises:
+        UsageError: with the text ``held``, if another process has the lock.
+    """
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
@@ -395,12 +471,19 @@ def acquire_lock(path: Path, held: str) -> int:
 
 
 def take_lock(descriptor: int, path: Path, held: str) -> None:
-    """Locks an open file until it is closed; raises UsageError(``held``) if it has a lock."""
+    """Locks an open file until it is closed.
+
+    A file system without locks is only warned about: most users have one process.
+
+    Raises:
+        UsageError: with the text ``held``, if another process has the lock.
+    """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno in _HELD:
+        if error.errno in HELD:
             raise UsageError(held) from None
+
         rule = "%s: this file system has no locks (%s); make sure no other process writes here."
         _log.warning(rule, path, error.strerror)
     else:
@@ -413,13 +496,15 @@ _locked: dict[int, tuple[int, int]] = {}
 
 
 def forget_lock(descriptor: int) -> None:
-    """Must be called before the descriptor of a locked file is closed."""
+    """Must be called before the descriptor of a locked file is closed.
+
+    A number is given to the next file that is opened, which a fork must not close.
+    """
     _locked.pop(descriptor, None)
 
 
 def _let_go() -> None:
-    """Gives up the parent's locks in a forked process, which would hold them as long as
-    it lives.
+    """Gives up the parent's locks in a forked process, which would hold them too.
 
     The descriptors stay open, since their owners may still close them.
     """
@@ -437,7 +522,8 @@ def _let_go() -> None:
 os.register_at_fork(after_in_child=_let_go)
 
 
-# The files in a run's folder.
+# The files in a run's folder follow.
+
 # The ledger: all events, append-only; see `tfasr.ledger.events`.
 EVENTS_FILE = "events.jsonl"
 # Each cluster worker's steps; see `worker_events_file`.
@@ -464,19 +550,28 @@ PROGRESS_FILE = "progress.json"  # the run's current state
 
 
 def worker_host_file(rank: int) -> str:
-    """Returns the name of the file with what a worker's machine gave it."""
+    """Returns the file with what a worker's machine gave it, the chief's for 0."""
     return HOST_FILE if rank == 0 else f"host-worker-{rank}.csv"
 
 
 def worker_events_file(rank: int) -> str:
+    """Returns the file with a worker's steps."""
     return WORKER_EVENTS.replace("*", str(rank))
 
 
 def epoch_name(epoch: float) -> str:
-    """Returns an epoch for file names that sort correctly: "0003", "0003-0.5000" for 2.5."""
+    """Returns an epoch for file names that sort as the epochs do.
+
+    The first half of the third epoch ends at 2.5: it is "0003-0.5000", the whole one
+    "0003".
+
+    >>> epoch_name(3), epoch_name(2.5)
+    ('0003', '0003-0.5000')
+    """
     within = "" if epoch % 1 == 0 else f"-{epoch % 1:.4f}"
     return f"{math.ceil(epoch):04d}{within}"
 
 
 def hypotheses_file(run_dir: Path, epoch: float) -> Path:
+    """Returns the file with an evaluation's hypotheses; ``epoch`` may be 2.5, say."""
     return run_dir / HYPOTHESES_FOLDER / f"validation-epoch-{epoch_name(epoch)}.jsonl"

@@ -1,4 +1,11 @@
-"""From gin files to configs: the only place where gin's global state is touched."""
+"""From gin files to configs: the only place where gin's global state is touched.
+
+`read_gin` parses files and flags into statements that know their file and line. `fill`
+binds them, builds configs with `make`, and finds bindings that nothing used. gin itself
+accepts a misspelled name and ignores an unused binding; here both are errors with a
+place and a suggestion, since an ignored setting would make a measurement something else
+than its file says.
+"""
 
 import inspect
 import logging
@@ -19,34 +26,60 @@ from tfasr.kit.registry import load_plugin
 
 log = logging.getLogger("tfasr")
 
+# The "file" of bindings that were given as flags.
 COMMAND_LINE = "--gin_binding"
+
+# What an error shows instead of a value that has to be bound.
 UNBOUND = "nothing, bind it"
+
 _LISTS = (
     "tfasr settings lists what can be bound; "
     "--import MODULE adds modules of yours that have more."
 )
-DROPPED = "# dropped, "  # how comments on bindings without effect begin
+
+# How comments on bindings without effect begin, in the run's copy of its gin files.
+DROPPED = "# dropped, "
 _DROPPED = f"{DROPPED}because later bindings leave it unused: "
+
+# The parameters of classes and functions; None for any.
 Names = Mapping[str, Collection[str] | None]
-_MOST_BYTES = 4 << 20  # limit for a gin file; the longest ones have some 10 kB
-_NAMED = 6  # how many dropped bindings a message lists
+
+# Limit for a gin file; the longest ones have some 10 kB.
+_MOST_BYTES = 4 << 20
+
+# How many dropped bindings a message lists.
+_NAMED = 6
 
 _Configs = TypeVar("_Configs")
+
+# Control characters but tab and line feed, and what Python takes for ends of lines:
+# gin's line numbers would differ from an editor's.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029]")
+
+# A binding within a block, which lacks the name of the class.
 _PARAMETER_ALONE = re.compile(r"\w+\s*=")
 
 
 @dataclass(frozen=True)
 class GinLine:
-    path: Path | str  # or COMMAND_LINE
-    number: int  # the line's in its file, or the binding's on the command line, from 1
-    text: str  # without the line's end
-    # The higher, the later gin applies the line: after those of included and of earlier
-    # files; the command line comes last.
+    """A line of a gin file, or a binding on the command line.
+
+    Attributes:
+        path: the file, or `COMMAND_LINE`.
+        number: the line's in its file, or the binding's on the command line, from 1.
+        text: without the line's end.
+        source: the higher, the later gin applies the line: after those of included and of
+            earlier files; the command line comes last.
+    """
+
+    path: Path | str
+    number: int
+    text: str
     source: tuple[int, int] = (0, 0)
 
     @property
     def place(self) -> str:
+        """The file and line, for errors."""
         return f"{self.path}:{self.number}"
 
 
@@ -64,26 +97,42 @@ class Reference:
 
 @dataclass(frozen=True)
 class Statement:
-    kind: str  # "binding", "import", "include" or "block" (its head)
+    """A binding, an import, an include, or the head of a block.
+
+    Attributes:
+        kind: "binding", "import", "include" or "block" (its head).
+        lines: those that it takes.
+        text: as gin reads it; a binding in a block gets the block's name.
+        selector: the imported module, the included file, or the bound class or macro.
+        scope: such as "sys1" in ``sys1/ExperimentConfig.gin_files``.
+        parameter: "" for a macro.
+        value: has a `Reference` in place of each @name and %name.
+        in_block: whether a binding is within a block.
+    """
+
+    kind: str
     lines: tuple[GinLine, ...]
-    text: str  # as gin reads it; a binding in a block gets the block's name
-    selector: str  # the imported module, the included file or the bound class or macro
+    text: str
+    selector: str
     scope: str = ""
-    parameter: str = ""  # "" for a macro
-    value: Any = None  # with a `Reference` in place of each @name and %name
-    in_block: bool = False  # a binding within a block
+    parameter: str = ""
+    value: Any = None
+    in_block: bool = False
 
     @property
     def name(self) -> str:
+        """The bound name with its scope, such as "TrainingConfig.epochs"."""
         scoped = "/".join(filter(None, (self.scope, self.selector)))
         return ".".join(filter(None, (scoped, self.parameter)))
 
     @property
     def place(self) -> str:
+        """The file and first line, for errors."""
         return self.lines[0].place
 
     @property
     def source(self) -> tuple[int, int]:
+        """When gin applies the statement, see `GinLine.source`."""
         return self.lines[0].source
 
 
@@ -96,24 +145,29 @@ class GinText:
 
     @property
     def bindings(self) -> list[Statement]:
+        """The bindings among the statements."""
         return [
             statement for statement in self.statements if statement.kind == "binding"
         ]
 
 
 def presets_folder() -> Path:
+    """Returns the folder of the presets: in a wheel, or in the source tree."""
     package = Path(__file__).parents[1]
     in_wheel = package / "presets"
     return in_wheel if in_wheel.is_dir() else package.parent / "gin"
 
 
 def find_preset(name: str) -> Path:
-    """Returns the absolute path of a gin file, given its path or a preset's name."""
-    for candidate in (
-        Path(name),
-        presets_folder() / name,
-        presets_folder() / f"{name}.gin",
-    ):
+    """Returns the absolute path of a gin file, given its path or a preset's name.
+
+    A file of the user's wins over a preset of the same name.
+
+    Raises:
+        UsageError: suggests the preset with the most similar name.
+    """
+    folder = presets_folder()
+    for candidate in (Path(name), folder / name, folder / f"{name}.gin"):
         if candidate.is_file():
             return candidate.resolve()
 
@@ -129,23 +183,14 @@ def find_preset(name: str) -> Path:
 def presets() -> dict[str, Path]:
     """Returns the presets by their names for --gin_file, quick recipes first."""
     folder = presets_folder()
-    order = (
-        "fast",
-        ".",
-        "train",
-        "models",
-        "data",
-        "hardware",
-        "study",
-        "track",
-        "bench",
-    )
-    paths = {path.relative_to(folder): path for path in folder.rglob("*.gin")}
+    order = ["fast", ".", "train", "models", "data"]
+    order += ["hardware", "study", "track", "bench"]
 
     def rank(path: Path) -> tuple[int, str]:
         return order.index(str(path.parent)), path.name
 
-    return {path.as_posix(): paths[path] for path in sorted(paths, key=rank)}
+    names = (path.relative_to(folder) for path in folder.rglob("*.gin"))
+    return {name.as_posix(): folder / name for name in sorted(names, key=rank)}
 
 
 def read_gin(files: Sequence[str], bindings: Sequence[str] = ()) -> GinText:
@@ -154,26 +199,47 @@ def read_gin(files: Sequence[str], bindings: Sequence[str] = ()) -> GinText:
     Includes are looked up in the file's folder, then among the presets. Included files
     must not include others, and no two may bind the same name: gin would silently use
     the last binding.
+
+    Args:
+        files: paths or presets, in the order in which gin applies them.
+        bindings: lines of gin, which come last.
+
+    Raises:
+        UsageError: names file and line of what can't be read.
     """
     texts = [
         _with_includes(find_preset(file), number) for number, file in enumerate(files)
     ]
     last = (len(files) + 1, 0)
-    flags = [GinLine(COMMAND_LINE, n, text, last) for n, text in enumerate(bindings, 1)]
-    texts += [GinText((line,), tuple(parse([line]))) for line in flags]
+    for number, binding in enumerate(bindings, 1):
+        line = GinLine(COMMAND_LINE, number, binding, last)
+        texts.append(GinText((line,), tuple(parse([line]))))
+
     lines = chain.from_iterable(text.lines for text in texts)
     statements = chain.from_iterable(text.statements for text in texts)
+
     return GinText(tuple(lines), tuple(statements))
 
 
-def read_evidence(path: Path) -> GinText:
-    """Reads a gin file that belongs to a run or track to be checked; it may not read
-    other files.
+def statements(files: Sequence[str], bindings: Sequence[str] = ()) -> list[str]:
+    """Returns the statements that `read_gin` reads, as gin reads them.
 
-    Raises UsageError if it includes a file or imports a module.
+    Two recipes with equal statements are the same.
+    """
+    return [statement.text for statement in read_gin(files, bindings).statements]
+
+
+def read_evidence(path: Path) -> GinText:
+    """Reads a gin file that is checked; it may not read other files or run code.
+
+    It belongs to a run or a track that anyone may have made.
+
+    Raises:
+        UsageError: if it includes a file or imports a module.
     """
     lines = _lines(path, (0, 0))
     statements = parse(lines)
+
     for statement in statements:
         if statement.kind in ("import", "include"):
             raise UsageError(
@@ -185,10 +251,15 @@ def read_evidence(path: Path) -> GinText:
 
 
 def parse(lines: Sequence[GinLine]) -> list[Statement]:
-    """Returns the statements of one text in order; a UsageError names file and line."""
+    """Returns the statements of one text in order.
+
+    Raises:
+        UsageError: names file and line of what gin can't parse.
+    """
     texts = [text for line in lines for text in line.text.split("\n")]
     # A flag may hold several lines.
     at = [line for line in lines for _ in line.text.split("\n")]
+
     parsed = []
     next_line = 1
     try:
@@ -209,10 +280,12 @@ def parse(lines: Sequence[GinLine]) -> list[Statement]:
             "TrainingConfig.optimizer = @Adam."
         ) from error
 
+    # Statements take the lines up to the next one's, but no more than gin has read.
     starts = [statement.location.line_num for statement, _ in parsed]
     # gin reads all lines of a block before it returns the block's first statement.
     following = [*starts[1:], len(texts) + 1]
     ends = [min(end, start) for (_, end), start in zip(parsed, following, strict=False)]
+
     return [
         _statement(statement, texts[start - 1 : end - 1], at[start - 1 : end - 1])
         for (statement, _), start, end in zip(parsed, starts, ends, strict=True)
@@ -220,7 +293,14 @@ def parse(lines: Sequence[GinLine]) -> list[Statement]:
 
 
 def _with_includes(path: Path, number: int) -> GinText:
+    """Reads a file with the files that it includes in place of its includes.
+
+    Args:
+        path: the file.
+        number: its place among the files; the later, the later gin applies it.
+    """
     lines = _lines(path, (number + 1, 0))
+
     statements = []
     leaves: dict[str, GinText] = {}
     bound: dict[str, GinLine] = {}
@@ -232,24 +312,33 @@ def _with_includes(path: Path, number: int) -> GinText:
 
         if statement.selector not in leaves:
             leaves[statement.selector] = _leaf(statement, (number, len(leaves) + 1))
-        leaf = included[statement.lines[0]] = leaves[statement.selector]
-        for line, name in (
-            (binding.lines[0], binding.name) for binding in leaf.bindings
-        ):
-            other = bound.setdefault(name, line)
+
+        leaf = leaves[statement.selector]
+        included[statement.lines[0]] = leaf
+        for binding in leaf.bindings:
+            line = binding.lines[0]
+            other = bound.setdefault(binding.name, line)
             if other.path != line.path:
                 raise UsageError(
-                    f"Included presets must not bind a name twice. {line.place} binds {name}, "
-                    f"which {other.place} does too. Bind it in the experiment's own file instead."
+                    f"Included presets must not bind a name twice. {line.place} binds "
+                    f"{binding.name}, which {other.place} does too. Bind it in the experiment's "
+                    "own file instead."
                 )
 
         statements += leaf.statements
 
     texts = [included[line].lines if line in included else (line,) for line in lines]
+
     return GinText(tuple(chain.from_iterable(texts)), tuple(statements))
 
 
 def _leaf(include: Statement, source: tuple[int, int]) -> GinText:
+    """Reads an included file, which must not include others.
+
+    Args:
+        include: the statement that names it.
+        source: when gin applies its lines.
+    """
     by = include.lines[0]
     candidates = [
         by.path.parent / include.selector,
@@ -275,6 +364,7 @@ def _leaf(include: Statement, source: tuple[int, int]) -> GinText:
 
 
 def _lines(path: Path, source: tuple[int, int]) -> list[GinLine]:
+    """Reads a file's lines; a UsageError for anything but a small UTF-8 file."""
     try:
         content = read_bytes(path, _MOST_BYTES)
     except UsageError as error:
@@ -299,8 +389,10 @@ def _lines(path: Path, source: tuple[int, int]) -> list[GinLine]:
         GinLine(path, number, line, source)
         for number, line in enumerate(texts, start=1)
     ]
+
     for line in lines:
-        if strange := _CONTROL.search(line.text):
+        strange = _CONTROL.search(line.text)
+        if strange:
             raise UsageError(
                 f"{line.place}: a gin file must be text. Received: the control character "
                 f"{strange[0]!r}. Is this a gin file?"
@@ -310,6 +402,8 @@ def _lines(path: Path, source: tuple[int, int]) -> list[GinLine]:
 
 
 class _References(config_parser.ParserDelegate):
+    """Keeps references as `Reference`, so that parsing looks nothing up."""
+
     def configurable_reference(self, scoped_configurable_name, evaluate):
         return Reference(scoped_configurable_name, "call" if evaluate else "function")
 
@@ -318,6 +412,13 @@ class _References(config_parser.ParserDelegate):
 
 
 def _statement(statement, texts: list[str], lines: list[GinLine]) -> Statement:
+    """Returns one of gin's statements with its place and its text.
+
+    Args:
+        statement: what gin's parser returned.
+        texts: the text of each of its lines.
+        lines: the line of each text; several texts of a flag have the same one.
+    """
     places = tuple(dict.fromkeys(lines))
     text = "\n".join(texts)
     if isinstance(statement, config_parser.ImportStatement):
@@ -334,31 +435,44 @@ def _statement(statement, texts: list[str], lines: list[GinLine]) -> Statement:
     head = Statement("block", places, text, statement.selector, statement.scope)
     if isinstance(statement, config_parser.BlockDeclaration):
         return head
+
     text = text.lstrip()
     parameter = statement.arg_name or ""
+
+    # The head of its block names the class.
     in_block = bool(parameter and _PARAMETER_ALONE.match(text))
-    if in_block:  # its head names the class
+    if in_block:
         text = f"{head.name}.{text}"
-    changed = {"text": text, "parameter": parameter, "in_block": in_block}
-    return replace(head, kind="binding", value=statement.value, **changed)
+
+    return replace(
+        head,
+        kind="binding",
+        text=text,
+        parameter=parameter,
+        value=statement.value,
+        in_block=in_block,
+    )
 
 
 def _what(error: Exception) -> str:
+    """Describes the complaint of gin's parser in words of a user."""
     if isinstance(error, RecursionError):
         return "brackets are nested too deep"
-    message = (
-        str(error.args[0] if error.args else error).split("\n")[0].strip().rstrip(".")
-    )
+
+    message = str(error.args[0] if error.args else error)
+    message = message.split("\n")[0].strip().rstrip(".")
     if isinstance(error, tokenize.TokenError):
         return f"a bracket or a quotation mark is not closed ({message})"
     if message.startswith("malformed node"):
         return "a value must be a number, a text in quotation marks, a list, None or an @name"
+
     return message
 
 
 def _place(
     error: Exception, texts: list[str], at: list[GinLine], next_line: int
 ) -> str:
+    """Returns where a text can't be parsed: the error's line, or the next with code."""
     number = getattr(error, "lineno", None)
     if number is None:
         number = next_line
@@ -370,21 +484,36 @@ def _place(
 
 @dataclass(frozen=True)
 class Filled(Generic[_Configs]):
+    """What gin files make.
+
+    Attributes:
+        configs: what ``build`` returned.
+        given: the lines as read; those without effect are commented out.
+        operative: every value in use, in gin's syntax.
+    """
+
     configs: _Configs
-    given: str  # the lines as read; those without effect are commented out
-    operative: str  # every value in use, in gin's syntax
+    given: str
+    operative: str
 
 
 def fill(
     text: GinText, build: Callable[[GinText], _Configs], *, imports: bool = True
 ) -> Filled[_Configs]:
-    """Builds configs with the bindings of gin files; gin's global state stays as it was.
+    """Builds configs with the bindings of gin files; gin's state stays as it was.
 
-    An unused binding is a UsageError that names file and line. But if a preset's
-    binding was in use until a later file or the command line bound something else, such
-    as another optimizer, it is only dropped and logged. Without ``imports``, a file
-    that imports a module is rejected. ``build`` makes configs with `make`; a second
-    call, without later files, finds what was in use.
+    An unused binding is an error. But if a preset's binding was in use until a later
+    file or the command line bound something else, such as another optimizer, it is only
+    dropped and logged.
+
+    Args:
+        text: from `read_gin`.
+        build: makes configs with `make`. It is called again, without later files, to find
+            what was in use before them.
+        imports: whether the files may import modules.
+
+    Raises:
+        UsageError: names file and line.
     """
     _import(text, imports)
     _check_macros(text.bindings)
@@ -395,6 +524,7 @@ def fill(
         named = [f"{statement.name} ({statement.place})" for statement in dropped]
         if len(named) > _NAMED:
             named[_NAMED:] = [f"and {len(named) - _NAMED} more"]
+
         log.info(
             "Dropped, since later bindings leave them unused: %s", ", ".join(named)
         )
@@ -403,16 +533,17 @@ def fill(
 
 
 def peek(cls: type, text: GinText) -> Any:
-    """Returns one config of gin files; skips bindings of names that nothing has defined
-    yet.
+    """Returns one config of gin files, before all classes are registered.
+
+    Bindings of names that nothing has defined yet are skipped.
     """
     _import(text, True)
     _check_macros(text.bindings)
     gin.clear_config()
+
     try:
-        of_class = [
-            s for s in text.bindings if not s.parameter or _class_of(s) == cls.__name__
-        ]
+        wanted = ("macro", cls.__name__)
+        of_class = [s for s in text.bindings if _class_of(s) in wanted]
         _bind(of_class, skip_unknown=True)
         return make(cls, text)
     finally:
@@ -420,9 +551,7 @@ def peek(cls: type, text: GinText) -> Any:
 
 
 def bound_names(text: GinText) -> set[str]:
-    """Returns the names of the bound classes and functions, and "macro" if macros are
-    bound.
-    """
+    """Returns the bound classes and functions, and "macro" if macros are bound."""
     return {_class_of(statement) for statement in text.bindings}
 
 
@@ -435,8 +564,15 @@ def bound_scopes(cls: type, text: GinText) -> list[str]:
 
 
 def make(cls: type, text: GinText, *, scope: str = "") -> Any:
-    """Makes a config with gin's bindings, ``scope``'s taking precedence; errors name
-    the line.
+    """Makes a config with gin's bindings.
+
+    Args:
+        cls: a class of `config_class`.
+        text: where the bindings are, for errors.
+        scope: its bindings take precedence.
+
+    Raises:
+        UsageError: names the line of the wrong value.
     """
     try:
         with gin.config_scope(scope or None):
@@ -444,10 +580,9 @@ def make(cls: type, text: GinText, *, scope: str = "") -> Any:
     except (TypeError, ValueError) as error:
         message = str(error).split("\n")[0].replace(repr(gin.REQUIRED), UNBOUND)
         named = re.match(rf"{cls.__name__}\.(\w+)", message)
+        place = ""
         if named:
             place = binding_place(text, cls.__name__, named[1], scope=scope)
-        else:
-            place = ""
 
         raise UsageError(f"{place}{message}") from error
 
@@ -462,14 +597,20 @@ def binding_place(
         if s.parameter == parameter and _class_of(s) == class_name
     ]
     of_scope = [s for s in of_all if scope and s.scope == scope]
-    return "".join(f"{statement.place}: " for statement in (of_scope or of_all)[-1:])
+    bound = of_scope or of_all
+    if not bound:
+        return ""
+
+    return f"{bound[-1].place}: "
 
 
 def _class_of(statement: Statement) -> str:
+    """Returns the class or function that a binding is for; "macro" for a macro."""
     return statement.selector.split(".")[-1] if statement.parameter else "macro"
 
 
 def _import(text: GinText, allowed: bool) -> None:
+    """Imports the modules that the files name; a UsageError unless ``allowed``."""
     for statement in text.statements:
         if statement.kind != "import":
             continue
@@ -483,6 +624,7 @@ def _import(text: GinText, allowed: bool) -> None:
 
 
 def _check_macros(bindings: Iterable[Statement]) -> None:
+    """Raises UsageError for a macro that nothing uses, or that needs itself."""
     macros = {s.name: s for s in bindings if not s.parameter}
     used = set().union(*(_macros_in(s.value) for s in bindings))
     for name in macros.keys() - used:
@@ -491,12 +633,14 @@ def _check_macros(bindings: Iterable[Statement]) -> None:
             "TrainingConfig.epochs = 5, or remove the line."
         )
 
+    # Macros that need no other ones are removed until only circles are left, which gin
+    # would never finish looking up.
     needs = {name: _macros_in(macro.value) for name, macro in macros.items()}
     while ends := [name for name, others in needs.items() if not others & needs.keys()]:
         for name in ends:
             del needs[name]
 
-    for name, others in needs.items():  # gin would never finish looking it up
+    for name, others in needs.items():
         raise UsageError(
             f"{macros[name].place}: a macro must not refer to itself. Received: {name}, which "
             f"needs {', '.join(sorted(others))}. Set one of them to a value."
@@ -504,10 +648,12 @@ def _check_macros(bindings: Iterable[Statement]) -> None:
 
 
 def _macros_in(value: Any) -> set[str]:
+    """Returns the names of the macros in a value."""
     return {r.name for r in references(value) if r.kind == "macro"}
 
 
 def _bind(bindings: Iterable[Statement], *, skip_unknown: bool = False) -> None:
+    """Binds names in gin's global state; a UsageError names the line that can't be."""
     delegate = gin.config.ParserDelegate(skip_unknown)
     for statement in bindings:
         scoped = (statement.scope, statement.selector, statement.parameter)
@@ -521,14 +667,16 @@ def _bind(bindings: Iterable[Statement], *, skip_unknown: bool = False) -> None:
 
 
 def registered() -> dict[str, set[str] | None]:
-    """Returns the parameters (None: any) of everything gin knows, by the last part of
-    its name.
+    """Returns the parameters of everything gin knows, by the last part of its name.
+
+    None means that a function takes any parameter.
     """
     names: dict[str, set[str] | None] = {}
     for selector, configurable in gin.config._REGISTRY.items():  # noqa: SLF001 - no public way
         parameters = inspect.signature(configurable.wrapped).parameters.values()
         takes_any = any(p.kind == p.VAR_KEYWORD for p in parameters)
         name = selector.rpartition(".")[2]
+        # Two modules may have functions of one name.
         earlier = names.get(name, set())
         any_of_both = takes_any or earlier is None
         names[name] = None if any_of_both else earlier | {p.name for p in parameters}
@@ -539,45 +687,49 @@ def registered() -> dict[str, set[str] | None]:
 def check_names(
     bindings: Iterable[Statement], known: Names, *, complete: bool = True
 ) -> None:
-    """Raises UsageError for the first name that ``known`` lacks; it suggests the most
-    similar one.
+    """Raises UsageError for the first name that is unknown; it suggests a similar one.
 
-    Unless ``known`` is ``complete``, only parameters of known classes are checked.
+    Args:
+        bindings: of files and flags.
+        known: parameters by class.
+        complete: whether ``known`` has all classes. If not, only parameters of known
+            classes are checked.
     """
     bindings = list(bindings)
     macros = {statement.name for statement in bindings if not statement.parameter}
     used = set().union(*(_macros_in(s.value) for s in bindings))
+
     for statement in bindings:
         for reference in references(statement.value):
             name = re.split(r"[./]", reference.name)[-1]
-            if reference.kind == "macro" and reference.name not in macros | {
-                "gin.REQUIRED"
-            }:
+            if reference.kind != "macro":
+                if complete and name not in known:
+                    raise _unknown(statement, "@", name, known)
+            elif reference.name not in macros and reference.name != "gin.REQUIRED":
                 raise _unknown(
                     statement, "%", reference.name, macros, "Bind it, or correct it."
                 )
-
-            if reference.kind != "macro" and complete and name not in known:
-                raise _unknown(statement, "@", name, known)
 
         name = _class_of(statement)
         parameter = statement.parameter
         if not parameter and statement.name not in used:
             # In a file it may be a macro for other files; on the command line, it lacks
             # a class.
-            for group in known if statement.lines[0].path == COMMAND_LINE else ():
-                if near := nearest(statement.name, known[group] or ()):
-                    raise _unknown(
-                        statement,
-                        "",
-                        statement.name,
-                        (),
-                        f"Did you mean {group}.{near}?",
-                    )
+            if statement.lines[0].path == COMMAND_LINE:
+                _check_has_class(statement, known)
         elif parameter and name not in known and complete:
             raise _unknown(statement, "", statement.selector, known)
         elif parameter and parameter not in (known.get(name) or (parameter,)):
             raise _unknown(statement, f"{name}.", parameter, known[name])
+
+
+def _check_has_class(flag: Statement, known: Names) -> None:
+    """Raises UsageError if a macro looks like a parameter whose class is missing."""
+    for group, parameters in known.items():
+        near = nearest(flag.name, parameters or ())
+        if near:
+            remedy = f"Did you mean {group}.{near}?"
+            raise _unknown(flag, "", flag.name, (), remedy)
 
 
 def _unknown(
@@ -587,6 +739,15 @@ def _unknown(
     known: Iterable[str],
     remedy: str = _LISTS,
 ) -> UsageError:
+    """Returns the error for an unknown name.
+
+    Args:
+        statement: has the name.
+        before: what is before the name: "@", "%" or "TrainingConfig.".
+        name: the unknown one.
+        known: names to suggest one of.
+        remedy: what to do if none of them is similar.
+    """
     near = nearest(name, known)
     remedy = f"Did you mean {before}{near}?" if near else remedy
     return UsageError(
@@ -595,6 +756,7 @@ def _unknown(
 
 
 def references(value: Any) -> Iterator[Reference]:
+    """Yields all references in a value, also in lists, tuples and dicts."""
     if isinstance(value, Reference):
         yield value
     elif isinstance(value, dict):
@@ -604,21 +766,29 @@ def references(value: Any) -> Iterator[Reference]:
 
 
 def _looked_up(value: Any, known: gin.config.ParserDelegate) -> Any:
+    """Returns a value with what gin knows in place of the references."""
     if isinstance(value, Reference):
         if value.kind == "macro":
             return known.macro(value.name)
+
         return known.configurable_reference(value.name, value.kind == "call")
 
     if isinstance(value, dict):
         return {_looked_up(k, known): _looked_up(v, known) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return type(value)(_looked_up(item, known) for item in value)
+
     return value
 
 
 def _build(
     text: GinText, build: Callable[[GinText], _Configs]
 ) -> tuple[_Configs, list[Statement], str]:
+    """Builds configs with gin's state, and clears it.
+
+    Returns:
+        The configs, the bindings that nothing used, and every value in use.
+    """
     gin.clear_config()
     try:
         _bind(text.bindings)
@@ -629,19 +799,22 @@ def _build(
 
 
 def _unused(text: GinText) -> list[Statement]:
+    """Returns the last binding of each name if gin has not used it."""
     used = gin.config._OPERATIVE_CONFIG  # noqa: SLF001 - no public way
     last = {
         statement.name: statement for statement in text.bindings if statement.parameter
     }
+
     unused = []
     for statement in last.values():
         bound = (statement.scope, statement.selector, statement.parameter)
         complete = gin.config.ParsedBindingKey.parse(bound).complete_selector
+        # A binding with a scope is also used in scopes within it, one without in all.
+        outer = f"{statement.scope}/".lstrip("/")
         if not any(
             statement.parameter in values
             for (scope, selector), values in used.items()
-            if selector == complete
-            and f"{scope}/".startswith(f"{statement.scope}/".lstrip("/"))
+            if selector == complete and f"{scope}/".startswith(outer)
         ):
             unused.append(statement)
 
@@ -651,17 +824,23 @@ def _unused(text: GinText) -> list[Statement]:
 def _dropped(
     unused: Sequence[Statement], text: GinText, build: Callable[[GinText], Any]
 ) -> list[Statement]:
-    # Bindings that were in use before a later file are dropped; the others are errors.
+    """Returns the unused bindings that were in use before a later file.
+
+    Raises:
+        UsageError: for another one, which never had an effect.
+    """
     waiting = list(unused)
     for source in sorted({statement.source for statement in text.statements})[:-1]:
         if not any(statement.source <= source for statement in waiting):
             continue
+
         until = tuple(
             statement for statement in text.statements if statement.source <= source
         )
         try:
             _, idle, _ = _build(replace(text, statements=until), build)
-        except UsageError:  # the earlier files don't work without the later ones
+        # The earlier files don't work without the later ones.
+        except UsageError:
             continue
 
         waiting = [s for s in waiting if s.source > source or s in idle]
@@ -679,6 +858,7 @@ def _dropped(
 
 
 def _given(text: GinText, dropped: Sequence[Statement]) -> str:
+    """Returns the lines as they were read, those of dropped bindings commented out."""
     without = {line for statement in dropped for line in statement.lines}
     for index, head in enumerate(text.statements):
         if head.kind == "block":
@@ -689,10 +869,11 @@ def _given(text: GinText, dropped: Sequence[Statement]) -> str:
             if all(statement in dropped for statement in block):
                 without |= set(head.lines)
 
-    texts = (
-        _DROPPED + line.text.replace("\n", f"\n{_DROPPED}")
-        if line in without
-        else line.text
-        for line in text.lines
-    )
+    texts = []
+    for line in text.lines:
+        if line in without:
+            texts.append(_DROPPED + line.text.replace("\n", f"\n{_DROPPED}"))
+        else:
+            texts.append(line.text)
+
     return "\n".join(texts) + "\n"

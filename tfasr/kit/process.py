@@ -2,6 +2,10 @@
 
 ``call(measure, request, backend="jax")`` computes ``measure(request)`` in another
 process. Arguments and results are pickled; UsageError and RunError are passed on.
+
+Two things are kept from users here: TensorFlow's messages about devices, and processes
+that outlive the one that started them. At the end are the limits that a container sets:
+`usable_cores` and `quota`.
 """
 
 import contextlib
@@ -14,6 +18,8 @@ import numbers
 import os
 import pickle
 import runpy
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,13 +35,15 @@ from typing import IO, Any, TypeVar
 from tfasr.errors import RunError, UsageError, imported
 from tfasr.kit.registry import load_plugin, loaded_plugins
 
+# A process has one standard error: while a thread redirects it, others wait.
 _one_thread = threading.RLock()
 
 
 @contextlib.contextmanager
 def quiet_stderr() -> Iterator[None]:
-    """Discards what is written to standard error, such as C++ output; exceptions still
-    pass.
+    """Discards what is written to standard error, such as C++ output.
+
+    Exceptions still pass, and are shown after the block.
     """
     with _one_thread:
         before = os.dup(2)
@@ -66,6 +74,8 @@ for line in sys.stdin.buffer:
         sys.stderr.buffer.write(line)
         sys.stderr.buffer.flush()
 """
+
+# Whether standard error goes through the filter, which one is enough for.
 _filtering = False
 
 
@@ -82,16 +92,19 @@ def without_noise() -> Iterator[None]:
         return
 
     command = [sys.executable or "python3", "-ISc", _FILTER, _NOISE]
+
     try:
         before = os.dup(2)
         reader = subprocess.Popen(
             command, stdin=subprocess.PIPE, start_new_session=True
         )
-    except OSError:  # standard error is closed, or no more processes are allowed
+    # Standard error is closed, or no more processes are allowed.
+    except OSError:
         yield
         return
 
     os.dup2(reader.stdin.fileno(), 2)
+
     _filtering = True
     try:
         yield
@@ -100,6 +113,7 @@ def without_noise() -> Iterator[None]:
         os.dup2(before, 2)
         os.close(before)
         reader.stdin.close()
+
         # Processes started meanwhile may keep the pipe open, and with it the filter.
         with contextlib.suppress(subprocess.TimeoutExpired):
             reader.wait(_READS_WITHIN_S)
@@ -124,6 +138,7 @@ def load_tensorflow() -> None:
         raise UsageError(
             f"KERAS_BACKEND must be a backend of Keras. Received: {backend!r}."
         )
+
     with without_noise():
         import tensorflow as tf
 
@@ -131,7 +146,10 @@ def load_tensorflow() -> None:
 
 
 _Result = TypeVar("_Result")
+
+# How many characters of a failed process's messages are shown, the last ones.
 _SHOWN_MESSAGE = 1000
+
 # Like `python -m MODULE`, but without importing from the working directory, where a
 # file may shadow a standard module (Python 3.10 has no option for this). tfasr is
 # imported from where it is in the parent.
@@ -146,13 +164,23 @@ from tfasr.kit import process
 _, _, parent, module, *sys.argv[1:] = sys.argv
 process.run_child(int(parent), module)
 """
+# How often a child looks whether its parent has ended.
 _LOOKS_EVERY_S = 0.5
+
+# How long the filter of messages may take to pass on what it has read.
 _READS_WITHIN_S = 5.0
+
+# How long a training may take to save a checkpoint once its parent has ended.
 _SAVES_WITHIN_S = 120.0
 
 
 class ChildError(RunError):
-    """A process ended without a result. A negative exit code is the number of a signal."""
+    """A process ended without a result.
+
+    Attributes:
+        exit_code: a negative one is the number of a signal.
+        messages: the end of what the process wrote.
+    """
 
     def __init__(self, task: str, exit_code: int, messages: str):
         cause = f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
@@ -165,7 +193,10 @@ class ChildError(RunError):
 
 
 def call(function: Callable[..., _Result], *arguments: Any, **options: Any) -> _Result:
-    """Calls a function in a new process and returns its result; see `stream`."""
+    """Calls a function in a new process and returns its result.
+
+    ``options`` are those of `Correspondence`; the errors are those of `stream`.
+    """
     (result,) = stream(function, *arguments, **options)
     return result
 
@@ -176,13 +207,18 @@ def stream(
     show_messages: bool = True,
     **options: Any,
 ) -> Iterator[Any]:
-    """Calls a function in a new process; yields its return value, or a generator's values.
+    """Calls a function in a new process; yields its result, or a generator's values.
 
-    UsageError and RunError are passed on; any other failure raises ChildError.
     ``options`` are those of `Correspondence`.
+
+    Raises:
+        UsageError, RunError: if the function raises them.
+        ChildError: for any other failure. If the process ends well after an answer, that
+            was the last one.
     """
     answered = False
     child = Correspondence(function, *arguments, show_messages=show_messages, **options)
+
     with contextlib.closing(child):
         while True:
             try:
@@ -190,6 +226,7 @@ def stream(
             except ChildError as error:
                 if error.exit_code or not answered:
                     raise
+
                 return
 
             yield answer
@@ -197,12 +234,20 @@ def stream(
 
 
 class Correspondence:
-    """A function in a new process; what it returns or yields are answers to what it
-    `received`.
+    """A function in a new process, which can be sent values while it works.
 
-    The new process first loads ``plugins`` (by default, those of this process) and uses
-    ``backend`` as its Keras backend. ``task`` names the work in messages. Without
-    ``show_messages``, the new process's messages appear only in a ChildError.
+    What the function returns or yields are its answers (`next_answer`); what is sent to
+    it are values of `received`.
+
+    Args:
+        function: must be importable in the new process.
+        arguments: must be picklable.
+        backend: the new process's Keras backend; None keeps this process's.
+        environment: more environment variables.
+        plugins: are loaded first; None for those of this process.
+        task: names the work in messages.
+        show_messages: whether the new process writes to this one's standard error.
+            Otherwise its messages appear only in a ChildError.
     """
 
     def __init__(
@@ -216,9 +261,8 @@ class Correspondence:
         show_messages: bool = False,
     ):
         name = f"{function.__module__}:{function.__qualname__}"
-        self._task = (
-            task or f"The process of {name}{backend and f' on {backend}' or ''}"
-        )
+        place = f" on {backend}" if backend else ""
+        self._task = task or f"The process of {name}{place}"
         request = {
             "call": pickled((function, arguments)),
             "folders": _folders(function),
@@ -230,10 +274,13 @@ class Correspondence:
         variables = {"TF_CPP_MIN_LOG_LEVEL": level, **(environment or {})}
         if backend is not None:
             variables["KERAS_BACKEND"] = backend
+
         self._pipe, theirs = Pipe()
+
         with theirs:
             self._process = start_module(
-                *("tfasr.kit.process", str(theirs.fileno())),
+                "tfasr.kit.process",
+                str(theirs.fileno()),
                 environment=variables,
                 stdin=subprocess.DEVNULL,
                 stdout=messages or 2,
@@ -249,9 +296,11 @@ class Correspondence:
         return self._process.pid
 
     def send(self, value: Any) -> None:
-        """Sends a value; does nothing if the process has ended."""
+        """Sends a value; does nothing if the process has ended.
+
+        The next `next_answer` raises an error with the cause then.
+        """
         message = pickled(value)
-        # The next read raises an error with the cause.
         with contextlib.suppress(OSError):
             self._pipe.send_bytes(message)
 
@@ -268,9 +317,11 @@ class Correspondence:
 
         if isinstance(answer, Exception):
             raise answer
+
         return answer
 
     def close(self) -> None:
+        """Kills the process, if it still runs, and closes the pipe."""
         self._process.kill()
         self._process.wait()
         self._pipe.close()
@@ -278,19 +329,20 @@ class Correspondence:
             self._messages.close()
 
 
-_parent: Connection | None = None  # in a process that a `Correspondence` started
+# The pipe to the parent, in a process that a `Correspondence` started.
+_parent: Connection | None = None
 
 
 def received() -> Iterator[Any]:
-    """Yields the values that a `Correspondence` sends to this process, until that is
-    closed.
-    """
+    """Yields what a `Correspondence` sends to this process, until that is closed."""
     with contextlib.suppress(EOFError, OSError):
         while True:
             yield pickle.loads(_parent.recv_bytes())
 
 
 class _Pickler(pickle.Pickler):
+    """Pickles what another process can load, and says what it couldn't."""
+
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, type | FunctionType) and value.__module__ == "__main__":
             raise TypeError("it must be at the top level of an importable module")
@@ -303,7 +355,14 @@ class _Pickler(pickle.Pickler):
 
 
 def pickled(value: Any) -> bytes:
-    """Returns a value as bytes for another process; TypeError if it can't be sent."""
+    """Returns a value as bytes for another process.
+
+    NumPy's numbers become Python's. Functions and classes of the main script can't be
+    sent, since the other process has another main module.
+
+    Raises:
+        TypeError: if the value can't be sent.
+    """
     buffer = io.BytesIO()
     try:
         _Pickler(buffer).dump(value)
@@ -323,7 +382,15 @@ def start_module(
     without: Sequence[str] = (),
     **options: Any,
 ) -> subprocess.Popen:
-    """Starts a `module_command`, with more environment variables and ``without`` some."""
+    """Starts a `module_command`.
+
+    Args:
+        module: is run as the main module.
+        arguments: of its command line.
+        environment: more environment variables.
+        without: names of variables that the process doesn't get.
+        options: of `subprocess.Popen`.
+    """
     command = module_command(module, *arguments)
     return subprocess.Popen(
         command, env=child_environment(environment, without), **options
@@ -339,22 +406,22 @@ def run_module(
 
 
 def module_command(module: str, *arguments: str | Path) -> list[str]:
-    """Returns a command like ``python -m MODULE`` without imports from the working directory.
+    """Returns a command like ``python -m MODULE`` that imports nothing from here.
 
     The new process ends when this one does; see `end_with`.
     """
     package = Path(__file__).parents[1] / "__init__.py"
-    parent = os.getpid()
-    return [
-        sys.executable,
-        "-c",
-        _START,
-        *map(str, (package, parent, module, *arguments)),
-    ]
+    words = (package, os.getpid(), module, *arguments)
+    return [sys.executable, "-c", _START, *map(str, words)]
 
 
 def run_child(parent: int, module: str) -> None:
-    """Runs a module as the main module, in a process started by `module_command`."""
+    """Runs a module as the main module, in a process started by `module_command`.
+
+    Args:
+        parent: the id of the process that started it.
+        module: "tfasr.kit.process" answers a `Correspondence`.
+    """
     try:
         end_with(parent)
     except RuntimeError as error:
@@ -378,6 +445,7 @@ def end_with(parent: int) -> None:
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(_LOOKS_EVERY_S)
+
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(_SAVES_WITHIN_S)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -385,38 +453,73 @@ def end_with(parent: int) -> None:
     threading.Thread(target=watch, name="parent's end", daemon=True).start()
 
 
+# How a user started the first of these processes, for commands that children print.
+_STARTED_AS = "TFASR_STARTED_AS"
+
+
+def own_command() -> str:
+    """Returns what to type in a shell to start this tfasr.
+
+    It is "tfasr" if that is on the path, or a path as it was typed, such as
+    ".venv/bin/tfasr". Messages use it for commands that a reader can copy.
+    """
+    script = Path(sys.argv[0])
+    if script.name != "tfasr":
+        return os.environ.get(_STARTED_AS, "tfasr")
+
+    on_path = shutil.which("tfasr")
+    if on_path is not None and Path(on_path).resolve() == script.resolve():
+        return "tfasr"
+
+    return shlex.quote(sys.argv[0])
+
+
 def child_environment(
     more: Mapping[str, str] | None = None, without: Sequence[str] = ()
 ) -> dict[str, str]:
-    """Returns this process's environment ``without`` some variables and with ``more``
-    others.
+    """Returns this process's environment ``without`` some variables and with ``more``.
+
+    The working directory is no place to import from, whatever PYTHONPATH says.
     """
     kept = {name: value for name, value in os.environ.items() if name not in without}
-    variables = {**kept, "PYTHONSAFEPATH": "1", **(more or {})}
+    own = {"PYTHONSAFEPATH": "1", _STARTED_AS: own_command()}
+    variables = {**kept, **own, **(more or {})}
     # An empty entry, as in ":/more", means the working directory.
     entries = filter(None, variables.pop("PYTHONPATH", "").split(os.pathsep))
-    if path := os.pathsep.join(entries):
+    path = os.pathsep.join(entries)
+    if path:
         variables["PYTHONPATH"] = path
+
     return variables
 
 
 def _folders(function: Callable) -> list[str]:
+    """Returns the folders from which another process can import a function's package.
+
+    tfasr itself is found by `module_command`.
+    """
     package = sys.modules[function.__module__.partition(".")[0]]
     if package.__name__ == "tfasr":
         return []
+
     places = getattr(package, "__path__", [getattr(package, "__file__", None)])
+
     return [str(Path(place).resolve().parent) for place in places if place]
 
 
 def _end_of(messages: IO[bytes] | None) -> str:
+    """Returns the end of a process's messages, or where they are."""
     if messages is None:
         return "Its messages, if it wrote any, are above."
+
     messages.seek(0)
     text = messages.read().decode(errors="replace").strip()
+
     return text[-_SHOWN_MESSAGE:] or "It wrote no message."
 
 
 def _serve() -> None:
+    """Answers a `Correspondence`, whose first message has the function."""
     global _parent
     descriptor = int(sys.argv[1])
     os.set_inheritable(descriptor, False)
@@ -437,12 +540,14 @@ def _serve() -> None:
 
 
 def _values(request: dict[str, Any]) -> Iterator[Any]:
+    """Loads what a request needs, calls its function and yields the results."""
     # Folders go to the end, so that files in them don't hide installed modules.
     sys.path += [folder for folder in request["folders"] if folder not in sys.path]
     if request["load_tensorflow"]:
         load_tensorflow()
     for plugin in request["plugins"]:
         load_plugin(plugin)
+
     function, arguments = pickle.loads(request["call"])
     if inspect.isgeneratorfunction(function):
         yield from function(*arguments)
@@ -451,10 +556,12 @@ def _values(request: dict[str, Any]) -> Iterator[Any]:
 
 
 def usable_cores() -> int:
-    """Returns how many cores this process may use by its CPU affinity and its
-    container's quota.
+    """Returns how many cores this process may use, at least 1.
+
+    Both its CPU affinity and the quota of its container count.
     """
-    if hasattr(os, "sched_getaffinity"):  # Linux
+    # Only Linux has affinities.
+    if hasattr(os, "sched_getaffinity"):
         allowed = len(os.sched_getaffinity(0))
     else:
         allowed = os.cpu_count() or 1
@@ -464,45 +571,57 @@ def usable_cores() -> int:
 
 @functools.cache
 def quota(root: Path = Path("/")) -> float:
-    """Returns how many cores' time Linux's control groups grant a container; inf if
-    unlimited.
-    """
+    """Returns how many cores' time control groups grant; infinity if unlimited."""
     return min(map(_granted, control_groups("cpu", root)))
 
 
 def control_groups(controller: str, root: Path = Path("/")) -> list[Path]:
-    """Returns the folders of this process's control groups and parents; each can set
-    limits.
+    """Returns the folders of this process's control groups and of all their parents.
+
+    Each of them can set limits. The folders need not exist: which of them a container
+    sees depends on how it was mounted.
+
+    Args:
+        controller: "cpu" or "memory", say.
+        root: the folder with ``proc`` and ``sys``.
     """
     top = root / "sys/fs/cgroup"
     # Inside a container, the group's path may not be mounted.
     folders = [top, top / controller]
+
     try:
         groups = (root / "proc/self/cgroup").read_text("utf-8").splitlines()
-    except OSError:  # not Linux
+    # There are no control groups but on Linux.
+    except OSError:
         groups = []
 
     for line in groups:
         _, controllers, path = line.split(":", 2)
-        if not controllers or controller in controllers.split(","):
-            for mount in (top / controllers, top / (controller if controllers else "")):
-                group = mount / path.strip("/")
-                folders += [
-                    group,
-                    *(p for p in group.parents if p == mount or mount in p.parents),
-                ]
+        # Version 2 has one line, without controllers.
+        if controllers and controller not in controllers.split(","):
+            continue
+
+        for mount in (top / controllers, top / (controller if controllers else "")):
+            group = mount / path.strip("/")
+            folders.append(group)
+            folders += [
+                parent
+                for parent in group.parents
+                if parent == mount or mount in parent.parents
+            ]
 
     return folders
 
 
 def _granted(folder: Path) -> float:
+    """Returns the cores' time that one control group grants; inf without a limit."""
+    # Version 2 has both numbers in one file.
     for names in (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]):
         try:
-            words = " ".join(
-                (folder / name).read_text("ascii") for name in names
-            ).split()
-            time_us, period_us = (float(word) for word in words)
-        except (OSError, ValueError):  # not there, or "max": no limit
+            texts = [(folder / name).read_text("ascii") for name in names]
+            time_us, period_us = map(float, " ".join(texts).split())
+        # The file is missing, or has "max" for no limit.
+        except (OSError, ValueError):
             continue
 
         if time_us > 0 and period_us > 0:

@@ -1,4 +1,11 @@
-"""Names for built-in classes and functions, and for those registered by users' modules."""
+"""Names for built-in classes and functions, and for those that users' modules register.
+
+A `Registry` maps a name in a gin file or a flag to an object, such as "adam" to an
+optimizer. Built-in objects are imported when they are first used, so that a command
+that needs none of them starts quickly. A plug-in is a user's module that registers
+objects; ``--import`` loads it, and a run states which ones it was trained with
+(docs/extending.md).
+"""
 
 import dataclasses
 import hashlib
@@ -21,12 +28,18 @@ from tfasr.errors import RunError, UsageError, imported, received_path
 from tfasr.kit.files import PLUGINS_FILE, read_object, write_whole
 
 _Thing = TypeVar("_Thing")
+
+# tfasr's own folder: what is registered from elsewhere is a user's.
 _PACKAGE = str(Path(__file__).parents[1])
+
 # A plug-in's file becomes a module with this prefix and the file's name.
 FILE_MODULE = "tfasr_plugin_"
 
+# All registries of this process, and the plug-ins that were loaded, by ``--import``'s
+# value.
 _registries: "list[weakref.ref[Registry]]" = []
 _loaded: dict[str, ModuleType] = {}
+
 # Pairs of run and plug-in already logged as not needed, so each is logged only once.
 _mentioned: set[tuple[str | Path, str]] = set()
 
@@ -35,14 +48,25 @@ log = logging.getLogger("tfasr")
 
 @dataclass(frozen=True)
 class Registered:
+    """Where a name was registered.
+
+    Attributes:
+        name: the registered name.
+        module: registers the name when imported; for a built-in object, its module.
+        file: where it was registered, or where the built-in name is listed.
+        line: the line in that file.
+        attribute: a built-in object's name in its module.
+    """
+
     name: str
-    module: str  # registers the name when imported; for a built-in object, its module
-    file: str  # where it was registered, or where the built-in name is listed
+    module: str
+    file: str
     line: int
-    attribute: str | None = None  # a built-in object's name in its module
+    attribute: str | None = None
 
     @property
     def place(self) -> str:
+        """The file and line, for errors."""
         return f"{self.file}:{self.line}"
 
 
@@ -79,6 +103,7 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
         self._things: dict[str, _Thing] = {}
         _registries.append(weakref.ref(self))
         file, line, _ = _caller()
+
         for name, target in (built_in or {}).items():
             module, _, attribute = target.partition(":")
             self._add(Registered(name, module, file, line, attribute))
@@ -90,22 +115,20 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
     def register(self, name: str, thing: _Thing) -> _Thing: ...
 
     def register(self, name, thing=None):
-        """Registers an object: ``register(name, thing)``, or ``@register(name)`` above it.
+        """Registers an object, or returns a decorator that registers what is below it.
 
-        Raises UsageError if the name is taken (with both places) or isn't one word, or
-        if the check fails. In an interactive session, a name may be registered again.
+        In an interactive session, a name may be registered again.
+
+        Raises:
+            UsageError: if the name is taken (with both places) or isn't one word, or if
+                the check fails.
         """
         file, line, module = _caller()
 
         def add(thing: _Thing) -> _Thing:
             entry = Registered(name, module, file, line)
             previous = self._entries.get(name)
-            # A module may be imported again, and a notebook cell run again.
-            rerun = previous and (
-                previous.place == entry.place
-                or previous.module == entry.module == "__main__"
-            )
-            if previous and not rerun:
+            if previous is not None and not _again(previous, entry):
                 raise UsageError(
                     f"{entry.place}: the name {name!r} is taken. Received: a second {self.kind} of "
                     f"this name, after that of {previous.place}. Choose another name."
@@ -116,12 +139,17 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
             self._things[name] = thing
             if self._then is not None:
                 self._then(name, thing)
+
             return thing
 
         return add if thing is None else add(thing)
 
     def entry(self, name: str) -> Registered:
-        """Returns where a name was registered, without importing it; UsageError if unknown."""
+        """Returns where a name was registered, without importing the object.
+
+        Raises:
+            UsageError: if the name is unknown; it lists those that are known.
+        """
         if name not in self._entries:
             raise UsageError(
                 f"There is no {self.kind} {name!r}. Known {self.plural}: {self.listed()}. To use "
@@ -150,13 +178,17 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
     def call(
         self, name: str, *arguments: Any, passes: tuple[type[Exception], ...] = ()
     ) -> Any:
-        """Calls a registered function or class; a user's exception becomes a one-line
-        RunError.
+        """Calls a registered function or class, and returns its result.
 
+        A user's exception becomes a RunError of one line, which names the user's file.
         tfasr's own errors and those in ``passes`` are raised as they are.
+
+        Raises:
+            RunError: if a plug-in's function fails.
         """
         entry = self.entry(name)
         thing = self[name]
+
         try:
             return thing(*arguments)
         except (UsageError, RunError, *passes):
@@ -164,15 +196,18 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
         except (Exception, SystemExit) as error:
             if Path(entry.file).is_relative_to(_PACKAGE):
                 raise
+
             place, cause = blamed(error)
             raise RunError(
                 f"{place}: the {self.kind} {name!r} failed: {cause}."
             ) from error
 
     def listed(self) -> str:
+        """Returns all names in one line, for messages."""
         return ", ".join(self._entries)
 
     def __getitem__(self, name: str) -> _Thing:
+        """Returns an object; imports a built-in one that wasn't used before."""
         entry = self.entry(name)
         if name not in self._things:
             module = imported(entry.module, f"The {self.kind} {name!r}")
@@ -185,6 +220,7 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
     def get(self, name: str, default: Any = None) -> Any:
         if name not in self:
             return default
+
         return self[name]
 
     def __contains__(self, name: object) -> bool:
@@ -200,6 +236,7 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
         return f"Registry({self.kind!r}: {self.listed()})"
 
     def _add(self, entry: Registered) -> None:
+        """Adds an entry whose name can be written on a command line."""
         if not entry.name or entry.name.split() != [entry.name]:
             raise UsageError(
                 f"{entry.place}: the name of a {self.kind} must be one word. Received: "
@@ -209,6 +246,7 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
         self._entries[entry.name] = entry
 
     def _checked(self, entry: Registered, thing: _Thing) -> None:
+        """Raises UsageError, with the place, if an object can't be used."""
         if self._check is None:
             return
         try:
@@ -219,42 +257,67 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
             ) from error
 
 
+def _again(previous: Registered, entry: Registered) -> bool:
+    """Whether the same code registers a name again.
+
+    A module may be imported again, and a notebook's cell run again.
+    """
+    interactive = previous.module == entry.module == "__main__"
+    return interactive or previous.place == entry.place
+
+
 def _caller() -> tuple[str, int, str]:
+    """Returns file, line and module of the code that called this module."""
     frame = inspect.currentframe()
     while frame.f_code.co_filename == __file__:
         frame = frame.f_back
+
     return frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__", "")
 
 
 @dataclass(frozen=True)
 class Plugin:
-    """A module outside tfasr that this process has loaded, or that a run was trained with."""
+    """A module outside tfasr that this process loaded, or that trained a run.
 
-    name: str  # the value of ``--import``: a module, or the path of a file
+    Attributes:
+        name: the value of ``--import``: a module, or the path of a file.
+        file: the module's file.
+        sha256: of that file.
+        registers: names by kind, such as {"model": ["my_model"]}.
+    """
+
+    name: str
     file: str
-    sha256: str  # of the module's file
-    registers: dict[str, list[str]]  # names by kind, such as {"model": ["my_model"]}
+    sha256: str
+    registers: dict[str, list[str]]
 
     def described(self) -> str:
+        """Returns the plug-in's name and what it registers, for messages."""
         parts = [f"{kind} {', '.join(names)}" for kind, names in self.registers.items()]
-        return f"{self.name} (it registers {'; '.join(parts)})" if parts else self.name
+        if not parts:
+            return self.name
+
+        return f"{self.name} (it registers {'; '.join(parts)})"
 
 
 def load_plugin(name: str, *, asked_at: str = "--import") -> ModuleType:
-    """Imports a plug-in once: a module, possibly in the working directory, or a ``.py`` file.
+    """Imports a plug-in, once.
 
-    ``asked_at`` is the flag or line that names it, for messages. Raises UsageError,
-    with file and line, if the module doesn't exist or can't be imported.
+    Args:
+        name: a module, possibly in the working directory, or a ``.py`` file.
+        asked_at: the flag or line that names it, for messages.
+
+    Raises:
+        UsageError: with file and line, if the module doesn't exist or can't be imported.
     """
     if name not in _loaded:
         load = _file if name.endswith(".py") else _module
         try:
             _loaded[name] = load(name, asked_at)
-        except (
-            KeyboardInterrupt,
-            UsageError,
-        ):  # a registry's error names file and line
+        # A registry's own error names file and line already.
+        except (KeyboardInterrupt, UsageError):
             raise
+        # A module may even call `sys.exit`.
         except BaseException as error:
             place, cause = blamed(error)
             raise UsageError(
@@ -266,11 +329,15 @@ def load_plugin(name: str, *, asked_at: str = "--import") -> ModuleType:
 
 
 def plugins() -> list[Plugin]:
-    """Returns this process's plug-ins: those loaded, and other modules that registered
-    names.
+    """Returns this process's plug-ins.
+
+    These are the modules that were loaded as such, and others that have registered
+    names, such as a script that calls tfasr. Only those whose file another process can
+    load count.
     """
     names = {str(module.__file__): name for name, module in _loaded.items()}
     registers: dict[str, dict[str, list[str]]] = {file: {} for file in names}
+
     for registry in filter(None, (reference() for reference in _registries)):
         for entry in registry._entries.values():
             if not Path(entry.file).is_relative_to(_PACKAGE):
@@ -278,17 +345,18 @@ def plugins() -> list[Plugin]:
                 kinds = registers.setdefault(entry.file, {})
                 kinds.setdefault(registry.kind, []).append(entry.name)
 
-    return [
-        Plugin(
-            str(Path(name).resolve()) if name.endswith(".py") else name,
-            file,
-            hashlib.sha256(Path(file).read_bytes()).hexdigest(),
-            registers[file],
-        )
-        for file, name in names.items()
+    usable = []
+    for file, name in names.items():
         # Another process can't import a script that calls tfasr, or a notebook.
-        if name != "__main__" and Path(file).is_file()
-    ]
+        if name == "__main__" or not Path(file).is_file():
+            continue
+
+        if name.endswith(".py"):
+            name = str(Path(name).resolve())
+        digest = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+        usable.append(Plugin(name, file, digest, registers[file]))
+
+    return usable
 
 
 def loaded_plugins() -> list[str]:
@@ -308,17 +376,22 @@ def record_plugins(run_dir: Path) -> None:
 def require_plugins(run_dir: str | Path, kinds: Collection[str] | None = None) -> None:
     """Raises UsageError if one of a run's plug-ins is not loaded.
 
-    ``kinds`` limits this to plug-ins that register objects of these kinds; others that
-    are missing are only logged. Nothing is loaded, because a run folder must not run
-    code.
+    Nothing is loaded, because a run folder must not run code.
+
+    Args:
+        run_dir: the run's folder.
+        kinds: limits this to plug-ins that register objects of these kinds; others that
+            are missing are only logged, once. None: all plug-ins.
     """
     path = Path(run_dir) / PLUGINS_FILE
     if not path.exists():
         return
+
     content = read_object(
         path, "It only lists plug-ins to --import; you can delete it."
     )
     loaded = plugins()
+
     try:
         recorded = [Plugin(**values) for values in content.get("plugins")]
     except TypeError:
@@ -326,33 +399,47 @@ def require_plugins(run_dir: str | Path, kinds: Collection[str] | None = None) -
 
     for plugin in recorded:
         same = [p for p in loaded if plugin.name == p.name or plugin.sha256 == p.sha256]
-        if not same:
-            if kinds is None or not plugin.registers.keys().isdisjoint(kinds):
-                raise UsageError(
-                    f"{run_dir} was trained with the plug-in {plugin.described()}, which is not "
-                    f"imported. Add --import {plugin.name} if you trust its code."
+        if same:
+            if plugin.sha256 not in [other.sha256 for other in same]:
+                log.warning(
+                    "The plug-in %s has changed since %s was trained.",
+                    plugin.name,
+                    run_dir,
                 )
 
-            if (run_dir, plugin.name) not in _mentioned:
-                _mentioned.add((run_dir, plugin.name))
-                message = "%s was trained with the plug-in %s; it is not needed here."
-                log.info(message, run_dir, plugin.name)
-        elif plugin.sha256 not in [p.sha256 for p in same]:
-            log.warning(
-                "The plug-in %s has changed since %s was trained.", plugin.name, run_dir
+            continue
+
+        if kinds is None or not plugin.registers.keys().isdisjoint(kinds):
+            raise UsageError(
+                f"{run_dir} was trained with the plug-in {plugin.described()}, which is not "
+                f"imported. Add --import {plugin.name} if you trust its code."
+            )
+
+        if (run_dir, plugin.name) not in _mentioned:
+            _mentioned.add((run_dir, plugin.name))
+            log.info(
+                "%s was trained with the plug-in %s; it is not needed here.",
+                run_dir,
+                plugin.name,
             )
 
 
 def _module(name: str, asked_at: str) -> ModuleType:
+    """Imports a plug-in by its module's name, also from the working directory."""
+    # At the end of the path, a folder hides no other module.
     here = str(Path.cwd())
     if here not in sys.path:
-        sys.path.append(here)  # at the end, so that it hides no other module
+        sys.path.append(here)
+
     importlib.invalidate_caches()
+
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
+        # The plug-in is there, but imports something that isn't.
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise
+
         raise UsageError(
             f"{asked_at}: a plug-in must be an importable module or a .py file. Received: "
             f"{name!r}, but there is no module {error.name!r} here ({here}), among the installed "
@@ -361,6 +448,7 @@ def _module(name: str, asked_at: str) -> ModuleType:
 
 
 def _file(file: str, asked_at: str) -> ModuleType:
+    """Imports a plug-in by its file."""
     path = Path(file)
     if not path.is_file():
         raise UsageError(
@@ -368,12 +456,12 @@ def _file(file: str, asked_at: str) -> ModuleType:
         )
 
     path = path.resolve()
+
+    # It may be imported already, under another name.
     for module in [*sys.modules.values()]:
-        if (
-            getattr(module, "__file__", None) == str(path)
-            and module.__name__ != "__main__"
-        ):
-            return module  # already imported under another name
+        same = getattr(module, "__file__", None) == str(path)
+        if same and module.__name__ != "__main__":
+            return module
 
     # The module's name doesn't depend on process or folder, because experiment.json
     # stores it.
@@ -387,6 +475,7 @@ def _file(file: str, asked_at: str) -> ModuleType:
     specification = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(specification)
     sys.modules[name] = module
+
     try:
         specification.loader.exec_module(module)
     except BaseException:
@@ -397,7 +486,10 @@ def _file(file: str, asked_at: str) -> ModuleType:
 
 
 def blamed(error: BaseException) -> tuple[str, str]:
-    """Returns where a user's code raised an error, and the error, each in one line."""
+    """Returns where a user's code raised an error, and the error, each in one line.
+
+    That is the innermost line of the user's own code, or of any code if there is none.
+    """
     message = str(error).split("\n")[0]
     if isinstance(error, SyntaxError):
         place = f"{error.filename}:{error.lineno}"
@@ -411,6 +503,7 @@ def blamed(error: BaseException) -> tuple[str, str]:
 
 
 def _of_user(file: str) -> bool:
+    """Whether a file is neither Python's, nor an installed package's, nor tfasr's."""
     others = [
         *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")),
         Path(__file__).parent,

@@ -1,4 +1,8 @@
-"""Connects to a Dask scheduler, by TLS or without, and says in one sentence why it can't."""
+"""Connects to a Dask scheduler, by TLS or without, or says why it can't.
+
+``tfasr study``, ``tfasr prepare`` and their Python functions use it. Dask raises dozens
+of errors for a wrong address or certificate; `_cause` turns each into what to do.
+"""
 
 import contextlib
 import logging
@@ -12,7 +16,9 @@ from tfasr.errors import UsageError, optional_package
 if TYPE_CHECKING:
     from distributed import Client, Security
 
+# How long a scheduler may take to answer.
 _CONNECT_WITHIN_S = 10
+
 _ENCRYPTED = ("tls://", "wss://")
 _REMEDY = "Start one with dask scheduler, and workers with dask worker ADDRESS."
 _OPEN = (
@@ -56,6 +62,7 @@ class Tls:
 
         if not encrypted:
             return Security()
+
         for file in given.values():
             if not Path(file).is_file():
                 raise UsageError(
@@ -76,31 +83,37 @@ def scheduler_client(address: str, tls: Tls) -> Iterator["Client"]:
     """
     with optional_package("Dask distributed", "--scheduler", "'tfasr[cluster]'"):
         import distributed  # noqa: F401
+
     security = tls.security(address)
     logger = logging.getLogger("distributed")
     level = logger.level
-    logger.setLevel(logging.CRITICAL)  # the caller's sentences are enough
+    # The caller's sentences are enough.
+    logger.setLevel(logging.CRITICAL)
     try:
         with _connected(address, security) as client:
             if not address.startswith(_ENCRYPTED):
                 log.warning(_OPEN, address)
+
             yield client
     finally:
         logger.setLevel(level)
 
 
 def _connected(address: str, security: "Security") -> "Client":
+    """Returns a client, or raises UsageError within some seconds."""
     import asyncio
     from concurrent.futures import ThreadPoolExecutor
 
     from distributed import Client
 
     try:
-        # As a notebook already runs an event loop.
+        # In a thread, since a notebook already runs an event loop.
         with ThreadPoolExecutor(1) as thread:
             thread.submit(asyncio.run, _shake_hands(address, security)).result()
+
         return Client(address, timeout=_CONNECT_WITHIN_S, security=security)
-    except Exception as error:  # if another program answers, anything can be raised
+    # If another program answers, anything can be raised.
+    except Exception as error:
         raise UsageError(
             "--scheduler must be the address of a running Dask scheduler, such as "
             f"tls://host:8786. Received: {address}, {_cause(error)}"
@@ -108,8 +121,7 @@ def _connected(address: str, security: "Security") -> "Client":
 
 
 async def _shake_hands(address: str, security: "Security") -> None:
-    # Connects with a time limit first, because Dask's client would wait forever for an
-    # answer.
+    """Connects with a time limit: Dask's client would wait forever for an answer."""
     import asyncio
 
     from distributed.comm import connect
@@ -124,6 +136,7 @@ def _cause(error: Exception) -> str:
     """Returns what went wrong and what to do about it, as the end of a sentence."""
     import ssl
 
+    # Errors may be their own cause.
     chain: list[BaseException] = []
     one: BaseException | None = error
     while one is not None and one not in chain:

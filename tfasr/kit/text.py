@@ -1,4 +1,8 @@
-"""Reads text files line by line, however an editor, spreadsheet or compressor wrote them."""
+"""Reads text files line by line, whatever editor or compressor wrote them.
+
+Manifests, lexicons and texts of language models come from users and from strangers; all
+of them are read here, so that each wrong file is one error with path, line and remedy.
+"""
 
 import codecs
 import contextlib
@@ -14,7 +18,10 @@ from tfasr.errors import UsageError
 from tfasr.kit.files import opened
 
 _GZIP = b"\x1f\x8b"
-_LONGEST_LINE = 1 << 20  # bytes; a transcript of a day of speech is shorter
+
+# Bytes of the longest line; a transcript of a day of speech is shorter.
+_LONGEST_LINE = 1 << 20
+
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -23,12 +30,12 @@ def text_lines(
 ) -> Iterator[str]:
     """Yields the lines of a UTF-8 text file, without their ends; see `encoded_lines`.
 
-    Raises UsageError, with the path, the line and the ``remedy``, if the file can't be
-    read or isn't UTF-8.
+    Raises:
+        UsageError: with the path, the line and the ``remedy``, if the file can't be read or
+            isn't UTF-8.
     """
-    for number, line in enumerate(
-        encoded_lines(path, remedy, most_bytes=most_bytes), start=1
-    ):
+    lines = encoded_lines(path, remedy, most_bytes=most_bytes)
+    for number, line in enumerate(lines, start=1):
         try:
             yield line.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -41,14 +48,13 @@ def text_lines(
 def encoded_lines(
     path: str | Path, remedy: str = "", *, most_bytes: int | None = None
 ) -> Iterator[bytes]:
-    """Yields the lines of a text file as bytes, without their ends, also if they aren't UTF-8.
+    """Yields the lines of a text file as bytes, without their ends, also if not UTF-8.
 
     Only a line feed ends a line, with or without a carriage return before it. (Python's
     `str.splitlines` also splits at U+2028, U+0085 and others, which occur within
     texts.) A byte-order mark is no part of the first line. UTF-16 is recognised by its
     mark and converted to UTF-8; gzip is recognised by the file's first bytes, whatever
-    its name. Raises UsageError, with the path and the ``remedy``, if the file can't be
-    read or has a line of over 1 MiB.
+    its name.
 
     Args:
         path: the file.
@@ -56,6 +62,10 @@ def encoded_lines(
         most_bytes: the limit for a file from somebody else: it must be a regular file,
             and have no more bytes than that, also once it is decompressed. None trusts
             the file.
+
+    Raises:
+        UsageError: with the path and the ``remedy``, if the file can't be read or has a
+            line of over 1 MiB.
     """
     read_bytes = 0
     try:
@@ -72,6 +82,7 @@ def encoded_lines(
                     raise OSError(
                         f"it has more than {most_bytes} bytes once decompressed"
                     )
+
                 yield line.removesuffix(b"\n").removesuffix(b"\r")
     except (OSError, EOFError, UnicodeError, UsageError, zlib.error) as error:
         cause = getattr(error, "strerror", None) or error
@@ -84,12 +95,15 @@ def encoded_lines(
 def _open(
     path: str | Path, most_bytes: int | None
 ) -> contextlib.AbstractContextManager[IO[bytes]]:
+    """Opens a user's own file of any kind, or a stranger's within a limit."""
     if most_bytes is None:
         return Path(path).open("rb")
+
     return opened(path, most_bytes)
 
 
 def _as_utf_8(file: io.BufferedReader) -> Iterator[bytes]:
+    """Yields lines of at most 1 MiB and a byte, with their ends, as UTF-8."""
     longest = _LONGEST_LINE + 1
     beginning = file.peek(len(codecs.BOM_UTF8))
     if beginning.startswith(_UTF_16):
@@ -101,4 +115,5 @@ def _as_utf_8(file: io.BufferedReader) -> Iterator[bytes]:
 
     if beginning.startswith(codecs.BOM_UTF8):
         file.read(len(codecs.BOM_UTF8))
+
     yield from iter(functools.partial(file.readline, longest), b"")

@@ -1,4 +1,10 @@
-"""Masked batch normalisation in TensorFlow, with a hand-written gradient."""
+"""Masked batch normalisation in TensorFlow, with a hand-written gradient.
+
+`tfasr.layers.batch_normalization` calls one of three functions here:
+`normalise_and_drop` runs compiled C++ on CPUs, `normalise_masked` TensorFlow's
+operations elsewhere, and `normalise_synchronised` covers several replicas. All return
+outputs, mean and variance.
+"""
 
 import contextlib
 import contextvars
@@ -17,6 +23,7 @@ from tfasr.layers.compiled import (
 from tfasr.layers.fused_call import kept_scale
 from tfasr.layers.operations import Operation, core
 
+# What `counted` sets while a replica's step is traced; None for a weight of 1.
 _COUNTED: contextvars.ContextVar = contextvars.ContextVar("_COUNTED", default=None)
 Tensors = tuple[tf.Tensor, ...]
 
@@ -36,20 +43,29 @@ def counted(share: tf.Tensor) -> Iterator[None]:
 
 
 def summed_over_replicas(values: tf.Tensor) -> tf.Tensor:
+    """Adds up a tensor over the replicas of TensorFlow's current strategy, if any."""
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
         return values
+
     return context.all_reduce(tf.distribute.ReduceOp.SUM, values)
 
 
 def normalise_synchronised(
-    inputs, gamma, beta, mask, epsilon: float, summed: Callable = summed_over_replicas
+    inputs,
+    gamma,
+    beta,
+    mask,
+    epsilon: float,
+    summed: Callable = summed_over_replicas,
 ) -> Tensors:
-    """Like `normalise_masked`, with mean and variance over all replicas' frames.
+    """Does what `normalise_masked` does, with statistics over all replicas' frames.
 
     The gradients of ``gamma`` and ``beta`` cover this replica's frames; the optimizer
-    sums them over replicas. ``summed`` sums a tensor over all replicas. Source: Ioffe
-    and Szegedy 2015, Algorithm 1, over a batch that is split among several devices.
+    sums them over replicas. ``summed`` sums a tensor over all replicas.
+
+    Source: Ioffe and Szegedy 2015, Algorithm 1, over a batch that is split among
+    several devices.
     """
     shape = tf.shape(inputs)
     channels = inputs.shape[-1]
@@ -74,18 +90,31 @@ def normalise_synchronised(
         variance = summed(tf.matmul(weights, tf.square(valid - mean))[0])
         inverse = tf.math.rsqrt(variance + epsilon)
         outputs = tf.reshape(centred * (inverse * gamma) + beta, shape)
+
         return (outputs, mean, variance), _gradient(
-            inputs, gamma, centred, inverse, weights, both
+            inputs,
+            gamma,
+            centred,
+            inverse,
+            weights,
+            both,
         )
 
     return normalise(inputs, tf.convert_to_tensor(gamma), tf.convert_to_tensor(beta))
 
 
 def normalise_masked(inputs, gamma, beta, mask, epsilon: float) -> Tensors:
-    """Normalises frames ``(batch, time, channels)`` by mean and variance of the unmasked ones.
+    """Normalises frames by mean and variance of the unmasked ones.
 
-    ``mask`` ``(batch, time)`` is True for frames that count. Returns float32 outputs
-    and, without gradients, mean and variance ``(channels,)``.
+    Args:
+        inputs: ``(batch, time, channels)``.
+        gamma: scale ``(channels,)``.
+        beta: offset ``(channels,)``.
+        mask: ``(batch, time)``, True for frames that count.
+        epsilon: added to the variance.
+
+    Returns:
+        float32 outputs and, without gradients, mean and variance ``(channels,)``.
 
     Source: Ioffe and Szegedy 2015, Algorithm 1 and the gradients below it, with weights
     of 0 and 1.
@@ -106,8 +135,13 @@ def normalise_masked(inputs, gamma, beta, mask, epsilon: float) -> Tensors:
         variance = tf.matmul(weights, tf.square(valid - mean))[0]
         inverse = tf.math.rsqrt(variance + epsilon)
         outputs = tf.reshape(centred * (inverse * gamma) + beta, shape)
+
         return (outputs, mean, variance), _gradient(
-            inputs, gamma, centred, inverse, weights
+            inputs,
+            gamma,
+            centred,
+            inverse,
+            weights,
         )
 
     # Passes the variables' values, because custom_gradient needs extra code for
@@ -116,16 +150,28 @@ def normalise_masked(inputs, gamma, beta, mask, epsilon: float) -> Tensors:
 
 
 def _rows(tensor: tf.Tensor, channels: int) -> tf.Tensor:
+    """Returns all frames one below the other, float32 ``(batch * time, channels)``."""
     return tf.reshape(tf.cast(tensor, tf.float32), (-1, channels))
 
 
 def _gradient(
-    inputs, gamma, centred, inverse, weights, both=lambda *sums: sums
+    inputs,
+    gamma,
+    centred,
+    inverse,
+    weights,
+    both=lambda *sums: sums,
 ) -> Callable:
     """Returns a function for the gradients of ``inputs``, ``gamma`` and ``beta``.
 
-    ``weights`` ``(1, frames)``: each frame's share of the mean. ``both`` sums the
-    gradients of ``beta`` and ``gamma`` over the replicas that share statistics.
+    Args:
+        inputs: as they were passed.
+        gamma: the scale.
+        centred: the inputs minus the mean, ``(frames, channels)``.
+        inverse: of the standard deviation.
+        weights: ``(1, frames)``, each frame's share of the mean.
+        both: sums the gradients of ``beta`` and ``gamma`` over the replicas that share
+            statistics.
     """
 
     def gradient(d_outputs, *_):
@@ -133,9 +179,12 @@ def _gradient(
         d_beta = tf.reduce_sum(d_outputs, axis=0)
         along = tf.reduce_sum(d_outputs * centred, axis=0) * inverse
         all_beta, all_along = both(d_beta, along)
+        # Each input also moves the mean and the variance, and through them all
+        # outputs.
         slope = gamma * inverse
         through_statistics = slope * all_beta + centred * (slope * inverse * all_along)
         d_inputs = slope * d_outputs - tf.transpose(weights) * through_statistics
+
         return (
             tf.cast(tf.reshape(d_inputs, tf.shape(inputs)), inputs.dtype),
             along,
@@ -159,13 +208,19 @@ class Drawn(NamedTuple):
 
 
 def normalises_here(dtype: str) -> bool:
+    """Whether `normalise_and_drop` can run in the current graph for this dtype."""
     return runs_here(dtype, "normalise_float32")
 
 
 def normalise_and_drop(
-    inputs, gamma, beta, mask, epsilon: float, drawn: Drawn
+    inputs,
+    gamma,
+    beta,
+    mask,
+    epsilon: float,
+    drawn: Drawn,
 ) -> Tensors:
-    """Like `normalise_masked`, followed by dropout, in float32 or bfloat16.
+    """Does what `normalise_masked` does, followed by dropout, in float32 or bfloat16.
 
     Outputs have the inputs' dtype. A second derivative raises NotImplementedError.
 
@@ -177,12 +232,16 @@ def normalise_and_drop(
 
     @tf.custom_gradient
     def normalise(inputs, gamma, beta):
+        # Constants for the compiled function, whose gradient is the one below.
         x, scales, shifts = (
             tf.stop_gradient(tensor) for tensor in (inputs, gamma, beta)
         )
         tensors = [x, scales, shifts, mask, seed]
         outputs, mean, variance = _compiled(
-            "normalise", "TfasrNormalise", tensors, options
+            "normalise",
+            "TfasrNormalise",
+            tensors,
+            options,
         )
 
         @tf.custom_gradient
@@ -197,24 +256,37 @@ def normalise_and_drop(
                 seed,
             ]
             with tf.name_scope("normalisation_gradient"):
-                names = "normalise_back", "TfasrNormaliseGradient"
-                return _compiled(*names, tensors, options), _REFUSE
+                gradients = _compiled(
+                    "normalise_back",
+                    "TfasrNormaliseGradient",
+                    tensors,
+                    options,
+                )
+                return gradients, _REFUSE
 
         return (outputs, mean, variance), lambda d_outputs, *_: gradient(
             d_outputs, inputs, gamma
         )
 
+    # Computed here, so that it is the same as `Dropout`'s.
     scale = kept_scale(drawn.levels, inputs.dtype.as_numpy_dtype)
     options = {"epsilon": epsilon, "dropped_levels": drawn.levels, "scale": scale}
+
     return normalise(inputs, tf.convert_to_tensor(gamma), tf.convert_to_tensor(beta))
 
 
 def _compiled(function: str, operation: str, tensors, options):
-    """Calls a compiled C++ function with inputs, further tensors, mask and seed, in
-    this order.
+    """Calls a compiled C++ function.
 
-    Returns an array with the inputs' shape and dtype, and two vectors ``(channels,)``:
-    mean and variance, or the gradients of gamma and beta.
+    Args:
+        function: its name without the dtype.
+        operation: its name as an operation of TensorFlow.
+        tensors: inputs, further tensors, mask and seed, in this order.
+        options: constants.
+
+    Returns:
+        An array with the inputs' shape and dtype, and two vectors ``(channels,)``: mean
+        and variance, or the gradients of gamma and beta.
     """
     dtype = tensors[0].dtype
     shape = tensors[0].shape
@@ -225,13 +297,20 @@ def _compiled(function: str, operation: str, tensors, options):
     def normalise(*arrays):
         *arrays, mask, seed = arrays
         like = arrays[0]
+        # The core sees frames one below the other.
         arrays = [plain(a).reshape(-1, channels) if a.ndim == 3 else a for a in arrays]
         first, *others = run(
-            *arrays, mask.reshape(-1), seed=seed, threads=threads(), **options
+            *arrays,
+            mask.reshape(-1),
+            seed=seed,
+            threads=threads(),
+            **options,
         )
+
         return [first.view(like.dtype).reshape(like.shape), *others]
 
     attributes = {"T": dtype, "dropped_levels": int(options["dropped_levels"])}
     attributes |= {name: float(options[name]) for name in ("epsilon", "scale")}
     operation = Operation(operation, [dtype, tf.float32, tf.float32], attributes)
+
     return call(normalise, operation, tensors, [shape, (channels,), (channels,)])

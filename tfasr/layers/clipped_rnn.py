@@ -1,4 +1,8 @@
-"""A bidirectional recurrent layer of clipped ReLUs, batch-normalised as in Deep Speech 2."""
+"""Recurrent layers of clipped ReLUs.
+
+`BidirectionalClippedRNN` is the layer of `tfasr.models.deep_speech_2`,
+batch-normalised. `SimpleRNN` and `ClippedReLU` are public, for models of your own.
+"""
 
 import math
 
@@ -7,8 +11,8 @@ import keras
 from tfasr.layers.batch_normalization import BatchNormalization
 from tfasr.layers.fused_call import run_fused, value_of
 
-# Fits into float16, and is so low that the ReLU outputs 0 whatever the recurrent part
-# adds.
+# An input that fits into float16, and is so low that the ReLU outputs 0 whatever the
+# recurrent part adds.
 _FAR_BELOW_ZERO = -3e4
 
 
@@ -34,7 +38,9 @@ class ClippedReLUCell(keras.layers.Layer):
             name="recurrent_kernel",
         )
         self.bias = self.add_weight(
-            shape=(self.units,), initializer="zeros", name="bias"
+            shape=(self.units,),
+            initializer="zeros",
+            name="bias",
         )
         self.built = True
 
@@ -57,15 +63,18 @@ class ClippedReLUCell(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="tfasr")
 class ClippedRNN(keras.layers.RNN):
-    """A `keras.layers.RNN` of a `ClippedReLUCell`; on CPUs with TensorFlow, C++ runs
-    its steps.
+    """A `keras.layers.RNN` of a `ClippedReLUCell`.
+
+    On CPUs with TensorFlow, C++ runs its steps. ``last_kernel`` says which
+    implementation the latest call used: "fused CPU" or "generic loop"; None before the
+    first call.
     """
 
-    # "fused CPU" or "generic loop"; None before the first call
     last_kernel: str | None = None
     requested_kernel: str = "auto"  # or "generic": Keras's loop, for exporters
 
     def inner_loop(self, sequences, initial_state, mask, training=False):
+        """Runs the steps, in place of Keras's loop where that is possible."""
         if not self._fused() or keras.tree.flatten(mask)[0] is not None:
             self.last_kernel = "generic loop"
             return super().inner_loop(sequences, initial_state, mask, training)
@@ -76,17 +85,27 @@ class ClippedRNN(keras.layers.RNN):
         cell = self.cell
         if self.go_backwards:
             sequences = keras.ops.flip(sequences, axis=1)
+
+        # States stay in float32 under mixed precision.
         state = keras.ops.cast(keras.tree.flatten(initial_state)[0], "float32")
-        weights = value_of(cell.recurrent_kernel), value_of(cell.bias)
-        outputs, last = recurrent_steps(sequences, *weights, state, ceiling=cell.clip)
+        outputs, last = recurrent_steps(
+            sequences,
+            value_of(cell.recurrent_kernel),
+            value_of(cell.bias),
+            state,
+            ceiling=cell.clip,
+        )
+
         return last, outputs, [last]
 
     def _fused(self) -> bool:
+        """Whether compiled steps can run in the current graph."""
         if (
             keras.backend.backend() != "tensorflow"
             or self.requested_kernel == "generic"
         ):
             return False
+
         from tfasr.layers.compiled import runs_here
 
         return runs_here(self.compute_dtype)
@@ -94,9 +113,10 @@ class ClippedRNN(keras.layers.RNN):
 
 @keras.saving.register_keras_serializable(package="tfasr")
 class BidirectionalClippedRNN(keras.layers.Layer):
-    """Both directions read one projected, batch-normalised input; their outputs are summed.
+    """Two clipped recurrent layers, one backwards, whose outputs are summed.
 
-    Each direction's outputs are clipped at ``clip``, so the sum can reach twice that.
+    Both directions read one projected, batch-normalised input. Each direction's outputs
+    are clipped at ``clip``, so the sum can reach twice that.
 
     Source: D. Amodei et al., Deep Speech 2, arXiv 1512.02595, section 3.2: ``B(W h) + U
     h``; for the sum and the shared projection also DeepMark's Torch code,
@@ -104,7 +124,12 @@ class BidirectionalClippedRNN(keras.layers.Layer):
     """
 
     def __init__(
-        self, units, clip: float = 20.0, seed: int = 0, kernel: str = "auto", **kwargs
+        self,
+        units,
+        clip: float = 20.0,
+        seed: int = 0,
+        kernel: str = "auto",
+        **kwargs,
     ):
         super().__init__(**kwargs)
         self.units = units
@@ -131,6 +156,7 @@ class BidirectionalClippedRNN(keras.layers.Layer):
             )
             for reverse in (0, 1)
         )
+
         for direction in (self.forwards, self.backwards):
             direction.requested_kernel = kernel
 
@@ -139,14 +165,18 @@ class BidirectionalClippedRNN(keras.layers.Layer):
         shape = (*input_shape[:-1], self.units)
         for layer in (self.normalisation, self.forwards, self.backwards):
             layer.build(shape)
+
         self.built = True
 
     def call(self, inputs, valid=None, training=False):
-        """Returns ``(batch, time, units)``, zeros where ``valid`` ``(batch, time)`` is
-        False.
+        """Returns ``(batch, time, units)``, zeros where ``valid`` is False.
+
+        ``valid`` are booleans ``(batch, time)``; None means all frames.
         """
         projected = self.normalisation(
-            self.projection(inputs), training=training, valid=valid
+            self.projection(inputs),
+            training=training,
+            valid=valid,
         )
         if valid is not None:
             # So low an input keeps the state at zero, the initial state, throughout the
@@ -154,20 +184,23 @@ class BidirectionalClippedRNN(keras.layers.Layer):
             # mask.
             projected = keras.ops.where(valid[:, :, None], projected, _FAR_BELOW_ZERO)
 
+        # Keras returns the outputs of a backward layer in the order of its
+        # steps.
         backwards = keras.ops.flip(self.backwards(projected, training=training), axis=1)
+
         return self.forwards(projected, training=training) + backwards
 
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-1], self.units)
 
     def get_config(self):
-        config = {
+        return {
+            **super().get_config(),
             "units": self.units,
             "clip": self.clip,
             "seed": self.seed,
             "kernel": self.kernel,
         }
-        return {**super().get_config(), **config}
 
 
 @keras.saving.register_keras_serializable(package="tfasr")
@@ -182,6 +215,7 @@ class ClippedReLU:
             raise ValueError(
                 f"ceiling must be positive. Received: ceiling={ceiling!r}."
             )
+
         self.ceiling = float(ceiling)
 
     def __call__(self, x):
@@ -214,6 +248,7 @@ class SimpleRNN(keras.layers.SimpleRNN):
         self.last_kernel: str | None = None
 
     def inner_loop(self, sequences, initial_state, mask, training=False):
+        """Runs the steps, in place of Keras's loop where that is possible."""
         arguments = (sequences, initial_state, mask, training)
         if keras.backend.backend() != "tensorflow":
             self.last_kernel = f"Keras on {keras.backend.backend()}"
@@ -246,7 +281,10 @@ class SimpleRNN(keras.layers.SimpleRNN):
         return run_fused(run, self, 1, *arguments)
 
     def _ceiling(self) -> float | None:
+        """Returns where the activation is clipped; None for one without a fused kernel."""
         activation = self.cell.activation
         if activation is keras.activations.relu:
+            # A ReLU without a ceiling.
             return math.inf
+
         return activation.ceiling if isinstance(activation, ClippedReLU) else None

@@ -1,4 +1,8 @@
-"""Calls the compiled core of the layers (``_recurrent/``) from TensorFlow graphs."""
+"""Calls the compiled core of the layers (``_recurrent/``) from TensorFlow graphs.
+
+The kernels for batch normalisation and recurrent layers go through `call`, which finds
+out how: at once, as an operation in the graph, or through Python.
+"""
 
 import os
 from collections.abc import Callable, Sequence
@@ -12,15 +16,18 @@ from tfasr.layers import operations
 from tfasr.layers.fused_call import has_gpu
 from tfasr.layers.operations import Operation, core
 
-DTYPES = ("float32", "bfloat16")
+DTYPES = ("float32", "bfloat16")  # for which the core has functions
 
 
 def runs_here(dtype: str, function: str = "forward_float32") -> bool:
-    """Whether a compiled function, which an older build may lack, can run in the
-    current graph.
+    """Whether a compiled function can run in the current graph.
+
+    An older build of the core may lack the function. On GPUs, TensorFlow's own
+    operations are used.
     """
     if not hasattr(core, function) or dtype not in DTYPES or has_gpu():
         return False
+
     # XLA programs can't call external code. TensorFlow's own layers make the same
     # check.
     return not control_flow_util.GraphOrParentsInXlaContext(
@@ -39,7 +46,14 @@ def call(
     The graph runs it as an operation or, if `operations.registered` is false, calls
     back into Python. The latter is slower, especially while Python is busy, and can't
     be exported.
+
+    Args:
+        run: the function on NumPy arrays.
+        operation: the same as an operation.
+        arguments: its inputs.
+        shapes: of its outputs, as far as they are known.
     """
+    # Without a graph, NumPy arrays are passed directly.
     if tf.executing_eagerly():
         # tf.numpy_function converts bfloat16 in a way that NumPy 2 deprecates.
         return [
@@ -52,12 +66,15 @@ def call(
         return operations.add(operation, arguments, replicas_here())
 
     results = tf.numpy_function(run, arguments, operation.dtypes, stateful=False)
+
     return [
         tf.ensure_shape(result, s) for result, s in zip(results, shapes, strict=True)
     ]
 
 
 def second_derivatives_refused(what: str, instead: str) -> Callable:
+    """Returns a gradient function that raises NotImplementedError with a remedy."""
+
     def refuse(*_):
         raise NotImplementedError(
             f"{what} has first derivatives only, but the gradient of its gradient was requested. "
@@ -76,6 +93,7 @@ def replicas_here() -> int:
     """Returns how many replicas of the traced model share this process's cores."""
     if not tf.distribute.has_strategy():
         return 1
+
     return max(len(tf.distribute.get_strategy().extended.worker_devices), 1)
 
 
@@ -98,5 +116,7 @@ def team_size() -> Callable[[], int]:
 
 
 def _configured_threads() -> int:
+    """Returns TensorFlow's setting of threads per operation; 0 if there is none."""
     configured = tf.config.threading.get_intra_op_parallelism_threads()
+    # TensorFlow reads the variable itself, but doesn't report it.
     return configured or int(os.environ.get("TF_NUM_INTRAOP_THREADS") or 0)

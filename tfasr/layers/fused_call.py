@@ -1,5 +1,8 @@
-"""What the models' layers share: loops over time in one call, dropout, the
-convolutions' dtype.
+"""What the models' layers share.
+
+That is one call for a whole loop over time, dropout, the convolutions' dtype, and
+padding. Nothing here needs TensorFlow until it is called, so models also run on JAX and
+PyTorch.
 """
 
 import functools
@@ -11,6 +14,7 @@ LEVELS = 1 << 16  # values of 16 random bits, which are drawn for each activatio
 
 
 def has_gpu() -> bool:
+    """Whether TensorFlow sees a GPU."""
     import tensorflow as tf  # only in functions, as other backends may lack it
 
     return bool(tf.config.list_logical_devices("GPU"))
@@ -26,45 +30,67 @@ def convolution_policy(policy):
     """
     name = getattr(policy, "name", policy)
     concerned = name == "mixed_bfloat16" and keras.backend.backend() == "tensorflow"
-    return "float32" if concerned and _has_tiles() and not has_gpu() else policy
+    if concerned and _has_tiles() and not has_gpu():
+        return "float32"
+
+    return policy
 
 
 @functools.cache
 def _has_tiles() -> bool:
+    """Whether the processor has AMX, with instructions for bfloat16."""
+    # Where Linux lists the processor's instructions.
     listed = Path("/proc/cpuinfo")
     return listed.exists() and " amx_bf16 " in listed.read_text(
-        encoding="utf-8", errors="replace"
+        encoding="utf-8",
+        errors="replace",
     )
 
 
 def run_fused(run, layer, gates: int, sequences, initial_state, mask, training):
     """Calls ``run`` in place of a Keras layer's loop over time, ``inner_loop``.
 
-    ``run`` maps inputs, kernel, recurrent kernel, bias, float32 or float64 states and
-    mask to outputs and last states; the weights are ``gates * units`` wide. Returns, as
-    ``inner_loop`` does, the last output, all outputs and the last states. The other
-    arguments are ``inner_loop``'s.
+    Args:
+        run: maps inputs, kernel, recurrent kernel, bias, float32 or float64 states and
+            mask to outputs and last states.
+        layer: Keras's layer.
+        gates: the weights are ``gates * units`` wide.
+        sequences: as the other arguments, those of ``inner_loop``.
+        initial_state: tensors ``(batch, units)``.
+        mask: booleans ``(batch, time)``, or None.
+        training: whether the cell's dropout applies to the inputs.
+
+    Returns:
+        The last output, all outputs and the last states, as ``inner_loop`` does.
     """
     import tensorflow as tf
 
     cell = layer.cell
     if training and cell.dropout:
+        # One mask for all steps, as in Keras.
         sequences *= tf.expand_dims(cell.get_dropout_mask(sequences[:, 0]), axis=1)
+
     mask = keras.tree.flatten(mask)[0]
-    mask = None if mask is None else tf.cast(mask, tf.bool)
+    if mask is not None:
+        mask = tf.cast(mask, tf.bool)
+
     if layer.go_backwards:
         sequences = tf.reverse(sequences, axis=[1])
-        mask = None if mask is None else tf.reverse(mask, axis=[1])
+        if mask is not None:
+            mask = tf.reverse(mask, axis=[1])
 
-    weights = [value_of(cell.kernel), value_of(cell.recurrent_kernel)]
-    no_bias = tf.zeros((gates * cell.units,), weights[0].dtype)
-    bias = value_of(cell.bias) if cell.use_bias else no_bias
-    initial = keras.tree.flatten(initial_state)
-    dtypes = [tf.float64 if s.dtype == tf.float64 else tf.float32 for s in initial]
-    states = [
-        tf.cast(state, dtype) for state, dtype in zip(initial, dtypes, strict=True)
-    ]
-    outputs, *states = run(sequences, *weights, bias, states, mask)
+    kernel = value_of(cell.kernel)
+    bias = tf.zeros((gates * cell.units,), kernel.dtype)
+    if cell.use_bias:
+        bias = value_of(cell.bias)
+
+    states = []
+    for state in keras.tree.flatten(initial_state):
+        dtype = tf.float64 if state.dtype == tf.float64 else tf.float32
+        states.append(tf.cast(state, dtype))
+
+    recurrent_kernel = value_of(cell.recurrent_kernel)
+    outputs, *states = run(sequences, kernel, recurrent_kernel, bias, states, mask)
     if mask is not None:
         # Keras repeats the last valid output in masked steps, starting with zeros.
         written = mask
@@ -72,7 +98,9 @@ def run_fused(run, layer, gates: int, sequences, initial_state, mask, training):
             written = tf.cumsum(tf.cast(mask, tf.int32), axis=1) > 0
         outputs = tf.where(written[:, :, tf.newaxis], outputs, tf.zeros_like(outputs))
 
+    # Lost in a compiled operation.
     outputs.set_shape((*sequences.shape[:2], cell.units))
+
     return outputs[:, -1], outputs, states
 
 
@@ -109,6 +137,7 @@ class Dropout(keras.layers.Dropout):
         )
 
     def next_seed(self):
+        """Returns the seed of the next draw, int32 ``(2,)``."""
         import tensorflow as tf  # only in functions, as other backends may lack it
 
         return tf.cast(self.seed_generator.next(), tf.int32)
@@ -116,6 +145,7 @@ class Dropout(keras.layers.Dropout):
     def call(self, inputs, training=False):
         if not self.draws(training):
             return super().call(inputs, training=training)
+
         import tensorflow as tf
 
         size = tf.size(inputs)
@@ -133,28 +163,36 @@ class Dropout(keras.layers.Dropout):
         )
         factor = kept_scale(self.dropped_levels, inputs.dtype.as_numpy_dtype)
         scale = tf.constant(factor, inputs.dtype)
+        # Each word holds the random numbers of two activations.
         keep = levels >= tf.constant(self.dropped_levels, tf.uint16)
+
         return inputs * tf.where(keep, scale, tf.zeros_like(scale))
 
 
 def kept_scale(dropped_levels: int, dtype) -> float:
+    """Returns what remaining activations are multiplied by, rounded to ``dtype``."""
     return float(dtype(LEVELS / (LEVELS - dropped_levels)))
 
 
 def valid_frames(hidden, lengths):
-    """Returns booleans ``(batch, time)``: False for the padding of ``(batch, time, ...)``."""
+    """Returns booleans ``(batch, time)``, False for the padding of ``(batch, time, ...)``."""
     steps = keras.ops.arange(keras.ops.shape(hidden)[1], dtype="int32")
     return steps[None, :] < keras.ops.cast(lengths, "int32")[:, None]
 
 
 def widened(hidden, valid, before: int, after: int):
-    """Sets padding to zero and adds frames of zeros on both sides, for a convolution."""
+    """Sets padding to zero and adds frames of zeros on both sides, for a convolution.
+
+    ``valid`` are booleans ``(batch, time)``; None if there is no padding.
+    """
     if valid is not None:
+        # With further axes, so that it applies to all channels.
         of_frames = valid[(..., *(None for _ in hidden.shape[2:]))]
         hidden = keras.ops.where(of_frames, hidden, keras.ops.zeros_like(hidden))
 
     if not before and not after:
         return hidden
+
     return keras.ops.pad(
         hidden, ((0, 0), (before, after), *((0, 0) for _ in hidden.shape[2:]))
     )

@@ -1,4 +1,7 @@
-"""Keras's LSTM with a faster kernel on CPUs."""
+"""Keras's LSTM with a faster kernel on CPUs.
+
+The recurrent layers of `tfasr.models.recurrent`, and public as ``tfasr.layers.LSTM``.
+"""
 
 import keras
 
@@ -8,8 +11,11 @@ KERNELS = ("auto", "fused", "cudnn", "generic")
 
 
 def _lacks_cudnn(dtype: str) -> bool:
-    # JAX can't pass it 16 bits, and raises when compiling: too late for Keras to use
-    # its own loop.
+    """Whether Keras would choose cuDNN here and fail.
+
+    JAX can't pass it 16 bits, and raises when compiling: too late for Keras to use its
+    own loop.
+    """
     return keras.backend.backend() == "jax" and dtype in ("bfloat16", "float16")
 
 
@@ -41,6 +47,7 @@ class LSTM(keras.layers.LSTM):
             raise ValueError(
                 f"kernel must be one of {KERNELS}. Received: kernel={kernel!r}."
             )
+
         super().__init__(units, *args, **kwargs)
         self.requested_kernel = kernel
         self.last_kernel: str | None = None
@@ -64,10 +71,11 @@ class LSTM(keras.layers.LSTM):
             )
 
     def _reasons_against_fused(self) -> list[str]:
+        """Returns the settings that the fused kernel doesn't support, for a message."""
         cell = self.cell
+        backend = keras.backend.backend()
         conditions = {
-            f"backend={keras.backend.backend()!r}": keras.backend.backend()
-            == "tensorflow",
+            f"backend={backend!r}": backend == "tensorflow",
             f"activation={cell.activation}": cell.activation is keras.activations.tanh,
             f"recurrent_activation={cell.recurrent_activation}": (
                 cell.recurrent_activation is keras.activations.sigmoid
@@ -79,16 +87,17 @@ class LSTM(keras.layers.LSTM):
                 not cell.dropout or cell.implementation != 1
             ),
         }
+
         return [reason for reason, holds in conditions.items() if not holds]
 
     def inner_loop(self, sequences, initial_state, mask, training=False):
+        """Runs the steps with the best implementation that the settings allow."""
+        arguments = (sequences, initial_state, mask, training)
         if keras.backend.backend() != "tensorflow":
             self.last_kernel = f"Keras on {keras.backend.backend()}"
-            return self._keras_loop(
-                sequences, initial_state, mask, training, self.use_cudnn
-            )
+            return self._keras_loop(*arguments, self.use_cudnn)
 
-        arguments = (sequences, initial_state, mask, training)
+        # Neither the kernel nor Keras's own argument was chosen by the user.
         is_free = self.requested_kernel == "auto" and self.use_cudnn is not False
         if self._demands_cudnn() or (is_free and has_gpu()):
             try:
@@ -101,21 +110,28 @@ class LSTM(keras.layers.LSTM):
 
         if self.requested_kernel != "generic" and not self._reasons_against_fused():
             return self._fused_loop(*arguments)
+
         self.last_kernel = "generic loop"
+
         return self._keras_loop(*arguments, use_cudnn=False)
 
     def _demands_cudnn(self) -> bool:
+        """Whether the layer was created to use cuDNN or nothing."""
         return self.requested_kernel in ("auto", "cudnn") and self.use_cudnn is True
 
     def _keras_loop(self, sequences, initial_state, mask, training, use_cudnn):
+        """Runs Keras's code, with or without cuDNN."""
+        # Keras's code reads the attribute; it is set for this call only.
         wanted = self.use_cudnn
         self.use_cudnn = use_cudnn
+
         try:
             return super().inner_loop(sequences, initial_state, mask, training=training)
         finally:
             self.use_cudnn = wanted
 
     def _fused_loop(self, sequences, initial_state, mask, training):
+        """Runs the steps with a hand-written gradient, compiled or by TensorFlow."""
         from tfasr.layers.compiled import runs_here
         from tfasr.layers.recurrent_kernels import lstm_sequence, recurrent_sequence
 

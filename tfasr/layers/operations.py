@@ -30,6 +30,8 @@ log = logging.getLogger("tfasr")
 
 
 class Operation(NamedTuple):
+    """A compiled function as an operation in a graph."""
+
     name: str
     dtypes: list[tf.DType]  # of its outputs
     attributes: dict[str, Attribute]  # constants, without "replicas"
@@ -37,11 +39,14 @@ class Operation(NamedTuple):
 
 @functools.cache
 def registered() -> bool:
-    """Adds the operations to TensorFlow if its library and the core allow it; returns
-    success.
+    """Adds the operations to TensorFlow once; returns whether that succeeded.
+
+    It fails if TensorFlow's library isn't found, or the core was built for another one.
     """
+    # The core is missing, or has no operations.
     if not hasattr(core, "register_operations"):
         return False
+
     reason = _reason_against()
     if reason is None:
         # TensorFlow's own setting is read when a graph is made: reading it looks for
@@ -55,13 +60,16 @@ def registered() -> bool:
         "through Python, so exported models run only in this process.",
         reason,
     )
+
     return False
 
 
 def _reason_against() -> str | None:
+    """Adds the operations; returns why that failed, or None."""
     # Registering a name twice would end the process.
     if op_def_registry.get("TfasrRecurrence") is not None:
         return "another copy of tfasr in this process has added its own."
+
     folder = Path(tf.sysconfig.get_lib())
     reason = f"there is no libtensorflow_framework in {folder}."
     for library in sorted(folder.glob("libtensorflow_framework*")):
@@ -76,31 +84,41 @@ def _reason_against() -> str | None:
 
 
 def limit_threads(configured: int) -> None:
-    """Limits an operation's threads to TensorFlow's setting (0: no limit) and the CPU
-    quota.
+    """Limits an operation's threads to TensorFlow's setting and the CPU quota.
+
+    ``configured`` is 0 if TensorFlow has no limit.
     """
+    # The quota may be infinite, or less than one processor.
     most = max(int(min(quota(), _ANY_THREADS)), 1)
     core.limit_threads(min(configured or _ANY_THREADS, most))
 
 
 def add(
-    operation: Operation, inputs: Sequence[tf.Tensor], replicas: int
+    operation: Operation,
+    inputs: Sequence[tf.Tensor],
+    replicas: int,
 ) -> list[tf.Tensor]:
-    """Adds an operation to the current graph and returns its outputs; call `registered`
-    first.
+    """Adds an operation to the current graph and returns its outputs.
+
+    Call `registered` first. ``replicas`` share the process's threads.
     """
     attributes = {**operation.attributes, "replicas": replicas}
+    # By the low-level interface: there is no generated wrapper for these
+    # operations.
     values = {name: _value(attribute) for name, attribute in attributes.items()}
     graph = tf.compat.v1.get_default_graph()
     made = graph.create_op(operation.name, list(inputs), operation.dtypes, attrs=values)
+
     return list(made.outputs)
 
 
 def _value(attribute: Attribute) -> tf.compat.v1.AttrValue:
+    """Returns an attribute as graphs store it."""
     if isinstance(attribute, tf.DType):
         return tf.compat.v1.AttrValue(type=attribute.as_datatype_enum)
     if isinstance(attribute, float):
         return tf.compat.v1.AttrValue(f=attribute)
+
     return tf.compat.v1.AttrValue(i=attribute)
 
 

@@ -1,4 +1,9 @@
-"""Builds a model from its registered config and checks its logits."""
+"""Builds a model from its registered config and checks its logits.
+
+Training, exports and benchmarks create their models here, after the config came from
+gin or from a run's folder, and before any data is read. A plug-in's mistakes, such as
+wrong output lengths, are reported within seconds, with the place in its file.
+"""
 
 import traceback
 from typing import Any
@@ -32,25 +37,39 @@ def build_recogniser(
 ) -> keras.Model:
     """Creates a model with all its weights and tries it on a few frames.
 
-    ``check`` gets the model before it has weights and may raise an error.
+    Args:
+        config: a registered model's.
+        num_features: features per frame.
+        num_classes: including the CTC blank.
+        seed: of initial weights and dropout.
+        dtype: Keras's dtype policy; None for the default.
+        check: gets the model before it has weights and may raise an error.
 
-    Raises UsageError, with the place where a plug-in registered the model, if it can't
-    be created or called, or if its logits have other lengths than
-    ``config.output_lengths`` returns.
+    Raises:
+        UsageError: with the place where a plug-in registered the model, if it can't be
+        created or called, or if its logits have other lengths than
+        ``config.output_lengths`` returns.
     """
     name = model_name(config)
     entry = MODELS.entry(name)
-    # A built-in model's place is the list of models, which would not help to find the
+    named = f"The model {name!r}"
+    # A built-in model's place is the list of models, which wouldn't help to find the
     # error.
-    named = f"The model {name!r}" + ("" if entry.attribute else f" ({entry.place})")
+    if not entry.attribute:
+        named += f" ({entry.place})"
+
     try:
         model = config.make(num_features, num_classes, seed=seed, dtype=dtype)
         if not isinstance(model, keras.layers.Layer):
             raise TypeError(f"make must return a keras.Model. Received: {model!r}.")
+
         if check is not None:
+            # Before the weights exist, as large ones take seconds to make.
             check(model)
+        # Models without their own build get their weights in the first call.
         if type(model).build not in (keras.Model.build, keras.layers.Layer.build):
             model.build((None, None, num_features))
+
         _try(config, model, num_features, num_classes)
     except UsageError as error:
         raise UsageError(f"{named}: {error}") from error
@@ -71,6 +90,10 @@ def build_recogniser(
 
 
 def check_intermediate(config: RecogniserConfig, model: Any, num_features: int) -> None:
+    """Raises UsageError if a model has no layer for an intermediate loss.
+
+    It tries the model, whose number of layers decides.
+    """
     if not hasattr(model, "call_with_intermediate"):
         raise UsageError(
             "TrainingConfig.intermediate_loss_weight needs a model with a method "
@@ -87,6 +110,11 @@ def check_intermediate(config: RecogniserConfig, model: Any, num_features: int) 
 
 
 def _shortest(config: RecogniserConfig) -> int:
+    """Returns the fewest feature frames that give a few output frames.
+
+    Raises:
+        UsageError: if even 41 s of audio don't.
+    """
     shortest = next(
         (n for n in range(1, 4096) if output_frames(config, n) >= _FEW), None
     )
@@ -100,8 +128,12 @@ def _shortest(config: RecogniserConfig) -> int:
 
 
 def _try(
-    config: RecogniserConfig, model: Any, num_features: int, num_classes: int
+    config: RecogniserConfig,
+    model: Any,
+    num_features: int,
+    num_classes: int,
 ) -> None:
+    """Compares the logits of a few lengths with what the config promises."""
     shortest = _shortest(config)
     # Consecutive lengths, because wrong output_lengths usually differ in rounding.
     for frames in (shortest, shortest + 1, shortest + 2, shortest + 7):
@@ -125,6 +157,10 @@ def _try(
 
 
 def _raised_at(error: Exception, file: str) -> str:
+    """Returns where in a plug-in's file an error was raised, such as " at models.py:12".
+
+    "" if it was raised elsewhere.
+    """
     lines = [
         at.lineno
         for at in traceback.extract_tb(error.__traceback__)
@@ -140,9 +176,7 @@ def know_models() -> None:
 
 
 def model_class(lines: GinText) -> type:
-    """Returns the config class that ``ModelConfig.name`` selects; UsageError if there
-    is none.
-    """
+    """Returns the config class that ``ModelConfig.name`` selects; UsageError if unknown."""
     name = make(ModelConfig, lines).name
     if name not in MODELS:
         raise UsageError(
@@ -158,7 +192,8 @@ def model_class(lines: GinText) -> type:
 class SavedRecogniser(keras.Model):
     """A recogniser from features to log-probabilities that Keras can save and load.
 
-    Import this module before ``keras.saving.load_model("model.keras")``.
+    ``tfasr export --to keras`` writes it. Import this module before
+    ``keras.saving.load_model("model.keras")``, so that Keras knows the class.
     """
 
     def __init__(
@@ -173,12 +208,18 @@ class SavedRecogniser(keras.Model):
         self.num_features = num_features
         self.num_classes = num_classes
         self.recogniser = build_recogniser(
-            config, num_features, num_classes, dtype="float32"
+            config,
+            num_features,
+            num_classes,
+            dtype="float32",
         )
         self.built = True
 
     def call(self, features: Any, feature_lengths: Any) -> Any:
-        """Maps ``(batch, frames, num_features)`` to ``(batch, output frames, classes)``."""
+        """Returns log-probabilities ``(batch, output frames, classes)``.
+
+        Features are ``(batch, frames, num_features)``, padded on the right.
+        """
         logits = self.recogniser(features, feature_lengths, training=False)
         return keras.ops.log_softmax(logits, axis=-1)
 
@@ -186,6 +227,7 @@ class SavedRecogniser(keras.Model):
         return self.config.output_lengths(feature_lengths)
 
     def get_config(self) -> dict[str, Any]:
+        """Returns what `from_config` needs: the model's registered name and its sizes."""
         return {
             "name": self.name,
             "model": registry.model_source(self.config),
@@ -196,9 +238,14 @@ class SavedRecogniser(keras.Model):
 
     @classmethod
     def from_config(
-        cls, config: dict[str, Any], custom_objects: Any = None
+        cls,
+        config: dict[str, Any],
+        custom_objects: Any = None,
     ) -> "SavedRecogniser":
         sizes = registry.model_from_json(config["model"], config["sizes"])
         return cls(
-            sizes, config["num_features"], config["num_classes"], name=config["name"]
+            sizes,
+            config["num_features"],
+            config["num_classes"],
+            name=config["name"],
         )

@@ -1,4 +1,8 @@
-"""The Deep Speech 2 network of the DeepMark benchmark, in Keras 3."""
+"""The Deep Speech 2 network of the DeepMark benchmark, in Keras 3.
+
+The workload ``ds2`` of ``tfasr bench`` times it on random input, as DeepMark did, and
+`tfasr train` can train it like any other model.
+"""
 
 import dataclasses
 from typing import Literal
@@ -25,23 +29,30 @@ NUM_CLASSES = 29
 class DeepSpeech2Config:
     """Sizes of the network; the defaults are DeepMark's.
 
+    Attributes:
+        num_bins: per 10 ms frame; None: as many as features, or DeepMark's 161.
+        conv_filters: channels of both convolutions.
+        num_recurrent_layers: number of recurrent layers.
+        units: of the fully connected and, in each direction, of each recurrent layer.
+        num_classes: including the blank, the last; None: the alphabet's, or 29.
+        clip: the largest output of a rectifier.
+        recurrent_kernel: "generic" for Keras's loop, which exporters understand.
+
     Source: github.com/DeepMark/deepmark, issue 1 and torch/audio.
     """
 
-    # Per 10 ms frame; None: as many as features, or DeepMark's 161.
     num_bins: int | None = None
-    conv_filters: int = 32  # channels of both convolutions
-    num_recurrent_layers: int = 7  # number of recurrent layers
-    # Of the fully connected and, in each direction, of each recurrent layer.
+    conv_filters: int = 32
+    num_recurrent_layers: int = 7
     units: int = 1760
-    # Including the blank, the last; None: the alphabet's, or 29.
     num_classes: int | None = None
-    clip: float = 20.0  # the largest output of a rectifier
-    recurrent_kernel: Literal["auto", "generic"] = "auto"  # "generic": Keras's loop
+    clip: float = 20.0
+    recurrent_kernel: Literal["auto", "generic"] = "auto"
 
     def check(self) -> None:
         for field in ("conv_filters", "units", "clip"):
             require(getattr(self, field) > 0, self, field, "positive")
+
         require(
             self.num_classes is None or self.num_classes > 0,
             self,
@@ -51,10 +62,14 @@ class DeepSpeech2Config:
         require_within(self, 0, num_recurrent_layers=MOST_LAYERS)
         bins = NUM_BINS if self.num_bins is None else self.num_bins
         require(
-            frequency_bins(bins) > 0, self, "num_bins", "enough for two kernels of 5"
+            frequency_bins(bins) > 0,
+            self,
+            "num_bins",
+            "enough for two kernels of 5",
         )
 
     def make(self, num_features: int, num_classes: int, *, seed: int = 0, dtype=None):
+        # A benchmark may fix sizes that data must then match.
         for field, expected in (
             ("num_bins", num_features),
             ("num_classes", num_classes),
@@ -72,7 +87,9 @@ class DeepSpeech2Config:
             )
 
         sized = dataclasses.replace(
-            self, num_bins=num_features, num_classes=num_classes
+            self,
+            num_bins=num_features,
+            num_classes=num_classes,
         )
         return DeepSpeech2(sized, seed, dtype=dtype)
 
@@ -80,20 +97,26 @@ class DeepSpeech2Config:
         return output_frames(lengths)
 
     def flops(
-        self, num_features: int, num_classes: int, frames: int, *, training: bool
+        self,
+        num_features: int,
+        num_classes: int,
+        frames: int,
+        *,
+        training: bool,
     ) -> int:
         bins = num_features
         channels = 1
         of_convolutions = []
+
         for kernel, stride in CONVOLUTIONS:
             bins = conv_output_frames(bins, kernel[0], stride[0])
             frames = padded_conv_output_frames(frames, stride[1])
-            products = (
-                frames * bins * kernel[0] * kernel[1] * channels * self.conv_filters
-            )
-            of_convolutions.append(2 * products)
+            weights = kernel[0] * kernel[1] * channels * self.conv_filters
+            of_convolutions.append(2 * frames * bins * weights)
             channels = self.conv_filters
 
+        # The input of the first recurrent layer, projected once for both
+        # directions.
         width = bins * channels
         weights = 0
         for _ in range(self.num_recurrent_layers):
@@ -102,12 +125,17 @@ class DeepSpeech2Config:
 
         weights += self.units * (width + num_classes)
         forward = sum(of_convolutions) + 2 * frames * weights
+
         # The backward pass costs twice as much, except for the features, which need no
         # gradient.
         return 3 * forward - of_convolutions[0] if training else forward
 
     def step_bytes(
-        self, num_features: int, parameters: int, batch: int, frames: int
+        self,
+        num_features: int,
+        parameters: int,
+        batch: int,
+        frames: int,
     ) -> int:
         bins = num_features
         values = 2 * frames * num_features
@@ -119,6 +147,7 @@ class DeepSpeech2Config:
             values += 8 * frames * bins * self.conv_filters
 
         values += frames * self.units * (12 * self.num_recurrent_layers + 12)
+
         return step_bytes(parameters, batch * values)
 
     def portable(self) -> "DeepSpeech2Config":
@@ -126,20 +155,23 @@ class DeepSpeech2Config:
 
 
 def frequency_bins(num_bins: int) -> int:
+    """Returns how many bins remain after both convolutions; below 1 if there are too few."""
     for (kernel, _), (stride, _) in CONVOLUTIONS:
         num_bins = conv_output_frames(num_bins, kernel, stride)
+
     return num_bins
 
 
 def output_frames(frames):
-    """Returns the number of output frames for input frames; the convolutions pad in time."""
+    """Returns the number of output frames; the convolutions pad in time."""
     for _, (_, stride) in CONVOLUTIONS:
         frames = padded_conv_output_frames(frames, stride)
+
     return frames
 
 
 class DeepSpeech2(keras.Model):
-    """Two convolutions, bidirectional recurrent layers, a fully connected layer, class scores.
+    """Convolutions, bidirectional recurrent layers, a fully connected layer, class scores.
 
     Padding must be on the right. If ``lengths`` are passed, padded frames are zero
     before each convolution, left out of statistics and ignored by the recurrence. So an
@@ -154,48 +186,56 @@ class DeepSpeech2(keras.Model):
         self.num_classes = (
             NUM_CLASSES if config.num_classes is None else config.num_classes
         )
-        policy = {"dtype": self.dtype_policy}
-        filters = config.conv_filters
+        policy = self.dtype_policy
 
-        def named(name: str, number: int) -> dict:
-            initializer = keras.initializers.GlorotUniform(100 * seed + number)
-            return {"kernel_initializer": initializer, "name": name, **policy}
+        def glorot(number: int):
+            return keras.initializers.GlorotUniform(100 * seed + number)
 
-        precision = {"dtype": convolution_policy(self.dtype_policy)}
         self.convolutions = [
             keras.layers.Conv2D(
-                filters,
+                config.conv_filters,
                 kernel[::-1],
                 stride[::-1],
-                **named(f"convolution_{n}", n) | precision,
+                kernel_initializer=glorot(n),
+                dtype=convolution_policy(policy),
+                name=f"convolution_{n}",
             )
             for n, (kernel, stride) in enumerate(CONVOLUTIONS)
         ]
         self.normalisations = [
-            BatchNormalization(name=f"normalisation_{n}", **policy)
+            BatchNormalization(dtype=policy, name=f"normalisation_{n}")
             for n in range(len(CONVOLUTIONS))
         ]
-        options = {"kernel": config.recurrent_kernel, **policy}
-        sizes = (config.units, config.clip)
-        first = 100 * seed + 10
         self.recurrent = [
             BidirectionalClippedRNN(
-                *sizes, seed=first + n, name=f"recurrent_{n}", **options
+                config.units,
+                config.clip,
+                seed=100 * seed + 10 + n,
+                kernel=config.recurrent_kernel,
+                dtype=policy,
+                name=f"recurrent_{n}",
             )
             for n in range(config.num_recurrent_layers)
         ]
-        options = named("fully_connected", 90)
         self.fully_connected = keras.layers.Dense(
-            config.units, use_bias=False, **options
+            config.units,
+            use_bias=False,
+            kernel_initializer=glorot(90),
+            dtype=policy,
+            name="fully_connected",
         )
         # Its offset serves as the dense layer's bias; the classifier's weights include
         # any scale.
-        options = {"scale": False, "name": "last_normalisation", **policy}
-        self.last_normalisation = BatchNormalization(**options)
+        self.last_normalisation = BatchNormalization(
+            scale=False,
+            dtype=policy,
+            name="last_normalisation",
+        )
         self.classifier = class_scores(self.num_classes, 100 * seed + 91)
 
     @property
     def kernels(self) -> set[str]:
+        """Names of the implementations that computed the recurrence so far."""
         used = (layer.forwards.last_kernel for layer in self.recurrent)
         return {kernel for kernel in used if kernel}
 
@@ -203,7 +243,9 @@ class DeepSpeech2(keras.Model):
         config = self.config
         shape = (None, None, self.num_bins, 1)
         for layer, normalisation in zip(
-            self.convolutions, self.normalisations, strict=True
+            self.convolutions,
+            self.normalisations,
+            strict=True,
         ):
             layer.build(shape)
             shape = (None, None, None, config.conv_filters)
@@ -217,18 +259,23 @@ class DeepSpeech2(keras.Model):
         self.fully_connected.build(shape)
         for layer in (self.last_normalisation, self.classifier):
             layer.build((None, None, config.units))
+
         self.built = True
 
     def call(self, spectrograms, lengths=None, training=False):
-        """Maps ``(batch, frames, num_bins)`` to float32 ``(batch, output frames,
-        num_classes)``.
+        """Returns float32 logits ``(batch, output frames, num_classes)``.
+
+        ``spectrograms`` are ``(batch, frames, num_bins)``; ``lengths`` int32
+        ``(batch,)``, their valid frames, or None for all.
         """
         hidden, valid = self._convolved(spectrograms, lengths, training)
         for layer in self.recurrent:
             hidden = layer(hidden, valid=valid, training=training)
+
         return self._head(hidden, valid, training)
 
     def _head(self, hidden, valid, training):
+        """Computes the logits from the last recurrent layer's outputs."""
         hidden = self.fully_connected(hidden)
         hidden = self.last_normalisation(hidden, training=training, valid=valid)
         return self.classifier(self._rectified(hidden))
@@ -237,6 +284,8 @@ class DeepSpeech2(keras.Model):
         return self.classifier
 
     def stages(self) -> list[Stage]:
+        """Returns the parts whose time is measured one by one, see `Stage`."""
+
         def front_end(features, lengths):
             return self._convolved(features, lengths, training=True)[0]
 
@@ -262,12 +311,11 @@ class DeepSpeech2(keras.Model):
             width = self.config.units
 
         layers = [self.fully_connected, self.last_normalisation, self.classifier]
+
         return [*stages, Stage("head", head, layers, width)]
 
     def _convolved(self, spectrograms, lengths, training):
-        """Returns the convolutions' outputs ``(batch, frames, width)`` and the valid
-        frames.
-        """
+        """Returns the convolutions' outputs ``(batch, frames, width)`` and valid frames."""
         hidden = keras.ops.expand_dims(spectrograms, -1)
         valid = None if lengths is None else valid_frames(hidden, lengths)
         layers = zip(self.convolutions, self.normalisations, CONVOLUTIONS, strict=True)
@@ -285,6 +333,7 @@ class DeepSpeech2(keras.Model):
 
         _, _, bins, channels = hidden.shape
         batch, frames = keras.ops.shape(hidden)[:2]
+
         return keras.ops.reshape(hidden, (batch, frames, bins * channels)), valid
 
     def _rectified(self, hidden):
@@ -292,13 +341,12 @@ class DeepSpeech2(keras.Model):
 
 
 def _normalised(normalisation, hidden, valid, training):
-    """Normalises ``(batch, time, bins, channels)``; training uses statistics of valid
-    frames.
-    """
+    """Normalises ``(batch, time, bins, channels)`` by statistics of valid frames."""
     _, _, bins, channels = hidden.shape
     batch, frames = keras.ops.shape(hidden)[:2]
     # Bins count as frames: they share a channel's mean and variance.
     rows = keras.ops.reshape(hidden, (batch, frames * bins, channels))
     valid = None if valid is None else keras.ops.repeat(valid, bins, axis=1)
     rows = normalisation(rows, training=training, valid=valid)
+
     return keras.ops.reshape(rows, (batch, frames, bins, channels))

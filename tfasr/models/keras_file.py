@@ -1,4 +1,9 @@
-"""Opens exported Keras files, which anyone may have made."""
+"""Opens exported Keras files, which anyone may have made.
+
+A recogniser in use loads such files (`tfasr.recognising`). They are archives, so a
+small file could unpack to more than the memory; sizes are checked before Keras reads
+anything.
+"""
 
 import zipfile
 from pathlib import Path
@@ -10,7 +15,7 @@ from tfasr.errors import UsageError
 from tfasr.kit.files import opened
 from tfasr.models.build import SavedRecogniser
 
-_WEIGHTS = "model.weights.h5"
+_WEIGHTS = "model.weights.h5"  # in the archive, as Keras calls it
 _MOST_HEADER_BYTES = 1 << 20  # for HDF5's own lists, in addition to the weights
 _REMEDY = "Export the model again with tfasr export --to keras."
 
@@ -18,8 +23,9 @@ _REMEDY = "Export the model again with tfasr export --to keras."
 def load_keras_file(path: Path) -> SavedRecogniser:
     """Loads a model that ``tfasr export --to keras`` wrote, without its optimizer.
 
-    Raises UsageError, naming the file, if it isn't one, needs code that isn't loaded,
-    or would take up more memory than it has bytes, as compressed files can.
+    Raises:
+        UsageError: naming the file, if it isn't one, needs code that isn't loaded, or
+        would take up more memory than it has bytes, as compressed files can.
     """
     try:
         _check_sizes(path)
@@ -41,6 +47,7 @@ def load_keras_file(path: Path) -> SavedRecogniser:
 
 
 def _check_sizes(path: Path) -> None:
+    """Raises UsageError if a file would take up more memory than it has bytes."""
     with opened(path, None) as file, zipfile.ZipFile(file) as archive:
         size = path.stat().st_size
         if sum(entry.file_size for entry in archive.infolist()) > size:
@@ -50,6 +57,7 @@ def _check_sizes(path: Path) -> None:
 
         with archive.open(_WEIGHTS) as weights, h5py.File(weights, "r") as content:
             bytes_in_memory = _bytes_in_memory(content, path)
+
         if bytes_in_memory > size + _MOST_HEADER_BYTES:
             raise UsageError(
                 f"{path} has {size} bytes, but its weights would take up {bytes_in_memory}. "
@@ -58,13 +66,17 @@ def _check_sizes(path: Path) -> None:
 
 
 def _bytes_in_memory(group: h5py.Group, path: Path) -> int:
-    """Adds up all arrays below a group; UsageError for links and for arrays in other files."""
+    """Adds up all arrays below a group; UsageError for links and arrays in other files.
+
+    A link could name the same weights many times, or a file elsewhere on the disk.
+    """
     total = 0
     for name in group:
         if not isinstance(group.get(name, getlink=True), h5py.HardLink):
             raise UsageError(
                 f"{path} has the link {name!r} to other weights. {_REMEDY}"
             )
+
         item = group[name]
         if isinstance(item, h5py.Group):
             total += _bytes_in_memory(item, path)
@@ -74,6 +86,7 @@ def _bytes_in_memory(group: h5py.Group, path: Path) -> int:
             raise UsageError(
                 f"{path} has weights of the kind {item.dtype} in {name!r}. {_REMEDY}"
             )
+
         total += item.nbytes
 
     return total

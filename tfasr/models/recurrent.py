@@ -1,4 +1,8 @@
-"""A convolution and a stack of recurrent layers: shared code of the LSTM and GRU models."""
+"""A convolution and a stack of recurrent layers: shared code of the LSTM and GRU models.
+
+`AcousticModelConfig` is the paper's model and the default of ``tfasr train``.
+`Network`, `class_scores` and `Stage` are for the other models, too.
+"""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -15,6 +19,7 @@ from tfasr.layers.geometry import conv_output_frames
 from tfasr.layers.lstm import LSTM
 from tfasr.models import costs
 
+# Values of ``AcousticModelConfig.recurrent_initializer``.
 RECURRENT_INITIALIZERS = {
     "glorot_uniform": keras.initializers.GlorotUniform,
     "orthogonal": keras.initializers.Orthogonal,
@@ -31,7 +36,10 @@ class Network(keras.Model):
     """
 
     def __init__(
-        self, name: str, config: Any, dtype: str | keras.DTypePolicy | None = None
+        self,
+        name: str,
+        config: Any,
+        dtype: str | keras.DTypePolicy | None = None,
     ):
         super().__init__(name=name, dtype=dtype)
         self.config = config
@@ -40,19 +48,26 @@ class Network(keras.Model):
         return self.config.output_lengths(feature_lengths)
 
     def call(self, features: Any, feature_lengths: Any, training: bool = False) -> Any:
-        """Maps features ``(batch, frames, num_features)`` and int32 lengths to float32 logits.
+        """Returns float32 logits ``(batch, output frames, classes)``.
 
-        Features are padded on the right; logits are ``(batch, output frames,
-        classes)``.
+        Features are ``(batch, frames, num_features)``, padded on the right, with int32
+        lengths ``(batch,)``.
         """
         return self.classifier(self.encode(features, feature_lengths, training))
 
     def call_with_intermediate(
-        self, features: Any, feature_lengths: Any, training: bool = False
+        self,
+        features: Any,
+        feature_lengths: Any,
+        training: bool = False,
     ) -> tuple[Any, Any]:
-        """Returns the logits, and what the classifier makes of the middle item of `encodings`.
+        """Returns the logits, and what the classifier makes of a layer half-way.
 
-        Raises UsageError if `encodings` returns fewer than two.
+        That is the middle item of `encodings`, for a loss that trains lower layers
+        directly.
+
+        Raises:
+            UsageError: if `encodings` returns fewer than two.
 
         Source: J. Lee and S. Watanabe, Intermediate Loss Regularization for CTC-based
         Speech Recognition, ICASSP 2021, section 3.
@@ -66,6 +81,7 @@ class Network(keras.Model):
             )
 
         middle = encodings[(len(encodings) - 1) // 2]
+
         return self.classifier(encodings[-1]), self.classifier(middle)
 
     def output_layer(self) -> keras.layers.Layer:
@@ -86,19 +102,23 @@ class Network(keras.Model):
 
 
 def class_scores(num_classes: int, seed: int) -> keras.layers.Dense:
-    """Returns the last layer, ``classifier``: logits of the classes, with the CTC blank last.
+    """Returns the last layer, ``classifier``: logits of the classes, the CTC blank last.
 
     It is always float32, because the loss is computed from its logits.
     """
-    options = {
-        "kernel_initializer": keras.initializers.GlorotUniform(seed),
-        "dtype": "float32",
-    }
-    return keras.layers.Dense(num_classes, name="classifier", **options)
+    return keras.layers.Dense(
+        num_classes,
+        kernel_initializer=keras.initializers.GlorotUniform(seed),
+        dtype="float32",
+        name="classifier",
+    )
 
 
 def zero_output_layer(model: Any) -> None:
-    """Sets the kernel of a model's last layer to 0; UsageError if it has no kernel."""
+    """Sets the kernel of a model's last layer to 0; UsageError if it has no kernel.
+
+    Then all classes are equally likely at first, and so is every alignment.
+    """
     if callable(getattr(model, "output_layer", None)):
         layer = model.output_layer()
     else:
@@ -123,37 +143,58 @@ def zero_output_layer(model: Any) -> None:
 
 @dataclass(frozen=True)
 class Stage:
-    name: str  # such as "front end", "recurrent 1" or "head"
-    # Maps the previous stage's outputs (or the features) and the numbers of valid
-    # feature frames (batch,) to (batch, output frames, width).
+    """A part of a model whose time can be measured alone.
+
+    Attributes:
+        name: such as "front end", "recurrent 1" or "head".
+        forward: maps the previous stage's outputs (or the features) and the numbers of
+            valid feature frames ``(batch,)`` to ``(batch, output frames, width)``.
+        layers: those that the stage computes.
+        input_width: channels; unused for the first stage.
+    """
+
+    name: str
     forward: Callable[[Any, Any], Any]
-    layers: list  # those that the stage computes
-    input_width: int = 0  # channels; unused for the first stage
+    layers: list
+    input_width: int = 0
 
     @property
     def variables(self) -> list:
+        """Trainable weights of the stage's layers."""
         return [
             variable for layer in self.layers for variable in layer.trainable_variables
         ]
 
 
 def stages_of(model: Any) -> list[Stage]:
-    """Returns a model's stages, which together compute a training call, or one stage
-    for all.
+    """Returns a model's stages, which together compute a training call.
+
+    A model that has no method ``stages`` is one stage.
     """
     if hasattr(model, "stages"):
         return model.stages()
+
     return [
         Stage("model", lambda x, lengths: model(x, lengths, training=True), [model])
     ]
 
 
 class RecurrentStackConfig:
-    """Methods for configs with fields named as in `AcousticModelConfig`, LSTM or other."""
+    """Methods for configs with fields named as in `AcousticModelConfig`, LSTM or other.
+
+    The fields' names contain the kind of recurrence, so that gin files say which one
+    they mean. These attributes are the same for all:
+
+    Attributes:
+        batch_normalisation: whether layers are batch-normalised.
+        kind: part of the fields' names, such as "lstm".
+        gates: per recurrent layer.
+        model: the class of the model.
+    """
 
     batch_normalisation: bool = True
-    kind: str  # part of the fields' names
-    gates: int  # per recurrent layer
+    kind: str
+    gates: int
     model: type["RecurrentStack"]
 
     @property
@@ -209,19 +250,25 @@ class RecurrentStack(Network):
     model_name = ""  # the Keras model's name
 
     def __init__(
-        self, config: RecurrentStackConfig, num_classes: int, seed: int = 0, dtype=None
+        self,
+        config: RecurrentStackConfig,
+        num_classes: int,
+        seed: int = 0,
+        dtype=None,
     ):
         super().__init__(self.model_name, config, dtype)
+        # Every layer draws with a seed of its own, in a fixed order.
         seeds = iter(range(seed * 1000, seed * 1000 + 1000))
         initializer = keras.initializers.GlorotUniform(next(seeds))
-        options = {
-            "activation": "relu",
-            "kernel_initializer": initializer,
-            "name": "convolution",
-        }
-        sizes = (config.conv_filters, config.conv_kernel, config.conv_stride)
-        policy = convolution_policy(self.dtype_policy)
-        self.convolution = keras.layers.Conv1D(*sizes, dtype=policy, **options)
+        self.convolution = keras.layers.Conv1D(
+            config.conv_filters,
+            config.conv_kernel,
+            config.conv_stride,
+            activation="relu",
+            kernel_initializer=initializer,
+            dtype=convolution_policy(self.dtype_policy),
+            name="convolution",
+        )
         self.recurrent = [
             self._recurrent(number, seeds) for number in range(config.num_layers)
         ]
@@ -243,26 +290,36 @@ class RecurrentStack(Network):
         self.classifier = class_scores(num_classes, next(seeds))
 
     def one_way(self, seeds: Iterator[int], **options: Any) -> keras.layers.Layer:
+        """Creates a recurrent layer for one direction; subclasses define it."""
         raise NotImplementedError(f"{type(self).__name__} must define one_way.")
 
     def _recurrent(self, number: int, seeds: Iterator[int]) -> keras.layers.Layer:
+        """Creates a recurrent layer for the directions that the config wants."""
         # The backward layer isn't Keras's copy of the forward one, which would draw
         # equal weights.
         name = f"{self.config.kind}_{number}"
-        policy = {"dtype": self.dtype_policy}
-        options = {"units": self.config.units, "return_sequences": True, **policy}
+        options = {
+            "units": self.config.units,
+            "return_sequences": True,
+            "dtype": self.dtype_policy,
+        }
         forward = self.one_way(seeds, go_backwards=False, name=name, **options)
         if not self.config.bidirectional:
             return forward
+
         backward = self.one_way(
-            seeds, go_backwards=True, name=f"{name}_backward", **options
+            seeds,
+            go_backwards=True,
+            name=f"{name}_backward",
+            **options,
         )
-        keywords = {
-            "backward_layer": backward,
-            "name": f"bidirectional_{number}",
-            **policy,
-        }
-        return keras.layers.Bidirectional(forward, **keywords)
+
+        return keras.layers.Bidirectional(
+            forward,
+            backward_layer=backward,
+            dtype=self.dtype_policy,
+            name=f"bidirectional_{number}",
+        )
 
     def build(self, input_shape: Any = None) -> None:
         self.convolution.build(input_shape)
@@ -281,19 +338,27 @@ class RecurrentStack(Network):
         hidden = self.convolution(features)
         valid = self._valid(hidden, feature_lengths)
         outputs = [self._finished(0, hidden, valid, training)]
+
         for number in range(len(self.recurrent)):
             outputs.append(self._recurred(number, outputs[-1], valid, training))
+
         return outputs[1:] or outputs
 
     def initial_state(self, batch: int) -> list:
+        """Returns the recurrence's state before any frame, tensors ``(batch, units)``."""
         sizes = [size for layer in self.recurrent for size in _state_sizes(layer)]
         return [keras.ops.zeros((batch, size)) for size in sizes]
 
     def continued(self, features: Any, state: list) -> tuple[Any, list]:
-        """Returns logits of a stream's next frames and the state after them, see `make`."""
+        """Returns logits of a stream's next frames and the state after them.
+
+        See `tfasr.models.model.RecogniserConfig.make`.
+        """
         hidden = self._finished(0, self.convolution(features), None, training=False)
+        # The states of all layers, in order; each takes its own.
         waiting = list(state)
         reached = []
+
         for number, layer in enumerate(self.recurrent):
             last = [waiting.pop(0) for _ in _state_sizes(layer)]
             # Calls the inner loop, because Keras's layers return states only if
@@ -308,34 +373,46 @@ class RecurrentStack(Network):
         return valid_frames(hidden, self.output_lengths(feature_lengths))
 
     def _recurred(self, number, hidden, valid, training):
+        """Computes a recurrent layer and what follows it."""
         # A backward layer would start in the padding, so it needs the mask.
         masked = {"mask": valid} if self.config.bidirectional else {}
         hidden = self.recurrent[number](hidden, training=training, **masked)
         return self._finished(number + 1, hidden, valid, training)
 
     def _finished(self, block, hidden, valid, training):
+        """Normalises a layer's outputs and applies dropout; ``valid`` None means all."""
         dropout = self.dropouts[block]
         if not self.normalisations:
             return dropout(hidden, training=training)
+
         # `valid` isn't passed as a mask, because Keras would pass that on to all
         # following layers, including recurrent ones.
         normalisation = self.normalisations[block]
+
         return normalisation(hidden, training=training, valid=valid, dropout=dropout)
 
     def stages(self) -> list[Stage]:
+        """Returns the parts whose time is measured one by one, see `Stage`."""
+
         def behind(block: int) -> list:
             return [*self.normalisations[block : block + 1], self.dropouts[block]]
 
         def front_end(features, lengths):
             hidden = self.convolution(features)
             return self._finished(
-                0, hidden, self._valid(hidden, lengths), training=True
+                0,
+                hidden,
+                self._valid(hidden, lengths),
+                training=True,
             )
 
         def recurrent(number: int):
             def forward(hidden, lengths):
                 return self._recurred(
-                    number, hidden, self._valid(hidden, lengths), training=True
+                    number,
+                    hidden,
+                    self._valid(hidden, lengths),
+                    training=True,
                 )
 
             return forward
@@ -350,12 +427,17 @@ class RecurrentStack(Network):
             width = self.config.directions * self.config.units
 
         head = Stage(
-            "head", lambda hidden, _: self.classifier(hidden), [self.classifier], width
+            "head",
+            lambda hidden, _: self.classifier(hidden),
+            [self.classifier],
+            width,
         )
+
         return [*stages, head]
 
 
 def _state_sizes(layer: Any) -> list[int]:
+    """Returns the widths of a recurrent layer's states: h and, for an LSTM, c."""
     return keras.tree.flatten(layer.cell.state_size)
 
 
@@ -363,23 +445,33 @@ def _state_sizes(layer: Any) -> list[int]:
 class AcousticModelConfig(RecurrentStackConfig):
     """Sizes of the acoustic model.
 
+    Attributes:
+        conv_filters: output channels of the convolution over frames.
+        conv_kernel: feature frames seen by one output frame.
+        conv_stride: feature frames between output frames.
+        num_lstm_layers: number of recurrent layers.
+        lstm_units: width of each layer, per direction.
+        bidirectional: whether layers also run backwards; both outputs are concatenated.
+        dropout: dropout rate between layers.
+        batch_normalisation: whether layers are batch-normalised, ignoring padded
+            frames.
+        recurrent_initializer: of the LSTMs' recurrent weights; all other weights start
+            as "glorot_uniform".
+        lstm_kernel: required implementation, see `tfasr.layers.lstm.LSTM`.
+
     Source: the paper (arXiv 2003.12366), section 4.4.3. It doesn't name the
     convolution's activation; tfasr uses ReLU.
     """
 
-    conv_filters: int = 600  # output channels of the convolution over frames
-    conv_kernel: int = 11  # feature frames seen by one output frame
-    conv_stride: int = 2  # feature frames between output frames
-    num_lstm_layers: int = 5  # number of recurrent layers
-    lstm_units: int = 800  # width of each layer, per direction
-    # Whether layers also run backwards; both outputs are concatenated.
+    conv_filters: int = 600
+    conv_kernel: int = 11
+    conv_stride: int = 2
+    num_lstm_layers: int = 5
+    lstm_units: int = 800
     bidirectional: bool = False
-    dropout: float = 0.05  # dropout rate between layers
-    # Whether layers are batch-normalised, ignoring padded frames.
+    dropout: float = 0.05
     batch_normalisation: bool = True
-    # of the LSTMs' recurrent weights; all other weights start as "glorot_uniform"
     recurrent_initializer: Literal["glorot_uniform", "orthogonal"] = "glorot_uniform"
-    # required implementation, see `tfasr.layers.lstm.LSTM`
     lstm_kernel: Literal["auto", "fused", "cudnn", "generic"] = "auto"
 
     kind = "lstm"
@@ -394,6 +486,8 @@ class AcousticModelConfig(RecurrentStackConfig):
 
 
 class AcousticModel(RecurrentStack):
+    """The paper's model: a convolution, LSTMs and a dense layer."""
+
     model_name = "acoustic_model"
 
     def one_way(self, seeds: Iterator[int], **options) -> LSTM:
@@ -401,11 +495,14 @@ class AcousticModel(RecurrentStack):
         initializer = RECURRENT_INITIALIZERS[self.config.recurrent_initializer]
         recurrent = initializer(seed=next(seeds))
         return LSTM(
-            recurrent_initializer=recurrent, kernel=self.config.lstm_kernel, **options
+            recurrent_initializer=recurrent,
+            kernel=self.config.lstm_kernel,
+            **options,
         )
 
     @property
     def kernels(self) -> set[str]:
+        """Names of the implementations that computed the LSTMs so far."""
         layers = [getattr(layer, "forward_layer", layer) for layer in self.recurrent]
         return {layer.last_kernel for layer in layers if layer.last_kernel}
 
@@ -432,7 +529,11 @@ class GruModelConfig(RecurrentStackConfig):
     model = property(lambda self: GruModel)
 
     def step_bytes(
-        self, num_features: int, parameters: int, batch: int, frames: int
+        self,
+        num_features: int,
+        parameters: int,
+        batch: int,
+        frames: int,
     ) -> int:
         units = self.directions * self.gru_units
         # 24 values per unit of each layer: gates, states and what Keras's loop stores
@@ -442,10 +543,13 @@ class GruModelConfig(RecurrentStackConfig):
         values = (
             max(self.output_lengths(frames), 1) * a_frame + 2 * frames * num_features
         )
+
         return costs.step_bytes(parameters, batch * values)
 
 
 class GruModel(RecurrentStack):
+    """The paper's model with GRUs instead of LSTMs."""
+
     model_name = "gru_model"
 
     def one_way(self, seeds: Iterator[int], **options) -> keras.layers.GRU:

@@ -1,4 +1,8 @@
-"""Blocks of separable convolutions over time, as in QuartzNet, in Keras 3."""
+"""Blocks of separable convolutions over time, as in QuartzNet, in Keras 3.
+
+One of the models in `tfasr.models.model.MODELS`: without recurrence, so that a GPU
+computes all frames at the same time.
+"""
 
 import dataclasses
 
@@ -39,6 +43,7 @@ class SeparableConvConfig:
     def check(self) -> None:
         for field in ("repeats", "first_kernel", "last_kernel"):
             require(getattr(self, field) > 0, self, field, "positive")
+
         require(
             len(self.kernels) == len(self.filters),
             self,
@@ -47,15 +52,18 @@ class SeparableConvConfig:
         )
         require(bool(self.filters), self, "filters", "one or more numbers")
         require_within(self, 1, repeats=MOST_LAYERS // len(self.filters))
+
         for field in ("filters", "kernels", "last_filters"):
             require(min(getattr(self, field)) > 0, self, field, "positive numbers")
+
         require(0 <= self.dropout < 1, self, "dropout", "in 0..1, below 1")
 
     @property
     def layers(self) -> list[tuple[int, int, int]]:
-        """Input and output channels and kernel of each separable convolution but the first."""
+        """Input and output channels and kernel of separable convolutions but the first."""
         convolutions = []
         width = self.filters[0]
+
         for filters, kernel in zip(self.filters, self.kernels, strict=True):
             for _ in range(self.repeats):
                 convolutions.append((width, filters, kernel))
@@ -70,7 +78,12 @@ class SeparableConvConfig:
         return padded_conv_output_frames(lengths, _STRIDE)
 
     def flops(
-        self, num_features: int, num_classes: int, frames: int, *, training: bool
+        self,
+        num_features: int,
+        num_classes: int,
+        frames: int,
+        *,
+        training: bool,
     ) -> int:
         first = num_features * (self.first_kernel + self.filters[0])
         weights = first + self.last_filters[0] * self.last_filters[1]
@@ -79,9 +92,13 @@ class SeparableConvConfig:
         ins = (self.filters[0], *self.filters[:-1])
         weights += sum(into * out for into, out in zip(ins, self.filters, strict=True))
         outputs = 2 * self.output_lengths(frames)
+
         # The backward pass costs twice as much, except for the features, which need no
         # gradient.
-        return outputs * (3 * weights - first if training else weights)
+        if training:
+            weights = 3 * weights - first
+
+        return outputs * weights
 
     def smaller(self, units: int) -> "SeparableConvConfig":
         filters = (units,) * len(self.filters)
@@ -89,7 +106,11 @@ class SeparableConvConfig:
         return dataclasses.replace(self, filters=filters, repeats=1, last_filters=last)
 
     def step_bytes(
-        self, num_features: int, parameters: int, batch: int, frames: int
+        self,
+        num_features: int,
+        parameters: int,
+        batch: int,
+        frames: int,
     ) -> int:
         widths = (
             sum(into + 7 * out for into, out, _ in self.layers)
@@ -106,7 +127,11 @@ class SeparableConvModel(Network):
     """
 
     def __init__(
-        self, config: SeparableConvConfig, num_classes: int, seed: int = 0, dtype=None
+        self,
+        config: SeparableConvConfig,
+        num_classes: int,
+        seed: int = 0,
+        dtype=None,
     ):
         super().__init__("separable_conv", config, dtype)
         self._seeds = iter(range(seed * 1000, seed * 1000 + 1000))
@@ -132,21 +157,30 @@ class SeparableConvModel(Network):
         self.classifier = class_scores(num_classes, next(self._seeds))
 
     def _separable(self, filters: int, kernel: int, name: str, dilation: int = 1):
+        """Creates a separable convolution; the first one of the model is strided."""
         options = {"strides": _STRIDE if name == "first" else 1, **self._options}
         options["dtype"] = convolution_policy(self.dtype_policy)
+
         for part in ("depthwise", "pointwise"):
             initializer = keras.initializers.GlorotUniform(next(self._seeds))
             options[f"{part}_initializer"] = initializer
 
         layer = keras.layers.SeparableConv1D(
-            filters, kernel, dilation_rate=dilation, **options
+            filters,
+            kernel,
+            dilation_rate=dilation,
+            **options,
         )
+
         return self._normalised(layer, (kernel - 1) * dilation, name)
 
     def _pointwise(self, filters: int, name: str):
+        """Creates a convolution with kernel 1, which is a dense layer."""
         initializer = keras.initializers.GlorotUniform(next(self._seeds))
         layer = keras.layers.Dense(
-            filters, kernel_initializer=initializer, **self._options
+            filters,
+            kernel_initializer=initializer,
+            **self._options,
         )
         return self._normalised(layer, 0, name)
 
@@ -155,10 +189,14 @@ class SeparableConvModel(Network):
         return {"use_bias": False, "dtype": self.dtype_policy, "name": "convolution"}
 
     def _normalised(self, layer, reach: int, name: str) -> "NormalisedConv":
-        rate = self.config.dropout
-        seed = next(self._seeds)
+        """Adds normalisation, ReLU and dropout to a convolution."""
         return NormalisedConv(
-            layer, reach, rate, seed, dtype=self.dtype_policy, name=name
+            layer,
+            reach,
+            self.config.dropout,
+            next(self._seeds),
+            dtype=self.dtype_policy,
+            name=name,
         )
 
     def build(self, input_shape=None):
@@ -170,6 +208,7 @@ class SeparableConvModel(Network):
 
         for layer in self.last:
             shape = layer.built_for(shape)
+
         self.classifier.build(shape)
         self.built = True
 
@@ -178,9 +217,15 @@ class SeparableConvModel(Network):
         strided = features[:, ::_STRIDE]
         valid = valid_frames(strided, self.output_lengths(feature_lengths))
         hidden = self.first(features, before, valid, training=training)
+
         for block, shortcut in zip(self.blocks, self.shortcuts, strict=True):
+            # Around the whole block, added before its last ReLU.
             straight = shortcut(
-                hidden, valid, valid, rectified=False, training=training
+                hidden,
+                valid,
+                valid,
+                rectified=False,
+                training=training,
             )
             for number, layer in enumerate(block, start=1):
                 added = straight if number == len(block) else None
@@ -188,6 +233,7 @@ class SeparableConvModel(Network):
 
         for layer in self.last:
             hidden = layer(hidden, valid, valid, training=training)
+
         return hidden
 
 
@@ -198,26 +244,41 @@ class NormalisedConv(keras.layers.Layer):
         super().__init__(**kwargs)
         self.convolution = convolution
         self.normalisation = BatchNormalization(
-            dtype=self.dtype_policy, name="normalisation"
+            dtype=self.dtype_policy,
+            name="normalisation",
         )
         self.dropout = Dropout(rate, seed=seed, dtype=self.dtype_policy, name="dropout")
         self.around = (reach // 2, reach - reach // 2)
 
     def built_for(self, shape) -> tuple:
+        """Builds the layers for a shape of inputs; returns the shape of their outputs."""
         self.convolution.build(shape)
         filters = getattr(self.convolution, "filters", None) or self.convolution.units
         self.normalisation.build((None, None, filters))
         self.built = True
+
         return (None, None, filters)
 
     def call(self, inputs, before, valid, added=None, rectified=True, training=False):
-        """``before`` and ``valid`` ``(batch, time)`` are False for padded inputs and
-        outputs.
+        """Returns ``(batch, time, filters)``.
+
+        Args:
+            inputs: ``(batch, time, channels)``.
+            before: booleans ``(batch, time)``, False for padded inputs.
+            valid: the same for outputs, which a stride makes fewer.
+            added: a shortcut's outputs, added before the ReLU.
+            rectified: whether the ReLU is applied.
+            training: as in Keras.
         """
         inputs = widened(inputs, before, *self.around)
         hidden = self.normalisation(
-            self.convolution(inputs), training=training, valid=valid
+            self.convolution(inputs),
+            training=training,
+            valid=valid,
         )
-        hidden = hidden if added is None else hidden + added
-        hidden = keras.ops.relu(hidden) if rectified else hidden
+        if added is not None:
+            hidden = hidden + added
+        if rectified:
+            hidden = keras.ops.relu(hidden)
+
         return self.dropout(hidden, training=training)

@@ -1,4 +1,9 @@
-"""Transcribes many recordings to files, with resuming; those it can't read are reported."""
+"""Transcribes many recordings to files, with resuming; those it can't read are reported.
+
+``tfasr transcribe`` is made of this: `find_sources` lists recordings,
+`transcribe_sources` recognises them, and a `Format` or `ResultFolder` writes the
+transcripts. The server uses the formats, too.
+"""
 
 import contextlib
 import errno
@@ -36,22 +41,32 @@ log = logging.getLogger("tfasr")
 
 @dataclass(frozen=True)
 class Format:
-    # Maps a recording's name and transcript to text.
+    """How transcripts are written.
+
+    Attributes:
+        write: maps a recording's name and transcript to text.
+        suffix: of a file that has one transcript.
+        header: written once, before all transcripts.
+        joins: whether several recordings' transcripts can be written to one stream.
+        has_cues: whether ``write`` takes `SubtitleRules` too.
+    """
+
     write: Callable[[str, Transcript], str]
-    suffix: str  # of a file that has one transcript
-    header: str = ""  # written once, before all transcripts
-    # Whether several recordings' transcripts can be written to one stream.
+    suffix: str
+    header: str = ""
     joins: bool = True
-    has_cues: bool = False  # whether ``write`` takes `SubtitleRules` too
+    has_cues: bool = False
 
     def by(self, rules: SubtitleRules) -> "Format":
         """Returns the format with rules for subtitles, if it has any."""
         if not self.has_cues:
             return self
+
         return replace(self, write=partial(self.write, rules=rules))
 
 
 def to_json(name: str, transcript: Transcript) -> str:
+    """Returns a line of JSON: the name, seconds, text, and words as in `words_json`."""
     content = {
         "file": name,
         "duration_s": round(transcript.duration_s, 3),
@@ -62,8 +77,9 @@ def to_json(name: str, transcript: Transcript) -> str:
 
 
 def words_json(words: list[Word]) -> list[dict[str, Any]]:
-    """Returns words with the keys of the toolkit Vosk: ``conf``, ``start``, ``end``,
-    ``word``.
+    """Returns words with the keys of the toolkit Vosk, which clients may know.
+
+    These are ``conf``, ``start``, ``end`` (in seconds) and ``word``.
     """
     return [
         {
@@ -89,6 +105,7 @@ def stream_json(result: StreamResult) -> str:
 
 
 def to_srt(_: str, transcript: Transcript, rules: SubtitleRules | None = None) -> str:
+    """Returns SubRip's format: a number, times and lines per subtitle."""
     blocks = [
         f"{number}\n{_clock(cue.start_s, ',')} --> {_clock(cue.end_s, ',')}\n"
         + "".join(f"{line}\n" for line in cue.lines)
@@ -98,6 +115,7 @@ def to_srt(_: str, transcript: Transcript, rules: SubtitleRules | None = None) -
 
 
 def to_vtt(_: str, transcript: Transcript, rules: SubtitleRules | None = None) -> str:
+    """Returns WebVTT, the subtitles of HTML's ``<track>``; &, < and > are escaped."""
     marks = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
     blocks = [
         f"{_clock(cue.start_s, '.')} --> {_clock(cue.end_s, '.')}\n"
@@ -108,12 +126,14 @@ def to_vtt(_: str, transcript: Transcript, rules: SubtitleRules | None = None) -
 
 
 def _cues(transcript: Transcript, rules: SubtitleRules | None) -> list[Cue]:
+    """Groups the words into subtitles, by the usual rules if there are none."""
     return subtitles(transcript.words, rules or SubtitleRules())
 
 
 def to_ctm(name: str, transcript: Transcript) -> str:
     """Returns NIST's CTM: recording, channel, start, duration, word, confidence per line."""
     # Names can't contain spaces in this format.
+    # A name of spaces alone would leave an empty column.
     recording = "_".join(name.split()) or "-"
     return "".join(
         f"{recording} 1 {word.start_s:.3f} {word.end_s - word.start_s:.3f} {word.text} "
@@ -123,6 +143,7 @@ def to_ctm(name: str, transcript: Transcript) -> str:
 
 
 def to_tsv(name: str, transcript: Transcript) -> str:
+    """Returns tab-separated columns: file, begin, end, confidence and word per line."""
     file = printable(name, one_line=True)
     return "".join(
         f"{file}\t{word.start_s:.3f}\t{word.end_s:.3f}\t{word.confidence:.4f}\t{word.text}\n"
@@ -142,6 +163,8 @@ FORMATS = {
 
 
 def _clock(seconds: float, point: str) -> str:
+    """Returns a time as in subtitles, such as 00:01:02.345; the point may be a comma."""
+    # Rounded first, or 59.9996 s would become 00:00:60.000.
     minutes, milliseconds = divmod(round(1000 * seconds), 60_000)
     hours, minutes = divmod(minutes, 60)
     return f"{hours:02d}:{minutes:02d}:{milliseconds // 1000:02d}{point}{milliseconds % 1000:03d}"
@@ -149,13 +172,22 @@ def _clock(seconds: float, point: str) -> str:
 
 @dataclass(frozen=True)
 class Source:
+    """A recording to transcribe.
+
+    Attributes:
+        path: where it is.
+        name: in results: the path that was passed, or the path within a folder that was
+            passed.
+    """
+
     path: Path
-    # In results: the path that was passed, or the path within a folder that was passed.
     name: str
 
 
 @dataclass
 class Outcome:
+    """What became of many recordings."""
+
     done: int = 0  # how many recordings were transcribed
     audio_s: float = 0.0  # their total duration
     # Unreadable files' names and reasons.
@@ -163,8 +195,13 @@ class Outcome:
 
 
 def find_sources(names: list[str]) -> list[Source]:
-    """Returns named recordings and named folders' audio files; logs how many others it
-    skips.
+    """Returns named recordings and named folders' audio files.
+
+    Whether a file in a folder is audio, its suffix decides; how many others are skipped
+    is logged.
+
+    Raises:
+        UsageError: if a folder holds no audio.
     """
     sources = []
     for name in names:
@@ -188,7 +225,9 @@ def find_sources(names: list[str]) -> list[Source]:
         ]
         if others:
             names = printable(", ".join(others[:_MOST_NAMED]), one_line=True)
-            names += ", ..." * (len(others) > _MOST_NAMED)
+            if len(others) > _MOST_NAMED:
+                names += ", ..."
+
             counts = f"{len(others)} of {len(files)} files are skipped"
             log.warning(
                 "%s: %s, because their suffixes aren't of audio: %s",
@@ -211,8 +250,12 @@ def transcribe_sources(
 ) -> Outcome:
     """Transcribes recordings in order, ``batch_size`` segments at a time.
 
-    Calls ``finished`` with each transcript, ``failed`` with each unreadable file and
-    the reason.
+    Args:
+        recogniser: to use.
+        sources: recordings.
+        finished: called with each transcript, as soon as it is there.
+        failed: called with each unreadable file and the reason.
+        batch_size: segments that the model gets together.
     """
     outcome = Outcome()
     transcripts = recogniser.transcripts(
@@ -229,6 +272,7 @@ def transcribe_sources(
             except OSError as error:
                 if error.errno != errno.ENAMETOOLONG:
                     raise
+
                 reason, _ = explained(error)
 
         outcome.failed[source.name] = reason
@@ -237,16 +281,18 @@ def transcribe_sources(
     return outcome
 
 
-_EMPTY = sha256(b"")
+_EMPTY = sha256(b"")  # of a recording without speech, in some formats
 
 
 class ResultFolder:
     """A folder of results in one of `FORMATS`, one for each recording, complete or absent.
 
     A result's hash is stored in `RESULTS_FILE` before the result is written, to tell it
-    from the user's files, which are never overwritten. Raises UsageError if the
-    folder's results have other settings, if a user's file has a result's name, or two
-    results would have the same name.
+    from the user's files, which are never overwritten.
+
+    Raises:
+        UsageError: if the folder's results have other settings, if a user's file has a
+            result's name, or two results would have the same name.
     """
 
     def __init__(
@@ -260,17 +306,28 @@ class ResultFolder:
         rules = rules or SubtitleRules()
         self._folder = folder
         self._format = FORMATS[output_format].by(rules)
+        # Each recording's result.
         self._paths = dict(zip(sources, self._named(sources), strict=True))
         settings = folder / SETTINGS_FILE
         spec = recogniser.spec
-        decoder = {n: getattr(spec.decoder, n) for n in ("beam_width", "recombine")}
-        wanted = {"recogniser": spec.identity, "format": output_format}
-        wanted |= {"decoder": spec.decoder.name, **decoder}
+        wanted = {
+            "recogniser": spec.identity,
+            "format": output_format,
+            "decoder": spec.decoder.name,
+            "beam_width": spec.decoder.beam_width,
+            "recombine": spec.decoder.recombine,
+        }
         if self._format.has_cues:
             wanted["subtitles"] = asdict(rules)
+
+        # A folder with complete settings is one that an earlier call made.
         owned = wanted.keys() <= object_or_empty(settings).keys()
         check_owned(
-            folder, "--out", "results of tfasr transcribe", [SETTINGS_FILE], owned=owned
+            folder,
+            "--out",
+            "results of tfasr transcribe",
+            [SETTINGS_FILE],
+            owned=owned,
         )
         written = read_object(settings, "Choose another --out.") if owned else wanted
         if differing := [name for name in wanted if written.get(name) != wanted[name]]:
@@ -283,21 +340,30 @@ class ResultFolder:
         self._results = _listed_results(listed)
         lost = [str(path.relative_to(folder)) for path in self._others()]
         check_owned(
-            folder, "--out", f"note of them in {RESULTS_FILE}", lost, owned=False
+            folder,
+            "--out",
+            f"note of them in {RESULTS_FILE}",
+            lost,
+            owned=False,
         )
         make_folder(folder)
+        # So that an interrupted call leaves a folder that the next one
+        # recognises.
         listed.touch()
         if not owned:
             write_whole(settings, json.dumps(wanted, indent=1) + "\n")
 
     def _named(self, sources: list[Source]) -> list[Path]:
-        """Returns each result's path: ``a.txt``, or ``a.wav.txt`` if ``a.txt`` isn't
-        unique.
+        """Returns each result's path.
+
+        It is ``a.txt``, or ``a.wav.txt`` if ``a.txt`` isn't unique.
         """
         suffix = self._format.suffix
         names = [_inside(source.name) for source in sources]
         short = [name.with_suffix(suffix) for name in names]
         long = [name.with_name(name.name + suffix) for name in names]
+        # A name that is also another recording's, or the settings', is not
+        # unique.
         times = Counter([*short, *long, Path(SETTINGS_FILE)])
         paths = [
             self._folder / (path if times[path] == 1 else longer)
@@ -313,8 +379,9 @@ class ResultFolder:
         return paths
 
     def _others(self) -> Iterator[Path]:
-        # Files that the user wrote or changed, and that a new result would overwrite.
+        """Yields the user's own files, or changed ones, that a new result would overwrite."""
         for source, path in self._paths.items():
+            # Also a broken link, which writing would replace.
             if os.path.lexists(path) and not self.has(source):
                 content_hash = _hash_of(path)
                 listed = self._results.get(str(path))
@@ -324,12 +391,14 @@ class ResultFolder:
                     yield path
 
     def _note(self, source: Source, content_hash: str) -> None:
+        """Stores a result's hash, durably, before the result is written."""
         path = self._paths[source]
         line = {
             "file": str(path.relative_to(self._folder)),
             "sha256": content_hash,
             "recording": _state(source.path),
         }
+
         with (self._folder / RESULTS_FILE).open("ab") as file:
             file.write(b"\n" + json.dumps(line).encode())  # the last line may be cut
             file.flush()
@@ -345,6 +414,7 @@ class ResultFolder:
         listed = self._results.get(str(path))
         if listed is None:
             return False
+
         try:
             size = path.stat().st_size
             same = _state(source.path) == listed.recording
@@ -354,8 +424,10 @@ class ResultFolder:
         return same and (size > 0 or listed.sha256 == _EMPTY)
 
     def write(self, source: Source, transcript: Transcript) -> None:
+        """Writes a recording's result; a result of an older recording is replaced."""
         path = self._paths[source]
         text = self._format.header + self._format.write(source.name, transcript)
+        # The recording's own folder within the one that was named.
         make_folder(path.parent)
         self._note(source, sha256(text.encode(errors="backslashreplace")))
         write_whole(path, text)
@@ -371,6 +443,7 @@ class _Listed:
 
 
 def _listed_results(path: Path) -> dict[str, _Listed]:
+    """Reads `RESULTS_FILE`, by the results' paths; lines that a kill cut are skipped."""
     results: dict[str, _Listed] = {}
     for line in path.read_bytes().split(b"\n") if path.exists() else ():
         with contextlib.suppress(ValueError, TypeError, KeyError):
@@ -388,6 +461,7 @@ def _state(recording: Path) -> list[int]:
 
 
 def _hash_of(path: Path) -> str:
+    """Returns a file's hash; "" if it can't be read."""
     try:
         return sha256(path.read_bytes())
     except OSError:
@@ -395,8 +469,13 @@ def _hash_of(path: Path) -> str:
 
 
 def _inside(name: str) -> Path:
-    """Returns a path for use within a folder: of absolute paths or ones with .., the
-    last part.
+    """Returns a path for use within a folder.
+
+    Of an absolute path or one with .., only the last part: a result must not end up
+    elsewhere.
     """
     path = Path(name)
-    return Path(path.name) if path.is_absolute() or ".." in path.parts else path
+    if path.is_absolute() or ".." in path.parts:
+        return Path(path.name)
+
+    return path

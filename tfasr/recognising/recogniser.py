@@ -1,10 +1,15 @@
-"""Transcribes recordings with a trained recogniser, with word times."""
+"""Transcribes recordings with a trained recogniser, with word times.
+
+`load_recogniser` opens what training or an export wrote; the `Recogniser` that it
+returns is the public way from audio to text. Recordings are cut into segments and
+recognised in batches, and streams frame by frame, both in `segments`.
+"""
 
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -62,8 +67,9 @@ def load_recogniser(
     Args:
         run_dir: a folder that `tfasr train` or `tfasr export` wrote.
         checkpoint: which of a run's: "best" (by validation CER), "last", or a file.
-        decoder: "greedy", "beam" or "word_beam"; the run's by default, as are
-            `beam_width` and `recombine` (of word beam search).
+        decoder: "greedy", "beam" or "word_beam"; by default the run's.
+        beam_width: hypotheses kept per frame; by default the run's.
+        recombine: of word beam search; by default the run's.
         lexicon: a text file with one word per line, the dictionary for word beam
             search; by default the run's, which consists of the training transcripts'
             words.
@@ -80,7 +86,22 @@ def load_recogniser(
     """
     run_dir = Path(run_dir)
     changes = {"name": decoder, "beam_width": beam_width, "recombine": recombine}
+    # None keeps the run's own setting.
     changes = {name: value for name, value in changes.items() if value is not None}
+
+    with wrong_values_are_wrong_use():
+        spec, acoustics = _opened(run_dir, checkpoint, changes)
+        spec = _with_lexicon(spec, lexicon)
+        hot = hot_words and hot_words_of(hot_words, spec.alphabet, hot_word_weight)
+        return _made(spec, acoustics, language_model, hot)
+
+
+def _opened(
+    run_dir: Path,
+    checkpoint: str,
+    decoder_changes: dict[str, Any],
+) -> tuple[RecogniserSpec, Acoustics]:
+    """Opens an export or a run, which alone needs TensorFlow; UsageError for neither."""
     if exported.is_exported(run_dir):
         if checkpoint != "best":
             raise UsageError(
@@ -90,11 +111,7 @@ def load_recogniser(
 
         from tfasr.recognising.runtimes import open_exported
 
-        with wrong_values_are_wrong_use():
-            spec, acoustics = open_exported(run_dir, changes)
-            spec = _with_lexicon(spec, lexicon)
-            hot = hot_words and hot_words_of(hot_words, spec.alphabet, hot_word_weight)
-            return _made(spec, acoustics, language_model, hot)
+        return open_exported(run_dir, decoder_changes)
 
     if not (run_dir / EXPERIMENT_FILE).is_file():
         raise UsageError(
@@ -106,20 +123,21 @@ def load_recogniser(
     from tfasr.recognising.tensorflow_runtimes import open_run
     from tfasr.training.trained import open_trained
 
-    with wrong_values_are_wrong_use():
-        spec, acoustics = open_run(open_trained(run_dir), checkpoint, changes)
-        spec = _with_lexicon(spec, lexicon)
-        hot = hot_words and hot_words_of(hot_words, spec.alphabet, hot_word_weight)
-        return _made(spec, acoustics, language_model, hot)
+    return open_run(open_trained(run_dir), checkpoint, decoder_changes)
 
 
 def _with_lexicon(spec: RecogniserSpec, lexicon: str | Path | None) -> RecogniserSpec:
+    """Replaces the dictionary, and with it the recogniser's identity."""
     if lexicon is None:
         return spec
+
     require_lexicon_use(lexicon, spec.decoder)
     words = tuple(read_lexicon(lexicon, spec.alphabet))
+
     return replace(
-        spec, lexicon=words, identity=f"{spec.identity}, words {words_hash(words)}"
+        spec,
+        lexicon=words,
+        identity=f"{spec.identity}, words {words_hash(words)}",
     )
 
 
@@ -129,10 +147,14 @@ def _made(
     model: "KenlmModel | None",
     hot_words: "HotWords | None",
 ) -> "Recogniser":
-    # A language model and hot words give the recogniser another identity, as a lexicon
-    # does.
+    """Creates a recogniser.
+
+    A language model and hot words give it another identity, as a lexicon does, so that
+    results in a folder are those of one recogniser.
+    """
     identity = spec.identity
     if model is not None:
+        # By its content, as a file may be replaced.
         settings = f"{file_sha256(model.path)} {model.weight:g} {model.word_bonus:g}"
         if model.unknown != "score":
             settings += f" unknown words: {model.unknown}"
@@ -140,6 +162,7 @@ def _made(
 
     if hot_words:
         spec = replace(spec, decoder=with_hot_words(spec.decoder))
+        # As a file of hot words would say, whatever the order.
         weights = (f"{word}\t{weight:g}" for word, weight in sorted(hot_words.items()))
         identity += f", hot words {words_hash(weights)}"
 
@@ -147,7 +170,18 @@ def _made(
 
 
 class Recogniser:
-    """Turns recordings into text; created by `tfasr.load_recogniser`."""
+    """Turns recordings into text; created by `tfasr.load_recogniser`.
+
+    For example::
+
+        recogniser = tfasr.load_recogniser("runs/an4")
+        print(recogniser.transcribe("talk.wav").text)
+
+    Attributes:
+        spec: everything about it but the weights.
+        acoustics: the model.
+        segments: recognises parts of a recording.
+    """
 
     def __init__(
         self,
@@ -176,11 +210,12 @@ class Recogniser:
         Raises:
             ValueError: if the file can't be read, or samples are NaN or infinite.
         """
-        (transcript,) = self.transcribe_many([audio])
-        return transcript
+        return self.transcribe_many([audio])[0]
 
     def transcribe_many(
-        self, recordings: "Iterable[str | Path | np.ndarray]", batch_size: int = 16
+        self,
+        recordings: "Iterable[str | Path | np.ndarray]",
+        batch_size: int = 16,
     ) -> list[Transcript]:
         """Transcribes recordings as `transcribe` does, ``batch_size`` segments at a time.
 
@@ -190,14 +225,21 @@ class Recogniser:
         for transcript in self.transcripts(recordings, batch_size):
             if isinstance(transcript, ValueError):
                 raise transcript
+
             transcripts.append(transcript)
 
         return transcripts
 
     def transcripts(
-        self, recordings: "Iterable[str | Path | np.ndarray]", batch_size: int
+        self,
+        recordings: "Iterable[str | Path | np.ndarray]",
+        batch_size: int,
     ) -> Iterator[Transcript | ValueError]:
-        """Yields each recording's transcript, in order, or the error if it can't be read."""
+        """Yields each recording's transcript, in order, or the error if it can't be read.
+
+        Only a few segments of the recordings are in memory at a time.
+        """
+        # Of each recording so far, and the errors by its number.
         seconds: list[float] = []
         errors: dict[int, ValueError] = {}
 
@@ -214,6 +256,7 @@ class Recogniser:
                 except ValueError as error:
                     errors[number] = error
 
+        # A recording is done when words of a later one arrive, or at the end (None).
         words: list[Word] = []
         done = 0
         recognised = recognised_in_batches(self.segments, segments(), batch_size)
@@ -221,7 +264,7 @@ class Recogniser:
             while done < (len(seconds) if number is None else number):
                 yield errors.get(done) or Transcript(words, seconds[done])
                 words = []
-                done = done + 1
+                done += 1
 
             words += more_words
 
@@ -231,11 +274,12 @@ class Recogniser:
         Blocks are samples at `sample_rate_hz`, floats in -1..1 or int16 ``(samples,)``.
         Raises ValueError if samples are NaN or infinite.
         """
-        (transcript,) = self.transcribe_many([iter(blocks)], batch_size=1)
-        return transcript
+        return self.transcribe_many([iter(blocks)], batch_size=1)[0]
 
     def parts(
-        self, blocks: Iterable[np.ndarray], batch_size: int = 1
+        self,
+        blocks: Iterable[np.ndarray],
+        batch_size: int = 1,
     ) -> Iterator[list[Word]]:
         """Yields a recording's words in lists, each as soon as its segment is recognised.
 
@@ -250,7 +294,9 @@ class Recogniser:
             yield words
 
     def stream(
-        self, chunks: Iterable[np.ndarray], endpoints: EndpointRules | None = None
+        self,
+        chunks: Iterable[np.ndarray],
+        endpoints: EndpointRules | None = None,
     ) -> Iterator[StreamResult]:
         """Yields the text of speech while it arrives; the last result is final.
 
@@ -269,6 +315,7 @@ class Recogniser:
         stream = self.open_stream(endpoints)
         for chunk in chunks:
             yield from stream.push(chunk)
+
         yield from stream.finish()
 
     def open_stream(self, endpoints: EndpointRules | None = None) -> Stream:
@@ -276,8 +323,9 @@ class Recogniser:
         return Stream(self.spec, self.acoustics, self.segments.decoder, endpoints)
 
     def blocks(self, audio: "str | Path | np.ndarray") -> Iterator[np.ndarray]:
-        """Yields a recording's samples in blocks, float32 ``(samples,)`` at
-        `sample_rate_hz`.
+        """Yields a recording's samples in blocks, float32 ``(samples,)``.
+
+        They are at `sample_rate_hz`, whatever the recording is.
         """
         if isinstance(audio, str | Path):
             from tfasr.data.audio import audio_blocks, warn
@@ -296,6 +344,7 @@ class Recogniser:
                 "the channels first."
             )
 
+        # Samples of a block.
         size = _BLOCK_S * self.sample_rate_hz
         for start in range(0, len(samples), size):
             yield samples[start : start + size]

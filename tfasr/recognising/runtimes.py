@@ -1,6 +1,12 @@
-"""Runs exported models; each runtime (such as ONNX Runtime) is imported only when needed."""
+"""Runs exported models; each runtime (such as ONNX Runtime) is imported only when needed.
+
+All classes here are `Acoustics`: they map features to log-probabilities, and the rest
+of a recogniser doesn't know which one it has. TensorFlow is needed only for exports to
+Keras and SavedModel.
+"""
 
 import contextlib
+import functools
 import os
 import queue
 import warnings
@@ -29,6 +35,7 @@ NEXT = "next_"
 # utterance.
 STEP = "step"
 WHOLE = "whole"
+
 _TRIED = 3  # output frames on which an exported model is tried
 # In LiteRT graphs, the outputs' names for the states after each output frame.
 STATES = "states_"
@@ -37,26 +44,32 @@ STATES = "states_"
 def open_exported(
     folder: Path, decoder_changes: dict[str, Any]
 ) -> tuple[RecogniserSpec, Acoustics]:
-    """Opens a folder that `tfasr export` wrote, replacing decoder fields; UsageError on
-    failure.
+    """Opens a folder that `tfasr export` wrote, replacing decoder fields.
+
+    Raises:
+        UsageError: if files are missing or damaged, or don't fit together.
     """
+    # Before anything else is read of the folder.
     exported.check_sums(folder)
     runtime = exported.exported_runtime(folder)
     spec = exported.read_spec(folder, decoder_changes)
     path = folder / exported.MODEL_FILES[runtime]
     acoustics = open_model(runtime, path, spec)
     _check_fits(acoustics, spec, path)
+
     return spec, acoustics
 
 
 def _check_fits(acoustics: Acoustics, spec: RecogniserSpec, path: Path) -> None:
-    """Raises UsageError unless a model's outputs have the shape that its description
-    implies.
+    """Raises UsageError unless a model's outputs have the shape of its description.
+
+    It is tried on a few frames, as files of two exports may have been mixed.
     """
     kernel, stride = spec.geometry
     frames = kernel + (_TRIED - 1) * stride
     features = np.zeros((1, frames, spec.features.num_features), np.float32)
     expected = (1, _TRIED, spec.alphabet.num_classes)
+
     try:
         log_probs = acoustics.log_probs(features, np.array([frames], np.int32))
         fault = f"shape {log_probs.shape}" if not np.isnan(log_probs).any() else "NaN"
@@ -76,6 +89,7 @@ def open_model(runtime: str, path: Path, spec: RecogniserSpec) -> Acoustics:
     """Opens a model with a runtime named in `MODEL_FILES`; UsageError on failure."""
     if runtime == exported.ONNX:
         return OnnxAcoustics(path)
+
     if runtime == exported.LITERT:
         if STEP in litert_interpreter(path, 1).get_signature_list():
             return LitertAcoustics(path, spec.geometry[1])
@@ -84,6 +98,7 @@ def open_model(runtime: str, path: Path, spec: RecogniserSpec) -> Acoustics:
     install = "tensorflow. Exports to onnx and litert don't need it"
     with optional_package("TensorFlow", f"A recogniser exported to {runtime}", install):
         load_tensorflow()
+
     from tfasr.recognising.tensorflow_runtimes import (
         SavedModelAcoustics,
         open_keras_file,
@@ -103,29 +118,36 @@ class OnnxAcoustics:
         self._session = onnx_session(graph)
         inputs = self._session.get_inputs()
         states = [value for value in inputs if value.name not in (FEATURES, LENGTHS)]
+        # Widths of the recurrent states, by their names; {} if the graph takes
+        # none.
         self._states = {state.name: state.shape[2] for state in states}
 
     def log_probs(self, features: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         batch = len(features)
+        # Each utterance begins without a past.
         zeros = {
             name: np.zeros((1, batch, n), np.float32)
             for name, n in self._states.items()
         }
         inputs = {FEATURES: features, LENGTHS: lengths.astype(np.int32), **zeros}
         (log_probs,) = self._session.run([LOG_PROBS], inputs)
+
         return log_probs
 
     def initial_state(self) -> State:
         return [np.zeros((1, 1, units), np.float32) for units in self._states.values()]
 
     def continued(self, features: np.ndarray, state: State) -> tuple[np.ndarray, State]:
+        """Returns the next log-probabilities and states, see `Acoustics`."""
         inputs = {
             FEATURES: features[None],
             LENGTHS: np.array([len(features)], np.int32),
         }
+        # The states of the chunk before.
         inputs |= zip(self._states, state, strict=True)
         outputs = [LOG_PROBS, *(NEXT + name for name in self._states)]
         log_probs, *state = self._session.run(outputs, inputs)
+
         return log_probs[0], state
 
 
@@ -137,12 +159,15 @@ def onnx_session(graph: str | Path | bytes) -> Any:
     # threads are bad at sharing an LSTM's step, and take a quarter more processor time
     # while they wait.
     options.intra_op_num_threads = options.inter_op_num_threads = 1
+    # Errors only.
     options.log_severity_level = 3
     # Reads the file here, because ONNX Runtime rejects file names that aren't UTF-8.
     source = graph if isinstance(graph, bytes) else Path(graph).read_bytes()
     try:
         return runtime.InferenceSession(
-            source, options, providers=["CPUExecutionProvider"]
+            source,
+            options,
+            providers=["CPUExecutionProvider"],
         )
     except Exception as error:  # ONNX Runtime's error classes aren't public
         message = f"ONNX Runtime must be able to load {_shown(graph)}: {error}"
@@ -150,6 +175,7 @@ def onnx_session(graph: str | Path | bytes) -> Any:
 
 
 def _shown(graph: str | Path | bytes) -> str:
+    """Returns a model's name for messages."""
     return "these bytes" if isinstance(graph, bytes) else str(graph)
 
 
@@ -165,7 +191,11 @@ def onnx_runtime() -> Any:
 
 
 class _Litert:
-    """LiteRT interpreters of a graph, each used by one thread at a time."""
+    """LiteRT interpreters of a graph, each used by one thread at a time.
+
+    An interpreter isn't safe for threads, so each concurrent call gets its own; they
+    are kept for later calls.
+    """
 
     signature: str
 
@@ -177,8 +207,9 @@ class _Litert:
 
     @contextlib.contextmanager
     def _runner(self) -> Iterator[Any]:
-        """Yields a function that runs the graph on named inputs, in an idle or new
-        interpreter.
+        """Yields a function that runs the graph on named inputs.
+
+        Its interpreter is one that no other thread uses, or a new one.
         """
         try:
             runner = self._idle.get_nowait()
@@ -186,8 +217,10 @@ class _Litert:
             interpreter = litert_interpreter(self._graph, 1)
             with quiet_stderr():  # hides a line about the CPU delegate
                 interpreter.allocate_tensors()
+
             runner = interpreter.get_signature_runner(self.signature)
 
+        # Not given back after an error, as its state is unknown then.
         yield runner
         self._idle.put(runner)
 
@@ -205,8 +238,10 @@ class _Litert:
 
 
 class LitertAcoustics(_Litert):
-    """Computes log-probabilities with LiteRT, with a fixed number of output frames per
-    call.
+    """Computes log-probabilities with LiteRT, some output frames per call.
+
+    The graph has a fixed number of frames in its step and returns the state after each
+    of them, so a chunk of any length is computed in steps.
     """
 
     signature = STEP
@@ -228,19 +263,24 @@ class LitertAcoustics(_Litert):
         self._first = frames - (self._steps - 1) * stride
 
     def continued(self, features: np.ndarray, state: State) -> tuple[np.ndarray, State]:
+        """Returns the next log-probabilities and states, see `Acoustics`."""
         frames = (len(features) - self._first) // self._stride + 1
         parts = []
+
         with self._runner() as runner:
             for begun in range(0, frames, self._steps):
                 count = min(self._steps, frames - begun)
+                # The last call is padded; its outputs for padding are
+                # dropped.
                 inputs = np.zeros((1, self._frames, features.shape[1]), np.float32)
                 start = begun * self._stride
                 seen = features[
                     start : start + self._first + (count - 1) * self._stride
                 ]
                 inputs[0, : len(seen)] = seen
-                states = dict(zip(self._states, state, strict=True))
-                outputs = runner(**{FEATURES: inputs, **states})
+                values = dict(zip(self._states, state, strict=True))
+                values[FEATURES] = inputs
+                outputs = runner(**values)
                 parts.append(outputs[LOG_PROBS][:count])
                 state = [
                     outputs[STATES + name][count - 1 : count] for name in self._states
@@ -264,19 +304,23 @@ class LitertUtterances(_Litert):
 
 
 def litert_interpreter(graph: str | Path | bytes, num_threads: int) -> Any:
-    """Returns an interpreter of a graph, a path or a file's content; UsageError on failure."""
-    interpreter_class = _interpreter_class()
+    """Returns an interpreter of a graph, a path or a file's content.
+
+    Raises:
+        UsageError: if LiteRT isn't installed or can't load the graph.
+    """
+    make = functools.partial(_interpreter_class(), num_threads=num_threads)
     if isinstance(graph, bytes):
-        source = {"model_content": graph}
+        make = functools.partial(make, model_content=graph)
     else:
-        source = {"model_path": str(graph)}
+        make = functools.partial(make, model_path=str(graph))
 
     with warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", message=r"\s*Warning: tf.lite.Interpreter is deprecated"
         )
         try:
-            return interpreter_class(num_threads=num_threads, **source)
+            return make()
         except ValueError as error:
             raise UsageError(
                 f"LiteRT must be able to load {_shown(graph)}: {error}"
@@ -284,6 +328,7 @@ def litert_interpreter(graph: str | Path | bytes, num_threads: int) -> Any:
 
 
 def _interpreter_class() -> Any:
+    """Returns the class of LiteRT's own package, or TensorFlow's if that isn't installed."""
     with contextlib.suppress(ModuleNotFoundError):
         from ai_edge_litert.interpreter import Interpreter
 

@@ -1,4 +1,10 @@
-"""Recognises recordings in batches of segments of similar length, and streams of speech."""
+"""Recognises recordings in batches of segments of similar length, and streams of speech.
+
+This is the way from samples to words. Recordings are cut in pauses (`PauseCutter`),
+segments go through features, model and decoder in threads of their own
+(`recognised_in_batches`), and the decoded text is aligned with the model's outputs for
+word times (`aligned_words`). A `Stream` does the same frame by frame.
+"""
 
 import dataclasses
 import itertools
@@ -30,18 +36,20 @@ if TYPE_CHECKING:
     from tfasr.decoding.hot_words import HotWords
     from tfasr.decoding.language_models import KenlmModel
 
+# Of a segment: about the longest training utterance (ShardConfig.max_duration_s), beyond
+# which models recognise less well.
 LONGEST_S = 16.0
 # Both segments contain so much of each side of a cut, so that no word is cut off.
 CONTEXT_S = 0.5
 # Recordings are cut in a quiet stretch of this length, longer than a stop consonant.
 _PAUSE_S = 0.3
-_BLOCK_S = 0.01
+_BLOCK_S = 0.01  # for which loudness is measured
 _MANY_FRAMES = 10_000  # from here on, importing a faster Fourier transform saves time
 # How many batches of segments are read and sorted by length together: fewer at first,
 # so that the model can start early.
 _BATCHES_SORTED = (1, 2, 4)
-_READ_AHEAD = 32
-_END = object()
+_READ_AHEAD = 32  # segments
+_END = object()  # after the last segment
 _NOTHING = np.zeros(0, np.float32)
 # A segment's batch and row in the batch; None if the segment is too short for an output
 # frame.
@@ -59,10 +67,10 @@ class Segment:
 
 
 class PauseCutter:
-    """Cuts a recording that arrives in blocks into segments of at most `longest_s`.
+    """Cuts a recording that arrives in blocks into segments of at most ``longest_s``.
 
     A longer recording is cut in a pause: in the middle of the quietest 0.3 s in the
-    second half of `longest_s`. Each segment extends half a second beyond its cuts, so
+    second half of ``longest_s``. Each segment extends half a second beyond its cuts, so
     that both neighbours contain the whole of a word at a cut. The word belongs to the
     segment in which its middle is.
     """
@@ -70,6 +78,7 @@ class PauseCutter:
     def __init__(self, sample_rate_hz: int, longest_s: float = LONGEST_S):
         self._rate_hz = sample_rate_hz
         self._longest = int(longest_s * sample_rate_hz)
+        # Less for very short segments, which tests use.
         self._context = int(min(CONTEXT_S, longest_s / 8) * sample_rate_hz)
         self._blocks: list[np.ndarray] = []
         self._held = 0
@@ -82,17 +91,22 @@ class PauseCutter:
         self._blocks.append(samples)
         self._held += len(samples)
         segments = []
+
         while self._held > self._longest:
             segments.append(self._cut())
+
         return segments
 
     def finish(self) -> list[Segment]:
+        """Returns the last segment, unless there are no samples."""
         held = self._all()
         return [self._segment(held, self._from, None)] if len(held) else []
 
     def _cut(self) -> Segment:
+        """Cuts off the first segment of what is held; its context is held on."""
         held = self._all()
         begun = self._from - self._start
+        # So that a segment is at most `longest_s` long with its context.
         fits = self._longest - self._context
         cut = _quietest(held[:fits], (begun + fits) // 2, self._rate_hz)
         segment = self._segment(
@@ -100,23 +114,32 @@ class PauseCutter:
         )
         self._from = self._start + cut
         dropped = max(cut - self._context, 0)
+        # A copy, so that the samples before it can be freed.
         self._blocks, self._held = [held[dropped:].copy()], len(held) - dropped
         self._start += dropped
+
         return segment
 
     def _segment(self, samples: np.ndarray, start: int, end: int | None) -> Segment:
+        """Returns held samples as a segment, with its words between two positions.
+
+        None means the end of the recording.
+        """
         from_s = start / self._rate_hz if start else -np.inf
         to_s = np.inf if end is None else end / self._rate_hz
         return Segment(samples, self._start / self._rate_hz, from_s, to_s)
 
     def _all(self) -> np.ndarray:
+        """Returns all held samples as one array."""
         if len(self._blocks) != 1:
             self._blocks = [np.concatenate([np.zeros(0, np.float32), *self._blocks])]
         return self._blocks[0]
 
 
 def cut_segments(
-    blocks: Iterable[np.ndarray], sample_rate_hz: int, count: Callable[[float], None]
+    blocks: Iterable[np.ndarray],
+    sample_rate_hz: int,
+    count: Callable[[float], None],
 ) -> Iterator[Segment]:
     """Cuts float32 blocks into segments; calls ``count`` with each block's seconds."""
     cutter = PauseCutter(sample_rate_hz)
@@ -128,42 +151,55 @@ def cut_segments(
 
 
 def _quietest(samples: np.ndarray, earliest: int, rate_hz: int) -> int:
-    """Returns the middle of the quietest stretch whose middle is not before ``earliest``."""
+    """Returns the middle of the quietest stretch, a position not before ``earliest``."""
     block = max(int(_BLOCK_S * rate_hz), 1)
     count = len(samples) // block
     power = np.square(
         samples[: count * block].reshape(count, block), dtype=np.float64
     ).mean(axis=1)
+    # The logarithm, so that one loud block doesn't outweigh many quiet ones.
     level = np.log(power + 1e-9)
     width = min(int(_PAUSE_S / _BLOCK_S), count)
+    # Sums of stretches are differences of these.
     sums = np.cumsum(np.append(0.0, level))
     stretches = sums[width:] - sums[:-width]  # stretch i: blocks i .. i + width
     first = min(max(earliest // block - width // 2, 0), len(stretches) - 1)
     # Of several equally quiet ones (digital silence), the last, so that segments are
     # long.
-    last_quietest = (
-        len(stretches) - 1 - int(np.argmin(np.round(stretches[first:][::-1], 6)))
-    )
+    from_last = np.round(stretches[first:][::-1], 6)
+    last_quietest = len(stretches) - 1 - int(np.argmin(from_last))
+
     return (last_quietest + width // 2) * block
 
 
 @dataclass(frozen=True)
 class LabelSpan:
+    """The frames in which a path stays in one label."""
+
     label: int  # a class, not the blank
     start: int  # its first frame
     end: int  # the frame after its last
 
 
 def aligned_words(
-    text: str, log_probs: np.ndarray, alphabet: Alphabet, first_s: float, step_s: float
+    text: str,
+    log_probs: np.ndarray,
+    alphabet: Alphabet,
+    first_s: float,
+    step_s: float,
 ) -> list[Word]:
     """Returns the words of a hypothesis with times and confidences.
 
     A word extends from the first frame of its first character to the last frame of its
     last one. CTC models emit a character for a few frames somewhere in its sound, so
     times are a few frames off, and the time between words belongs to no word.
-    ``log_probs`` are ``(frames, classes)``; ``first_s`` is the time at which the first
-    frame begins, ``step_s`` a frame's length.
+
+    Args:
+        text: of the hypothesis.
+        log_probs: the model's, ``(frames, classes)``.
+        alphabet: of the classes.
+        first_s: when the first frame begins.
+        step_s: a frame's length.
     """
     spans = path_spans(log_probs.argmax(axis=1), alphabet.blank_id)
     # The most probable path is the best alignment if it spells the text.
@@ -196,26 +232,33 @@ def path_spans(path: np.ndarray, blank_id: int) -> list[LabelSpan]:
 
 
 def _runs(path: np.ndarray) -> list[tuple[int, int, int]]:
-    """Returns each run of equal numbers: the number, its first frame, the frame after
-    its last.
-    """
+    """Returns each run of equal numbers: the number, its first frame, and its end."""
     if not len(path):
         return []
+
     starts = np.flatnonzero(np.append(True, path[1:] != path[:-1]))
     ends = np.append(starts[1:], len(path))
+
     return list(zip(path[starts].tolist(), starts.tolist(), ends.tolist(), strict=True))
 
 
 def align(
-    labels: list[int], log_probs: np.ndarray, alphabet: Alphabet
+    labels: list[int],
+    log_probs: np.ndarray,
+    alphabet: Alphabet,
 ) -> list[LabelSpan]:
-    """Returns the most probable alignment of labels with ``log_probs`` ``(frames, classes)``.
+    """Returns the most probable alignment of labels with one utterance's frames.
 
-    Like decoders, it may skip a separator if a blank separates the equal labels around
-    it. Raises ValueError if there are too few frames.
+    ``log_probs`` are ``(frames, classes)``. Like decoders, it may skip a separator if a
+    blank separates the equal labels around it.
+
+    Raises:
+        ValueError: if there are too few frames.
     """
     if not labels:
         return []
+
+    # CTC's states: a blank before, between and after the labels.
     states = np.full(2 * len(labels) + 1, alphabet.blank_id)
     states[1::2] = labels
     separator = alphabet.separator_id
@@ -226,22 +269,30 @@ def align(
     two = is_label & (number >= 2) & (states != np.roll(states, 2))
     three = is_label & (number >= 3) & (np.roll(states, 2) == separator)
     runs = _runs(_viterbi(log_probs[:, states], two, three))
+
     return [
         LabelSpan(labels[state // 2], *span) for state, *span in runs if state % 2 == 1
     ]
 
 
 def _viterbi(scores: np.ndarray, two: np.ndarray, three: np.ndarray) -> np.ndarray:
-    """Returns the path with the largest sum of ``scores`` (frames, states): a state per frame.
+    """Returns the path with the largest sum of scores, a state per frame.
 
-    ``two`` and ``three`` mark states that can follow the state two or three before
-    them.
+    Args:
+        scores: ``(frames, states)``.
+        two: marks states that can follow the one two before them.
+        three: marks states that can follow the one three before them.
+
+    Raises:
+        ValueError: if there are too few frames for any path.
     """
     count = scores.shape[1]
     best = np.full(count, -np.inf)
+    # A path begins with a blank or the first label.
     best[:2] = scores[0, :2]
     before = np.zeros(scores.shape, np.int8)
     candidates = np.full((4, count), -np.inf)
+
     for frame in range(1, len(scores)):
         candidates[0] = best
         candidates[1, 1:] = best[:-1]
@@ -256,6 +307,7 @@ def _viterbi(scores: np.ndarray, two: np.ndarray, three: np.ndarray) -> np.ndarr
             f"{count // 2} labels."
         )
 
+    # And ends with the last label or the blank after it.
     state = count - 1 - int(best[-2] > best[-1])
     path = np.empty(len(scores), np.int64)
     for frame in range(len(scores) - 1, -1, -1):
@@ -267,14 +319,18 @@ def _viterbi(scores: np.ndarray, two: np.ndarray, three: np.ndarray) -> np.ndarr
 
 
 def _words(spans: list[LabelSpan], alphabet: Alphabet) -> Iterator[list[LabelSpan]]:
-    """Yields each word's spans; in scripts without spaces, each character or unit is a
-    word.
+    """Yields each word's spans.
+
+    In scripts without spaces, each character or unit is a word; combining marks belong
+    to the character before them.
     """
     word: list[LabelSpan] = []
     alone = False
+
     for span in spans:
         if span.label == alphabet.separator_id:
             continue
+
         symbol = alphabet.symbols[span.label]
         is_mark = unicodedata.category(symbol[0])[0] == "M"
         starts = symbol[0] in (" ", WORD_START) or is_unspaced(symbol[0]) or alone
@@ -291,12 +347,16 @@ def _words(spans: list[LabelSpan], alphabet: Alphabet) -> Iterator[list[LabelSpa
 
 
 def _confidence(word: list[LabelSpan], log_probs: np.ndarray) -> float:
+    """Returns the geometric mean over a word's labels of each one's highest probability."""
     best = [float(log_probs[span.start : span.end, span.label].max()) for span in word]
     return min(math.exp(sum(best) / len(best)), 1.0)
 
 
 class SegmentModel:
-    """The stages of recognising a segment, one method each: features, model, words."""
+    """The stages of recognising a segment, one method each: features, model, words.
+
+    Each stage is called from its own thread, see `recognised_in_batches`.
+    """
 
     def __init__(
         self,
@@ -322,20 +382,27 @@ class SegmentModel:
         features = self.spec.normalised_features(segment.samples)
         self._frames += len(features)
         if self._frames > _MANY_FRAMES > self._frames - len(features):
+            # Once, when the number is first exceeded.
             expect_many_frames()
+
         return features
 
     def log_probs(self, features: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns segments' log-probabilities and numbers of valid output frames, at
-        least 1.
+        """Returns segments' log-probabilities, and numbers of valid output frames.
+
+        Each segment must have at least one output frame.
         """
         batch, lengths = padded(features)
         frames = np.array([self.spec.output_frames(int(length)) for length in lengths])
         return self._acoustics.log_probs(batch, lengths), frames
 
     def words(
-        self, segments: list[Segment], log_probs: np.ndarray, lengths: np.ndarray
+        self,
+        segments: list[Segment],
+        log_probs: np.ndarray,
+        lengths: np.ndarray,
     ) -> list[list[Word]]:
+        """Returns the words of each segment, without those that belong to its neighbours."""
         words_of_segments = []
         hypotheses = self.decoder.decode(log_probs, lengths)
         alphabet = self.spec.alphabet
@@ -344,21 +411,28 @@ class SegmentModel:
         for segment, hypothesis, scores, length in items:
             first_s = segment.start_s + self.spec.first_frame_s
             words = aligned_words(
-                hypothesis.text, scores[:length], alphabet, first_s, step_s
+                hypothesis.text,
+                scores[:length],
+                alphabet,
+                first_s,
+                step_s,
             )
-            words_of_segments.append(
-                [
-                    w
-                    for w in words
-                    if segment.from_s <= (w.start_s + w.end_s) / 2 < segment.to_s
-                ]
-            )
+            inside = []
+
+            for word in words:
+                middle_s = (word.start_s + word.end_s) / 2
+                if segment.from_s <= middle_s < segment.to_s:
+                    inside.append(word)
+
+            words_of_segments.append(inside)
 
         return words_of_segments
 
 
 def recognised_in_batches(
-    model: SegmentModel, segments: Iterable[tuple[Any, Segment]], batch_size: int
+    model: SegmentModel,
+    segments: Iterable[tuple[Any, Segment]],
+    batch_size: int,
 ) -> Iterator[tuple[Any, list[Word]]]:
     """Yields each segment's key and words, in the order of the segments.
 
@@ -373,19 +447,22 @@ def recognised_in_batches(
     def hear(batch: list[tuple]) -> Future:
         log_probs, frames = model.log_probs([features for _, _, features in batch])
         return decoding.submit(
-            model.words, [item[1] for item in batch], log_probs, frames
+            model.words,
+            [item[1] for item in batch],
+            log_probs,
+            frames,
         )
 
     def begin(group: list[tuple]) -> tuple[list[Any], list[_Place]]:
-        # Submits a group's batches to the model; returns keys and the places of future
-        # results.
+        """Submits a group's batches; returns keys and the places of future results."""
         long_enough = [
             n for n, item in enumerate(group) if model.spec.output_frames(len(item[2]))
         ]
         # Starts with the longest, so that all threads end at about the same time.
         long_enough.sort(key=lambda n: len(group[n][2]), reverse=True)
         places: list[_Place] = [None] * len(group)
-        size = max(min(batch_size, -(-len(long_enough) // model.batches_at_once)), 1)
+        each = math.ceil(len(long_enough) / model.batches_at_once)
+        size = max(min(batch_size, each), 1)
         for start in range(0, len(long_enough), size):
             numbers = long_enough[start : start + size]
             future = hearing.submit(hear, [group[n] for n in numbers])
@@ -411,9 +488,11 @@ def recognised_in_batches(
 
 
 def _read_ahead(model: SegmentModel, segments: Iterable) -> Iterator[tuple]:
-    """Yields key, segment and features, read in a thread; raises its error after what
-    it read.
+    """Yields key, segment and features, which a thread computes ahead.
+
+    If reading fails, the error is raised after all that was read before.
     """
+    # Bounded, so that reading doesn't run far ahead of the model.
     queue: Queue = Queue(_READ_AHEAD)
     stopped = threading.Event()
 
@@ -447,6 +526,7 @@ def _read_ahead(model: SegmentModel, segments: Iterable) -> Iterator[tuple]:
         while (item := queue.get()) is not _END:
             if isinstance(item, BaseException):
                 raise item
+
             yield item
     finally:
         stopped.set()
@@ -454,8 +534,9 @@ def _read_ahead(model: SegmentModel, segments: Iterable) -> Iterator[tuple]:
 
 
 def _groups(items: Iterator[tuple], batch_size: int) -> Iterator[list[tuple]]:
-    """Yields lists of items, each for a few batches; before raising an error, those
-    before it.
+    """Yields lists of items, each for a few batches.
+
+    Before an error of ``items`` is raised, the items before it are yielded.
     """
     failure = None
     for batches in itertools.chain(
@@ -479,8 +560,13 @@ def _groups(items: Iterator[tuple], batch_size: int) -> Iterator[list[tuple]]:
 def _finished(
     keys: list[Any], places: list[_Place]
 ) -> Iterator[tuple[Any, list[Word]]]:
+    """Yields the keys and words of a group, waiting for the model and the decoder."""
     for key, place in zip(keys, places, strict=True):
-        yield key, place[0].result().result()[place[1]] if place is not None else []
+        words = []
+        if place is not None:
+            future, row = place
+            words = future.result().result()[row]
+        yield key, words
 
 
 # Seconds processed at a time, so that even a chunk of an hour needs little memory.
@@ -493,31 +579,39 @@ class EndpointRules:
 
     Silence is time in which the most probable class is a blank, a space or a separator.
 
+    Attributes:
+        silence_s: so much silence ends it, whether or not there was speech before.
+        silence_after_speech_s: so much ends it if there was speech.
+        longest_s: length after which it ends in any case.
+
     Source: sherpa-onnx's rules 1 to 3 with its defaults, which come from Kaldi's.
     """
 
-    # So much silence ends it, whether or not there was speech before.
     silence_s: float = 2.4
-    silence_after_speech_s: float = 1.2  # so much ends it if there was speech
-    longest_s: float = 20.0  # length after which it ends in any case
+    silence_after_speech_s: float = 1.2
+    longest_s: float = 20.0
 
 
 class EndpointDetector:
+    """Finds where utterances end, by a model's outputs."""
+
     def __init__(self, rules: EndpointRules, alphabet: Alphabet, frame_step_s: float):
         self._rules = rules
         self._step_s = frame_step_s
+        # Classes that are no sound.
         marks = (" ", WORD_START, alphabet.separator)
         quiet = [i for i, symbol in enumerate(alphabet.symbols) if symbol in marks]
         self._silent = np.array([*quiet, alphabet.blank_id])
         self.restart()
 
     def restart(self) -> None:
+        """Begins another utterance."""
         self._frames = 0
         self._silence = 0
         self._spoken = False
 
     def end(self, log_probs: np.ndarray) -> int | None:
-        """Returns after how many of these frames the utterance ends, or None if it goes on."""
+        """Returns after how many of these frames the utterance ends; None if it goes on."""
         for frame, silent in enumerate(np.isin(log_probs.argmax(axis=1), self._silent)):
             self._frames += 1
             self._silence = self._silence + 1 if silent else 0
@@ -572,6 +666,7 @@ class Stream:
         self._begin()
 
     def _begin(self) -> None:
+        """Begins an utterance with the state of a new recording."""
         self._state = self._acoustics.initial_state()
         self._log_probs: list[np.ndarray] = []
         self._frames = 0
@@ -591,6 +686,7 @@ class Stream:
         most = int(_MOST_S * self._spec.features.sample_rate_hz)
         for start in range(0, len(samples), most):
             self._see(samples[start : start + most])
+            # Each part's features are freed before the next.
             results += self._hear()
 
         if self._frames:
@@ -603,6 +699,7 @@ class Stream:
 
     @property
     def partial(self) -> str:
+        """The text of the current utterance that was returned last."""
         return self._shown
 
     def finish(self) -> list[StreamResult]:
@@ -610,15 +707,19 @@ class Stream:
         return [self._final()]
 
     def _see(self, samples: np.ndarray) -> None:
+        """Adds samples, and computes the features that they complete."""
         config = self._spec.features
         held = np.concatenate([self._samples, samples])
         frames = numpy_features(held, config)
+        # Windows overlap, so more is kept than one step.
         self._samples = held[len(frames) * config.step_samples :]
         self._features = np.concatenate([self._features, self._spec.normalised(frames)])
 
     def _hear(self) -> list[StreamResult]:
+        """Computes the output frames that are possible now; returns ended utterances."""
         kernel, stride = self._spec.geometry
         results = []
+
         while count := self._spec.output_frames(len(self._features)):
             used = self._features[: kernel + (count - 1) * stride]
             log_probs, state = self._acoustics.continued(used, self._state)
@@ -635,19 +736,26 @@ class Stream:
             result = self._final()
             if result.text:
                 results.append(result)
+
+            # The next utterance begins with the first frame that this one
+            # hasn't used.
             self._begun += self._frames * stride
             self._begin()
 
         return results
 
     def _final(self) -> StreamResult:
+        """Returns the current utterance as its decoder would decode it as a recording."""
         if hasattr(self._decoder, "begin") or not self._frames:
             return self._result(self._decoded.best().text, final=True)
+
         frames = np.array([self._frames])
         (hypothesis,) = self._decoder.decode(self.log_probs[None], frames)
+
         return self._result(hypothesis.text, final=True)
 
     def _result(self, text: str, final: bool) -> StreamResult:
+        """Returns a text as a result, whose words are aligned only on demand."""
         features = self._spec.features
         begun_s = self._begun * features.step_samples / features.sample_rate_hz
         alphabet = self._spec.alphabet
@@ -658,8 +766,13 @@ class Stream:
         def align() -> list[Word]:
             if not log_probs:
                 return []
+
             return aligned_words(
-                text, np.concatenate(log_probs), alphabet, first_s, step_s
+                text,
+                np.concatenate(log_probs),
+                alphabet,
+                first_s,
+                step_s,
             )
 
         return StreamResult(" ".join(text.split()), final, align)

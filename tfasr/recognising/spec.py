@@ -1,4 +1,8 @@
-"""A recogniser's description (everything but its weights), and the files of an export."""
+"""A recogniser's description (everything but its weights), and the files of an export.
+
+What `tfasr.exporting` writes and `tfasr.recognising` reads. Nothing here needs
+TensorFlow, so that exports run without it.
+"""
 
 import dataclasses
 import json
@@ -38,39 +42,47 @@ FEATURES = "features"
 LENGTHS = "lengths"
 LOG_PROBS = "log_probs"
 OUTPUT_LENGTHS = "output_lengths"
-STREAMING_PRESET = "an4_streaming.gin"
+STREAMING_PRESET = "an4_streaming.gin"  # that messages name
+
 # Larger values are rejected: squares would exceed float32, or arrays would exceed
 # memory.
 _LOUDEST = 1e12
 _BEGINNING_BYTES = 4096  # of a stream, by which an audio file is recognised
-_MOST = {"sample_rate_hz": 10**6, "window_samples": 2**16, "step_samples": 2**16}
-_MOST |= {"num_features": 2**14}
+# Limits of what a description may say: an export comes from anyone, and arrays are made
+# of these sizes.
+_MOST = {
+    "sample_rate_hz": 10**6,
+    "window_samples": 2**16,
+    "step_samples": 2**16,
+    "num_features": 2**14,
+}
 _MOST_FRAMES = 2**16
 
 
 class Acoustics(Protocol):
-    """Maps normalised features to log-probabilities of all classes."""
+    """Maps normalised features to log-probabilities of all classes.
 
-    # How many threads may usefully call `log_probs` at the same time.
+    ``batches_at_once`` is how many threads may usefully call `log_probs` at the same
+    time.
+    """
+
     batches_at_once: int
 
     def log_probs(self, features: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Maps right-padded features ``(batch, frames, num_features)`` and lengths
-        ``(batch,)``.
+        """Returns natural logarithms ``(batch, output frames, classes)``.
 
-        Returns natural logarithms ``(batch, output frames, classes)``. Every utterance
-        must have at least one output frame.
+        ``features`` are right-padded, ``(batch, frames, num_features)``, with lengths
+        ``(batch,)``. Every utterance must have at least one output frame.
         """
 
     def initial_state(self) -> State:
         """Returns the recurrence's state before the first frame."""
 
     def continued(self, features: np.ndarray, state: State) -> tuple[np.ndarray, State]:
-        """Returns a stream's next log-probabilities ``(output frames, classes)`` and
-        new state.
+        """Returns log-probabilities ``(output frames, classes)`` and the new state.
 
-        ``features`` ``(frames, num_features)`` begin where the next output frame's
-        input begins.
+        ``features`` ``(frames, num_features)`` of a stream begin where the next output
+        frame's input begins.
         """
 
 
@@ -88,6 +100,7 @@ class Word:
     confidence: float
 
     def moved(self, by_s: float) -> "Word":
+        """Returns the word with later times, for a recording that begins later."""
         return Word(self.text, self.start_s + by_s, self.end_s + by_s, self.confidence)
 
 
@@ -100,6 +113,7 @@ class Transcript:
 
     @property
     def text(self) -> str:
+        """The words, joined by spaces where their script has some."""
         return join_words(word.text for word in self.words)
 
 
@@ -122,15 +136,20 @@ class StreamResult:
 
 
 def as_samples(samples: np.ndarray) -> np.ndarray:
-    """Converts floats or int16 to float32 in -1..1; ValueError for NaN, infinity or
-    above 1e12.
+    """Converts floats or int16 to float32 in -1..1.
+
+    Raises:
+        ValueError: for other types, NaN, infinity or values above 1e12.
     """
     if samples.dtype == np.int16:
+        # As libsndfile scales integers.
         return samples.astype(np.float32) / 32768
+
     if samples.dtype.kind != "f":
         raise ValueError(
             f"samples must be floats or int16. Received: dtype={samples.dtype}."
         )
+
     samples = samples.astype(np.float32, copy=False)
     if not np.isfinite(samples).all():
         bad = int(np.flatnonzero(~np.isfinite(samples))[0])
@@ -149,28 +168,36 @@ def as_samples(samples: np.ndarray) -> np.ndarray:
 
 
 def pcm_chunks(
-    stream: BinaryIO, sample_rate_hz: int, chunk_s: float = 0.1
+    stream: BinaryIO,
+    sample_rate_hz: int,
+    chunk_s: float = 0.1,
 ) -> Iterator[np.ndarray]:
-    """Yields int16 samples ``(samples,)`` of signed 16-bit little-endian mono, as they arrive.
+    """Yields int16 samples ``(samples,)`` of a stream as they arrive.
 
-    Raises UsageError if the stream begins like an audio file, whose header and
-    compressed samples would be taken for speech.
+    The stream is signed 16-bit little-endian mono, such as a microphone's.
+
+    Raises:
+        UsageError: if it begins like an audio file, whose header and compressed samples
+        would be taken for speech.
     """
     # `read1` returns what has arrived, instead of waiting until a chunk is full.
     read = getattr(stream, "read1", stream.read)
     most_bytes = 2 * max(int(chunk_s * sample_rate_hz), 1)
     half = beginning = b""
+
     while data := read(most_bytes):
         if len(beginning) < _BEGINNING_BYTES:
             beginning += data[:_BEGINNING_BYTES]
             _require_raw(beginning, sample_rate_hz)
 
         data = half + data
+        # A chunk may end in the middle of a sample.
         half = data[len(data) // 2 * 2 :]
         yield np.frombuffer(data[: len(data) // 2 * 2], "<i2")
 
 
 def _require_raw(beginning: bytes, sample_rate_hz: int) -> None:
+    """Raises UsageError, with ffmpeg's command, if a stream is a file's."""
     form = format_of(beginning)
     if form is not None:
         raise UsageError(
@@ -181,30 +208,47 @@ def _require_raw(beginning: bytes, sample_rate_hz: int) -> None:
 
 
 def padded(features: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Pads arrays ``(frames, width)`` on the right; returns ``(batch, frames, width)``,
-    lengths.
+    """Pads arrays ``(frames, width)`` on the right.
+
+    Returns ``(batch, frames, width)`` and the lengths, int32 ``(batch,)``.
     """
     lengths = np.array([len(frames) for frames in features], np.int32)
     batch = np.zeros((len(features), lengths.max(), features[0].shape[1]), np.float32)
     for row, frames in zip(batch, features, strict=True):
         row[: len(frames)] = frames
+
     return batch, lengths
 
 
 @dataclass(frozen=True)
 class RecogniserSpec:
-    model: str  # its name in `tfasr.models.model.MODELS`
+    """Everything about a recogniser but its weights.
+
+    Attributes:
+        model: its name in `tfasr.models.model.MODELS`.
+        features: what it hears.
+        statistics: the corpus's mean and deviation, if normalisation needs them.
+        alphabet: what it writes.
+        decoder: how its outputs become text.
+        lexicon: dictionary, for a decoder that needs one.
+        geometry: feature frames that an output frame sees, and between output frames.
+        streams: whether output frames depend on no feature frames later than those they
+            see.
+        identity: a hash of the weights, which identifies the recogniser.
+
+    Raises:
+        ValueError: for sizes or statistics that can't be a recogniser's.
+    """
+
+    model: str
     features: FeatureConfig
-    # The corpus's, if normalisation needs them.
     statistics: tuple[np.ndarray, np.ndarray] | None
     alphabet: Alphabet
     decoder: DecoderConfig
-    lexicon: tuple[str, ...]  # dictionary, for a decoder that needs one
-    # Feature frames that an output frame sees, and between output frames.
+    lexicon: tuple[str, ...]
     geometry: tuple[int, int]
-    # Whether output frames depend on no feature frames later than those they see.
     streams: bool
-    identity: str  # a hash of the weights, which identifies the recogniser
+    identity: str
 
     def __post_init__(self):
         for name, most in _MOST.items():
@@ -215,29 +259,34 @@ class RecogniserSpec:
             raise ValueError(
                 f"The geometry must be two whole numbers, 1 to {_MOST_FRAMES}."
             )
+
         if (kind := self.features.normalisation) in ("corpus", "speaker"):
             if self.statistics is None:
                 raise ValueError(
                     f"Normalisation {kind!r} needs statistics, which are missing."
                 )
+
             check_statistics(*self.statistics, self.features.num_features)
 
     @property
     def frame_step_s(self) -> float:
+        """Seconds from one output frame to the next."""
         return (
             self.geometry[1] * self.features.step_samples / self.features.sample_rate_hz
         )
 
     @property
     def first_frame_s(self) -> float:
-        """When the first output frame begins: its time step is centred on the samples
-        it sees.
+        """Seconds at which the first output frame begins.
+
+        Its time step is centred on the samples that it sees.
         """
         kernel, _ = self.geometry
         seen = (kernel - 1) * self.features.step_samples + self.features.window_samples
         return max(seen / self.features.sample_rate_hz / 2 - self.frame_step_s / 2, 0.0)
 
     def output_frames(self, feature_frames: int) -> int:
+        """Returns how many output frames so many feature frames give, 0 or more."""
         kernel, stride = self.geometry
         return max((feature_frames - kernel) // stride + 1, 0)
 
@@ -246,6 +295,7 @@ class RecogniserSpec:
         return self.normalised(numpy_features(samples, self.features))
 
     def normalised(self, features: np.ndarray) -> np.ndarray:
+        """Returns normalised features ``(frames, num_features)``."""
         return normalise_frames(
             features, self.features, *(self.statistics or (None, None))
         )
@@ -256,8 +306,10 @@ class RecogniserSpec:
         return self.streams and self.features.normalisation in ("corpus", "none")
 
     def check_streams(self) -> None:
+        """Raises UsageError, with the reason and a preset, if the recogniser can't stream."""
         if self.can_stream:
             return
+
         reason = ", whose layers look at later frames or at whole utterances"
         if (kind := self.features.normalisation) in ("utterance", "speaker"):
             reason = (
@@ -274,6 +326,7 @@ class RecogniserSpec:
 
 
 GRAPH_FILE = "model.onnx"
+# Runtimes that an export can be for, the values of ``--to``.
 ONNX = "onnx"
 LITERT = "litert"
 KERAS = "keras"
@@ -289,29 +342,39 @@ SPEC_FILE = "recogniser.json"
 CARD_FILE = "README.md"
 # Hashes of all other files, for ``sha256sum --check``; written last.
 SUMS_FILE = "SHA256SUMS"
+# The file whose hash identifies a recogniser.
 _WEIGHTS = {
     **MODEL_FILES,
     SAVED_MODEL: "saved_model/variables/variables.data-00000-of-00001",
 }
-_FORMAT = 1
+_FORMAT = 1  # of an export; raise it when other versions can't read it
 _AGAIN = "Export the run again."
 
 
 def is_exported(folder: Path) -> bool:
+    """Whether a folder is an export, complete or not."""
     return (folder / SPEC_FILE).is_file()
 
 
 def write_spec(
-    folder: Path, spec: RecogniserSpec, lexicon: list[str], runtime: str = ONNX
+    folder: Path,
+    spec: RecogniserSpec,
+    lexicon: list[str],
+    runtime: str = ONNX,
 ) -> None:
-    """Writes a recogniser's description next to its model; the lexicon may be empty."""
-    statistics = spec.statistics and dict(
-        zip(
-            ("mean", "deviation"),
-            (array.tolist() for array in spec.statistics),
-            strict=True,
-        )
-    )
+    """Writes a recogniser's description next to its model.
+
+    Args:
+        folder: of the export.
+        spec: the description.
+        lexicon: words for a decoder that needs some; may be empty.
+        runtime: for which the model was exported.
+    """
+    statistics = None
+    if spec.statistics is not None:
+        mean, deviation = spec.statistics
+        statistics = {"mean": mean.tolist(), "deviation": deviation.tolist()}
+
     content = {
         "format": _FORMAT,
         "tfasr": __version__,
@@ -330,7 +393,11 @@ def write_spec(
 
 
 def read_spec(folder: Path, decoder_changes: dict[str, Any]) -> RecogniserSpec:
-    """Reads what `write_spec` wrote, replacing some decoder fields; UsageError on failure."""
+    """Reads what `write_spec` wrote, replacing some decoder fields.
+
+    Raises:
+        UsageError: if the description is damaged, or of another version of tfasr.
+    """
     path = folder / SPEC_FILE
     names = (
         "format",
@@ -348,24 +415,30 @@ def read_spec(folder: Path, decoder_changes: dict[str, Any]) -> RecogniserSpec:
             f"tfasr {content.get('tfasr')}. Use that tfasr, or export the run again."
         )
 
+    # Checked alone first, so that the message blames the flags and not the file.
     with wrong_values_are_wrong_use():  # of flags
         dataclasses.replace(DecoderConfig(), **decoder_changes)
+
     try:
         decoder = dataclasses.replace(
             DecoderConfig(**content["decoder"]), **decoder_changes
         )
         kernel, stride = map(operator.index, content["geometry"])
         statistics = content["statistics"]
+        if statistics is not None:
+            statistics = tuple(_float32(statistics[n]) for n in ("mean", "deviation"))
+
         return RecogniserSpec(
             model=str(content["model"]),
             features=FeatureConfig(**content["features"]),
-            statistics=statistics
-            and (_float32(statistics["mean"]), _float32(statistics["deviation"])),
+            statistics=statistics,
             alphabet=Alphabet.load(folder / ALPHABET_FILE),
             decoder=decoder,
             lexicon=tuple(load_lexicon(folder)) if needs_lexicon(decoder) else (),
             geometry=(kernel, stride),
             streams=bool(content["streams"]),
+            # The same weights are the same recogniser, wherever the folder
+            # is.
             identity=file_sha256(folder / _WEIGHTS[exported_runtime(folder)]),
         )
     except UsageError:
@@ -377,6 +450,7 @@ def read_spec(folder: Path, decoder_changes: dict[str, Any]) -> RecogniserSpec:
 
 
 def _float32(values: Any) -> np.ndarray:
+    """Returns numbers as float32; too large ones become infinite."""
     with np.errstate(over="ignore"):  # infinity, which `check_statistics` rejects
         return np.asarray(values, np.float32)
 
@@ -405,8 +479,10 @@ def check_int8(to: str, int8: bool) -> None:
 
 
 def model_bytes(path: Path) -> int:
+    """Returns the size of a model's file, or of all files in its folder."""
     if path.is_dir():
         return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+
     return path.stat().st_size
 
 
@@ -423,7 +499,7 @@ def write_sums(folder: Path) -> None:
 
 
 def check_sums(folder: Path) -> None:
-    """Raises UsageError unless all files of an export are unchanged."""
+    """Raises UsageError unless all files of an export are there and unchanged."""
     text = read_text(
         folder / SUMS_FILE, f"Without it the export is not complete. {_AGAIN}"
     )
@@ -432,12 +508,14 @@ def check_sums(folder: Path) -> None:
         raise UsageError(
             f"{folder / SUMS_FILE} must hold a hash and a name per line. {_AGAIN}"
         )
+
     for expected, name in listed:
         path = folder / name
         if not path.is_file():
             raise UsageError(
                 f"An exported folder must hold {name}. {folder} lacks it. {_AGAIN}"
             )
+
         if file_sha256(path) != expected:
             raise UsageError(
                 f"An exported folder's files must be as they were written. {path} has changed: "
@@ -446,8 +524,11 @@ def check_sums(folder: Path) -> None:
 
     model = folder / MODEL_FILES[exported_runtime(folder)]
     paths = [path for path in [model, *model.rglob("*")] if not path.is_dir()]
-    paths += [folder / name for name in (SPEC_FILE, ALPHABET_FILE)]
-    paths += [path for path in [folder / LEXICON_FILE] if path.exists()]
+    paths += [folder / SPEC_FILE, folder / ALPHABET_FILE]
+    if (folder / LEXICON_FILE).exists():
+        paths.append(folder / LEXICON_FILE)
+
+    # A list that leaves out the model would check nothing.
     needed = {path.relative_to(folder).as_posix() for path in paths}
     if missing := sorted(needed - {name for _, name in listed}):
         rule = f"{folder / SUMS_FILE} must hold the hashes of {', '.join(missing)}."

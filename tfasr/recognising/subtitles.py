@@ -1,4 +1,7 @@
-"""Groups recognised words into subtitles that people can read."""
+"""Groups recognised words into subtitles that people can read.
+
+`tfasr.recognising.files` writes them as SubRip and WebVTT.
+"""
 
 import math
 from collections.abc import Iterable
@@ -16,16 +19,23 @@ _MOST = 10_000  # of every limit; more would be a mistake
 class SubtitleRules:
     """Limits of a subtitle, all of which hold for every one.
 
-    The defaults are usual for television and streaming in Latin scripts. Source:
-    Netflix, "Timed Text Style Guide: General Requirements" (two lines, 42 characters,
-    at most 7 s).
+    The defaults are usual for television and streaming in Latin scripts.
+
+    Attributes:
+        characters: of a line, each with its combining marks.
+        lines: of a subtitle.
+        shortest_s: how long a subtitle is shown at least.
+        longest_s: how long a subtitle is shown at most.
 
     Raises:
         UsageError: if a limit isn't positive, or the longest time is shorter than the
-            shortest.
+        shortest.
+
+    Source: Netflix, "Timed Text Style Guide: General Requirements" (two lines, 42
+    characters, at most 7 s).
     """
 
-    characters: int = 42  # of a line, each with its combining marks
+    characters: int = 42
     lines: int = 2
     shortest_s: float = 1.0
     longest_s: float = 7.0
@@ -47,6 +57,8 @@ class SubtitleRules:
 
 @dataclass(frozen=True)
 class Cue:
+    """A subtitle: its lines, and when it is shown."""
+
     start_s: float
     end_s: float
     lines: list[str]
@@ -72,6 +84,7 @@ def subtitles(words: Iterable[Word], rules: SubtitleRules) -> list[Cue]:
         following_s = math.inf
         if number + 1 < len(groups):
             following_s = groups[number + 1][0].start_s
+
         spoken_until_s = max(word.end_s for word in group)
         end_s = min(spoken_until_s, following_s, start_s + rules.longest_s)
         end_s = max(end_s, start_s + rules.shortest_s)
@@ -86,11 +99,14 @@ def _goes_on(group: list[Word], word: Word, rules: SubtitleRules) -> bool:
     pause_s = word.start_s - max(before.end_s for before in group)
     if pause_s >= _PAUSE_S and was_shown:
         return False
+
     too_long = word.end_s - group[0].start_s > rules.longest_s
+
     return not too_long and len(_wrapped([*group, word], rules)) <= rules.lines
 
 
 def _wrapped(words: list[Word], rules: SubtitleRules) -> list[str]:
+    """Returns the words in lines of at most so many characters."""
     lines = [words[0].text]
     for word in words[1:]:
         longer = join_words([lines[-1], word.text])
@@ -103,9 +119,7 @@ def _wrapped(words: list[Word], rules: SubtitleRules) -> list[str]:
 
 
 def _in_pieces(words: Iterable[Word], rules: SubtitleRules) -> Iterable[Word]:
-    """Yields the words, those that are longer than a line in pieces that share the
-    word's time.
-    """
+    """Yields the words; those longer than a line in pieces that share the word's time."""
     for word in words:
         letters = clusters(word.text)
         size = rules.characters

@@ -1,5 +1,7 @@
-"""Runs models in TensorFlow: a run's model, an exported Keras file or an exported
-SavedModel.
+"""Runs models in TensorFlow: a run's, an exported Keras file or a SavedModel.
+
+The classes are `Acoustics`, like those of `tfasr.recognising.runtimes`. Importing this
+module loads TensorFlow.
 """
 
 import functools
@@ -20,11 +22,14 @@ from tfasr.training.trained import TrainedRun
 # A SavedModel's signatures for batches of recordings and for a stream's next frames.
 WHOLE_SIGNATURE = "serving_default"
 CONTINUED_SIGNATURE = "continued"
+# Prefixes of the names of states before and after a chunk; a number follows.
 STATE = "state_"
 NEXT_STATE = "next_state_"
 
 
 class KerasAcoustics:
+    """Computes log-probabilities with a Keras model."""
+
     batches_at_once = 1  # because TensorFlow divides each batch among the cores
 
     def __init__(self, recogniser: Any, config: RecogniserConfig, num_features: int):
@@ -53,6 +58,7 @@ class KerasAcoustics:
 
     @functools.cached_property
     def _continued(self) -> Callable:
+        """A function that is traced once, for chunks of any length."""
         state_spec = [
             tf.TensorSpec(state.shape, state.dtype) for state in self.initial_state()
         ]
@@ -67,10 +73,15 @@ class KerasAcoustics:
 
 
 def open_run(
-    trained: TrainedRun, checkpoint: str, decoder_changes: dict[str, Any]
+    trained: TrainedRun,
+    checkpoint: str,
+    decoder_changes: dict[str, Any],
 ) -> tuple[RecogniserSpec, KerasAcoustics]:
-    """Opens a run's recogniser at a checkpoint: "best", "last" or a file; UsageError on
-    failure.
+    """Opens a run's recogniser at a checkpoint: "best", "last" or a file.
+
+    Raises:
+        UsageError: if the checkpoint is missing, or the model has no frames at equal
+        distances.
     """
     path = trained.checkpoint(checkpoint)
     model = trained.model(checkpoint, precision="float32")
@@ -95,20 +106,25 @@ def open_run(
         streams=can_stream(experiment.model) and hasattr(model.recogniser, "continued"),
         identity=file_sha256(path),
     )
+
     return spec, KerasAcoustics(
         model.recogniser, experiment.model, spec.features.num_features
     )
 
 
 def open_keras_file(path: Path) -> KerasAcoustics:
-    """Opens a model that `tfasr export --to keras` wrote; UsageError if it isn't
-    registered.
+    """Opens a model that `tfasr export --to keras` wrote.
+
+    Raises:
+        UsageError: if the file is damaged, or its model isn't registered.
     """
     model = load_keras_file(path)
     return KerasAcoustics(model.recogniser, model.config, model.num_features)
 
 
 class SavedModelAcoustics:
+    """Computes log-probabilities with a SavedModel, which needs no code of tfasr."""
+
     batches_at_once = 1  # because TensorFlow divides each batch among the cores
 
     def __init__(self, path: Path):
@@ -135,7 +151,9 @@ class SavedModelAcoustics:
         return [tf.zeros(shape) for shape in self._states.values()]
 
     def continued(self, features: np.ndarray, state: State) -> tuple[np.ndarray, State]:
-        states = dict(zip(self._states, state, strict=True))
-        outputs = self._continued(**{FEATURES: tf.constant(features[None]), **states})
+        inputs = dict(zip(self._states, state, strict=True))
+        inputs[FEATURES] = tf.constant(features[None])
+        outputs = self._continued(**inputs)
         reached = [outputs[NEXT_STATE + name[len(STATE) :]] for name in self._states]
+
         return outputs[LOG_PROBS][0].numpy(), reached

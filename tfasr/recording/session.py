@@ -1,4 +1,10 @@
-"""One process's part of a recorded run: settings, where it continues, the order of calls."""
+"""One process's part of a recorded run: settings, where it continues, order of calls.
+
+`tfasr.Recorder` and ``tfasr train`` use it to write a run's folder. `claimed` keeps
+other processes out, `position` reads where an earlier process stopped, `Session` writes
+how this one begins and ends, and `Order` rejects calls of a recorder that would book
+time twice or not at all.
+"""
 
 import contextlib
 import itertools
@@ -29,15 +35,39 @@ from tfasr.tta.metrics import (
 )
 
 _INTERVALS = (
-    "init", "run", "epoch", "eval", "eval_forward", "decode", "checkpoint", "sentences", "session",
-    "logging", "swap",
-)  # fmt: skip
+    "init",
+    "run",
+    "epoch",
+    "eval",
+    "eval_forward",
+    "decode",
+    "checkpoint",
+    "sentences",
+    "session",
+    "logging",
+    "swap",
+)
+
+# Keys of events that a user can't state as facts: a second event of this key would
+# count as time or as a result.
 WRITTEN = {
-    *(f"{name}_{edge}" for name in _INTERVALS for edge in ("start", "stop")),
-    *("model_creation", "train_step", "eval_accuracy", "tracked_stats"),
-    *("targets", "metrics", "comparability", "extended", "conditions"),
-}  # keys of events that are not facts
+    "model_creation",
+    "train_step",
+    "eval_accuracy",
+    "tracked_stats",
+    "targets",
+    "metrics",
+    "comparability",
+    "extended",
+    "conditions",
+}
+WRITTEN.update(f"{name}_start" for name in _INTERVALS)
+WRITTEN.update(f"{name}_stop" for name in _INTERVALS)
+
+# Facts that must be whole numbers, with the least value of each: reports count with
+# them.
 _COUNTS = {"train_samples": 1, "global_batch_size": 1, "num_replicas": 1, "seed": 0}
+
 # Files that every run may have before its first step; those of a failed start are
 # removed.
 WRITTEN_AT_START = (
@@ -47,11 +77,15 @@ WRITTEN_AT_START = (
     files.GPU_FILE,
     files.HOST_FILE,
 )
+
+# How a user writes each block, for errors.
 _BLOCK_ORDER = {
-    "step": "with run.step(...):", "evaluation": "with run.evaluation() as e:",
-    "decoding": "with e.decoding():", "swapping": "with e.swapping():",
+    "step": "with run.step(...):",
+    "evaluation": "with run.evaluation() as e:",
+    "decoding": "with e.decoding():",
+    "swapping": "with e.swapping():",
     "saving": "with run.saving():",
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -69,13 +103,20 @@ class Settings:
     config: dict[str, Any] = field(default_factory=dict)
 
     def write(self, run_dir: Path) -> None:
-        # One value per line, so that the files of two seeds of a configuration differ
-        # in one line.
-        files.write_whole(
-            run_dir / files.RECORDER_FILE, json.dumps(asdict(self), indent=1) + "\n"
-        )
+        """Writes the settings into a run's folder.
+
+        Each value has a separate line, so that the files of two seeds of a
+        configuration differ in one line.
+        """
+        text = json.dumps(asdict(self), indent=1)
+        files.write_whole(run_dir / files.RECORDER_FILE, f"{text}\n")
 
     def differences(self, run_dir: Path) -> str:
+        """Returns which settings a run was begun with that are others now, or "".
+
+        The settings are compared as JSON: a tuple is equal to the list that was
+        written.
+        """
         remedy = "Without it a run cannot be continued: begin a new one."
         before = files.read_object(run_dir / files.RECORDER_FILE, remedy)
         return differences(_flat(before), _flat(json.loads(json.dumps(asdict(self)))))
@@ -90,18 +131,36 @@ def settings_of(
     comparability: Mapping[str, Any] | None,
     config: Mapping[str, Any] | None,
 ) -> Settings:
-    """Returns checked settings from `tfasr.Recorder`'s arguments, without facts that
-    are None.
+    """Returns checked settings from the arguments of `tfasr.Recorder`.
+
+    Facts that are None are left out.
+
+    Args:
+        targets: pairs of a metric and a value, or texts such as "cer=0.15".
+        metrics: the direction of each further metric, or a `Metric`.
+        target_window: how many evaluations' median must meet a target.
+        facts: what the ledger states about the run, by name.
+        comparability: what makes results comparable; None if unknown.
+        config: the user's own configuration.
+
+    Raises:
+        UsageError: for a value of a wrong kind, or one that JSON can't express.
     """
-    metrics = {
-        name: m if isinstance(m, Metric) else Metric(m) for name, m in metrics.items()
-    }
-    declared = {name: metric.to_json() for name, metric in metrics.items()}
+    declared = {}
+    for name, metric in metrics.items():
+        if not isinstance(metric, Metric):
+            metric = Metric(metric)
+        declared[name] = metric.to_json()
+
+    # From here on, targets of these metrics are known.
     declare(declared, "The recorder")
+    pairs = []
     try:
-        pairs = [
-            parse_target(t) if isinstance(t, str) else check_target(*t) for t in targets
-        ]
+        for target in targets:
+            if isinstance(target, str):
+                pairs.append(parse_target(target))
+            else:
+                pairs.append(check_target(*target))
     except TypeError:
         text = 'targets must be a list of pairs such as ("cer", 0.15), or texts such as "cer=0.15".'
         raise UsageError(f"{text} Received: {targets!r}.") from None
@@ -117,34 +176,40 @@ def settings_of(
     declared |= {
         name: METRICS[name].to_json() for name, _ in pairs if name not in BUILT_IN
     }
-    comparability = None if comparability is None else dict(comparability)
-    named = (declared, stated, comparability, dict(config or {}))
-    settings = Settings([list(pair) for pair in pairs], target_window, *named)
+    settings = Settings(
+        targets=[list(pair) for pair in pairs],
+        target_window=target_window,
+        metrics=declared,
+        facts=stated,
+        comparability=None if comparability is None else dict(comparability),
+        config=dict(config or {}),
+    )
     _check_json(asdict(settings))
+
     return settings
 
 
 def check_mappings(**values: Any) -> None:
+    """Checks arguments that must be dicts with texts as keys, or None."""
     for name, value in values.items():
-        if (
-            value is None
-            or isinstance(value, Mapping)
-            and all(isinstance(k, str) for k in value)
-        ):
+        if value is None:
             continue
-
-        raise UsageError(
-            f"{name} must be a dict with names as keys. Received: {value!r}."
-        )
+        named = isinstance(value, Mapping) and all(isinstance(k, str) for k in value)
+        if not named:
+            raise UsageError(
+                f"{name} must be a dict with names as keys. Received: {value!r}."
+            )
 
 
 def folder_named(run_dir: Any) -> Path:
-    """Returns a run's folder as a path; raises UsageError if it is no path or names a file."""
-    named = (
-        isinstance(run_dir, str | os.PathLike)
-        and str(run_dir)
-        and "\0" not in str(run_dir)
-    )
+    """Returns a run's folder as a path, which need not exist yet.
+
+    Raises:
+        UsageError: if it is no path, or the path of a file.
+    """
+    is_path = isinstance(run_dir, str | os.PathLike)
+    # No file system allows a name with a zero byte: `Path.is_file` would fail.
+    named = is_path and str(run_dir) and "\0" not in str(run_dir)
     if not named or Path(run_dir).is_file():
         raise UsageError(
             f"run_dir must be the name of a folder. Received: {run_dir!r}."
@@ -154,6 +219,13 @@ def folder_named(run_dir: Any) -> Path:
 
 
 def check_facts(facts: Mapping[str, Any]) -> None:
+    """Checks facts that a user states about a run.
+
+    Raises:
+        UsageError: if a fact that reports count with is no whole number, if its type isn't
+            that of `ledger.schema`, if tfasr writes events of its name itself, or if JSON
+            can't express it.
+    """
     for name, value in facts.items():
         least = _COUNTS.get(name)
         if least is not None and (type(value) is not int or value < least):
@@ -172,6 +244,7 @@ def check_facts(facts: Mapping[str, Any]) -> None:
 
 
 def _check_json(values: dict[str, Any]) -> None:
+    """Checks that JSON can express values; NaN and infinity are not standard JSON."""
     try:
         json.dumps(values, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -181,6 +254,10 @@ def _check_json(values: dict[str, Any]) -> None:
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns settings with each fact and each value of config as a separate one.
+
+    So `differences` can name the one that changed.
+    """
     flat = {
         name: value
         for name, value in settings.items()
@@ -197,9 +274,15 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
 def claimed(folder: Path, elsewhere: str, work: str = "write a run") -> Iterator[None]:
     """Makes a folder for a block and keeps all other processes from working in it.
 
-    A folder that was missing and is still empty at the end is removed. Raises
-    UsageError, naming ``elsewhere`` as the alternative, if another process holds the
-    folder.
+    A folder that was missing and is still empty at the end is removed.
+
+    Args:
+        folder: of the run or study.
+        elsewhere: the flag or argument with which the user can choose another one.
+        work: what only one process may do there, for the error.
+
+    Raises:
+        UsageError: if another process holds the folder.
     """
     missing = not folder.exists()
     files.make_folder(folder)
@@ -207,41 +290,53 @@ def claimed(folder: Path, elsewhere: str, work: str = "write a run") -> Iterator
         f"Only one process may {work}. {folder} is being written by another one: wait for it, "
         f"stop it, or choose another {elsewhere}."
     )
+
     try:
         with files.locked(folder / files.LOCK_FILE, refusal):
             yield
     finally:
         if missing:
-            with contextlib.suppress(OSError):  # it is not empty: there is a run in it
+            # If there is a run in it, the folder can't be removed.
+            with contextlib.suppress(OSError):
                 folder.rmdir()
 
 
 def events_so_far(run_dir: Path) -> list[dict[str, Any]]:
-    return read_events(run_dir) if (run_dir / files.EVENTS_FILE).exists() else []
+    """Returns the events of a run's ledger; [] if it has none yet."""
+    if not (run_dir / files.EVENTS_FILE).exists():
+        return []
+
+    return read_events(run_dir)
 
 
 def has_begun(events: Sequence[Mapping[str, Any]]) -> bool:
-    # A ledger with another first event isn't tfasr's, so it must not pass for a failed
-    # start.
+    """Whether a run has begun to train. If it hasn't, its files may be removed.
+
+    A ledger with another first event isn't tfasr's: it must not pass for a failed
+    start.
+    """
     foreign = bool(events) and events[0]["key"] != "session_start"
     return foreign or any(event["key"] == "run_start" for event in events)
 
 
 def is_finished(events: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the newest session of a run ended with success."""
     ends = (e for e in reversed(events) if e["key"] in ("run_stop", "session_start"))
     return metadata(next(ends, {})).get("status") == "success"
 
 
 def next_session(events: Sequence[Mapping[str, Any]]) -> int:
+    """Returns the number of the session that continues a run; 0 for a new one."""
     numbers = [metadata(event).get("session", 0) for event in events]
-    return (
-        max((number for number in numbers if isinstance(number, int)), default=-1) + 1
-    )
+    whole = [number for number in numbers if isinstance(number, int)]
+    return max(whole, default=-1) + 1
 
 
 def remove_start(run_dir: Path, *more: str) -> None:
-    """Removes the files that are written before training, then ``more`` files, in this
-    order.
+    """Removes the files of a failed start, then ``more`` files, in this order.
+
+    If the process is killed meanwhile, what shows that the folder is a run is still
+    there.
     """
     for name in (*WRITTEN_AT_START, *more):
         (run_dir / name).unlink(missing_ok=True)
@@ -259,32 +354,47 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Position:
-    # 0 for the process that begins the run, one more for each that continues it
+    """Where a process begins or continues a run.
+
+    Attributes:
+        session: 0 for the process that begins the run, one more for each that continues it.
+        step: updates of the weights until here. Later ones of an earlier session are lost.
+        epoch: the last finished epoch.
+        history: the scores of the evaluations until then, by epoch.
+        extended: how the run was extended after it had finished, oldest first.
+        extends: whether the last extension begins now.
+        comparability: as the run stated it before; None if unknown.
+    """
+
     session: int = 0
-    step: int = 0  # updates until here; later ones are lost work
-    epoch: int = 0  # the last finished epoch
-    # the scores of the evaluations until then, by epoch
+    step: int = 0
+    epoch: int = 0
     history: dict[int, dict[str, Any]] = field(default_factory=dict)
-    # how the run was extended after it had finished, and whether the last extension
-    # begins now
     extended: list[dict[str, Any]] = field(default_factory=list)
     extends: bool = False
-    comparability: dict[str, Any] | None = None  # as stated before; None if unknown
+    comparability: dict[str, Any] | None = None
 
 
 def extensions(events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Returns how a run was trained longer after it had finished, oldest first."""
     return [event["value"] for event in events if event["key"] == "extended"]
 
 
 def position(
     run_dir: Path, settings: Settings, step: int | None, longer: str = ""
 ) -> Position:
-    """Returns where a recorded run begins or continues; removes the files of a failed start.
+    """Returns where a recorded run begins or continues; removes a failed start's files.
 
-    ``step`` is that of the checkpoint that the caller continues from, None for the last
-    recorded one; ``longer`` is how a finished run is extended. Raises UsageError if the
-    folder holds a different run, one that is finished and isn't extended, or no such
-    step.
+    Args:
+        run_dir: the run's folder, which this process holds (`claimed`).
+        settings: those of this process; a continued run must have the same.
+        step: that of the checkpoint that the caller continues from; None for the last one
+            that the ledger states.
+        longer: how a finished run is trained longer, such as "to 40 epochs"; "" if not.
+
+    Raises:
+        UsageError: if the folder holds a different run, one that is finished and isn't
+            extended, or no such step.
     """
     if (run_dir / files.EXPERIMENT_FILE).exists():
         raise UsageError(
@@ -306,7 +416,8 @@ def position(
         _check_step(run_dir, step, 0)
         return Position()
 
-    if changes := settings.differences(run_dir):
+    changes = settings.differences(run_dir)
+    if changes:
         raise UsageError(
             f"A continued run must keep its settings. {run_dir} was begun with others: "
             f"{changes}. Use the same settings, or another folder."
@@ -316,9 +427,8 @@ def position(
     extended = extensions(events)
     resumed = _resumed(run_dir, line, step)
     extends = is_finished(events)
-    if extends and (
-        not longer or longer in [each.get("schedule") for each in extended]
-    ):
+    schedules = [each.get("schedule") for each in extended]
+    if extends and (not longer or longer in schedules):
         raise UsageError(
             f"{run_dir} holds a run that is finished after epoch {resumed.epoch}. Read it with "
             f"tfasr report {run_dir}, choose another folder for a new run, or extend this run: "
@@ -331,12 +441,19 @@ def position(
             "none: call run.checkpoint() where your loop saves, and begin a new run."
         )
 
-    extended += [{"after_epoch": resumed.epoch, "schedule": longer}] if extends else []
-    stated = {"comparability": line.fact("comparability")}
-    return replace(resumed, extended=extended, extends=extends, **stated)
+    if extends:
+        extended.append({"after_epoch": resumed.epoch, "schedule": longer})
+
+    return replace(
+        resumed,
+        extended=extended,
+        extends=extends,
+        comparability=line.fact("comparability"),
+    )
 
 
 def _check_step(run_dir: Path, step: int | None, most: int) -> None:
+    """Checks the step that a user continues from; ``most`` is the last one done."""
     if step is not None and (type(step) is not int or not 0 <= step <= most):
         raise UsageError(
             f"resumed_from_step must be a step that the run has done, 0 to {most}. Received: "
@@ -345,26 +462,27 @@ def _check_step(run_dir: Path, step: int | None, most: int) -> None:
 
 
 def _resumed(run_dir: Path, line: Timeline, step: int | None) -> Position:
-    done = [
-        line.metadata[i].get("step") or 0
-        for i in line.of("train_step")
-        if line.useful[i]
-    ]
-    _check_step(run_dir, step, max(done, default=0))
+    """Returns the position after a step, or after the last checkpoint for None.
+
+    What comes after it in the ledger is lost work: its epochs and scores don't count.
+    """
+    trained = [index for index in line.of("train_step") if line.useful[index]]
+    steps = [line.metadata[index].get("step") or 0 for index in trained]
+    _check_step(run_dir, step, max(steps, default=0))
     if step is None:
         marks = [index for index in line.of("checkpoint_stop") if line.useful[index]]
         step = line.metadata[marks[-1]].get("step", 0) if marks else 0
 
+    end = None
     if step:
         end = kept_index(line.events, line.indices, len(line.events), step)
-    else:
-        end = None
 
     history: dict[int, dict[str, Any]] = {}
     finished = 0
     for index in line.of("tracked_stats", "epoch_stop"):
         if end is None or index > end or not line.useful[index]:
             continue
+
         epoch = line.metadata[index].get("epoch_num") or 0
         if line.keys[index] == "epoch_stop":
             finished = max(finished, epoch)
@@ -376,8 +494,20 @@ def _resumed(run_dir: Path, line: Timeline, step: int | None) -> Position:
 
 @dataclass
 class Order:
+    """The state of a recorder, in which only some of its calls make sense.
+
+    A block must be entered directly after it was made (`promise`, `enter`, `leave`):
+    ``run.step()`` without ``with`` would book no time.
+
+    Attributes:
+        open: whether the recorder's own block is open.
+        epoch: the newest epoch; 0 before the first.
+        in_epoch: whether it has not ended yet.
+        evaluated: whether it has had its evaluation.
+    """
+
     open: bool = False
-    epoch: int = 0  # 0 before the first
+    epoch: int = 0
     in_epoch: bool = False
     evaluated: bool = False
     _open_blocks: list[str] = field(default_factory=list)
@@ -390,8 +520,11 @@ class Order:
         return os.getpid() != self._process
 
     def check(self, what: str, within: str | None = None) -> None:
-        """Raises UsageError unless a call may come now; ``within`` is the block that it
-        needs.
+        """Raises UsageError unless a call may come now.
+
+        Args:
+            what: the call, as the user writes it.
+            within: the block that it needs; None for a call outside all blocks.
         """
         if self.inherited:
             raise UsageError(
@@ -421,8 +554,10 @@ class Order:
             )
 
     def check_epoch(self, what: str) -> None:
+        """Raises UsageError unless an epoch is open; ``what`` is the call."""
         if self.in_epoch:
             return
+
         remedy = ": call run.epoch() first."
         if self.evaluated:
             remedy = f". Epoch {self.epoch} ended with its evaluation: call run.epoch() to begin "
@@ -435,6 +570,7 @@ class Order:
         self._promised = block
 
     def enter(self, block: str, within: str | None = None) -> None:
+        """Opens a block, which must be the one that was promised."""
         if self._promised != block:
             raise UsageError(
                 f"{_BLOCK_ORDER[block]} must be written again for each use."
@@ -445,6 +581,7 @@ class Order:
         self._open_blocks.append(block)
 
     def leave(self, block: str) -> None:
+        """Closes a block, which must be the innermost open one."""
         self._promised = None
         if self._open_blocks[-1:] != [block]:
             raise UsageError(
@@ -458,7 +595,11 @@ class Session:
     """Records the start and the end of one process's part of a run.
 
     As a block, it records how the run ended: "interrupted" if one of ``interruptions``
-    was raised.
+    was raised, "aborted" after any other exception, else "success".
+
+    Args:
+        ledger: the run's, opened by this process.
+        interruptions: exceptions with which a user or a scheduler ends a run on purpose.
     """
 
     def __init__(self, ledger: Ledger, interruptions=(KeyboardInterrupt,)):
@@ -466,6 +607,12 @@ class Session:
         self._interruptions = interruptions
 
     def start(self, resumed_from_step: int | None, *, own_process: bool) -> None:
+        """Writes ``session_start``, from which a continued run's times are computed.
+
+        Args:
+            resumed_from_step: the checkpoint's; None for a run that begins.
+            own_process: whether the time since the process was created belongs to the run.
+        """
         age = {"process_age_s": round(process_age_s(), 6)} if own_process else {}
         declared = declaration([plugin.sha256 for plugin in plugins()])
         self.ledger.begin_session(resumed_from_step, declared, **age)
@@ -477,6 +624,7 @@ class Session:
         self.write_facts(facts)
 
     def write_facts(self, facts: Mapping[str, Any]) -> None:
+        """Writes an event for each fact."""
         for key, value in facts.items():
             self.ledger.event(key, value)
 
@@ -492,6 +640,7 @@ class Session:
 
         status = "interrupted" if isinstance(error, self._interruptions) else "aborted"
         about = {"status": status, "reason": f"{type(error).__name__}: {error}"[:500]}
+
         with contextlib.suppress(OSError, RunError):
             self.ledger.event("run_stop", event_type="INTERVAL_END", **about)
             self.ledger.sync()

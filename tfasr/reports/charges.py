@@ -123,10 +123,15 @@ def times_of_workers(files: Mapping[int, Events]) -> list[WorkerTimes]:
 
 
 def _possible(step: Mapping[str, Any] | None) -> bool:
+    """Whether a step's seconds are all there and not negative."""
     return step is not None and all(step[name] >= 0 for name in _SECONDS)
 
 
 def _noted_by_all(noted: Mapping[int, Steps]) -> list[dict[int, Mapping[str, Any]]]:
+    """Returns the steps that all workers of a session recorded, in order, by rank.
+
+    Steps in which a worker compiled are left out: they say nothing about waiting.
+    """
     sessions: dict[int, set[int]] = {}
     for rank, steps in noted.items():
         for session, _ in steps:
@@ -297,6 +302,7 @@ Noted = tuple[int, float, float, Mapping[str, Any]]
 
 
 def _samples(events: Events) -> Iterable[Noted]:
+    """Yields a worker's samples that have a session and a monotonic clock."""
     for event in events:
         if event["key"] != "worker_sample" or event.get("value") is None:
             continue
@@ -307,6 +313,10 @@ def _samples(events: Events) -> Iterable[Noted]:
 
 
 def _mean(samples: Iterable[Noted], name: str) -> float | None:
+    """Returns the mean of a sampled value over time, None if it was never sampled.
+
+    A sample counts for the time since the one before it, within a session.
+    """
     # A mean over time: each sample counts for the time since the sample before it.
     weighted = []
     whole_s = 0.0
@@ -327,6 +337,7 @@ def _mean(samples: Iterable[Noted], name: str) -> float | None:
 
 
 def _steps_s(events: Events) -> dict[tuple[int, int], float]:
+    """Returns the monotonic seconds at the end of each step, by session and step."""
     steps = _places(events, "worker_step")
     return {place: at["mono_s"] for place, _, at in steps if _number(at.get("mono_s"))}
 
@@ -334,6 +345,11 @@ def _steps_s(events: Events) -> dict[tuple[int, int], float]:
 def _offsets_s(
     worker: Mapping[tuple[int, int], float], chief: Mapping[tuple[int, int], float]
 ) -> dict[int, float]:
+    """Returns, by session, what to add to a worker's clock to get the chief's.
+
+    It is the median difference of the times at which both recorded the end of a
+    step, which is the same moment on both hosts.
+    """
     # By session, the seconds to add to a worker's clock to get the chief's: the
     # difference of the times at which both recorded the end of a step, which is the
     # same moment.
@@ -348,6 +364,7 @@ def _energy(
     names: Sequence[str],
     offsets_s: Mapping[int, float] | None,
 ) -> Iterable[EnergySample]:
+    """Yields a worker's counter readings on the chief's clock."""
     for session, mono_s, time_ms, value in samples:
         offset_s = 0.0 if offsets_s is None else offsets_s.get(session)
         if offset_s is None:
@@ -361,6 +378,7 @@ def _energy(
 
 
 def _number(value: Any) -> bool:
+    """Whether a value is a finite number, and not a truth value."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return number and math.isfinite(value)
 
@@ -375,6 +393,7 @@ class MeasuredEnergy:
 
     @property
     def counters(self) -> list[str]:
+        """The names of all counters, those of workers with their rank."""
         return sorted(name for _, names in self.sources for name in names)
 
     def use(self, run: Run, until_us: float) -> EnergyUse | None:
@@ -387,6 +406,7 @@ class MeasuredEnergy:
 
 
 def measured_energy(run: Run) -> MeasuredEnergy:
+    """Returns what counters on all hosts of a run measured, each host once."""
     if not run.path.is_dir():
         return MeasuredEnergy(())
     by_host = []
@@ -411,6 +431,7 @@ def measured_energy(run: Run) -> MeasuredEnergy:
 def _problem(
     workers: int, machines: Sequence[WorkerMachine], chief_measured: bool
 ) -> str:
+    """Returns why the hosts' energy can't be added up, or ""."""
     missing = sorted(set(range(workers)) - {m.rank for m in machines})
     if missing:
         return (
@@ -440,6 +461,8 @@ class TargetCharge:
 
 @dataclass(frozen=True)
 class RunCharges:
+    """What a run's time cost on its machine, in dollars and energy."""
+
     hardware: HardwareConfig | None  # the run's machine; None if unknown
     # One for each target of the report; None if never met.
     targets: list[TargetCharge | None]
@@ -448,6 +471,7 @@ class RunCharges:
 
     @property
     def known(self) -> bool:
+        """Whether there is anything to show."""
         return self.hardware is not None or bool(self.counters or self.notes)
 
 

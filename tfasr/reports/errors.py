@@ -52,6 +52,8 @@ HYPOTHESES = "hypotheses/validation-epoch-*.jsonl"
 
 @dataclass(frozen=True)
 class System:
+    """The scored transcripts of a run, or of a file of hypotheses."""
+
     name: str  # distinct within the report
     path: Path  # the file of its hypotheses
     scored: list[Scored]  # the utterances in the file's order
@@ -61,6 +63,8 @@ class System:
 
 @dataclass(frozen=True)
 class ErrorReport:
+    """What `tfasr report --errors` shows: systems, scored alike, first against others."""
+
     systems: list[System]  # in the order given
     # With the first system, or why that is impossible.
     comparisons: list[PairedComparison | str]
@@ -92,6 +96,7 @@ class TextRule:
 
 
 def is_hypotheses(path: str | Path) -> bool:
+    """Whether a path is a file of hypotheses, not a run or another log."""
     path = Path(path)
     return path.is_file() and path.suffix in (".jsonl", ".json")
 
@@ -160,12 +165,23 @@ def best_hypotheses(run: RunAnalysis) -> Path | None:
     return files[max(files)] if files else None
 
 
+def hypotheses_of_best(run: RunAnalysis) -> Path | None:
+    """Returns the hypotheses of the best checkpoint's epoch, or None if they are missing."""
+    path = best_hypotheses(run)
+    if path is None or run.best is None or _epoch(path) != run.best[1].epoch:
+        return None
+
+    return path
+
+
 def _system(name: str, path: Path, notes: list[str], rule: TextRule) -> System:
+    """Scores a file of hypotheses, after normalising its texts by the rule."""
     scored = score(read_transcripts(path, rule.normaliser, rule.language))
     return System(name, path, scored, summary.summarise_scored(scored), notes)
 
 
 def _notes(run: RunAnalysis, path: Path) -> list[str]:
+    """Returns which epoch of a run is scored, and whether utterances are missing."""
     epoch = _epoch(path)
     known = any(point.epoch == epoch for point in run.curves.get("cer", []))
     if known:
@@ -185,6 +201,7 @@ def _notes(run: RunAnalysis, path: Path) -> list[str]:
 
 
 def _epoch(path: Path) -> float:
+    """Returns the epoch in the name of a file of hypotheses, such as 3 or 2.5."""
     parts = re.fullmatch(r"validation-epoch-(\d+)(-0\.\d+)?", path.stem)
     if parts is None:
         return 0
@@ -198,14 +215,17 @@ _MOST_CONFUSIONS = 10
 
 
 def _range(interval: Interval, sign: str = "") -> str:
+    """Returns a confidence interval in percent as text, "" if it is unknown."""
     return " to ".join(f"{100 * end:{sign}.1f}" for end in interval)
 
 
 def _rate(share: float) -> str:
+    """Returns a share in percent, with the decimals of all error tables."""
     return UNKNOWN if math.isnan(share) else f"{100 * share:.2f}"
 
 
 def error_tables(report: ErrorReport) -> list[Table]:
+    """Returns the report's tables: rates, comparisons, speakers, confusions."""
     tables = [_rates_table(report)]
     if len(report.systems) > 1:
         tables.append(_comparison_table(report))
@@ -215,6 +235,7 @@ def error_tables(report: ErrorReport) -> list[Table]:
 
 
 def _rates_table(report: ErrorReport) -> Table:
+    """Returns the table of WER and CER with their intervals and kinds of errors."""
     notes = [
         f"95 %: bootstrap interval from {summary.RESAMPLES} resamples of the utterances. It "
         "applies to other utterances of the same speakers, not to models trained with other "
@@ -249,6 +270,7 @@ def _rates_table(report: ErrorReport) -> Table:
 
 
 def _comparison_table(report: ErrorReport) -> Table:
+    """Returns the table of differences to the first system, paired by utterance."""
     first = report.systems[0].name
     tests = sum(
         isinstance(comparison, PairedComparison) for comparison in report.comparisons
@@ -285,11 +307,13 @@ _signed_range = partial(_range, sign="+")
 
 
 def _fewer_and_more(row: tuple[System, PairedComparison | None]) -> str:
+    """Returns how many utterances have fewer and more errors than the first system's."""
     compared = row[1]
     return f"{compared.fewer_errors} / {compared.more_errors}" if compared else REFUSED
 
 
 def _compared(heading: str, path: str, text: Callable[[Any], str]) -> Column:
+    """Returns a column of the comparison; the first system's cell is empty."""
     return Column(heading, "", path, text, lambda row: UNKNOWN if row[1] else REFUSED)
 
 
@@ -307,6 +331,7 @@ _COMPARISON: list[Column[tuple[System, PairedComparison | None]]] = [
 
 
 def _speaker_table(system: System) -> Table:
+    """Returns a system's speakers, the one with the highest WER first."""
     # Laid out as by NIST's sclite. If no speaker is known, only the row Sum/Avg is
     # left.
     by_speaker = summary.speaker_rows(system.scored)
@@ -322,6 +347,7 @@ def _speaker_table(system: System) -> Table:
 
 
 def _speaker_cells(row: SpeakerRow, figure: str) -> list[str]:
+    """Returns a speaker's cells for one rate: the rate and its interval."""
     rates = [
         UNKNOWN if math.isnan(rate) else percent(rate)
         for rate in map(row.rates.get, RATES)
@@ -330,6 +356,7 @@ def _speaker_cells(row: SpeakerRow, figure: str) -> list[str]:
 
 
 def _confusion_table(system: System) -> Table:
+    """Returns the words and letters that a system confuses most often."""
     counts = confusions(system.scored)
     columns = [
         [(f"{word} → {got}", times) for (word, got), times in counts.substitutions],
@@ -375,11 +402,13 @@ _UTTERANCES: list[Column[tuple[System, Scored]]] = [
 
 
 def errors_to_text(report: ErrorReport) -> str:
+    """Returns the report on errors for a terminal: tables, then alignments."""
     alignments = (f"{title}\n\n{text}" for title, text in _alignments(report).items())
     return "\n".join([to_text(error_tables(report)), *alignments])
 
 
 def errors_to_markdown(report: ErrorReport) -> str:
+    """Returns the report on errors as Markdown, with alignments as code."""
     parts = [to_markdown(error_tables(report))]
     for title, text in _alignments(report).items():
         fence = "```" if "```" not in text else "~~~~~~"
@@ -389,7 +418,7 @@ def errors_to_markdown(report: ErrorReport) -> str:
 
 
 def errors_to_json(report: ErrorReport) -> str:
-    """Returns systems, comparisons with the first (or why one is ``refused``) and notes."""
+    """Returns the report on errors for programs; rates are fractions."""
     comparisons = []
     for system, compared in zip(report.systems[1:], report.comparisons, strict=True):
         refused = compared if isinstance(compared, str) else None
@@ -407,6 +436,7 @@ def errors_to_json(report: ErrorReport) -> str:
 
 
 def errors_to_html(report: ErrorReport) -> str:
+    """Returns the report on errors as a part of a page, alignments folded."""
     from tfasr.reports.page import table_element  # drawing is the slowest thing to load
 
     sections = []
@@ -426,6 +456,7 @@ def errors_to_html(report: ErrorReport) -> str:
 
 
 def _alignments(report: ErrorReport) -> dict[str, str]:
+    """Returns, by heading, the utterances with the most errors, aligned word by word."""
     alignments = {}
     for system in report.systems[:MOST_IN_DETAIL]:
         if wrong := worst(system.scored, report.worst):
@@ -441,6 +472,7 @@ def _alignments(report: ErrorReport) -> dict[str, str]:
 
 
 def _system_json(system: System, count: int) -> dict[str, Any]:
+    """Returns a system's counts, intervals, speakers and worst utterances."""
     confused = confusions(system.scored)
     return {
         "system": system.name,
@@ -463,7 +495,10 @@ def _system_json(system: System, count: int) -> dict[str, Any]:
 
 
 def _left_to_right(text: str) -> str:
-    """Keeps aligned words left to right even in right-to-left scripts."""
+    """Returns text whose letters of right-to-left scripts can't reorder what follows.
+
+    Alignments put words below each other, so columns must stay where they are.
+    """
     if any(unicodedata.bidirectional(character) in ("R", "AL") for character in text):
         return text.replace(" ", " \N{LEFT-TO-RIGHT MARK}")
     return text
@@ -519,6 +554,7 @@ def errors_text(
 def _in_order(
     paths: Sequence[str | Path], runs: Sequence[RunAnalysis]
 ) -> list[RunAnalysis | Path]:
+    """Returns the systems in the order in which their paths were named."""
     sources: dict[Path, RunAnalysis | Path] = {}
     for path in map(Path, paths):
         if is_hypotheses(path):

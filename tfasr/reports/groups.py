@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -33,10 +33,12 @@ from tfasr.ledger.declared import (
 from tfasr.ledger.schema import Cluster
 from tfasr.reports.charges import Machines, charges_of
 from tfasr.reports.numbers import (
+    Differences,
     Question,
     Report,
     RunAnalysis,
     analyse_run,
+    difference_text,
     distinct_names,
     make_report,
     merged_targets,
@@ -70,6 +72,11 @@ _PASSED_OVER = re.compile(
 
 @dataclass(frozen=True)
 class GroupResult:
+    """A group of runs at one target, compared with the report's first group.
+
+    It has many fields because tables, figures and JSON each show other ones.
+    """
+
     group: str  # the group's name
     target: Target  # metric and value
     members: list[int]  # indices of the group's runs in the report
@@ -83,6 +90,8 @@ class GroupResult:
     decomposition: Decomposition | None
     # Runs from which the machine took much, each with the part, such as "seed_2 (40 %)"
     disturbed: tuple[str, ...] = ()
+    # What differs from the first group's runs, if that makes a comparison doubtful.
+    differs: Differences = field(default_factory=dict)
 
 
 Results = Sequence[Sequence[GroupResult]]  # for each target, the result of each group
@@ -113,6 +122,9 @@ def configuration(run: Run) -> str | None:
 
 
 def _settings(path: Path) -> str | None:
+    """Returns what tells a run's configuration apart if it saved no gin: its experiment
+    or the config that its recorder was given. None if it has neither.
+    """
     experiment = path / EXPERIMENT_FILE
     recorder = path / RECORDER_FILE
     if experiment.is_file():
@@ -161,6 +173,7 @@ def group_members(runs: Sequence[RunAnalysis]) -> dict[str, list[int]]:
 
 
 def colours(report: Report) -> list[int]:
+    """Returns for each run the number of its colour, which its group shares."""
     numbers: dict[str, int] = {}
     return [numbers.setdefault(run.group, len(numbers)) for run in report.runs]
 
@@ -190,6 +203,14 @@ def group_results(report: Report) -> list[list[GroupResult]]:
 def _results(
     report: Report, members: dict[str, list[int]], index: int, target: Target
 ) -> list[GroupResult]:
+    """Returns the groups' results for one target, without adjusted p-values.
+
+    Args:
+        report: the runs.
+        members: the indices of each group's runs; the first group is the baseline.
+        index: the target's place in the report.
+        target: metric and value.
+    """
     first: list[int] = next(iter(members.values()))
     results: list[GroupResult] = []
     for group, runs in members.items():
@@ -211,6 +232,9 @@ def _results(
                 comparison,
                 factors,
                 disturbed=_disturbed(report, runs),
+                differs=next(
+                    (d for d in map(report.differences.__getitem__, runs) if d), {}
+                ),
             )
         )
 
@@ -218,6 +242,7 @@ def _results(
 
 
 def _disturbed(report: Report, runs: Sequence[int]) -> tuple[str, ...]:
+    """Returns the names of runs from which the machine took much, each with its part."""
     names = []
     for index in runs:
         run = report.runs[index]
@@ -230,6 +255,12 @@ def _disturbed(report: Report, runs: Sequence[int]) -> tuple[str, ...]:
 def _compared(
     report: Report, first: Sequence[int], other: Sequence[int], target: int
 ) -> GroupComparison:
+    """Returns the test of two groups, which are lists of indices of runs.
+
+    A study that decided by looks has been tested already: its report repeats that
+    verdict and tests nothing else.
+    """
+
     def brackets(runs: Sequence[int]) -> list[Bracket]:
         return [report.runs[run].results[target].bracket for run in runs]
 
@@ -271,6 +302,10 @@ def _equal_seeds(
 def _decomposition(
     report: Report, first: Sequence[int], other: Sequence[int], target: int
 ) -> Decomposition | None:
+    """Returns the factors of the second group's time over the first's.
+
+    None if a group has no run that reached the target, or a log without steps.
+    """
     parts = []
     never = []
     for group in (first, other):
@@ -298,18 +333,23 @@ def finding(first: GroupResult, other: GroupResult) -> str:
     times are details, in sentences of their own.
     """
     label = target_label(*other.target)
+    unlike = ""
+    if other.differs:
+        unlike = f": they differ in {difference_text(other.differs)}"
     if other.comparison is None:
         return (
-            f"{label}: the comparison of {other.group} with {first.group} is {REFUSED}."
+            f"{label}: the comparison of {other.group} with {first.group} is "
+            f"{REFUSED}{unlike}."
         )
 
-    text = f"{label}: {_answer(first, other)}.{_by_rule(other)}"
+    text = f"{label}: {_answer(first, other)}{unlike}.{_by_rule(other)}"
     if other.decomposition is None:
         return text
     return text + _why(other.group, other.decomposition, other.comparison.ratio_by_rule)
 
 
 def one_run_each(variation: float | None = None) -> str:
+    """Returns how much seeds make a time vary: as published, or a measured CV."""
     if variation is None:
         low, high = (round(100 * share) for share in SEEDS_ALONE)
         return f"seeds alone make such a time vary by {low} to {high} % (CV in published logs)"
@@ -336,6 +376,7 @@ def spread_at_hand(results: Iterable[GroupResult]) -> float | None:
 
 
 def _answer(first: GroupResult, other: GroupResult) -> str:
+    """Returns which group is faster, by what ratio, and how it was tested."""
     compared = other.comparison
     text = ""
     if compared.adjusted_p is not None:
@@ -354,6 +395,7 @@ def _answer(first: GroupResult, other: GroupResult) -> str:
 
 
 def _tested(first: GroupResult, other: GroupResult) -> str:
+    """Returns the test with its p-value and the numbers of runs, or why there was none."""
     compared = other.comparison
     sizes = f"n = {first.statistics.n} and {other.statistics.n}"
     if compared.pairs is not None:
@@ -409,6 +451,7 @@ def _by_rule(other: GroupResult) -> str:
 
 
 def _arrived(group: GroupResult) -> str:
+    """Returns how many runs of a group reached the target, and their median."""
     of = group.statistics
     reached = f"{of.reached} of {of.n} runs of {group.group} reached it"
     if of.median_s is None:
@@ -418,6 +461,11 @@ def _arrived(group: GroupResult) -> str:
 
 
 def _why(group: str, product: Decomposition, ratio: float | None) -> str:
+    """Returns the two factors that explain most of a ratio: one for, one against it.
+
+    Factors below 2 % are not named. The factors are of times from the model's
+    creation; if ``ratio``, by the report's rule, is another one, the text says so.
+    """
     direction = 1 if product.ratio >= 1 else -1
     logs = {
         name: direction * math.log(factor) for name, factor in product.factors.items()
@@ -442,6 +490,7 @@ def _why(group: str, product: Decomposition, ratio: float | None) -> str:
 
 
 def _reason(name: str, product: Decomposition) -> str:
+    """Returns a factor in words; amounts say more than the factor where known."""
     if name == "statistical_efficiency":
         return f"needs {product.utterances_ratio:.2f} times the utterances"
     disturbed = abs(math.log(product.factors["host"])) > _WORTH_NAMING
@@ -473,6 +522,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Task:
+    """A run to read and analyse, as it is sent to another process."""
+
     path: Path  # the log
     name: str  # how the report calls the run
     # The name of the path given to the report: the log, or a folder of logs.
@@ -523,6 +574,10 @@ def analyse_all(tasks: Sequence[Task], processes: int = 1) -> list[Any]:
 def _begin(
     parent: int, plugin_names: Sequence[str], metrics: dict[str, dict[str, Any]]
 ) -> None:
+    """Prepares a process that reads runs: plug-ins, declared metrics, garbage collection.
+
+    It ends with the process ``parent``.
+    """
     # Its queue won't show if it died, as these processes hold both ends of it.
     end_with(parent)
     for name in plugin_names:  # a plug-in may register the policy that a task uses
@@ -612,6 +667,9 @@ def _as_declared(question: Question, sources: Sequence[Path]) -> Question:
 def _logs(
     sources: Sequence[str | Path | Run],
 ) -> tuple[list[tuple[Path, Path]], list[str]]:
+    """Returns each log with the path that named it, and notes on studies and
+    duplicates.
+    """
     named = []
     for source in sources:
         if isinstance(source, Run):
@@ -642,6 +700,7 @@ def _logs(
 
 
 def _names(logs: Sequence[tuple[Path, Path]], loaded: dict[Path, Run]) -> list[str]:
+    """Returns a distinct name for each log, with its group's folder if it has one."""
     paths = [log.with_suffix("") if log.is_file() else log for log, _ in logs]
     names = []
     for path, (log, source) in zip(paths, logs, strict=True):

@@ -59,6 +59,8 @@ _MADE_GOOD = 2.0
 
 @dataclass(frozen=True)
 class Change:
+    """A shift of a series' level, as it was found while measurements came in."""
+
     index: int  # index of the first measurement after the change
     found_at: int  # index of the measurement with which it was found
     before: float  # the median from the previous change to this one
@@ -142,12 +144,23 @@ def standing_slowdown(
 
 
 def _known_logs(values: Sequence[float], base: float) -> tuple[list[int], np.ndarray]:
+    """Returns the indices of usable values, and the logarithms of these values plus
+    base.
+    """
     moved = np.asarray(values, float) + base
     usable = [i for i, value in enumerate(moved) if value > 0 and math.isfinite(value)]
     return usable, np.log(moved[usable])
 
 
 def _best_split(logs: np.ndarray, may: np.ndarray) -> tuple[int, float] | None:
+    """Returns where a series most probably changed, with its standardised rank sum.
+
+    Both tests must agree, see `changes`; None if no place passes them.
+
+    Args:
+        logs: logarithms of the values since the last change, in order of time.
+        may: for each value, whether a change may begin with it.
+    """
     count = logs.size
     splits = np.arange(FEWEST_BEFORE, count - FEWEST_AFTER + 1)
     splits = splits[may[splits]] if splits.size else splits
@@ -180,6 +193,11 @@ def _best_split(logs: np.ndarray, may: np.ndarray) -> tuple[int, float] | None:
 
 
 def _place(logs: np.ndarray, may: np.ndarray) -> int:
+    """Returns the place that best separates two levels: the least sum of distances from
+    the medians of both sides.
+
+    The test's own place is the most surprising one, which a single outlier can move.
+    """
     splits = np.arange(FEWEST_BEFORE, logs.size)
     splits = splits[may[splits]]
     sides = ((logs[:at], logs[at:]) for at in splits)
@@ -190,6 +208,10 @@ def _place(logs: np.ndarray, may: np.ndarray) -> int:
 
 
 def _clipped(values: np.ndarray) -> np.ndarray:
+    """Returns values with outliers pulled in to `_CLIP` standard deviations (winsorised).
+
+    An extremely slow run, on a busy machine, then counts as an ordinary slow one.
+    """
     # Winsorised: an extremely slow run (a busy machine) counts as an ordinary slow one.
     middle = np.median(values)
     reach = _CLIP * 1.4826 * np.median(np.abs(values - middle))
@@ -197,6 +219,11 @@ def _clipped(values: np.ndarray) -> np.ndarray:
 
 
 def _error(before: np.ndarray, after: np.ndarray) -> float:
+    """Returns the standard error of the difference of two sides' means.
+
+    It is larger if successive runs are positively correlated, as on a machine whose
+    speed drifts.
+    """
     # The standard error of the difference of means, larger if successive runs are
     # positively correlated, as on a machine whose speed drifts.
     sides = [values - values.mean() for values in map(_clipped, (before, after))]
@@ -220,6 +247,11 @@ SERIES = {
 
 @dataclass(frozen=True)
 class PastRun:
+    """One run of a history, reduced to the figures that are followed over time.
+
+    It has many fields because a history keeps no run's ledger in memory.
+    """
+
     path: Path  # its folder
     name: str  # distinct within the history
     began_ms: float  # wall clock of its first event
@@ -247,6 +279,7 @@ class History:
     notes: list[str]  # caveats for readers, such as which runs are left out and why
 
     def stands(self, series: str, change: Change) -> bool:
+        """Whether a change is the one that still makes the series slow."""
         return series in self.slower and self.slower[series].index == change.index
 
     def starts(self) -> list[bool]:
@@ -340,6 +373,10 @@ def _with_rest(entries: Sequence[PastRun]) -> tuple[list[PastRun], float]:
 
 
 def _runs(folder: Path) -> tuple[list[tuple[str, Run]], list[str]]:
+    """Returns the runs in a folder with their names, and a note for each left out.
+
+    Raises UsageError if there is none.
+    """
     if not folder.is_dir():
         raise UsageError(f"A history needs a folder of runs. Received: {folder}.")
     paths = list(run_folders(folder))
@@ -362,6 +399,10 @@ def _runs(folder: Path) -> tuple[list[tuple[str, Run]], list[str]]:
 
 
 def _entry(name: str, run: Run, target: Target, policy: Policy, window: int) -> PastRun:
+    """Returns what a history follows of a run: time, utterances, step time, epochs.
+
+    A run that never reached the target has its step time only.
+    """
     metric, value = target
     began_ms = float(run.events[0]["time_ms"])
     reached = run.time_to_accuracy(policy=policy, window=window, **{metric: value})
@@ -402,6 +443,10 @@ def _entry(name: str, run: Run, target: Target, policy: Policy, window: int) -> 
 
 
 def _step_s(speed: Throughput) -> float | None:
+    """Returns the seconds per utterance of a run's steady steps; None if unknown.
+
+    Waiting for input is included: faster steps wait longer for the same input.
+    """
     # Waiting for input is included: faster steps wait longer for the same input.
     if not speed.utterances_per_s or speed.input_wait_share is None:
         return None
@@ -409,6 +454,7 @@ def _step_s(speed: Throughput) -> float | None:
 
 
 def date_text(began_ms: float) -> str:
+    """Returns the day of a wall clock in UTC, such as "2026-11-28"."""
     try:
         return datetime.fromtimestamp(began_ms / 1000, UTC).date().isoformat()
     except (ValueError, OverflowError, OSError):
@@ -416,6 +462,7 @@ def date_text(began_ms: float) -> str:
 
 
 def _alike(entries: list[PastRun]) -> tuple[list[PastRun], list[str]]:
+    """Returns the entries comparable with the newest one, and why others are left out."""
     newest = entries[-1]
     alike = []
     notes = []
@@ -438,7 +485,10 @@ def _alike(entries: list[PastRun]) -> tuple[list[PastRun], list[str]]:
 
 
 def _undisturbed(entries: list[PastRun]) -> tuple[list[PastRun], list[str]]:
-    """Leaves out the runs that were slow because of their machine: no commit made them so."""
+    """Returns the entries that their machine left alone, and a note on each other one.
+
+    A busy machine would otherwise be blamed on a commit.
+    """
     kept = [entry for entry in entries if not entry.disturbed]
     if not kept:
         note = (
@@ -454,6 +504,7 @@ def _undisturbed(entries: list[PastRun]) -> tuple[list[PastRun], list[str]]:
 
 
 def _since(entries: list[PastRun], since: str) -> list[PastRun]:
+    """Returns the entries from the first one of a commit or date on."""
     if not since:
         return entries
     for index, entry in enumerate(entries):
@@ -469,6 +520,7 @@ def _since(entries: list[PastRun], since: str) -> list[PastRun]:
 
 
 def history_table(history: History) -> Table:
+    """Returns a table with a row for each commit or date: medians of its runs."""
     notes = [
         *findings(history),
         "Medians over the runs of a commit, or of a date for runs without one. Step time includes "
@@ -518,9 +570,7 @@ def history_table(history: History) -> Table:
 
 
 def findings(history: History) -> list[str]:
-    """Returns a sentence for each change, current slowdowns first, or one that says "no
-    change".
-    """
+    """Returns a sentence for each change, the one that still stands first."""
     lines = [
         f"SLOWER: {_change_text(history, *standing)}."
         for standing in history.slower.items()
@@ -538,6 +588,7 @@ def findings(history: History) -> list[str]:
 
 
 def _change_text(history: History, name: str, change: Change) -> str:
+    """Returns what changed, since which commit, from what to what, how surely."""
     label, scale, unit = SERIES[name]
     levels = " to ".join(
         f"{scale * value:.4g}" for value in (change.before, change.after)
@@ -555,6 +606,7 @@ def _change_text(history: History, name: str, change: Change) -> str:
 
 
 def history_chart(history: History) -> Chart:
+    """Returns a figure with a panel for each series, over runs in order of time."""
     caption = (
         f"Time to {target_label(*history.target)} and what it is made of, run by run; lines are "
         "medians between changes, upright lines the first run after a change"
@@ -564,6 +616,7 @@ def history_chart(history: History) -> Chart:
 
 
 def _panel(history: History, name: str) -> Panel:
+    """Returns a series' panel: a point for each run, a line for each level."""
     label, scale, unit = SERIES[name]
     entries = history.entries
     changes = history.changes[name]
@@ -613,6 +666,7 @@ def _panel(history: History, name: str) -> Panel:
 
 
 def _span(values: Sequence[float]) -> tuple[float, float]:
+    """Returns the ends of a vertical axis around values, with room above and below."""
     low = min(values)
     high = max(values)
     margin = 0.12 * (high - low) or 0.05 * high or 1.0
@@ -620,6 +674,7 @@ def _span(values: Sequence[float]) -> tuple[float, float]:
 
 
 def history_json(history: History) -> str:
+    """Returns the history for programs: runs, changes, and what is slower now."""
     runs = [
         {
             "run": entry.name,
@@ -642,6 +697,7 @@ def history_json(history: History) -> str:
 
 
 def _change_json(history: History, series: str, change: Change) -> dict[str, Any]:
+    """Returns a change for programs; ratios are after over before."""
     first = history.entries[change.index]
     return {
         "series": series, "from_run": first.name, "from": first.mark,

@@ -61,8 +61,10 @@ _HASHES = {
 def differences(
     first: Mapping[str, Any] | None, other: Mapping[str, Any] | None
 ) -> Differences:
-    """Returns what makes two runs incomparable; inner settings are named
-    "decoder.beam_width".
+    """Returns what makes two runs incomparable, by the name of the setting.
+
+    Inner settings are named "decoder.beam_width". {} if all agree, or if neither run
+    states anything; a run that states nothing differs from one that does.
     """
     if first is None or other is None:
         states = tuple(
@@ -95,6 +97,7 @@ def difference_text(differences: Differences) -> str:
 
 
 def _difference_text(key: str, first: str, other: str) -> str:
+    """Returns one difference; for a hash, what was hashed instead of it."""
     if key not in _HASHES:
         return f"{key} ({first}, here {other})"
     states = [text if text in (ABSENT, "null") else "stated" for text in (first, other)]
@@ -106,6 +109,10 @@ _json = partial(json.dumps, ensure_ascii=False, default=str)
 
 
 def _shown(first: str, other: str) -> tuple[str, str]:
+    """Returns two values as text, at most `_LONGEST` letters each.
+
+    Long values that begin alike are cut to start near their first difference.
+    """
     # Long values are cut to start where they differ.
     same = len(os.path.commonprefix([first, other]))
     begin = max(0, same - _LONGEST // 3) if same > _LONGEST // 2 else 0
@@ -150,6 +157,13 @@ def facts_of(run: Run, *, with_utilisation: bool = False) -> dict[str, Any]:
         # variation
         "epoch_s": statistics.median(epochs) if epochs else None,
         "epoch_variation": variation(epochs) if len(epochs) > 2 else None,
+        # Milliseconds of the wall clock at the first event.
+        "began_ms": run.events[0].get("time_ms") if run.events else None,
+        "eval_samples": run.fact("eval_samples"),  # utterances of an evaluation
+        # The prepared splits, as a path of the machine that trained.
+        "shard_dir": run.system.get("shard_dir"),
+        # What a log of MLPerf calls its machine.
+        "platform": run.fact("submission_platform"),
         # where evaluations ran: "shared", "swapped" or "beside"
         "placement": None if placement is None else placement.name,
         # mean seconds of an evaluation: forward passes, waiting for the decoder, both
@@ -266,21 +280,29 @@ def merged_targets(of_runs: Iterable[Sequence[Target]]) -> list[Target]:
 
 
 def target_label(metric: str, value: float) -> str:
+    """Returns a target as text, such as "CER 10 %" or "loss 3.5"."""
     if not metric_named(metric).rate:
         return f"{metric_label(metric)} {value:g}"
     return f"{metric_label(metric)} {100 * value:.4g} %"
 
 
 def metric_label(metric: str) -> str:
+    """Returns a metric's name for readers, such as "CER"."""
     return metric_named(metric).label or metric.replace("_", " ")
 
 
 def sentence(text: str) -> str:
+    """Returns text with a capital first letter."""
     return text[:1].upper() + text[1:]
 
 
 @dataclass(frozen=True)
 class Question:
+    """What a report asks of runs; it is the same for all of them.
+
+    It has many fields because each is an option of `tfasr report` or of a study.
+    """
+
     # Metrics and values; by default those that the runs set.
     targets: tuple[Target, ...] = ()
     policy: Policy = PAPER  # the clock and the rule that define times to targets
@@ -335,6 +357,8 @@ def ask(
 
 @dataclass(frozen=True)
 class TargetResult:
+    """What is known about a run at one target."""
+
     tta: TimeToAccuracy  # the time to the target, on the clock of the report's policy
     bracket: Bracket  # the evaluations between which the true time lies
     # By interval, from the run's beginning; None if not met.
@@ -387,6 +411,35 @@ class RunAnalysis:
         )
         return {rank: joules for rank, joules in used if joules is not None}
 
+    @cached_property
+    def best(self) -> tuple[str, AccuracyPoint] | None:
+        """The evaluation of the best checkpoint, with the metric that chose it.
+
+        It is the earliest with the lowest CER, or with the best value of the run's
+        first metric if it has no CER. NaN is never the best. None without evaluations.
+        """
+        if not self.curves:
+            return None
+
+        metric = "cer" if "cer" in self.curves else next(iter(self.curves))
+        kind = metric_named(metric)
+
+        def rank(point: AccuracyPoint) -> tuple[bool, float, float]:
+            return math.isnan(point.value), -kind.hardness(point.value), point.epoch
+
+        return metric, min(self.curves[metric], key=rank)
+
+    def value_at_best(self, metric: str) -> float | None:
+        """A metric's value at the best checkpoint; None if unknown or not a number."""
+        if self.best is None:
+            return None
+        epoch = self.best[1].epoch
+        values = [p.value for p in self.curves.get(metric, []) if p.epoch == epoch]
+        if not values or math.isnan(values[0]):
+            return None
+
+        return values[0]
+
     @property
     def wall_s(self) -> float:
         return sum(self.intervals_s.values())
@@ -400,12 +453,15 @@ class RunAnalysis:
 
     @property
     def epochs(self) -> int:
+        """The number of epochs that were evaluated."""
         curves = map(policies.at_epoch_ends, self.curves.values())
         return max(map(len, curves), default=0)
 
 
 @dataclass(frozen=True)
 class Report:
+    """Runs that were analysed alike, and what readers should know about all of them."""
+
     runs: list[RunAnalysis]  # in the order given
     question: Question  # its targets are those of the runs if none were asked for
     # For each run, what forbids a comparison with the first.
@@ -437,7 +493,37 @@ class Report:
         return seconds / first
 
 
+@dataclass(frozen=True)
+class TimeUnit:
+    """The unit in which a report's first screen and figures show times."""
+
+    name: str  # on axes and in sentences
+    short: str  # behind numbers
+    seconds: float
+
+    def number(self, seconds: float) -> str:
+        """Returns a time without its unit, with three digits or all before the point."""
+        value = seconds / self.seconds
+        return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+
+    def text(self, seconds: float) -> str:
+        """Returns a time with its unit, such as "9.28 s"."""
+        return f"{self.number(seconds)} {self.short}"
+
+
+def time_unit(report: Report) -> TimeUnit:
+    """Returns the unit for all times: seconds up to 20 minutes, minutes up to 20 hours."""
+    longest_s = max(run.wall_s for run in report.runs)
+    if longest_s < 20 * 60:
+        return TimeUnit("seconds", "s", 1.0)
+    if longest_s < 20 * 3600:
+        return TimeUnit("minutes", "min", 60.0)
+
+    return TimeUnit("hours", "h", 3600.0)
+
+
 def rule_of(report: Report) -> str:
+    """Returns when a target counts as met, in words, with the window asked for."""
     rule = report.policy.rule
     if report.window != report.policy.window:
         rule += f"; here, by request, the median of the last {report.window}"
@@ -445,6 +531,7 @@ def rule_of(report: Report) -> str:
 
 
 def holds_report(out: Path) -> bool:
+    """Whether a folder holds a report of tfasr, also one that was killed midway."""
     with suppress(OSError):
         if b"<footer>tfasr " in (out / "report.html").read_bytes():
             return True
@@ -458,6 +545,7 @@ def holds_report(out: Path) -> bool:
 
 @contextmanager
 def report_written_to(out: object) -> Iterator[None]:
+    """Turns errors of the disk inside the block into a `RunError` with a remedy."""
     try:
         yield
     except OSError as error:
@@ -467,14 +555,21 @@ def report_written_to(out: object) -> Iterator[None]:
 
 
 def train_s(intervals_s: Mapping[str, float]) -> float:
+    """Returns the seconds of training: steps, compilation, waiting for input."""
     return intervals_s["input_wait"] + intervals_s["compile"] + intervals_s["train"]
 
 
 def eval_s(intervals_s: Mapping[str, float]) -> float:
+    """Returns the seconds of evaluation, by the intervals that belong to it."""
     return math.fsum(intervals_s[name] for name in EVALUATION)
 
 
 def analyse_run(run: Run, question: Question) -> RunAnalysis:
+    """Returns all that a report needs to know of a run, so that the run can be freed.
+
+    Figures over time and the use of processors are computed only if asked for, as
+    they take most of the time.
+    """
     asked = (metric for metric, _ in question.targets)
     metrics = dict.fromkeys(["cer", "wer", *asked, *run.declared_metrics])
     curves = {metric: run.accuracy_curve(metric, question.policy) for metric in metrics}
@@ -513,6 +608,14 @@ def analyse_run(run: Run, question: Question) -> RunAnalysis:
 def _result(
     run: Run, target: Target, question: Question, samples: dict[int, np.ndarray]
 ) -> TargetResult:
+    """Returns a run's time to a target under the report's policy and all others.
+
+    Args:
+        run: the run.
+        target: metric and value.
+        question: the policy, its window, and further policies.
+        samples: what the machine gave the run, by session (`read_host_file`).
+    """
     metric, value = target
     clock = question.policy
     window = question.own_window
@@ -549,6 +652,7 @@ def _result(
 def make_report(
     runs: Sequence[RunAnalysis], question: Question, *, notes: Sequence[str] = ()
 ) -> Report:
+    """Returns the report on analysed runs; notes say which can't be compared and why."""
     of_runs = [differences(runs[0].comparability, run.comparability) for run in runs]
     notes = list(notes)
     compared = "not compared"
@@ -571,6 +675,7 @@ def make_report(
 
 
 def _start_note(start: Mapping[str, Any]) -> str:
+    """Returns a note on a warm start: which layers, from where, at what cost."""
     copied, new = (len(start.get(name) or ()) for name in ("layers", "new_layers"))
     minutes = start.get("seconds")
     joules = start.get("joules")
@@ -587,6 +692,9 @@ def _start_note(start: Mapping[str, Any]) -> str:
 
 
 def _notes(run: Run, evaluated: bool, host: HostUse | None) -> list[str]:
+    """Returns all caveats about a run: disturbances, crashes, given up, unchecked
+    claims.
+    """
     notes = []
     if host is not None and host.disturbed:
         notes.append(disturbance(host))

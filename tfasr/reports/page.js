@@ -225,7 +225,9 @@
 
   const drawAll = async () => {
     delete document.documentElement.dataset.drawn;
-    for (const figure of document.querySelectorAll("figure[id]")) await draw(figure);
+    for (const figure of document.querySelectorAll("figure[id]")) {
+      if (figure.checkVisibility()) await draw(figure);
+    }
     document.documentElement.dataset.drawn = choice("x") || "yes";
   };
 
@@ -261,11 +263,25 @@
     controls.addEventListener("change", drawAll);
   };
 
+  // A link opens the section that it leads to.
+  const openLinked = () => {
+    const section = document.getElementById(location.hash.slice(1));
+    if (section && section.tagName === "DETAILS") section.open = true;
+  };
+  addEventListener("hashchange", openLinked);
+  openLinked();
+
   if (typeof vegaEmbed === "undefined") return;
   for (const figure of document.querySelectorAll("figure[id]")) {
     figure.querySelector(".save").onclick = () => save(figure);
   }
   offerChoices();
+  // A folded figure has no width, so it is drawn when its section is opened.
+  for (const section of document.querySelectorAll("details.section")) {
+    section.addEventListener("toggle", () => {
+      if (section.open && section.querySelector("figure[id]")) drawAll();
+    });
+  }
   dark.addEventListener("change", drawAll);
   drawAll();
 })();

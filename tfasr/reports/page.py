@@ -3,12 +3,12 @@
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib import resources
 from itertools import chain, groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -24,22 +24,15 @@ from tfasr.display.vega import (
     write_chart,
 )
 from tfasr.kit.files import whole_file
-from tfasr.reports.groups import Results, colours, finding, group_members, one_run_each
-from tfasr.reports.numbers import (
-    Report,
-    RunAnalysis,
-    difference_text,
-    rule_of,
-    sentence,
-    target_label,
-)
+from tfasr.reports.numbers import Report, RunAnalysis
+from tfasr.reports.summary import Summary
 
 _WIDE = ' class="wide"'
 _TIP = '<div id="tip" role="status" hidden></div>\n'  # shows values at the pointer
 _CONTROLS = (
-    ("x", "Horizontal axis:", ("minutes", "epochs", "utterances")),
-    ("x-scale", "scale:", ("linear", "log")),
-    ("y-scale", "Vertical axis:", ("linear", "log")),
+    ("x", "Curves over", ("time", "epochs", "utterances")),
+    ("x-scale", "scale", ("linear", "log")),
+    ("y-scale", "values", ("linear", "log")),
 )
 
 
@@ -112,13 +105,14 @@ def controls() -> str:
         )
         fields.append(f"<fieldset><legend>{label}</legend>{choices}</fieldset>")
 
-    return f'<form class="controls" id="controls" hidden>{"".join(fields)}</form>\n'
+    return (
+        '<details class="axes"><summary>Axes of the curves</summary>'
+        f'<form class="controls" id="controls" hidden>{"".join(fields)}</form></details>\n'
+    )
 
 
 def pictures(charts: Sequence[Chart], folder: Path) -> str:
     """Writes charts as files, and returns HTML with a still drawing of each."""
-    # Before drawing: its process and the drawings together need the most memory.
-    page_library()
     return "".join(
         f'<figure id="{escape(chart.name)}"{_WIDE if chart.wide else ""}>'
         f"<figcaption>{escape(chart.caption)}. "
@@ -190,211 +184,178 @@ def _own_file(name: str) -> str:
     return resources.files("tfasr.reports").joinpath(name).read_text(encoding="utf-8")
 
 
+# More would make the page slow; the others are in the runs' folders.
 _MOST_CONFIGURATIONS = 50
 
 
+@dataclass(frozen=True)
+class Section:
+    """A part of a page, folded until a reader opens it.
+
+    Attributes:
+        title: its heading.
+        short: its name in the list of contents; "" for the heading.
+        answers: sentences below the heading.
+        tables: in their order.
+        of_runs: for each run, the number of its colour.
+        charts: below the tables; their names are distinct within the page.
+        notes: below the figures.
+        html: more of the section, already escaped.
+        opened: whether readers see it at once.
+    """
+
+    title: str
+    short: str = ""
+    answers: Sequence[str] = ()
+    tables: Sequence[Table] = ()
+    of_runs: Sequence[int] = ()
+    charts: Sequence[Chart] = ()
+    notes: Sequence[str] = ()
+    html: str = ""
+    opened: bool = False
+
+
+@dataclass(frozen=True)
+class FirstScreen:
+    """What a page answers before anything is unfolded.
+
+    Attributes:
+        summary: the verdict, what was measured, and the times of all groups.
+        of_runs: for each run, the number of its colour.
+        chart: the curve that the verdict is about; None if nothing was evaluated.
+    """
+
+    summary: Summary
+    of_runs: Sequence[int]
+    chart: Chart | None
+
+
 def write_page(
-    report: Report,
-    folder: Path,
-    shown: Sequence[Table],
-    appendix: str = "",
-    *,
-    results: Results,
-    charts: Sequence[Chart],
-    left_out: Sequence[str],
-) -> None:
-    """Writes ``report.html``, which refers to no other file, and each figure as a PNG
-    and an SVG.
+    title: str, first: FirstScreen | None, sections: Sequence[Section], folder: Path
+) -> Path:
+    """Writes ``report.html``, which refers to no other file, and all figures as files.
 
     The page's content policy stops browsers from fetching anything; text from runs is
-    escaped. The arguments are the parts of the page, from top to bottom.
+    escaped. Each figure is also written as a PNG and an SVG. Returns the page's path.
     """
-    drawn = pictures(charts, folder)
+    # Before drawing: its process and the drawings together need the most memory.
+    page_library()
+    charts = [chart for section in sections for chart in section.charts]
+    if first is not None and first.chart is not None:
+        charts.insert(0, first.chart)
 
     def body() -> Iterator[str]:
-        first, *others = shown
-        of_runs = colours(report)
-        yield list_element(answers(report, results), "answers")
-        yield list_element(comparisons(report, results), "answers compared")
-        yield table_element(first, of_runs)
-        yield f'{controls()}<div class="figures first">\n{drawn}{_TIP}</div>\n'
-        yield list_element(left_out, "notes")
-        for table in others:
-            yield f"<h2>{escape(table.title)}</h2>{table_element(table, of_runs)}"
-        yield appendix
-        yield _comparability(report)
-        yield _configurations(report)
+        if first is not None:
+            yield _first_screen(first, folder)
 
-    write_document(folder / "report.html", "Time to accuracy", body(), charts)
+        yield _contents(sections)
+        yield controls()
+        for number, section in enumerate(sections):
+            yield _section(section, number, folder)
 
+        yield _TIP
 
-def answers(report: Report, results: Results) -> list[str]:
-    """Returns a sentence for each target (who met it first, by how much) and one on the
-    rule.
-    """
-    if not report.targets:
-        return []
-    rule = f"Minutes {rule_of(report)}."
-    if all(len(members) < 2 for members in group_members(report.runs).values()):
-        if len(report.runs) > 1:
-            single = f" Of one run each (n = 1): {one_run_each()}."
-        else:
-            single = ""
-
-        return [
-            *(_answer(report, index) for index in range(len(report.targets))),
-            rule + single,
-        ]
-
-    sentences = []
-    for of_target in results:
-        parts = []
-        for result in of_target[:4]:
-            of = result.statistics
-            if of.median_s is None:
-                times = "never"
-            else:
-                times = f"median {of.median_s / 60:.3g} min"
-
-            parts.append(
-                f"{result.group}: {times} ({of.reached} of {of.n} runs reached it)"
-            )
-
-        if len(of_target) > 4:
-            more = [result.statistics for result in of_target[4:]]
-            reached = (
-                f"{sum(of.reached for of in more)} of {sum(of.n for of in more)} runs"
-            )
-            parts.append(f"{len(more)} more groups ({reached} reached it)")
-
-        label = sentence(target_label(*of_target[0].target))
-        sentences.append(f"{label}: {'; '.join(parts)}.")
-
-    return [*sentences, rule]
+    path = folder / "report.html"
+    write_document(path, title, body(), charts)
+    return path
 
 
-def comparisons(report: Report, results: Results) -> list[str]:
-    """Returns how the groups differ, a sentence for each target and group; [] for
-    single runs.
-    """
-    if all(len(members) < 2 for members in group_members(report.runs).values()):
-        return []
-    sentences = []
-    for first, *others in results:
-        for other in others[:3]:
-            differing = [
-                report.differences[run] for run in other.members if report.refused(run)
-            ]
-            text = finding(first, other)
-            if differing:
-                text = f"{text.rstrip('.')}: they differ in {difference_text(differing[0])}."
-            sentences.append(text)
+def _first_screen(first: FirstScreen, folder: Path) -> str:
+    summary = first.summary
+    verdict = summary.verdict
+    decide = ""
+    if verdict.why:
+        decide = f'<p class="why">{escape(verdict.why)}</p>\n'
+    if verdict.command:
+        decide += f'<pre class="why">{escape(verdict.command)}</pre>\n'
 
-    return sentences
+    figure = ""
+    if first.chart is not None:
+        figure = pictures([first.chart], folder)
+
+    table = summary.table
+    shown = _columns_element(table, first.of_runs, range(len(table.columns)))
+    return (
+        f'<p class="about">{escape(summary.about)}</p>\n'
+        f'<p class="verdict">{_unbroken(escape(verdict.text))}</p>\n{decide}'
+        f'<div class="first">{shown}{figure}</div>\n'
+        f'<p class="about">{escape(summary.rule)}</p>\n'
+    )
 
 
-def _answer(report: Report, target: int) -> str:
-    label = sentence(target_label(*report.targets[target]))
-    times = [(run.name, run.results[target].tta) for run in report.runs]
-    # if refused
-    reached: dict[bool, list[tuple[float, str, int]]] = {False: [], True: []}
-    for index, (name, tta) in enumerate(times):
-        if tta.reached:
-            reached[report.refused(index)].append((tta.minutes, name, tta.epoch))
+def _unbroken(text: str) -> str:
+    """Keeps numbers and their units, such as "9.27 s", on one line."""
+    return re.sub(r"(\d) (%|s|min|h)(?![a-z])", "\\1\u00a0\\2", text)
 
-    compared, refused = (sorted(runs, key=itemgetter(0)) for runs in reached.values())
-    if not compared and not refused:
-        return f"{label}: no run has reached it."
-    parts = [
-        f"{name} in {took:.3g} min (epoch {epoch})"
-        for took, name, epoch in compared[:1]
+
+def _contents(sections: Sequence[Section]) -> str:
+    links = [
+        f'<a href="#section-{number}">{escape(section.short or section.title)}</a>'
+        for number, section in enumerate(sections)
     ]
-    slower = compared[1:]
-    for took, other, _ in slower[:3]:
-        parts.append(
-            f"{other} in {took:.3g} min, {took / compared[0][0]:.2f} times as long"
-        )
+    if len(links) < 2:
+        return ""
 
-    if slower:
-        parts.append("n = 1 each")
-    if len(slower) > 3:
-        parts.append(f"{len(slower) - 3} more runs after them")
-    for took, other, epoch in refused[:3]:
-        parts.append(f"{other}, not comparable, in {took:.3g} min (epoch {epoch})")
-    if len(refused) > 3:
-        parts.append(f"{len(refused) - 3} more runs that are not comparable")
-    never = [name for name, tta in times if not tta.reached]
-    if never:
-        more = f" and {len(never) - 3} more" if len(never) > 3 else ""
-        parts.append(f"never: {', '.join(never[:3])}{more}")
-
-    return f"{label}: {'; '.join(parts)}."
+    return f'<nav aria-label="Contents">{" ".join(links)}</nav>\n'
 
 
-def _comparability(report: Report) -> str:
+def _section(section: Section, number: int, folder: Path) -> str:
+    parts = [list_element(section.answers, "answers")]
+    for table in section.tables:
+        # A section that is named after its only table needs no second heading.
+        if table.title != section.title:
+            parts.append(f"<h3>{escape(table.title)}</h3>")
+        parts.append(table_element(table, section.of_runs or None))
+
+    if section.charts:
+        drawn = pictures(section.charts, folder)
+        parts.append(f'<div class="figures">\n{drawn}</div>\n')
+
+    parts.append(list_element(section.notes, "notes"))
+    parts.append(section.html)
+    shown = " open" if section.opened else ""
+    return (
+        f'<details class="section" id="section-{number}"{shown}>'
+        f"<summary><h2>{escape(section.title)}</h2></summary>\n"
+        f"{''.join(parts)}</details>\n"
+    )
+
+
+def comparability_section(report: Report) -> list[Section]:
+    """Returns a section with what each run's results depend on, if some runs differ."""
     refused = [
         run
         for run, differs in zip(report.runs, report.differences, strict=True)
         if differs
     ]
-    shown = [report.runs[0], *refused][:_MOST_CONFIGURATIONS] if refused else []
+    if not refused:
+        return []
+
+    shown = [report.runs[0], *refused][:_MOST_CONFIGURATIONS]
     texts = [
         json.dumps(run.comparability, indent=1, ensure_ascii=False) for run in shown
     ]
-    return _details("What makes results comparable", shown, texts)
+    return [Section("What makes results comparable", html=_details(shown, texts))]
 
 
-def _configurations(report: Report) -> str:
+def configuration_section(report: Report) -> list[Section]:
+    """Returns a section with the runs' gin configurations, if they were saved."""
     saved = [run for run in report.runs if run.config is not None]
     shown = saved[:_MOST_CONFIGURATIONS]
     notes = []
     if len(saved) > len(shown):
-        notes = [
+        notes.append(
             f"Only the first {len(shown)} of {len(saved)} configurations are shown."
-        ]
+        )
 
-    return _details("Configurations", shown, [run.config for run in shown], notes)
+    if not shown:
+        return []
+    html = _details(shown, [run.config for run in shown])
+    return [Section("Configurations", notes=notes, html=html)]
 
 
-def _details(
-    title: str,
-    runs: Sequence[RunAnalysis],
-    texts: Sequence[str],
-    notes: Sequence[str] = (),
-) -> str:
-    shown = "".join(
+def _details(runs: Sequence[RunAnalysis], texts: Sequence[str]) -> str:
+    return "".join(
         f"<details><summary>{escape(run.name)}</summary><pre>{escape(text)}</pre></details>\n"
         for run, text in zip(runs, texts, strict=True)
     )
-    return f"<h2>{title}</h2>\n{shown}{list_element(notes, 'notes')}" if shown else ""
-
-
-@dataclass(frozen=True)
-class Section:
-    title: str  # its heading
-    answers: Sequence[str] = ()  # sentences below the heading
-    tables: Sequence[Table] = ()  # in their order
-    of_runs: Sequence[int] = ()  # the numbers of the runs' colours
-    # Below the tables; their names are distinct within the page.
-    charts: Sequence[Chart] = ()
-    notes: Sequence[str] = ()  # below the figures
-
-
-def write_sections(title: str, sections: Sequence[Section], folder: Path) -> Path:
-    charts = [chart for section in sections for chart in section.charts]
-    body = f"{controls()}{''.join(_section(section, folder) for section in sections)}{_TIP}"
-    write_document(folder / "report.html", title, [body], charts)
-    return folder / "report.html"
-
-
-def _section(section: Section, folder: Path) -> str:
-    tables = "".join(
-        f"<h3>{escape(table.title)}</h3>{table_element(table, section.of_runs)}"
-        for table in section.tables
-    )
-    figures = ""
-    if section.charts:
-        figures = f'<div class="figures">\n{pictures(section.charts, folder)}</div>\n'
-    above = list_element(section.answers, "answers")
-    below = list_element(section.notes, "notes")
-    return f"<h2>{escape(section.title)}</h2>\n{above}{tables}{figures}{below}"

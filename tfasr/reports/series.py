@@ -23,8 +23,8 @@ def thin(length: int, most: int) -> np.ndarray:
     return np.unique(np.linspace(0, length - 1, most).round().astype(int))
 
 
-# horizontal axes of curves; minutes are those of the policy's clock
-AXES = ("minutes", "epochs", "utterances")
+# Horizontal axes of curves; time is in seconds of the policy's clock.
+AXES = ("time", "epochs", "utterances")
 CURVE_POINTS = 400
 _ROLLING_SHARE = 0.02
 _STEPS_PER_BIN = 3
@@ -46,11 +46,11 @@ class RunSeries:
     # ``audio_s_per_s``, ``utterances_per_s``: rates over windows of 2 % of all steps,
     # if logged
     throughput: dict[str, Series]
-    # epoch, start and stop in minutes of the policy's clock; in the order of their time
+    # epoch, start and stop in seconds of the policy's clock; in the order of their time
     evaluations: list[tuple[int, float, float]]
     # Seen in training by each epoch's end; {} if not logged.
     utterances_by_epoch: dict[int, float]
-    # Utterances per wall-clock second, over minutes; None if utterances are not logged
+    # Utterances per wall-clock second; None if utterances are not logged.
     wall_throughput: Series | None = None
     # By what share ``wall_throughput`` falls at an evaluation, see
     # `_fall_at_evaluations`
@@ -64,10 +64,10 @@ def run_series(run: Run, policy: Policy) -> RunSeries:
 
     line = run.timeline
     steps = run.timeline.steps
-    minutes = np.array(policy.times_s(line)) / 60
+    seconds = np.array(policy.times_s(line))
     epochs = [line.metadata[index].get("epoch_num") for index in steps.indices]
     utterances = steps.column("utterances")
-    x = {"minutes": minutes[steps.indices]}
+    x = {"time": seconds[steps.indices]}
     if None not in epochs and epochs == sorted(epochs):
         x["epochs"] = _progress(epochs)
     done = {}
@@ -86,11 +86,11 @@ def run_series(run: Run, policy: Policy) -> RunSeries:
     wall_throughput = _wall_throughput(wall_s, steps)
     fall = None
     if wall_throughput is not None:
-        fall = _fall_at_evaluations(wall_throughput, _evaluations(line, wall_s / 60))
+        fall = _fall_at_evaluations(wall_throughput, _evaluations(line, wall_s))
     return RunSeries(
         Series(_single(x, shown[some]), smooth),
         _throughput(x, steps),
-        _evaluations(line, minutes),
+        _evaluations(line, seconds),
         done,
         wall_throughput,
         fall,
@@ -98,6 +98,16 @@ def run_series(run: Run, policy: Policy) -> RunSeries:
 
 
 def _throughput(x: dict[str, np.ndarray], steps: Steps) -> dict[str, Series]:
+    """Returns the rates of a run's steps as moving means over `_ROLLING_SHARE` of all steps.
+
+    Args:
+        x: the places of all steps, by axis.
+        steps: their utterances, seconds of audio, and seconds.
+
+    Returns:
+        By rate, such as "utterances_per_s", a series of at most `CURVE_POINTS`; a rate that
+        some step doesn't state is missing.
+    """
     seconds = sum(steps.amounts(name) for name in _SECONDS)
     window = max(1, round(len(steps) * _ROLLING_SHARE))
     passed = _rolling_sum(seconds, window)
@@ -128,7 +138,7 @@ def _wall_throughput(clock_s: np.ndarray, steps: Steps) -> Series | None:
     at = np.linspace(0.0, clock_s[-1], bins + 1)
     # Clocks are rounded: a step may seem to start before the previous one ended.
     amount = np.diff(np.interp(at, np.maximum.accumulate(edges), trained))
-    middles = _single({"minutes": (at[:-1] + at[1:]) / 120}, np.arange(bins))
+    middles = _single({"time": (at[:-1] + at[1:]) / 2}, np.arange(bins))
     return Series(middles, (amount / np.diff(at)).astype(np.float32))
 
 
@@ -141,7 +151,7 @@ def _fall_at_evaluations(
     that none touches; None if all bins or none are touched. Source: arXiv 2003.12366,
     section 5.2.
     """
-    width = 2 * float(speeds.x["minutes"][0])  # the first bin begins at 0
+    width = 2 * float(speeds.x["time"][0])  # the first bin begins at 0
     last = len(speeds.y) - 1
     touched = np.zeros(len(speeds.y), bool)
     lowest = []
@@ -158,12 +168,22 @@ def _fall_at_evaluations(
 
 
 def _rolling_sum(values: np.ndarray, window: int) -> np.ndarray:
+    """Returns the sum of each value and the ``window - 1`` before it; fewer at the beginning.
+
+    The result has the length of ``values``.
+    """
     total = np.concatenate([[0.0], np.cumsum(values)])
     last = np.arange(1, total.size)
     return total[last] - total[np.maximum(last - window, 0)]
 
 
 def _progress(epochs: Sequence[int]) -> np.ndarray:
+    """Returns how many epochs were done after each step, in fractions.
+
+    Args:
+        epochs: the epoch of each step, ascending. Its last epoch may be incomplete, and is
+            taken to be as long as the longest one.
+    """
     numbers = np.array(epochs, dtype=float)
     _, inverse, counts = np.unique(numbers, return_inverse=True, return_counts=True)
     if not counts.size:
@@ -173,7 +193,13 @@ def _progress(epochs: Sequence[int]) -> np.ndarray:
     return numbers - 1 + (np.arange(numbers.size) - first + 1) / counts[inverse]
 
 
-def _evaluations(line: Timeline, minutes: np.ndarray) -> list[tuple[int, float, float]]:
+def _evaluations(line: Timeline, seconds: np.ndarray) -> list[tuple[int, float, float]]:
+    """Returns epoch, start and stop of each evaluation that is no lost work.
+
+    Args:
+        line: the run's events.
+        seconds: of a policy's clock at each event.
+    """
     evaluations = []
     started = {}
     for index in line.of("eval_start", "eval_stop"):
@@ -181,14 +207,18 @@ def _evaluations(line: Timeline, minutes: np.ndarray) -> list[tuple[int, float, 
         if not line.useful[index] or epoch is None:
             continue
         if line.keys[index] == "eval_start":
-            started[epoch] = minutes[index]
+            started[epoch] = seconds[index]
         elif epoch in started:
             evaluations.append(
-                (epoch, float(started.pop(epoch)), float(minutes[index]))
+                (epoch, float(started.pop(epoch)), float(seconds[index]))
             )
 
     return evaluations
 
 
 def _single(x: dict[str, np.ndarray], indices: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns places at some indices, by axis, in float32.
+
+    Figures have fewer than a thousand points, and reports may have thousands of runs.
+    """
     return {name: values[indices].astype(np.float32) for name, values in x.items()}

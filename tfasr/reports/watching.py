@@ -37,6 +37,7 @@ _ENDED = {"success": "finished", "aborted": "aborted", "interrupted": "interrupt
 
 
 def _has_no_events(path: Path) -> bool:
+    """Whether a folder has an empty or damaged ledger, as a run has that just begins."""
     try:
         return path.is_dir() and not read_ledger(path).events
     except (OSError, ValueError, RecursionError):
@@ -45,6 +46,11 @@ def _has_no_events(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class Watched:
+    """What `tfasr watch` shows of a run at one moment.
+
+    It has many fields because each is a part of the run's line.
+    """
+
     path: Path  # its folder, or a published log
     name: str  # the folder's name, with as many parents as make it unique
     # "starting", "training", "silent", "finished", "aborted", "interrupted" or
@@ -85,9 +91,13 @@ class Watch:
         self._seen: dict[Path, tuple[tuple[int, int], Watched]] = {}
 
     def look(self) -> list[Watched]:
+        """Returns the state of each run, in the order of the paths."""
         return [self._look(path) for path in self.paths]
 
     def _look(self, path: Path) -> Watched:
+        """Returns a run's state; reads its ledger only if it has grown since the last
+        look.
+        """
         ledger = path if path.is_file() else path / EVENTS_FILE
         try:
             stat = ledger.stat()
@@ -105,6 +115,11 @@ class Watch:
         return _as_of_now(self._seen[path][1], time.time() - stat.st_mtime)
 
     def _read(self, path: Path) -> Watched:
+        """Reads a run and computes its forecasts, as of the last event in its ledger.
+
+        A ledger that can't be read yet is a run that is starting, not an error: its
+        process may be about to write the first line.
+        """
         name = self._names[path]
         try:
             run = load_log(path)
@@ -156,6 +171,7 @@ class Watch:
 
 
 def _remarks(run: Run, has_target: bool) -> list[str]:
+    """Returns what a reader should know about a run next to its state."""
     remarks = []
     if not has_target:
         remarks.append("it has no target: name one, such as --target wer=0.2")
@@ -173,6 +189,12 @@ def _learning_rate(run_dir: Path) -> object:
 
 
 def _as_of_now(watched: Watched, silent_s: float) -> Watched:
+    """Returns a training run's state at this moment, or as silent if it seems dead.
+
+    Args:
+        watched: the state as of the ledger's last event.
+        silent_s: seconds since that event was written.
+    """
     if watched.status != "training":
         return watched
     # A step may take long, but a living process keeps touching its heartbeat file.
@@ -192,6 +214,13 @@ _MOST_ROWS = 24
 
 
 def forecast_text(future: Forecast, now_s: float, ends_s: float | None = None) -> str:
+    """Returns when a run will meet a target, such as "WER 20 % in 24-41 min (80 %)".
+
+    Args:
+        future: the forecast, in seconds since the creation of the model.
+        now_s: the present moment on the same clock.
+        ends_s: when the run's last epoch will end; None if unknown.
+    """
     # Such as "WER 20 % in 24-41 min (80 %)"; ``ends_s`` is when the last epoch ends.
     label = target_label(future.metric, future.target)
     if future.met_s is not None:
@@ -223,21 +252,25 @@ def range_text(label: str, low_s: float, high_s: float) -> str:
 
 
 def duration(seconds: float) -> str:
+    """Returns seconds as text with a fitting unit, such as "41 min"."""
     number, unit = _unit(seconds)
     return f"{seconds / number:{_digits(seconds / number, unit)}} {unit}"
 
 
 def _unit(seconds: float) -> tuple[float, str]:
+    """Returns the seconds in the unit for a time, and the unit's short name."""
     if seconds < 99.5:
         return 1.0, "s"
     return (60.0, "min") if seconds < 99.5 * 60 else (3600.0, "h")
 
 
 def _digits(number: float, unit: str) -> str:
+    """Returns the format of a number in a unit: decimals only where they tell."""
     return ".0f" if unit == "s" or (unit == "min" and number >= 9.5) else ".1f"
 
 
 def targets_text(watched: Watched) -> list[str]:
+    """Returns a text for each target: when it was met, will be met, or that it wasn't."""
     texts = []
     for future in watched.forecasts:
         if watched.goes_on or future.met_s is not None:
@@ -250,6 +283,7 @@ def targets_text(watched: Watched) -> list[str]:
 
 
 def line(watched: Watched) -> str:
+    """Returns a run's state in one line, for logs and for output that is no terminal."""
     parts = [
         f"{watched.name}: {watched.status}",
         *_standing(watched),
@@ -259,6 +293,7 @@ def line(watched: Watched) -> str:
 
 
 def _standing(watched: Watched) -> list[str]:
+    """Returns how far a run is: epoch and time, then its last error rates."""
     if not watched.epoch and not watched.now_s:
         return []
     of = f" of {watched.epochs}" if watched.epochs else ""

@@ -36,6 +36,7 @@ from tfasr.reports.charges import Machines
 from tfasr.reports.groups import (
     GroupResult,
     Results,
+    colours,
     finding,
     group_members,
     group_results,
@@ -43,6 +44,7 @@ from tfasr.reports.groups import (
 )
 from tfasr.reports.numbers import (
     Report,
+    RunAnalysis,
     ask,
     eval_s,
     holds_report,
@@ -50,6 +52,7 @@ from tfasr.reports.numbers import (
     target_label,
     train_s,
 )
+from tfasr.reports.summary import headline_target, summary
 from tfasr.reports.tables.machines import charges_json, cost_tables, worker_tables
 from tfasr.reports.tables.paper import paper_tables, published_tables
 from tfasr.reports.tables.runs import (
@@ -74,7 +77,9 @@ from tfasr.tta.run import Run, to_plot
 if TYPE_CHECKING:
     import pandas as pd
 
+    from tfasr.display.chart import Chart
     from tfasr.display.vega import Drawing
+    from tfasr.reports.page import Section
 
 CARD = "card"
 CARD_JSON = "card_json"
@@ -99,15 +104,8 @@ def card(report: Report) -> dict[str, Any]:
 
 
 def _run(report: Report, index: int) -> dict[str, Any]:
-    from tfasr.reports.errors import best_hypotheses
-
+    """Returns a run's part of a card; unknown values are None."""
     run = report.runs[index]
-    hypotheses = best_hypotheses(run)
-    if hypotheses:
-        rates = summarise_scored(score(read_transcripts(hypotheses)))
-    else:
-        rates = None
-
     targets = [
         {
             "seconds": {
@@ -130,20 +128,40 @@ def _run(report: Report, index: int) -> dict[str, Any]:
         "wall_s": run.wall_s,
         "machine_share": at("host.share")(run),
         "undisturbed_steps_s": at("host.undisturbed_s")(run),
-        "error_rates": {
-            name: rates
-            and {
-                "value": at(f"counts.{name}")(rates),
-                "interval": at(f"{name}_interval")(rates),
-            }
-            for name in _RATES
-        },
+        "error_rates": _best_rates(run),
         "targets": targets,
         "device": {name: run.facts["system"].get(name) for name in device},
         "utterances": run.facts["train_samples"],
         "batch_size": run.facts["global_batch_size"],
         "decoder": run.facts["decoder"],
     }
+
+
+def _best_rates(run: RunAnalysis) -> dict[str, dict[str, Any] | None]:
+    """Returns the error rates of the best checkpoint, the one that the report names.
+
+    The 95 % interval, over utterances, needs that evaluation's hypotheses; it is None
+    if they were not saved.
+    """
+    from tfasr.reports.errors import hypotheses_of_best
+
+    hypotheses = hypotheses_of_best(run)
+    scored = None
+    if hypotheses is not None:
+        scored = summarise_scored(score(read_transcripts(hypotheses)))
+
+    rates: dict[str, dict[str, Any] | None] = {}
+    for name in _RATES:
+        value = run.value_at_best(name)
+        if scored is not None:
+            interval = at(f"{name}_interval")(scored)
+            rates[name] = {"value": at(f"counts.{name}")(scored), "interval": interval}
+        elif value is not None:
+            rates[name] = {"value": value, "interval": None}
+        else:
+            rates[name] = None
+
+    return rates
 
 
 def card_to_markdown(values: dict[str, Any]) -> str:
@@ -673,6 +691,68 @@ def report(
     return WRITERS.call(output_format, _tables(analysed, results, full, power, source))
 
 
+# The page's sections, and how the names of their tables and figures begin. What begins
+# otherwise, such as a user's own figure, is among the curves.
+_SECTIONS = {
+    "Every run": ("time_to_accuracy", "brackets"),
+    "How sure the comparison is": ("groups_",),
+    "Why one takes longer": ("why",),
+    "Where the time went": ("where_the_time_went", "steady", "intervals", "host"),
+    "Cost and energy": ("cost",),
+    "Workers of a cluster": ("worker", "exchange"),
+    "Other clocks and rules": ("policies_",),
+    "Published results": ("beside_",),
+    "Machines and evaluations": ("systems", "epochs", "evaluation", "utilisation"),
+    "Curves of errors, loss and speed": ("",),
+}
+_SHORT = {
+    "How sure the comparison is": "How sure",
+    "Why one takes longer": "Why",
+    "Curves of errors, loss and speed": "Curves",
+    "Workers of a cluster": "Workers",
+    "Machines and evaluations": "Machines",
+}
+
+
+def _sections(
+    report: Report,
+    shown: Sequence[Table],
+    charts: Sequence["Chart"],
+    left_out: Sequence[str],
+) -> list["Section"]:
+    """Returns the page's folded parts: each with its tables, its figures or both."""
+    from tfasr.reports.page import Section
+
+    tables: dict[str, list[Table]] = {}
+    for name, table in zip(table_names(shown), shown, strict=True):
+        tables.setdefault(_section_of(name), []).append(table)
+
+    figures: dict[str, list[Chart]] = {}
+    for chart in charts:
+        figures.setdefault(_section_of(chart.name), []).append(chart)
+
+    sections = []
+    last = list(_SECTIONS)[-1]
+    for title in _SECTIONS:
+        notes = left_out if title == last else ()
+        if title in tables or title in figures or notes:
+            section = Section(
+                title,
+                _SHORT.get(title, ""),
+                tables=tables.get(title, ()),
+                of_runs=colours(report),
+                charts=figures.get(title, ()),
+                notes=notes,
+            )
+            sections.append(section)
+
+    return sections
+
+
+def _section_of(name: str) -> str:
+    return next(title for title, starts in _SECTIONS.items() if name.startswith(starts))
+
+
 def _tables(
     report: Report,
     results: Results,
@@ -682,6 +762,7 @@ def _tables(
 ) -> list[Table]:
     first, *others = tables(report)
     return [
+        summary(report, results).table,
         first,
         *group_tables(report, results, power=power),
         *factor_tables(report, results),
@@ -704,12 +785,27 @@ def _write(
 ) -> None:
     # Imported here: drawing is the slowest thing to load, and text does without.
     from tfasr.reports.figures.registry import report_charts
-    from tfasr.reports.page import write_page
+    from tfasr.reports.page import (
+        FirstScreen,
+        Section,
+        comparability_section,
+        configuration_section,
+        write_page,
+    )
 
     charts, left_out = report_charts(report, results)
     names = [f"{name}.{kind}" for name in table_names(shown) for kind in ("csv", "tex")]
     names += [f"{chart.name}.{kind}" for chart in charts for kind in ("svg", "png")]
     check_owned(out, *_OWN, names, owned=owned)
+    details = shown[1:]
+    curve = first_chart(results, charts)
+    others = [chart for chart in charts if chart is not curve]
+    sections = _sections(report, details, others, left_out)
+    if appendix:
+        sections.append(Section("Errors", html=appendix))
+
+    sections += comparability_section(report)
+    sections += configuration_section(report)
     with report_written_to(out):
         out.mkdir(parents=True, exist_ok=True)
         write_whole(out / "report.json", to_json(report))
@@ -719,5 +815,12 @@ def _write(
         write_whole(out / "card.md", card_to_markdown(values))
         write_whole(out / "card.json", to_json_text(values))
         write_tables(shown, out)
-        drawn = {"charts": charts, "left_out": left_out}
-        write_page(report, out, shown, appendix, results=results, **drawn)
+        first = FirstScreen(summary(report, results), colours(report), curve)
+        write_page("Time to accuracy", first, sections, out)
+
+
+def first_chart(results: Results, charts: Sequence["Chart"]) -> "Chart | None":
+    """Returns the chart of the metric that the verdict is about, or the first of all."""
+    target = headline_target(results)
+    of_target = (chart for chart in charts if target and chart.name == target[0])
+    return next(of_target, charts[0] if charts else None)

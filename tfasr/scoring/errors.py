@@ -1,4 +1,9 @@
-"""Word and character errors of transcripts, as counts that can be summed and as rates."""
+"""Word and character errors of transcripts, as counts that can be summed and as rates.
+
+Everything that states an error rate counts here: evaluations in training, ``tfasr
+evaluate`` and its comparison of two systems. jiwer aligns the texts. Transcripts come
+from a decoder, or from a file of any system (`read_transcripts`).
+"""
 
 import json
 from collections import Counter
@@ -15,7 +20,7 @@ from tfasr.kit.text import text_lines
 from tfasr.letters import upper
 from tfasr.normalisers import normalised
 
-_NAMED = 3
+_NAMED = 3  # utterances in a message
 _MOST_BYTES = 256 << 20  # limit for a file of hypotheses: a million utterances
 # The first code point of an area that ordinary text doesn't use.
 _PRIVATE_USE = 0x100000
@@ -42,19 +47,18 @@ class ErrorCounts:
     wrong_utterances: int = 0  # utterances with at least one word error
 
     def __add__(self, other: "ErrorCounts") -> "ErrorCounts":
-        return ErrorCounts(
-            **{
-                f.name: getattr(self, f.name) + getattr(other, f.name)
-                for f in fields(self)
-            }
-        )
+        names = (field.name for field in fields(self))
+        sums = (getattr(self, name) + getattr(other, name) for name in names)
+        return ErrorCounts(*sums)
 
     @property
     def correct_words(self) -> int:
+        """Words of the references that were recognised."""
         return self.words - self.substitutions - self.deletions
 
     @property
     def word_edits(self) -> int:
+        """Word errors of all kinds."""
         return self.substitutions + self.deletions + self.insertions
 
     @property
@@ -64,7 +68,10 @@ class ErrorCounts:
 
     @property
     def cer(self) -> float:
-        """Character edits over the longer text's characters. Source: the paper, equation 3."""
+        """Character edits over the longer text's characters.
+
+        Source: the paper, equation 3.
+        """
         return _rate(self.character_edits, self.longer_characters)
 
     @property
@@ -73,24 +80,40 @@ class ErrorCounts:
         return _rate(self.character_edits, self.characters)
 
     def to_json(self) -> dict[str, float | int]:
+        """Returns rates and counts for a run's record."""
         names = (
-            "utterances", "wer", "cer", "cer_reference", "substitutions", "deletions",
-            "insertions", "words", "characters", "character_edits", "wrong_utterances",
-        )  # fmt: skip
+            "utterances",
+            "wer",
+            "cer",
+            "cer_reference",
+            "substitutions",
+            "deletions",
+            "insertions",
+            "words",
+            "characters",
+            "character_edits",
+            "wrong_utterances",
+        )
         return {name: getattr(self, name) for name in names}
 
 
 def _rate(edits: int, length: int) -> float:
+    """Returns edits as a share of a length; 1 if only the length is 0."""
+    if length:
+        return edits / length
+
     # Any text for an empty reference is 100 % wrong.
-    return edits / length if length else float(edits > 0)
+    return float(edits > 0)
 
 
 def count_errors(references: Sequence[str], hypotheses: Sequence[str]) -> ErrorCounts:
-    """Counts the word and character edits between each reference and its hypothesis,
-    with jiwer.
+    """Counts the word and character edits between references and hypotheses, with jiwer.
 
     The alignments have as few edits as possible. Both sequences must be in the same
-    order. Raises ValueError unless there are as many hypotheses as references.
+    order.
+
+    Raises:
+        ValueError: unless there are as many hypotheses as references.
     """
     if len(references) != len(hypotheses):
         raise ValueError(
@@ -102,9 +125,12 @@ def count_errors(references: Sequence[str], hypotheses: Sequence[str]) -> ErrorC
 
 
 def _count_one(reference: str, hypothesis: str) -> ErrorCounts:
+    """Counts the errors of one utterance."""
+    # Runs of spaces are no characters of a text.
     reference = " ".join(reference.split())
     hypothesis = " ".join(hypothesis.split())
     spoken = words(reference)
+    # Of the tidied texts; in scripts without spaces, each character is a word.
     recognised = words(hypothesis)
     if reference:
         aligned = jiwer.process_words(" ".join(spoken), " ".join(recognised))
@@ -133,8 +159,10 @@ def _count_one(reference: str, hypothesis: str) -> ErrorCounts:
 
 
 def _one_sign_each(*texts: str) -> list[str]:
-    """Replaces each character of several code points by a single one, which jiwer
-    counts once.
+    """Replaces each character of several code points by a single one.
+
+    jiwer counts code points, so a letter with its marks would count several times. The
+    same character gets the same sign in all texts.
     """
     signs: dict[str, str] = {}
 
@@ -156,31 +184,42 @@ def kaldi_line(counts: ErrorCounts) -> str:
 
 @dataclass(frozen=True)
 class Transcript:
-    """An utterance's reference and hypothesis, normalised by `tfasr.alphabet.normalise`."""
+    """An utterance's reference and hypothesis, normalised by `tfasr.alphabet.normalise`.
 
-    id: str  # unique within its file
+    Attributes:
+        id: unique within its file.
+        reference: what was said.
+        hypothesis: what was recognised.
+        speaker: "" if unknown.
+        others: what a second decoder recognised, by the decoder's name.
+    """
+
+    id: str
     reference: str
     hypothesis: str
-    speaker: str = ""  # "" if unknown
-    # what a second decoder recognised, by the decoder's name
+    speaker: str = ""
     others: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 def read_transcripts(
-    path: str | Path, normaliser: str = "", language: str = ""
+    path: str | Path,
+    normaliser: str = "",
+    language: str = "",
 ) -> list[Transcript]:
     """Reads a file of hypotheses written by tfasr, or a NeMo manifest with predictions.
 
     tfasr's lines have ``id, reference, hypothesis`` and optionally ``speaker``. NeMo's
     have ``text, pred_text`` and ``audio_filepath``, which becomes the id, with the
-    times of a segment if there is an ``offset``. Raises UsageError if a line is
-    neither, an id repeats, or the file is empty.
+    times of a segment if there is an ``offset``.
 
     Args:
         path: the file, in UTF-8, which may be compressed by gzip.
         normaliser: a name in `tfasr.normalisers.NORMALISERS`, applied to both texts; ""
             for lower case alone.
         language: a BCP 47 tag whose rules for case hold.
+
+    Raises:
+        UsageError: if a line is neither, an id repeats, or the file is empty.
     """
     path = Path(path)
 
@@ -193,6 +232,7 @@ def read_transcripts(
         for number, line in enumerate(lines, start=1)
         if line.strip()
     ]
+    # Equal ids would make pairs ambiguous.
     counted = Counter(transcript.id for transcript in transcripts)
     repeated = [identity for identity, count in counted.items() if count > 1]
     if repeated or not transcripts:
@@ -208,21 +248,23 @@ def matched(
     """Pairs the same utterances of two systems, in the order of ``first``.
 
     If ids don't match and are paths, their file names without suffix are compared.
-    Raises UsageError unless both systems have the same utterances with the same
-    references.
+
+    Raises:
+        UsageError: unless both systems have the same utterances with the same
+        references.
     """
     for key in (str, lambda identity: PurePosixPath(identity.replace("\\", "/")).stem):
         by_key = {key(transcript.id): transcript for transcript in first}
         others = {key(transcript.id): transcript for transcript in other}
+        # Names without their folders may repeat.
         distinct = len(by_key) == len(first) and len(others) == len(other)
         if distinct and by_key.keys() == others.keys():
             pairs = [(transcript, others[name]) for name, transcript in by_key.items()]
             _check_references(pairs)
             return pairs
 
-    ids, other_ids = (
-        {transcript.id for transcript in group} for group in (first, other)
-    )
+    ids = {transcript.id for transcript in first}
+    other_ids = {transcript.id for transcript in other}
     raise UsageError(
         "The two systems must have transcribed the same utterances. Received: "
         f"{len(first)} and {len(other)} utterances; {_count(sorted(ids - other_ids))} only in the "
@@ -231,6 +273,7 @@ def matched(
 
 
 def _check_references(pairs: Sequence[tuple[Transcript, Transcript]]) -> None:
+    """Raises UsageError if references differ, which would make rates incomparable."""
     unlike = [(a, b) for a, b in pairs if a.reference != b.reference]
     if unlike:
         shown = "; ".join(
@@ -244,6 +287,7 @@ def _check_references(pairs: Sequence[tuple[Transcript, Transcript]]) -> None:
 
 
 def _transcript(line: str, where: str, normalise: Callable[[str], str]) -> Transcript:
+    """Returns a line's transcript, normalised; UsageError naming the place ``where``."""
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError):
@@ -262,9 +306,11 @@ def _transcript(line: str, where: str, normalise: Callable[[str], str]) -> Trans
                     identity, fields.get("offset"), fields.get("duration")
                 )
 
+            # It may be a number.
             speaker = fields.get("speaker")
             speaker = "" if speaker is None else str(speaker)
             texts = normalise(reference), normalise(hypothesis)
+            # All further texts of the line.
             others = {
                 name: normalise(text)
                 for name, text in fields.items()
@@ -283,6 +329,7 @@ def _of_segment(path: str, offset_s: object, duration_s: object) -> str:
     """Returns the id of a part of a recording, as `tfasr prepare` names it."""
     if not isinstance(offset_s, int | float) or not offset_s:
         return path
+
     if isinstance(duration_s, int | float):
         end = f"{offset_s + duration_s:.3f}"
     else:
@@ -292,35 +339,45 @@ def _of_segment(path: str, offset_s: object, duration_s: object) -> str:
 
 
 def _count(ids: Sequence[str]) -> str:
+    """Returns how many ids there are, with the first of them, for a message."""
     return f"{len(ids)} ({_some(ids)})" if ids else "none"
 
 
 def _some(ids: Sequence[str]) -> str:
-    return ", ".join(ids[:_NAMED]) + (", ..." if len(ids) > _NAMED else "")
+    """Lists the first ids, for a message."""
+    more = ", ..." if len(ids) > _NAMED else ""
+    return ", ".join(ids[:_NAMED]) + more
 
 
 @dataclass(frozen=True)
 class Scored:
+    """A transcript with its errors; ``pairs`` is the alignment, with exactly these errors."""
+
     transcript: Transcript
     counts: ErrorCounts
-    pairs: list[Pair]  # the alignment, with exactly these errors
+    pairs: list[Pair]
 
 
 @dataclass(frozen=True)
 class Confusions:
-    # The reference's word and the recognised one.
+    """How often each error occurs.
+
+    ``substitutions`` have the reference's word and the recognised one.
+    """
+
     substitutions: list[tuple[tuple[str, str], int]]
     deletions: list[tuple[str, int]]
     insertions: list[tuple[str, int]]
 
 
 def score(transcripts: Iterable[Transcript]) -> list[Scored]:
-    return [
-        Scored(
-            t, _count_one(t.reference, t.hypothesis), align(t.reference, t.hypothesis)
-        )
-        for t in transcripts
-    ]
+    """Counts and aligns the errors of transcripts."""
+    scored = []
+    for transcript in transcripts:
+        texts = (transcript.reference, transcript.hypothesis)
+        scored.append(Scored(transcript, _count_one(*texts), align(*texts)))
+
+    return scored
 
 
 def align(reference: str, hypothesis: str) -> list[Pair]:
@@ -332,10 +389,12 @@ def align(reference: str, hypothesis: str) -> list[Pair]:
     """
     if not reference.split():  # jiwer rejects an empty reference
         return [(None, word) for word in words(hypothesis)]
+
     result = jiwer.process_words(
         " ".join(words(reference)), " ".join(words(hypothesis))
     )
     (spoken,), (recognised,) = result.references, result.hypotheses
+
     return [
         pair
         for chunk in result.alignments[0]
@@ -347,10 +406,14 @@ def align(reference: str, hypothesis: str) -> list[Pair]:
 
 
 def confusions(scored: Iterable[Scored]) -> Confusions:
-    """Counts each error, the most frequent first; equally frequent ones are sorted by word."""
+    """Counts each error, the most frequent first.
+
+    Equally frequent ones are sorted by word.
+    """
     wrong = Counter(
         pair for utterance in scored for pair in utterance.pairs if pair[0] != pair[1]
     )
+    # None sorts as an empty word.
     order = sorted(
         wrong.items(), key=lambda item: (-item[1], item[0][0] or "", item[0][1] or "")
     )
@@ -366,10 +429,12 @@ def confusions(scored: Iterable[Scored]) -> Confusions:
 
 
 def worst(scored: Sequence[Scored], count: int) -> list[Scored]:
-    """Returns the ``count`` utterances with the most word errors; ties by fewer words,
-    then id.
+    """Returns the ``count`` utterances with the most word errors.
+
+    Ties are ordered by fewer words, then by id. Utterances without errors are left out.
     """
     wrong = [utterance for utterance in scored if utterance.counts.word_edits]
+    # Of equal numbers of errors, those in fewer words are worse.
     wrong.sort(key=lambda u: (-u.counts.word_edits, u.counts.words, u.transcript.id))
     return wrong[:count]
 
@@ -386,6 +451,7 @@ def alignment_text(scored: Scored, language: str = "") -> str:
     rows: tuple[list[str], list[str], list[str]] = (["REF: "], ["HYP: "], ["Eval:"])
     for pair in scored.pairs:
         cells = _cells(*pair, language)
+        # In a terminal, some characters are two columns wide.
         width = max(map(cell_len, cells))
         for row, cell in zip(rows, cells, strict=True):
             row.append(cell + " " * (width - cell_len(cell)))
@@ -397,16 +463,21 @@ def alignment_text(scored: Scored, language: str = "") -> str:
         f"id: {scored.transcript.id}{of_speaker}",
         f"Scores: (#C #S #D #I) {edits}",
     ]
+
     return "\n".join([*lines, *(" ".join(row).rstrip() for row in rows)]) + "\n"
 
 
 def _cells(
-    word: str | None, recognised: str | None, language: str
+    word: str | None,
+    recognised: str | None,
+    language: str,
 ) -> tuple[str, str, str]:
+    """Returns what stands in one column: the words of both rows, and the kind of error."""
     if word == recognised:
         return word or "", recognised or "", ""
     if word is None:
         return "*" * len(recognised or ""), upper(recognised or "", language), "I"
     if recognised is None:
         return upper(word, language), "*" * len(word), "D"
+
     return upper(word, language), upper(recognised, language), "S"

@@ -1,4 +1,9 @@
-"""The HTTP server of ``tfasr serve``: how it listens, answers and ends."""
+"""The HTTP server of ``tfasr serve``: how it listens, answers and ends.
+
+It routes requests to handlers in `service` (streams) and `uploads` (files), and rejects
+those that another site's page sends. Everything that a client could do to fill memory,
+disk or connections has a limit.
+"""
 
 import asyncio
 import contextlib
@@ -37,27 +42,28 @@ from tfasr.serving.uploads import (
 # Bytes that the system buffers for a client that doesn't read; Linux doubles the
 # number.
 _UNREAD_BYTES = 1 << 16
-_BACKLOG = 1024
-_ENDING_S = 10.0
+_BACKLOG = 1024  # connections that wait to be accepted
+_ENDING_S = 10.0  # for requests that are being answered at the end
 # Connections that may be open in addition to streams and files. If there are more, the
 # oldest one that is idle, for at least `_REQUEST_S`, is closed to make room.
 _MOST_WAITING = 256
 _REQUEST_S = 0.25
-_LOOK_S = 0.01
+_LOOK_S = 0.01  # between two looks for such a connection
 # Open files of each upload, and others that are opened later.
 _FILES_EACH = 6
 _FILES_MORE = 16
 # Until the next attempt to accept a connection, if no more files can be opened.
 _NO_FILES_S = 0.2
-_ALLOWED = re.compile(r"[\w.-]+(:\d{1,5})?")
+_ALLOWED = re.compile(r"[\w.-]+(:\d{1,5})?")  # a value of ``--allow_host``
 _CLIENT_LEFT = 499  # nginx's status for a client that left
-# Limits of the log about requests.
+# Limits of the log about requests: lines in so many seconds, and characters of a line.
 _MOST_LINES = 20
 _LINES_S = 60.0
 _MOST_CHARACTERS = 200
 
 log = logging.getLogger("tfasr")
 requests_log = logging.getLogger("tfasr.requests")
+# Of every answer: browsers must neither guess types nor show the page in another one.
 SAFE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -67,7 +73,9 @@ SAFE_HEADERS = {
 
 
 def check_sender(
-    host: str | None, origin: str | None, allowed: Collection[str]
+    host: str | None,
+    origin: str | None,
+    allowed: Collection[str],
 ) -> str | None:
     """Returns why a request is rejected, or None if it is allowed.
 
@@ -75,9 +83,15 @@ def check_sender(
     could then read everything, like this server's own page. A site can't do that with
     an IP address, so addresses are allowed, and names only if they are known. A
     browser's ``Origin`` names the page that sends the request, which must be this
-    server's; other programs send none. ``allowed`` has names in addition to localhost,
-    with a port if a proxy listens at another one.
+    server's; other programs send none.
+
+    Args:
+        host: of the request's header.
+        origin: of the request's header; None if it has none.
+        allowed: names in addition to localhost, with a port if a proxy listens at
+            another one.
     """
+    # Without the port, and without the brackets of an IPv6 address.
     name = _part(f"//{host}", "hostname") if host else None
     names = ("localhost", *(entry.partition(":")[0] for entry in allowed))
     if name is None or not (_is_address(name) or name in names):
@@ -90,10 +104,12 @@ def check_sender(
         return None
     if _part(origin, "netloc") in (host, *allowed):
         return None
+
     return f"Only the server's own page may use it. Received: Origin {origin!r} at Host {host!r}."
 
 
 def _part(url: str, part: str) -> str | None:
+    """Returns a part of a URL, such as its "netloc"; None if it isn't a URL."""
     try:
         return getattr(urlsplit(url), part)
     except ValueError:  # not a URL
@@ -101,6 +117,7 @@ def _part(url: str, part: str) -> str | None:
 
 
 def _is_address(name: str) -> bool:
+    """Whether a name is an IP address."""
     try:
         ipaddress.ip_address(name)
     except ValueError:
@@ -110,6 +127,10 @@ def _is_address(name: str) -> bool:
 
 
 def page(name: str, service: Service) -> web.Response:
+    """Returns the page for browsers, with what it must know of the server.
+
+    Its policy allows only the page's own script and style, by a number used once.
+    """
     limits = service.limits
     facts = {
         "name": name,
@@ -135,16 +156,27 @@ def page(name: str, service: Service) -> web.Response:
         "frame-ancestors 'none'"
     )
     headers = {"Content-Security-Policy": policy}
+
     return web.Response(text=body, content_type="text/html", headers=headers)
 
 
 def make_application(
-    name: str, service: Service, allowed_hosts: Sequence[str] = ()
+    name: str,
+    service: Service,
+    allowed_hosts: Sequence[str] = (),
 ) -> web.Application:
+    """Returns the application with all routes.
+
+    Args:
+        name: of the recogniser, as clients see it.
+        service: what handles requests.
+        allowed_hosts: see `check_sender`.
+    """
     allowed = [name.lower() for name in allowed_hosts]
 
     @web.middleware
     async def guard(request: web.Request, handler: Callable) -> web.StreamResponse:
+        """Rejects other sites' requests, and answers all others within a time limit."""
         headers = request.headers
         refused = check_sender(headers.get("Host"), headers.get("Origin"), allowed)
         if refused is not None:
@@ -177,17 +209,21 @@ def make_application(
             service.busy.discard(transport)
 
     async def show(_: web.Request) -> web.Response:
+        """Answers browsers with the page."""
         return page(name, service)
 
     async def health(_: web.Request) -> web.Response:
+        """Answers load balancers, which send no more clients once this is 503."""
         ending = service.ending.is_set()
         content = {"status": "ending" if ending else "ok", "name": name}
         return web.json_response(content, status=503 if ending else 200)
 
     async def no_icon(_: web.Request) -> web.Response:
+        """Answers browsers that ask for an icon, or the log would have an error each."""
         return web.Response(status=204)
 
     async def make_safe(_: web.Request, response: web.StreamResponse) -> None:
+        """Adds `SAFE_HEADERS` to a response of any kind, before it is sent."""
         response.headers.update(SAFE_HEADERS)
 
     application = web.Application(middlewares=[guard])
@@ -195,6 +231,7 @@ def make_application(
     application.router.add_get("/", show)
     application.router.add_get("/favicon.ico", no_icon)
     application.router.add_get("/health", health)
+    # Tfasr's own interfaces, then that of OpenAI's API.
     application.router.add_get("/stream", functools.partial(converse, service=service))
     application.router.add_post(
         "/transcribe", functools.partial(transcribe, service=service)
@@ -203,10 +240,12 @@ def make_application(
     application.router.add_get(f"{OPENAI_PREFIX}models", models(name))
     application.router.add_get(f"{OPENAI_PREFIX}models/{{model}}", models(name))
     application.router.add_post(f"{OPENAI_PREFIX}audio/transcriptions", form)
+
     return application
 
 
 async def _sent(request: web.Request, response: web.Response) -> None:
+    """Sends a response within the time limit of its caller."""
     await response.prepare(request)
     await response.write_eof()
 
@@ -221,12 +260,21 @@ def serve(
     allowed_hosts: Sequence[str] = (),
     started: Callable[[str], None] = print,
 ) -> None:
-    """Serves a recogniser until SIGINT or SIGTERM; open streams then receive their final text.
+    """Serves a recogniser until SIGINT or SIGTERM.
 
-    ``name`` is shown on the page; ``allowed_hosts`` are names of the server in addition
-    to localhost and its addresses; ``started`` receives the page's address. The other
-    arguments are flags of ``tfasr serve``. Raises UsageError if the server can't listen
-    at ``host`` and ``port``.
+    Open streams then receive their final text.
+
+    Args:
+        recogniser: what recognises.
+        name: shown on the page.
+        host: address to listen at; the default is open to this machine only.
+        port: 0 for any free one.
+        limits: None for the defaults.
+        allowed_hosts: names of the server in addition to localhost and its addresses.
+        started: receives the page's address once clients can connect.
+
+    Raises:
+        UsageError: if the server can't listen at ``host`` and ``port``.
     """
     for allowed in allowed_hosts:
         if not _ALLOWED.fullmatch(allowed):
@@ -238,6 +286,7 @@ def serve(
     listening = _listen(host, port)
     with contextlib.closing(listening):
         service = Service(recogniser, limits or Limits())
+        # Only after the port is taken, because this may take a minute.
         service.warm_up()
         application = make_application(
             name, service, [*allowed_hosts, f"{host}:{port}"]
@@ -246,14 +295,21 @@ def serve(
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Returns a listening socket; opened first, so that a wrong address is reported at
-    once.
+    """Returns a listening socket.
+
+    It is opened first, so that a wrong address is reported before a model is loaded.
     """
     if not 0 <= port <= 65535:
         raise UsageError(f"--port must be 0 (any free one) to 65535. Received: {port}.")
+
     try:
-        options = {"type": socket.SOCK_STREAM, "flags": socket.AI_PASSIVE}
-        family, _, _, _, address = socket.getaddrinfo(host, port, **options)[0]
+        found = socket.getaddrinfo(
+            host,
+            port,
+            type=socket.SOCK_STREAM,
+            flags=socket.AI_PASSIVE,
+        )
+        family, _, _, _, address = found[0]
     except (OSError, UnicodeError) as error:
         raise UsageError(
             f"--host must be an address of this machine, such as 127.0.0.1 (only this machine can "
@@ -274,6 +330,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _not_listening(host: str, port: int, error: OSError) -> Exception:
+    """Returns the error for an address at which the server can't listen."""
     wrong_use = {
         errno.EADDRINUSE: f"--port must be free. Received: {port}, which another program uses "
         "already. Choose another, or 0 for any free one.",
@@ -282,6 +339,7 @@ def _not_listening(host: str, port: int, error: OSError) -> Exception:
     }
     if error.errno in wrong_use:
         return UsageError(wrong_use[error.errno])
+
     return RunError(f"The server cannot listen at {host}, port {port}: {error}.")
 
 
@@ -291,7 +349,9 @@ async def _run(
     listening: socket.socket,
     started: Callable,
 ) -> None:
+    """Runs the server in the event loop, until a signal ends it or accepting fails."""
     loop = asyncio.get_running_loop()
+    # Ctrl-C, and what service managers and containers send.
     ended_by = (signal.SIGINT, signal.SIGTERM)
 
     def end() -> None:
@@ -301,6 +361,7 @@ async def _run(
 
     for number in ended_by:
         loop.add_signal_handler(number, end)
+
     requests_log.addFilter(few_lines := FewLines())
     runner = web.AppRunner(
         application,
@@ -311,33 +372,45 @@ async def _run(
         keepalive_timeout=service.limits.idle_s,
     )
     await runner.setup()
+    # Not aiohttp's own site, which accepts any number of connections.
     accepting = asyncio.ensure_future(_accept(runner.server, listening, service))
     ending = asyncio.ensure_future(service.ending.wait())
+
     try:
         started(_url(listening))
         done, _ = await asyncio.wait(
             {accepting, ending}, return_when=asyncio.FIRST_COMPLETED
         )
         if accepting in done:
+            # Raises what ended it.
             accepting.result()
+
         log.info("The server is shutting down: finishing open streams.")
     finally:
         requests_log.removeFilter(few_lines)
         for task in (accepting, ending):
             task.cancel()
+
         await asyncio.wait({accepting, ending})
         await runner.cleanup()
         service.close()
 
 
 async def _accept(
-    server: web.Server, listening: socket.socket, service: Service
+    server: web.Server,
+    listening: socket.socket,
+    service: Service,
 ) -> None:
-    """Accepts connections; if too many are open, closes the oldest one without a request."""
+    """Accepts connections; if too many are open, makes room by closing an idle one.
+
+    So clients that connect and send nothing can't keep others out.
+    """
     loop = asyncio.get_running_loop()
     listening.setblocking(False)
     most = _most_connections(service.limits.max_streams)
+    # When each open connection was first seen, the oldest first.
     since_s: dict[asyncio.BaseTransport, float] = {}
+
     while True:
         try:
             connection, _ = await loop.sock_accept(listening)
@@ -349,11 +422,14 @@ async def _accept(
         while True:
             now_s = time.monotonic()
             transports = [handler.transport for handler in server.connections]
+            # Keeps the times of those that are still open.
             since_s = {
                 it: since_s.get(it, now_s) for it in transports if it is not None
             }
             if len(since_s) < most:
                 break
+
+            # The longest idle: dictionaries keep their order.
             oldest = next((it for it in since_s if it not in service.busy), None)
             if oldest is None or now_s - since_s[oldest] < _REQUEST_S:
                 await asyncio.sleep(_LOOK_S)
@@ -374,15 +450,19 @@ def _most_connections(max_streams: int) -> int:
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         return wanted
+
     # Its number counts the files that are open.
     probe = os.open(os.devnull, os.O_RDONLY)
     os.close(probe)
+    # Of the files that remain, each connection needs one.
     spare = limit - probe - _FILES_EACH * max_streams - _FILES_MORE
     if spare < max_streams:
         log.warning(
             "ulimit -n is %d, too few for --max_streams %d: clients will have to wait. Raise it "
             "to %d.",
-            *(limit, max_streams, limit + max_streams - spare),
+            limit,
+            max_streams,
+            limit + max_streams - spare,
         )
 
     return max(min(wanted, spare), 1)
@@ -397,12 +477,15 @@ class FewLines(logging.Filter):
         self._count = 0
 
     def filter(self, record: logging.LogRecord) -> bool:
+        """Returns whether a record is logged, after shortening it."""
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, HttpProcessingError | web.RequestPayloadError):
             reason = " ".join(str(error).split())[:_MOST_CHARACTERS]
-            record.msg, record.args = "A request was refused: %s", (printable(reason),)
+            record.msg = "A request was refused: %s"
+            record.args = (printable(reason),)
             record.exc_info = None
 
+        # A new minute begins with the first line after the last one.
         now_s = time.monotonic()
         if now_s - self._began_s > _LINES_S:
             self._began_s = now_s
@@ -411,10 +494,12 @@ class FewLines(logging.Filter):
         self._count += 1
         if self._count == _MOST_LINES:
             log.warning("Many requests fail: no more lines about them for a minute.")
+
         return self._count < _MOST_LINES
 
 
 def _url(listening: socket.socket) -> str:
+    """Returns the address of the page."""
     address, port = listening.getsockname()[:2]
     if address in ("0.0.0.0", "::"):
         address = "localhost"  # browsers let pages of localhost use the microphone

@@ -1,4 +1,9 @@
-"""What all clients share (the recogniser, its threads, the limits), and a client's stream."""
+"""What all clients share (recogniser, threads, limits), and a client's stream.
+
+`Service` is made once per server. `converse` handles a WebSocket: its `Conversation`
+recognises speech as it arrives, by the protocol of the toolkit Vosk, for which many
+clients exist.
+"""
 
 import asyncio
 import contextlib
@@ -11,9 +16,9 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 import numpy as np
-import soxr
 from aiohttp import WSMessage, WSMsgType, web
 
+from tfasr.data.audio import resampler_to
 from tfasr.errors import UsageError
 from tfasr.kit.process import usable_cores
 from tfasr.recognising.files import stream_json
@@ -26,19 +31,25 @@ _LARGEST = 1e9  # the highest value of any limit: 31 years, or a million gigabyt
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds that keep memory, disk and time finite whatever clients do; all must be
-    positive.
+    """Bounds that keep memory, disk and time finite whatever clients do.
+
+    Attributes:
+        max_streams: open at once; in addition, as many files may be uploaded at once.
+        max_stream_s: length of a stream, and time that the upload of a file may take.
+        max_upload_mb: size of a file in millions of bytes.
+        max_upload_s: length of the audio in a file.
+        max_message_bytes: size of a stream's message; 262144 are 8 s at 16 kHz.
+        idle_s: a client that sends or reads nothing for so long is disconnected.
+
+    Raises:
+        UsageError: if a limit isn't positive.
     """
 
-    # Open at once; in addition, as many files may be uploaded at once.
     max_streams: int = 16
-    # Length of a stream, and time that the upload of a file may take.
     max_stream_s: float = 3600.0
-    max_upload_mb: float = 500.0  # size of a file in millions of bytes
-    max_upload_s: float = 4 * 3600.0  # length of the audio in a file
-    # Size of a stream's message; 262144 are 8 s at 16 kHz.
+    max_upload_mb: float = 500.0
+    max_upload_s: float = 4 * 3600.0
     max_message_bytes: int = 1 << 18
-    # A client that sends or reads nothing for so long is disconnected.
     idle_s: float = 30.0
 
     def __post_init__(self):
@@ -50,12 +61,14 @@ class Limits:
 
     @property
     def max_upload_bytes(self) -> int:
+        """`max_upload_mb` in bytes."""
         return int(self.max_upload_mb * 1e6)
 
 
 class RefusedError(Exception):
-    """Rejects a request (HTTP ``status``) or ends a stream (``code``: RFC 6455, section
-    7.4.1).
+    """Rejects a request or ends a stream.
+
+    ``status`` is HTTP's; ``code`` is a WebSocket's (RFC 6455, section 7.4.1).
     """
 
     def __init__(self, message: str, *, code: int = 1008, status: int = 400):
@@ -66,7 +79,7 @@ class RefusedError(Exception):
 
 @contextlib.contextmanager
 def client_may_leave(request: Any) -> Iterator[None]:
-    """Ignores a client that leaves during the block; disconnects one that reads no answers."""
+    """Ignores a client that leaves during the block, and ends one that reads no answers."""
     try:
         yield
     except ConnectionError:
@@ -77,6 +90,8 @@ def client_may_leave(request: Any) -> Iterator[None]:
 
 
 class Places:
+    """So many things that may happen at once, such as streams."""
+
     def __init__(self, count: int, what: str):
         self._count = count
         self._what = what
@@ -84,6 +99,7 @@ class Places:
 
     @contextlib.contextmanager
     def place(self) -> Iterator[None]:
+        """Takes a place during the block; RefusedError if all are taken."""
         if self.taken >= self._count:
             raise RefusedError(
                 f"The server takes at most {self._count} {self._what} at once (--max_streams), and "
@@ -111,6 +127,13 @@ class Service:
     ONNX Runtime, Keras's traced functions and the decoders may be called from several
     threads, and state that changes belongs to a single `Stream`, which processes one
     chunk at a time.
+
+    Attributes:
+        streams: places for streams.
+        uploads: places for files.
+        ending: set when the server is being shut down.
+        busy: transports of requests that are being answered.
+        why_no_streams: the reason for clients if the model can't stream, or None.
     """
 
     def __init__(self, recogniser: Recogniser, limits: Limits):
@@ -119,11 +142,14 @@ class Service:
         self.streams = Places(limits.max_streams, "streams")
         self.uploads = Places(limits.max_streams, "files")
         self.ending: asyncio.Event = asyncio.Event()
-        self.busy: set[Any] = set()  # transports of requests that are being answered
+        self.busy: set[Any] = set()
+        # In each pool: threads of one pool leave the processor to the other's
+        # while they wait.
         threads = usable_cores()
         self._short = ThreadPoolExecutor(threads, thread_name_prefix="short")
         self._long = ThreadPoolExecutor(threads, thread_name_prefix="long")
         self.why_no_streams: str | None = None
+
         try:
             recogniser.spec.check_streams()
         except UsageError as error:
@@ -131,6 +157,7 @@ class Service:
 
     def warm_up(self) -> None:
         """Runs the model once, so that the first client doesn't wait for tracing."""
+        # Silence takes as long as speech.
         second = np.zeros(self.recogniser.sample_rate_hz, np.float32)
         self.recogniser.transcribe(second)
         if self.why_no_streams is None:
@@ -149,16 +176,18 @@ class Service:
         )
 
     def close(self) -> None:
+        """Ends the threads; work that hasn't begun is dropped."""
         for pool in (self._short, self._long):
             pool.shutdown(cancel_futures=True)
 
 
+# Sample rates that a client's stream may have.
 LOWEST_HZ = 8000
 HIGHEST_HZ = 192000
 # A message over the limit gets an answer. Over the limit times this, aiohttp just
 # disconnects.
 _ROOM = 4
-_CLOSING_S = 2.0
+_CLOSING_S = 2.0  # for a client to confirm that its stream is closed
 _COMMANDS = (
     '{"config": {"sample_rate": Hz}} before the samples, or {"eof": 1} after them'
 )
@@ -167,9 +196,16 @@ log = logging.getLogger("tfasr")
 
 
 class IncomingSpeech:
-    """Signed 16-bit little-endian mono samples, in pieces of any number of bytes."""
+    """Signed 16-bit little-endian mono samples, in pieces of any number of bytes.
+
+    They are resampled to the model's rate, with the same result for any pieces.
+
+    Raises:
+        RefusedError: if the client's rate isn't a number in `LOWEST_HZ`..`HIGHEST_HZ`.
+    """
 
     def __init__(self, rate_hz: object, model_rate_hz: int):
+        # JSON has one kind of number, and true would pass for 1.
         # Some clients write 16000.0.
         if type(rate_hz) is float and rate_hz.is_integer():
             rate_hz = int(rate_hz)
@@ -189,19 +225,21 @@ class IncomingSpeech:
         self._count = 0
         self._resampler = None
         if rate_hz != model_rate_hz:
-            rates = rate_hz, model_rate_hz
-            self._resampler = soxr.ResampleStream(
-                *rates, 1, dtype="float32", quality="HQ"
-            )
+            self._resampler = resampler_to(model_rate_hz, rate_hz)
 
     @property
     def seconds(self) -> float:
+        """Length of the speech so far."""
         return self._count / self._rate_hz
 
     def samples(self, data: bytes) -> np.ndarray:
-        """Converts bytes to float32 ``(samples,)``; half a sample waits for the next bytes."""
+        """Converts bytes to float32 ``(samples,)``.
+
+        Half a sample waits for the next bytes.
+        """
         data = self._half + data
         count = len(data) // 2
+        # A message may end in the middle of a sample.
         self._half = data[2 * count :]
         self._count += count
         samples = as_samples(
@@ -209,19 +247,26 @@ class IncomingSpeech:
         )
         if self._resampler is None or not len(samples):
             return samples
+
         return self._resampler.resample_chunk(samples)
 
     def rest(self) -> np.ndarray:
-        """Returns the samples still in the resampling filter at the end, float32
-        ``(samples,)``.
+        """Returns the samples still in the resampling filter, float32 ``(samples,)``.
+
+        Call it once, at the end.
         """
         nothing = np.zeros(0, np.float32)
         if self._resampler is None or not self._count:
             return nothing
+
         return self._resampler.resample_chunk(nothing, last=True)
 
 
 async def converse(request: web.Request, service: Service) -> web.WebSocketResponse:
+    """Handles a stream, from the WebSocket's opening to its end.
+
+    Whatever goes wrong in it ends only this stream.
+    """
     socket = web.WebSocketResponse(
         timeout=_CLOSING_S,
         compress=False,
@@ -276,8 +321,12 @@ class Conversation:
         """Processes messages until the client ends the stream, disconnects or is rejected."""
         if self._service.why_no_streams is not None:
             raise RefusedError(self._service.why_no_streams, code=1003)
+
+        # Waited for together with each message, so that an idle client doesn't
+        # delay the end.
         self._ending = asyncio.ensure_future(self._service.ending.wait())
         try:
+            # None: the client has closed the stream, and needs no answer.
             while (message := await self._next()) is not None:
                 if message.type is WSMsgType.BINARY:
                     await self._hear(message.data)
@@ -289,6 +338,7 @@ class Conversation:
             self._ending.cancel()
 
     def forget(self) -> None:
+        """Drops the stream, whose state may be inconsistent after an error."""
         self._stream = None
 
     async def end(self, refusal: RefusedError) -> None:
@@ -298,9 +348,13 @@ class Conversation:
         await self._close(refusal.code)
 
     async def _next(self) -> WSMessage | None:
-        """Returns the next message with text or samples; None if the client closed the
-        stream.
+        """Returns the next message with text or samples.
+
+        None if the client closed the stream. At most until a limit on time is reached,
+        or the server ends: then RefusedError.
         """
+        # Whichever limit comes first: silence from the client, or the whole
+        # stream.
         last = (
             self._heard + self._limits.idle_s,
             self._opened + self._limits.max_stream_s,
@@ -308,11 +362,14 @@ class Conversation:
         left_s = min(last) - time.monotonic()
         if left_s <= 0 or self._service.ending.is_set():  # even if messages are waiting
             raise self._why_not_waited()
+
         receiving = asyncio.ensure_future(self._socket.receive())
         try:
             either = {receiving, self._ending}
             await asyncio.wait(
-                either, timeout=left_s, return_when=asyncio.FIRST_COMPLETED
+                either,
+                timeout=left_s,
+                return_when=asyncio.FIRST_COMPLETED,
             )
             if not receiving.done():
                 raise self._why_not_waited()
@@ -321,13 +378,16 @@ class Conversation:
             await asyncio.wait({receiving})  # aiohttp allows one receive at a time
 
         message = receiving.result()
+
         return message if message.type in (WSMsgType.TEXT, WSMsgType.BINARY) else None
 
     def _why_not_waited(self) -> RefusedError:
+        """Returns the reason why no message was waited for any longer."""
         if self._service.ending.is_set():
             return RefusedError("The server is being shut down.", code=1001)
         if time.monotonic() - self._opened >= self._limits.max_stream_s:
             return self._too_long()
+
         return RefusedError(
             f"A client must send samples at least every {self._limits.idle_s:g} s (--idle_s), or "
             'end its stream with {"eof": 1}. No samples came in that time.'
@@ -344,12 +404,13 @@ class Conversation:
         except (ValueError, RecursionError):
             command = None
 
+        # Vosk's protocol has these two commands.
         if command == {"eof": 1}:
             return True
+
+        config = None
         if isinstance(command, dict) and len(command) == 1:
             config = command.get("config")
-        else:
-            config = None
 
         if not isinstance(config, dict) or set(config) != {"sample_rate"}:
             message = f"A text message must be {_COMMANDS}. Received: {text[:80]!r}."
@@ -361,9 +422,11 @@ class Conversation:
             )
 
         self._incoming = IncomingSpeech(config["sample_rate"], self._model_rate_hz)
+
         return False
 
     async def _hear(self, data: bytes) -> None:
+        """Recognises a message's samples, and sends the answers."""
         if len(data) > self._limits.max_message_bytes:
             raise RefusedError(
                 f"A message must have at most {self._limits.max_message_bytes} bytes. Received: "
@@ -373,32 +436,41 @@ class Conversation:
 
         answers = await self._service.soon(self._push, data)
         await self._say(*answers)
+
+        # An empty message keeps no stream alive.
         if data:
             self._heard = time.monotonic()
-        if (
-            self._incoming is not None
-            and self._incoming.seconds > self._limits.max_stream_s
-        ):
+
+        incoming = self._incoming
+        if incoming is not None and incoming.seconds > self._limits.max_stream_s:
             raise self._too_long()
 
     def _push(self, data: bytes) -> list[str]:
+        """Recognises samples, in a thread; returns the answers to them."""
         if self._incoming is None:
+            # A client that states no rate sends the model's.
             self._incoming = IncomingSpeech(self._model_rate_hz, self._model_rate_hz)
         if self._stream is None:
+            # Opened only now, as a client may state its rate first.
             self._stream = self._service.recogniser.open_stream(EndpointRules())
+
         results = self._stream.push(self._incoming.samples(data))
         ended = [stream_json(result) for result in results if result.final]
+
         return ended or [
             json.dumps({"partial": self._stream.partial}, ensure_ascii=False)
         ]
 
     async def _finish(self, *, only_words: bool = False) -> None:
-        """Sends the final text of the last utterance; ``only_words``: only if it isn't
-        empty.
+        """Sends the final text of the last utterance.
+
+        With ``only_words``, only if it isn't empty.
         """
         if self._stream is None:
             answers = [] if only_words else ['{"text": ""}']
         else:
+            # Forgotten first, so that an error can't finish it a second
+            # time.
             stream = self._stream
             self._stream = None
             answers = await self._service.soon(self._last, stream, only_words)
@@ -406,24 +478,27 @@ class Conversation:
         await self._say(*answers)
 
     def _last(self, stream: Stream, only_words: bool) -> list[str]:
+        """Recognises what is left at the end, in a thread; returns the answers."""
+        results: list[StreamResult] = []
         if self._incoming is not None:
             pushed = stream.push(self._incoming.rest())
-        else:
-            pushed = []
+            results += [result for result in pushed if result.final]
 
-        results: list[StreamResult] = [result for result in pushed if result.final]
-        results += [
-            result for result in stream.finish() if result.text or not only_words
-        ]
+        for result in stream.finish():
+            if result.text or not only_words:
+                results.append(result)
+
         return [stream_json(result) for result in results]
 
     async def _say(self, *answers: str) -> None:
+        """Sends answers, each within the time that a client has to read one."""
         for answer in answers:
             await asyncio.wait_for(
                 self._socket.send_str(answer.strip()), self._limits.idle_s
             )
 
     async def _close(self, code: int) -> None:
+        """Closes the WebSocket, with a code of RFC 6455."""
         await asyncio.wait_for(
             self._socket.close(code=code), self._limits.idle_s + _CLOSING_S
         )

@@ -1,4 +1,9 @@
-"""Recognises uploaded files: keeps each on disk meanwhile, and answers part by part."""
+"""Recognises uploaded files: keeps each on disk meanwhile, and answers part by part.
+
+`transcribe` has tfasr's own format, in which words arrive while the rest is being
+recognised; `transcriptions` has that of OpenAI's API, for clients that know it. Both
+let `kept` receive the file and an `UploadedFile` recognise it.
+"""
 
 import asyncio
 import contextlib
@@ -31,9 +36,9 @@ from tfasr.serving.service import RefusedError, Result, Service, client_may_leav
 _BLOCK_S = 1.0
 _MOST_CHANNELS = 32
 _BATCH_SIZE = 2  # segments; the words of a few batches are sent together
-_PIECE_BYTES = 1 << 18
-_LONGEST_NAME = 200
-_END = object()
+_PIECE_BYTES = 1 << 18  # of a body to read at once
+_LONGEST_NAME = 200  # characters of a file's name or a reason
+_END = object()  # what `next` returns after the last part
 
 log = logging.getLogger("tfasr")
 
@@ -60,15 +65,20 @@ async def transcribe(request: web.Request, service: Service) -> web.StreamRespon
 
 def file_name(name: str | None) -> str:
     """Returns a client's file name as answers show it: without folders, and not too long."""
+    # Only the last part: a name may contain a path of the client's computer.
     name = Path(name or "").name[:_LONGEST_NAME] or "recording"
     return name.encode(errors="replace").decode()
 
 
 async def _answer(
-    request: web.Request, name: str, response: web.StreamResponse, service: Service
+    request: web.Request,
+    name: str,
+    response: web.StreamResponse,
+    service: Service,
 ) -> None:
-    """Writes all lines; an error becomes the last line, or is raised if no line was
-    written.
+    """Writes all lines of an answer.
+
+    An error becomes the last line, or is raised if no line was written yet.
     """
 
     async def write(line: str) -> None:
@@ -76,6 +86,7 @@ async def _answer(
 
     async def receive(file: BinaryIO) -> str:
         arriving = Arriving(request, service)
+        # Before the first byte, if the client states the size.
         arriving.check_size(name)
         await arriving.keep(file, lambda: request.content.read(_PIECE_BYTES), name)
         return name
@@ -92,6 +103,7 @@ async def _answer(
     except RefusedError as refusal:
         if not response.prepared:
             raise
+
         await write(json.dumps({"error": str(refusal)}) + "\n")
 
 
@@ -99,17 +111,26 @@ async def _answer(
 async def kept(
     receive: Callable[[BinaryIO], Awaitable[str]], service: Service
 ) -> AsyncIterator["UploadedFile"]:
-    """Yields a client's file on disk, which ``receive`` writes and names; raises
-    RefusedError.
+    """Yields a client's file on disk during the block.
+
+    ``receive`` writes the file and returns its name.
+
+    Raises:
+        RefusedError: if there are too many files already, the disk is full, or the file
+        can't be decoded.
     """
     with contextlib.ExitStack() as stack:
+        # Taken before anything is received, or waiting clients could fill the
+        # disk.
         stack.enter_context(service.uploads.place())
+        # After the file has been closed and forgotten.
         stack.callback(_give_memory_back)
         with _disk_errors_explained():
             # A file without a name: nothing is left of it even if the server is killed.
             file = stack.enter_context(tempfile.TemporaryFile())
             name = await receive(file)
             await service.soon(file.flush)
+            # By which decoders can open the nameless file.
             path = Path(f"/proc/self/fd/{file.fileno()}")
             # Libsndfile knows some MP3s only by suffix.
             if name.lower().endswith(".mp3"):
@@ -135,8 +156,9 @@ async def kept(
 
 
 def _give_memory_back() -> None:
-    """Returns freed memory to the system; glibc would keep some for each of the many
-    threads.
+    """Returns freed memory to the system.
+
+    glibc would keep some for each of the many threads.
     """
     with contextlib.suppress(OSError, AttributeError):  # the C library isn't glibc
         ctypes.CDLL(None).malloc_trim(0)
@@ -144,6 +166,7 @@ def _give_memory_back() -> None:
 
 @contextlib.contextmanager
 def _disk_errors_explained() -> Iterator[None]:
+    """Turns errors of the disk into a RefusedError; the log gets the cause."""
     try:
         yield
     except ConnectionError:  # the client is gone, and nothing is wrong with the disk
@@ -156,17 +179,19 @@ def _disk_errors_explained() -> Iterator[None]:
 
 
 class Arriving:
-    """Receives the body of a request, within the limits on time and on the size of a file."""
+    """Receives the body of a request, within the limits on time and on a file's size."""
 
     def __init__(self, request: web.Request, service: Service):
         self._request = request
         self._service = service
         self._limits = service.limits
+        # An upload may take as long as a stream.
         self._last = asyncio.get_running_loop().time() + service.limits.max_stream_s
 
     def check_size(self, name: str, more: int = 0) -> None:
-        """Raises RefusedError if the stated size is too large; a form may have ``more``
-        bytes.
+        """Raises RefusedError if the stated size is too large.
+
+        A form may have ``more`` bytes than its file.
         """
         if (self._request.content_length or 0) > self._limits.max_upload_bytes + more:
             raise self._too_large(name)
@@ -179,9 +204,7 @@ class Arriving:
         )
 
     async def piece(self, reading: Awaitable[Result]) -> Result:
-        """Returns the next part of the body; raises RefusedError if it is late or
-        malformed.
-        """
+        """Returns the next part of the body; RefusedError if it is late or malformed."""
         left_s = self._last - asyncio.get_running_loop().time()
         try:
             return await asyncio.wait_for(
@@ -195,8 +218,11 @@ class Arriving:
             ) from error
         # The last three are what aiohttp raises for a malformed form.
         except (
-            *(HttpProcessingError, web.RequestPayloadError),
-            *(ValueError, AssertionError, RuntimeError),
+            HttpProcessingError,
+            web.RequestPayloadError,
+            ValueError,
+            AssertionError,
+            RuntimeError,
         ) as error:
             reason = " ".join(str(error).split())[:_LONGEST_NAME]
             raise RefusedError(
@@ -204,18 +230,24 @@ class Arriving:
             ) from error
 
     async def keep(
-        self, file: BinaryIO, read: Callable[[], Awaitable[bytes]], name: str
+        self,
+        file: BinaryIO,
+        read: Callable[[], Awaitable[bytes]],
+        name: str,
     ) -> None:
         """Writes pieces into a file as they come, until an empty one ends the body."""
         count = 0
         while piece := await self.piece(read()):
             count += len(piece)
+            # The stated size may be wrong or missing.
             if count > self._limits.max_upload_bytes:
                 raise self._too_large(name)
+
             await self._service.soon(file.write, piece)
 
 
 async def _lines(upload: "UploadedFile", service: Service) -> AsyncIterator[str]:
+    """Yields the lines of an answer, see `transcribe`."""
     duration_s = await service.soon(upload.check)
     yield json.dumps({"duration_s": round(duration_s, 3)}) + "\n"
     async with contextlib.aclosing(upload.recognised()) as parts:
@@ -240,8 +272,10 @@ class UploadedFile:
         self._seconds = 0.0
 
     def check(self) -> float:
-        """Returns the header's seconds of audio; RefusedError if too many, or if it
-        isn't audio.
+        """Returns the header's seconds of audio.
+
+        Raises:
+            RefusedError: if they are too many, or the file isn't audio.
         """
         try:
             with opened_audio(self._path) as file:
@@ -256,18 +290,24 @@ class UploadedFile:
             raise RefusedError(message, status=422)
 
         self._check_seconds(seconds)
+
         return seconds
 
     async def recognised(self) -> AsyncIterator[list[Word]]:
-        """Yields the words of the next part; RefusedError if the file can't be read to
-        its end.
+        """Yields the words of the next part, until the file's end.
+
+        Raises:
+            RefusedError: if the file can't be read to its end, or the server is shut
+            down.
         """
         service = self._service
+        # Recognised only as the parts are asked for, so that files take turns.
         parts = service.recogniser.parts(self._blocks(), _BATCH_SIZE)
         try:
             while (words := await service.in_turn(next, parts, _END)) is not _END:
                 if service.ending.is_set():
                     raise RefusedError("The server is being shut down.", status=503)
+
                 self._words += words
                 yield words
         except ValueError as error:
@@ -278,9 +318,11 @@ class UploadedFile:
                 await service.in_turn(parts.close)
 
     def _blocks(self) -> Iterator[np.ndarray]:
+        """Yields the file's samples, whatever its header said, up to the limit on time."""
         rate_hz = self._service.recogniser.sample_rate_hz
         for block in audio_blocks(self._path, rate_hz, _BLOCK_S):
             self._seconds += len(block) / rate_hz
+            # Again, as a header may state less.
             self._check_seconds(self._seconds)
             yield block
 
@@ -294,20 +336,23 @@ class UploadedFile:
             )
 
     def refused(self, error: ValueError) -> RefusedError:
+        """Returns an error about the file for its client."""
         return RefusedError(str(error).replace(str(self._path), self.name), status=422)
 
     @property
     def transcript(self) -> Transcript:
+        """What has been recognised so far."""
         return Transcript(self._words, self._seconds)
 
 
-_LEAST_CONFIDENCE = 1e-10
+_LEAST_CONFIDENCE = 1e-10  # because 0 has no logarithm
 _SEEK_S = 0.01  # Whisper counts a segment's place in frames of 10 ms
 
 # ``/v1/audio/transcriptions`` accepts requests in OpenAI's format and answers in that
 # format. Source: the reference of OpenAI's API, "Create transcription" and "Errors".
 OPENAI_PREFIX = "/v1/"
 _FIELDS_BYTES = 1 << 16  # of all fields without the file, together
+# A remedy.
 _FORM = "Send multipart/form-data with the field file, as curl -F file=@talk.wav does."
 # Fields of OpenAI's API that are ignored, with the reason that the answer's header
 # states.
@@ -321,10 +366,13 @@ _IGNORED = {
 
 
 def _verbose(
-    transcript: Transcript, parts: list[list[Word]], language: str
+    transcript: Transcript,
+    parts: list[list[Word]],
+    language: str,
 ) -> dict[str, Any]:
-    """Returns all fields that OpenAI's clients require in verbose_json, also those of
-    Whisper.
+    """Returns all fields that OpenAI's clients require in verbose_json.
+
+    Those of Whisper are there, too, though this model has other insides.
     """
     duration_s = round(transcript.duration_s, 3)
     words = [
@@ -349,11 +397,13 @@ def _verbose(
 
 
 def _verbose_segment(number: int, words: list[Word]) -> dict[str, Any]:
+    """Returns a part of a recording as one of Whisper's segments."""
     text = join_words(word.text for word in words)
     encoded = text.encode()
     log_confidences = [
         math.log(max(word.confidence, _LEAST_CONFIDENCE)) for word in words
     ]
+
     return {
         "id": number,
         "seek": round(words[0].start_s / _SEEK_S),
@@ -373,14 +423,16 @@ _FORMATS = ("json", *_TEXTS, "verbose_json")
 
 
 def openai_error(message: str, status: int) -> web.Response:
+    """Returns an error in the format that OpenAI's clients understand."""
     kind = "server_error" if status >= 500 else "invalid_request_error"
     content = {"message": message, "type": kind, "param": None, "code": None}
     return web.json_response({"error": content}, status=status)
 
 
 def models(name: str) -> Callable[[web.Request], Awaitable[web.Response]]:
-    """Returns a handler that lists the server's one model, as clients of OpenAI's API
-    expect it.
+    """Returns a handler that lists the server's one model.
+
+    Clients of OpenAI's API ask for it first.
     """
     model = {
         "id": name,
@@ -395,6 +447,7 @@ def models(name: str) -> Callable[[web.Request], Awaitable[web.Response]]:
             return web.json_response({"object": "list", "data": [model]})
         if wanted != name:
             return openai_error(f"This server has the model {name!r} alone.", 404)
+
         return web.json_response(model)
 
     return answer
@@ -402,6 +455,7 @@ def models(name: str) -> Callable[[web.Request], Awaitable[web.Response]]:
 
 async def transcriptions(request: web.Request, service: Service) -> web.Response:
     """Answers a form with a ``file`` and an optional ``response_format``."""
+    # OpenAI's default.
     fields = {"response_format": "json"}
 
     async def receive(file: BinaryIO) -> str:
@@ -413,9 +467,13 @@ async def transcriptions(request: web.Request, service: Service) -> web.Response
                 await service.soon(upload.check)
                 parts = []
                 async for words in upload.recognised():
+                    # The client has left, so nobody would get the
+                    # rest.
                     if request.transport is None:
                         raise ConnectionResetError
-                    parts += [words] if words else []
+
+                    if words:
+                        parts.append(words)
 
             written_as = fields["response_format"]
             transcript = upload.transcript
@@ -427,9 +485,8 @@ async def transcriptions(request: web.Request, service: Service) -> web.Response
                 text = FORMATS[written_as].write("", transcript)
                 return web.Response(text=text, headers=headers)
 
-            verbose = written_as == "verbose_json"
             content: dict[str, Any] = {"text": transcript.text}
-            if verbose:
+            if written_as == "verbose_json":
                 language = service.recogniser.spec.alphabet.language
                 content = _verbose(transcript, parts, language)
 
@@ -441,18 +498,28 @@ async def transcriptions(request: web.Request, service: Service) -> web.Response
 
 
 async def _received(
-    request: web.Request, file: BinaryIO, fields: dict[str, str], service: Service
+    request: web.Request,
+    file: BinaryIO,
+    fields: dict[str, str],
+    service: Service,
 ) -> str:
-    """Writes the form's file, and its other fields into ``fields``; returns the file's
-    name.
+    """Writes the form's file into ``file`` and its other fields into ``fields``.
+
+    Returns:
+        The file's name.
+
+    Raises:
+        RefusedError: if the form is wrong or too large.
     """
     if request.content_type != "multipart/form-data":
         raise RefusedError(
             f"A request must be a form. Received: {request.content_type}. {_FORM}"
         )
+
     arriving = Arriving(request, service)
     arriving.check_size("a form", _FIELDS_BYTES)
     name = None
+    # Bytes that the fields without the file may still have.
     left = _FIELDS_BYTES
     form = await arriving.piece(request.multipart())
     while (part := await arriving.piece(form.next())) is not None:
@@ -460,6 +527,7 @@ async def _received(
             part.name == "file" and name is not None
         ):
             raise RefusedError(f"A form must have one file. {_FORM}")
+
         if part.name == "file":
             name = file_name(part.filename)
             await arriving.keep(file, part.read_chunk, name)
@@ -482,6 +550,7 @@ async def _received(
             raise RefusedError(
                 f"{field} must be {', '.join(_FORMATS)}. Received: {text!r}."
             )
+
         if field == "stream" and text.lower() not in ("false", "0", ""):
             raise RefusedError(
                 "stream must be false here. For early results use POST /transcribe, which answers "
@@ -492,4 +561,5 @@ async def _received(
         raise RefusedError(
             f"A form must have a file. Received: {', '.join(fields)}. {_FORM}"
         )
+
     return name

@@ -1,8 +1,12 @@
-"""Runs a study's steps on one host: starts a process, watches it, and ends it with the study.
+"""Runs a study's steps on one host: starts a process, watches it, ends it.
 
 A study on one machine calls an `Agent` itself. On a cluster, each host has one as a
 Dask actor. No method but `Agent.taken` waits, and each returns plain values or
-dataclasses of this module.
+dataclasses of this module, since Dask pickles them.
+
+An agent that hears nothing from its study for `LEASE_S` ends its step, which saves its
+work: the study may be dead, and may train the same run elsewhere
+(docs/studies.md).
 """
 
 import contextlib
@@ -30,8 +34,14 @@ from tfasr.kit.process import start_module
 from tfasr.ledger.events import ledger_mark
 from tfasr.telemetry.host import taken_now
 
-LEASE_S = 15.0  # a remote study that isn't heard for so long is gone
-_STALE_S = 3.0  # a training is only started so soon after its start was noted
+# A study that hasn't called for so long is gone. It calls every 0.5 s while a step runs.
+LEASE_S = 15.0
+
+# A training is only started so soon after its start was noted: `verify` compares the
+# noted start with the first event of the run's ledger, and allows 5 s.
+_STALE_S = 3.0
+
+# How often the lease is checked.
 _LOOKS_EVERY_S = 0.5
 
 
@@ -49,7 +59,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class Command:
-    """A step's process."""
+    """A step's process, as an agent starts it."""
 
     words: Sequence[str]  # the arguments of ``tfasr``
     environment: Mapping[str, str]
@@ -76,6 +86,8 @@ class Look:
 class Agent:
     """Does one step at a time on this host.
 
+    Its methods may be called from several threads. Each of them renews the lease.
+
     Args:
         host: the host's name, which its lock has; "" on the study's own machine, which
             has no lock.
@@ -95,8 +107,9 @@ class Agent:
         self._process: subprocess.Popen | None = None
         self._left = False
         self._run_dir = ""
+        # Whether the run's first trained step was seen.
         self._begun = False
-        # The ledger's size, and since when it has had that.
+        # The ledger's size in bytes, and since when it has had that.
         self._grew = (0, time.monotonic())
         # Steps inherit these locks. So a run stays locked until its process has ended,
         # even if this one is killed, and nobody else starts that run, or another one on
@@ -110,7 +123,11 @@ class Agent:
             ).start()
 
     def reserve(self) -> str:
-        """Reserves the host for this study; returns "", or why that isn't possible yet."""
+        """Reserves the host for this study; returns "", or why that can't be done yet.
+
+        The lock is a file in the host's temporary folder, which all studies of a user
+        share. So two studies on the same hosts take turns.
+        """
         with self._heard():
             if self._host_lock is not None:
                 return ""
@@ -122,9 +139,14 @@ class Agent:
             return reason
 
     def taken(self) -> float:
-        """Watches the host for a second; returns the part of it that others take."""
+        """Watches the host for a second; returns the part of it that others take.
+
+        The lease is renewed first, and the mutex is free while the agent watches:
+        otherwise a look at the step would wait too.
+        """
         with self._heard():
             pass
+
         return taken_now().together
 
     def release(self) -> None:
@@ -133,10 +155,11 @@ class Agent:
             self._unlock()
 
     def ready(self, run_dir: str, lock: str) -> Look:
-        """Locks a run by the file ``lock``; returns its ledger's mark, or why it is
-        still busy.
+        """Locks a run; returns its ledger's mark, or why the run is still busy.
 
-        No lock is taken if ``lock`` is "".
+        Args:
+            run_dir: the run's folder.
+            lock: the file of its lock, on a file system that all hosts share; "" takes none.
         """
         with self._heard():
             busy = ""
@@ -150,7 +173,12 @@ class Agent:
             return Look(_clock(), mark=_mark(run_dir), busy=busy)
 
     def start(self, command: Command, noted: Clock | None = None) -> bool:
-        """Starts a step; returns False if its start was ``noted`` too long ago to be true.
+        """Starts a step; returns False if its start was noted too long ago to be true.
+
+        Args:
+            command: the step's process.
+            noted: this host's clocks when the study noted the start; None if the study runs
+                on this host and notes it at once.
 
         Raises:
             StepError: if its log can't be written or its process can't be started.
@@ -160,10 +188,12 @@ class Agent:
                 return False
             if self._process is not None and self._process.poll() is None:
                 raise StepError("Another step still runs there.")
+
             self._left = False
             self._run_dir = command.run_dir
             self._begun = False
             self._grew = (0, time.monotonic())
+
             try:
                 self._process = self._started(command)
             except OSError as error:
@@ -172,9 +202,11 @@ class Agent:
             return True
 
     def _started(self, command: Command) -> subprocess.Popen:
+        """Starts the process, which inherits the locks and appends to its log."""
         log = Path(command.log)
         make_folder(log.parent)
         locks = [lock for lock in (self._host_lock, self._run_lock) if lock is not None]
+
         with log.open("ab") as output:
             # In its own session, the step doesn't get a terminal's Ctrl-C. The study
             # ends it with one signal: a second one would end a training before it has
@@ -206,6 +238,7 @@ class Agent:
 
             if exit_code is not None:
                 self._run_lock = _unlocked(self._run_lock)
+
             return Look(
                 _clock(),
                 mark=mark,
@@ -217,7 +250,7 @@ class Agent:
             )
 
     def stop(self) -> None:
-        """Asks the step to save its work and to end; `look` says when it has."""
+        """Asks the step to save its work and to end; `look` has its exit code later."""
         with self._heard():
             if self._process is not None and self._process.poll() is None:
                 self._process.terminate()
@@ -233,16 +266,23 @@ class Agent:
 
     @contextlib.contextmanager
     def _heard(self) -> Iterator[None]:
+        """Renews the lease, and lets only one thread into the agent at a time."""
         with self._mutex:
             self._heard_s = time.monotonic()
             yield
 
     def _keep_lease(self) -> None:
+        """Ends the step once the study is silent for too long, then unlocks everything.
+
+        The locks stay until the process has ended, since it still writes its
+        checkpoint.
+        """
         while True:
             time.sleep(_LOOKS_EVERY_S)
             with self._mutex:
                 if time.monotonic() - self._heard_s <= self._lease_s:
                     continue
+
                 running = self._process is not None and self._process.poll() is None
                 if running and not self._left:
                     self._left = True
@@ -256,20 +296,27 @@ class Agent:
         self._host_lock = _unlocked(self._host_lock)
 
     def _progress(self) -> dict[str, Any]:
+        """Returns the content of the run's progress.json, {} before there is one."""
         if self._run_dir:
             return object_or_empty(Path(self._run_dir, PROGRESS_FILE))
 
         return {}
 
     def _quiet_s(self) -> float:
-        # Compares sizes, since a file server's clock may differ from this host's.
+        """Returns for how many seconds the run's ledger has not grown.
+
+        Sizes are compared, since a file server's clock may differ from this host's, so
+        that the time of the file's last change says nothing.
+        """
         if not self._run_dir:
             return 0.0
+
         size = 0
         with contextlib.suppress(OSError):
             size = Path(self._run_dir, EVENTS_FILE).stat().st_size
         if size != self._grew[0]:
             self._grew = (size, time.monotonic())
+
         return time.monotonic() - self._grew[1]
 
 
@@ -289,18 +336,24 @@ def _locked(path: Path, busy: str) -> tuple[int | None, str]:
 
 
 def _unlocked(descriptor: int | None) -> None:
+    """Unlocks a file, if it was locked, and returns None, its next descriptor."""
     if descriptor is not None:
         forget_lock(descriptor)
         os.close(descriptor)
 
 
 def _mark(run_dir: str) -> dict[str, Any] | None:
-    """Returns the mark of a run's ledger, whose lines up to there are then on disk."""
-    # A damaged ledger: the run itself reports it.
+    """Returns the mark of a run's ledger, or None if there is none yet.
+
+    All lines up to the mark are on the disk then: a mark in the list of starts must not
+    name a line that a crash of the host could still lose.
+    """
+    # The error of a damaged ledger is left to the run itself, which will report it.
     with contextlib.suppress(UsageError, OSError):
         mark = ledger_mark(run_dir)
         if mark is not None:
             sync(Path(run_dir, EVENTS_FILE))
+
         return mark
 
     return None
@@ -315,6 +368,7 @@ def _set_by_dask() -> list[str]:
 
     chosen = {"PYTHONHASHSEED": "6640"}
     chosen |= dask.config.get("distributed.nanny.pre-spawn-environ", {})
+
     return [
         name for name, value in chosen.items() if os.environ.get(name) == str(value)
     ]

@@ -1,7 +1,13 @@
-"""Does a study's steps on its hosts, block by block, whatever happens to hosts and processes.
+"""Does a study's steps on its hosts, whatever happens to hosts and processes.
 
 A block is all trainings of a seed, or another single step. One host does a whole block,
-one step after the other. So what slows a host slows all experiments of a seed.
+one step after the other. So what slows a host slows all experiments of a seed, and
+their ratio stays what it was.
+
+`perform.study` calls `perform` with the steps that `plan.study_steps` lists. The main
+thread hands out blocks; a thread for each host asks its agent to start a step's process
+and to look at it until it ends. What the study notes in starts.jsonl on the way is what
+``tfasr verify`` compares with the runs' ledgers.
 """
 
 import contextlib
@@ -33,57 +39,82 @@ from tfasr.studies.progress import Lap, StudyProgress, time_text
 from tfasr.studies.quiet import QuietMachine
 from tfasr.tta.run import load_run
 
+# How often a step is looked at on a host of a cluster, and on this machine, where it
+# costs no message.
 _LOOKS_EVERY_S = 0.5
 _LOOKS_HERE_EVERY_S = 0.2
-_RESTS_S = 1.0  # between two blocks, another study may take the host
-_QUIET_S = 900.0  # a training that has written nothing for so long may hang
-_FAILURES = 2  # a host on which so many trainings in a row failed gets no other block
+
+# Between two blocks, another study may take the host.
+_RESTS_S = 1.0
+
+# A training that has written nothing for so long may hang: a line says so.
+_QUIET_S = 900.0
+
+# A host on which so many trainings in a row failed gets no other block: its disk may be
+# full, and every further training would fail too.
+_FAILURES = 2
+
+# How many lines of a failed step's log are shown.
 _SHOWN_LINES = 3
-_MOST_THREADS = 10_000  # one for each host
+
+# One for each host. The pool starts a thread only when it is needed.
+_MOST_THREADS = 10_000
+
 log = logging.getLogger("tfasr")
 
 
 @dataclass
 class Block:
+    """What one host does without a break: a seed's trainings, or another step."""
+
     steps: list[Step]
     seed: int | None = None  # of its trainings; None for another step
-    host: str = ""  # the host that has begun the trainings, and must end them
+    host: str = ""  # the host that has begun the trainings, and must end them; "": none
     begun: set[str] = field(default_factory=set)  # experiments that it has begun
     first: str = ""  # the experiment that was begun first
     backwards: bool = False  # whether the last step comes first
 
     @property
     def turns(self) -> list[Step]:
+        """The steps in the order in which they are done."""
         return self.steps[:: -1 if self.backwards else 1]
 
 
 @dataclass
 class History:
-    """What earlier sessions of a study noted in starts.jsonl."""
+    """What earlier sessions of a study noted in starts.jsonl.
 
-    blocks: dict[int, Block] = field(default_factory=dict)  # without steps, by seed
-    # hosts, by name
+    Attributes:
+        blocks: the seeds that a host has begun and not abandoned, without their steps.
+        described: descriptions of hosts, by name.
+        moves: where runs that were abandoned, and not begun since, belong.
+    """
+
+    blocks: dict[int, Block] = field(default_factory=dict)
     described: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    # abandoned, not begun since
     moves: dict[tuple[str, int], str] = field(default_factory=dict)
 
 
 def history(folder: Path) -> History:
-    """Reads which hosts have begun which trainings of a study."""
+    """Reads which hosts have begun which trainings; empty for a new study."""
     past = History()
     path = folder / STARTS_FILE
-    for event in read_events(path) if path.exists() else []:
+
+    if not path.exists():
+        return past
+
+    for event in read_events(path):
         value = event["value"]
         if event["key"] == "host":
             past.described.setdefault(value["host"], value["description"])
-        if event["key"] == "start":
+        elif event["key"] == "start":
             block = past.blocks.setdefault(value["seed"], Block([], value["seed"]))
             block.host = value.get("host", "")
             block.first = block.first or value["experiment"]
             block.begun.add(value["experiment"])
             past.moves.pop((value["experiment"], value["seed"]), None)
 
-        if event["key"] == "abandoned":
+        elif event["key"] == "abandoned":
             past.blocks.pop(value["seed"], None)
             past.moves[value["experiment"], value["seed"]] = value["folder"]
 
@@ -104,7 +135,7 @@ def perform(
     Args:
         steps: in the order in which a single host does them.
         hosts: who does them; by default this machine.
-        starts: gets each training's start and end.
+        starts: gets each training's start and end; None for a study without a sealed plan.
         quiet: has trainings wait for a quiet host, and disturbed runs trained again.
         folder: the study's, which a cluster needs.
         patience_s: how long a lost host is waited for before its seeds begin again
@@ -113,27 +144,31 @@ def perform(
     Raises:
         RunError: if the cluster's scheduler is gone.
     """
-    hosts = ThisMachine() if hosts is None else hosts
+    if hosts is None:
+        hosts = ThisMachine()
+
     progress = StudyProgress({step.name: Lap(step.kind, step.alike) for step in steps})
+
     failed: list[str] = []
     with contextlib.closing(progress):
         # Each kind of steps needs the results of the kinds before it.
         for kind in dict.fromkeys(step.kind for step in steps):
             of_kind = [step for step in steps if step.kind == kind]
-            work = _Work(of_kind, hosts, starts, progress, quiet)
-            if isinstance(hosts, Cluster):
-                if kind == "corpus":
-                    work = _Work(of_kind, hosts.here, starts, progress, quiet)
-                else:
-                    work = _ClusterWork(
-                        of_kind,
-                        hosts,
-                        starts,
-                        progress,
-                        quiet,
-                        folder=folder,
-                        patience_s=patience_s,
-                    )
+            if not isinstance(hosts, Cluster):
+                work = _Work(of_kind, hosts, starts, progress, quiet)
+            elif kind == "corpus":
+                # Hosts are only asked for shards once these are prepared.
+                work = _Work(of_kind, hosts.here, starts, progress, quiet)
+            else:
+                work = _ClusterWork(
+                    of_kind,
+                    hosts,
+                    starts,
+                    progress,
+                    quiet,
+                    folder=folder,
+                    patience_s=patience_s,
+                )
 
             failed += work.run()
 
@@ -168,16 +203,23 @@ class _Work:
         self._hosts = hosts
         self._starts = starts
         self._progress = progress
-        self._ending = threading.Event()  # every step is to save its work and end
+        # Set when every step must save its work and end.
+        self._ending = threading.Event()
+        # Names of steps.
         self._failed: list[str] = []
 
     def run(self) -> list[str]:
-        """Does all blocks; returns the names of failed steps."""
+        """Does all blocks; returns the names of failed steps.
+
+        Whatever a thread raises is raised here, after the other threads' steps have
+        ended.
+        """
         waiting = [block for block in self._blocks() if not self._is_done(block)]
         running: dict[Future, tuple[Host, Block]] = {}
         executor = ThreadPoolExecutor(
             max_workers=_MOST_THREADS, thread_name_prefix="host"
         )
+
         try:
             while waiting or running:
                 self._hand_out(waiting, running, executor)
@@ -186,6 +228,7 @@ class _Work:
                     time.sleep(_LOOKS_EVERY_S)
 
                 done, _ = wait(running, _LOOKS_EVERY_S, FIRST_COMPLETED)
+
                 for future in done:
                     host, block = running.pop(future)
                     if not self._is_over(host, block, future):
@@ -200,25 +243,33 @@ class _Work:
         return self._failed
 
     def _blocks(self) -> list[Block]:
+        """Returns all blocks, done or not, in their order."""
         return [Block([step]) for step in self._steps]
 
     def _is_done(self, block: Block) -> bool:
+        """Whether all steps of a block were done before; shows them as skipped if so.
+
+        A disturbed run that a killed study left is set aside first: it has to be
+        trained again.
+        """
         if self._quiet is not None:
             for step in block.steps:
-                # A killed study may have left a disturbed run.
                 self._quiet.set_aside(step)
 
         if not all(step.done() for step in block.steps):
             return False
         for step in block.steps:
             self._skip(step)
+
         return True
 
     def _skip(self, step: Step) -> None:
-        has_times = step.run_dir is not None and finished(step.run_dir)
-        self._progress.skip(
-            step.name, load_run(step.run_dir).wall_s if has_times else None
-        )
+        """Shows a step as done. A training's time is known from its ledger."""
+        seconds = None
+        if step.run_dir is not None and finished(step.run_dir):
+            seconds = load_run(step.run_dir).wall_s
+
+        self._progress.skip(step.name, seconds)
 
     def _hand_out(
         self,
@@ -230,15 +281,18 @@ class _Work:
         usable = self._hosts.usable(executor)
         self._progress.hosts(len(usable))
         busy = {host.name for host, _ in running.values()}
+
         for host in usable:
             if host.name in busy or time.monotonic() < host.free_at_s:
                 continue
+
             block = self._next_block(host, waiting)
             if block is not None:
                 waiting.remove(block)
                 running[executor.submit(self._do_block, host, block)] = (host, block)
 
     def _next_block(self, host: Host, waiting: Sequence[Block]) -> Block | None:
+        """Returns the block that a free host does next; None if no block suits it."""
         return next(iter(waiting), None)
 
     def _explain(self, waiting: Sequence[Block]) -> None:
@@ -249,7 +303,12 @@ class _Work:
         return future.result()
 
     def _end(self, running: Mapping[Future, tuple[Host, Block]]) -> None:
-        """Lets all steps save their work and end; a second Ctrl-C ends them at once."""
+        """Lets all steps save their work and end; a second Ctrl-C ends them at once.
+
+        Args:
+            running: the hosts and blocks at work. Their threads see that the study ends and
+                ask their steps to end too.
+        """
         self._ending.set()
         try:
             wait(running)
@@ -283,6 +342,7 @@ class _Work:
         if step.needs is not None and not finished(step.needs):
             reason = f"{step.needs} is not finished"
         else:
+            # Whatever happens, the step must not stay "at work" in the progress line.
             try:
                 reason = self._tried(host, block, step)
             except BaseException:
@@ -304,11 +364,17 @@ class _Work:
         command = functools.partial(self._command, host, block, step)
         if self._quiet is None:
             return command()
+
         look = None if host.is_local else functools.partial(host.ask, "taken")
+
         return self._quiet.trained(step, command, host.name, look, self._ending)
 
     def _command(self, host: Host, block: Block, step: Step) -> str:
-        """Runs a step's process until it has ended; returns why it failed, or ""."""
+        """Runs a step's process until it has ended; returns why it failed, or "".
+
+        A study that was stopped for longer than the agent's lease finds its step ended.
+        The step has saved its work then, and is started again.
+        """
         look = None
         while look is None or (look.left and not step.done()):
             if self._ending.is_set():
@@ -330,6 +396,7 @@ class _Work:
                 log=str(step.log),
                 run_dir="" if step.run_dir is None else str(step.run_dir),
             )
+
             try:
                 if self._starts is not None and step.kind == "train":
                     look = self._train(host, block, step, command)
@@ -340,9 +407,11 @@ class _Work:
                 return str(error)
             except HostLostError:
                 raise
+            # Ctrl-C, or a defect: the process must not outlive the study.
             except BaseException:
                 with contextlib.suppress(RunError):
                     host.ask("stop")
+
                 raise
 
         return _outcome(step, look.exit_code)
@@ -353,7 +422,8 @@ class _Work:
         """Runs a training and notes its start and end.
 
         The start is noted before the process begins, since the run's ledger names that
-        line.
+        line (`declared`). Between the two, `host.ask("start")` refuses a start that was
+        noted too long ago.
 
         Returns:
             The last look at the process; None if it was not started.
@@ -366,6 +436,7 @@ class _Work:
         ready = self._ready(host, step)
         if ready is None:
             return None
+
         declared = self._starts.start(*run, _seen(host, ready))
         block.host = host.name
         block.first = block.first or step.alike
@@ -376,7 +447,9 @@ class _Work:
             log=command.log,
             run_dir=command.run_dir,
         )
+
         try:
+            # Only a remote agent may get the request long after the study has sent it.
             noted = None if host.is_local else ready.clock
             if not host.ask("start", command, noted):
                 self._starts.end(*run, _seen(host, ready), None)
@@ -393,15 +466,21 @@ class _Work:
             raise
 
         self._starts.end(*run, _seen(host, look), look.exit_code)
+
         return look
 
     def _ready(self, host: Host, step: Step) -> Look | None:
-        """Waits until a run can be started there; returns None if the study ends before."""
+        """Waits until a run can be started there; None if the study ends before.
+
+        A training of an earlier session may still save its work: it holds the run's
+        lock.
+        """
         lock = "" if host.is_local else str(_lock_file(step))
         while not self._ending.is_set():
             ready = host.ask("ready", str(step.run_dir), lock)
             if not ready.busy:
                 return ready
+
             self._hosts.say_once(f"{step.name} waits: {ready.busy}.")
             self._ending.wait(_LOOKS_EVERY_S)
 
@@ -420,6 +499,7 @@ class _Work:
         told_to_end = False
         begun = False
         every_s = _LOOKS_HERE_EVERY_S if host.is_local else _LOOKS_EVERY_S
+
         while True:
             look = host.ask("look")
             self._progress.watch(step.name, look.progress)
@@ -454,6 +534,9 @@ class _ClusterWork(_Work):
     back, they begin again on another host, once the locks of its runs show that nothing
     writes them any more.
 
+    Its methods run in the main thread, except `_do_block` and what it calls, which each
+    host's thread runs: `_mutex` guards what these share.
+
     Args:
         args: those of `_Work`.
         folder: the study's.
@@ -478,6 +561,7 @@ class _ClusterWork(_Work):
         """
         blocks: dict[Any, Block] = {}
         past = history(self._folder).blocks
+
         for step in self._steps:
             if step.kind != "train":
                 blocks[step.name] = Block([step])
@@ -537,6 +621,7 @@ class _ClusterWork(_Work):
         if not hosts:
             if self._hosts.joining:
                 return
+
             self._hosts.say_once(
                 f"The study waits for hosts: start dask worker {self._hosts.address} on them."
             )
@@ -550,6 +635,10 @@ class _ClusterWork(_Work):
             )
 
     def _is_over(self, host: Host, block: Block, future: Future) -> bool:
+        """Whether a block needs no more work; False if its host was lost meanwhile.
+
+        What the block's thread raised otherwise is raised here.
+        """
         try:
             return future.result()
         except HostLostError as error:
@@ -566,6 +655,10 @@ class _ClusterWork(_Work):
             return False
 
     def _do_block(self, host: Host, block: Block) -> bool:
+        """Does a block on a host that it reserves; False if it must be tried again.
+
+        The host rests for a moment afterwards, so that another study can reserve it.
+        """
         busy = host.ask("reserve")
         if busy:
             self._hosts.say_once(f"{host.name} is waited for: {busy}.")
@@ -594,25 +687,34 @@ class _ClusterWork(_Work):
                 )
 
     def _put_in_order(self, host: Host, block: Block) -> None:
-        """Chooses a block's order: each comes equally often on a host, then on all hosts."""
+        """Chooses a block's order: each is equally often on a host, then on all.
+
+        Of two experiments, the one that always trains first would profit or suffer from
+        whatever a host does at the beginning of a block. A block that was begun before
+        keeps its order.
+        """
         with self._mutex:
             if block.first:
                 block.backwards = block.first != block.steps[0].alike
                 return
 
-            counts = [
-                (self._orders[host.name, way], self._total(way))
-                for way in (False, True)
-            ]
-            block.backwards = counts[1] < counts[0]
+            forwards = (self._orders[host.name, False], self._total(False))
+            backwards = (self._orders[host.name, True], self._total(True))
+            block.backwards = backwards < forwards
             self._orders[host.name, block.backwards] += 1
             block.first = block.turns[0].alike
 
     def _total(self, way: bool) -> int:
+        """Returns how often all hosts together had an order; True is the reverse."""
         return sum(count for (_, order), count in self._orders.items() if order == way)
 
     def _abandon(self, block: Block) -> bool:
-        """Moves the runs of a lost host aside; returns False if one is still being written."""
+        """Moves the runs of a lost host aside; False if one is still being written.
+
+        All locks of the seed's runs are held meanwhile, so no training of the lost host
+        can go on. Each run is noted before it is moved: `finish_moves` ends what a
+        killed study began.
+        """
         with contextlib.ExitStack() as stack:
             for step in block.steps:
                 try:
@@ -627,7 +729,9 @@ class _ClusterWork(_Work):
             for step in block.steps:
                 if step.alike not in block.begun:
                     continue
+
                 place = _free_place(self._folder, step)
+
                 mark = None
                 with contextlib.suppress(UsageError, OSError):
                     mark = ledger_mark(step.run_dir)
@@ -645,19 +749,27 @@ class _ClusterWork(_Work):
         block.host = ""
         block.first = ""
         block.begun = set()
+
         return True
 
 
 def finish_moves(folder: Path, steps: Sequence[Step]) -> None:
-    """Moves the runs aside that a killed study had abandoned, but not moved yet."""
+    """Moves the runs aside that a killed study had abandoned, but not moved yet.
+
+    Args:
+        folder: the study's.
+        steps: all of its steps.
+    """
     moves = history(folder).moves
     for step in steps:
-        place = moves.get((step.alike, step.seed)) if step.kind == "train" else None
-        if (
-            place is not None
-            and step.run_dir.exists()
-            and not (folder / place).exists()
-        ):
+        if step.kind != "train":
+            continue
+
+        place = moves.get((step.alike, step.seed))
+        if place is None or not step.run_dir.exists():
+            continue
+
+        if not (folder / place).exists():
             move_aside(folder, step, place)
 
 
@@ -670,6 +782,7 @@ def move_aside(folder: Path, step: Step, place: str) -> None:
         "scores": folder / "scores" / name,
         "widths": widths_path(folder).parent,
     }
+
     for kind, path in measured.items():
         if path.exists():
             path.rename(folder / f"{place}-{kind}")
@@ -679,37 +792,41 @@ def move_aside(folder: Path, step: Step, place: str) -> None:
 
 
 def _free_place(folder: Path, step: Step) -> str:
+    """Returns a new name in ``abandoned/`` for a run, perhaps not its first there."""
     number = 1
     while (folder / ABANDONED_FOLDER / f"{step.log.stem}-{number}").exists():
         number += 1
+
     return f"{ABANDONED_FOLDER}/{step.log.stem}-{number}"
 
 
 def _lock_file(step: Step) -> Path:
+    """Returns the file that keeps a run from being trained twice, on all hosts.
+
+    It is next to the log, not in the run's folder, which moves when the run is
+    abandoned.
+    """
     return step.log.with_suffix(".lock").absolute()
 
 
 def _seen(host: Host, look: Look) -> Seen:
+    """Returns a run's mark and its host's clocks, for a line of the list of starts."""
     return Seen(look.mark, host.name, look.clock.time_ms, look.clock.mono_s)
 
 
 def _outcome(step: Step, exit_code: int) -> str:
-    if exit_code < 0 and step.done():  # it was killed after its work was done
+    """Returns why a step failed, with the end of its log, or "" if it is done."""
+    # A process that was killed may have done all of its work before.
+    if exit_code <= 0 and step.done():
         return ""
-    if exit_code == 0:
-        if step.done():
-            return ""
 
+    if exit_code == 0:
         return f"It succeeded but left no result. Its log: {step.log}"
 
-    lines = []
+    text = ""
     if step.log.is_file():
-        lines = (
-            step.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        )
+        text = step.log.read_text(encoding="utf-8", errors="replace")
 
-    last = (
-        " ".join(line.strip() for line in lines[-_SHOWN_LINES:])[-600:]
-        or "its log is empty"
-    )
+    lines = text.strip().splitlines()[-_SHOWN_LINES:]
+    last = " ".join(line.strip() for line in lines)[-600:] or "its log is empty"
     return f"It ended with exit code {exit_code}: {last}"

@@ -1,18 +1,19 @@
-"""The hosts on which a study trains: this machine, or those of a Dask cluster's workers.
+"""The hosts on which a study trains: this machine, or those of a Dask cluster.
 
 A host is an address: several workers of one address are one host. Before it trains
 anything, a worker must have the study's software, see its files, and see that the study
 holds its lock.
+
+`blocks.perform` asks `ThisMachine.usable` or `Cluster.usable` for hosts, and talks to
+each through `Host.ask`. Which steps a host does is decided there, not here.
 """
 
-import errno
 import fcntl
 import itertools
 import logging
 import sys
 import time
 import uuid
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import suppress
@@ -24,7 +25,7 @@ from tfasr._version import __version__
 from tfasr.data.manifest import INDEX_FILE, read_index
 from tfasr.errors import RunError, UsageError
 from tfasr.kit import gin
-from tfasr.kit.files import LOCK_FILE
+from tfasr.kit.files import HELD, LOCK_FILE
 from tfasr.ledger.declared import canonical, code_hash, sha256
 from tfasr.studies.agent import LEASE_S, Agent
 from tfasr.studies.plan import Plan
@@ -34,13 +35,25 @@ from tfasr.telemetry.system import describe_system
 if TYPE_CHECKING:
     from distributed import Client
 
+# A worker must describe its host, and then start an agent, within this time each.
 _JOINS_WITHIN_S = 60.0
+
+# How often the scheduler is asked for workers of new hosts.
 _LISTED_EVERY_S = 1.0
-_ASKED_AGAIN_S = 10.0  # a refused host may have mounted the folder by then
+
+# A host that was refused is asked again after so long: it may have mounted the folder
+# by then.
+_ASKED_AGAIN_S = 10.0
+
+# A client reconnects by itself if the scheduler was only out of reach for a moment.
 _SCHEDULER_BACK_WITHIN_S = 15.0
-_MEMORY_ALIKE = 0.03  # machines of one kind report slightly different sizes
+
+# Machines of one kind report slightly different sizes: a fraction of the larger one.
+_MEMORY_ALIKE = 0.03
+
+# A clock that is further off is worth a warning.
 _CLOCK_OFF_S = 2.0
-_HELD = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
+
 log = logging.getLogger("tfasr")
 
 
@@ -50,13 +63,13 @@ class HostLostError(RunError):
 
 @dataclass(frozen=True)
 class Request:
-    """What every host of a study must have."""
+    """What every host of a study must have. It is pickled and sent to each worker."""
 
     folder: str  # the study's, whose lock the study holds
-    # by experiment: its gin files and bindings, and the hash of the statements in them
+    # By experiment: its gin files and bindings, and the hash of the statements in them.
     experiments: Mapping[str, tuple[Sequence[str], Sequence[str], str]]
     shards: Mapping[str, str]  # content hash of each split, by its folder
-    software: Mapping[str, str]
+    software: Mapping[str, str]  # versions, as `software` returns them
 
 
 @dataclass(frozen=True)
@@ -71,9 +84,14 @@ class Report:
 
 
 def software() -> dict[str, str]:
-    """Returns versions of what a training's result and speed depend on."""
+    """Returns versions of what a training's result and speed depend on, by name.
+
+    Python counts with its minor version alone; of tfasr also the code is compared,
+    since a checkout may have changes.
+    """
     packages = describe_system()["packages"]
     python = ".".join(map(str, sys.version_info[:2]))
+
     return {
         **packages,
         "tfasr": __version__,
@@ -86,6 +104,7 @@ def request(plan: Plan, folder: Path, shard_dir: Path) -> Request:
     """Returns what hosts must have to train a study whose shards are prepared."""
     splits = sorted(path.parent for path in shard_dir.glob(f"*/{INDEX_FILE}"))
     runs = {run.experiment: run for run in plan.runs}
+
     return Request(
         folder=str(folder.resolve()),
         experiments={
@@ -105,12 +124,18 @@ def request(plan: Plan, folder: Path, shard_dir: Path) -> Request:
 
 def _statements(gin_files: Sequence[str], bindings: Sequence[str]) -> str:
     """Returns a hash of all statements of gin files, with those of files that they include."""
-    statements = gin.read_gin(gin_files, bindings).statements
-    return sha256(canonical([statement.text for statement in statements]))
+    return sha256(canonical(gin.statements(gin_files, bindings)))
 
 
 def inspect_host(wanted: Request) -> Report:
-    """Describes this host and says what it lacks; called on a worker."""
+    """Describes this host and says what it lacks; called on a worker.
+
+    Args:
+        wanted: what the study's own machine has.
+
+    Returns:
+        A report whose problems each name a remedy; without problems the host may train.
+    """
     problems = []
     here = software()
     other = [
@@ -120,6 +145,7 @@ def inspect_host(wanted: Request) -> Report:
     ]
     if other:
         problems.append(f"it has {', '.join(other)}: install the same software")
+
     for name, (gin_files, bindings, statements) in wanted.experiments.items():
         try:
             if _statements(gin_files, bindings) != statements:
@@ -141,26 +167,34 @@ def inspect_host(wanted: Request) -> Report:
 
     problems += lock_problems(Path(wanted.folder))
     boot = text(Path("/proc/sys/kernel/random/boot_id"))
+
     return Report(problems, describe_system(), time.time(), boot)
 
 
 def lock_problems(folder: Path) -> list[str]:
-    """Returns why this host sees no study in a folder, or not the lock that the study
-    holds.
+    """Returns why a folder's lock doesn't protect it on this host; [] if it does.
+
+    The study holds the lock of its folder when this is called. A host that can take
+    that lock too has a file system whose locks hold on one machine alone, or sees
+    another folder of that name. Either way two hosts could write one run.
     """
     if not folder.is_dir():
         return [f"it doesn't see the study's folder {folder}: mount it there"]
+
     shared = f"Use a file system whose locks hold on all hosts for {folder}"
+
     try:
         with (folder / LOCK_FILE).open("r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno in _HELD:
+        if error.errno in HELD:
             return []
+
         if isinstance(error, FileNotFoundError):
             return [
                 f"it sees another folder as {folder}, without the study's files: mount it"
             ]
+
         return [f"its file system has no locks ({error.strerror}). {shared}"]
 
     return [f"it doesn't see the lock that the study holds. {shared}"]
@@ -182,6 +216,7 @@ def unlike(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
         for name in names
         if one.get(name) != other.get(name)
     ]
+
     sizes = [each.get("memory_bytes") or 0 for each in (one, other)]
     if abs(sizes[0] - sizes[1]) > _MEMORY_ALIKE * max(sizes):
         texts = [f"{size / 2**30:.0f} GiB" for size in sizes]
@@ -192,6 +227,7 @@ def unlike(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     ]
     if limits[0] != limits[1]:
         lines.append(f"a limit of {limits[0]} processors instead of {limits[1]}")
+
     return lines
 
 
@@ -201,19 +237,25 @@ class Host:
     Args:
         agent: an `Agent` of this process, or Dask's actor of one.
         name: its address; "" for the study's own machine.
-        report: what it said about itself; None for the study's own machine.
+        report: what `inspect_host` returned; None for the study's own machine.
+
+    Attributes:
+        clock_ahead_s: by how much its wall clock is ahead of the study's machine.
+        failures: how many trainings in a row failed there.
+        free_at_s: when it may get another block, by the study's monotonic clock.
     """
 
     def __init__(self, agent: Any, name: str = "", report: Report | None = None):
         self.name = name
         self.report = report
         self.clock_ahead_s = 0.0
-        self.failures = 0  # trainings in a row that failed there
-        self.free_at_s = 0.0  # when it may get another block
+        self.failures = 0
+        self.free_at_s = 0.0
         self._agent = agent
 
     @property
     def is_local(self) -> bool:
+        """Whether it is the study's own machine, which needs no locks."""
         return not self.name
 
     def ask(self, method: str, *arguments: Any) -> Any:
@@ -236,7 +278,11 @@ class Host:
 
 
 class ThisMachine:
-    """The study's own machine as its only host."""
+    """The study's own machine as its only host, with the methods of `Cluster`.
+
+    Args:
+        held: file descriptors of locks that each step's process inherits.
+    """
 
     def __init__(self, held: Sequence[int] = ()):
         self._host = Host(Agent(held=held))
@@ -280,18 +326,25 @@ class Cluster:
         self._alike = alike
         self._known = dict(known)
         self._request: Request | None = None
+        # By name: hosts that may train, and answers of those that are being asked.
         self._hosts: dict[str, Host] = {}
         self._joining: dict[str, Future] = {}
+        # By name: when a host was last asked what it has, and last there before it was
+        # lost.
         self._asked_at_s: dict[str, float] = {}
-        self._seen_s: dict[str, float] = {}  # when lost hosts were last there
+        self._seen_s: dict[str, float] = {}
         self._said: set[str] = set()
+
+        # When the scheduler was last asked, and when it last answered.
         self._listed_s = 0.0
         self._answered_s = time.monotonic()
+
         self._began_s = time.monotonic()
         self._numbers = itertools.count()
 
     @property
     def address(self) -> str:
+        """The scheduler's address, such as "tls://10.0.0.1:8786"."""
         return self._client.scheduler.address
 
     @property
@@ -308,6 +361,7 @@ class Cluster:
         """Returns for how long a host has not answered; 0.0 if it does."""
         if name in self._hosts:
             return 0.0
+
         return time.monotonic() - self._seen_s.get(name, self._began_s)
 
     def usable(self, executor: Executor) -> list[Host]:
@@ -322,6 +376,7 @@ class Cluster:
         """
         if self._request is None:
             self._request = self._wanted()
+
         now_s = time.monotonic()
         if now_s - self._listed_s >= _LISTED_EVERY_S:
             self._listed_s = now_s
@@ -336,7 +391,9 @@ class Cluster:
             return list(self._hosts.values())
         if not self._known:
             if self._joining and now_s - self._began_s < _JOINS_WITHIN_S:
-                return []  # the most frequent kind is chosen once all have answered
+                # The most frequent kind is chosen once all hosts have answered.
+                return []
+
             self._choose_kind()
 
         return [host for host in self._hosts.values() if self._is_alike(host)]
@@ -360,7 +417,7 @@ class Cluster:
     def _listed(self) -> dict[str, str]:
         """Returns the address of one worker of each host, by the host's name.
 
-        Nothing is returned while the client tries to reach the scheduler again.
+        The result is {} while the client tries to reach the scheduler again.
 
         Raises:
             RunError: if the scheduler is gone.
@@ -371,6 +428,7 @@ class Cluster:
             silent_s = time.monotonic() - self._answered_s
             if self._client.status != "closed" and silent_s < _SCHEDULER_BACK_WITHIN_S:
                 return {}
+
             raise RunError(
                 "The Dask scheduler must run until the study ends, but it is gone "
                 f"({type(error).__name__}). Its workers end, and their trainings save their work. "
@@ -378,13 +436,23 @@ class Cluster:
             ) from error
 
         self._answered_s = time.monotonic()
+
         listed: dict[str, str] = {}
         for address in addresses:
             listed.setdefault(_host_of(address), address)
+
         return listed
 
     def _join(self, name: str, address: str) -> Host:
-        """Inspects a worker and starts an agent in it; raises UsageError with a reason."""
+        """Inspects a worker and starts an agent in it.
+
+        It runs in a thread, since a slow host must not keep the others waiting.
+
+        Raises:
+            UsageError: with the reason, if the host can't train for this study.
+        """
+        # Both calls must run on this worker and on no other. A result that Dask had
+        # cached by the same arguments ("pure") would be of another moment.
         options = {"workers": [address], "allow_other_workers": False, "pure": False}
         key = f"{next(self._numbers)}-{uuid.uuid4().hex}"
         before_s = time.time()
@@ -394,6 +462,7 @@ class Cluster:
         report = inspected.result(timeout=_JOINS_WITHIN_S)
         if report.problems:
             raise UsageError("; ".join(report.problems))
+
         known = self._known.get(name)
         other = [] if known is None else unlike(report.description, known)
         if other:
@@ -406,7 +475,9 @@ class Cluster:
             Agent, name, (), LEASE_S, key=f"agent-{key}", actor=True, **options
         )
         host = Host(agent.result(timeout=_JOINS_WITHIN_S), name, report)
+        # The worker read its clock about halfway between the question and the answer.
         host.clock_ahead_s = round(report.time_s - (before_s + time.time()) / 2, 3)
+
         return host
 
     def _welcome(self) -> None:
@@ -414,12 +485,12 @@ class Cluster:
         for name, future in list(self._joining.items()):
             if not future.done():
                 continue
+
             del self._joining[name]
             try:
                 host = future.result()
-            except (
-                Exception
-            ) as error:  # whatever another version of tfasr, or Dask, raises
+            # A worker with another version of tfasr, or Dask itself, may raise anything.
+            except Exception as error:
                 cause = str(error) if isinstance(error, UsageError) else _short(error)
                 self.say_once(f"The host {name} can't train for this study: {cause}.")
                 continue
@@ -434,6 +505,7 @@ class Cluster:
             self._warn_of_same_machine(host)
 
     def _warn_of_same_machine(self, host: Host) -> None:
+        """Warns if a host is one machine with another host, as containers may be."""
         boot = host.report.boot
         others = [other for other in self._hosts.values() if other is not host]
         shared = sorted(
@@ -446,19 +518,22 @@ class Cluster:
             )
 
     def _choose_kind(self) -> None:
-        """Chooses one of the most frequent kind of hosts, which all others must be like."""
-        hosts = list(self._hosts.values())
-        alike = Counter(
-            {
-                host.name: sum(not unlike(o.report.description, host.report.description)
-                               for o in hosts)
-                for host in hosts
-            }
-        )  # fmt: skip
-        name, _ = alike.most_common(1)[0]
-        self._known[name] = self._hosts[name].report.description
+        """Chooses one of the most frequent kind of hosts, which others must be like.
+
+        Among equally frequent kinds, the one whose host joined first is chosen.
+        """
+        descriptions = {
+            name: host.report.description for name, host in self._hosts.items()
+        }
+        alike = {
+            name: sum(not unlike(other, one) for other in descriptions.values())
+            for name, one in descriptions.items()
+        }
+        name = max(alike, key=alike.get)
+        self._known[name] = descriptions[name]
 
     def _is_alike(self, host: Host) -> bool:
+        """Returns whether a host is of the study's kind; says once why it isn't."""
         name, description = next(iter(self._known.items()))
         other = unlike(host.report.description, description)
         if other:
@@ -477,6 +552,6 @@ def _host_of(address: str) -> str:
 
 
 def _short(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}".removesuffix(
-        ": "
-    )
+    """Returns an error of any kind in one line of at most some 300 characters."""
+    text = " ".join(str(error).split())[:300]
+    return f"{type(error).__name__}: {text}".removesuffix(": ")

@@ -1,4 +1,10 @@
-"""Runs a study: every step in a process of its own; steps that are done are skipped."""
+"""Runs a study: every step in a separate process; steps that are done are skipped.
+
+`study` is what ``tfasr study`` and `tfasr.study` call. It reads the plan (`plan`),
+seals it, does the steps on one or several hosts (`blocks`) and writes the report
+(`report`). With ``until="decided"`` it does them look by look, until a sequential test
+says which of two experiments is faster (docs/statistics.md).
+"""
 
 import contextlib
 import logging
@@ -7,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,16 +47,26 @@ if TYPE_CHECKING:
     from distributed import Client
 
 DECIDED = "decided"  # the only value of ``--until``
+
+# A host that restarts is back within minutes. Waiting longer delays the study, waiting
+# less throws away what the host has trained.
 WAIT_FOR_HOST_S = 600.0
+
 log = logging.getLogger("tfasr")
 
 
 def load_until_plan(gin_file: str, bindings: Sequence[str]) -> Plan:
-    """Reads a study's gin file, and gives it seeds for all looks unless it has them."""
+    """Reads a study's gin file, and gives it seeds for all looks unless it has them.
+
+    The seeds are 1, 2 and so on. The gin file is read again with them, as if the user
+    had bound them: then every check of the plan holds for them too.
+    """
     plan = load_plan(gin_file, bindings)
     if len(plan.config.seeds) >= LOOKS[-1]:
         return plan
+
     seeds = tuple(range(1, LOOKS[-1] + 1))
+
     return load_plan(gin_file, [*bindings, f"StudyConfig.seeds = {seeds}"])
 
 
@@ -62,22 +77,37 @@ def planned(
     folder: Path,
     shard_dir: Path | None,
 ) -> tuple[Plan, list[Step]]:
-    """Reads a study's gin file and lists its steps; raises `UsageError` if one can't be
-    done.
+    """Reads a study's gin file and lists its steps, without TensorFlow.
+
+    Args:
+        gin_file: a path or a preset.
+        bindings: lines of gin that override the file's.
+        until: "decided" or "", as in `study`.
+        folder: the study's.
+        shard_dir: prepared splits; None if the study makes its own speech.
+
+    Raises:
+        UsageError: if a step can't be done.
     """
-    plan = (load_until_plan if until else load_plan)(gin_file, bindings)
-    if until:
-        check_until(until, plan)
+    if not until:
+        plan = load_plan(gin_file, bindings)
+        return plan, study_steps(plan, folder, shard_dir)
+
+    plan = load_until_plan(gin_file, bindings)
+    check_until(until, plan)
     steps = study_steps(plan, folder, shard_dir)
-    return plan, alternating(plan, folder, steps) if until else steps
+    return plan, alternating(plan, folder, steps)
 
 
 def check_until(until: str, plan: Plan) -> None:
-    """Raises `UsageError` unless a study has two experiments with enough seeds for all
-    looks.
+    """Checks that ``--until`` can be done: two experiments, with seeds for all looks.
+
+    Raises:
+        UsageError: says what the study has instead.
     """
     if until != DECIDED:
         raise UsageError(f"--until must be {DECIDED!r}. Received: {until!r}.")
+
     names = list(plan.experiments)
     if len(names) != 2:
         raise UsageError(
@@ -93,6 +123,7 @@ def check_until(until: str, plan: Plan) -> None:
         )
 
     times = ", ".join(map(str, looks_of(plan.config.test, plan.config.level)))
+
     for name, seeds in zip(names, of_each, strict=True):
         if len(seeds) < LOOKS[-1]:
             raise UsageError(
@@ -102,19 +133,29 @@ def check_until(until: str, plan: Plan) -> None:
 
 
 def alternating(plan: Plan, folder: Path, steps: Sequence[Step]) -> list[Step]:
-    """Orders the steps so that the second experiment trains first at every other seed."""
+    """Orders the steps so that the second experiment trains first at every other seed.
+
+    What changes slowly, such as a machine's temperature, then affects both alike. Kinds
+    of steps stay in their order; steps without a run come last of their kind.
+    """
     rounds = zip(*(_runs(plan, name) for name in plan.experiments), strict=False)
     turns = [pair[:: -1 if number % 2 else 1] for number, pair in enumerate(rounds)]
     order = [folder / run.folder for pair in turns for run in pair]
     kinds = list(dict.fromkeys(step.kind for step in steps))
-    place = {path: number for number, path in enumerate(order)}
-    return sorted(
-        steps, key=lambda s: (kinds.index(s.kind), place.get(s.run_dir, len(order)))
-    )
+    places = {path: number for number, path in enumerate(order)}
+
+    def place(step: Step) -> tuple[int, int]:
+        return kinds.index(step.kind), places.get(step.run_dir, len(order))
+
+    return sorted(steps, key=place)
 
 
 def undecidable(plan: Plan) -> list[str]:
-    """Returns a warning for each part whose seeds are too few for any verdict."""
+    """Returns a warning for each part whose seeds are too few for any verdict.
+
+    Even if all runs of one group were faster than all of the other, the smallest
+    possible p, adjusted for the number of comparisons, would not be below the level.
+    """
     sentences = []
     for part, names in plan.parts().items():
         runs = min(len(_runs(plan, name)) for name in names)
@@ -131,16 +172,21 @@ def undecidable(plan: Plan) -> list[str]:
 
 
 def decision(plan: Plan, folder: Path) -> Decision:
-    """Returns what two experiments' finished runs, up to the first unfinished seed, decide."""
+    """Compares two experiments' runs, up to the first unfinished seed.
+
+    Seeds count in their order, so that a study on several hosts decides the same as on
+    one, whichever host was first.
+    """
     groups = (_brackets(plan, folder, name) for name in plan.experiments)
     return decide(*groups, test=plan.config.test, level=plan.config.level)
 
 
 def decision_text(plan: Plan, look: Decision) -> str:
+    """Returns the verdict in one sentence, with the experiments' labels."""
     first, second = (plan.label(name) for name in plan.experiments)
-    verdict = look.verdict.replace("the first group", first).replace(
-        "the second group", second
-    )
+    verdict = look.verdict
+    verdict = verdict.replace("the first group", first)
+    verdict = verdict.replace("the second group", second)
     return f"{first} against {second}: {verdict}."
 
 
@@ -150,45 +196,67 @@ def perform_until_decided(
     steps: Sequence[Step],
     perform: Callable[[Sequence[Step]], list[str]],
 ) -> list[str]:
-    """Does a study's steps look by look until it is decided; returns the failed steps'
-    names.
+    """Does a study's steps look by look until it is decided.
+
+    Args:
+        plan: of two experiments.
+        folder: the study's.
+        steps: all of its steps, in the order of `alternating`.
+        perform: does steps and returns the names of those that failed.
+
+    Returns:
+        The names of the steps that failed. After a failed training no further look is
+        taken, since its seed has no result.
     """
-    failed = perform(
-        [step for step in steps if step.kind not in ("train", "score", "widths")]
-    )
+    first = [step for step in steps if step.kind not in ("train", "score", "widths")]
+    failed = perform(first)
     wanted: set[Path] = set()
+
+    # A study that goes on may be decided by the runs that it has.
     begun = any(finished(folder / run.folder) for run in plan.runs)
-    declared = {"test": plan.config.test, "level": plan.config.level}
-    look = decision(plan, folder) if begun else decide([], [], **declared)
+    if begun:
+        look = decision(plan, folder)
+    else:
+        look = decide([], [], test=plan.config.test, level=plan.config.level)
+
     while not failed and not look.over:
         for name in plan.experiments:
-            wanted |= {
-                folder / run.folder for run in _runs(plan, name)[: look.next_look]
-            }
+            runs = _runs(plan, name)[: look.next_look]
+            wanted |= {folder / run.folder for run in runs}
 
         failed += perform([step for step in steps if step.run_dir in wanted])
         if not failed:
             look = decision(plan, folder)
             log.info(decision_text(plan, look))
 
-    write_whole(
-        folder / DECISION_FILE, decision_text(plan, decision(plan, folder)) + "\n"
-    )
-    done = {run.name for run in plan.runs if finished(folder / run.folder)}
-    later = [step for step in steps if step.kind in ("score", "widths")]
-    ready = [step for step in later if step.kind == "widths" or step.name[6:] in done]
+    text = decision_text(plan, decision(plan, folder))
+    write_whole(folder / DECISION_FILE, f"{text}\n")
+
+    # Only runs that the decision needed exist and can be scored.
+    done = {f"score {run.name}" for run in plan.runs if finished(folder / run.folder)}
+    ready = [step for step in steps if step.kind == "widths" or step.name in done]
     return failed + perform(ready)
 
 
 def _runs(plan: Plan, experiment: str) -> list[PlannedRun]:
+    """Returns an experiment's planned runs, in the order of its seeds."""
     return [run for run in plan.runs if run.experiment == experiment]
 
 
 def _brackets(plan: Plan, folder: Path, experiment: str) -> list[Bracket]:
+    """Returns when each run met its hardest target, up to the first unfinished run.
+
+    If the study counts seconds, each bracket also has the share of the machine that the
+    run got: the verdict must hold without what the machine took.
+
+    Raises:
+        UsageError: if a run has no target.
+    """
     brackets = []
-    for planned in takewhile(
-        lambda p: finished(folder / p.folder), _runs(plan, experiment)
-    ):
+    for planned in _runs(plan, experiment):
+        if not finished(folder / planned.folder):
+            break
+
         run = load_run(folder / planned.folder)
         if not run.targets:
             raise UsageError(
@@ -209,7 +277,10 @@ def _brackets(plan: Plan, folder: Path, experiment: str) -> list[Bracket]:
     return brackets
 
 
+# How often a resumed study looks whether the killed one's last step has ended.
 _LOOKS_EVERY_S = 0.5
+
+# Its lock is held by the study and inherited by each step, which may outlive the study.
 _AT_WORK_FILE = "at_work"
 
 
@@ -257,19 +328,26 @@ def study(
     """
     folder = Path(run_dir)
     shards = None if shard_dir is None else Path(shard_dir)
-    if client is not None:  # its workers have other working directories
+    # A cluster's workers have other working directories.
+    if client is not None:
         folder = folder.resolve()
-        shards = shards and shards.resolve()
+        shards = None if shards is None else shards.resolve()
 
     plan, steps = planned(gin_file, bindings, until, folder, shards)
+
     with claimed(folder, "--run_dir", "run a study"):
         declared = _declared(plan, folder)
         _check_hosts(plan, folder, client, sealed=bool(declared))
         more = begin(folder, plan, shards, resume=resume)
-        for sentence in [] if until else undecidable(plan):
-            log.warning(sentence)
+
+        # `check_until` has made sure that there are enough seeds.
+        if not until:
+            for sentence in undecidable(plan):
+                log.warning(sentence)
+
         prepared = shards or folder / "shards"
         sealed = partial(sealed_content, plan, until, declared, prepared)
+
         with (
             _alone(folder) as held,
             contextlib.closing(Starts(folder, sealed)) as starts,
@@ -322,8 +400,17 @@ def study(
 def _check_hosts(
     plan: Plan, folder: Path, client: "Client | None", *, sealed: bool
 ) -> None:
-    """Checks that a study goes on where it was begun, and that its folder suits several
-    hosts.
+    """Checks that a study goes on where it was begun, and suits several hosts.
+
+    Args:
+        plan: the study's.
+        folder: the study's.
+        client: None if this machine alone trains.
+        sealed: whether the study has, or gets, a sealed plan.
+
+    Raises:
+        UsageError: if the folder's locks don't hold, or if a seed was begun with hosts and
+            would go on without them, or the other way round.
     """
     if client is not None:
         if problems := lock_problems(folder):
@@ -338,9 +425,11 @@ def _check_hosts(
             )
 
     unfinished = {run.seed for run in plan.runs if not finished(folder / run.folder)}
+
     for seed, block in history(folder).blocks.items():
         if seed not in unfinished or bool(block.host) == (client is not None):
             continue
+
         begun_on = block.host or "the machine of the study, without --scheduler"
         again = "with" if block.host else "without"
         raise UsageError(
@@ -350,8 +439,14 @@ def _check_hosts(
 
 
 def _declared(plan: Plan, folder: Path) -> dict[str, Any]:
-    # What the sealed plan declares about each experiment; {} if the study was begun
-    # without a plan.
+    """Returns the sealed plan's declaration of each experiment's training.
+
+    It is {} if the study was begun without a sealed plan. A new study's experiments are
+    read as their trainings will, in another process, since that loads TensorFlow.
+
+    Raises:
+        UsageError: if an experiment can't be trained.
+    """
     sealed = folder / SEALED_FILE
     if sealed.exists():
         return read_object(sealed, "Restore it from a copy.", ("trained",))["trained"]
@@ -361,19 +456,23 @@ def _declared(plan: Plan, folder: Path) -> dict[str, Any]:
         )
         return {}
 
+    # The runs of an experiment differ in the seed alone: the first one stands for all.
     firsts = {run.experiment: run for run in reversed(plan.runs)}
     requests = [
-        (n, list(run.gin_files), list(run.bindings)) for n, run in firsts.items()
+        (name, list(run.gin_files), list(run.bindings)) for name, run in firsts.items()
     ]
     log.info("Reading the presets of %d experiments.", len(requests))
+
     return call(check_runs, requests, backend="tensorflow", show_messages=False)
 
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[tuple[int, ...]]:
-    # Locks a study's folder, once no process works in it, and yields the lock's
-    # descriptor. Steps inherit it: if the study is killed, its training keeps the
-    # folder locked until it has saved.
+    """Locks a study's folder once no process works in it; yields its descriptor.
+
+    Steps inherit it: if the study is killed, its training keeps the folder locked until
+    it has saved its work.
+    """
     descriptor = None
     waits = False
     while descriptor is None:

@@ -1,5 +1,9 @@
-"""Plans a study: its gin file, its runs, the plan in its folder, and a command for each
-step.
+"""Plans a study: its gin file, its runs, the plan in its folder, its steps.
+
+`load_plan` reads the gin file into a `Plan`, without TensorFlow. `begin` writes the
+plan into the study's folder, or compares it with the one that is there.
+`sealed_content` and `plan_of` write and read the sealed plan. `study_steps` turns the
+plan into steps, each of them a command of ``tfasr``.
 """
 
 import ast
@@ -38,13 +42,19 @@ from tfasr.tta.run import load_run
 def check_runs(
     requests: Sequence[tuple[str, list[str], list[str]]],
 ) -> dict[str, dict[str, Any]]:
-    """Reads each experiment as its training will; raises `UsageError` if one can't be trained.
+    """Reads each experiment as its training will.
 
-    Returns what a sealed plan declares about each: targets, their window, decoders,
-    division.
+    It loads Keras, so the study calls it in another process.
+
+    Args:
+        requests: name, gin files and bindings of each experiment.
+
+    Returns:
+        What a sealed plan declares about each: targets, their window, decoders, division.
+
+    Raises:
+        UsageError: if an experiment can't be trained.
     """
-    # Imported here, since it loads Keras: the study calls this function in another
-    # process.
     from tfasr.training.build import check_batch_size
     from tfasr.training.experiment import in_closed_division
     from tfasr.training.from_gin import load_config
@@ -62,9 +72,8 @@ def check_runs(
 
         training = experiment.training
         by_units = loaded.alphabet.units or loaded.alphabet.units_model
-        closed = (
-            in_closed_division(experiment) and not by_units and loaded.noise is None
-        )
+        changed = by_units or loaded.noise is not None
+        closed = in_closed_division(experiment) and not changed
         declared[name] = {
             "targets": [list(target) for target in training.targets],
             "target_window": training.target_window,
@@ -76,6 +85,7 @@ def check_runs(
     return declared
 
 
+# The value of `StudyConfig.corpus` that makes the demo's speech.
 SYNTHETIC = "synthetic"
 
 
@@ -155,6 +165,7 @@ class StudyConfig:
         )
         require(named, self, "experiments", rule)
         require(bool(self.seeds), self, "seeds", "at least one")
+
         for field in ("experiments", "seeds"):
             values = getattr(self, field)
             require(
@@ -179,9 +190,14 @@ class StudyConfig:
         )
 
 
-PLAN_FILE = "study.json"  # in a study's folder: the plan that it was begun with
+# In a study's folder: the plan that it was begun with.
+PLAN_FILE = "study.json"
+
 # Runs whose hosts were lost, and which began again elsewhere.
 ABANDONED_FOLDER = "abandoned"
+
+# Everything that a study writes. A folder that has one of these, but no plan, belongs to
+# someone else and is left alone.
 _WRITTEN = (
     PLAN_FILE,
     "runs",
@@ -190,29 +206,40 @@ _WRITTEN = (
     "scores",
     "beam_widths",
     "decision.txt",
+    SEALED_FILE,
+    STARTS_FILE,
+    DISTURBED_FOLDER,
+    ABANDONED_FOLDER,
 )
-_WRITTEN += (SEALED_FILE, STARTS_FILE, DISTURBED_FOLDER, ABANDONED_FOLDER)
 
-
+# Counts incompatible changes of the sealed plan.
 SEALED_FORMAT = 1
-# For a quiet machine, all waits of a study that is run once together.
+
+# How long a study that is run once waits for a quiet machine, all waits together.
 LONGEST_WAIT_S = 600.0
 
 
 def allowed_levels(config: StudyConfig) -> dict[str, float]:
-    """Returns the p that decides a comparison at each look, by the number of runs per
-    group.
+    """Returns the p that decides a comparison at each look.
+
+    The keys are the numbers of runs per group, as texts, since JSON has no other keys.
     """
     looks = looks_of(config.test, config.level)
     allowed = levels(looks, config.level)
+
     return {str(number): p for number, p in zip(looks, allowed, strict=True)}
 
 
 def sealed_content(
     plan: "Plan", until: str, declared: dict[str, Any], shard_dir: Path
 ) -> dict[str, Any]:
-    """Returns what a study declares before its first run; ``declared`` is from
-    `check_runs`.
+    """Returns a study's declaration, made before its first run.
+
+    Args:
+        plan: the study's.
+        until: "decided" or "".
+        declared: what `check_runs` returned.
+        shard_dir: prepared splits, whose content hashes are declared too.
     """
     splits = sorted(path.parent for path in shard_dir.glob(f"*/{INDEX_FILE}"))
     return {
@@ -241,7 +268,10 @@ def sealed_content(
 
 
 def plan_of(sealed: dict[str, Any]) -> "Plan":
-    """Returns the plan that was sealed, as far as reports and decisions need it."""
+    """Returns the plan that was sealed, as far as reports and decisions need it.
+
+    Its runs have no gin files and bindings: they can't be trained, only read.
+    """
 
     def made(cls: type, values: dict[str, Any]) -> Any:
         # A newer tfasr may have sealed fields that this one lacks.
@@ -257,13 +287,16 @@ def plan_of(sealed: dict[str, Any]) -> "Plan":
         for run in sealed["runs"]
     ]
     statements = {run["folder"]: run["statements"] for run in sealed["runs"]}
+
     return Plan(config, named, runs, {"corpus": config.corpus, "runs": statements})
 
 
 @dataclass(frozen=True)
 class PlannedRun:
+    """A training of one experiment with one seed."""
+
     experiment: str  # name of its experiment
-    seed: int
+    seed: int  # of everything random in the training
     folder: Path  # relative to the study's folder
     gin_files: tuple[str, ...]  # absolute paths
     bindings: tuple[str, ...]  # lines of gin; the last one sets the seed
@@ -278,18 +311,34 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class Plan:
-    config: StudyConfig  # of the whole study
-    experiments: dict[str, ExperimentConfig]  # by name, in the study's order
-    # Experiments take turns, so that a disturbance affects all of them.
+    """A study as its gin file describes it.
+
+    Attributes:
+        config: of the whole study.
+        experiments: by name, in the study's order.
+        runs: in the order in which one machine trains them. Experiments take turns, so
+            that a disturbance affects all of them.
+        identity: JSON values that a run's result depends on: the statements of each run,
+            by its folder, and the study's corpus. A resumed study must have the same.
+    """
+
+    config: StudyConfig
+    experiments: dict[str, ExperimentConfig]
     runs: list[PlannedRun]
-    identity: dict[str, Any]  # JSON values that a run's result depends on
+    identity: dict[str, Any]
 
     def label(self, experiment: str) -> str:
+        """Returns an experiment's name in reports."""
         return self.experiments[experiment].label or experiment
 
     def number_of_targets(self, experiment: str) -> int:
-        """Returns how many targets an experiment's runs have; 0 if that can't be read."""
+        """Returns how many targets an experiment's runs have; 0 if that can't be read.
+
+        The last binding counts, as it does for gin. A value that isn't a plain list,
+        such as a macro, is not evaluated.
+        """
         run = next(run for run in self.runs if run.experiment == experiment)
+
         number = 0
         for text in self.identity["runs"][str(run.folder)]:
             if re.match(r"TrainingConfig\.targets\s*=", text):
@@ -299,14 +348,24 @@ class Plan:
         return number
 
     def parts(self) -> dict[str, list[str]]:
+        """Returns the experiments' names by the part of the report that shows them."""
         names: dict[str, list[str]] = {}
         for name, experiment in self.experiments.items():
             names.setdefault(experiment.part, []).append(name)
+
         return names
 
 
 def load_plan(gin_file: str, bindings: Sequence[str] = ()) -> Plan:
-    """Reads a study's gin file without TensorFlow; a `UsageError` names file and line."""
+    """Reads a study's gin file without TensorFlow.
+
+    Args:
+        gin_file: a path or a preset such as "study/paper_small.gin".
+        bindings: lines of gin that override the file's.
+
+    Raises:
+        UsageError: names the file and the line that is wrong.
+    """
     path = gin.find_preset(gin_file)
 
     def build(lines: gin.GinText) -> tuple[StudyConfig, dict[str, ExperimentConfig]]:
@@ -318,6 +377,9 @@ def load_plan(gin_file: str, bindings: Sequence[str] = ()) -> Plan:
         }
 
     text = gin.read_gin([str(path)], bindings)
+
+    # A setting of the training that is bound in the study's own file would reach no
+    # training, and gin would not complain, since the study doesn't load its classes.
     for line in text.bindings:
         if line.parameter and not nearest(
             line.selector.rpartition(".")[2], gin.registered()
@@ -337,39 +399,47 @@ def load_plan(gin_file: str, bindings: Sequence[str] = ()) -> Plan:
         )
 
     runs = _runs(config, experiments, path.parent)
-    texts = {
-        str(run.folder): gin.read_gin(run.gin_files, run.bindings).statements
-        for run in runs
-    }
-    statements = {
-        folder: [lines.text for lines in of_run] for folder, of_run in texts.items()
-    }
+    statements = {}
     for run in runs:
-        statements[str(run.folder)] += run.environment
+        of_run = gin.statements(run.gin_files, run.bindings)
+        statements[str(run.folder)] = [*of_run, *run.environment]
+
     identity = {"corpus": config.corpus, "runs": statements}
     # The default is left out, as in plans of older versions.
     if config.test != StudyConfig.test:
         identity["test"] = config.test
     if config.most_taken != StudyConfig.most_taken:
         identity["most_taken"] = config.most_taken
+
     return Plan(config, experiments, runs, identity)
 
 
 def begin(
     folder: Path, plan: Plan, shard_dir: Path | None, *, resume: bool
 ) -> list[PlannedRun]:
-    """Writes a study's plan into its folder, or checks it against the one already there.
+    """Writes a study's plan into its folder, or compares it with the one there.
 
-    Returns the runs that the earlier plan lacks because its experiments had fewer
-    seeds: `grow` adds them. Raises UsageError if the folder contains something other
-    than a study, or a study that differs in more than its seeds.
+    Args:
+        folder: the study's.
+        plan: what the gin file says now.
+        shard_dir: prepared splits; None if the study makes its own speech.
+        resume: whether the folder may have a study.
+
+    Returns:
+        The runs that the earlier plan lacks because its experiments had fewer seeds:
+        `grow` adds them.
+
+    Raises:
+        UsageError: if the folder contains something other than a study, or a study that
+            differs in more than its seeds.
     """
     path = folder / PLAN_FILE
     owned = isinstance(object_or_empty(path).get("runs"), dict)
     check_owned(
         folder, "--run_dir", f"{PLAN_FILE} of tfasr study", _WRITTEN, owned=owned
     )
-    wanted = {**plan.identity, "shard_dir": shard_dir and str(shard_dir.resolve())}
+    shards = None if shard_dir is None else str(shard_dir.resolve())
+    wanted = {**plan.identity, "shard_dir": shards}
     if not path.exists():
         write_whole(path, json.dumps(wanted, indent=1) + "\n")
         return []
@@ -384,8 +454,10 @@ def begin(
         path, "It says what the study was begun with; choose another --run_dir."
     )
     old = dict(then["runs"]) if isinstance(then.get("runs"), dict) else {}
+
+    # An experiment's only run is in runs/NAME. With more seeds, `grow` moves it to
+    # runs/NAME/seed_N: it is the same run.
     for folder_now, statements in wanted["runs"].items():
-        # The folder of an experiment's only run.
         alone = str(Path(*Path(folder_now).parts[:2]))
         if folder_now not in old and old.get(alone) == statements:
             old[folder_now] = old.pop(alone)
@@ -416,6 +488,8 @@ def grow(folder: Path, plan: Plan, more: Sequence[PlannedRun]) -> None:
         if str(run.folder) not in then["runs"] and run not in more:
             _move(folder, run)
 
+    # Noted for the report: who adds seeds because of the results so far gets p values
+    # that are too small.
     grown = {
         "runs_before": len(then["runs"]),
         "added": [str(run.folder) for run in more],
@@ -429,7 +503,9 @@ def grown_from(folder: Path) -> str:
     grown = object_or_empty(folder / PLAN_FILE).get("grown")
     if not grown:
         return ""
+
     added = sum(len(each["added"]) for each in grown)
+
     return (
         f"{added} runs were added to the {grown[0]['runs_before']} that this study began with. If "
         "its results were the reason, p values and intervals are too favourable."
@@ -437,6 +513,12 @@ def grown_from(folder: Path) -> str:
 
 
 def _move(folder: Path, run: PlannedRun) -> None:
+    """Moves an only run with its scores and logs to the folder of its seed.
+
+    The run moves in two steps, since its new folder is inside the old one. A process
+    that is killed between them leaves ``NAME.moving``, which the next call goes on
+    with.
+    """
     there = folder / run.folder
     alone = folder / "runs" / run.experiment
     aside = alone.with_name(f"{run.experiment}.moving")
@@ -453,6 +535,11 @@ def _move(folder: Path, run: PlannedRun) -> None:
 
 
 def _check_described(config: StudyConfig, lines: gin.GinText) -> None:
+    """Checks that the file describes every experiment that the study lists.
+
+    Raises:
+        UsageError: names the line of the list, and an experiment without bindings.
+    """
     described = gin.bound_scopes(ExperimentConfig, lines)
     unknown = [name for name in config.experiments if name not in described]
     # One experiment may use the defaults alone. Two would be equal, and if the file
@@ -478,6 +565,15 @@ def _check_described(config: StudyConfig, lines: gin.GinText) -> None:
 def _runs(
     config: StudyConfig, experiments: dict[str, ExperimentConfig], beside: Path
 ) -> list[PlannedRun]:
+    """Returns all runs of a study, in the order in which one machine trains them.
+
+    Each turn trains one seed of every experiment.
+
+    Args:
+        config: the study's.
+        experiments: by name.
+        beside: the folder of the study's gin file, in which presets are looked for first.
+    """
     # The studies that come with tfasr mean presets, never files next to them of the
     # same name.
     users = not beside.is_relative_to(gin.presets_folder().resolve())
@@ -494,15 +590,18 @@ def _runs(
         name: tuple(map(preset, experiment.gin_files))
         for name, experiment in experiments.items()
     }
+
     runs = []
     for turn in range(max(map(len, seeds.values()))):
         for name, experiment in experiments.items():
             if turn >= len(seeds[name]):
                 continue
+
             seed = seeds[name][turn]
             folder = Path("runs", name)
             if len(seeds[name]) > 1:
                 folder /= f"seed_{seed}"
+
             bindings = (*experiment.bindings, f"TrainingConfig.seed = {seed}")
             more = (files[name], bindings, experiment.environment)
             runs.append(PlannedRun(name, seed, folder, *more))
@@ -511,32 +610,48 @@ def _runs(
 
 
 def _differing(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    names = {
+    """Returns how a study differs from the one that its folder was begun with.
+
+    Args:
+        then: the plan in the folder.
+        now: the plan that the gin file describes.
+    """
+    # A plan lacks the settings that have their default.
+    defaults = {
         "corpus": None,
         "shard_dir": None,
         "test": StudyConfig.test,
         "most_taken": StudyConfig.most_taken,
     }
-    before, after = ({n: c.get(n, names[n]) for n in names} for c in (then, now))
-    lines = [changes] if (changes := differences(before, after)) else []
+    before, after = (
+        {name: plan.get(name, default) for name, default in defaults.items()}
+        for plan in (then, now)
+    )
+    changes = differences(before, after)
+    lines = [changes] if changes else []
+
     old = then.get("runs") if isinstance(then.get("runs"), dict) else {}
+
     for folder in dict.fromkeys([*old, *now["runs"]]):
         before = old.get(folder)
         after = now["runs"].get(folder)
-        if before is None or after is None:
-            lines.append(
-                f"{folder}: not planned {'before' if before is None else 'any more'}"
-            )
+        if before is None:
+            lines.append(f"{folder}: not planned before")
+        elif after is None:
+            lines.append(f"{folder}: not planned any more")
         elif before != after:
-            changed = [line for line in after if line not in before] or [
-                "a statement is gone"
-            ]
+            changed = [line for line in after if line not in before]
+            changed.append("a statement is gone")
             lines.append(f"{folder}: {changed[0].strip()}")
 
     return lines
 
 
-_LARGEST = 1e100  # the largest number that a row may contain
+# A row's numbers must be smaller: Python reads whole numbers of any length from JSON,
+# which can't be formatted as floats.
+_LARGEST = 1e100
+
+# What ``tfasr evaluate`` and ``tfasr bench decoder`` write.
 SCORES_FILE = "scores.json"
 WIDTHS_FOLDER = "beam_widths"
 WIDTHS_FILE = "results.json"
@@ -544,6 +659,8 @@ WIDTHS_FILE = "results.json"
 
 @dataclass(frozen=True)
 class Step:
+    """One command of a study, with what must exist before and after it."""
+
     # "corpus", "train", "score" or "widths"; steps of a kind take similar times
     kind: str
     name: str  # shown in progress lines, such as "train sys1"
@@ -574,10 +691,15 @@ def study_steps(plan: Plan, folder: Path, shard_dir: Path | None) -> list[Step]:
         steps += [_score(plan, run, folder, shards) for run in plan.runs]
     if plan.config.beam_widths:
         steps.append(_widths(plan, folder, shards))
+
     return steps
 
 
 def finished(run_dir: Path) -> bool:
+    """Returns whether a run ended with success, by its ledger.
+
+    A damaged ledger is not finished: the training that continues it reports the damage.
+    """
     if not (run_dir / EVENTS_FILE).is_file():
         return False
     try:
@@ -587,20 +709,23 @@ def finished(run_dir: Path) -> bool:
 
 
 def scores_path(folder: Path, run: PlannedRun) -> Path:
+    """Returns the file in which the final scores of a run are, once it is scored."""
     return folder / "scores" / run.name / SCORES_FILE
 
 
 def widths_path(folder: Path) -> Path:
+    """Returns the file in which the timed evaluations of a study are."""
     return folder / WIDTHS_FOLDER / WIDTHS_FILE
 
 
 def widths_run(plan: Plan) -> PlannedRun:
+    """Returns the run that is evaluated with several beam widths."""
     name = plan.config.beam_widths_of or plan.config.experiments[0]
     return next(run for run in plan.runs if run.experiment == name)
 
 
 def _prepare(run: PlannedRun, folder: Path, shards: Path) -> Step:
-    """Returns the step that makes synthetic speech and prepares it with the features of a run.
+    """Returns the step that makes speech and prepares it with a run's features.
 
     All runs of a study train on the same shards: a run with other features fails, and
     says so.
@@ -613,6 +738,7 @@ def _prepare(run: PlannedRun, folder: Path, shards: Path) -> Step:
 
         make_synthetic_corpus(corpus)
         folders = ["--corpus_dir", corpus, "--shard_dir", shards]
+
         return ["prepare", "--corpus", SYNTHETIC, *_recipe(run), *folders]
 
     def done() -> bool:
@@ -622,15 +748,15 @@ def _prepare(run: PlannedRun, folder: Path, shards: Path) -> Step:
 
 
 def _recipe(run: PlannedRun) -> list[str]:
-    """Returns the arguments of ``tfasr`` that give a command the run's plug-ins and
-    settings.
-    """
+    """Returns the arguments that give a command the run's plug-ins and settings."""
     files = [word for file in run.gin_files for word in ("--gin_file", file)]
     bindings = [word for line in run.bindings for word in ("--gin_binding", line)]
+
     return [*_imports(), *files, *bindings]
 
 
 def _train(run: PlannedRun, folder: Path, shards: Path) -> Step:
+    """Returns the step that trains a run, or continues an interrupted training."""
     run_dir = folder / run.folder
     log = folder / "logs" / f"{run.name}.log"
 
@@ -641,78 +767,86 @@ def _train(run: PlannedRun, folder: Path, shards: Path) -> Step:
 
     done = partial(finished, run_dir)
     name = f"train {run.name}"
-    more = {"alike": run.experiment, "environment": run.environment, "seed": run.seed}
-    return Step("train", name, words, done, log, run_dir=run_dir, **more)
+    return Step(
+        "train",
+        name,
+        words,
+        done,
+        log,
+        run_dir=run_dir,
+        alike=run.experiment,
+        environment=run.environment,
+        seed=run.seed,
+    )
 
 
 def _score(plan: Plan, run: PlannedRun, folder: Path, shards: Path) -> Step:
+    """Returns the step that scores a run's best checkpoint on the final splits.
+
+    It is done if its file has a row of every split with the study's beam width.
+    """
     config = plan.config
     path = scores_path(folder, run)
     splits = [word for split in config.final_splits for word in ("--split", split)]
-    words = [
-        *(
-            "evaluate",
-            *_imports(),
-            "--run_dir",
-            folder / run.folder,
-            "--shard_dir",
-            shards,
-        ),
-        *(
-            *splits,
-            "--decoder",
-            "word_beam",
-            "--beam_width",
-            str(config.final_beam_width),
-        ),
-        *("--out", path.parent),
-    ]
-    wanted = [(split, config.final_beam_width) for split in config.final_splits]
+    decoder = ["--decoder", "word_beam", "--beam_width", str(config.final_beam_width)]
+    folders = ["--run_dir", folder / run.folder, "--shard_dir", shards]
+    words = ["evaluate", *_imports(), *folders, *splits, *decoder]
+    words += ["--out", path.parent]
+    wanted = {(split, config.final_beam_width) for split in config.final_splits}
 
     def done() -> bool:
         rows = rows_of(path, "split", "decoder", "beam_width")
-        return all(
-            any((r["split"], r["beam_width"]) == cell for r in rows) for cell in wanted
-        )
+        return wanted <= {(row["split"], row["beam_width"]) for row in rows}
 
-    log = folder / "logs" / f"{run.name}-scores.log"
-    more = {"needs": folder / run.folder, "alike": run.experiment}
-    return Step("score", f"score {run.name}", lambda: words, done, log, **more)
+    return Step(
+        "score",
+        f"score {run.name}",
+        lambda: words,
+        done,
+        folder / "logs" / f"{run.name}-scores.log",
+        needs=folder / run.folder,
+        alike=run.experiment,
+    )
 
 
 def _widths(plan: Plan, folder: Path, shards: Path) -> Step:
+    """Returns the step that times evaluations of a run over several beam widths."""
     config = plan.config
     path = widths_path(folder)
     run = widths_run(plan)
-    words = [
-        *("bench", "decoder", *_imports(), "--run_dir", folder / run.folder),
-        *("--shard_dir", shards, "--split", "validation", "--decoders", "word_beam"),
-        *(
-            "--beam_widths",
-            ",".join(map(str, config.beam_widths)),
-            "--out",
-            path.parent,
-        ),
-    ]
+    folders = ["--run_dir", folder / run.folder, "--shard_dir", shards]
+    words = ["bench", "decoder", *_imports(), *folders]
+    words += ["--split", "validation", "--decoders", "word_beam"]
+    words += ["--beam_widths", ",".join(map(str, config.beam_widths))]
+    words += ["--out", path.parent]
 
     def done() -> bool:
         rows = rows_of(path, "beam_width", "evaluation_s")
         return {row["beam_width"] for row in rows} == set(config.beam_widths)
 
-    log = folder / "logs" / "beam_widths.log"
-    needs = folder / run.folder
-    name = f"beam widths of {run.name}"
-    return Step("widths", name, lambda: words, done, log, needs)
+    return Step(
+        "widths",
+        f"beam widths of {run.name}",
+        lambda: words,
+        done,
+        folder / "logs" / "beam_widths.log",
+        needs=folder / run.folder,
+    )
 
 
 def rows_of(path: Path, *names: str) -> list[dict[str, Any]]:
-    """Returns the rows of a command's JSON, [] if the file is missing.
+    """Returns the rows of a command's JSON; [] if the file is missing.
 
-    Raises UsageError if there are no rows, or if a row lacks error rates or a value of
-    ``names``.
+    Args:
+        path: what ``tfasr evaluate`` or ``tfasr bench decoder`` wrote.
+        names: values that every row must have, in addition to its error rates.
+
+    Raises:
+        UsageError: if another program wrote the file: it has no rows, or one lacks a value.
     """
     if not path.exists():
         return []
+
     remedy = "Another program wrote it: move it away, and --resume computes it again."
     rows = read_object(path, remedy, ("rows",))["rows"]
     needed = {"wer", "cer", *names}
@@ -724,16 +858,25 @@ def rows_of(path: Path, *names: str) -> list[dict[str, Any]]:
 
 
 def _is_row(row: Any, names: set[str]) -> bool:
+    """Whether a row has all values, each of its type; only a beam width may be null."""
     if not isinstance(row, dict) or not names <= {*row}:
         return False
-    texts = {"split", "decoder"}
-    return all(
-        isinstance(row[name], str if name in texts else int | float)
-        and (name in texts or abs(row[name]) < _LARGEST)
-        for name in names
-        if name != "beam_width" or row[name] is not None
-    )
+
+    for name in names:
+        value = row[name]
+        if name in ("split", "decoder"):
+            right = isinstance(value, str)
+        elif name == "beam_width" and value is None:
+            right = True
+        else:
+            right = isinstance(value, int | float) and abs(value) < _LARGEST
+
+        if not right:
+            return False
+
+    return True
 
 
 def _imports() -> list[str]:
+    """Returns the arguments that load the plug-ins of this process in another one."""
     return [word for plugin in loaded_plugins() for word in ("--import", plugin)]

@@ -1,4 +1,9 @@
-"""Shows where a study stands: a live line on a terminal, or lines in a log."""
+"""Shows where a study stands: a live line on a terminal, or lines in a log.
+
+`perform` reports to `StudyProgress` which steps begin and end. How long the rest takes
+is estimated from steps of the same kind that are done (`time_left_s`); nothing else
+reads these estimates.
+"""
 
 import heapq
 import logging
@@ -11,12 +16,16 @@ from typing import Any
 
 from tfasr.errors import printable, stderr_console
 
+# In a log, where no line can be replaced, a step at work adds a line this often.
 _LINE_EVERY_S = 30.0
+
 log = logging.getLogger("tfasr")
 
 
 @dataclass(frozen=True)
 class Lap:
+    """What the time of a step can be estimated from."""
+
     kind: str  # the step's; steps of different kinds take very different times
     alike: str = ""  # steps of a kind with the same value take about the same time
     seconds: float = 0.0  # how long it took, if it is done
@@ -39,14 +48,21 @@ class Running:
 
 
 def expected_s(step: Lap, done: Sequence[Lap]) -> float | None:
-    """Returns the mean seconds of similar steps that are done, else of its kind, or None.
+    """Returns the mean seconds of similar steps, else of its kind, else None.
+
+    Steps of one experiment are similar. Steps of another kind say nothing: a training
+    takes hours where scoring takes minutes.
 
     >>> expected_s(Lap("train", "small"), [Lap("train", "small", 60), Lap("train", "large", 90)])
     60.0
     """
     of_kind = [earlier for earlier in done if earlier.kind == step.kind]
     alike = [earlier for earlier in of_kind if earlier.alike == step.alike] or of_kind
-    return sum(earlier.seconds for earlier in alike) / len(alike) if alike else None
+
+    if not alike:
+        return None
+
+    return sum(earlier.seconds for earlier in alike) / len(alike)
 
 
 def time_left_s(
@@ -55,10 +71,10 @@ def time_left_s(
     running: Sequence[Running] = (),
     hosts: int = 1,
 ) -> tuple[float, bool]:
-    """Returns the seconds left on so many hosts, and whether each step's time could be
-    estimated.
+    """Returns the seconds left on so many hosts, and whether all steps were estimated.
 
-    Each waiting step goes to the host that is free first.
+    Each waiting step goes to the host that is free first. A step at work whose kind was
+    never done is estimated by its share; a step that can't be estimated counts as 0 s.
 
     Args:
         done: steps that are done, with their seconds.
@@ -67,8 +83,10 @@ def time_left_s(
         hosts: how many there are, busy or not.
     """
     known = True
-    now: list[Lap] = list(done)
     free_at_s: list[float] = []
+    # Waiting steps can also be estimated by those at work.
+    now = list(done)
+
     for step in running:
         usual_s = expected_s(step.lap, done)
         if usual_s is None and step.share > 0:
@@ -81,8 +99,10 @@ def time_left_s(
 
         free_at_s.append(max(0.0, usual_s - step.elapsed_s))
 
+    # Hosts without a step are free now; the first of the heap is free first.
     free_at_s += [0.0] * (hosts - len(free_at_s))
     heapq.heapify(free_at_s)
+
     for lap in waiting:
         usual_s = expected_s(lap, now)
         if usual_s is None:
@@ -95,20 +115,29 @@ def time_left_s(
 
 
 def time_text(seconds: float) -> str:
+    """Returns a duration in the unit that fits it: "75 s", "42 min" or "3.5 h"."""
     if seconds < 90:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+
+    return f"{seconds / 3600:.1f} h"
 
 
 def how_far(progress: Mapping[str, Any] | None) -> tuple[float, str]:
-    """Returns a training's share of its epochs and a text, from the content of
-    progress.json.
+    """Returns how much of a training is done, from 0 to 1, and the same in words.
+
+    Args:
+        progress: the content of the run's progress.json, which training writes after each
+            epoch; None or incomplete while it has not written any yet.
     """
     progress = progress or {}
     epochs = progress.get("epochs")
     epoch = progress.get("epoch")
     if not isinstance(epochs, int) or not isinstance(epoch, int) or epochs <= 0:
         return 0.0, "at work"
+
+    # `epoch` counts the epochs that are done, so the one at work has the next number.
     where = f"epoch {min(epoch + 1, epochs)} of at most {epochs}"
     evaluation = progress.get("evaluation")
     if isinstance(evaluation, dict):
@@ -131,11 +160,12 @@ class StudyProgress:
         self._mutex = threading.RLock()
         self._laps = dict(laps)
         self._waiting = dict(laps)
-        # None if it failed, or took an unknown time
+        # Steps that are done or failed; None if the time is unknown or says nothing.
         self._done: dict[str, Lap | None] = {}
         self._running: dict[str, Running] = {}
         self._hosts = 1
         self._line_s = time.monotonic()
+        # On a terminal, a line below the log is replaced instead of repeated.
         self._live = None
         if sys.stderr.isatty():
             self._live = stderr_console(highlight=False, markup=False).status("")
@@ -146,7 +176,7 @@ class StudyProgress:
         self._hosts = max(1, number)
 
     def skip(self, name: str, seconds: float | None = None) -> None:
-        """Counts a step that was done before, in so many seconds if that is known."""
+        """Counts a step that was done before, with its seconds if they are known."""
         with self._mutex:
             lap = self._waiting.pop(name, None)
             if lap is not None:
@@ -154,7 +184,7 @@ class StudyProgress:
                 self._done[name] = known
 
     def begin(self, name: str, where: str = "") -> None:
-        """Says that a step is at work, on a host named ``where`` ("": on this machine)."""
+        """Notes that a step is at work on a host; ``where`` is "" for this machine."""
         with self._mutex:
             self._running[name] = Running(self._waiting.pop(name), name, where)
             self._line_s = time.monotonic()
@@ -185,7 +215,7 @@ class StudyProgress:
             self.say(f"{place} {_at(name, step.where)}: {outcome}")
 
     def again(self, name: str) -> None:
-        """Puts a step back among the waiting ones, whether it was at work, done or waiting."""
+        """Puts a step back among the waiting ones, at work, done or waiting before."""
         with self._mutex:
             self._running.pop(name, None)
             self._done.pop(name, None)
@@ -194,17 +224,22 @@ class StudyProgress:
     def say(self, line: str) -> None:
         """Writes a line that stays."""
         with self._mutex:
-            # Above the live line, which a log would write over.
+            # A log would write over the live line; the console writes above it.
             if self._live is not None:
                 self._live.console.print(printable(line))
             else:
                 log.info("%s", line)
 
     def close(self) -> None:
+        """Removes the live line from the terminal."""
         if self._live is not None:
             self._live.stop()
 
     def _state(self) -> str:
+        """Returns how far each step at work is, in one line if there is one step.
+
+        In a log, several steps share a line, so that each line stands alone.
+        """
         steps = list(self._running.values())
         done = len(self._done)
         everything = len(self._laps)
@@ -214,27 +249,35 @@ class StudyProgress:
             return f"{done + 1}/{everything} {where}: {step.text}{self._left()}"
 
         lines = [f"{_at(step.name, step.where)}: {step.text}" for step in steps]
-        counts = (
-            f"{done}/{everything} done, {len(steps)} at work on {self._hosts} hosts"
-        )
+        at_work = f"{len(steps)} at work on {self._hosts} hosts"
+        counts = f"{done}/{everything} done, {at_work}"
         waiting = f", {len(self._waiting)} wait" if self._waiting else ""
         separator = "\n  " if self._live is not None else "; "
+
         return separator.join([f"{counts}{waiting}{self._left()}", *lines])
 
     def _left(self) -> str:
+        """Returns the end of a progress line, such as "; about 48 min left".
+
+        It is "" while nothing can be estimated. "At least" means that some steps could
+        not be.
+        """
         done = [lap for lap in self._done.values() if lap is not None]
         running = list(self._running.values())
         waiting = list(self._waiting.values())
         left_s, known = time_left_s(done, waiting, running, self._hosts)
         if not left_s and not known:
             return ""
+
         word = "about" if known else "at least"
         new = [step for step in running if expected_s(step.lap, done) is None]
         if any(step.share > 0 for step in new):
             word = "at most"  # trainings may meet their targets before their last epoch
+
         return f"; {word} {time_text(left_s)} left of the study"
 
     def _show(self, text: str) -> None:
+        """Replaces the live line, or adds a line to the log."""
         if self._live is not None:
             self._live.update(printable(text))
         else:

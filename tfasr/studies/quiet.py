@@ -1,10 +1,12 @@
-"""Quiet machines for a study's runs: it waits for one, and trains disturbed runs again.
+"""Quiet machines for a study: it waits for one, and trains disturbed runs again.
 
 `StudyConfig.most_taken` declares both before the first run. Whether a run is trained
 again depends only on what the machine took from its steps, never on its result: the
 second try counts even if it is slower or disturbed too. The first try moves to
 ``disturbed/``, the list of starts notes it, and the report shows it. ``tfasr verify``
 checks all of this.
+
+docs/quiet_machine.md has simulations of how often verdicts are false without this.
 """
 
 import logging
@@ -34,16 +36,22 @@ from tfasr.tta.metrics import hardest
 from tfasr.tta.policies import UTTERANCES
 from tfasr.tta.run import load_run
 
+# Each look samples the kernel's counters for a second, as runs themselves do; between
+# looks the machine is left alone.
 LOOK_S = 1.0
 LOOK_EVERY_S = 5.0
+
 log = logging.getLogger("tfasr")
 
 
 class Patience:
     """Waits until others take little of the machine, at most for some time in all.
 
+    The limit holds for all waits together: on a machine that never becomes quiet, a
+    study of 40 runs ends only that much later.
+
     Args:
-        most_taken: the part of all processors that others may take.
+        most_taken: the part of all processors that others may take, from 0 to 1.
         longest_s: how long all waits together may last, in seconds.
     """
 
@@ -93,27 +101,40 @@ class Patience:
 
 
 def taken_of(run_dir: Path) -> float | None:
-    """Returns the part of what a run's steps could use that the machine took; None if
-    unknown.
+    """Returns the part of what a run's steps could use that the machine took, or None.
+
+    It is None for a run without samples of load. Four digits are kept, since the list
+    of starts notes the number and ``tfasr verify`` compares it exactly.
     """
     use = host_use(read_host_file(run_dir), load_run(run_dir).timeline)
-    return None if use is None else round(1 - use.share, 4)
+    if use is None:
+        return None
+
+    return round(1 - use.share, 4)
 
 
 def most_taken_of(study: StudyConfig) -> float:
-    """Returns the part that a machine may take from a run; 1 if the study doesn't count
-    seconds.
+    """Returns the part that a machine may take from a run, by the study's plan.
+
+    It is 1, that is anything, in a study that counts utterances instead of seconds.
     """
     return 1.0 if study.policy == UTTERANCES.name else study.most_taken
 
 
 class QuietMachine:
-    """Has the trainings of a study wait for a quiet machine, and sets disturbed runs aside."""
+    """Has a study's trainings wait for a quiet machine, and repeats disturbed ones.
+
+    Args:
+        study: declares what the machine may take.
+        folder: the study's.
+        starts: notes which runs are trained again; None without a sealed plan, and then
+            nothing waits or is repeated, since nothing was declared.
+    """
 
     def __init__(self, study: StudyConfig, folder: Path, starts: Starts | None):
-        # Without a sealed plan, nothing is declared.
         self._most_taken = 1.0 if starts is None else most_taken_of(study)
-        self._patience: dict[str, Patience] = {}  # by host; "" is this machine
+        # By host, since each has its own time to become quiet; "" is this machine.
+        self._patience: dict[str, Patience] = {}
         self._folder = folder
         self._starts = starts
 
@@ -139,8 +160,10 @@ class QuietMachine:
 
         if host not in self._patience:
             self._patience[host] = Patience(self._most_taken, LONGEST_WAIT_S)
+
         patience = self._patience[host]
         patience.wait(look, ending)
+
         reason = command()
         if not reason and self.set_aside(step):
             patience.wait(look, ending)
@@ -149,12 +172,16 @@ class QuietMachine:
         return reason
 
     def set_aside(self, step: Step) -> bool:
-        """Moves a run that was disturbed too much to ``disturbed/``; returns whether it did.
+        """Moves a run that was disturbed too much to ``disturbed/``; whether it did.
 
         The second try of a run stays where it is, whatever the machine took from it.
+
+        The list of starts notes the run before it is moved. If the study is killed
+        between the two, the next call finds the note and only moves the run.
         """
         if step.kind != "train" or self._most_taken >= 1 or not finished(step.run_dir):
             return False
+
         place = first_try(self._folder, step.alike, step.seed)
         if place.exists():
             return False
@@ -163,6 +190,7 @@ class QuietMachine:
             taken = taken_of(step.run_dir)
             if taken is None or taken <= self._most_taken:
                 return False
+
             log.info(
                 "%s is trained again: the machine took %.0f %% of what its steps could use. "
                 "Its first try is kept in %s.",
@@ -174,16 +202,17 @@ class QuietMachine:
             mark = ledger_mark(step.run_dir)
             self._starts.again(step.alike, step.seed, mark, taken, samples)
 
-        # If the study was killed here, the list has the first try, which is moved at
-        # the next call.
         make_folder(place.parent)
         step.run_dir.rename(place)
+
         return True
 
 
 def first_tries(folder: Path) -> list[str]:
-    """Returns a sentence for each run that was trained again: why, and what the first
-    try took.
+    """Returns a sentence for the report about each run that was trained again.
+
+    Each says how much the machine took, and the times of the first try and of the one
+    that counts, so that readers see what the repetition changed.
     """
     try:
         study = check_study(folder)
@@ -210,6 +239,7 @@ def first_tries(folder: Path) -> list[str]:
 
 
 def _time_text(run_dir: Path) -> str:
+    """Returns when a run met its hardest target, or how long it ran without one."""
     try:
         run = load_run(run_dir)
     except UsageError:
@@ -217,6 +247,7 @@ def _time_text(run_dir: Path) -> str:
 
     if not run.targets:
         return f"{run.wall_s / 60:.3g} min"
+
     metric, value = hardest(run.targets)
     reached = run.time_to_accuracy(**{metric: value})
     label = target_label(metric, value)
@@ -229,8 +260,12 @@ def _time_text(run_dir: Path) -> str:
 def check_quiet(study: StudyCheck, folder: Path) -> str | None:
     """Checks for ``tfasr verify`` that just the disturbed runs were trained again.
 
-    Raises UsageError if a run lacks samples of what the machine gave it, if they are
-    not those that were noted, or if they demand something else than what was done.
+    Returns:
+        How many were; None if the study declared no limit.
+
+    Raises:
+        UsageError: if a run lacks samples of what the machine gave it, if they are not
+            those that were noted, or if they demand something else than what was done.
     """
     plans = list(study.plans.values())
     tries = {run: first_try(folder, *run) for run in study.repeated}
@@ -250,9 +285,11 @@ def check_quiet(study: StudyCheck, folder: Path) -> str | None:
         most = _most_taken(study.plans[declarations(run_dir)[-1]["plan"]])
         must(taken > most, f"{name} lost only {taken}, so it had to count")
 
+    # Runs that count must have lost less than the limit, unless they are second tries.
     for run, run_dir in study.runs.items():
         if run in tries or not finished(run_dir):
             continue
+
         name = f"{run[0]} seed {run[1]}"
         most = _most_taken(study.plans[declarations(run_dir)[-1]["plan"]])
         if most < 1:
@@ -267,6 +304,7 @@ def _most_taken(plan: dict[str, Any]) -> float:
 
 
 def _stated_taken(name: str, run_dir: Path) -> float:
+    """Returns the part that a run lost; raises `UsageError` without samples that show it."""
     taken = taken_of(run_dir)
     must(taken is not None, f"{name} has no samples of load in {HOST_FILE}")
     return taken

@@ -1,9 +1,14 @@
-"""Records: a track sets a target; a challenger that reaches it sooner becomes the new record.
+"""Records: a challenger that reaches a track's target sooner becomes the new record.
 
-A submission is a folder: ``submission.json`` with the SHA-256 of every other file,
-``track.gin``, ``study.tar.xz`` (the study that trained the reigning record and its
-challenger in turns, without checkpoints), ``plugins/``, ``code.diff``,
-``environment.txt``, ``card.md`` and ``card.json``.
+A track sets data, a target and its rule. `record` trains the reigning recipe and its
+challenger in turns, as a study, and writes a submission, a folder that
+`verify_submission` checks on any machine (docs/records.md):
+
+- ``submission.json``: the outcome, and the SHA-256 of every other file
+- ``track.gin``: the track as it was then
+- ``study.tar.xz``: the study, without checkpoints
+- ``plugins/``, ``code.diff``, ``environment.txt``: the code and packages that trained
+- ``card.md`` and ``card.json``: a training-time card
 """
 
 import importlib.metadata
@@ -39,7 +44,7 @@ from tfasr.kit.files import (
     read_text,
     write_whole,
 )
-from tfasr.kit.gin import fill, make, presets_folder, read_evidence, read_gin
+from tfasr.kit.gin import fill, make, presets_folder, read_evidence, statements
 from tfasr.kit.registry import plugins
 from tfasr.ledger.declared import STARTS_FILE, canonical, check_study, code_hash, sha256
 from tfasr.ledger.events import chain_of, read_events
@@ -62,12 +67,17 @@ from tfasr.tta.host import host_use, read_host_file
 from tfasr.tta.policies import WINDOW
 from tfasr.tta.run import Run, load_run
 
+# The two experiments of a race's study.
 REIGNING = "reigning"
 CHALLENGER = "challenger"
+
 SUBMISSION_FILE = "submission.json"
 STUDY_FILE = "study.tar.xz"
 TRACK_FILE = "track.gin"
-_LEFT_OUT = (
+
+# Files and folders of a study that no check of a submission needs, and that are large
+# or say more about the machine than a stranger has to know.
+_LEFT_OUT = {
     "checkpoints",
     "logs",
     "corpus",
@@ -76,8 +86,13 @@ _LEFT_OUT = (
     "at_work",
     "lock",
     "cpu.csv",
-)
-_LEFT_OUT += ("gpu.csv", "heartbeat", "progress.json")
+    "gpu.csv",
+    "heartbeat",
+    "progress.json",
+}
+
+# Facts of a run's system, and conditions of each of its processes, that decide its
+# speed: all runs of a race must have the same.
 _SAME = (
     "host",
     "processor",
@@ -96,6 +111,8 @@ _SAME_CONDITIONS = (
     "nice",
     "cpu_limit",
 )
+
+# The rules of a race, in the order of their checks: `_Race.check_track` and so on.
 RULES = (
     "track",
     "rules",
@@ -108,28 +125,47 @@ RULES = (
     "leaks",
     "data",
 )
+
+# Printed after a verification, as `verify.UNCHECKED_OF_RUNS` is.
 UNCHECKED_OF_SUBMISSIONS = (
     "that the machine and its software are those that are named",
     "work of many races that were never published",
     "transcripts that the code holds in an encoded form",
     "how noisy evaluations are",
 )
+
+# What may differ between the two sides although it makes runs incomparable elsewhere:
+# recipes of an open division may differ in batch normalisation, for example.
 _NOT_COMPARED = ("hash", "batch_statistics", "division")
+
+# Enough for the last look of the sequential test.
 _NUMBER_OF_SEEDS = LOOKS[-1]
-_TELLTALE_WORDS = 3  # validation transcripts of 3 or more words must not be in the code
+
+# Validation transcripts of 3 or more words must not be in the code, nor 30 of their
+# words over 3 letters, if that is over half of them. Shorter transcripts and single
+# words may be there by chance.
+_TELLTALE_WORDS = 3
+_VOCABULARY = (30, 0.5)
+
 # How much of a verdict's gap other load, pauses or starts may explain.
 SHARE_OF_GAP = 0.25
+
 # The largest part of a run for which samples of load may be missing.
 _MOST_UNKNOWN = 0.2
-_OURS = "# Written by tfasr record. "  # how the race's own gin files begin
+
+# How the race's own gin files and the table of records begin. Files that begin otherwise
+# are someone else's, and are not overwritten.
+_OURS = "# Written by tfasr record. "
 _TABLE_BEGINS = "# Records\n\n`tfasr record --table` writes this page"
+
 # Limits for files of a submission: many times what honest ones need.
 _MOST_TEXT_BYTES = 4 << 20
 _MOST_STUDY_BYTES = 1 << 30
 _MOST_MEMBER_BYTES = 128 << 20
-_MOST_RATIO = 200  # text is compressed to a tenth, at most to a fortieth
-# Nor 30 of their words over 3 letters, if that is over half of them.
-_VOCABULARY = (30, 0.5)
+
+# Text is compressed to a tenth, at most to a fortieth: an archive that unpacks to more
+# than 200 times its size is a bomb.
+_MOST_RATIO = 200
 
 
 @config_class
@@ -174,7 +210,11 @@ class TrackConfig:
 
     @property
     def bindings(self) -> list[str]:
-        """Bindings that both sides train with, after their own."""
+        """Bindings that both sides train with, after their own, which they override.
+
+        Whatever could make a run end at another time, or be measured less often, is set
+        here.
+        """
         return [
             f"TrainingConfig.targets = [({self.metric!r}, {self.target!r})]",
             f"TrainingConfig.target_window = {self.window}",
@@ -189,17 +229,27 @@ class TrackConfig:
 
     @property
     def clock(self) -> str:
+        """The clock of the race's study: a policy, or "utterances"."""
         return self.policy if self.kind == "seconds" else self.kind
 
 
 def tracks(records: Path) -> dict[str, Path]:
-    """Returns the files of tfasr's tracks, and of those that a folder of records adds."""
+    """Returns the files of tfasr's tracks, and of those that a folder of records adds.
+
+    A shipped track can't be replaced by a file of the same name.
+    """
     added = {path.parent.name: path for path in records.glob(f"*/{TRACK_FILE}")}
     shipped = {path.stem: path for path in (presets_folder() / "track").glob("*.gin")}
+
     return dict(sorted({**added, **shipped}.items()))
 
 
 def load_track(name: str, records: Path) -> TrackConfig:
+    """Reads a track that comes with tfasr or that ``--records`` has.
+
+    Raises:
+        UsageError: if there is no such track, or if its baseline leaves its folder.
+    """
     by_name = tracks(records)
     if name not in by_name:
         remedy = did_you_mean(name, by_name, f"Tracks: {', '.join(by_name)}.")
@@ -208,6 +258,7 @@ def load_track(name: str, records: Path) -> TrackConfig:
     # Anyone may have written it: reading it imports nothing and includes no other file.
     text = read_evidence(by_name[name])
     config = fill(text, partial(make, TrackConfig), imports=False).configs
+
     for file in config.baseline:
         if Path(file).is_absolute() or ".." in Path(file).parts:
             raise UsageError(
@@ -216,30 +267,34 @@ def load_track(name: str, records: Path) -> TrackConfig:
             )
 
     # A track in --records may have its baseline's presets in its own folder.
-    near = (by_name[name].parent / file for file in config.baseline)
-    files = zip(near, config.baseline, strict=True)
-    return replace(
-        config, baseline=tuple(str(n) if n.is_file() else f for n, f in files)
-    )
+    baseline = []
+    for file in config.baseline:
+        near = by_name[name].parent / file
+        baseline.append(str(near) if near.is_file() else file)
 
-
-def statements(files: Sequence[str], bindings: Sequence[str] = ()) -> list[str]:
-    return [statement.text for statement in read_gin(files, bindings).statements]
+    return replace(config, baseline=tuple(baseline))
 
 
 def statements_hash(texts: Sequence[str]) -> str:
+    """Returns 16 hexadecimal digits that change with any statement or their order."""
     return sha256(canonical(list(texts)))[:16]
 
 
 def submissions(records: Path, track: str) -> list[dict[str, Any]]:
-    """Returns a track's accepted submissions, oldest first, each with its folder's name.
+    """Returns a track's accepted submissions, oldest first, each with its folder.
 
-    Raises UsageError if one of them states something else than `record` writes.
+    Folders begin with a number (docs/records.md), so the order of names is that of
+    time.
+
+    Raises:
+        UsageError: if one of them states something else than `record` writes.
     """
     files = sorted((records / track).glob(f"*/{SUBMISSION_FILE}"))
     return [{**_stated(path), "folder": path.parent.name} for path in files]
 
 
+# The fields of submission.json. Ratio and interval are null if too few runs met the
+# target.
 _STATED = {
     "track": str,
     "tfasr": str,
@@ -258,6 +313,7 @@ _VERDICTS = ("record", "refuted", "undecided")
 
 
 def _stated(path: Path) -> dict[str, Any]:
+    """Reads a submission.json and checks each field's type and form."""
     stated = read_object(
         path, "Restore it from a copy.", tuple(_STATED), _MOST_TEXT_BYTES
     )
@@ -283,6 +339,7 @@ def _stated(path: Path) -> dict[str, Any]:
         stated["verdict"] in _VERDICTS,
         f"{path} has the verdict {stated['verdict']!r:.60}",
     )
+
     return stated
 
 
@@ -293,10 +350,17 @@ def _positive(number: Any) -> bool:
 def _reigning(
     track: TrackConfig, earlier: Sequence[dict[str, Any]]
 ) -> tuple[str, list[str]]:
-    """Returns the hash of the reigning submission, "" for the baseline, and its statements."""
+    """Returns the hash of the reigning submission, and its statements.
+
+    The hash is "" for the baseline, which reigns until there is a record.
+
+    Raises:
+        UsageError: if a preset of the baseline has changed since the track was declared.
+    """
     records = [each for each in earlier if each["verdict"] == "record"]
     if records:
         return records[-1]["study"], list(records[-1]["statements"])
+
     texts = statements(track.baseline)
     if statements_hash(texts) != track.baseline_hash:
         raise UsageError(
@@ -317,16 +381,31 @@ def record(
     records: Path = Path("records"),
     resume: bool = False,
 ) -> Path:
-    """Trains the reigning record and a challenger in turns; returns the submission's folder.
+    """Trains the reigning record and a challenger in turns.
 
-    The arguments are the flags of ``tfasr record``. Raises UsageError if the track, a
-    preset or the folder is wrong; RunError if a training failed.
+    Args:
+        name: the track.
+        gin_files: the challenger's recipe, as for ``tfasr train``.
+        run_dir: gets the study and the submission.
+        shard_dir: prepared splits; None if the track makes its own speech.
+        bindings: lines of gin that override the challenger's files.
+        records: the folder of accepted submissions, and of further tracks.
+        resume: continues a race of the same recipe, track and code.
+
+    Returns:
+        The submission's folder.
+
+    Raises:
+        UsageError: if the track, a preset or the folder is wrong.
+        RunError: if a training failed.
     """
     track = load_track(name, records)
     against, reigning = _reigning(track, submissions(records, name))
     folder = run_dir / "study"
     out = run_dir / "submission"
     own = statements(gin_files, bindings)
+
+    # The folder may be new, or that of this race.
     race = run_dir / "race.gin"
     written = (folder.name, out.name, race.name, f"{REIGNING}.gin")
     owned = race.is_file() and read_bytes(race).startswith(_OURS.encode())
@@ -336,28 +415,25 @@ def record(
 
     # The baseline stays in its own files: a binding that a later file leaves unused is
     # dropped, but in a single file it would be an error.
-    files = {REIGNING: (f"{REIGNING}.gin",) if against else track.baseline}
-    files[CHALLENGER], more = (
-        tuple(gin_files),
-        {REIGNING: (), CHALLENGER: tuple(bindings)},
-    )
+    reigning_files = (f"{REIGNING}.gin",) if against else track.baseline
     plugged = [plugin.sha256 for plugin in plugins()]
+    seeds = seeds_of(name, reigning, own, code_hash(), plugged)
+    last = tuple(track.bindings)
     lines = [
         f"{_OURS}Track: {name}",
         f"StudyConfig.title = {track.title!r}",
         f"StudyConfig.experiments = ({REIGNING!r}, {CHALLENGER!r})",
-        f"StudyConfig.seeds = {seeds_of(name, reigning, own, code_hash(), plugged)!r}",
+        f"StudyConfig.seeds = {seeds!r}",
         f"StudyConfig.corpus = {track.corpus if shard_dir is None else ''!r}",
         f"StudyConfig.policy = {track.clock!r}",
         f"StudyConfig.level = {track.level!r}",
+        f"{REIGNING}/ExperimentConfig.gin_files = {reigning_files!r}",
+        f"{REIGNING}/ExperimentConfig.bindings = {last!r}",
+        f"{CHALLENGER}/ExperimentConfig.gin_files = {tuple(gin_files)!r}",
+        f"{CHALLENGER}/ExperimentConfig.bindings = {(*bindings, *last)!r}",
     ]
-    for side in (REIGNING, CHALLENGER):
-        lines.append(f"{side}/ExperimentConfig.gin_files = {files[side]!r}")
-        lines.append(
-            f"{side}/ExperimentConfig.bindings = {(*more[side], *track.bindings)!r}"
-        )
-
     content = "\n".join(lines) + "\n"
+
     begun = owned and (folder / STARTS_FILE).exists()
     if begun and (not resume or read_bytes(race) != content.encode()):
         raise UsageError(
@@ -375,6 +451,7 @@ def record(
     make_folder(out)
     write_whole(out / TRACK_FILE, tracks(records)[name].read_bytes())
     _write_submission(folder, out, name, track, against)
+
     return out
 
 
@@ -390,8 +467,16 @@ def seeds_of(
     They follow from a hash of both sides' gin statements, tfasr's code and the
     plug-ins. So a recipe can't hold values that were tried out for the seeds that it
     will be given.
+
+    Args:
+        track: the track's name.
+        reigning: the statements of the reigning record.
+        own: those of the challenger.
+        code: the hash of tfasr's code.
+        plugged: the hash of each plug-in, in any order.
     """
     sealed = [track, list(reigning), list(own), code, sorted(plugged)]
+
     seeds: list[int] = []
     number = 0
     while len(seeds) < _NUMBER_OF_SEEDS:
@@ -399,6 +484,7 @@ def seeds_of(
         seed = int(digest[:8], 16) >> 1  # 31 bits: every library accepts such a seed
         if seed not in seeds:
             seeds.append(seed)
+
         number += 1
 
     return tuple(seeds)
@@ -407,59 +493,72 @@ def seeds_of(
 def _write_submission(
     folder: Path, out: Path, name: str, track: TrackConfig, against: str
 ) -> None:
+    """Writes a submission into ``out``, submission.json with all hashes last."""
     plan = plan_of(list(check_study(folder).plans.values())[-1])
     make_folder(out / "plugins")
     write_whole(out / STUDY_FILE, pack(folder))
+
     for plugin in plugins():
-        write_whole(
-            out / "plugins" / Path(plugin.file).name, Path(plugin.file).read_bytes()
-        )
+        file = Path(plugin.file)
+        write_whole(out / "plugins" / file.name, file.read_bytes())
+
     write_whole(out / "code.diff", _code_diff())
     installed = {f"{d.name}=={d.version}" for d in importlib.metadata.distributions()}
     write_whole(out / "environment.txt", "\n".join(sorted(installed)) + "\n")
+
     for file, kind in (("card.md", CARD), ("card.json", CARD_JSON)):
         write_whole(out / file, report([folder], output_format=kind))
-    files = sorted(
-        p for p in out.rglob("*") if p.is_file() and p.name != SUBMISSION_FILE
-    )
+
+    hashes = {
+        path.relative_to(out).as_posix(): file_sha256(path)
+        for path in sorted(out.rglob("*"))
+        if path.is_file() and path.name != SUBMISSION_FILE
+    }
     content = {
         "track": name,
         "tfasr": __version__,
         "against": against,
         **stated_outcome(plan, folder, track),
-        "files": {
-            path.relative_to(out).as_posix(): file_sha256(path) for path in files
-        },
+        "files": hashes,
     }
     write_whole(out / SUBMISSION_FILE, json.dumps(content, indent=1) + "\n")
 
 
 def stated_outcome(plan: Plan, folder: Path, track: TrackConfig) -> dict[str, Any]:
+    """Returns the fields of submission.json that follow from the study.
+
+    A submission is a record if the challenger, the second experiment, is sooner, and
+    refuted if the reigning one is. The statements are the challenger's own that had an
+    effect: the recipe to train again in the next race.
+    """
     decided = decision(plan, folder)
+    verdicts = {"first": "refuted", "second": "record", None: "undecided"}
     compared = decided.comparison
+
+    # The last statements are the track's bindings and the seed.
     run = next(run for run in plan.runs if run.experiment == CHALLENGER)
-    # The challenger's statements that had an effect: the recipe to train again in the
-    # next race.
-    effective = statements([str(folder / run.folder / GIN_GIVEN_FILE)])[
-        : -len(track.bindings) - 1
-    ]
+    used = statements([str(folder / run.folder / GIN_GIVEN_FILE)])
     return {
-        "verdict": {"first": "refuted", "second": "record", None: "undecided"}[
-            decided.sooner
-        ],
+        "verdict": verdicts[decided.sooner],
         "decision": decision_text(plan, decided),
         "runs": decided.runs,
-        "ratio": compared and compared.ratio,
-        "interval": compared and compared.interval,
-        "statements": effective,
+        "ratio": None if compared is None else compared.ratio,
+        "interval": None if compared is None else compared.interval,
+        "statements": used[: -len(track.bindings) - 1],
         "study": chain_of(folder / STARTS_FILE)[-1],
     }
 
 
 def _own_statements(plan: Plan, side: str, track: TrackConfig) -> list[str]:
-    """Returns a side's statements without the track's and the seed's, which must come last."""
+    """Returns a side's statements without the track's and the seed's.
+
+    Those must come last, and all runs of a side must have the same others.
+    """
     per_seed = []
-    for run in (run for run in plan.runs if run.experiment == side):
+    for run in plan.runs:
+        if run.experiment != side:
+            continue
+
         texts = list(plan.identity["runs"][run.folder.as_posix()])
         last = [*track.bindings, f"TrainingConfig.seed = {run.seed}"]
         must(
@@ -472,17 +571,30 @@ def _own_statements(plan: Plan, side: str, track: TrackConfig) -> list[str]:
         all(texts == per_seed[0] for texts in per_seed),
         f"{side}: runs differ beyond the seed",
     )
+
     return per_seed[0]
 
 
 def pack(folder: Path) -> bytes:
-    """Returns the study as an archive; equal contents give equal bytes."""
-    paths = (p for p in sorted(folder.rglob("*")) if p.is_file())
-    members = [p for p in paths if not {*p.relative_to(folder).parts} & {*_LEFT_OUT}]
+    """Returns the study as an archive; equal contents give equal bytes.
+
+    Similar files are next to each other, which lets the compression find what they
+    share.
+    """
+    members = [
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and _LEFT_OUT.isdisjoint(path.relative_to(folder).parts)
+    ]
+    members.sort(key=lambda path: (path.suffix, path.name, str(path)))
+
+    # A TarInfo made here has no times, users and modes, which differ between machines.
+    # The USTAR format needs no extended headers, which `unpacked_study` refuses.
     packed = io.BytesIO()
-    options = {"format": tarfile.USTAR_FORMAT, "preset": 9}
-    with tarfile.open(fileobj=packed, mode="w:xz", **options) as archive:
-        for path in sorted(members, key=lambda p: (p.suffix, p.name, str(p))):
+    with tarfile.open(
+        fileobj=packed, mode="w:xz", format=tarfile.USTAR_FORMAT, preset=9
+    ) as archive:
+        for path in members:
             member = tarfile.TarInfo(path.relative_to(folder).as_posix())
             member.size = path.stat().st_size
             archive.addfile(member, io.BytesIO(path.read_bytes()))
@@ -491,6 +603,10 @@ def pack(folder: Path) -> bytes:
 
 
 def _code_diff() -> str:
+    """Returns how tfasr's code differs from its commit, as a text for readers.
+
+    What binds a submission to its code is the hash in the sealed plan.
+    """
     package = Path(__file__).parents[1]
     command = ["git", "-C", str(package), "diff", "HEAD", "--", str(package)]
     try:
@@ -506,7 +622,17 @@ def _code_diff() -> str:
 def verify_submission(
     folder: Path, shard_dir: Path | None = None, records: Path = Path("records")
 ) -> Iterator[Check]:
-    """Checks a submission's files, its study, and the rules of its track."""
+    """Checks a submission's files, its study, and the rules of its track.
+
+    Args:
+        folder: the submission's.
+        shard_dir: prepared splits of the track; None leaves the data unchecked.
+        records: the folder of accepted submissions, which says what reigned.
+
+    Yields:
+        A check of each rule, then those of `verify_study`. If the files are not those that
+        were written, nothing else is checked.
+    """
     with tempfile.TemporaryDirectory() as unpacked:
         race = _Race(folder, Path(unpacked), records, shard_dir)
         for name, check in (("files", race.files), ("study", race.unpack)):
@@ -517,23 +643,25 @@ def verify_submission(
 
         for name in RULES:
             yield judged(name, getattr(race, f"check_{name}"))
+
         for check in verify_study(race.place, shard_dir):
-            needed = check.passed is None and check.name.endswith(
-                (", scores", ", settings")
-            )
-            if needed:
+            # A single run may have no hypotheses; a submission must.
+            needed = check.name.endswith((", scores", ", settings"))
+            if check.passed is None and needed:
                 yield Check(check.name, False, "the data to check it is missing")
             elif check.name != "files":  # `unpack` wrote them
                 yield check
 
 
 def unpacked_study(archive: Path, place: Path) -> int:
-    """Unpacks a study that anyone may have packed into the folder ``place``; returns
-    its bytes.
+    """Unpacks a study that anyone may have packed into ``place``; returns its bytes.
 
     Only regular files of plain headers are accepted, as `pack` writes them: no links,
-    and no extended headers, whose texts may have any size. Raises UsageError for
-    anything else, and for more than 1 GiB in all.
+    and no extended headers, whose texts may have any size.
+
+    Raises:
+        UsageError: for anything else, for a path outside the study, and for more than
+            1 GiB in all or 200 times the archive's size.
     """
     with (
         opened(archive, _MOST_STUDY_BYTES) as packed,
@@ -551,39 +679,64 @@ def unpacked_study(archive: Path, place: Path) -> int:
 
 
 def _decompressed(packed: IO[bytes]) -> Iterator[bytes]:
+    """Yields an xz file's content in blocks of at most 1 MiB, in bounded memory.
+
+    `lzma.open` would decompress several streams, one after the other, without end.
+    """
     decompressor = lzma.LZMADecompressor(memlimit=256 << 20)
     while not decompressor.eof:
         content = packed.read(1 << 16) if decompressor.needs_input else b""
         if decompressor.needs_input and not content:
             raise EOFError("it is cut off")
+
         yield decompressor.decompress(content, 1 << 20)
 
 
 def _headers(plain: IO[bytes]) -> Iterator[tarfile.TarInfo]:
+    """Yields an archive's headers; whoever iterates reads the contents in between."""
     while any(block := plain.read(tarfile.BLOCKSIZE)):
         yield tarfile.TarInfo.frombuf(block, "utf-8", "strict")
 
 
 def _member(header: tarfile.TarInfo, plain: IO[bytes], place: Path) -> int:
-    """Writes a file of an archive, whose content follows in ``plain``; returns its size."""
+    """Writes a file of an archive, whose content follows in ``plain``; its size.
+
+    Raises:
+        UsageError: if it is no regular file inside ``place``, too large, or there already.
+    """
     target = (place / header.name).resolve()
     size = header.size
     inside = target.is_relative_to(place.resolve()) and target != place.resolve()
     regular = header.type in (tarfile.REGTYPE, tarfile.AREGTYPE)
     must(regular and inside, f"{header.name!r} is no regular file inside the study")
     must(0 <= size <= _MOST_MEMBER_BYTES, f"{header.name!r} has {size} bytes")
+
+    # Contents are filled up with zeros to whole blocks.
     content = plain.read(size)
     must(len(content) == size, f"{header.name!r} is cut off")
-    plain.seek(-size % tarfile.BLOCKSIZE, io.SEEK_CUR)
+    padding = -size % tarfile.BLOCKSIZE
+    plain.seek(padding, io.SEEK_CUR)
+
     must(not target.exists(), f"{header.name!r} is there twice")
     make_folder(target.parent)
     target.write_bytes(content)
+
     return size
 
 
 @dataclass
 class _Race:
-    """A submission and its study, which `unpack` writes to ``place``."""
+    """A submission and its study, which `unpack` writes to ``place``.
+
+    Each `check_...` returns what it has compared, for the line of the verification, and
+    raises `UsageError` if something is wrong.
+
+    Attributes:
+        folder: the submission's.
+        place: an empty folder for the study.
+        records: accepted submissions and further tracks.
+        shard_dir: prepared splits of the track, or None.
+    """
 
     folder: Path
     place: Path
@@ -600,6 +753,7 @@ class _Race:
 
     @cached_property
     def sealed(self) -> dict[str, Any]:
+        """The newest sealed plan of the study."""
         return list(check_study(self.place).plans.values())[-1]
 
     @cached_property
@@ -608,15 +762,18 @@ class _Race:
 
     @cached_property
     def runs(self) -> list[Run]:
+        """All runs that the study has finished, of both sides."""
         return [load_run(run_dir) for run_dir in check_study(self.place).runs.values()]
 
     def runs_of(self, side: str) -> list[Run]:
+        """Returns the runs of one side."""
         found = check_study(self.place).runs
         return [
             load_run(run_dir) for (name, _), run_dir in found.items() if name == side
         ]
 
     def files(self) -> str:
+        """Checks that the submission has all its files, and each as it was written."""
         plain_files(self.folder)
         stated = self.stated["files"]
         paths = (path for path in self.folder.rglob("*") if path.is_file())
@@ -643,23 +800,34 @@ class _Race:
             not changed,
             f"changed after the submission was written: {', '.join(changed)}",
         )
+
         return f"{len(stated)} files as they were written"
 
     def unpack(self) -> str:
+        """Unpacks the study; a damaged archive is an error like any other."""
         try:
             return f"{unpacked_study(self.folder / STUDY_FILE, self.place)} bytes"
         except (tarfile.TarError, EOFError, lzma.LZMAError, UnicodeError) as error:
             raise UsageError(f"{STUDY_FILE} can't be unpacked: {error}") from error
 
     def check_track(self) -> str:
+        """The track must be the one that is declared now, byte by byte."""
         name = self.stated["track"]
         track_file = tracks(self.records).get(name)
         must(track_file is not None, f"there is no track {name!r}")
         same = read_bytes(self.folder / TRACK_FILE) == read_bytes(track_file)
         must(same, f"{TRACK_FILE} differs from the current track {name}")
+
         return name
 
     def check_rules(self) -> str:
+        """Both sides must have been trained by the track's rules, and comparably.
+
+        The study must be the race that `record` writes: its two experiments, the
+        track's level and clock, the usual limit for a busy machine, and no settings
+        that `record` doesn't bind. A closed track demands a challenger of the paper's
+        model.
+        """
         config = self.plan.config
         track = self.track
         sides = (REIGNING, CHALLENGER)
@@ -675,6 +843,7 @@ class _Race:
             usual,
             f"the machine may take {config.most_taken}, not {StudyConfig.most_taken}",
         )
+
         for side, experiment in self.plan.experiments.items():
             must(
                 not experiment.environment, f"{side} had its own environment variables"
@@ -699,9 +868,11 @@ class _Race:
             all(fact == facts[0] for fact in facts),
             "the runs are not comparable with each other",
         )
+
         return f"{len(facts)} runs by the rules of the track"
 
     def check_seeds(self) -> str:
+        """The seeds must be those that follow from the recipes' hash."""
         own = {
             side: _own_statements(self.plan, side, self.track)
             for side in self.plan.experiments
@@ -716,25 +887,32 @@ class _Race:
         )
         trained = list(dict.fromkeys(run.seed for run in self.plan.runs))
         must(trained == list(drawn), "the runs have other seeds than the plan")
+
         return f"{len(drawn)} seeds follow from the sealed recipes"
 
     def check_turns(self) -> str:
+        """The sides must have trained in turns, alternately first."""
         events = read_events(self.place / STARTS_FILE)
         starts = [event["value"] for event in events if event["key"] == "start"]
         order = list(
             dict.fromkeys((start["seed"], start["experiment"]) for start in starts)
         )
-        sides = (REIGNING, CHALLENGER)
         wanted = []
         for number, seed in enumerate(self.plan.config.seeds):
-            wanted += [(seed, side) for side in sides[:: -1 if number % 2 else 1]]
+            turn = [(seed, REIGNING), (seed, CHALLENGER)]
+            if number % 2:
+                turn.reverse()
+            wanted += turn
+
         must(
             order == wanted[: len(order)],
             "the two sides did not take turns, seed by seed",
         )
+
         return f"{len(order)} runs in turns"
 
     def check_machine(self) -> str:
+        """All runs must have had the same machine, software and conditions."""
         facts = [run.system["system"] for run in self.runs]
         other = [
             n for n in _SAME if any(fact.get(n) != facts[0].get(n) for fact in facts)
@@ -742,6 +920,7 @@ class _Race:
         must(not other, f"the runs' machines or software differ in {', '.join(other)}")
         sessions = [_conditions(run) for run in self.runs]
         conditions = [each for of_run in sessions for each in of_run]
+
         for name in _SAME_CONDITIONS:
             values = [each[name] for each in conditions]
             must(
@@ -751,20 +930,30 @@ class _Race:
         return f"{facts[0]['processor']}, {facts[0]['cores']} cores, the same threads"
 
     def check_against(self) -> str:
+        """The study must have raced the record that reigned when it was submitted.
+
+        If the submission is among the accepted ones, only those before it count.
+        """
         earlier = submissions(self.records, self.stated["track"])
-        places = [
-            n for n, each in enumerate(earlier) if each["study"] == self.stated["study"]
-        ]
-        reigning, texts = _reigning(
-            self.track, earlier[: places[0]] if places else earlier
+        studies = [each["study"] for each in earlier]
+        if self.stated["study"] in studies:
+            earlier = earlier[: studies.index(self.stated["study"])]
+
+        reigning, texts = _reigning(self.track, earlier)
+        raced = self.stated["against"]
+        name = reigning or "the baseline"
+        must(
+            raced == reigning,
+            f"{name} reigned, but the study raced {raced or 'the baseline'}: set --records",
         )
-        must(self.stated["against"] == reigning, f"{reigning or 'the baseline'} reigned, but the "
-             f"study raced {self.stated['against'] or 'the baseline'}: set --records")  # fmt: skip
-        must(_own_statements(self.plan, REIGNING, self.track) == texts,
-             "the reigning record was trained with other statements than its own")  # fmt: skip
-        return reigning or "the baseline"
+        must(
+            _own_statements(self.plan, REIGNING, self.track) == texts,
+            "the reigning record was trained with other statements than its own",
+        )
+        return name
 
     def check_verdict(self) -> str:
+        """Verdict and card must be those that the runs give."""
         decided = decision(self.plan, self.place)
         must(decided.over, f"the race is not decided yet: {decided.verdict}")
         again = json.loads(
@@ -772,6 +961,7 @@ class _Race:
         )
         wrong = [name for name in again if self.stated.get(name) != again[name]]
         must(not wrong, f"{SUBMISSION_FILE} and the runs differ in {', '.join(wrong)}")
+
         stated = read_object(self.folder / "card.json", "Restore it from a copy.")
         again = json.loads(report([self.place], output_format=CARD_JSON))
         must(again == stated, "card.json has other numbers than the runs give")
@@ -782,14 +972,24 @@ class _Race:
             text == report([self.place], output_format=CARD),
             "card.md is not the runs' card",
         )
+
         return f"{self.stated['verdict']}: {self.stated['decision']}"
 
     def check_load(self) -> str | None:
-        """Compares what slows a run down or shortens its clock between the two sides."""
+        """Compares what slows a run down or shortens its clock between the two sides.
+
+        Other work may have taken more from the slower side, and the faster side may
+        have done work before its clock starts, but only as much as a quarter of the gap
+        between them.
+
+        Returns:
+            What both sides lost; None in a race of utterances and without a faster side.
+        """
         sides = (REIGNING, CHALLENGER)
         decided = decision(self.plan, self.place)
         if self.track.kind != "seconds" or decided.sooner is None:
             return None
+
         sooner, later = sides if decided.sooner == "first" else sides[::-1]
         fast = _mean_conditions(self.runs_of(sooner))
         slow = _mean_conditions(self.runs_of(later))
@@ -808,6 +1008,7 @@ class _Race:
             f"before its clock starts, {sooner} takes {more_s:.1f} s longer than {later}, which is "
             f"too much of a gap of {gap_s:.1f} s",
         )
+
         return (
             f"other work and stops took {100 * fast.lost:.1f} % of {sooner}'s processors and "
             f"{100 * slow.lost:.1f} % of {later}'s; starts took {fast.start_s:.1f} and "
@@ -815,6 +1016,7 @@ class _Race:
         )
 
     def check_leaks(self) -> str:
+        """Neither code nor training split may contain validation transcripts."""
         code = sorted((self.folder / "plugins").glob("*"))
         same = sorted(map(file_sha256, code)) == sorted(self.sealed["plugins"].values())
         must(same, "the files in plugins/ are not those that the plan names")
@@ -829,12 +1031,14 @@ class _Race:
             not copied,
             f"the code contains the words of the validation transcript {copied[:1]}",
         )
+
         vocabulary = {
             word for text in references for word in _words(text) if len(word) > 3
         }
         leaked = vocabulary.intersection(words) | vocabulary.intersection(
             w[::-1] for w in words
         )
+
         many = len(leaked) >= _VOCABULARY[0] and len(leaked) > _VOCABULARY[1] * len(
             vocabulary
         )
@@ -844,17 +1048,17 @@ class _Race:
         )
         shared = (run.fact("shared_with_training") or {}).get("utterances")
         must(not shared, f"{shared} recordings are in both training and validation")
+
         return f"{len(leaked)} of {len(vocabulary)} validation words are in the code"
 
     def check_data(self) -> str | None:
+        """The shards at hand must be the track's splits, which share no recording."""
         if self.shard_dir is None:
             return None
+
         rows = []
-        wanted_hashes = {
-            "train": self.track.training,
-            "validation": self.track.validation,
-        }
-        for split, wanted in wanted_hashes.items():
+        hashes = {"train": self.track.training, "validation": self.track.validation}
+        for split, wanted in hashes.items():
             folder = self.shard_dir / split
             shards_hash(folder)
             rows.append(list(read_manifest(folder, read_index(folder))))
@@ -869,16 +1073,24 @@ class _Race:
         must(
             not shared["content"], f"{shared['content']} recordings are in both splits"
         )
+
         return f"the splits share {shared['speaker']} speakers and {shared['text']} transcripts"
 
 
 def _words(text: str) -> list[str]:
+    """Returns the words of a text or of code, in lower case, without punctuation."""
     return re.findall(r"[^\W_]+(?:'[^\W_]+)*", text.lower())
 
 
 def leaked_transcripts(references: Iterable[str], words: Sequence[str]) -> set[str]:
-    """Returns the transcripts of 3 or more words that a text has side by side, in any
-    order.
+    """Returns the transcripts of 3 or more words that a text has, in any order.
+
+    The words must be side by side in the text. Words that are spelled backwards count
+    too.
+
+    Args:
+        references: transcripts.
+        words: the text's, from `_words`.
     """
     by_length: dict[int, dict[tuple[str, ...], str]] = {}
     for text in references:
@@ -890,15 +1102,18 @@ def leaked_transcripts(references: Iterable[str], words: Sequence[str]) -> set[s
     found = set()
     # Letters may be reversed too.
     plain = [word for word in words if not word.isdigit() or word in known]
+
     for spelled in (plain, [word[::-1] for word in plain]):
         for length, texts in by_length.items():
             for first in range(len(spelled) - length + 1):
                 window = spelled[first : first + length]
                 # Nearly all windows of code contain a word that no transcript has.
-                if window[0] in known and window[-1] in known:
-                    found |= {
-                        texts[key] for key in [tuple(sorted(window))] if key in texts
-                    }
+                if window[0] not in known or window[-1] not in known:
+                    continue
+
+                key = tuple(sorted(window))
+                if key in texts:
+                    found.add(texts[key])
 
     return found
 
@@ -914,7 +1129,13 @@ class _Conditions:
 
 
 def _mean_conditions(runs: Sequence[Run]) -> _Conditions:
+    """Returns the mean conditions of a side's runs.
+
+    Raises:
+        UsageError: if samples of load are missing for more than a fifth of a run.
+    """
     counted = [name for name in INTERVALS if name != "init"]
+
     seconds = []
     lost = []
     starts_s = []
@@ -932,25 +1153,32 @@ def _mean_conditions(runs: Sequence[Run]) -> _Conditions:
 
 
 def _conditions(run: Run) -> list[dict[str, Any]]:
-    """Returns what decided the speed of each process of a run."""
+    """Returns the conditions that decided the speed of each process.
+
+    Raises:
+        UsageError: if a session states nothing.
+    """
     found = [run.events[index]["value"] for index in run.timeline.of("conditions")]
     must(
         len(found) >= run.sessions,
         f"{run.name} doesn't say under which conditions it trained",
     )
+
     return found
 
 
-# {confidence}: in percent; the intervals are those of the decisions, at the track's
-# level
+# The heading of a track's table. {confidence}: in percent; the intervals are those of
+# the decisions, at the track's level.
 _TABLE = """
 | submission | verdict | ratio, {confidence:.4g} % interval | runs each | hash |
 |---|---|---|---:|---|"""
 
 
 def write_table(records: Path) -> None:
-    """Writes the table into a folder of records; UsageError if its README.md is someone
-    else's.
+    """Writes the table of a folder of records into its README.md.
+
+    Raises:
+        UsageError: if that file is someone else's, or if there is no such folder.
     """
     page = records / "README.md"
     owned = page.is_file() and read_bytes(page).startswith(_TABLE_BEGINS.encode())
@@ -961,7 +1189,7 @@ def write_table(records: Path) -> None:
 
 
 def records_table(records: Path) -> str:
-    """Returns the table of all submissions in a folder, ties and refuted ones included."""
+    """Returns the table of all submissions, undecided and refuted ones included."""
     lines = [f"{_TABLE_BEGINS} from the submissions here."]
     for name in tracks(records):
         track = load_track(name, records)
@@ -970,6 +1198,7 @@ def records_table(records: Path) -> str:
         lines.append(_TABLE.format(confidence=100 * (1 - track.level)))
         baseline = ", ".join(Path(file).stem for file in track.baseline)
         lines.append(f"| {markdown_text(baseline)} | baseline | | | |")
+
         for each in submissions(records, name):
             place = urllib.parse.quote(f"{name}/{each['folder']}/card.md")
             link = f"[{markdown_text(each['folder'])}]({place})"

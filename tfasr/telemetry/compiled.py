@@ -1,4 +1,8 @@
-"""Checks the compiled parts of tfasr; without them training takes about twice as long."""
+"""Checks the compiled parts of tfasr; without them training takes about twice as long.
+
+Training warns of missing parts and states them in the ledger; a benchmark refuses to
+measure their fallbacks. ``tfasr doctor`` shows both. TensorFlow is not imported here.
+"""
 
 import functools
 import importlib
@@ -9,6 +13,7 @@ import time
 
 from tfasr.errors import RunError
 
+# The module of each part, which can be imported if the part was built.
 _PARTS = {
     "recurrent layers": "tfasr.layers._recurrent_core",
     "word beam search": "tfasr.decoding._word_beam_core",
@@ -16,8 +21,10 @@ _PARTS = {
 _BUILD = (
     "Build them in the source folder with a C++17 compiler: pip install --editable ."
 )
+
 # Sets the instruction set of the compiled layers; by default the processor's best.
 INSTRUCTION_SET_VARIABLE = "TFASR_INSTRUCTION_SET"
+
 # Those whose processors have instructions for products of bfloat16; the others emulate
 # them.
 _MULTIPLY_BFLOAT16 = ("amx", "avx512bf16")
@@ -25,8 +32,9 @@ log = logging.getLogger("tfasr")
 
 
 def missing_extensions() -> dict[str, str]:
-    """Returns the compiled parts that this platform should have and lacks, with the
-    reasons.
+    """Returns the compiled parts that this platform should have and lacks.
+
+    The values are the reasons, as Python's import gives them.
     """
     missing = {}
     for name, module in _PARTS.items():
@@ -48,74 +56,88 @@ def warn_of_missing_extensions() -> list[str]:
     if missing:
         log.warning(
             "Compiled parts of tfasr are missing: %s. Training falls back to loops in TensorFlow "
-            "that take about twice the time. %s", _listed(missing), _BUILD,
-        )  # fmt: skip
+            "that take about twice the time. %s",
+            _listed(missing),
+            _BUILD,
+        )
 
     return sorted(missing)
 
 
 def layers_instruction_set() -> dict[str, str | bool] | None:
-    """Returns the compiled layers' instruction set for the ledger, or None without
-    these layers.
+    """Returns the compiled layers' instruction set for the ledger, None without them.
 
-    ``name`` is, for example, "avx2"; ``forced`` means that TFASR_INSTRUCTION_SET set
-    it; ``bfloat16_speedup`` is there if this process has measured it. Raises RunError
-    if this processor lacks the instruction set in that variable.
+    Returns:
+        ``name`` is, for example, "avx2"; ``forced`` means that TFASR_INSTRUCTION_SET set
+        it; ``bfloat16_speedup`` is there if this process has measured it.
+
+    Raises:
+        RunError: if this processor lacks the instruction set in that variable.
     """
     try:
-        name = importlib.import_module(
-            _PARTS["recurrent layers"]
-        ).chosen_instruction_set()
-    except (ImportError, AttributeError):  # not built, or built from an older source
+        layers = importlib.import_module(_PARTS["recurrent layers"])
+        name = layers.chosen_instruction_set()
+    # The part was not built, or built from an older source.
+    except (ImportError, AttributeError):
         return None
     except ValueError as error:
         raise RunError(str(error)) from error
 
     forced = bool(os.environ.get(INSTRUCTION_SET_VARIABLE))
+
     return {"name": name, "forced": forced} | _measured
 
 
+# What this process has measured of itself, for the ledger.
 _measured: dict[str, float] = {}
 
 
 @functools.cache
 def bfloat16_speedup() -> float | None:
-    """Measures how many times as fast a recurrence is in bfloat16 as in float32, with
-    one thread.
+    """Measures how many times as fast a recurrence is in bfloat16 as in float32.
 
-    The recurrence is that of 160 LSTM units, 16 utterances and 25 frames, forwards; the
-    two precisions take turns, and each one's fastest turn of 20 counts. None if the
-    compiled layers are missing or their instruction set has no products of bfloat16.
+    The recurrence is that of 160 LSTM units, 16 utterances and 25 frames, forwards, in
+    one thread. The two precisions take turns, and each one's fastest turn of 20 counts,
+    so that other work on the machine affects both alike. It is measured once per
+    process.
+
+    Returns:
+        The ratio; None if the compiled layers are missing or their instruction set has no
+        products of bfloat16.
     """
     instructions = layers_instruction_set()
     if instructions is None or instructions["name"] not in _MULTIPLY_BFLOAT16:
         return None
+
     # Here alone, since commands that only ask for what is missing start sooner.
     import numpy as np
 
     core = importlib.import_module(_PARTS["recurrent layers"])
     random = np.random.default_rng(0)
+    # Inputs (the four gates of 160 units), bias, kernel, and the two initial states.
     sizes = ((16, 25, 640), (640,), (160, 640), (16, 160), (16, 160))
     x, bias, kernel, h, c = (random.normal(0, 0.1, s).astype(np.float32) for s in sizes)
+
     # The upper half of a float32 is a bfloat16.
     halves = [(array.view(np.uint32) >> 16).astype(np.uint16) for array in (x, kernel)]
-    fastest = {"float32": np.inf, "bfloat16": np.inf}
+    inputs = {"float32": (x, kernel), "bfloat16": halves}
+
+    fastest = dict.fromkeys(inputs, np.inf)
+
     for _ in range(20):
-        for precision, (x_, kernel_) in zip(
-            fastest, ((x, kernel), halves), strict=True
-        ):
+        for precision, (x, kernel) in inputs.items():
+            forward = getattr(core, f"forward_{precision}")
             began = time.perf_counter()
-            getattr(core, f"forward_{precision}")(
-                x_, bias, kernel_, h, c, None, threads=1
-            )
+            forward(x, bias, kernel, h, c, None, threads=1)
             fastest[precision] = min(fastest[precision], time.perf_counter() - began)
 
     _measured["bfloat16_speedup"] = round(fastest["float32"] / fastest["bfloat16"], 2)
+
     return _measured["bfloat16_speedup"]
 
 
 def require_extensions() -> None:
-    """Raises RunError if a compiled part is missing, as its fallback must not be measured."""
+    """Raises RunError if a compiled part is missing, since no fallback is measured."""
     missing = missing_extensions()
     if missing:
         raise RunError(
@@ -125,4 +147,5 @@ def require_extensions() -> None:
 
 
 def _listed(missing: dict[str, str]) -> str:
+    """Returns missing parts in one line, each with its reason."""
     return "; ".join(f"{name} ({reason})" for name, reason in missing.items())

@@ -1,18 +1,18 @@
-"""What the machine gives this process while it works: stolen, throttled and awaited
-processors.
+"""What the machine gives this process: stolen, throttled and awaited processors.
 
 A virtual machine, a container with a quota or a second program can take most of a run's
 processors without a trace in its ledger. `HostSampler` writes the operating system's
 own counters of that into ``host.csv`` once a second; `tfasr.tta.host` reads the file
 and says what each interval of a run got. Everything here counts up from some time in
 the past; what a machine doesn't offer is empty in the file and None in memory, never 0.
+
+docs/quiet_machine.md shows how well the counters find disturbances of known size.
 """
 
 import contextlib
 import dataclasses
 import functools
 import os
-import threading
 import time
 from pathlib import Path
 
@@ -20,24 +20,32 @@ import psutil
 
 from tfasr.kit.files import HOST_FILE
 from tfasr.kit.process import control_groups
-from tfasr.telemetry.energy import SampleFile
+from tfasr.telemetry.energy import SampleFile, Sampler
 from tfasr.telemetry.machine import ROOT
 from tfasr.tta.host import HOST_COLUMNS, HostReading
 
+# A look takes a third of a millisecond (benchmarks/host_cost.py).
 HOST_INTERVAL_S = 1.0
+
 # Looking for new children reads the whole process table, which takes milliseconds.
 CHILDREN_EVERY_S = 10.0
-LOOK_S = 0.5  # clock ticks of 10 ms are then 1 % of two processors
+
+# Clock ticks of 10 ms are then 1 % of two processors.
+LOOK_S = 0.5
+
 NANOSECONDS = 1e-9
 MICROSECONDS = 1e-6
 
 
 class ProcessorTime:
-    """Adds up the processor time that this process and its children got, and waited for.
+    """Adds up the processor time that this process and its children got and awaited.
 
     Linux counts both for each thread in ``schedstat``: how long it ran, and how long it
     was ready to run while something else had the processor. A thread or a child that
     has ended keeps what it had when it was last looked at.
+
+    Args:
+        root: the folder with ``proc``.
 
     Source: the Linux kernel's Documentation/scheduler/sched-stats.rst.
     """
@@ -45,38 +53,49 @@ class ProcessorTime:
     def __init__(self, root: Path = ROOT):
         self._proc = root / "proc"
         self._process = psutil.Process()
+
+        # By process and thread; those that have ended stay.
         self._waited_ns: dict[tuple[int, int], int] = {}
-        self._children: list[int] = []
+
+        # Running children, and when they were last looked for.
+        self._children: list[psutil.Process] = []
         self._looked_s = -CHILDREN_EVERY_S
 
     def ran_s(self) -> float:
-        """Returns the processor seconds of this process and of its children, ended or not."""
+        """Returns the processor seconds of this process and all its children."""
         total_s = time.process_time()
 
-        # Children that were waited for are counted by the system; running ones aren't
-        # yet.
+        # The system counts children once they were waited for; running ones are added.
         ended = os.times()
         total_s += ended.children_user + ended.children_system
-        for pid in self._running_children():
+
+        # A child that has ended meanwhile is left out.
+        for child in self._running_children():
             with contextlib.suppress(psutil.Error):
-                times = psutil.Process(pid).cpu_times()
+                times = child.cpu_times()
                 total_s += times.user + times.system
 
         return total_s
 
     def waited_s(self) -> float | None:
-        """Returns the seconds that threads were ready to run and had no processor."""
+        """Returns the seconds that threads were ready to run and had no processor.
+
+        It is None where the kernel doesn't count them.
+        """
         seen = False
-        for pid in [os.getpid(), *self._running_children()]:
+        pids = [child.pid for child in self._running_children()]
+        for pid in [os.getpid(), *pids]:
             # Plain strings: a training has a hundred threads, and pathlib takes longer
             # than they.
             threads = f"{self._proc}/{pid}/task"
             try:
                 names = os.listdir(threads)  # noqa: PTH208
-            except OSError:  # the child has ended, or this isn't Linux
+            # The child has ended, or this isn't Linux.
+            except OSError:
                 continue
 
             for name in names:
+                # Time on a processor, time waiting for one, and number of time slices.
                 fields = _content(f"{threads}/{name}/schedstat").split()
                 if len(fields) == 3:
                     self._waited_ns[pid, int(name)] = int(fields[1])
@@ -84,21 +103,25 @@ class ProcessorTime:
 
         if not seen:
             return None
+
         return sum(self._waited_ns.values()) * NANOSECONDS
 
-    def _running_children(self) -> list[int]:
+    def _running_children(self) -> list[psutil.Process]:
+        """Returns the children that ran at most ten seconds ago."""
         now_s = time.monotonic()
         if now_s - self._looked_s >= CHILDREN_EVERY_S:
             self._looked_s = now_s
             with contextlib.suppress(psutil.Error):
-                children = self._process.children(recursive=True)
-                self._children = [child.pid for child in children]
+                self._children = self._process.children(recursive=True)
 
         return self._children
 
 
 def _content(path: str) -> str:
-    """Returns a small file's text, or "" if it can't be read."""
+    """Returns a small file's text, or "" if it can't be read.
+
+    A training has a file for each of its threads, which are read every second.
+    """
     try:
         with open(path, "rb") as file:  # noqa: PTH123
             return file.read().decode("ascii", "replace")
@@ -110,27 +133,33 @@ def _content(path: str) -> str:
 # cheap.
 @functools.cache
 def _quota_files(root: Path) -> list[str]:
+    """Returns the files with the times for which quotas held this process back."""
     return [str(group / "cpu.stat") for group in control_groups("cpu", root)]
 
 
 @functools.cache
 def _pressure_file(resource: str, root: Path) -> str:
+    """Returns the pressure file of the innermost control group, else of the machine."""
     files = [group / f"{resource}.pressure" for group in control_groups(resource, root)]
     files = [file for file in files if file.is_file()]
     # A group's folder is within those of its parents.
     of_machine = root / "proc" / "pressure" / resource
+
     return str(max(files, key=lambda file: len(file.parts), default=of_machine))
 
 
 @functools.cache
 def _throttle_files(root: Path) -> list[str]:
+    """Returns a file for each core that counts how often heat slowed it down."""
     cpus = root / "sys" / "devices" / "system" / "cpu"
-    return list(map(str, cpus.glob("cpu[0-9]*/thermal_throttle/core_throttle_count")))
+    files = cpus.glob("cpu[0-9]*/thermal_throttle/core_throttle_count")
+    return [str(file) for file in files]
 
 
 def throttled_s(root: Path = ROOT) -> float | None:
-    """Returns the processor seconds for which quotas of control groups held this
-    process back.
+    """Returns the processor seconds for which quotas held this process back.
+
+    It is None without control groups.
     """
     most_s = None
     for file in _quota_files(root):
@@ -169,27 +198,38 @@ def stalled_s(resource: str, root: Path = ROOT) -> float | None:
 
 
 def thermal_throttles(root: Path = ROOT) -> int | None:
-    """Returns how often the processors' cores were slowed down because of their
-    temperature.
-    """
+    """Returns how often cores were slowed down because of their temperature."""
     texts = [_content(file).strip() for file in _throttle_files(root)]
     counts = [int(count) for count in texts if count.isdigit()]
-    return sum(counts) if counts else None
+
+    if not counts:
+        return None
+
+    return sum(counts)
 
 
 def read_host(processor_time: ProcessorTime, root: Path = ROOT) -> HostReading:
-    """Reads all counters at once; they belong to the same moment to within a millisecond."""
+    """Reads all counters at once, within a millisecond of each other.
+
+    Args:
+        processor_time: remembers the threads and children that have ended.
+        root: the folder with ``proc`` and ``sys``.
+    """
     machine = psutil.cpu_times()
     idle_s = machine.idle + getattr(machine, "iowait", 0.0)
     # The kernel counts guests' time as user time too.
     guests_s = getattr(machine, "guest", 0.0) + getattr(machine, "guest_nice", 0.0)
+    # Only Linux knows what the hypervisor gave to other machines.
     stolen_s = getattr(machine, "steal", None)
     busy_s = sum(machine) - idle_s - guests_s - (stolen_s or 0.0)
 
+    # What a system doesn't count stays None.
     process = psutil.Process()
+
     involuntary = None
     with contextlib.suppress(psutil.Error, AttributeError, NotImplementedError):
         involuntary = process.num_ctx_switches().involuntary
+
     faults = None
     with contextlib.suppress(OSError, ValueError, IndexError):
         # The 12th field of the line, the tenth after the command in parentheses.
@@ -199,6 +239,7 @@ def read_host(processor_time: ProcessorTime, root: Path = ROOT) -> HostReading:
     swapped_in = None
     with contextlib.suppress(OSError, RuntimeError):
         swapped_in = psutil.swap_memory().sin
+
     mhz = None
     with contextlib.suppress(OSError, NotImplementedError, AttributeError):
         frequency = psutil.cpu_freq()
@@ -222,21 +263,29 @@ def read_host(processor_time: ProcessorTime, root: Path = ROOT) -> HostReading:
 
 @dataclasses.dataclass(frozen=True)
 class TakenNow:
-    """Which part of a machine's processors others are using at this moment, from 0 to 1."""
+    """Which part of a machine's processors others are using now, from 0 to 1.
 
-    # By the hypervisor, for other virtual machines; None if unknown.
+    Attributes:
+        stolen: by the hypervisor, for other virtual machines; None if unknown.
+        others: by other programs of this machine.
+        throttled: held back by this process's control group; None if unknown.
+    """
+
     stolen: float | None
-    others: float  # by other programs of this machine
-    # Held back by this process's control group; None if unknown.
+    others: float
     throttled: float | None
 
     @property
     def together(self) -> float:
+        """The part that is taken for any reason; what is unknown counts as 0."""
         return min((self.stolen or 0.0) + self.others + (self.throttled or 0.0), 1.0)
 
 
 def taken_now(seconds: float = LOOK_S) -> TakenNow:
-    """Watches the machine for a moment and returns what others take of it."""
+    """Watches the machine for a moment and returns what others take of it.
+
+    What this process uses meanwhile is subtracted from what all programs use.
+    """
     processor_time = ProcessorTime()
     processors = psutil.cpu_count() or 1
     before = read_host(processor_time)
@@ -250,13 +299,15 @@ def taken_now(seconds: float = LOOK_S) -> TakenNow:
         now = getattr(after, name)
         if then is None or now is None:
             return None
+
         return min(max((now - then) / offered_s, 0.0), 1.0)
 
     others = max(share("busy_s") - share("ran_s"), 0.0)
+
     return TakenNow(share("stolen_s"), others, share("throttled_s"))
 
 
-class HostSampler:
+class HostSampler(Sampler):
     """Writes ``host.csv`` once a second, from a session's start to its end.
 
     Each line has ``time_ms, session, mono_s``, on the ledger's clocks, and the values
@@ -269,38 +320,32 @@ class HostSampler:
     """
 
     def __init__(self, run_dir: Path, session: int, file: str = HOST_FILE):
+        super().__init__("host", HOST_INTERVAL_S)
         self._path = run_dir / file
         self._session = session
-        self._stopped = threading.Event()
         self._processor_time = ProcessorTime()
-        self._thread = threading.Thread(
-            target=self._keep_looking, name="host", daemon=True
-        )
+        # Opened when the block begins.
         self._file: SampleFile | None = None
 
     def __enter__(self) -> "HostSampler":
         self._file = SampleFile(self._path, HOST_COLUMNS)
-        self._look()
-        self._thread.start()
+        self.begin()
         return self
 
     def __exit__(self, *_) -> None:
-        self._stopped.set()
-        self._thread.join()
-        self._look()
+        self.stop()
         self._file.close()
 
-    def _keep_looking(self) -> None:
-        while not self._stopped.wait(HOST_INTERVAL_S):
-            self._look()
-
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Writes a line with the counters at this moment."""
         reading = read_host(self._processor_time)
+
         cells = []
         for value in dataclasses.astuple(reading):
-            cells.append(
-                "" if value is None else f"{value:.6f}".rstrip("0").rstrip(".")
-            )
+            number = "" if value is None else f"{value:.6f}"
+            # 12.500000 becomes 12.5, and 12.000000 becomes 12.
+            cells.append(number.rstrip("0").rstrip("."))
+
         self._file.add(
             f"{time.time() * 1000:.0f}",
             self._session,

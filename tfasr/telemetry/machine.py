@@ -1,4 +1,9 @@
-"""Describes this computer from the Linux kernel's files; None means unknown."""
+"""Describes this computer from the Linux kernel's files; None means unknown.
+
+Runs state `conditions` in their ledgers, and reports show and compare them. Functions
+that read ``/proc`` and ``/sys`` take the folder that has both, so that tests can
+describe other machines.
+"""
 
 import math
 import os
@@ -17,43 +22,70 @@ import psutil
 from tfasr.kit.process import control_groups, quota
 
 ROOT = Path("/")
+
+# Instruction sets that decide how fast networks compute, by the kernel's flag.
 _INSTRUCTIONS = {
-    "avx2": "AVX2", "avx512f": "AVX-512", "avx512_vnni": "AVX-512 VNNI",
-    "avx512_bf16": "AVX-512 bf16", "amx_tile": "AMX", "amx_bf16": "AMX bf16", "asimd": "NEON",
-    "sve": "SVE", "bf16": "bf16",
-}  # fmt: skip
+    "avx2": "AVX2",
+    "avx512f": "AVX-512",
+    "avx512_vnni": "AVX-512 VNNI",
+    "avx512_bf16": "AVX-512 bf16",
+    "amx_tile": "AMX",
+    "amx_bf16": "AMX bf16",
+    "asimd": "NEON",
+    "sve": "SVE",
+    "bf16": "bf16",
+}
+
+# Names in the control group of a container's first process.
 _CONTAINER = re.compile(r"docker|kubepods|containerd|lxc|libpod")
+
+# Where Linux counts this process's memory.
 _STATUS = Path("/proc/self/status")
+
 # Control groups version 2, then version 1; a container sees its own group as the root.
 _CGROUPS = (
     ("memory.max", "memory.current", Path("/sys/fs/cgroup")),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", Path("/sys/fs/cgroup/memory")),
 )
+
+# How long git may take; a folder on a network may be slow.
 _PATIENCE_S = 5
 
 
 def describe_processor(root: Path = ROOT) -> dict[str, Any]:
-    """Describes the processors in JSON values; ``root`` is the folder with ``proc`` and
-    ``sys``.
+    """Describes the processors in JSON values.
+
+    ``sockets`` and ``cores`` are only known if every processor says where it is.
+    ``threads`` are what the system calls processors.
+
+    Args:
+        root: the folder with ``proc`` and ``sys``.
     """
     blocks = _cpuinfo(root / "proc" / "cpuinfo")
     first = blocks[0] if blocks else {}
+    # "Features" on ARM.
     flags = (first.get("flags") or first.get("Features") or "").split()
+
+    # The socket of each thread, and the core in it.
     located = [
-        block for block in blocks if "physical id" in block and "core id" in block
+        (block["physical id"], block["core id"])
+        for block in blocks
+        if "physical id" in block and "core id" in block
     ]
-    complete = bool(blocks) and len(located) == len(blocks)
+    sockets = None
+    cores = None
+    if blocks and len(located) == len(blocks):
+        sockets = len({socket for socket, _ in located})
+        cores = len(set(located))
+
     cpus = root / "sys" / "devices" / "system" / "cpu"
     nodes = list((root / "sys" / "devices" / "system" / "node").glob("node[0-9]*"))
     khz = text(cpus / "cpu0" / "cpufreq" / "cpuinfo_max_freq")
+
     return {
         "model": first.get("model name") or platform.processor() or None,
-        "sockets": len({block["physical id"] for block in located})
-        if complete
-        else None,
-        "cores": len({(b["physical id"], b["core id"]) for b in located})
-        if complete
-        else None,
+        "sockets": sockets,
+        "cores": cores,
         "threads": len(blocks) or None,
         "instructions": [name for flag, name in _INSTRUCTIONS.items() if flag in flags],
         "virtual": "hypervisor" in flags if flags else None,
@@ -64,8 +96,10 @@ def describe_processor(root: Path = ROOT) -> dict[str, Any]:
 
 
 def _governors(root: Path) -> list[str]:
+    """Returns the frequency governors of all cores, such as ["performance"]."""
     cpus = root / "sys" / "devices" / "system" / "cpu"
     governors = {text(path) for path in cpus.glob("cpu[0-9]*/cpufreq/scaling_governor")}
+
     return sorted(governors - {""})
 
 
@@ -78,6 +112,7 @@ def text(path: Path) -> str:
 
 
 def _cpuinfo(path: Path) -> list[dict[str, str]]:
+    """Returns the fields of each block of /proc/cpuinfo; each processor has one."""
     blocks = []
     for block in text(path).split("\n\n"):
         pairs = [line.partition(":") for line in block.splitlines() if ":" in line]
@@ -91,24 +126,28 @@ def _cpuinfo(path: Path) -> list[dict[str, str]]:
 def describe_host(root: Path = ROOT) -> dict[str, Any]:
     """Returns this computer's memory, limits, load, networks and system as JSON values.
 
-    ``root`` is the folder with ``proc``, ``sys`` and ``etc``. ``cpu_limit`` is a number
-    of processors, ``load`` the average over the last minute.
+    ``cpu_limit`` is a number of processors, ``load`` the average over the last minute.
+
+    Args:
+        root: the folder with ``proc``, ``sys`` and ``etc``.
     """
-    affinity = getattr(os, "sched_getaffinity", None)
+    usable = usable_processors()
     load = getattr(os, "getloadavg", None)
+
+    # Control groups version 1 write "no limit" as a number near 2 ** 63.
     groups = control_groups("memory", root)
     names = ("memory.max", "memory.limit_in_bytes")
     texts = [text(group / name) for group in groups for name in names]
-    limits = [int(limit) for limit in texts if limit.isdigit()]
-    name = re.search(
-        r'^PRETTY_NAME="?([^"\n]*)', text(root / "etc" / "os-release"), re.MULTILINE
-    )
+    limits = [int(limit) for limit in texts if limit.isdigit() and int(limit) < 1 << 60]
+
+    release = text(root / "etc" / "os-release")
+    name = re.search(r'^PRETTY_NAME="?([^"\n]*)', release, re.MULTILINE)
+
     return {
         "memory_bytes": psutil.virtual_memory().total,
-        "usable_threads": len(affinity(0)) if affinity else None,
-        "cpu_limit": None if math.isinf(quota(root)) else quota(root),
-        # Control groups version 1 write "no limit" as a number near 2 ** 63.
-        "memory_limit_bytes": min((n for n in limits if n < 1 << 60), default=None),
+        "usable_threads": None if usable is None else len(usable),
+        "cpu_limit": _cpu_limit(root),
+        "memory_limit_bytes": min(limits, default=None),
         "load": load()[0] if load else None,
         "networks": _networks(root / "sys" / "class"),
         "operating_system": name[1] if name else platform.platform(),
@@ -117,25 +156,43 @@ def describe_host(root: Path = ROOT) -> dict[str, Any]:
     }
 
 
+def usable_processors() -> list[int] | None:
+    """Returns the processors on which this process may run; only Linux knows them."""
+    if not hasattr(os, "sched_getaffinity"):
+        return None
+
+    return sorted(os.sched_getaffinity(0))
+
+
+def _cpu_limit(root: Path) -> float | None:
+    """Returns how many processors' time control groups grant; None without a limit."""
+    limit = quota(root)
+    return None if math.isinf(limit) else limit
+
+
 # Variables that change how fast TensorFlow, its libraries and Python compute.
 _OF_SPEED = re.compile(
     r"(TF|XLA|OMP|KMP|GOMP|MKL|OPENBLAS|BLIS|NUMEXPR|DNNL|ONEDNN|TFASR|CUDA|NVIDIA|NCCL|MALLOC)_\w+"
     r"|LD_PRELOAD|GLIBC_TUNABLES|PYTHON(OPTIMIZE|MALLOC|HASHSEED|DEVMODE)"
 )
+
+# Variables of that form which only name a run's study or cluster.
 _NOT_OF_SPEED = ("TFASR_DECLARED", "TF_CONFIG")
 
 
 def conditions(root: Path = ROOT) -> dict[str, Any]:
-    """Returns what decides how fast this process computes, besides its code and the machine.
+    """Describes all that decides this process's speed, but code and machine.
 
     ``environment`` has the variables that set threads, kernels and memory; ``threads``
     those that TensorFlow was told to use (0: as many as there are processors), None
     before it is imported; ``load`` is the machine's average over the last minute.
     """
-    named = {
-        name: value for name, value in os.environ.items() if _OF_SPEED.fullmatch(name)
+    environment = {
+        name: value
+        for name, value in sorted(os.environ.items())
+        if _OF_SPEED.fullmatch(name) and name not in _NOT_OF_SPEED
     }
-    affinity = getattr(os, "sched_getaffinity", None)
+
     tensorflow = sys.modules.get("tensorflow")
     threads = None
     if tensorflow is not None:
@@ -146,61 +203,87 @@ def conditions(root: Path = ROOT) -> dict[str, Any]:
         }
 
     return {
-        "environment": {
-            n: v for n, v in sorted(named.items()) if n not in _NOT_OF_SPEED
-        },
-        "affinity": sorted(affinity(0)) if affinity else None,
+        "environment": environment,
+        "affinity": usable_processors(),
         "governors": _governors(root),
         "threads": threads,
         "nice": os.nice(0),
-        "cpu_limit": None if math.isinf(quota(root)) else quota(root),
+        "cpu_limit": _cpu_limit(root),
         "load": round(os.getloadavg()[0], 2),
     }
 
 
 def _networks(classes: Path) -> list[dict[str, Any]]:
+    """Returns all networks but the loopback: Ethernet, then ports of InfiniBand.
+
+    ``mbit_per_s`` is None if the adapter doesn't tell its speed, as those of virtual
+    machines.
+    """
     networks = []
     for folder in sorted((classes / "net").glob("*")):
         speed = text(folder / "speed")
-        if folder.name != "lo" and folder.is_dir():
-            mbit = int(speed) if speed.isdigit() and int(speed) > 0 else None
-            state = text(folder / "operstate") or None
-            networks.append({"name": folder.name, "state": state, "mbit_per_s": mbit})
+        if folder.name == "lo" or not folder.is_dir():
+            continue
+
+        networks.append(
+            {
+                "name": folder.name,
+                "state": text(folder / "operstate") or None,
+                "mbit_per_s": (int(speed) or None) if speed.isdigit() else None,
+            }
+        )
 
     for rate in sorted((classes / "infiniband").glob("*/ports/*/rate")):
         port = rate.parent
         gigabit = re.match(r"([\d.]+) Gb/sec", text(rate))
-        mbit = round(float(gigabit[1]) * 1000) if gigabit else None
-        state = text(port / "state").partition(": ")[2].lower() or None
-        name = f"{port.parents[1].name}:{port.name}"
-        networks.append({"name": name, "state": state, "mbit_per_s": mbit})
+        networks.append(
+            {
+                "name": f"{port.parents[1].name}:{port.name}",
+                # Such as "4: ACTIVE".
+                "state": text(port / "state").partition(": ")[2].lower() or None,
+                "mbit_per_s": round(float(gigabit[1]) * 1000) if gigabit else None,
+            }
+        )
 
     return networks
 
 
 def _container(root: Path) -> str | None:
+    """Returns the kind of container in which this process runs, or None."""
     if (root / ".dockerenv").exists():
         return "docker"
     if (root / "run" / ".containerenv").exists():
         return "podman"
+
     match = _CONTAINER.search(text(root / "proc" / "1" / "cgroup"))
-    return match[0] if match else None
+    if match is None:
+        return None
+
+    return match[0]
 
 
 def peak_bytes() -> int | None:
     """Returns this process's peak memory; ``getrusage`` would include its parent's."""
     kibibytes = re.search(r"^VmHWM:\s*(\d+)", text(_STATUS), re.MULTILINE)
-    return int(kibibytes[1]) * 1024 if kibibytes else None
+    if kibibytes is None:
+        return None
+
+    return int(kibibytes[1]) * 1024
 
 
 def peak_memory_mib() -> float | None:
+    """Returns this process's peak memory in MiB; None where Linux doesn't count it."""
     peak = peak_bytes()
-    return None if peak is None else peak / 2**20
+    if peak is None:
+        return None
+
+    return peak / 2**20
 
 
 def available_bytes() -> int:
-    """Returns how much memory the machine, control groups and ``ulimit -v`` leave this
-    process.
+    """Returns how much memory is left for this process.
+
+    It is the least of what the machine, control groups and ``ulimit -v`` leave.
     """
     candidates = [psutil.virtual_memory().available]
     for *names, folder in _CGROUPS:
@@ -208,25 +291,25 @@ def available_bytes() -> int:
         if limit.isdigit() and usage.isdigit():
             candidates.append(int(limit) - int(usage))
 
+    # The limit of ``ulimit -v`` is one of addresses, not of memory in use.
     most, _ = resource.getrlimit(resource.RLIMIT_AS)
     if most != resource.RLIM_INFINITY:
         candidates.append(most - psutil.Process().memory_info().vms)
+
     return max(min(candidates), 0)
 
 
 def process_age_s() -> float:
-    """Returns the seconds since this process was created; on Linux, clock changes don't
-    matter.
+    """Returns the seconds since this process was created.
+
+    On Linux it is measured by a clock that nobody sets, so that a corrected wall clock
+    doesn't change a run's start-up time.
     """
     try:
         # The command in parentheses may contain anything; the 20th field after it is
         # the start.
-        fields = (
-            Path("/proc/self/stat")
-            .read_text(encoding="utf-8")
-            .rpartition(")")[2]
-            .split()
-        )
+        stat = Path("/proc/self/stat").read_text(encoding="utf-8")
+        fields = stat.rpartition(")")[2].split()
         started_s = int(fields[19]) / os.sysconf("SC_CLK_TCK")
         age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - started_s
     except (OSError, ValueError, IndexError, AttributeError):
@@ -236,7 +319,7 @@ def process_age_s() -> float:
 
 
 def revision(folder: str | Path = ".") -> str | None:
-    """Returns a folder's git commit, with "+" if files have changed since; None if unknown."""
+    """Returns a folder's git commit, with "+" after changes; None if unknown."""
     try:
         commit = _git(folder, "rev-parse", "HEAD").strip()
         changed = _git(folder, "status", "--porcelain", "--untracked-files=no").strip()
@@ -247,19 +330,24 @@ def revision(folder: str | Path = ".") -> str | None:
 
 
 def _git(folder: str | Path, *words: str) -> str:
+    """Returns a git command's output; raises if it fails or takes 5 s."""
     # Without this option, `status` rewrites the user's index and, if killed, leaves its
     # lock.
     command = ["git", "--no-optional-locks", *words]
-    options = {
-        "cwd": folder,
-        "capture_output": True,
-        "text": True,
-        "timeout": _PATIENCE_S,
-    }
-    return subprocess.run(command, check=True, **options).stdout
+    result = subprocess.run(
+        command,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=_PATIENCE_S,
+        check=True,
+    )
+
+    return result.stdout
 
 
 def version(package: str) -> str | None:
+    """Returns an installed package's version, or None."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -1,7 +1,10 @@
-"""Describes GPUs through NVML, and the machine and software of a run; None means unknown."""
+"""Describes GPUs through NVML, and the machine and software of a run.
+
+`describe_system` is what run.json and a study's list of hosts state; ``None`` means
+unknown. Questions that a GPU or its driver doesn't answer are left open, never raised.
+"""
 
 import contextlib
-import os
 import platform
 import socket
 import sys
@@ -16,17 +19,24 @@ from tfasr.telemetry.machine import (
     describe_host,
     describe_processor,
     text,
+    usable_processors,
     version,
 )
 
+# Packages that a run's result or speed may depend on.
 _PACKAGES = ("tfasr", "tensorflow", "keras", "numpy", "soundfile", "jiwer")
+
+# On the PCI bus: NVIDIA's number, and the classes of VGA and 3D controllers.
 _NVIDIA = "0x10de"
 _DISPLAY = ("0x0300", "0x0302")
 
 
 @contextlib.contextmanager
 def nvml() -> Iterator[tuple[Any, str]]:
-    """Opens NVML; yields ``pynvml`` and "", or None and the reason."""
+    """Opens NVML; yields ``pynvml`` and "", or None and the reason.
+
+    The reason says what to do if a package is missing.
+    """
     problem = ""
     try:
         import pynvml
@@ -47,13 +57,15 @@ def nvml() -> Iterator[tuple[Any, str]]:
 def describe_gpus() -> tuple[list[dict[str, Any]], str]:
     """Returns the GPUs as JSON values, and the reason if there aren't any, or "".
 
-    ``nvlinks`` counts active links; ``energy`` is "counter", "power" or None.
+    ``nvlinks`` counts active links; ``energy`` is "counter", "power" or None, see
+    `energy.gpu_counters`.
     """
     with nvml() as (library, problem):
         if library is None:
             return [], problem
-        count = _ask(library.nvmlDeviceGetCount) or 0
-        driver = _text(_ask(library.nvmlSystemGetDriverVersion))
+
+        count = ask(library.nvmlDeviceGetCount) or 0
+        driver = _text(ask(library.nvmlSystemGetDriverVersion))
         return [_describe(library, index, driver) for index in range(count)], ""
 
 
@@ -68,55 +80,66 @@ def nvidia_devices(root: Path = ROOT) -> int:
 
 
 def _describe(library: Any, index: int, driver: str | None) -> dict[str, Any]:
+    """Describes one GPU by its index."""
     handle = library.nvmlDeviceGetHandleByIndex(index)
 
-    def ask(name: str, *arguments: Any) -> Any:
-        return _ask(getattr(library, name, None), handle, *arguments)
+    def asked(name: str, *arguments: Any) -> Any:
+        return ask(getattr(library, name, None), handle, *arguments)
 
-    memory = ask("nvmlDeviceGetMemoryInfo")
-    energy = None if ask("nvmlDeviceGetPowerUsage") is None else "power"
-    if ask("nvmlDeviceGetTotalEnergyConsumption") is not None:
+    memory = asked("nvmlDeviceGetMemoryInfo")
+    energy = None if asked("nvmlDeviceGetPowerUsage") is None else "power"
+    if asked("nvmlDeviceGetTotalEnergyConsumption") is not None:
         energy = "counter"
+
+    # 18 links is the most of any GPU so far; older versions of pynvml don't tell.
     most = getattr(library, "NVML_NVLINK_MAX_LINKS", 18)
-    links = [ask("nvmlDeviceGetNvLinkState", link) for link in range(most)]
+    links = [asked("nvmlDeviceGetNvLinkState", link) for link in range(most)]
+    nvlinks = None
+    if any(link is not None for link in links):
+        nvlinks = sum(map(bool, links))
+
     return {
-        "name": _text(ask("nvmlDeviceGetName")),
+        "name": _text(asked("nvmlDeviceGetName")),
         "memory_bytes": None if memory is None else memory.total,
         "driver": driver,
         "pcie": {
-            "generation": ask("nvmlDeviceGetCurrPcieLinkGeneration"),
-            "width": ask("nvmlDeviceGetCurrPcieLinkWidth"),
-            "max_generation": ask("nvmlDeviceGetMaxPcieLinkGeneration"),
-            "max_width": ask("nvmlDeviceGetMaxPcieLinkWidth"),
+            "generation": asked("nvmlDeviceGetCurrPcieLinkGeneration"),
+            "width": asked("nvmlDeviceGetCurrPcieLinkWidth"),
+            "max_generation": asked("nvmlDeviceGetMaxPcieLinkGeneration"),
+            "max_width": asked("nvmlDeviceGetMaxPcieLinkWidth"),
         },
-        "nvlinks": None
-        if all(link is None for link in links)
-        else sum(map(bool, links)),
+        "nvlinks": nvlinks,
         "energy": energy,
     }
 
 
-def _ask(question: Callable | None, *arguments: Any) -> Any:
+def ask(question: Callable | None, *arguments: Any) -> Any:
+    """Asks NVML a question; returns None without an answer."""
+    if question is None:
+        return None
+
     try:
-        return None if question is None else question(*arguments)
+        return question(*arguments)
     except Exception:  # noqa: BLE001 - NVML's error class exists only once it loads
         return None
 
 
 def _text(value: Any) -> str | None:
+    """Returns a text, which older versions of pynvml return as bytes."""
     return value.decode() if isinstance(value, bytes) else value
 
 
 def describe_system() -> dict[str, Any]:
+    """Describes the machine and the software of this process, as JSON values."""
     processor = describe_processor()
     gpus, _ = describe_gpus()
+    usable = usable_processors()
+
     return {
         "host": socket.gethostname(),
         "platform": platform.platform(),
         "processor": processor["model"] or "n/a",
-        "cores": len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else None,
+        "cores": None if usable is None else len(usable),
         "memory_bytes": psutil.virtual_memory().total,
         "gpus": [gpu["name"] for gpu in gpus],
         "python": sys.version.split()[0],

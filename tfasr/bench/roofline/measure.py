@@ -1,6 +1,13 @@
-"""Measures a machine's performance ceilings, and how close models' steps come to them."""
+"""Measures a machine's performance ceilings, and how close models' steps come to them.
+
+`tfasr.bench.roofline.workload` calls these functions, the measurements in processes of
+their own, and shows a `RooflineAnalysis`. Ceilings are large matrix products and
+bandwidths; a model's points are its operations and bytes, counted from shapes, over its
+measured seconds.
+"""
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -50,22 +57,33 @@ SWEEP_S = 0.3  # seconds to measure each intensity, and all experiments of a siz
 
 @config_class
 class RooflineConfig:
-    """Sizes of all measurements; those of the sweeps have the names of ERT, as in the talk."""
+    """Sizes of all measurements; the sweeps' have the names of ERT, as in the
+    talk.
 
-    # Of the CPU; empty: powers of 2 and all cores (GPU: all).
+    Attributes:
+        thread_counts: of the CPU; empty: powers of 2 and all cores (GPU: all).
+        sweep_flops: operations per element of the intensity sweep, 1 or even numbers.
+        working_set_bytes: array sizes, as from ERT_WORKING_SET_MIN to ERT_MEMORY_MAX of
+            the Empirical Roofline Toolkit; () for powers of 4 from 4 KiB to the
+            memory's array.
+        experiments: repetitions of the working-set sweep (ERT_NUM_EXPERIMENTS).
+        specified_gflops: GFLOP/s by precision; empty to compute a processor's from
+            cores, clock and vectors.
+        specified_gigabytes_per_s: bandwidth of memory; 0 if unknown.
+        batch: utterances in the model's step.
+        frames: feature frames of each utterance.
+        reference_gflops: other machines to draw for comparison: (name, precision,
+            GFLOP/s).
+    """
+
     thread_counts: tuple[int, ...] = ()
-    # operations per element of the intensity sweep, 1 or even numbers
     sweep_flops: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-    # array sizes in bytes, as from ERT_WORKING_SET_MIN to ERT_MEMORY_MAX of the
-    # Empirical Roofline Toolkit; () for powers of 4 from 4 KiB to the memory's array
     working_set_bytes: tuple[int, ...] = ()
-    experiments: int = 5  # repetitions of the working-set sweep (ERT_NUM_EXPERIMENTS)
-    # GFLOP/s by precision; empty to compute a processor's from cores, clock and vectors
+    experiments: int = 5
     specified_gflops: tuple[tuple[str, float], ...] = ()
-    specified_gigabytes_per_s: float = 0.0  # bandwidth of memory; 0 if unknown
-    batch: int = 16  # utterances in the model's step
-    frames: int = 600  # feature frames of each utterance
-    # other machines to draw for comparison: (name, precision, GFLOP/s)
+    specified_gigabytes_per_s: float = 0.0
+    batch: int = 16
+    frames: int = 600
     reference_gflops: tuple[tuple[str, str, float], ...] = ()
 
     def check(self) -> None:
@@ -110,6 +128,7 @@ def cache_bytes() -> dict[int, int]:
         kind, size, level = (
             text(folder / name).strip() for name in ("type", "size", "level")
         )
+        # The others are for instructions.
         if kind in ("Data", "Unified") and size.endswith("K") and level.isdigit():
             sizes[int(level)] = int(size[:-1]) * 1024
 
@@ -117,20 +136,22 @@ def cache_bytes() -> dict[int, int]:
 
 
 def cpu_bandwidth(array_bytes: int, threads: int, seconds: float) -> dict[str, float]:
-    """Measures copy and triad on float32 arrays; returns bytes per second of the best round.
+    """Measures copy and triad on float32 arrays; returns bytes per second of each.
 
-    Each thread has separate slices. The triad ``a = b + s * c`` needs two passes. It
-    works in small pieces, which the second finds in a cache; so memory gets two reads
-    and one write, as in STREAM.
+    Each thread has separate slices; the best round counts. The triad ``a = b + s * c``
+    needs two passes. It works in small pieces, which the second finds in a cache; so
+    memory gets two reads and one write, as in STREAM.
 
     Source: J. McCalpin, Memory Bandwidth and Machine Balance in High Performance
     Computers, 1995.
     """
+    # Of each thread's slices.
     numbers = max(array_bytes // 4 // threads, 1)
     values = range(3)
     arrays = [[np.full(numbers, n, np.float32) for n in values] for _ in range(threads)]
-    times = -(-_ROUND_BYTES // (4 * numbers))
+    times = math.ceil(_ROUND_BYTES / (4 * numbers))
     moved = 4 * numbers * threads * times
+
     with ThreadPoolExecutor(threads) as pool:
 
         def pass_s(work: Callable) -> float:
@@ -145,7 +166,10 @@ def cpu_bandwidth(array_bytes: int, threads: int, seconds: float) -> dict[str, f
 
 
 def gpu_bandwidth(array_bytes: int, seconds: float) -> dict[str, float]:
-    """Measures scaling (instead of copy) and triad on the first GPU, see `cpu_bandwidth`."""
+    """Measures scaling (instead of copy) and triad on the first GPU.
+
+    TensorFlow would leave out a mere copy. See `cpu_bandwidth`.
+    """
     b, c = (tf.fill([max(array_bytes // 4, 1)], value) for value in (1.0, 2.0))
     works = {
         "copy": (tf.function(lambda: 3.0 * c), 2),
@@ -163,6 +187,7 @@ def gpu_bandwidth(array_bytes: int, seconds: float) -> dict[str, float]:
 
 
 def _triad(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
+    """Computes ``a = 3 c + b`` piece by piece."""
     for start in range(0, len(a), _PIECE):
         piece = slice(start, start + _PIECE)
         np.multiply(c[piece], np.float32(3), out=a[piece])
@@ -171,37 +196,44 @@ def _triad(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
 
 @dataclass(frozen=True)
 class WorkingSet:
-    # Size of the array that all threads together read and write repeatedly.
+    """Bandwidth for arrays of one size.
+
+    Attributes:
+        size_bytes: of the array that all threads together read and write repeatedly.
+        bytes_per_s: the fastest call of each experiment.
+    """
+
     size_bytes: int
-    bytes_per_s: list[float]  # the fastest call of each experiment
+    bytes_per_s: list[float]
 
 
 def working_set_sweep(
-    sizes: Sequence[int], threads: int, experiments: int, seconds: float
+    sizes: Sequence[int],
+    threads: int,
+    experiments: int,
+    seconds: float,
 ) -> list[WorkingSet]:
-    """Measures the bandwidth for arrays of each size; an experiment measures each size
-    once.
+    """Measures the bandwidth for arrays of each size.
+
+    An experiment measures each size once, so that a slow minute doesn't hit one size.
     """
-    rounds = [
-        [
-            intensity_sweep("float32", "", size, (1,), threads, seconds)[0]
-            for size in sizes
-        ]
-        for _ in range(experiments)
-    ]
-    by_size = zip(sizes, zip(*rounds, strict=True), strict=True)
-    return [
-        WorkingSet(size, [point.bytes_per_s for point in points])
-        for size, points in by_size
-    ]
+    rates: dict[int, list[float]] = {size: [] for size in sizes}
+    for _ in range(experiments):
+        for size in sizes:
+            (point,) = intensity_sweep("float32", "", size, (1,), threads, seconds)
+            rates[size].append(point.bytes_per_s)
+
+    return [WorkingSet(size, rates[size]) for size in sizes]
 
 
-_READ_AND_WRITTEN = 2
+_READ_AND_WRITTEN = 2  # times that a pass moves an element
 _CHAINS = 8  # independent, to keep two units busy whose results take four cycles
 
 
 @dataclass(frozen=True)
 class IntensityPoint:
+    """Rates of the sweep's kernel at one number of operations per element."""
+
     precision: str  # a name in `tfasr.kit.config.PRECISIONS`
     place: str  # where the array fits: "memory" or a cache
     flops_per_element: int
@@ -210,6 +242,7 @@ class IntensityPoint:
 
     @property
     def flops_per_byte(self) -> float:
+        """Operations per byte moved."""
         return self.flops_per_s / self.bytes_per_s
 
 
@@ -221,11 +254,19 @@ def intensity_sweep(
     threads: int,
     seconds,
 ) -> list[IntensityPoint]:
-    """Measures operations and bytes per second for each number of operations per element.
+    """Measures operations and bytes per second for numbers of operations per element.
 
     The kernel, in place, is ``x = a x`` for one operation; for even numbers it repeats
     ``x = a x + b``. XLA compiles each pass into one loop. Threads share the
     ``array_bytes``.
+
+    Args:
+        precision: of the elements.
+        place: where the array fits, for the result.
+        array_bytes: of the array.
+        operations: per element.
+        threads: each with a slice.
+        seconds: to measure each number.
     """
     dtype = tf.dtypes.as_dtype(PRECISIONS[precision].dtype)
     elements = max(array_bytes // dtype.size // threads, 1)
@@ -234,6 +275,7 @@ def intensity_sweep(
     # negligible.
     passes = max(16, 64 * 2**20 // (_READ_AND_WRITTEN * elements * dtype.size))
     points = []
+
     with ThreadPoolExecutor(threads) as pool:
         for flops in operations:
             work = _kernel(flops)
@@ -243,13 +285,22 @@ def intensity_sweep(
 
             work(slices[0], 1)  # traces here, not once in each thread
             per_s = passes * elements * threads / fastest_s(call, seconds)
-            rates = (per_s * flops, per_s * _READ_AND_WRITTEN * dtype.size)
-            points.append(IntensityPoint(precision, place, flops, *rates))
+            points.append(
+                IntensityPoint(
+                    precision,
+                    place,
+                    flops,
+                    flops_per_s=per_s * flops,
+                    bytes_per_s=per_s * _READ_AND_WRITTEN * dtype.size,
+                )
+            )
 
     return points
 
 
 def _kernel(flops: int) -> Callable[[tf.Tensor, int], tf.Tensor]:
+    """Returns a function that passes over an array so many times."""
+
     @tf.function(jit_compile=True)
     def passes(values: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
         # If count were a constant, the compiler could remove passes.
@@ -264,6 +315,8 @@ def _kernel(flops: int) -> Callable[[tf.Tensor, int], tf.Tensor]:
 
 
 def _worked_through(values: tf.Tensor, flops: int) -> tf.Tensor:
+    """Returns each element after ``flops`` operations, in independent chains if many."""
+
     def constant(value: float) -> tf.Tensor:
         return tf.constant(value, values.dtype)
 
@@ -272,6 +325,7 @@ def _worked_through(values: tf.Tensor, flops: int) -> tf.Tensor:
 
     if flops == 1:
         return values * constant(0.999)
+
     pairs = flops // 2
     chains = [values]
     if pairs >= 2 * _CHAINS:
@@ -280,11 +334,14 @@ def _worked_through(values: tf.Tensor, flops: int) -> tf.Tensor:
 
     for _ in range(pairs // len(chains)):
         chains = [once(chain) for chain in chains]
+
     values = chains[0]
     for chain in chains[1:]:
         values = values * constant(0.1) + chain
+
     for _ in range(pairs % len(chains)):
         values = once(values)
+
     return values
 
 
@@ -294,9 +351,17 @@ _UNITS = 2  # units in a core that each multiply and add a vector per cycle
 
 @dataclass(frozen=True)
 class Specified:
-    flops_per_s: dict[str, float]  # by precision, if known
-    bytes_per_s: float | None  # of memory, if known
-    source: str  # says where flops_per_s comes from
+    """What a machine could do by its data sheet.
+
+    Attributes:
+        flops_per_s: by precision, if known.
+        bytes_per_s: of memory, if known.
+        source: says where flops_per_s comes from.
+    """
+
+    flops_per_s: dict[str, float]
+    bytes_per_s: float | None
+    source: str
 
 
 def specified(
@@ -306,6 +371,7 @@ def specified(
     on_gpu: bool,
     root: Path = ROOT,
 ) -> Specified:
+    """Returns what is configured or, for a processor, computed from what Linux reports."""
     bytes_per_s = 1e9 * gigabytes_per_s or None
     if gflops:
         rates = {precision: 1e9 * rate for precision, rate in gflops}
@@ -313,23 +379,31 @@ def specified(
 
     if on_gpu:
         return Specified({}, bytes_per_s, "n/a: set RooflineConfig.specified_gflops")
+
     rate, source = _of_processor(root)
     rates = {"float32": rate, "float64": rate / 2} if rate else {}
+
     return Specified(rates, bytes_per_s, source)
 
 
 def _of_processor(root: Path) -> tuple[float | None, str]:
+    """Computes operations per second from cores, clock and vectors; says how."""
     processor = describe_processor(root)
+    # Of the widest instructions that the processor has.
     lanes = max((_LANES.get(name, 0) for name in processor["instructions"]), default=0)
     shown = _of_cpuinfo(root, "cpu MHz")
-    mhz = processor["max_mhz"] or (shown.replace(".", "", 1).isdigit() and float(shown))
+    mhz = processor["max_mhz"]
+    if not mhz and shown.replace(".", "", 1).isdigit():
+        mhz = float(shown)
     if not lanes or not mhz:
         return None, "n/a: Linux reports no clock rate or no vector instructions"
+
     vendor = _of_cpuinfo(root, "vendor_id")
     family = _of_cpuinfo(root, "cpu family")
     # AMD's processors before Zen 5 process 512-bit vectors in halves.
     if vendor == "AuthenticAMD" and family.isdigit() and int(family) < 26:
         lanes = min(lanes, _LANES["AVX2"])
+
     cores = min(processor["cores"] or usable_cores(), usable_cores())
     per_cycle = 2 * _UNITS * lanes  # a multiplication and an addition
     source = (
@@ -346,6 +420,7 @@ def _of_processor(root: Path) -> tuple[float | None, str]:
 
 
 def _of_cpuinfo(root: Path, key: str) -> str:
+    """Returns a value of /proc/cpuinfo for the first core; "" if it isn't there."""
     lines = (
         line.partition(":") for line in text(root / "proc" / "cpuinfo").splitlines()
     )
@@ -354,54 +429,82 @@ def _of_cpuinfo(root: Path, key: str) -> str:
 
 @dataclass(frozen=True)
 class Ceilings:
-    threads: int  # used by each operation
-    device: str  # "GPU" or "CPU"
-    flops_per_s: dict[str, float]  # of large matrix products, by precision
-    # Of "copy" and "triad", by place (memory or a cache).
+    """What a machine reached with one number of threads.
+
+    Attributes:
+        threads: used by each operation.
+        device: "GPU" or "CPU".
+        flops_per_s: of large matrix products, by precision.
+        bytes_per_s: of "copy" and "triad", by place (memory or a cache).
+        sweep: of `intensity_sweep`.
+        working_sets: by growing size.
+    """
+
+    threads: int
+    device: str
+    flops_per_s: dict[str, float]
     bytes_per_s: dict[str, dict[str, float]]
     sweep: list[IntensityPoint] = field(default_factory=list)
-    working_sets: list[WorkingSet] = field(default_factory=list)  # by growing size
+    working_sets: list[WorkingSet] = field(default_factory=list)
 
     @property
     def label(self) -> str:
+        """Number of threads, or "GPU", for tables."""
         return str(self.threads) if self.device == "CPU" else "GPU"
 
     @property
     def memory(self) -> float:
+        """Bytes per second of memory, the faster of copy and triad."""
         return max(self.bytes_per_s["memory"].values())
 
 
 @dataclass(frozen=True)
 class ModelMeasured:
+    """What was measured of a model's training step."""
+
     modules: list[ModuleSeconds]
     kernels: Kernels  # of a step
     lstm_kernels: list[str]  # implementations of the recurrence
 
 
 def measure_ceilings(
-    config: RooflineConfig, threads: int, arrays: dict[str, int]
+    config: RooflineConfig,
+    threads: int,
+    arrays: dict[str, int],
 ) -> Ceilings:
+    """Measures all ceilings with one number of threads, in this process.
+
+    ``arrays`` are bytes by place: far more than the last cache for "memory".
+    """
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.get_logger().setLevel("ERROR")  # TensorFlow would warn about the sweep's kernels
     seconds = CEILING_S
     on_gpu = bool(tf.config.list_physical_devices("GPU"))
+    # A GPU's kernel uses all of it.
     sweep_threads = 1 if on_gpu else threads
     far_and_near = (max(arrays, key=arrays.get), min(arrays, key=arrays.get))
-    swept = (config.sweep_flops, sweep_threads, SWEEP_S)
-    sweep = [
-        point
-        for precision in SWEEP_PRECISIONS
-        for place in dict.fromkeys(far_and_near)
-        for point in intensity_sweep(precision, place, arrays[place], *swept)
-    ]
+    sweep = []
+
+    for precision in SWEEP_PRECISIONS:
+        for place in dict.fromkeys(far_and_near):
+            sweep += intensity_sweep(
+                precision,
+                place,
+                arrays[place],
+                config.sweep_flops,
+                sweep_threads,
+                SWEEP_S,
+            )
 
     bandwidth = gpu_bandwidth if on_gpu else partial(cpu_bandwidth, threads=threads)
     matmuls = {name: matmul_ceiling(name, seconds=seconds) for name in COMPARED}
     moved = {name: bandwidth(array, seconds=seconds) for name, array in arrays.items()}
+    # From 4 KiB on.
     powers = [4**n for n in range(6, 32) if 4**n <= max(arrays.values())]
     sizes = sorted(config.working_set_bytes) or powers
-    times = (config.experiments, SWEEP_S / config.experiments)
-    sets = working_set_sweep(sizes, sweep_threads, *times)
+    each_s = SWEEP_S / config.experiments
+    sets = working_set_sweep(sizes, sweep_threads, config.experiments, each_s)
+
     return Ceilings(threads, "GPU" if on_gpu else "CPU", matmuls, moved, sweep, sets)
 
 
@@ -410,6 +513,7 @@ def measure_model(
     model_config: recogniser.RecogniserConfig,
     features: FeatureConfig,
 ) -> ModelMeasured:
+    """Times a model's modules and profiles its step, in this process."""
     tf.get_logger().setLevel("ERROR")
     training = TrainingConfig(precision=PRECISION)
     experiment = Experiment(model=model_config, features=features, training=training)
@@ -422,11 +526,14 @@ def measure_model(
     )
     step()
     kernels = profile(step, PROFILED_STEPS)
+
     return ModelMeasured(modules, kernels, sorted(recogniser.kernels(model.recogniser)))
 
 
 @dataclass(frozen=True)
 class Point:
+    """A place in the roofline's picture: work, and how long it took."""
+
     model: str
     name: str  # name of a module, a step or a kernel
     flops: float
@@ -435,19 +542,24 @@ class Point:
 
     @property
     def intensity(self) -> float:
+        """Operations per byte moved."""
         return self.flops / self.moved_bytes
 
     @property
     def flops_per_s(self) -> float:
+        """Operations per second."""
         return self.flops / self.seconds
 
     @property
     def gflops(self) -> float:
+        """Billions of operations per second."""
         return self.flops_per_s / 1e9
 
 
 @dataclass(frozen=True)
 class ModelPoints:
+    """All points of a model, and its profiled kernels."""
+
     name: str
     modules: list[Point]  # each module, run alone
     step: Point  # a whole step
@@ -458,30 +570,50 @@ class ModelPoints:
 
     @classmethod
     def of(
-        cls, name: str, costs: Sequence[ModuleCost], measured: ModelMeasured
+        cls,
+        name: str,
+        costs: Sequence[ModuleCost],
+        measured: ModelMeasured,
     ) -> "ModelPoints":
+        """Combines counted costs with measured seconds."""
         step_total = total_cost("whole step", costs)
         modules = [
             Point(name, cost.name, cost.total_flops, cost.total_bytes, module.alone_s)
             for cost, module in zip(costs, measured.modules, strict=True)
         ]
         kernels = measured.kernels
-        work = (step_total.total_flops, step_total.total_bytes)
-        step_s = sum(module.in_step_s for module in measured.modules)
+        step = Point(
+            name,
+            step_total.name,
+            step_total.total_flops,
+            step_total.total_bytes,
+            seconds=sum(module.in_step_s for module in measured.modules),
+        )
+        average = None
         if kernels.seconds:
-            average = Point(name, "average kernel", *work, kernels.seconds)
-        else:
-            average = None
+            average = dataclasses.replace(
+                step,
+                name="average kernel",
+                seconds=kernels.seconds,
+            )
 
-        step = Point(name, step_total.name, *work, step_s)
         most_used = _most_used(name, step_total, measured)
+
         return cls(
-            name, modules, step, kernels, most_used, average, measured.lstm_kernels
+            name,
+            modules,
+            step,
+            kernels,
+            most_used,
+            average,
+            measured.lstm_kernels,
         )
 
 
 @dataclass(frozen=True)
 class RooflineAnalysis:
+    """All that was measured, and what follows from it."""
+
     ceilings: list[Ceilings]  # fewest threads first
     models: list[ModelPoints]
     config: RooflineConfig
@@ -502,20 +634,32 @@ class RooflineAnalysis:
             name = f"keyword spotter, {framework}"
             of_kernels = [
                 Point(
-                    name, kernel.name, kernel.flops, kernel.moved_bytes, kernel.seconds
+                    name,
+                    kernel.name,
+                    kernel.flops,
+                    kernel.moved_bytes,
+                    kernel.seconds,
                 )
                 for kernel in kernels.kernels
+                # Others can't be drawn.
                 if kernel.flops and kernel.moved_bytes
             ]
             if of_kernels:
                 cost = step_cost(KeywordSpotterConfig(), SPOTTER_BATCH)
-                work = (cost.total_flops, cost.total_bytes, kernels.seconds)
-                points[name] = [*of_kernels, Point(name, "average kernel", *work)]
+                average = Point(
+                    name,
+                    "average kernel",
+                    cost.total_flops,
+                    cost.total_bytes,
+                    kernels.seconds,
+                )
+                points[name] = [*of_kernels, average]
 
         return points
 
     @property
     def highest(self) -> Ceilings:
+        """The ceilings with the most threads."""
         return self.ceilings[-1]
 
     @property
@@ -531,14 +675,16 @@ class RooflineAnalysis:
         return min(self.peak, self.highest.memory * intensity)
 
     def to_json(self) -> dict[str, Any]:
+        """Returns everything as JSON values, with each point's share of its roof."""
+
         def of_point(point: Point) -> dict[str, Any]:
-            rate = point.flops_per_s
-            intensity = point.intensity
-            shares = {
-                "flops_per_s": rate,
-                "share_of_roof": rate / self.attainable(intensity),
+            roof = self.attainable(point.intensity)
+            return {
+                "name": point.name,
+                "flops_per_byte": point.intensity,
+                "flops_per_s": point.flops_per_s,
+                "share_of_roof": point.flops_per_s / roof,
             }
-            return {"name": point.name, "flops_per_byte": intensity, **shares}
 
         return {
             "ceilings": list(map(dataclasses.asdict, self.ceilings)),
@@ -568,6 +714,7 @@ class RooflineAnalysis:
 
 
 def _kernels_to_json(kernels: Kernels) -> list[dict[str, Any]]:
+    """Returns kernels as JSON values, with their kinds."""
     return [
         {**dataclasses.asdict(kernel), "kind": kernel.kind}
         for kernel in kernels.kernels
@@ -575,6 +722,7 @@ def _kernels_to_json(kernels: Kernels) -> list[dict[str, Any]]:
 
 
 def _most_used(model: str, whole: ModuleCost, measured: ModelMeasured) -> Point | None:
+    """Returns the kind of work of the slowest kernel as a point; None if it has no count."""
     flops, moved = dict(whole.flops), dict(whole.moved)
     if not any(name in ("fused CPU", "cuDNN") for name in measured.lstm_kernels):
         # Without a fused kernel, the recurrence consists of matrix products like the
@@ -584,10 +732,14 @@ def _most_used(model: str, whole: ModuleCost, measured: ModelMeasured) -> Point 
 
     kernels = measured.kernels
     longest: Kernel | None = max(
-        kernels.kernels, key=lambda kernel: kernel.seconds, default=None
+        kernels.kernels,
+        key=lambda kernel: kernel.seconds,
+        default=None,
     )
     if longest is None or not flops.get(longest.kind):
         return None
+
     kind = longest.kind
     seconds = sum(kernel.seconds for kernel in kernels.kernels if kernel.kind == kind)
+
     return Point(model, longest.name, flops[kind], moved[kind], seconds)

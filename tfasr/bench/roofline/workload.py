@@ -45,11 +45,11 @@ from tfasr.models.costs import unknown_costs
 from tfasr.models.model import ModelConfig
 from tfasr.training.memory import FRAMES_PER_LABEL
 
-_MOST_KERNELS = 12
+_MOST_KERNELS = 12  # in a table
 _AWAY = 5  # pixels between a point and its label
-_BLOCK = "recurrent"
-Box = tuple[float, float, float, float]
-Ends = tuple[float, float]
+_BLOCK = "recurrent"  # layers that share a label if they are close
+Box = tuple[float, float, float, float]  # left, top, right and bottom in pixels
+Ends = tuple[float, float]  # of an axis
 
 
 def place_labels(
@@ -59,7 +59,15 @@ def place_labels(
     size: Ends,
     font_px: float,
 ) -> list[Labels]:
-    """Places names left or right of their points without overlaps, or leaves them out."""
+    """Places names left or right of their points without overlaps, or leaves them out.
+
+    Args:
+        named: what is written after the name, the name, and the point.
+        x: ends of the horizontal axis, which is logarithmic.
+        y: ends of the vertical one.
+        size: of the panel in pixels.
+        font_px: height of the letters.
+    """
 
     def pixel(value: float, ends: Ends, length: float) -> float:
         return length * math.log(value / ends[0]) / math.log(ends[1] / ends[0])
@@ -77,9 +85,12 @@ def place_labels(
     ]
     taken: list[Box] = [(px - 5, py - 5, px + 5, py + 5) for px, py, *_ in entries]
     placed = []
+
     for px, py, words, across, up in _merged(entries):
+        # An estimate for sans-serif letters.
         width = 0.58 * font_px * len(words)
         half = 1.3 * font_px / 2
+        # Close to the point first.
         places = product((0, -13, 13, -26, 26), ("left", "right"))
         for dy, align in places:
             begin = px + _AWAY if align == "left" else px - _AWAY - width
@@ -91,14 +102,23 @@ def place_labels(
             )
             if inside and all(apart):
                 taken.append(box)
-                look = {"align": align, "dy": dy, "size": font_px}
-                placed.append(Labels(x=[across], y=[up], words=[words], **look))
+                placed.append(
+                    Labels(
+                        x=[across],
+                        y=[up],
+                        words=[words],
+                        align=align,
+                        dy=dy,
+                        size=font_px,
+                    )
+                )
                 break
 
     return placed
 
 
 def _merged(entries: list[tuple]) -> list[tuple[float, float, str, float, float]]:
+    """Merges the labels of recurrent layers that lie on each other into one, with a range."""
     labels: list[list] = []
     for px, py, group, name, across, up in entries:
         near = (
@@ -120,6 +140,7 @@ def _merged(entries: list[tuple]) -> list[tuple[float, float, str, float, float]
     ]
 
 
+# Notes below tables of kernels.
 _OF_MODEL = [
     "From TensorFlow's profiler, which slows a step. Seconds of parallel kernels are added up. On "
     "a CPU, TfasrRecurrence is the LSTM's compiled loop. Average kernel: all seconds divided by "
@@ -133,11 +154,13 @@ _OF_SPOTTER = [
 
 
 def roofline_tables(analysis: RooflineAnalysis) -> list[Table]:
+    """Returns all tables, ceilings first."""
     tables = [_ceilings(analysis)]
     if analysis.highest.sweep:
         tables.append(_sweep(analysis))
     if analysis.highest.working_sets:
         tables.append(_working_sets(analysis))
+
     for model in analysis.models:
         tables.append(_point_table(analysis, model))
         tables.append(_kernel_table(model.name, model.kernels, _OF_MODEL))
@@ -150,6 +173,7 @@ def roofline_tables(analysis: RooflineAnalysis) -> list[Table]:
 
 
 def _ceilings(analysis: RooflineAnalysis) -> Table:
+    """Returns a line per number of threads, then data sheets and other machines."""
     precisions = list(analysis.highest.flops_per_s)
     specified = analysis.specified
     moves = [
@@ -170,10 +194,12 @@ def _ceilings(analysis: RooflineAnalysis) -> Table:
     ]
     moved = [specified.bytes_per_s if place == "memory" else None for place, _ in moves]
     rows.append(("specified", *map(specified.flops_per_s.get, precisions), *moved))
+
     for name, precision, rate in analysis.references:
         rows.append(
             (name, *map({precision: rate}.get, precisions), *[None] * len(moves))
         )
+
     ridge = analysis.peak / analysis.highest.memory
     policy = measure.PRECISION
     notes = [
@@ -183,16 +209,22 @@ def _ceilings(analysis: RooflineAnalysis) -> Table:
         f"Specified: {specified.source}.",
         f"Ridge point of {PRECISIONS[policy].label} and memory: {ridge:.1f} operations per byte.",
     ]
+
     return table_of(
-        "Ceilings of this machine", columns_of_tuples(columns, _giga), rows, notes
+        "Ceilings of this machine",
+        columns_of_tuples(columns, _giga),
+        rows,
+        notes,
     )
 
 
 def _sweep(analysis: RooflineAnalysis) -> Table:
+    """Returns a line per precision and place, with a column per number of operations."""
     operations = list(
         dict.fromkeys(p.flops_per_element for p in analysis.highest.sweep)
     )
     rows = []
+
     for ceilings in analysis.ceilings:
         for kind in dict.fromkeys((p.precision, p.place) for p in ceilings.sweep):
             points = [p for p in ceilings.sweep if (p.precision, p.place) == kind]
@@ -209,10 +241,12 @@ def _sweep(analysis: RooflineAnalysis) -> Table:
         f"Intensity: operations divided by {2 * 4} bytes for float32, {2 * 8} for float64."
     )
     title = "GFLOP/s by operations per element"
+
     return table_of(title, columns_of_tuples(columns, _giga), rows, [note])
 
 
 def _working_sets(analysis: RooflineAnalysis) -> Table:
+    """Returns a column per size of the array."""
     sizes = [working_set.size_bytes for working_set in analysis.highest.working_sets]
     rows = [
         (c.label, label, *(choose(w.bytes_per_s) for w in c.working_sets))
@@ -229,12 +263,18 @@ def _working_sets(analysis: RooflineAnalysis) -> Table:
         "ERT's sweep of the working set: a float32 array, shared by all threads, is read, "
         "multiplied and written in place. For a few KiB, the loop's own overhead dominates."
     )
+
     return table_of(
-        "GB/s over the working set", columns_of_tuples(columns, _giga), rows, [note]
+        "GB/s over the working set",
+        columns_of_tuples(columns, _giga),
+        rows,
+        [note],
     )
 
 
 def _point_table(analysis: RooflineAnalysis, model: ModelPoints) -> Table:
+    """Returns a line per module of a model: its work, seconds, and share of its roof."""
+
     def known(value: Callable[[Point], Any]) -> Callable:
         return lambda row: None if math.isnan(row[1].intensity) else value(row[1])
 
@@ -249,7 +289,10 @@ def _point_table(analysis: RooflineAnalysis, model: ModelPoints) -> Table:
         Column("GFLOP", "", known(lambda point: point.flops), _giga),
         Column("MB moved", "", known(lambda p: p.moved_bytes / 1e6), "{:.4g}".format),
         Column(
-            "FLOP per\nbyte", "", known(lambda point: point.intensity), "{:.3g}".format
+            "FLOP per\nbyte",
+            "",
+            known(lambda point: point.intensity),
+            "{:.3g}".format,
         ),
         Column("ms", "", lambda row: row[1].seconds, milliseconds),
         Column("GFLOP/s", "", known(lambda point: point.flops_per_s), _giga),
@@ -292,6 +335,8 @@ _KERNELS = ["kernel", "kind", "calls\nper step", "ms\nper step", "share\n%", "GF
 
 
 def _kernel_table(name: str, kernels: Kernels, notes: list[str]) -> Table:
+    """Returns the slowest kernels of a step; the others in one line."""
+
     def times(calls: float, seconds: float) -> tuple[str, ...]:
         share = f"{100 * seconds / kernels.seconds:.1f}"
         return (fixed(0)(calls), milliseconds(seconds), share)
@@ -316,34 +361,41 @@ def _kernel_table(name: str, kernels: Kernels, notes: list[str]) -> Table:
         notes = [f"{UNKNOWN}: {kernels.reason}."]
 
     title = f"Kernels by time: {name}"
+
     return table_of(title, columns_of_tuples(_KERNELS, _giga), rows, notes)
 
 
 def _giga(value: float) -> str:
+    """Returns a number in billions."""
     return f"{value / 1e9:.4g}"
 
 
+# Of a chart, and of the letters of its labels.
 _WIDTH_PX = 860
 _HEIGHT_PX = 470
 _FONT_PX = 11
-_SLOPE_DASHES = {"memory": "solid", "L3": "dash-dot"}
+_SLOPE_DASHES = {"memory": "solid", "L3": "dash-dot"}  # other caches are dotted
 
 
 def roofline_charts(analysis: RooflineAnalysis) -> dict[str, Callable[[], Chart]]:
+    """Returns the charts by file name, each drawn when it is called."""
     charts = {"roofline": lambda: roofline_chart(analysis)}
     if analysis.highest.sweep:
         charts["roofline_sweep"] = lambda: sweep_chart(analysis)
     if analysis.highest.working_sets:
         charts["roofline_working_sets"] = lambda: working_set_chart(analysis)
+
     return charts
 
 
 def roofline_chart(analysis: RooflineAnalysis) -> Chart:
+    """Draws the roofs, and the points of models and keyword spotters below them."""
     # A model that doesn't count its operations and bytes can't be drawn.
     models = [model for model in analysis.models if math.isfinite(model.step.intensity)]
     named: list[tuple[str, Point]] = []  # with what is written after the point's name
     # points, colour, symbol, size in pixels, name of the series
     drawn: list[tuple] = []
+
     for number, model in enumerate(models):
         colour = run_colour(4 + number)
         symbol = "circle" if number == 0 else "diamond"
@@ -367,6 +419,7 @@ def roofline_chart(analysis: RooflineAnalysis) -> Chart:
     drawn.append(
         ([*filter(None, average)], run_colour(7), "star", 20, "average kernel")
     )
+
     for number, (name, of_framework) in enumerate(spotters.items(), len(models)):
         drawn.append(
             (of_framework[:-1], run_colour(4 + number), "circle", 7, f"{name}: kernels")
@@ -381,6 +434,7 @@ def roofline_chart(analysis: RooflineAnalysis) -> Chart:
     marks = [*_roofs(analysis, x), *_stated(analysis, x, [measure.PRECISION])]
     marks += _one_thread(analysis, x)
     rates = np.array(list(analysis.highest.flops_per_s.values()))
+    # Where memory's slope meets each rate.
     ridges = {"x": rates / analysis.highest.memory, "y": rates / 1e9}
     marks.append(Points(**ridges, symbol="ring", size=8, series="ridge points"))
     marks += [_point_marks(*look) for look in drawn if look[0]]
@@ -391,10 +445,12 @@ def roofline_chart(analysis: RooflineAnalysis) -> Chart:
     caption = (
         "The roofline of this machine, with the rates of layers, steps and kernels"
     )
+
     return _chart("roofline", caption, marks, x, y)
 
 
 def sweep_chart(analysis: RooflineAnalysis) -> Chart:
+    """Draws the intensity sweep below the roofs."""
     swept = analysis.highest.sweep
     x, y = _limits(
         analysis, [(point.flops_per_byte, point.flops_per_s) for point in swept]
@@ -402,6 +458,7 @@ def sweep_chart(analysis: RooflineAnalysis) -> Chart:
     precisions = list(dict.fromkeys(point.precision for point in swept))
     places = list(dict.fromkeys(point.place for point in swept))
     marks = [*_roofs(analysis, x, precisions), *_stated(analysis, x, precisions)]
+
     for precision, place in dict.fromkeys((p.precision, p.place) for p in swept):
         points = [
             point
@@ -414,14 +471,20 @@ def sweep_chart(analysis: RooflineAnalysis) -> Chart:
         operations = f"{points[0].flops_per_element} to {points[-1].flops_per_element}"
         name = f"{PRECISIONS[precision].label} in {place}, {operations} per element"
         marks += curve(
-            xs, ys, colour, name, symbol="circle" if place == places[0] else "square"
+            xs,
+            ys,
+            colour,
+            name,
+            symbol="circle" if place == places[0] else "square",
         )
 
     caption = "Operations per second over operations per element: ERT's sweep"
+
     return _chart("roofline_sweep", caption, marks, x, y)
 
 
 def working_set_chart(analysis: RooflineAnalysis) -> Chart:
+    """Draws the bandwidth over the size of the array."""
     marks: list = []
     for number, ceilings in enumerate(analysis.ceilings):
         colour = run_colour(number)
@@ -439,10 +502,12 @@ def working_set_chart(analysis: RooflineAnalysis) -> Chart:
     caption = (
         "Bandwidth over the working set, from the first cache to memory: ERT's sweep"
     )
+
     return Chart("roofline_working_sets", caption, [panel], width=_WIDTH_PX, wide=True)
 
 
 def _chart(name: str, caption: str, marks: Sequence, x: Ends, y: Ends) -> Chart:
+    """Returns a chart of operations per second over intensity."""
     across = Axis("operations per byte moved", log=True, limits=x)
     panel = Panel(marks, across, Axis("GFLOP/s", log=True, limits=y), height=_HEIGHT_PX)
     return Chart(name, caption, [panel], width=_WIDTH_PX, wide=True)
@@ -451,6 +516,7 @@ def _chart(name: str, caption: str, marks: Sequence, x: Ends, y: Ends) -> Chart:
 def _limits(
     analysis: RooflineAnalysis, places: Sequence[tuple[float, float]]
 ) -> tuple[Ends, Ends]:
+    """Returns the ends of both axes, which all roofs and points fit into."""
     intensities = [analysis.peak / analysis.highest.memory, *(x for x, _ in places)]
     lowest_x = 10 ** math.floor(math.log10(min(intensities) / 1.2))
     highest_x = 10 ** math.ceil(math.log10(3 * max(intensities)))
@@ -460,28 +526,43 @@ def _limits(
     others = [rate for *_, rate in analysis.references]
     top = max([*rates, *measured.values(), *specified.values(), *others])
     bottom = min([*rates, analysis.attainable(lowest_x)])
+
     return (lowest_x, highest_x), (bottom / 2e9, 2 * top / 1e9)
 
 
 def _slope(x: Ends, top: float, bytes_per_s: float, name: str, **look: Any) -> Line:
+    """Draws a bandwidth, up to where it meets ``top``."""
     xs = [x[0], min(x[1], top / bytes_per_s)]
     ys = [bytes_per_s * at / 1e9 for at in xs]
     return Line(x=xs, y=ys, series=f"{name}: {bytes_per_s / 1e9:.3g} GB/s", **look)
 
 
 def _flat(
-    begin: float, end: float, rate: float, policy: str, name: str = "", **look: Any
+    begin: float,
+    end: float,
+    rate: float,
+    policy: str,
+    name: str = "",
+    **look: Any,
 ) -> Line:
+    """Draws a rate of operations."""
     series = f"{name}{PRECISIONS[policy].label}: {rate / 1e9:.4g} GFLOP/s"
     colour = run_colour(list(PRECISIONS).index(policy))
     return Line(
-        x=[begin, end], y=[rate / 1e9] * 2, colour=colour, series=series, **look
+        x=[begin, end],
+        y=[rate / 1e9] * 2,
+        colour=colour,
+        series=series,
+        **look,
     )
 
 
 def _roofs(
-    analysis: RooflineAnalysis, x: Ends, precisions: Sequence[str] | None = None
+    analysis: RooflineAnalysis,
+    x: Ends,
+    precisions: Sequence[str] | None = None,
 ) -> list:
+    """Draws the measured ceilings with the most threads."""
     highest = analysis.highest
     slopes = {
         place: max(moved.values()) for place, moved in highest.bytes_per_s.items()
@@ -493,6 +574,7 @@ def _roofs(
         _slope(x, top, rate, place, dash=_SLOPE_DASHES.get(place, "dotted"), width=1.6)
         for place, rate in slopes.items()
     ]
+
     for policy, rate in peaks.items():
         begin = max(x[0], min(rate / slope for slope in slopes.values()))
         marks.append(_flat(begin, x[1], rate, policy))
@@ -520,12 +602,15 @@ def _stated(analysis: RooflineAnalysis, x: Ends, precisions: Sequence[str]) -> l
 
     for name, policy, rate in analysis.references:
         marks.append(_flat(*right, rate, policy, f"{name}, ", width=1.6, dash="dotted"))
+
     return marks
 
 
 def _one_thread(analysis: RooflineAnalysis, x: Ends) -> list:
+    """Draws the roof with the fewest threads, if there are several numbers."""
     if len(analysis.ceilings) == 1:
         return []
+
     (left, right), lowest = x, analysis.ceilings[0]
     peak = lowest.flops_per_s[measure.PRECISION]
     slope = lowest.memory
@@ -533,50 +618,86 @@ def _one_thread(analysis: RooflineAnalysis, x: Ends) -> list:
     threads = "1 thread" if lowest.threads == 1 else f"{lowest.threads} threads"
     name = f"{PRECISIONS[measure.PRECISION].label} and memory, {threads}"
     ys = [min(peak, slope * at) / 1e9 for at in xs]
+
     return [Line(x=xs, y=ys, dash="dotted", width=1.2, series=name)]
 
 
 def _point_marks(points, colour: str, symbol: str, size: float, series: str) -> Points:
+    """Draws points of one look."""
     xs = [point.intensity for point in points]
     ys = [point.gflops for point in points]
-    texts = [f"{point.name}: {point.gflops:.3g} GFLOP/s" for point in points]
-    look = {"symbol": symbol, "size": size, "colour": colour}
-    return Points(x=xs, y=ys, series=series, texts=texts, **look)
+
+    return Points(
+        x=xs,
+        y=ys,
+        series=series,
+        texts=[f"{point.name}: {point.gflops:.3g} GFLOP/s" for point in points],
+        symbol=symbol,
+        size=size,
+        colour=colour,
+    )
 
 
 def run(
-    config: RooflineConfig, model, features: FeatureConfig, context: Context
+    config: RooflineConfig,
+    model,
+    features: FeatureConfig,
+    context: Context,
 ) -> Result:
+    """Measures ceilings, the model and the keyword spotter, each in its own process."""
     reason = "The roofline needs tfasr's own training step, which runs on TensorFlow."
     require_tensorflow(reason, context)
     default_counts = [usable_cores()] if num_gpus() else powers_up_to(usable_cores())
     ceilings = []
+
     for threads in sorted(set(config.thread_counts)) or default_counts:
-        work = (config, threads, _arrays(threads))
-        ceilings.append(call(measure.measure_ceilings, *work, backend="tensorflow"))
+        measured = call(
+            measure.measure_ceilings,
+            config,
+            threads,
+            _arrays(threads),
+            backend="tensorflow",
+        )
+        ceilings.append(measured)
 
     points = [_points("model", model, config, features)]
-    stated = (config.specified_gflops, config.specified_gigabytes_per_s)
-    sheet = measure.specified(*stated, on_gpu=ceilings[-1].device == "GPU")
+    sheet = measure.specified(
+        config.specified_gflops,
+        config.specified_gigabytes_per_s,
+        on_gpu=ceilings[-1].device == "GPU",
+    )
     analysis = RooflineAnalysis(ceilings, points, config, sheet, _spotter())
     tables = roofline_tables(analysis)
     figures = roofline_charts(analysis)
+
     return Result(tables, analysis.to_json(), WARMUP_CALLS, figures)
 
 
 def _spotter() -> dict[str, Kernels]:
-    sizes = (measure.SPOTTER_BATCH, measure.PROFILED_STEPS)
-    return {
-        label: call(spotter_kernels, framework, *sizes, backend=framework)
-        if framework in installed_backends()
-        else Kernels([], f"{framework} is not installed: pip install {framework}")
-        for framework, label in FRAMEWORKS.items()
-    }
+    """Profiles the keyword spotter in each framework that is installed."""
+    kernels = {}
+    installed = installed_backends()
+
+    for framework, label in FRAMEWORKS.items():
+        reason = f"{framework} is not installed: pip install {framework}"
+        kernels[label] = Kernels([], reason)
+        if framework in installed:
+            kernels[label] = call(
+                spotter_kernels,
+                framework,
+                measure.SPOTTER_BATCH,
+                measure.PROFILED_STEPS,
+                backend=framework,
+            )
+
+    return kernels
 
 
 def _arrays(threads: int) -> dict[str, int]:
+    """Returns the bytes of arrays for memory and each cache, by place."""
     caches = measure.cache_bytes()
     last = max(caches.values(), default=0)
+    # Far larger than any cache.
     arrays = {"memory": max(4 * last, 256 * 2**20)}
     if not num_gpus():
         # Three arrays share half of a cache; the rest is left to other programs.
@@ -589,10 +710,18 @@ def _arrays(threads: int) -> dict[str, int]:
 
 
 def _points(
-    name: str, model, config: RooflineConfig, features: FeatureConfig
+    name: str,
+    model,
+    config: RooflineConfig,
+    features: FeatureConfig,
 ) -> ModelPoints:
+    """Measures a model and combines it with its costs, which are NaN if it has none."""
     measured = call(
-        measure.measure_model, config, model, features, backend="tensorflow"
+        measure.measure_model,
+        config,
+        model,
+        features,
+        backend="tensorflow",
     )
     if not hasattr(model, "step_costs"):
         costs = unknown_costs([module.module for module in measured.modules])
@@ -607,6 +736,7 @@ def _points(
         frames=config.frames,
         labels=config.frames // FRAMES_PER_LABEL,
     )
+
     return ModelPoints.of(name, costs, measured)
 
 

@@ -1,6 +1,12 @@
-"""Measures training steps on each number of devices, and computes efficiencies."""
+"""Measures training steps on each number of devices, and computes efficiencies.
+
+`tfasr.bench.scaling.workload` calls `measure` in a process of its own for each number
+of devices, and shows the `ScalingAnalysis`. Without GPUs, a processor is cut into
+slices: that shows what distribution costs, not how it scales.
+"""
 
 import dataclasses
+import math
 import statistics
 import tempfile
 from collections.abc import Sequence
@@ -38,26 +44,34 @@ from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.memory import FRAMES_PER_LABEL, batch_spec, synthetic_batch
 from tfasr.training.step import TimedStep
 
+# Where batches come from: one that stays in memory, shards, or shards whose utterances
+# are sorted by length while training waits.
 IN_MEMORY = ""
 FROM_SHARDS = "loader"
 SORTING = "sorting loader"
 STEPS = 180  # per measurement, times the fraction and, in weak scaling, the devices
 # First steps, shown but left out of every result, as in the scaling study.
 WARMUP_STEPS = 4
-LOADERS = (IN_MEMORY, FROM_SHARDS, SORTING)  # see `ScalingConfig`
+LOADERS = (IN_MEMORY, FROM_SHARDS, SORTING)
 
 
 @config_class
 class ScalingConfig:
-    """Loads and sizes of the scaling measurement."""
+    """Loads and sizes of the scaling measurement.
 
-    # numbers of devices, 1 among them; empty: 1, 2, 4, ... up to all GPUs, or 2
-    # processor slices
+    Attributes:
+        device_counts: numbers of devices, 1 among them; empty: 1, 2, 4, ... up to all
+            GPUs, or 2 processor slices.
+        weak_utterances: batch of each device in weak scaling.
+        strong_utterances: global batch in strong scaling; divisible by each device
+            count.
+        frames: feature frames of each utterance.
+    """
+
     device_counts: tuple[int, ...] = ()
-    weak_utterances: int = 150  # batch of each device in weak scaling
-    # Global batch in strong scaling; divisible by each device count.
+    weak_utterances: int = 150
     strong_utterances: int = 160
-    frames: int = 1670  # feature frames of each utterance
+    frames: int = 1670
 
     def check(self) -> None:
         require_numbers(self, "weak_utterances", "strong_utterances", "frames")
@@ -69,6 +83,8 @@ class ScalingConfig:
 
 @dataclass(frozen=True)
 class Load:
+    """What devices train on: a batch, where it comes from, and how many steps."""
+
     name: str  # "weak" or "strong"
     per_device_batch: int  # utterances
     steps: int
@@ -77,6 +93,8 @@ class Load:
 
 @dataclass(frozen=True)
 class ScalingTask:
+    """What one process measures."""
+
     devices: int  # how many share the work
     model: Any  # the model's config
     features: FeatureConfig
@@ -85,23 +103,39 @@ class ScalingTask:
 
 
 def default_counts(strong_utterances: int) -> list[int]:
+    """Returns the numbers of devices to measure by default."""
     return [n for n in powers_up_to(num_gpus() or 2) if strong_utterances % n == 0]
 
 
 def task_of(
-    config: ScalingConfig, model, features, count: int, fraction: float
+    config: ScalingConfig,
+    model,
+    features,
+    count: int,
+    fraction: float,
 ) -> ScalingTask:
+    """Returns what to measure on so many devices.
+
+    Weak scaling takes longer on more devices, as each has the same batch and the steps
+    are multiplied, too.
+    """
+    # At least one after the first ones.
     steps = max(WARMUP_STEPS + 1, round(STEPS * fraction))
     # As in the "scaling study" of docs/sources.md: 180 steps on one device, 720 on
     # four.
-    weak = ("weak", config.weak_utterances, steps * count)
-    loads = [Load(*weak, loader) for loader in LOADERS]
+    loads = [
+        Load("weak", config.weak_utterances, steps * count, loader)
+        for loader in LOADERS
+    ]
     loads.append(Load("strong", config.strong_utterances // count, steps))
+
     return ScalingTask(count, model, features, config, tuple(loads))
 
 
 @dataclass(frozen=True)
 class LoadTimes:
+    """Seconds of every step of a load."""
+
     load: Load
     step_s: list[float]  # seconds of every step, without input wait
     input_wait_s: list[float]  # seconds waited before every step
@@ -109,15 +143,19 @@ class LoadTimes:
 
     @property
     def whole_s(self) -> list[float]:
+        """Seconds of every step, with the wait before it."""
         return [sum(both) for both in zip(self.step_s, self.input_wait_s, strict=True)]
 
     @property
     def steady_s(self) -> float:
+        """Median seconds of a step after the first ones."""
         return statistics.median(self.whole_s[WARMUP_STEPS:])
 
 
 @dataclass(frozen=True)
 class ScalingAnswer:
+    """All that one process measured."""
+
     devices: int
     kind: str  # "GPU" or "logical CPU"
     loads: list[LoadTimes]
@@ -128,16 +166,24 @@ class ScalingAnswer:
     replica_s: list[list[float]] = field(default_factory=list)
 
     def gpu_percents(self) -> list[float]:
+        """Returns each GPU's mean use over all loads; [] without GPUs."""
         by_device: dict[str, list[float]] = {}
-        for use in (
-            use for times in self.loads for use in times.use if use.device != PROCESS
-        ):
-            by_device.setdefault(use.device, []).extend(use.percent)
+        for times in self.loads:
+            for use in times.use:
+                if use.device != PROCESS:
+                    by_device.setdefault(use.device, []).extend(use.percent)
+
         return [statistics.fmean(percent) for percent in by_device.values() if percent]
 
 
 def use_devices(count: int) -> str:
-    """Sets up ``count`` devices before TensorFlow starts; returns "GPU" or "logical CPU"."""
+    """Sets up ``count`` devices before TensorFlow starts.
+
+    Returns "GPU" or "logical CPU".
+
+    Raises:
+        UsageError: if there are fewer GPUs.
+    """
     gpus = tf.config.list_physical_devices("GPU")
     if not gpus:
         slices = [tf.config.LogicalDeviceConfiguration() for _ in range(count)]
@@ -154,6 +200,7 @@ def use_devices(count: int) -> str:
     tf.config.set_visible_devices(gpus[:count], "GPU")
     for gpu in gpus[:count]:
         tf.config.experimental.set_memory_growth(gpu, True)
+
     return "GPU"
 
 
@@ -164,6 +211,7 @@ _ROUNDS = 10  # measurements of each module
 
 
 def measure(task: ScalingTask) -> ScalingAnswer:
+    """Measures modules, each device's speed, and all loads, in this process."""
     # Hides TensorFlow's logs of every planned all-reduce, and its warning of many
     # functions.
     tf.get_logger().setLevel("ERROR")
@@ -171,17 +219,31 @@ def measure(task: ScalingTask) -> ScalingAnswer:
     process = _Process(task)
     # Comes first, so that each module's first steps are the process's first.
     batch = process.noise(task.config.weak_utterances)
-    timing = (process.model, batch, process.strategy, _ROUNDS)
-    modules = module_times(*timing, first_steps=WARMUP_STEPS)
-    replica_s = replica_seconds(*timing)
+    modules = module_times(
+        process.model,
+        batch,
+        process.strategy,
+        _ROUNDS,
+        first_steps=WARMUP_STEPS,
+    )
+    replica_s = replica_seconds(process.model, batch, process.strategy, _ROUNDS)
     loads = [process.train(load) for load in task.loads]
     peaks = [gpu_peak_bytes(index) for index in range(task.devices)]
+
     return ScalingAnswer(
-        task.devices, kind, loads, peaks, peak_memory_mib(), modules, replica_s
+        task.devices,
+        kind,
+        loads,
+        peaks,
+        peak_memory_mib(),
+        modules,
+        replica_s,
     )
 
 
 class _Process:
+    """A model on all devices of this process, with its training step."""
+
     def __init__(self, task: ScalingTask):
         self._frames = task.config.frames
         self._labels = self._frames // FRAMES_PER_LABEL
@@ -189,24 +251,31 @@ class _Process:
         self._features = task.features
         training = TrainingConfig(num_replicas=self._replicas)
         self._experiment = Experiment(
-            model=task.model, features=task.features, training=training
+            model=task.model,
+            features=task.features,
+            training=training,
         )
         self.strategy = make_strategy(self._replicas)
+
         with self.strategy.scope():
             self.model = build_model(self._experiment, Alphabet(), compiled=True)
+
         self._step = TimedStep(self.model)
 
     def train(self, load: Load) -> LoadTimes:
+        """Trains a load's steps; returns their seconds and the devices' use."""
         with tempfile.TemporaryDirectory() as folder:
             dataset = self._batches(load, Path(folder))
             if self._replicas > 1:
                 dataset = self.strategy.distribute_datasets_from_function(
                     lambda _: dataset
                 )
+
             use: list[DeviceUse] = []
             iterator = iter(dataset)
             step_s = []
             wait_s = []
+
             with watched_devices(use):
                 for _ in range(load.steps):
                     result = self._step(iterator)
@@ -216,14 +285,17 @@ class _Process:
         return LoadTimes(load, step_s, wait_s, use)
 
     def noise(self, batch: int) -> dict[str, np.ndarray]:
+        """Returns a random batch of full-length utterances."""
         tensors = synthetic_batch(self._experiment, batch, self._frames, self._labels)
         return {name: tensor.numpy() for name, tensor in tensors.items()}
 
     def _batches(self, load: Load, folder: Path) -> tf.data.Dataset:
+        """Returns a load's batches; shards are written to ``folder``."""
         if load.loader == IN_MEMORY:
             # The same shapes as of loaded batches, so the same graph.
             shape = [None, self._frames, self._features.num_features]
             spec = batch_spec(self._experiment) | {"features": tf.TensorSpec(shape)}
+            # One batch, read again for each step.
             share = [self.noise(load.per_device_batch)]
             dataset = tf.data.Dataset.from_generator(
                 lambda: share, output_signature=spec
@@ -239,16 +311,30 @@ class _Process:
         return loaded
 
     def _loaded(self, folder: Path, global_batch: int, steps: int) -> tf.data.Dataset:
-        sizes = (_EPOCH_BATCHES * global_batch, self._frames, self._labels)
-        # Lengths differ, or there would be nothing to sort.
-        split = write_noise_split(folder, self._experiment, *sizes, spread=0.4)
-        padding = {"padding": "fixed", "max_frames": self._frames}
-        pipeline = PipelineConfig(global_batch_size=global_batch, **padding)
+        """Returns batches of shards, for at least so many steps."""
+        split = write_noise_split(
+            folder,
+            self._experiment,
+            utterances=_EPOCH_BATCHES * global_batch,
+            frames=self._frames,
+            labels=self._labels,
+            spread=0.4,  # lengths differ, or there would be nothing to sort
+        )
+        pipeline = PipelineConfig(
+            global_batch_size=global_batch,
+            padding="fixed",
+            max_frames=self._frames,
+        )
         source = BatchSource(
-            split, self._features, pipeline, None, split.feature_statistics()
+            split,
+            self._features,
+            pipeline,
+            None,
+            split.feature_statistics(),
         )
         epoch = source.training(1, 1, replicas=self._replicas)
-        return epoch.repeat(-(-steps // _EPOCH_BATCHES))
+
+        return epoch.repeat(math.ceil(steps / _EPOCH_BATCHES))
 
 
 def write_noise_split(
@@ -259,26 +345,41 @@ def write_noise_split(
     labels: int,
     spread=0.0,
 ) -> ShardedSplit:
-    """Writes `synthetic_batch`es as shards in the format of `tfasr prepare`, and opens them.
+    """Writes `synthetic_batch`es as shards in the format of `tfasr prepare`.
 
     Lengths differ by the fraction ``spread``; all utterances have as many labels.
+
+    Returns:
+        The opened split.
+
+    Raises:
+        ValueError: if the shortest utterance has too few frames for its labels.
     """
-    # Raises ValueError if the shortest utterance has too few frames for them.
     synthetic_batch(experiment, 1, round(frames * (1 - spread)), labels)
     packing = Packing(
-        Alphabet(), experiment.features, shards.ShardConfig(), experiment.model
+        Alphabet(),
+        experiment.features,
+        shards.ShardConfig(),
+        experiment.model,
     )
     listed = []
     files = []
     sums = shards.FeatureSums()
     names = ("features", "feature_lengths", "labels", "duration_s")
+
     for number, first in enumerate(range(0, utterances, _SHARD)):
         size = min(_SHARD, utterances - first)
         batch = synthetic_batch(
-            experiment, size, frames, labels, length_spread=spread, seed=number
+            experiment,
+            size,
+            frames,
+            labels,
+            length_spread=spread,
+            seed=number,
         )
         rows = zip(*(batch[name].numpy() for name in names), strict=True)
         records = []
+
         for position, (noise, length, spelled, duration_s) in enumerate(rows, first):
             features = noise[:length].astype(np.float16)
             duration_s = float(duration_s)
@@ -286,9 +387,17 @@ def write_noise_split(
             records.append(
                 shards.encode_record(features, spelled.tolist(), position, duration_s)
             )
-            sizes = (duration_s, int(length), labels)
             listed.append(
-                ShardedUtterance(position, f"noise-{position}", "", "", *sizes, "0")
+                ShardedUtterance(
+                    position,
+                    id=f"noise-{position}",
+                    text="",
+                    speaker="",
+                    duration_s=duration_s,
+                    frames=int(length),
+                    frames_needed=labels,
+                    content="0",
+                )
             )
 
         path = folder / f"train-{number:05d}.tfrecord"
@@ -296,14 +405,18 @@ def write_noise_split(
         files.append({"file": path.name, "bytes": path.stat().st_size})
 
     index = {**packing.content(), "shards": files, "feature_sums": sums.to_json()}
+
     return ShardedSplit(folder, index, shards.HeldUtterances(listed))
 
 
 def sorted_by_length(
-    batches: tf.data.Dataset, window: int, size: int
+    batches: tf.data.Dataset,
+    window: int,
+    size: int,
 ) -> tf.data.Dataset:
-    """Sorts ``window`` utterances at a time by length and batches them, without
-    prefetching.
+    """Sorts ``window`` utterances at a time by length, and batches them.
+
+    Without prefetching, so that training waits for the sorting.
     """
 
     def in_order(utterances: Batch) -> Batch:
@@ -314,13 +427,19 @@ def sorted_by_length(
 
 
 def scaling_row(
-    devices: int, times: LoadTimes, single_s: float | None
+    devices: int,
+    times: LoadTimes,
+    single_s: float | None,
 ) -> dict[str, Any]:
     """Returns a load's steps after the first `WARMUP_STEPS` as JSON values.
 
-    ``single_s``: the row's "single_s" on one device, None for that device's own row. An
-    efficiency of 1 is ideal: as many times one device's throughput as there are
+    An efficiency of 1 is ideal: as many times one device's throughput as there are
     devices.
+
+    Args:
+        devices: how many.
+        times: of a load on them.
+        single_s: the row's "single_s" on one device, None for that device's own row.
     """
     load = times.load
     steps_s = times.whole_s[WARMUP_STEPS:]
@@ -330,6 +449,7 @@ def scaling_row(
     counted_s = mean_s if load.loader else step_s
     single_s = single_s or counted_s
     speedup = single_s / counted_s * (devices if load.name == "weak" else 1)
+
     return {
         # "weak" (a full batch per device) or "strong" (one batch for all)
         "mode": load.name,
@@ -351,17 +471,29 @@ def scaling_row(
 
 @dataclass(frozen=True)
 class ScalingAnalysis:
-    # of `scaling_row`: weak without loader, with loaders, then strong; each by devices
+    """All rows and answers.
+
+    Attributes:
+        rows: of `scaling_row`: weak without loader, with loaders, then strong; each by
+            devices.
+        answers: one for each number of devices.
+        config: sizes.
+    """
+
     rows: list[dict[str, Any]]
-    answers: list[ScalingAnswer]  # one for each number of devices
+    answers: list[ScalingAnswer]
     config: ScalingConfig
 
     @classmethod
     def of(
-        cls, answers: Sequence[ScalingAnswer], config: ScalingConfig
+        cls,
+        answers: Sequence[ScalingAnswer],
+        config: ScalingConfig,
     ) -> "ScalingAnalysis":
+        """Compares all answers with that of one device."""
         rows = []
         for kind in (*(("weak", loader) for loader in LOADERS), ("strong", IN_MEMORY)):
+            # Of one device, which comes first.
             single_s: float | None = None
             for answer, times in ((a, times) for a in answers for times in a.loads):
                 if (times.load.name, times.load.loader) == kind:
@@ -373,9 +505,11 @@ class ScalingAnalysis:
 
     @property
     def shared_cores(self) -> bool:
+        """Whether devices are slices of one processor."""
         return self.answers[0].kind != "GPU"
 
     def to_json(self) -> dict[str, Any]:
+        """Returns everything as JSON values."""
         return {
             "rows": self.rows,
             "shared_cores": self.shared_cores,

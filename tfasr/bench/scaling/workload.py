@@ -34,30 +34,37 @@ from tfasr.models.model import ModelConfig
 
 
 def scaling_tables(analysis: ScalingAnalysis) -> list[Table]:
+    """Returns the table of efficiencies, then those that explain it."""
     modules = [_first_steps_of_modules(analysis), _modules(analysis)]
     scaling = table_of(
-        "Scaling of data parallelism", _SCALING, analysis.rows, _notes(analysis)
+        "Scaling of data parallelism",
+        _SCALING,
+        analysis.rows,
+        _notes(analysis),
     )
     rows = [(label(r), r["devices"], *r["first_s"], r["step_s"]) for r in analysis.rows]
     note = "The first step traces and compiles. No other figure includes these steps."
     warmup = measure.WARMUP_STEPS
     first = _steps_table("First steps, left out", "scaling", warmup, rows, note)
+
     return [scaling, first, *modules, _devices(analysis)]
 
 
 def straggling(seconds_of_replicas: list[list[float]]) -> float:
-    """Returns the median, over rounds, of the slowest device's seconds over the median
-    device's.
+    """Returns how much longer the slowest device takes than the median device.
+
+    It is the median, over rounds, of the ratio of their seconds.
     """
-    return statistics.median(
-        max(seconds) / statistics.median(seconds)
-        if statistics.median(seconds) > 0
-        else 1.0
-        for seconds in seconds_of_replicas
-    )
+    ratios = []
+    for seconds in seconds_of_replicas:
+        median_s = statistics.median(seconds)
+        ratios.append(max(seconds) / median_s if median_s > 0 else 1.0)
+
+    return statistics.median(ratios)
 
 
 def label(row: dict[str, Any]) -> str:
+    """Returns a row's name, such as "weak, loader"."""
     return f"{row['mode']}, {row['loader']}" if row["loader"] else row["mode"]
 
 
@@ -77,14 +84,19 @@ _SCALING = [
 
 
 def _use_of(row: dict[str, Any]) -> float | None:
+    """Returns the mean use of a row's GPUs or, without any, of this process."""
     percents = row["use_percent"]
     gpus = [
         use for name, use in percents.items() if name != PROCESS and use is not None
     ]
-    return statistics.fmean(gpus) if gpus else percents.get(PROCESS)
+    if gpus:
+        return statistics.fmean(gpus)
+
+    return percents.get(PROCESS)
 
 
 def _notes(analysis: ScalingAnalysis) -> list[str]:
+    """Returns what readers must know of the efficiencies."""
     config = analysis.config
     notes = [
         f"Without the first {measure.WARMUP_STEPS} steps. Step: the median, with input wait. "
@@ -105,8 +117,13 @@ def _notes(analysis: ScalingAnalysis) -> list[str]:
 
 
 def _steps_table(
-    title: str, of: str, count: int, rows: Sequence[tuple], note: str
+    title: str,
+    of: str,
+    count: int,
+    rows: Sequence[tuple],
+    note: str,
 ) -> Table:
+    """Returns first steps, which are left out of other tables, and the median after them."""
     steps = (f"step {index + 1}\nms" for index in range(count))
     columns = columns_of_tuples(
         [of, "devices", *steps, "median\nafter"], milliseconds, 2
@@ -115,8 +132,10 @@ def _steps_table(
 
 
 def _first_steps_of_modules(analysis: ScalingAnalysis) -> Table:
+    """Returns the first steps of each module, and the rest of the call."""
     count = max(len(answer.modules.first_host_s) for answer in analysis.answers)
     rows = []
+
     for answer in analysis.answers:
         devices = answer.devices
         times = answer.modules
@@ -127,15 +146,19 @@ def _first_steps_of_modules(analysis: ScalingAnalysis) -> Table:
         "The first steps of each process: seconds of each function within the step, forward and "
         "backward. Tracing, host: the rest of the call."
     )
+
     return _steps_table("First steps of each function", "function", count, rows, note)
 
 
 def _modules(analysis: ScalingAnalysis) -> Table:
+    """Returns a line per module, with columns for each number of devices."""
+
     def block(times: ModuleTimes) -> list[list[Any]]:
         seconds = [[m.alone_s, m.forward_s, m.backward_s] for m in times.modules]
         shares = [percent(module.in_step_s / times.step_s) for module in times.modules]
         sums = [sum(values) for values in zip(*seconds, strict=True)]
         pairs = zip([*seconds, sums], [*shares, "100.0"], strict=True)
+
         return [[*values, share] for values, share in pairs]
 
     columns = ["module"]
@@ -143,6 +166,7 @@ def _modules(analysis: ScalingAnalysis) -> Table:
         on = devices_text(answer.devices)
         columns += [f"{on}\nalone ms", "forward\nms", "backward\nms", "share\n%"]
 
+    # The same modules on any number of devices.
     names = [[m.module] for m in analysis.answers[0].modules.modules] + [["whole step"]]
     blocks = (block(answer.modules) for answer in analysis.answers)
     rows = [sum(cells, []) for cells in zip(names, *blocks, strict=True)]
@@ -154,6 +178,7 @@ def _modules(analysis: ScalingAnalysis) -> Table:
         "shorter."
     )
     by_place = columns_of_tuples(columns, milliseconds)
+
     return table_of("Time per module", by_place, rows, [note])
 
 
@@ -166,20 +191,26 @@ _DEVICES = [
     Column("memory others\nGiB", "", lambda row: row[3][1], fixed(2, 2**-30)),
     Column("first over\nothers", "", lambda row: row[4], fixed(2)),
     Column(
-        "process peak\nGiB", "", lambda row: row[0].peak_memory_mib, fixed(2, 2**-10)
+        "process peak\nGiB",
+        "",
+        lambda row: row[0].peak_memory_mib,
+        fixed(2, 2**-10),
     ),
 ]
 
 
 def _devices(analysis: ScalingAnalysis) -> Table:
+    """Returns a line per number of devices: stragglers, use and memory."""
     note = (
         "Slowest over median: forward and backward pass of each device, started together. GPU use: "
         "NVML's mean during training. Memory: TensorFlow's peak. Others: their median."
     )
     rows = []
+
     for answer in analysis.answers:
         several = answer.devices > 1 and answer.replica_s
         use = _first_and_others(answer.gpu_percents()[: answer.devices])
+        # None for slices of a processor.
         sizes = [size for size in answer.peak_device_bytes if size is not None]
         first, others = _first_and_others(sizes)
         ratio = first / others if first and others else None
@@ -190,6 +221,7 @@ def _devices(analysis: ScalingAnalysis) -> Table:
 
 
 def _first_and_others(values: list[float]) -> tuple[float | None, float | None]:
+    """Returns the first device's value, and the median of the others'."""
     others = statistics.median(values[1:]) if len(values) > 1 else None
     return (values[0] if values else None), others
 
@@ -203,6 +235,7 @@ _SOURCES = {
 
 
 def scaling_charts(analysis: ScalingAnalysis) -> dict[str, Callable[[], Chart]]:
+    """Returns the charts by file name, each drawn when it is called."""
     return {
         "scaling": lambda: scaling_chart(analysis),
         "scaling_use": lambda: use_chart(analysis),
@@ -212,12 +245,14 @@ def scaling_charts(analysis: ScalingAnalysis) -> dict[str, Callable[[], Chart]]:
 
 
 def scaling_chart(analysis: ScalingAnalysis) -> Chart:
+    """Draws efficiencies over the number of devices."""
     panels = [_efficiency(analysis, mode) for mode in ("weak", "strong")]
     caption = "Efficiency of data parallelism: ideal and measured"
     return Chart("scaling", caption, panels, columns=2, width=420)
 
 
 def use_chart(analysis: ScalingAnalysis) -> Chart:
+    """Draws the devices' use over time, with a panel per loader."""
     answer = analysis.answers[-1]
     panels = [
         _use_panel(times.use, _SOURCES[loader])
@@ -226,15 +261,18 @@ def use_chart(analysis: ScalingAnalysis) -> Chart:
         if (times.load.name, times.load.loader) == ("weak", loader)
     ]
     caption = f"Utilisation over time while training on {devices_text(answer.devices)}"
+
     return Chart("scaling_use", caption, panels, width=760)
 
 
 def first_steps_chart(analysis: ScalingAnalysis) -> Chart:
+    """Draws the first steps of each module, with a panel per number of devices."""
     panels = []
     for answer in analysis.answers:
         count = len(answer.modules.first_host_s)
         xs = list(range(1, count + 2))
         marks: list[Mark] = []
+
         for place, module in enumerate(answer.modules.modules):
             ys = [1000 * seconds for seconds in [*module.first_s, module.in_step_s]]
             marks += curve(xs, ys, run_colour(place), module.module)
@@ -243,19 +281,26 @@ def first_steps_chart(analysis: ScalingAnalysis) -> Chart:
         marks.append(Line(x=xs[:-1], y=host, series="tracing and host", dash="dashed"))
         named = [*map(str, xs[:-1]), "median after"]
         x = Axis(
-            "step", limits=(0.7, count + 1.3), ticks=xs, tick_labels=named, grid=False
+            "step",
+            limits=(0.7, count + 1.3),
+            ticks=xs,
+            tick_labels=named,
+            grid=False,
         )
         panels.append(
             Panel(marks, x, _ms_axis(marks), title=devices_text(answer.devices))
         )
 
     caption = "The first steps of each function, left out of all other figures"
+
     return Chart("scaling_first_steps", caption, panels, columns=2, width=420)
 
 
 def modules_chart(analysis: ScalingAnalysis) -> Chart:
+    """Draws the time of each module over the number of devices."""
     counts = [answer.devices for answer in analysis.answers]
     panels = []
+
     for title, seconds in (
         ("within the step", lambda module: module.in_step_s),
         ("alone, every other module off", lambda module: module.alone_s),
@@ -272,10 +317,12 @@ def modules_chart(analysis: ScalingAnalysis) -> Chart:
         )
 
     caption = "Time of each module over the number of devices"
+
     return Chart("scaling_modules", caption, panels, columns=2, width=420)
 
 
 def _ms_axis(marks: Sequence[Mark]) -> Axis:
+    """Returns a logarithmic axis of milliseconds that all marks fit into."""
     values = [value for mark in marks for value in mark.y if value > 0]
     return Axis(
         "ms, forward and backward",
@@ -285,6 +332,7 @@ def _ms_axis(marks: Sequence[Mark]) -> Axis:
 
 
 def _use_panel(use: Sequence[DeviceUse], title: str) -> Panel:
+    """Draws the use of all devices with one loader."""
     marks: list[Mark] = []
     for place, device in enumerate(use):
         shown = sum(seconds <= _SHOWN_S for seconds in device.seconds)
@@ -293,8 +341,15 @@ def _use_panel(use: Sequence[DeviceUse], title: str) -> Panel:
         else:
             colour = chart.device_colour(place - 1)
 
-        look = {"colour": colour, "series": device.device, "width": 1.4}
-        marks.append(Line(x=device.seconds[:shown], y=device.percent[:shown], **look))
+        marks.append(
+            Line(
+                x=device.seconds[:shown],
+                y=device.percent[:shown],
+                colour=colour,
+                series=device.device,
+                width=1.4,
+            )
+        )
         if device.mean_percent is not None:
             text = f"mean {device.mean_percent:.0f} %"
             marks.append(Rule(value=device.mean_percent, label=text, colour=colour))
@@ -303,10 +358,12 @@ def _use_panel(use: Sequence[DeviceUse], title: str) -> Panel:
         (x for mark in marks if isinstance(mark, Line) for x in mark.x), default=1.0
     )
     x = Axis("seconds", limits=(0, min(_SHOWN_S, last)))
+
     return Panel(marks, x, Axis("use, %", limits=(0, 105)), height=130, title=title)
 
 
 def _efficiency(analysis: ScalingAnalysis, mode: str) -> Panel:
+    """Draws weak or strong efficiency, with a curve per loader."""
     measured = [row for row in analysis.rows if row["mode"] == mode]
     counts = sorted({row["devices"] for row in measured})
     marks: list[Mark] = [Rule(value=100, label="ideal")]
@@ -329,12 +386,17 @@ def _efficiency(analysis: ScalingAnalysis, mode: str) -> Panel:
     }
     top = max(105.0, *(1.05 * 100 * row["efficiency"] for row in measured))
     y = Axis("efficiency, %", limits=(0, top))
+
     return Panel(marks, counts_axis("devices", counts), y, title=titles[mode])
 
 
 def run(
-    config: ScalingConfig, model, features: FeatureConfig, context: Context
+    config: ScalingConfig,
+    model,
+    features: FeatureConfig,
+    context: Context,
 ) -> Result:
+    """Measures each number of devices in a process of its own."""
     reason = "The scaling analysis needs tfasr's own training under tf.distribute, on TensorFlow."
     require_tensorflow(reason, context)
     counts = sorted(set(config.device_counts)) or measure.default_counts(
@@ -347,6 +409,7 @@ def run(
     analysis = ScalingAnalysis.of(answers, config)
     tables = scaling_tables(analysis)
     figures = scaling_charts(analysis)
+
     return Result(tables, analysis.to_json(), measure.WARMUP_STEPS, figures)
 
 

@@ -1,9 +1,13 @@
-"""The figures over time: error rates, loss, throughput."""
+"""The figures over time: error rates, loss, throughput.
+
+A figure draws a line for each group: of its only run, or the median of its runs, which
+are thin lines behind it. All curves can be shown over time, epochs and utterances.
+"""
 
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,80 +26,179 @@ from tfasr.display.chart import (
 )
 from tfasr.reports.figures.registry import NotDrawnError
 from tfasr.reports.groups import Results, colours, group_members
-from tfasr.reports.numbers import Report, RunAnalysis, metric_label, sentence
+from tfasr.reports.numbers import (
+    Report,
+    RunAnalysis,
+    metric_label,
+    sentence,
+    time_unit,
+)
 from tfasr.reports.series import AXES, SIGMA, RunSeries, thin
 from tfasr.tta.metrics import HIGHER, metric_named
 
 # Groups that get a line; if there are more, one band of all runs is added
 MOST_GROUPS = 16
+# From so many runs on, a band of quantiles says more than a line for each run.
 FEWEST_FOR_QUANTILES = 20
+# More points of a median than a screen shows.
 _GRID_POINTS = 250
+# The number of the band of all runs, in place of a colour's.
 EVERYTHING = -1
+# x and y of a line, equally long; x ascends.
 Curve = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
 class Band:
-    name: str  # the group's
-    number: int  # the number of its colour, or `EVERYTHING` for the band of all runs
-    runs: int  # how many runs it shows
-    x: np.ndarray  # ascending
-    middle: np.ndarray  # the only run's values, or the median of the runs'
-    # The lowest value, or from 20 runs on the 5 % quantile.
+    """A group's line, and what shows the spread of its runs.
+
+    Attributes:
+        name: the group's.
+        number: of its colour, or `EVERYTHING` for the band of all runs.
+        runs: how many runs it shows.
+        x: ascending places on the horizontal axis.
+        middle: the only run's values at ``x``, or the median of the runs'.
+        members: each run's own curve, for thin lines; () for a single run.
+        low: the 5 % quantile of the runs at ``x``; of fewer than 20 the lowest value.
+            None for a single run.
+        high: the 95 % quantile, or the highest value.
+    """
+
+    name: str
+    number: int
+    runs: int
+    x: np.ndarray
+    middle: np.ndarray
+    members: Sequence[Curve] = ()
     low: np.ndarray | None = None
-    # The highest value, or from 20 runs on the 95 % quantile.
     high: np.ndarray | None = None
 
     @property
     def label(self) -> str:
         return series_name(chart.shortened(self.name), self.runs, self.number)
 
+    def with_point(self, x: float, *, log: bool) -> "Band":
+        """Returns the band with a point more, on its line as it is drawn.
+
+        Marks at this point are on the line even if a reader changes the scale. ``log``
+        says whether the vertical axis is logarithmic, where lines are straight in
+        logarithms.
+        """
+        place = int(np.searchsorted(self.x, x))
+        if place < self.x.size and self.x[place] == x:
+            return self
+
+        def between(values: np.ndarray | None) -> np.ndarray | None:
+            if values is None:
+                return None
+            if log:
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    new = np.exp(np.interp(x, self.x, np.log(values)))
+            else:
+                new = np.interp(x, self.x, values)
+
+            return np.insert(values, place, new)
+
+        return replace(
+            self,
+            x=np.insert(self.x, place, x),
+            middle=between(self.middle),
+            low=between(self.low),
+            high=between(self.high),
+        )
+
+    def at(self, x: float) -> float:
+        """Returns the line's value at one of its points, or between two of them."""
+        return float(np.interp(x, self.x, self.middle))
+
 
 def group_bands(
-    report: Report, curve: Callable[[RunAnalysis], Curve | None]
+    report: Report,
+    curve: Callable[[RunAnalysis], Curve | None],
+    *,
+    carry_on: bool = False,
 ) -> list[Band]:
+    """Returns a band for each group whose runs have a curve.
+
+    Args:
+        report: its groups, in their order.
+        curve: returns a run's curve, or None.
+        carry_on: whether a finished run's last value counts until the last run ends,
+            as an error rate does and a throughput does not.
+    """
     groups = [
-        (name, n, runs)
-        for n, (name, runs) in enumerate(group_members(report.runs).items())
+        (name, number, runs)
+        for number, (name, runs) in enumerate(group_members(report.runs).items())
     ]
     if len(groups) > MOST_GROUPS:
-        indices = list(range(len(report.runs)))
-        groups[MOST_GROUPS:] = [(f"all {len(indices)} runs", EVERYTHING, indices)]
+        everything = list(range(len(report.runs)))
+        groups[MOST_GROUPS:] = [(f"all {len(everything)} runs", EVERYTHING, everything)]
 
     bands = []
     for name, number, indices in groups:
-        curves = [
-            points for points in (curve(report.runs[run]) for run in indices) if points
-        ]
-        curves = [(x, y) for x, y in curves if x.size]
+        curves = []
+        lasting = []
+        for index in indices:
+            run = report.runs[index]
+            points = curve(run)
+            if points is not None and points[0].size:
+                curves.append(points)
+                lasting.append(carry_on and run.status == "success")
+
         if curves:
-            bands.append(band(name, number, curves))
+            bands.append(band(name, number, curves, lasting))
 
     return bands
 
 
-def band(name: str, number: int, curves: Sequence[Curve]) -> Band:
-    """Returns the median and the spread of curves, wherever at least half of them have
-    a value.
+def band(
+    name: str,
+    number: int,
+    curves: Sequence[Curve],
+    lasting: Sequence[bool] | None = None,
+) -> Band:
+    """Returns the median and the spread of a group's curves.
+
+    It begins where all curves have begun, and ends where fewer than half of them have a
+    value. Where ``lasting`` is true, a curve keeps its last value after its end: a run
+    that met its target and stopped would otherwise leave the median to slower runs, and
+    the line would rise.
     """
     if len(curves) == 1:
         return Band(name, number, 1, *curves[0])
+
     grid = np.unique(np.concatenate([x for x, _ in curves]))
     grid = grid[thin(grid.size, _GRID_POINTS)]
-    values = np.array(
-        [np.interp(grid, x, y, left=np.nan, right=np.nan) for x, y in curves]
-    )
+    values = []
+    for (x, y), lasts in zip(curves, lasting or [False] * len(curves), strict=True):
+        after = y[-1] if lasts else np.nan
+        values.append(np.interp(grid, x, y, left=np.nan, right=after))
+
     counts = np.isfinite(values).sum(axis=0)
-    shown = counts >= len(curves) / 2
-    low, high = (0.05, 0.95) if len(curves) >= FEWEST_FOR_QUANTILES else (0.0, 1.0)
-    ordered = np.sort(values[:, shown], axis=0)
-    spread = [_quantile(ordered, counts[shown], share) for share in (0.5, low, high)]
-    return Band(name, number, len(curves), grid[shown], *spread)
+    begun = grid >= max(x[0] for x, _ in curves)
+    shown = (counts >= len(curves) / 2) & begun
+    low, high = 0.0, 1.0
+    if len(curves) >= FEWEST_FOR_QUANTILES:
+        low, high = 0.05, 0.95
+
+    ordered = np.sort(np.array(values)[:, shown], axis=0)
+    return Band(
+        name,
+        number,
+        len(curves),
+        grid[shown],
+        _quantile(ordered, counts[shown], 0.5),
+        curves,
+        _quantile(ordered, counts[shown], low),
+        _quantile(ordered, counts[shown], high),
+    )
 
 
 def _quantile(ordered: np.ndarray, counts: np.ndarray, share: float) -> np.ndarray:
-    # The quantile of the first ``counts`` values of each column, which are sorted.
-    # Faster than numpy.nanquantile, which loops over the columns.
+    """Returns a quantile of the first ``counts`` values of each sorted column.
+
+    Faster than numpy.nanquantile, which loops over the columns.
+    """
     place = share * (counts - 1)
     below = np.floor(place).astype(int)
     above = np.ceil(place).astype(int)
@@ -104,31 +207,46 @@ def _quantile(ordered: np.ndarray, counts: np.ndarray, share: float) -> np.ndarr
     return first + (second - first) * (place - below)
 
 
-def spread_text(bands: Sequence[Band]) -> str:
-    sizes = [band.runs for band in bands if band.low is not None]
-    if not sizes:
+def spread_text(bands: Sequence[Band], *, carry_on: bool = False) -> str:
+    """Returns what thick lines, thin lines and bands of a figure are, or ""."""
+    groups = [band for band in bands if band.runs > 1]
+    if not groups:
         return ""
-    spread = "all runs"
-    if max(sizes) >= FEWEST_FOR_QUANTILES:
-        spread = "5–95 % of the runs"
-        if min(sizes) < FEWEST_FOR_QUANTILES:
-            spread += " (all runs of groups of fewer than 20)"
 
-    return (
-        f"lines are medians of a group's runs, bands contain {spread}; both end where fewer than "
-        "half of the runs continue"
-    )
+    text = "thick lines are medians of a group's runs"
+    if any(_has_thin_lines(band) for band in groups):
+        text += ", thin lines its runs"
+    if any(band.runs >= FEWEST_FOR_QUANTILES for band in groups):
+        text += ", bands contain 5–95 % of the runs"
+    elif any(band.number == EVERYTHING for band in groups):
+        text += ", the band contains all runs"
+    if carry_on:
+        text += "; a finished run counts with its last value"
+
+    return text
 
 
+def _has_thin_lines(band: Band) -> bool:
+    return 1 < band.runs < FEWEST_FOR_QUANTILES and band.number != EVERYTHING
+
+
+# Evaluations that get a point each; more would hide the lines and slow the page down.
 _MOST_POINTS = 2000
+# If curves differ so much in length, a linear axis would hide the short ones.
 _LOG_TIME_RATIO = 8
+# Error rates far above 100 % happen in first epochs, and would flatten all else.
 _RATE_LIMIT_PERCENT = 105.0
+# Of the axis's length: targets closer than this share a label.
 _LABEL_HEIGHT = 0.055
+# The opacity and the width in pixels of a single run's line behind its group's.
+_THIN = 0.35
+_THIN_PX = 1.0
 Bands = Mapping[str, Sequence[Band]]
 Limits = tuple[float, float]
 
 
 def error_rate_charts(report: Report, results: Results) -> list[Chart]:
+    """Returns a figure for each metric that was evaluated."""
     metrics = dict.fromkeys(metric for run in report.runs for metric in run.curves)
     if not metrics:
         raise NotDrawnError("Error rates: no run has a finished evaluation.")
@@ -136,12 +254,17 @@ def error_rate_charts(report: Report, results: Results) -> list[Chart]:
 
 
 def loss_chart(report: Report, results: Results) -> Chart:
+    """Returns the figure of the training loss. Source: arXiv 2003.12366, Figure 7."""
+    unit_s = time_unit(report).seconds
+
     def curve(run: RunAnalysis, axis: str) -> Curve | None:
         loss = None if run.series is None else run.series.loss
-        return None if loss is None or axis not in loss.x else (loss.x[axis], loss.y)
+        if loss is None or axis not in loss.x:
+            return None
+        return _scaled(loss.x[axis], axis, unit_s), loss.y
 
-    bands = bands_by_axis(report, curve)
-    if not bands["minutes"]:
+    bands = bands_by_axis(report, curve, carry_on=True)
+    if not bands["time"]:
         raise NotDrawnError("Training loss: no run recorded the loss of its steps.")
     caption = f"Training loss, smoothed over steps by a Gaussian (sigma {SIGMA:g})"
     y = Axis("training loss", log=True, limits=value_limits(bands), choose=True)
@@ -149,139 +272,200 @@ def loss_chart(report: Report, results: Results) -> Chart:
         axis: [Panel(band_marks(of_axis), time_axis(report, bands, axis), y)]
         for axis, of_axis in bands.items()
     }
-    return chart_of_views("train_loss", with_spread(caption, bands), views)
+    caption = with_spread(caption, bands, carry_on=True)
+    return chart_of_views("train_loss", caption, views)
+
+
+def _scaled(x: np.ndarray, axis: str, unit_s: float) -> np.ndarray:
+    """Returns places on an axis; those in seconds are converted to the report's unit."""
+    return x / unit_s if axis == "time" else x
 
 
 def bands_by_axis(
-    report: Report, curve: Callable[[RunAnalysis, str], Curve | None]
+    report: Report,
+    curve: Callable[[RunAnalysis, str], Curve | None],
+    *,
+    carry_on: bool = False,
 ) -> dict[str, list[Band]]:
     """Returns the bands by axis, only for axes that every curve has."""
-    by_axis = {
-        axis: group_bands(report, lambda run, a=axis: curve(run, a)) for axis in AXES
-    }
+    by_axis = {}
+    for axis in AXES:
+        by_axis[axis] = group_bands(
+            report, lambda run, axis=axis: curve(run, axis), carry_on=carry_on
+        )
+
     drawn = {
         axis: {(band.number, band.runs) for band in by_axis[axis]} for axis in AXES
     }
-    return {axis: by_axis[axis] for axis in AXES if drawn[axis] == drawn["minutes"]}
+    return {axis: by_axis[axis] for axis in AXES if drawn[axis] == drawn["time"]}
 
 
 def band_marks(bands: Sequence[Band]) -> list[Mark]:
-    marks: list[Mark] = []
+    """Returns the lines of bands: first all thin ones, so that medians are above them."""
+    behind: list[Mark] = []
+    lines: list[Mark] = []
     for band in bands:
-        everything = band.number == EVERYTHING
-        look = {
-            "colour": chart.OTHER_COLOUR if everything else run_colour(band.number),
-            "series": series_name(band.name, band.runs, band.number),
-        }
-        if band.low is not None and band.high is not None:
-            marks.append(Area(x=band.x, low=band.low, high=band.high, **look))
-        dash = "solid" if everything else chart.run_dash(band.number)
-        marks.append(Line(x=band.x, y=band.middle, dash=dash, **look))
+        series = series_name(band.name, band.runs, band.number)
+        colour = chart.OTHER_COLOUR
+        dash = "solid"
+        if band.number != EVERYTHING:
+            colour = run_colour(band.number)
+            dash = chart.run_dash(band.number)
 
-    return marks
+        if _has_thin_lines(band):
+            for x, y in band.members:
+                behind.append(
+                    Line(
+                        x=x,
+                        y=y,
+                        colour=colour,
+                        series=series,
+                        width=_THIN_PX,
+                        opacity=_THIN,
+                    )
+                )
+        elif band.low is not None and band.high is not None:
+            lines.append(
+                Area(
+                    x=band.x, low=band.low, high=band.high, colour=colour, series=series
+                )
+            )
+
+        lines.append(
+            Line(x=band.x, y=band.middle, dash=dash, colour=colour, series=series)
+        )
+
+    return behind + lines
 
 
 def series_name(group: str, runs: int, number: int) -> str:
+    """Returns a group's name in legends."""
     return group if runs == 1 or number == EVERYTHING else f"{group} (n = {runs})"
 
 
 def time_axis(report: Report, bands: Bands, axis: str) -> Axis:
     """Returns the horizontal axis of curves.
 
-    Minutes are on a logarithmic scale if some curves last over 8 times as long as
-    others.
+    Time is on a logarithmic scale if some curves last over 8 times as long as others.
     """
-    labels = {"minutes": clock_label(report), "utterances": "utterances trained on"}
+    labels = {"time": clock_label(report), "utterances": "utterances trained on"}
     ends = [float(band.x[-1]) for band in bands[axis] if band.x.size]
     starts = [
         float(band.x[band.x > 0][0]) for band in bands[axis] if (band.x > 0).any()
     ]
-    log = axis == "minutes" and bool(starts) and ratio(ends) > _LOG_TIME_RATIO
+    log = axis == "time" and bool(starts) and ratio(ends) > _LOG_TIME_RATIO
     last = max(ends, default=1) or 1
     limits = (min(starts) / 1.1, last * 1.08) if log else (0.0, last * 1.03)
     return Axis(labels.get(axis, axis), log=log, limits=limits, choose=True)
 
 
 def clock_label(report: Report) -> str:
+    """Returns the label of a time axis: its unit, and where its clock begins."""
+    unit = time_unit(report).name
     if report.policy.name == "paper":
-        return "minutes since the creation of the model"
-    return f"minutes on the clock of {report.policy.name}"
+        return f"{unit} since the creation of the model"
+    return f"{unit} on the clock of {report.policy.name}"
 
 
 def value_limits(
     bands: Bands, targets: Sequence[float] = (), most: float | None = None
 ) -> Limits:
+    """Returns the ends of a vertical axis that shows all curves and targets.
+
+    ``most`` cuts values above it; the lower end is above 0, for logarithmic axes.
+    """
     lines = [
-        line for band in bands["minutes"] for line in (band.low, band.middle, band.high)
+        line for band in bands["time"] for line in (band.low, band.middle, band.high)
     ]
     values = np.concatenate([line for line in lines if line is not None] or [[]])
     values = values[np.isfinite(values)]
     positive = [*values[values > 0], *(target for target in targets if target > 0)]
     high = 1.12 * float(values.max(initial=0)) or 1.0
     low = float(min(positive, default=high)) / 1.15
-    high = high if most is None else min(high, most)
+    if most is not None:
+        high = min(high, most)
+
     # In the first epochs, all values may lie above the highest value shown.
     return (low, high) if low < high else (high / 10, high)
 
 
 def ratio(values: Sequence[float]) -> float:
+    """Returns the largest positive value over the smallest; 1 without any."""
     positive = [value for value in values if value > 0]
     return max(positive) / min(positive) if positive else 1.0
 
 
-def with_spread(caption: str, bands: Bands) -> str:
-    spread = spread_text(bands["minutes"])
-    if any(band.number == EVERYTHING for band in bands["minutes"]):
+def with_spread(caption: str, bands: Bands, *, carry_on: bool = False) -> str:
+    """Returns a caption that also says what shows the spread of runs."""
+    if any(band.number == EVERYTHING for band in bands["time"]):
         caption += (
             f"; the first {MOST_GROUPS} groups have lines, the grey band contains all"
         )
 
+    spread = spread_text(bands["time"], carry_on=carry_on)
     return f"{caption}; {spread}" if spread else caption
 
 
 def chart_of_views(name: str, caption: str, views: dict[str, list[Panel]]) -> Chart:
-    return Chart(name, caption, views["minutes"], views if len(views) > 1 else {})
+    """Returns a chart that is first shown over time, with its other axes to choose."""
+    return Chart(name, caption, views["time"], views if len(views) > 1 else {})
 
 
-def places(run: RunAnalysis, epoch: float, elapsed_s: float) -> dict[str, float]:
-    at = {"minutes": elapsed_s / 60, "epochs": float(epoch)}
+def places(
+    run: RunAnalysis, epoch: float, elapsed_s: float, unit_s: float = 1.0
+) -> dict[str, float]:
+    """Returns where a moment of a run is on each of the `AXES` that its log allows.
+
+    Args:
+        run: the run.
+        epoch: of the moment; 2.5 is in the middle of the third epoch.
+        elapsed_s: seconds of the policy's clock.
+        unit_s: the seconds in a unit of the time axis.
+    """
+    at = {"time": elapsed_s / unit_s, "epochs": float(epoch)}
     done = {} if run.series is None else run.series.utterances_by_epoch
     last = math.ceil(epoch)
-    if last not in done:
-        return at
-    before = done.get(last - 1, 0.0)
-    return at | {
-        "utterances": float(done[last] - (last - epoch) * (done[last] - before))
-    }
+    if last in done:
+        before = done.get(last - 1, 0.0)
+        at["utterances"] = float(done[last] - (last - epoch) * (done[last] - before))
+
+    return at
 
 
 def error_rate_chart(report: Report, metric: str) -> Chart:
+    """Returns the figure of a metric: lines, evaluations, targets and when they are met."""
     rate = metric_named(metric).rate
     scale, unit = (100, " %") if rate else (1, "")
+    unit_s = time_unit(report).seconds
     bands = bands_by_axis(
-        report, lambda run, axis: _evaluations(run, metric, axis, scale)
+        report,
+        lambda run, axis: _evaluations(run, metric, axis, scale, unit_s),
+        carry_on=True,
     )
-    values = np.concatenate([band.middle for band in bands["minutes"]] or [[]])
+    values = np.concatenate([band.middle for band in bands["time"]] or [[]])
     values = values[np.isfinite(values)]
     targets = sorted(
         {v * scale for name, v in report.targets if name == metric}, reverse=True
     )
     caption = f"{sentence(metric_label(metric))} on the validation set"
     if targets:
-        caption += "; dashed lines are targets, rings mark when a target counts as met"
-        if any(band.runs > 1 for band in bands["minutes"]):
-            caption += " (for a group: its median time)"
+        caption += (
+            "; dashed: the target; ring: the curve crosses it; dot: the time to "
+            "accuracy, when the rule counts it as met"
+        )
 
     y = _value_axis(metric, bands, values, targets)
     few = sum(len(run.curves.get(metric, [])) for run in report.runs) <= _MOST_POINTS
     views = {}
     for axis, of_axis in bands.items():
-        marks: list[Mark] = [*target_rules(targets, y), *band_marks(of_axis)]
-        marks += _evaluation_points(report, metric, axis, scale, unit) if few else []
-        marks += _rings(report, metric, axis, of_axis, scale, unit)
-        views[axis] = [Panel(marks, time_axis(report, bands, axis), y)]
+        drawn, marks_at = _met_targets(report, metric, axis, of_axis, y, scale)
+        marks: list[Mark] = [*target_rules(targets, y), *band_marks(drawn)]
+        if few:
+            marks += _evaluation_points(report, metric, axis, scale, unit, unit_s)
+        views[axis] = [Panel(marks + marks_at, time_axis(report, bands, axis), y)]
 
-    return chart_of_views(metric, with_spread(caption, bands), views)
+    caption = with_spread(caption, bands, carry_on=True)
+    return chart_of_views(metric, caption, views)
 
 
 def _value_axis(
@@ -307,10 +491,12 @@ def _value_axis(
 
 
 def _evaluations(
-    run: RunAnalysis, metric: str, axis: str, scale: float
+    run: RunAnalysis, metric: str, axis: str, scale: float, unit_s: float
 ) -> Curve | None:
+    """Returns a run's curve of a metric, times ``scale``; None if the axis is unknown."""
     points = [
-        (places(run, p.epoch, p.elapsed_s), p.value) for p in run.curves.get(metric, [])
+        (places(run, p.epoch, p.elapsed_s, unit_s), p.value)
+        for p in run.curves.get(metric, [])
     ]
     if not points or any(axis not in at for at, _ in points):
         return None
@@ -351,17 +537,19 @@ def _distance(first: float, second: float, axis: Axis) -> float:
 
 
 def _evaluation_points(
-    report: Report, metric: str, axis: str, scale: float, unit: str
+    report: Report, metric: str, axis: str, scale: float, unit: str, unit_s: float
 ) -> list[Mark]:
+    """Returns a small point for each evaluation, with a tooltip that names its run."""
+    time = time_unit(report)
     members = group_members(report.runs)
     marks: list[Mark] = []
     for number, run in zip(colours(report), report.runs, strict=True):
-        curve = _evaluations(run, metric, axis, scale)
+        curve = _evaluations(run, metric, axis, scale, unit_s)
         if number >= MOST_GROUPS or curve is None:
             continue
         runs = len(members[run.group])
         texts = [
-            f"{run.name}\nepoch {p.epoch}, {p.elapsed_s / 60:.4g} min\n{p.value * scale:.4g}{unit}"
+            f"{run.name}\nepoch {p.epoch}, {time.text(p.elapsed_s)}\n{p.value * scale:.4g}{unit}"
             for p in run.curves[metric]
         ]
         look = {
@@ -374,50 +562,104 @@ def _evaluation_points(
     return marks
 
 
-def _rings(
+def _met_targets(
     report: Report,
     metric: str,
     axis: str,
     bands: Sequence[Band],
+    y: Axis,
     scale: float,
-    unit: str,
-) -> list[Mark]:
-    lines = {band.number: band for band in bands if band.number != EVERYTHING}
-    marks: list[Mark] = []
-    for number, (group, indices) in enumerate(group_members(report.runs).items()):
-        runs = [report.runs[index] for index in indices]
-        for index, (name, value) in enumerate(report.targets):
-            ttas = [run.results[index].tta for run in runs]
-            reached = [
-                (run, tta) for run, tta in zip(runs, ttas, strict=True) if tta.reached
-            ]
-            # If half of the runs never reach the target, neither does the median.
-            if name != metric or number not in lines or 2 * len(reached) <= len(runs):
-                continue
-            never = [math.inf] * (len(runs) - len(reached))
-            at = [places(run, tta.epoch, tta.seconds).get(axis) for run, tta in reached]
-            x = statistics.median([*at, *never])
-            if not math.isfinite(x):
-                continue
-            line = lines[number]
-            # A group's line shows the median value at each time. At the median time to
-            # the target it may show another value, or have ended, so the ring is drawn
-            # at the target.
-            if line.runs > 1:
-                y = value * scale
-            else:
-                y = float(np.interp(x, line.x, line.middle))
+) -> tuple[list[Band], list[Mark]]:
+    """Returns the bands with points where targets are met, and marks at these points.
 
-            text = f"{group}\ntarget {value * scale:.4g}{unit} met after {x:.4g} {axis}"
+    It has many parameters because each is a setting of the figure. A ring is where the
+    group's line crosses a target for the last time before the rule is met; a dot is
+    where the rule is met, at the median time of the group's runs. Groups of which at
+    most half of the runs met the target get neither.
+    """
+    drawn = {band.number: band for band in bands}
+    marks: list[Mark] = []
+    unit_s = time_unit(report).seconds
+    for number, (group, indices) in enumerate(group_members(report.runs).items()):
+        for index, (name, value) in enumerate(report.targets):
+            if name != metric or number not in drawn:
+                continue
+            runs = [report.runs[run] for run in indices]
+            met = _median_place(runs, index, axis, unit_s)
+            if met is None:
+                continue
+
+            line = drawn[number].with_point(min(met, drawn[number].x[-1]), log=y.log)
+            met = min(met, line.x[-1])
+            target = value * scale
+            crossing = _crossing(line, target, met, metric_named(metric).better, y.log)
             look = {
                 "colour": run_colour(number),
                 "series": series_name(group, line.runs, number),
             }
-            marks.append(
-                Points(x=[x], y=[y], symbol="ring", size=11, texts=[text], **look)
-            )
+            label = f"{group}\ntarget {target:.4g}"
+            if crossing is not None:
+                line = line.with_point(crossing, log=y.log)
+                text = f"{label} crossed after {crossing:.4g} {axis}"
+                marks.append(
+                    Points(
+                        x=[crossing],
+                        y=[line.at(crossing)],
+                        symbol="ring",
+                        size=12,
+                        texts=[text],
+                        **look,
+                    )
+                )
 
-    return marks
+            text = f"{label} met by the rule after {met:.4g} {axis}"
+            marks.append(
+                Points(x=[met], y=[line.at(met)], size=9, texts=[text], **look)
+            )
+            drawn[number] = line
+
+    return [drawn[band.number] for band in bands], marks
+
+
+def _median_place(
+    runs: Sequence[RunAnalysis], target: int, axis: str, unit_s: float
+) -> float | None:
+    """Returns the median place at which runs met a target; None if half never did."""
+    ends = []
+    for run in runs:
+        tta = run.results[target].tta
+        if tta.reached:
+            ends.append(places(run, tta.epoch, tta.seconds, unit_s).get(axis, math.inf))
+        else:
+            ends.append(math.inf)
+
+    middle = statistics.median(ends)
+    return middle if math.isfinite(middle) else None
+
+
+def _crossing(
+    line: Band, target: float, until: float, better: str, log: bool
+) -> float | None:
+    """Returns where a line last crosses a target before ``until``; None if it does not.
+
+    A line is straight between its points as it is drawn: in logarithms if ``log``.
+    """
+    y = line.middle if better != HIGHER else -line.middle
+    limit = target if better != HIGHER else -target
+    meets = y <= limit
+    begins = np.flatnonzero(meets[1:] & ~meets[:-1] & (line.x[:-1] < until))
+    if not begins.size:
+        return None
+
+    before = int(begins[-1])
+    ends = line.middle[before : before + 2]
+    if log:
+        ends = np.log(ends)
+        target = math.log(target)
+
+    share = (target - ends[0]) / (ends[1] - ends[0])
+    left, right = line.x[before : before + 2]
+    return float(left + share * (right - left))
 
 
 _MOST_RUNS = 6
@@ -442,10 +684,12 @@ def throughput_charts(report: Report, results: Results) -> list[Chart]:
 
     label, what = _RATES[rate]
 
+    unit_s = time_unit(report).seconds
+
     def curve(run: RunAnalysis, axis: str) -> Curve | None:
         speeds = None if run.series is None else run.series.throughput[rate]
         if speeds and axis in speeds.x:
-            return _broken(speeds.x[axis], speeds.y)
+            return _broken(_scaled(speeds.x[axis], axis, unit_s), speeds.y)
 
         return None
 
@@ -457,7 +701,7 @@ def throughput_charts(report: Report, results: Results) -> list[Chart]:
     rugs = _runs(report)
     if rugs:
         caption += "; beneath: when evaluations ran"
-    log = ratio([float(np.nanmedian(band.middle)) for band in bands["minutes"]]) > 4
+    log = ratio([float(np.nanmedian(band.middle)) for band in bands["time"]]) > 4
     low, high = value_limits(bands)
     y = Axis(f"throughput, {label}", log=log, limits=(low if log else 0.0, high))
     views = {}
@@ -465,7 +709,10 @@ def throughput_charts(report: Report, results: Results) -> list[Chart]:
         x = time_axis(report, bands, axis)
         steady = band_marks(of_axis)
         views[axis] = [Panel(steady, x, y)]
-        marks = [mark for row, rug in enumerate(rugs) for mark in _rug(row, rug, axis)]
+        marks: list[Mark] = []
+        for row, rug in enumerate(rugs):
+            marks += _rug(row, rug, axis, unit_s)
+
         if marks:
             top = Axis(
                 "", log=x.log, limits=x.limits, choose=True, tick_labels=[], ticks=[]
@@ -502,23 +749,27 @@ def _runs(report: Report) -> list[tuple[str, int, RunAnalysis, RunSeries]]:
 
 
 def _rug(
-    row: int, rug: tuple[str, int, RunAnalysis, RunSeries], axis: str
+    row: int,
+    rug: tuple[str, int, RunAnalysis, RunSeries],
+    axis: str,
+    unit_s: float,
 ) -> list[Mark]:
+    """Returns when a run evaluated, as a row of bars over time, else of ticks."""
     name, number, run, series = rug
     epochs, starts, stops = zip(*series.evaluations, strict=True)
     texts = [
-        f"{run.name}\nevaluation of epoch {epoch}: {60 * (stop - start):.3g} s"
+        f"{run.name}\nevaluation of epoch {epoch}: {stop - start:.3g} s"
         for epoch, start, stop in zip(epochs, starts, stops, strict=True)
     ]
     about = {"series": name, "colour": run_colour(number), "texts": texts}
-    if axis == "minutes":
+    if axis == "time":
+        starts = [start / unit_s for start in starts]
+        stops = [stop / unit_s for stop in stops]
         rows = {"y0": [row + 0.15] * len(texts), "y1": [row + 0.85] * len(texts)}
         # The outline keeps an evaluation of seconds visible in a run of hours.
         return [Rects(x0=starts, x1=stops, outline=1, **rows, **about)]
 
-    at = [
-        places(run, epoch, 60 * stop) for epoch, stop in zip(epochs, stops, strict=True)
-    ]
+    at = [places(run, epoch, stop) for epoch, stop in zip(epochs, stops, strict=True)]
     if any(axis not in position for position in at):
         return []
     x = [position[axis] for position in at]
@@ -528,13 +779,14 @@ def _rug(
 def _bin_s(series: RunSeries) -> float:
     """Returns how many seconds each point of the throughput over the wall clock averages."""
     # The first is at half a bin.
-    return 120 * float(series.wall_throughput.x["minutes"][0])
+    return 2 * float(series.wall_throughput.x["time"][0])
 
 
 def _over_the_wall_clock(report: Report) -> list[Chart]:
     shown = [run for run in _runs(report) if run[3].wall_throughput is not None]
     if not shown:
         return []
+    unit = time_unit(report)
     drawn = [(*run[:2], run[3].wall_throughput) for run in shown]
     marks: list[Mark] = []
     for name, number, speeds in drawn:
@@ -543,9 +795,11 @@ def _over_the_wall_clock(report: Report) -> list[Chart]:
             "dash": chart.run_dash(number),
             "width": 1.2,
         }
-        marks.append(Line(x=speeds.x["minutes"], y=speeds.y, series=name, **look))
+        marks.append(
+            Line(x=speeds.x["time"] / unit.seconds, y=speeds.y, series=name, **look)
+        )
 
-    ends = [float(speeds.x["minutes"][-1]) for *_, speeds in drawn]
+    ends = [float(speeds.x["time"][-1]) / unit.seconds for *_, speeds in drawn]
     highest = max(float(speeds.y.max()) for *_, speeds in drawn)
     caption = (
         "Utterances trained on per second of the wall clock, evaluations and all else included, "
@@ -561,7 +815,10 @@ def _over_the_wall_clock(report: Report) -> list[Chart]:
     log = ratio(ends) > 8
     limits = (min(ends) / 50 if log else 0.0, max(1e-9, *ends) * 1.03)
     x = Axis(
-        "minutes since the creation of the model", limits=limits, log=log, choose=True
+        f"{unit.name} since the creation of the model",
+        limits=limits,
+        log=log,
+        choose=True,
     )
     y = Axis("throughput, utterances/s", limits=(0.0, 1.08 * highest or 1.0))
     return [

@@ -8,7 +8,7 @@ from tfasr.display.chart import Area, Axis, Chart, Mark, Panel, shortened
 from tfasr.errors import UsageError
 from tfasr.reports.figures.registry import NotDrawnError
 from tfasr.reports.groups import Results
-from tfasr.reports.numbers import Report, RunAnalysis
+from tfasr.reports.numbers import Report, RunAnalysis, TimeUnit, time_unit
 from tfasr.tta.host import CAUSES, read_host_file, taken_over_time
 from tfasr.tta.run import load_run
 
@@ -29,11 +29,12 @@ def host_chart(report: Report, results: Results) -> Chart:
         run for run in report.runs if run.host is not None and run.host.disturbed
     ]
     disturbed.sort(key=lambda run: run.host.share)
+    unit = time_unit(report)
     panels = []
     for run in disturbed[:MOST_RUNS]:
         # It may be deleted after the report's tables were made.
         with suppress(UsageError):
-            panels.append(_panel(run))
+            panels.append(_panel(run, unit))
 
     if not panels:
         raise NotDrawnError(
@@ -47,10 +48,10 @@ def host_chart(report: Report, results: Results) -> Chart:
     return Chart("host", caption, panels)
 
 
-def _panel(run: RunAnalysis) -> Panel:
+def _panel(run: RunAnalysis, unit: TimeUnit) -> Panel:
     timeline = load_run(run.path, run.name).timeline
     edges_s, taken = taken_over_time(read_host_file(run.path), timeline, BINS)
-    minutes = (edges_s[:-1] + edges_s[1:]) / 120
+    middles = (edges_s[:-1] + edges_s[1:]) / 2 / unit.seconds
     marks: list[Mark] = []
     reached = np.zeros(BINS)
     for name, cause in CAUSES.items():
@@ -59,12 +60,15 @@ def _panel(run: RunAnalysis) -> Panel:
         low = reached
         reached = np.minimum(reached + 100 * taken[name], 100.0)
         marks.append(
-            Area(x=minutes, low=low, high=reached, colour=COLOURS[name], series=cause)
+            Area(x=middles, low=low, high=reached, colour=COLOURS[name], series=cause)
         )
 
     return Panel(
         marks,
-        Axis("minutes since the creation of the model", limits=(0.0, edges_s[-1] / 60)),
+        Axis(
+            f"{unit.name} since the creation of the model",
+            limits=(0.0, edges_s[-1] / unit.seconds),
+        ),
         Axis("taken, %", limits=(0.0, 100.0), ticks=[0, 50, 100]),
         height=120,
         title=shortened(run.name, 40),

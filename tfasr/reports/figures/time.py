@@ -29,7 +29,7 @@ from tfasr.ledger.intervals import INTERVALS
 from tfasr.reports.figures.curves import MOST_GROUPS, clock_label
 from tfasr.reports.figures.registry import NotDrawnError
 from tfasr.reports.groups import GroupResult, Results, group_members, of_single_runs
-from tfasr.reports.numbers import Report, target_label
+from tfasr.reports.numbers import Report, TimeUnit, target_label, time_unit
 from tfasr.tta.decomposition import FACTORS, WARMUP_STEPS, Decomposition
 from tfasr.tta.run import Run, load_run
 
@@ -55,6 +55,12 @@ class UtilisationWindow:
 
 
 def utilisation_windows(report: Report) -> list[UtilisationWindow]:
+    """Returns a window of each group's first run that sampled its processors.
+
+    At most `_MOST_WINDOWS`, as the panels of more would not fit on a screen. The runs'
+    ledgers are read again, which no other figure needs.
+    """
+
     def of_group(indices: Sequence[int]) -> UtilisationWindow | None:
         for run in (report.runs[index] for index in indices):
             if any(
@@ -89,6 +95,17 @@ def steady_window(run: Run) -> UtilisationWindow | None:
 
 
 def _bounds(run: Run, session: range, length_us: int) -> tuple[int, int] | None:
+    """Returns where a window of a session begins and ends, in microseconds of the run.
+
+    Args:
+        run: its whole ledger.
+        session: the indices of the session's events.
+        length_us: how long the window should be; it is shorter at the session's end.
+
+    Returns:
+        None if the session has too few steps after warm-up. If possible, the window has an
+        evaluation in its middle.
+    """
     clock = run.timeline.clock_us
     keys = run.timeline.keys
     ends = [clock[i] for i in session if keys[i] == "train_step"][WARMUP_STEPS - 1 :]
@@ -114,6 +131,11 @@ def _bounds(run: Run, session: range, length_us: int) -> tuple[int, int] | None:
 def _devices(
     run: Run, session: range, start_us: int, stop_us: int
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Returns the load of each sampled device in a window: seconds into it, and percent.
+
+    Samples are timed by the wall clock, the window by the run's: the session's events,
+    which have both, relate them.
+    """
     sampled = {}
     cpu = run.utilisation("cpu")
     gpu = run.utilisation("gpu")
@@ -175,26 +197,27 @@ def interval_chart(report: Report, results: Results) -> Chart:
     runs = report.runs[:MOST_BARS]
     rows = np.arange(len(runs))
     starts = np.zeros(len(runs))
+    unit = time_unit(report)
     marks: list[Mark] = []
     for name in INTERVALS:
-        minutes = np.array([run.intervals_s[name] for run in runs]) / 60
-        if not minutes.any():
+        spent = np.array([run.intervals_s[name] for run in runs]) / unit.seconds
+        if not spent.any():
             continue
         label = chart.INTERVAL_LABELS[name].replace("\n", " ")
-        pairs = zip(runs, minutes, strict=True)
-        texts = [f"{run.name}\n{label}: {value:.3g} min" for run, value in pairs]
+        pairs = zip(runs, spent, strict=True)
+        texts = [
+            f"{run.name}\n{label}: {value:.3g} {unit.short}" for run, value in pairs
+        ]
         look = {"colour": chart.INTERVAL_COLOURS[name], "series": label, "texts": texts}
         marks.append(
-            Rects(
-                x0=starts, x1=starts + minutes, y0=rows - 0.33, y1=rows + 0.33, **look
-            )
+            Rects(x0=starts, x1=starts + spent, y0=rows - 0.33, y1=rows + 0.33, **look)
         )
-        starts = starts + minutes
+        starts = starts + spent
 
     if not marks:
         raise NotDrawnError("Where the time went: no run recorded any time.")
     more = f", of the first {MOST_BARS} runs" if len(report.runs) > MOST_BARS else ""
-    x = Axis("minutes", limits=(0.0, 1.03 * float(starts.max()) or 1.0))
+    x = Axis(unit.name, limits=(0.0, 1.03 * float(starts.max()) or 1.0))
     names = chart.rows_axis([chart.shortened(run.name, 20) for run in runs])
     panel = Panel(marks, x, names, 30.0 + 30 * len(runs))
     return Chart("intervals", f"Where the time of the whole run went{more}", [panel])
@@ -244,6 +267,11 @@ def _panels(window: UtilisationWindow) -> list[Panel]:
 
 
 def _device(window: UtilisationWindow, name: str, number: int) -> Mark:
+    """Returns the line of a device's load.
+
+    GPUs have colours, the processors the text's ink; the training process, which is part
+    of the processors' load, is dotted.
+    """
     seconds, percent = window.devices[name]
     colour = chart.device_colour(number) if name.startswith("GPU") else chart.INK
     # The load of the training process is part of the machine's load.
@@ -252,6 +280,11 @@ def _device(window: UtilisationWindow, name: str, number: int) -> Mark:
 
 
 def _phase_rects(window: UtilisationWindow) -> list[Mark]:
+    """Returns what a run was doing in a window, as a row of stacked bars.
+
+    Neighbouring bins with the same shares are one bar: a window has hundreds of bins, and
+    usually a dozen phases.
+    """
     marks: list[Mark] = []
     edges = window.edges_s
     reached = np.zeros(window.edges_s.size - 1)
@@ -289,6 +322,12 @@ _ROOMY = 12
 
 
 def bracket_chart(report: Report, results: Results) -> Chart:
+    """Returns the figure of all brackets: a row for each group and target, a bar for each run.
+
+    A bar reaches from the last evaluation that missed the target to the first that met it.
+    With hundreds of runs, bars get thinner; with many groups, only the first rows are
+    drawn.
+    """
     if not report.targets or not any(run.curves for run in report.runs):
         raise NotDrawnError("Times to accuracy: there is no target, or no evaluation.")
     caption = (
@@ -307,18 +346,26 @@ def bracket_chart(report: Report, results: Results) -> Chart:
     rows = rows[:_MOST_ROWS]
     if len(rows) < sum(map(len, results)):
         caption += "; only the first rows are shown"
-    x = _minutes(report, [result for _, result in rows])
+    unit = time_unit(report)
+    x = _times_axis(report, [result for _, result in rows])
     marks: list[Mark] = []
     for row, (number, result) in enumerate(rows):
         if row and result.target != rows[row - 1][1].target:
             marks.append(Rule(value=row - 0.5, dash="solid"))
         names = [report.runs[run].name for run in result.members]
-        marks += _brackets(row, chart.run_colour(number), result, names, x.limits)
+        marks += _brackets(row, chart.run_colour(number), result, names, x.limits, unit)
         median = result.statistics.median_s
         if median is not None and len(result.brackets) > 1:
-            text = f"{result.group}\nmedian: {median / 60:.4g} min"
-            at = {"x0": [median / 60], "x1": [median / 60], "texts": [text]}
-            marks.append(Segments(y0=[row - 0.44], y1=[row + 0.44], **at))
+            at = median / unit.seconds
+            marks.append(
+                Segments(
+                    x0=[at],
+                    x1=[at],
+                    y0=[row - 0.44],
+                    y1=[row + 0.44],
+                    texts=[f"{result.group}\nmedian: {unit.text(median)}"],
+                )
+            )
 
     labels = [
         f"{target_label(*group.target)}  {chart.shortened(group.group, 20)}"
@@ -328,19 +375,21 @@ def bracket_chart(report: Report, results: Results) -> Chart:
     return Chart("brackets", caption, [panel])
 
 
-def _minutes(report: Report, results: Sequence[GroupResult]) -> Axis:
+def _times_axis(report: Report, results: Sequence[GroupResult]) -> Axis:
+    """Returns an axis for all brackets, logarithmic if some are far longer than others."""
+    unit_s = time_unit(report).seconds
     brackets = [bracket for result in results for bracket in result.brackets]
     ends = [
         bracket.last_miss_s if bracket.censored else bracket.read_s
         for bracket in brackets
     ]
-    minutes = [end / 60 for end in ends if end > 0]
+    times = [end / unit_s for end in ends if end > 0]
     label = clock_label(report)
-    if not minutes:
+    if not times:
         return Axis(label, limits=(0.0, 1.0))
-    if max(minutes) / min(minutes) > _LOG_RATIO:
-        return Axis(label, log=True, limits=(min(minutes) / 1.6, max(minutes) * 1.25))
-    return Axis(label, limits=(0.0, max(minutes) * 1.08))
+    if max(times) / min(times) > _LOG_RATIO:
+        return Axis(label, log=True, limits=(min(times) / 1.6, max(times) * 1.25))
+    return Axis(label, limits=(0.0, max(times) * 1.08))
 
 
 def _brackets(
@@ -349,7 +398,18 @@ def _brackets(
     result: GroupResult,
     names: Sequence[str],
     span: tuple[float, float],
+    unit: TimeUnit,
 ) -> list[Mark]:
+    """Returns the marks of a group's row: a bar from miss to hit for each of its runs.
+
+    Args:
+        row: its number from the top.
+        colour: of the group.
+        result: the group's brackets.
+        names: of its runs, for tooltips.
+        span: both ends of the horizontal axis.
+        unit: of that axis.
+    """
     count = len(result.brackets)
     at = row + (np.arange(count) + 0.5) / count * _ROOM - _ROOM / 2
     # With many runs in a row, marks are smaller.
@@ -359,17 +419,17 @@ def _brackets(
     for y, bracket, run in zip(at, result.brackets, names, strict=True):
         # On a logarithmic axis, a bracket that begins at time 0 begins at the axis's
         # left end.
-        low = max(bracket.last_miss_s / 60, span[0])
+        low = max(bracket.last_miss_s / unit.seconds, span[0])
         if bracket.censored:
             never.append(
-                (low, span[1] / 1.025, y, f"{run}\nafter {low:.4g} min: never")
+                (low, span[1] / 1.025, y, f"{run}\nafter {low:.4g} {unit.short}: never")
             )
             continue
 
-        high = inside = bracket.first_hit_s / 60
-        text = f"{run}\n{low:.4g} to {high:.4g} min"
+        high = inside = bracket.first_hit_s / unit.seconds
+        text = f"{run}\n{low:.4g} to {high:.4g} {unit.short}"
         if bracket.interpolated_s is not None:
-            inside = bracket.interpolated_s / 60
+            inside = bracket.interpolated_s / unit.seconds
             text += f", interpolated {inside:.4g}"
 
         met.append((low, high, y, text, inside))
@@ -412,6 +472,11 @@ _HALF = 0.31
 
 
 def waterfall_charts(report: Report, results: Results) -> list[Chart]:
+    """Returns a figure of the factors for each group but the first, at the first target that
+    both have reached.
+
+    At most `_MOST`, as each has its own panel; all factors are in the table "Why".
+    """
     decomposed = (
         [result for result in row if result.decomposition is not None]
         for row in results
@@ -432,6 +497,14 @@ def waterfall_charts(report: Report, results: Results) -> list[Chart]:
 
 
 def waterfall_chart(name: str, caption: str, product: Decomposition) -> Chart:
+    """Returns the figure of one ratio as a product of factors.
+
+    Args:
+        name: of its files.
+        caption: what is compared, and by what ratio.
+        product: the factors; each bar begins where the one above it ends, on a logarithmic
+            axis, so lengths are comparable and the last bar is the ratio.
+    """
     # Draws a bar for each factor; each bar begins where the one before it ended.
     factors = list(product.factors.values())
     reached = [1.0, *accumulate(factors, mul)]

@@ -35,6 +35,11 @@ _RULE = (
 
 
 def cost_tables(report: Report) -> list[Table]:
+    """Returns a table of cost and energy for each target, or [] if no machine is known.
+
+    A machine is known if the run recorded a description, a counter of energy, or if
+    ``--hardware`` names one.
+    """
     if _known(report):
         return [_table(report, index) for index in range(len(report.targets))]
 
@@ -175,6 +180,10 @@ def _of_energy(at: RunAtTarget, value: float | None) -> str:
 
 
 def _notes(report: Report) -> list[str]:
+    """Returns which machine the runs' costs are based on, and what is unknown about them.
+
+    Runs with the same facts share a note, which names the first few.
+    """
     names: dict[str, list[str]] = {}
     for run in report.runs:
         machine = run.charges.hardware if run.charges else None
@@ -234,6 +243,10 @@ _NO_SUM = "no sum of energy, because not every host has a counter"
 
 
 def worker_tables(report: Report) -> list[Table]:
+    """Returns the tables on workers of clusters: waiting, rounds, exchange, machines.
+
+    Only those for which some run has data; a run in one process has none.
+    """
     runs = list(enumerate(report.runs))
     parts = [_Row(index, run, part) for index, run in runs for part in run.workers]
     exchanges = [

@@ -41,6 +41,10 @@ from tfasr.tta.published.results import PublishedSource, PublishedTable
 
 
 def paper_tables(report: Report, results: Results) -> list[Table]:
+    """Returns the paper's tables for these runs: systems, times, epochs, evaluation, load.
+
+    A table without any known value is left out, as for logs of other programs.
+    """
     made = (
         _table("Systems", "systems", report, _SYSTEMS, _SYSTEMS_NOTE),
         time_to_accuracy_table(report, results) if results else None,
@@ -56,6 +60,7 @@ def paper_tables(report: Report, results: Results) -> list[Table]:
 
 
 def gpus_of(run: RunAnalysis) -> str | None:
+    """Returns a run's GPUs such as "2 x A100"; None if unknown, "none" without any."""
     names = run.facts["system"].get("gpus")
     if names is None:
         return None
@@ -218,6 +223,10 @@ def _table(
     columns: Sequence[Column[RunAnalysis]],
     note: str,
 ) -> Table | None:
+    """Returns a table with a row for each run, or None if no run has any of its values.
+
+    Columns without a value are left out.
+    """
     columns = [*RUN, *columns]
     table = table_of(
         title, columns, report.runs, [note], name=name, leave_out_empty=True
@@ -226,8 +235,8 @@ def _table(
 
 
 def _best(metric: str) -> Callable[[RunAnalysis], Cell]:
-    kind = metric_named(metric)
-    return lambda run: kind.best([point.value for point in run.curves.get(metric, [])])
+    """Returns a function for a metric's value at a run's best checkpoint, as cards have it."""
+    return lambda run: run.value_at_best(metric)
 
 
 _MARK = " (published)"
@@ -236,6 +245,13 @@ Row = dict[str, Cell]
 
 @dataclass(frozen=True)
 class Measured:
+    """What a study measured after its runs, for published tables of the same kind.
+
+    Attributes:
+        widths: evaluations of one model at several beam widths.
+        scores: of the best checkpoints, one row per split.
+    """
+
     widths: Sequence[Row] = ()  # evaluations of one model at several beam widths
     scores: Sequence[Row] = ()  # of the best checkpoints, one row per split
 
@@ -268,6 +284,17 @@ def published_tables(report: Report, source: PublishedSource) -> list[Table]:
 def published_table(
     report: Report, source: PublishedSource, name: str, measured: Measured | None = None
 ) -> Table:
+    """Returns a published table with your rows above the published ones.
+
+    They were measured on other data and machines, so nothing is ranked against them: the
+    shares in your rows relate to your own first row.
+
+    Args:
+        report: your runs.
+        source: whose results, such as the paper's.
+        name: of the table in the source.
+        measured: what a study measured after its runs; None for a report on runs alone.
+    """
     table = source.tables[name]
     columns, lines = _KINDS.get(table.kind, _of_runs)(
         report, table, measured or Measured()

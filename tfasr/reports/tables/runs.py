@@ -83,6 +83,14 @@ SPEEDS: list[Column[RunAnalysis]] = [
 
 @dataclass(frozen=True)
 class RunAtTarget:
+    """A row of tables with one line per run and target.
+
+    Attributes:
+        report: the runs, all analysed for the same targets.
+        index: the run's place in the report.
+        target: the target's place in the report.
+    """
+
     report: Report
     index: int
     target: int
@@ -145,6 +153,15 @@ def target_name(target: Target) -> str:
 
 
 def accuracy_columns(report: Report, label: str = "") -> list[Column[RunAtTarget]]:
+    """Returns the columns of a run's time to a target, for all formats.
+
+    Columns without a heading are for programs only: the table has a group of columns for
+    each target, where repeating the metric would tell readers nothing.
+
+    Args:
+        report: the runs.
+        label: the target's, for the heading.
+    """
     minutes = minutes_of(report)
 
     def between(at: RunAtTarget) -> str:
@@ -191,6 +208,11 @@ def accuracy_columns(report: Report, label: str = "") -> list[Column[RunAtTarget
 
 
 def _accuracy_table(report: Report) -> Table:
+    """Returns the table of all runs, with a group of columns for each target.
+
+    Programs get a row per run and target instead, so that a new target changes no column.
+    Notes on single runs are below this table only.
+    """
     indices = range(len(report.runs))
     columns: list[Column[int]] = [
         Column("Run", "", lambda index: report.runs[index].name)
@@ -233,7 +255,11 @@ def _accuracy_table(report: Report) -> Table:
 
 
 def time_columns(report: Report) -> list[Column[RunAnalysis]]:
-    """Returns the columns of a run's seconds; those of the intervals add up to ``wall_s``."""
+    """Returns the columns of a run's seconds; those of the intervals add up to ``wall_s``.
+
+    Readers see minutes and shares of the run; an interval that no run spent time on has no
+    column for them.
+    """
     minutes = minutes_of(report)
 
     def seconds(
@@ -266,6 +292,12 @@ def time_columns(report: Report) -> list[Column[RunAnalysis]]:
 
 
 def throughput_columns(report: Report) -> list[Column[RunAnalysis]]:
+    """Returns the columns of a run's steady speed and of what held it back.
+
+    Steady steps leave out warm-up, tracing and lost work, which the last columns count, so
+    that speeds of long and short runs are comparable.
+    """
+
     def batch(size: object) -> str:
         return str(size) if isinstance(size, int) else UNKNOWN
 
@@ -308,6 +340,10 @@ def throughput_columns(report: Report) -> list[Column[RunAnalysis]]:
 
 
 def policy_tables(report: Report) -> list[Table]:
+    """Returns a table for each target: times under each clock policy, side by side.
+
+    The rules of all policies are below the last table, once.
+    """
     clocks = report.question.beside
     minutes = minutes_of(report)
     rules = [f"{clock.name}: {clock.rule} ({clock.source})." for clock in clocks]
@@ -346,6 +382,10 @@ def group_tables(
 
 
 def group_columns(report: Report) -> list[Column[GroupResult]]:
+    """Returns the columns of a group's statistics; those of its comparison have no heading.
+
+    Readers get the comparison as a sentence below the table, with its interval and test.
+    """
     minutes = minutes_of(report)
     mean = "mean_without_extremes_s"
 
@@ -388,6 +428,10 @@ def group_columns(report: Report) -> list[Column[GroupResult]]:
 
 
 def _group_table(report: Report, results: Sequence[GroupResult], power: bool) -> Table:
+    """Returns the table of groups for one target, with the verdicts below it.
+
+    ``power`` adds how many runs would show a difference of 10 %.
+    """
     notes = [
         "A run that never reaches the target counts as longer than any time. Without extremes: the "
         "mean without the fastest and the slowest of 5 runs or more. 95 % of median: confidence "
@@ -417,6 +461,10 @@ def _of_groups(kind: str, results: Sequence[GroupResult]) -> dict[str, Any]:
 
 
 def _verdicts(results: Sequence[GroupResult], test: str) -> list[str]:
+    """Returns what the ratio means and when it counts as decided, once for all comparisons.
+
+    It is [] if no ratio could be computed.
+    """
     compared = [result.comparison for result in results if result.comparison]
     if all(comparison.ratio is None for comparison in compared):
         return []
@@ -477,6 +525,10 @@ def _spread(report: Report, result: GroupResult) -> list[str]:
 
 
 def _power(result: GroupResult) -> str:
+    """Returns how many runs per group would show a gap of 10 % at the group's own spread.
+
+    The rarer a run evaluates, the less its bracket says, so that no number may suffice.
+    """
     variation = result.statistics.coefficient_of_variation
     ends = result.brackets
     met = [b for b in ends if b.first_hit_s is not None and b.last_miss_s > 0]
@@ -528,6 +580,11 @@ _FACTORS: list[Column[GroupResult]] = [
 
 
 def factor_tables(report: Report, results: Results) -> list[Table]:
+    """Returns the factors that explain each ratio, a table for each target.
+
+    Groups without a run that reached the target, or whose logs have no steps, are left
+    out. Factors multiply to the ratio, so they say what a change would gain.
+    """
     tables = []
     for of_target in results:
         decomposed = [
@@ -559,6 +616,10 @@ def factor_tables(report: Report, results: Results) -> list[Table]:
 
 
 def _amounts(result: GroupResult, first: str) -> str:
+    """Returns the ratios of amounts behind the factors: utterances, throughput, evaluations.
+
+    The factors are weighted by their part of the time and are not these ratios.
+    """
     product = result.decomposition
     text = (
         f"{result.group}: {product.utterances_ratio:.2f} times the utterances of {first} to the "
