@@ -37,7 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--until", choices=("decided",), default="", help=until)
 
-    add_scheduler_arguments(add, "train the runs, one seed a host; docs/studies.md")
+    add_scheduler_arguments(
+        add,
+        "train the runs, one seed a host; docs/studies.md",
+    )
 
     patience = (
         "after so long without an answer, a host's seeds begin again on another one; default: "
