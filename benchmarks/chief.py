@@ -1,21 +1,16 @@
 """The chief's memory and network when workers train in rounds: measured, and computed on.
 
-    python benchmarks/chief.py [--megabytes 10 100] [--workers 2 3 4] [--rounds 3]
-    [--out FILE]
+    python benchmarks/chief.py [--megabytes 10 100] [--workers 2 3 4] [--rounds 3] [--out FILE]
 
-A chief and its workers, each a process, exchange random weights over loopback as in
-training, with TLS, but nothing is trained: a worker sends back what it got. Memory is
-the chief's peak (VmHWM) less what it had before the first weights. Bytes are those that
-the loopback device counted, so other traffic on it counts too. "of weights" divides by
-the bytes of the weights.
+A chief and its workers, each a process, exchange random weights over loopback as in training, with
+TLS, but nothing is trained: a worker sends back what it got. Memory is the chief's peak (VmHWM)
+less what it had before the first weights. Bytes are those that the loopback device counted, so
+other traffic on it counts too. "of weights" divides by the bytes of the weights.
 
-The formulas of docs/cluster.md, with N workers (the chief is one of them) and weights
-of W bytes:
+The formulas of docs/cluster.md, with N workers (the chief is one of them) and weights of W bytes:
 
-- local: the weights, N changes and their mean, (N + 2) W. All changes are kept until
-  all are here.
-- asynchronous: N changes that arrive at once, N versions of the weights that are being
-  sent, and
+- local: the weights, N changes and their mean, (N + 2) W. All changes are kept until all are here.
+- asynchronous: N changes that arrive at once, N versions of the weights that are being sent, and
   the weights before and after the change that is being added, at most (2 N + 2) W.
 - network: each of the N - 1 others gets W bytes and sends W bytes in every round.
 """

@@ -1,20 +1,18 @@
-"""The cost of several workers compared with one process on the same cores: time to
-accuracy, exchange.
+"""The cost of several workers compared with one process on the same cores: time to accuracy,
+exchange.
 
-    python benchmarks/cluster.py --shard_dir an4/shards [--gin_file an4.gin] [--target
-    0.15] python benchmarks/cluster.py --shard_dir an4/shards --gin_file fast/an4.gin
-    --steps 60 python benchmarks/cluster.py --shard_dir an4/shards --exchange --rounds 3
+    python benchmarks/cluster.py --shard_dir an4/shards [--gin_file an4.gin] [--target 0.15]
+    python benchmarks/cluster.py --shard_dir an4/shards --gin_file fast/an4.gin --steps 60
+    python benchmarks/cluster.py --shard_dir an4/shards --exchange --rounds 3
 
-One process with as many threads as there are workers, and workers of one thread each,
-train on the same batches in alternation, in separate processes. Each worker draws its
-own dropout, so the runs differ like two seeds; with the same seed, all else is the
-same.
+One process with as many threads as there are workers, and workers of one thread each, train on the
+same batches in alternation, in separate processes. Each worker draws its own dropout, so the runs
+differ like two seeds; with the same seed, all else is the same.
 
-``--steps`` trains no run to its end. In a minute or two it times steps of one process,
-of the workers, of the workers with gradients in bfloat16, and of as many processes that
-each train on their share of the batches without exchange ("apart"), a lower bound for
-any exchange. ``--exchange`` trains with gradients in float32 and in bfloat16 for the
-same seeds.
+``--steps`` trains no run to its end. In a minute or two it times steps of one process, of the
+workers, of the workers with gradients in bfloat16, and of as many processes that each train on
+their share of the batches without exchange ("apart"), a lower bound for any exchange.
+``--exchange`` trains with gradients in float32 and in bfloat16 for the same seeds.
 """
 
 import argparse

@@ -2,13 +2,11 @@
 
 Every measurement runs in its own process on one thread:
 
-    python benchmarks/decoder.py --load FOLDER --beam_widths 64,256 --output
-    results.json
+    python benchmarks/decoder.py --load FOLDER --beam_widths 64,256 --output results.json
 
 FOLDER has a recogniser's outputs and texts, ``load.npz``, and text for language models,
-``corpus.txt.gz``. Peers ("n/a" if not installed): flashlight-text (lexicon decoder, 10
-tokens a frame, threshold 25), TensorFlow (no dictionary), and the published code,
-``word_beam_search``.
+``corpus.txt.gz``. Peers ("n/a" if not installed): flashlight-text (lexicon decoder, 10 tokens a
+frame, threshold 25), TensorFlow (no dictionary), and the published code, ``word_beam_search``.
 """
 
 import argparse

@@ -1,15 +1,13 @@
 """Simulates how often a comparison with several looks errs, and how many seeds it saves.
 
-    python benchmarks/enough_seeds.py [--seed 1] [--draws 4000] [--quick] [--out
-    FILE.json]
+    python benchmarks/enough_seeds.py [--seed 1] [--draws 4000] [--quick] [--out FILE.json]
 
-Two groups' times vary over seeds and over the host's speed, and are rounded up to
-evaluations. The second group takes 1 to 1.5 times as long. Groups are compared after
-some of 5, 8 and 12 runs, by tfasr's own code; "at once" is one test of 12 runs at 5 %.
-Hosts: "even" has one speed; on "one in six" and "two speeds" one run in six, or in two,
-takes 1.6 times as long, independently; "real" resamples stretches of times that one
-piece of work took on a busy host (benchmarks/results/2026-11-28-host.json). The two
-groups take turns on it.
+Two groups' times vary over seeds and over the host's speed, and are rounded up to evaluations. The
+second group takes 1 to 1.5 times as long. Groups are compared after some of 5, 8 and 12 runs, by
+tfasr's own code; "at once" is one test of 12 runs at 5 %. Hosts: "even" has one speed; on "one in
+six" and "two speeds" one run in six, or in two, takes 1.6 times as long, independently; "real"
+resamples stretches of times that one piece of work took on a busy host
+(benchmarks/results/2026-11-28-host.json). The two groups take turns on it.
 """
 
 import argparse

@@ -1,22 +1,19 @@
-"""Tests ``tfasr estimate`` on kept runs: holds out one machine at a time, and one seed
-at a time.
+"""Tests ``tfasr estimate`` on kept runs: holds out one machine at a time, and one seed at a time.
 
     python benchmarks/estimate.py [--machines] [--format markdown|json]
 
-Needs no training: it reads the runs by seed in ``benchmarks/results`` and the shipped
-catalogue.
+Needs no training: it reads the runs by seed in ``benchmarks/results`` and the shipped catalogue.
 
-*A machine held out*: a run's time is estimated from the utterances that runs on other
-machines needed, and from the speed, start and evaluations of one other run on its
-machine, which stands for the minute that ``tfasr estimate`` takes there. *From its
-step*: the speed comes instead from that of another machine, scaled by both machines'
-training step of ``an4.gin``'s size, which stands for ``--machine FILE``. *A seed held
-out*: a run's utterances are estimated from those of the others. Coverage is the share
-of runs within the 80 % interval; the error that of its middle. ``SPEED_ERROR`` and
-``MACHINE_ERROR`` were chosen on these runs, the spread between seeds was not.
+*A machine held out*: a run's time is estimated from the utterances that runs on other machines
+needed, and from the speed, start and evaluations of one other run on its machine, which stands for
+the minute that ``tfasr estimate`` takes there. *From its step*: the speed comes instead from that
+of another machine, scaled by both machines' training step of ``an4.gin``'s size, which stands for
+``--machine FILE``. *A seed held out*: a run's utterances are estimated from those of the others.
+Coverage is the share of runs within the 80 % interval; the error that of its middle.
+``SPEED_ERROR`` and ``MACHINE_ERROR`` were chosen on these runs, the spread between seeds was not.
 
-``--machines`` prints instead how long AN4 took to CER 15 % on each machine, beside the
-same recipe in PyTorch, with the same seeds and in turns: the table of docs/estimate.md.
+``--machines`` prints instead how long AN4 took to CER 15 % on each machine, beside the same recipe
+in PyTorch, with the same seeds and in turns: the table of docs/estimate.md.
 """
 
 import argparse

@@ -1,17 +1,15 @@
 """Every model family on the demo's speech, one run each: its cost and its error rates.
 
-    tfasr prepare --corpus synthetic --corpus_dir CORPUS --shard_dir SHARDS tfasr
-    prepare --corpus synthetic --corpus_dir CORPUS --shard_dir DS2 --gin_file
-    ds2_demo.gin python benchmarks/families.py --shard_dir SHARDS --ds2_shard_dir DS2
-    --run_dir RUNS
+    tfasr prepare --corpus synthetic --corpus_dir CORPUS --shard_dir SHARDS
+    tfasr prepare --corpus synthetic --corpus_dir CORPUS --shard_dir DS2 --gin_file ds2_demo.gin
+    python benchmarks/families.py --shard_dir SHARDS --ds2_shard_dir DS2 --run_dir RUNS
 
-Each run is a ``tfasr train`` with the family's preset, batches of 16 and the same
-number of epochs, on one thread, one after another. Then `tfasr bench step` times its
-step and large matrix products, in the same process on one thread. Finished runs are
-kept, so an interrupted benchmark continues. Deep Speech 2 has other features; all else
-is the same. Times start at the model's creation, include everything, and depend on the
-machine and its other work; nothing else does. A single seed shows what a family can
-reach here, but can't rank families that are close.
+Each run is a ``tfasr train`` with the family's preset, batches of 16 and the same number of epochs,
+on one thread, one after another. Then `tfasr bench step` times its step and large matrix products,
+in the same process on one thread. Finished runs are kept, so an interrupted benchmark continues.
+Deep Speech 2 has other features; all else is the same. Times start at the model's creation, include
+everything, and depend on the machine and its other work; nothing else does. A single seed shows
+what a family can reach here, but can't rank families that are close.
 """
 
 import argparse

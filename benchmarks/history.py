@@ -3,16 +3,14 @@
     python benchmarks/history.py [--seed 1] [--draws 40] [--measured FILE.json ...]
         [--out FILE.json]
 
-A history has one run for each of 50 commits. A run takes about 12 epochs to the target
-(varying by 10 % over seeds), each with 60 s of steps and 12 s of other work, after 30 s
-of start-up; the four series of `tfasr report --history` are monitored. The noise is
-either the run's (all its epochs vary together: a busy or different machine) or each
-epoch's own. A false alarm is a reported change, or the exit code 3, in a history
-without any change. A step that is 5, 10 or 20 % slower from run 20 on is found if a
-slowdown is reported that starts within two runs of it; the second table has columns for
-5 to 30 runs after it. The first also shows how often the exit code is 3 if steps only
-became faster, or 15 runs after a step that was 30 % slower became 4 or 10 % faster, or
-as fast as before.
+A history has one run for each of 50 commits. A run takes about 12 epochs to the target (varying by
+10 % over seeds), each with 60 s of steps and 12 s of other work, after 30 s of start-up; the four
+series of `tfasr report --history` are monitored. The noise is either the run's (all its epochs vary
+together: a busy or different machine) or each epoch's own. A false alarm is a reported change, or
+the exit code 3, in a history without any change. A step that is 5, 10 or 20 % slower from run 20 on
+is found if a slowdown is reported that starts within two runs of it; the second table has columns
+for 5 to 30 runs after it. The first also shows how often the exit code is 3 if steps only became
+faster, or 15 runs after a step that was 30 % slower became 4 or 10 % faster, or as fast as before.
 """
 
 import argparse

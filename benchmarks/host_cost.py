@@ -2,11 +2,10 @@
 
     python benchmarks/host_cost.py            # about 11 minutes on a quiet machine
 
-A program does steps of 50 ms on all processors, in blocks of ten seconds. In each pair
-of blocks one is recorded into ``host.csv`` and one isn't; which of them comes first
-alternates. The cost is the median over the pairs of how much longer the recorded steps
-took, with a 95 % interval. The second line is the processor time of one look, of which
-there is one a second.
+A program does steps of 50 ms on all processors, in blocks of ten seconds. In each pair of blocks
+one is recorded into ``host.csv`` and one isn't; which of them comes first alternates. The cost is
+the median over the pairs of how much longer the recorded steps took, with a 95 % interval. The
+second line is the processor time of one look, of which there is one a second.
 """
 
 import argparse

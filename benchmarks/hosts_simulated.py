@@ -2,12 +2,11 @@
 
     python benchmarks/hosts_simulated.py [--seed 1] [--draws 4000] [--out FILE.json]
 
-Two groups of 12 runs vary over seeds (CV 3 %), and the second takes 1 to 1.2 times as
-long. Twelve hosts are alike, or their speeds lie evenly between 1 and 1.3. In *blocks*,
-a host trains both runs of a seed, as ``tfasr study --scheduler`` does. *Scattered*,
-each run goes to any host. *By group*, each group has hosts of its own, and all of the
-first group's are the faster ones. Verdicts are those of tfasr's own code at 5 %, with
-160 evaluations to the target.
+Two groups of 12 runs vary over seeds (CV 3 %), and the second takes 1 to 1.2 times as long.
+Twelve hosts are alike, or their speeds lie evenly between 1 and 1.3. In *blocks*, a host trains
+both runs of a seed, as ``tfasr study --scheduler`` does. *Scattered*, each run goes to any host.
+*By group*, each group has hosts of its own, and all of the first group's are the faster ones.
+Verdicts are those of tfasr's own code at 5 %, with 160 evaluations to the target.
 """
 
 import argparse

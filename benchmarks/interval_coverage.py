@@ -1,13 +1,11 @@
 """Simulates how often the report's intervals and verdicts on groups of runs are right.
 
-    python benchmarks/interval_coverage.py [--seed 1] [--draws 4000] [--quick] [--out
-    FILE.json]
+    python benchmarks/interval_coverage.py [--seed 1] [--draws 4000] [--quick] [--out FILE.json]
 
-Each run's error curve falls and crosses the target at its own time. It is evaluated on
-a grid whose pace differs by 0.3 % between runs, and the rule (the first crossing, or a
-median of 3 or 5) reads the evaluations. The median time's place in the grid is random.
-The simulation uses tfasr's own code for groups (`tfasr.tta`) and word errors
-(`tfasr.scoring`).
+Each run's error curve falls and crosses the target at its own time. It is evaluated on a grid whose
+pace differs by 0.3 % between runs, and the rule (the first crossing, or a median of 3 or 5) reads
+the evaluations. The median time's place in the grid is random. The simulation uses tfasr's own code
+for groups (`tfasr.tta`) and word errors (`tfasr.scoring`).
 """
 
 import argparse

@@ -2,17 +2,15 @@
 
 Lines per second and peak memory, compared with a plain process that reads the lines:
 
-    python benchmarks/large_manifest.py --entries 1000000 --folder /tmp/large [--format
-    json]
+    python benchmarks/large_manifest.py --entries 1000000 --folder /tmp/large [--format json]
 
-The entries have different ids and transcripts and share a thousand short recordings,
-whose headers are read once for each entry. Decoding and features are left out: the
-shards are empty files with sidecars like those from packing. Every stage has its own
-process. "read" parses the lines; "list" lists, selects, sorts and plans, up to the
-start of packing; "list_again" does the same with headers recorded by an interrupted
-call; "index" builds the index from existing sidecars; "open" is training's use of the
-index before its first batch. On a busy machine, trust the CPU seconds, which count a
-process from its start.
+The entries have different ids and transcripts and share a thousand short recordings, whose headers
+are read once for each entry. Decoding and features are left out: the shards are empty files with
+sidecars like those from packing. Every stage has its own process. "read" parses the lines; "list"
+lists, selects, sorts and plans, up to the start of packing; "list_again" does the same with headers
+recorded by an interrupted call; "index" builds the index from existing sidecars; "open" is
+training's use of the index before its first batch. On a busy machine, trust the CPU seconds, which
+count a process from its start.
 """
 
 import argparse

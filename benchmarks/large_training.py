@@ -1,14 +1,12 @@
 """Start-up of `tfasr train` on millions of utterances: seconds to the first step, and memory.
 
-    python benchmarks/large_training.py --entries 10000000 --folder /tmp/large [--format
-    json]
+    python benchmarks/large_training.py --entries 10000000 --folder /tmp/large [--format json]
 
-Creates a training split as `tfasr prepare` does, with tfasr's own functions: normal
-records, an index, a manifest and ``columns.npy``; 10 million utterances take 4 GB of
-disk. Only decoding and features are left out: records have 26 frames of few different
-values, with 4096 made-up texts. Then it starts the command itself, waits for its first
-steps in the ledger and ends it with SIGTERM. On a busy machine, trust the CPU seconds
-and the memory.
+Creates a training split as `tfasr prepare` does, with tfasr's own functions: normal records, an
+index, a manifest and ``columns.npy``; 10 million utterances take 4 GB of disk. Only decoding and
+features are left out: records have 26 frames of few different values, with 4096 made-up texts. Then
+it starts the command itself, waits for its first steps in the ledger and ends it with SIGTERM. On a
+busy machine, trust the CPU seconds and the memory.
 """
 
 import argparse

@@ -1,11 +1,10 @@
-"""Times an LSTM layer, forward and backward: tfasr's, stock Keras's and PyTorch's, in
-alternation.
+"""Times an LSTM layer, forward and backward: tfasr's, stock Keras's and PyTorch's, in alternation.
 
     python benchmarks/lstm.py --units 128 256 800 --batch 8 16 64 --frames 125 300
 
-All get the same work in every round: float32 weights, a sequence as input, and
-gradients of it and of all weights. The best round counts, which is least disturbed on a
-shared machine. PyTorch is included if installed.
+All get the same work in every round: float32 weights, a sequence as input, and gradients of it and
+of all weights. The best round counts, which is least disturbed on a shared machine. PyTorch is
+included if installed.
 """
 
 import argparse

@@ -16,9 +16,9 @@ for the newest one of a figure that has no current one, which the page marks. A 
 during which the machine took more than a study allows is measured once more, and marked
 as disturbed if that happens again.
 
-``--corpora`` holds `an4` and `librispeech` as their archives unpack, an4 with
-`splits/*.tsv` as `tfasr prepare --corpus tsv` reads it, and `decoding` with a load for
-`decoder_load.py`. Peers: ``pip install 'tfasr[peers,kenlm]'``.
+``--corpora`` holds `an4` and `librispeech` as their archives unpack, an4 with `splits/*.tsv` as
+`tfasr prepare --corpus tsv` reads it, and `decoding` with a load for `decoder_load.py`. Peers:
+``pip install 'tfasr[peers,kenlm]'``.
 """
 
 import argparse

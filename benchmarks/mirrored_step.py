@@ -1,5 +1,4 @@
-"""What `MirroredStrategy` costs a training step on one device: both ways in turns, in
-one process.
+"""What `MirroredStrategy` costs a training step on one device: both ways in turns, in one process.
 
     python benchmarks/mirrored_step.py --gin_file an4.gin
 

@@ -1,11 +1,10 @@
 """Savings and costs of overlapping decoding with training: pairs of runs, overlapped and not.
 
-    python benchmarks/overlap.py --shard_dir demo/shards [--beam_width 4096] [--format
-    json]
+    python benchmarks/overlap.py --shard_dir demo/shards [--beam_width 4096] [--format json]
 
-Both runs train the demo's model for the same epochs with word beam search, in separate
-processes in alternation. The ledgers record how long training waited for the decoder,
-how long the decoder worked, and how much it slowed down the training steps.
+Both runs train the demo's model for the same epochs with word beam search, in separate processes in
+alternation. The ledgers record how long training waited for the decoder, how long the decoder
+worked, and how much it slowed down the training steps.
 """
 
 import argparse

@@ -1,13 +1,12 @@
 """The cost of an evaluation by its placement and decoder: runs in alternation.
 
-    python benchmarks/placement.py --shard_dir demo/shards --out DIR [--gin_file
-        paper_demo.gin] [--epochs 8] [--target cer=0.1] [--placements shared swapped
-        beside beside@cpu:1] [--decoders greedy greedy+word_beam:256] [--batches 8]
-        [--rounds 1] [--format json]
+    python benchmarks/placement.py --shard_dir demo/shards --out DIR [--gin_file paper_demo.gin]
+        [--epochs 8] [--target cer=0.1] [--placements shared swapped beside beside@cpu:1]
+        [--decoders greedy greedy+word_beam:256] [--batches 8] [--rounds 1] [--format json]
 
-Each run is a `tfasr train` process for the same epochs; runs that exist in DIR are only
-read. "greedy+word_beam:256" also scores with word beam search of width 256. Use a
-machine without other work.
+Each run is a `tfasr train` process for the same epochs; runs that exist in DIR are only read.
+"greedy+word_beam:256" also scores with word beam search of width 256. Use a machine without other
+work.
 """
 
 import argparse

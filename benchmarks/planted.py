@@ -3,13 +3,12 @@
     python benchmarks/planted.py --repeats 5                  # five runs a row, about 15 minutes
     python benchmarks/planted.py --repeats 5 --only memory    # and the undisturbed runs: 5 minutes
 
-A run takes a fixed number of steps on two threads and reads a file that is mapped into
-memory, first undisturbed, then under each of: a competing process, two of them, a quota
-of half a processor and of one and a half, a stop of five seconds, and a control group
-with too little memory for the file. A row compares the steps' seconds of the
-undisturbed runs with what the report estimates from the disturbed ones, and names the
-cause it gives. Control groups need root; without it those rows say n/a. Run it on a
-quiet machine.
+A run takes a fixed number of steps on two threads and reads a file that is mapped into memory,
+first undisturbed, then under each of: a competing process, two of them, a quota of half a processor
+and of one and a half, a stop of five seconds, and a control group with too little memory for the
+file. A row compares the steps' seconds of the undisturbed runs with what the report estimates from
+the disturbed ones, and names the cause it gives. Control groups need root; without it those rows
+say n/a. Run it on a quiet machine.
 """
 
 import argparse

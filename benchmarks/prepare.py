@@ -1,12 +1,10 @@
-"""FLAC to shards compared with FLAC decoding alone: seconds of audio per second, and
-their ratio.
+"""FLAC to shards compared with FLAC decoding alone: seconds of audio per second, and their ratio.
 
-    python benchmarks/prepare.py --audio_dir .../LibriSpeech [--copies 5] [--format
-    json]
+    python benchmarks/prepare.py --audio_dir .../LibriSpeech [--copies 5] [--format json]
 
-Decoding is a lower bound on any preparation: soundfile reading the same files, one
-after another, on one core. Both are measured in alternation, without the first round.
-On a busy machine, trust the CPU seconds, which hardly depend on other work.
+Decoding is a lower bound on any preparation: soundfile reading the same files, one after another,
+on one core. Both are measured in alternation, without the first round. On a busy machine, trust the
+CPU seconds, which hardly depend on other work.
 """
 
 import argparse

@@ -2,18 +2,15 @@
 
     python benchmarks/quiet_rule.py [--seed 1] [--draws 4000] [--quick] [--out FILE.md]
 
-Two recipes are compared by tfasr's own looks. The machine takes a part of some runs'
-processors, and a run that loses a part t takes 1 / (1 - t) times as long. The part is
-measured with an error. Columns:
+Two recipes are compared by tfasr's own looks. The machine takes a part of some runs' processors,
+and a run that loses a part t takes 1 / (1 - t) times as long. The part is measured with an error.
+Columns:
 
 - "as measured": every run counts as it is.
-- "again": a run that lost more than `StudyConfig.most_taken` is trained again with the
-  same seed.
+- "again": a run that lost more than `StudyConfig.most_taken` is trained again with the same seed.
   The second try counts, whatever its time.
-- "again, both": as in tfasr, the verdict must also hold for times without what the
-  machine took.
-- "slowest again" is what a study must not do: the slowest quarter of the second
-  recipe's runs is
+- "again, both": as in tfasr, the verdict must also hold for times without what the machine took.
+- "slowest again" is what a study must not do: the slowest quarter of the second recipe's runs is
   trained again, and the faster try counts.
 """
 

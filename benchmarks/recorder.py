@@ -2,12 +2,12 @@
 
     python benchmarks/recorder.py
 
-Steps record utterances, seconds of audio and a loss, in blocks, compared with the same
-loop without a recorder. Empty steps are many, and give the cost in warm caches to a
-tenth of a microsecond. Steps of 50 ms sleep, after which caches are cold, as after a
-real step. Wall-clock and processor time are reported, as only the former is affected by
-other work. Runs take turns, and medians of the rounds are reported. Takes about a
-minute. See `results.py` for --out. --out.
+Steps record utterances, seconds of audio and a loss, in blocks, compared with the same loop without
+a recorder. Empty steps are many, and give the cost in warm caches to a tenth of a microsecond.
+Steps of 50 ms sleep, after which caches are cold, as after a real step. Wall-clock and processor
+time are reported, as only the former is affected by other work. Runs take turns, and medians of the
+rounds are reported. Takes about a minute. See `results.py` for --out.
+--out.
 """
 
 import argparse

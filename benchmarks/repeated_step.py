@@ -2,8 +2,7 @@
 
     python benchmarks/repeated_step.py [--runs 16] [--gin_file an4.gin] --out FILE.json
 
-Writes ``step_s``, the median step of each process, for ``benchmarks/history.py
---measured``.
+Writes ``step_s``, the median step of each process, for ``benchmarks/history.py --measured``.
 """
 
 import argparse

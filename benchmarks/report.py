@@ -1,11 +1,10 @@
-"""The cost of `tfasr report` on many runs: seconds, CPU seconds and memory, compared
-with parsing.
+"""The cost of `tfasr report` on many runs: seconds, CPU seconds and memory, compared with parsing.
 
     python benchmarks/report.py [--runs 1000] [--folder DIR] [--format json]
 
-It first writes the runs: 36 epochs of 56 steps each, about 0.9 MB of ledger, ten seeds
-per configuration. The lower bound for any report is json.loads of every line, in one
-process, in the same call of this program.
+It first writes the runs: 36 epochs of 56 steps each, about 0.9 MB of ledger, ten seeds per
+configuration. The lower bound for any report is json.loads of every line, in one process, in the
+same call of this program.
 """
 
 import argparse

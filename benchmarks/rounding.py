@@ -1,20 +1,16 @@
 """How much computing each layer in bfloat16 changes a training step's gradient.
 
-    python benchmarks/rounding.py --run_dir RUN [--shard_dir SHARDS] [--batches 30]
-    [--out FILE]
+    python benchmarks/rounding.py --run_dir RUN [--shard_dir SHARDS] [--batches 30] [--out FILE]
 
-The gradients of the same batches are computed from a run's weights, without dropout,
-with all layers in float32, then with one layer, one kind of layer and all layers in
-``mixed_bfloat16``; the last layer and the loss are always float32. The error, which is
-the difference from float32, is reported as a fraction of the length of the batches'
-mean gradient:
+The gradients of the same batches are computed from a run's weights, without dropout, with all
+layers in float32, then with one layer, one kind of layer and all layers in ``mixed_bfloat16``; the
+last layer and the loss are always float32. The error, which is the difference from float32, is
+reported as a fraction of the length of the batches' mean gradient:
 
 - its size: the root mean square over the batches;
-- its systematic part: the length of the mean error, and the length that chance alone
-  would give it
+- its systematic part: the length of the mean error, and the length that chance alone would give it
   (independent errors with mean zero);
-- how much longer or shorter the gradient becomes: the mean error along the mean
-  gradient;
+- how much longer or shorter the gradient becomes: the mean error along the mean gradient;
 
 and, for comparison, the distance of single batches' gradients from their mean.
 """

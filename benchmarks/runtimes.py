@@ -1,13 +1,13 @@
-r"""Whether all runtimes write the same text: Keras, its export, C++; streams.
+"""Whether all runtimes write the same text: Keras, its export, C++; streams.
 
-    python benchmarks/runtimes.py --run_dir RUN --corpus tsv --corpus_dir DIR --split
-        validation \ [--cpp examples/cpp/stream] [--corpus_statistics] [--format json]
+    python benchmarks/runtimes.py --run_dir RUN --corpus tsv --corpus_dir DIR --split validation \
+        [--cpp examples/cpp/stream] [--corpus_statistics] [--format json]
 
-All get the same 16-bit samples at the model's rate and decode greedily; streams get
-them in random chunks. Rows are compared with the first one. C++ is left out without
---cpp, and streams if features are normalised per utterance. With --corpus_statistics,
-all rows normalise by the training split's mean and deviation instead. For a run that
-was not trained so, this makes the errors meaningless, but not the comparison.
+All get the same 16-bit samples at the model's rate and decode greedily; streams get them in random
+chunks. Rows are compared with the first one. C++ is left out without --cpp, and
+streams if features are normalised per utterance. With --corpus_statistics, all rows
+normalise by the training split's mean and deviation instead. For a run that was not trained so,
+this makes the errors meaningless, but not the comparison.
 """
 
 import argparse

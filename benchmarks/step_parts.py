@@ -4,11 +4,10 @@
         [--precision mixed_bfloat16] [--operations] [--out FOLDER]
     python benchmarks/step_parts.py --size paper [--steps 4] ...
 
-The steps are those of `tfasr train` on an epoch's batches of the folder's split
-"train", or with --size those of `training_step.py` on one batch of noise. A part's time
-is the sum over TensorFlow's threads, so all parts together may take longer than the
-step, which is timed without the profiler. With --operations the table has a row for
-each operation.
+The steps are those of `tfasr train` on an epoch's batches of the folder's split "train", or
+with --size those of `training_step.py` on one batch of noise. A part's time is the sum over
+TensorFlow's threads, so all parts together may take longer than the step, which is timed without
+the profiler. With --operations the table has a row for each operation.
 """
 
 import argparse

@@ -1,30 +1,27 @@
 """Time to a target on AN4, compared with a PyTorch twin, for three seeds each.
 
-    tfasr prepare --corpus tsv --corpus_dir an4 --manifest splits/train.tsv --split
-        train \\ --shard_dir shards/an4
-    tfasr prepare --corpus tsv --corpus_dir an4 --manifest splits/dev.tsv --split
-        validation \\ --shard_dir shards/an4
-    python benchmarks/time_to_accuracy.py --shard_dir shards/an4 --run_dir
-    runs/an4_peers python benchmarks/time_to_accuracy.py --shard_dir shards/an4
-    --run_dir runs/an4_fast \\
+    tfasr prepare --corpus tsv --corpus_dir an4 --manifest splits/train.tsv --split train \\
+        --shard_dir shards/an4
+    tfasr prepare --corpus tsv --corpus_dir an4 --manifest splits/dev.tsv --split validation \\
+        --shard_dir shards/an4
+    python benchmarks/time_to_accuracy.py --shard_dir shards/an4 --run_dir runs/an4_peers
+    python benchmarks/time_to_accuracy.py --shard_dir shards/an4 --run_dir runs/an4_fast \\
         --gin_file fast/an4.gin --baseline_gin_file an4.gin --seeds 1 2 3 4 5
 
-tfasr's run is ``tfasr train``; the twin's is `twin/torch_training.py`. Both read the
-same gin file and take the same batches in the same order
-(`tfasr.data.batches.BatchSource`: features, normalisation, padding, SpecAugment), the
-same sizes, initialisation scheme (Glorot uniform, orthogonal, forget gates' biases 1),
-masked batch statistics, dropout, the same optimizer (Adadelta, Adam or AdamW) with the
-same settings and learning rates, and the same greedy decoder after every epoch. The
-twin also saves a checkpoint per epoch and writes a ledger. Each framework draws weights
-and dropout for the seed; none prints sentences or decodes a second time. A run ends
-when the median of three evaluations meets the target. ``--baseline_gin_file`` adds a
-third system: tfasr with another preset, such as the one that a fast preset should beat.
+tfasr's run is ``tfasr train``; the twin's is `twin/torch_training.py`. Both read the same gin file
+and take the same batches in the same order (`tfasr.data.batches.BatchSource`: features,
+normalisation, padding, SpecAugment), the same sizes, initialisation scheme (Glorot uniform,
+orthogonal, forget gates' biases 1), masked batch statistics, dropout, the same optimizer (Adadelta,
+Adam or AdamW) with the same settings and learning rates, and the same greedy decoder after every
+epoch. The twin also saves a checkpoint per epoch and writes a ledger. Each framework draws weights
+and dropout for the seed; none prints sentences or decodes a second time. A run ends when the median
+of three evaluations meets the target. ``--baseline_gin_file`` adds a third system: tfasr with
+another preset, such as the one that a fast preset should beat.
 
-Runs take turns by seed, each in its own process. Finished runs are kept, so an
-interrupted benchmark continues; unfinished runs are moved to ``unfinished``. Times
-start at the model's creation and include everything. Takes about ten minutes per seed
-on two idle cores; use an otherwise idle machine. `benchmarks/training_step.py`
-describes how to install PyTorch.
+Runs take turns by seed, each in its own process. Finished runs are kept, so an interrupted
+benchmark continues; unfinished runs are moved to ``unfinished``. Times start at the model's
+creation and include everything. Takes about ten minutes per seed on two idle cores; use an
+otherwise idle machine. `benchmarks/training_step.py` describes how to install PyTorch.
 """
 
 import argparse

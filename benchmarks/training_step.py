@@ -1,35 +1,31 @@
 """Times a whole training step of tfasr, stock Keras and a PyTorch twin, in alternation.
 
-    python benchmarks/training_step.py python benchmarks/training_step.py --size paper
-    an4 128x8 800x64 --rounds 7 --out results.json
+    python benchmarks/training_step.py
+    python benchmarks/training_step.py --size paper an4 128x8 800x64 --rounds 7 --out results.json
 
-A step is forward, CTC loss, backward and update (Adadelta) of the acoustic model on one
-batch of noise with 93 features and 0.3 labels per frame. tfasr's step is that of `tfasr
-train`; stock Keras's is that of `fit` with Keras's own layers and `keras.ops.ctc_loss`;
-the twin is in `twin/torch_model.py`. Each system and precision has its own process. In
-every round, each process takes one turn, after a pause, while the others sleep. The
-time of a turn is the median of its steps; the table shows the median of the rounds.
-Compilation and warm-up steps are left out. First, the systems get the same weights and
-must agree in logits and losses to 1e-4 in float32.
+A step is forward, CTC loss, backward and update (Adadelta) of the acoustic model on one batch of
+noise with 93 features and 0.3 labels per frame. tfasr's step is that of `tfasr train`; stock
+Keras's is that of `fit` with Keras's own layers and `keras.ops.ctc_loss`; the twin is in
+`twin/torch_model.py`. Each system and precision has its own process. In every round, each process
+takes one turn, after a pause, while the others sleep. The time of a turn is the median of its
+steps; the table shows the median of the rounds. Compilation and warm-up steps are left out. First,
+the systems get the same weights and must agree in logits and losses to 1e-4 in float32.
 
-Sizes: paper (16 x 600 frames), an4 (gin/an4.gin, 16 x 300 frames), or UNITSxBATCH for a
-model of that many convolution filters and 3 LSTM layers, on 300 frames. bfloat16 is
-mixed precision with float32 weights (mixed_bfloat16, torch.autocast); the twin also
-runs with all weights in bfloat16, and ``ratio_to_torch_best`` is relative to the
-fastest of its variants. A ratio is the other's time divided by ours in the same round,
-as a median over rounds: above 1, tfasr is faster.
+Sizes: paper (16 x 600 frames), an4 (gin/an4.gin, 16 x 300 frames), or UNITSxBATCH for a model of
+that many convolution filters and 3 LSTM layers, on 300 frames. bfloat16 is mixed precision with
+float32 weights (mixed_bfloat16, torch.autocast); the twin also runs with all weights in bfloat16,
+and ``ratio_to_torch_best`` is relative to the fastest of its variants. A ratio is the other's time
+divided by ours in the same round, as a median over rounds: above 1, tfasr is faster.
 
-``--instruction_set avx2`` restricts all systems to these instructions
-(`twin/limits.py`), to estimate an older processor's times on a newer one. Clock and
-caches stay the newer one's.
+``--instruction_set avx2`` restricts all systems to these instructions (`twin/limits.py`), to
+estimate an older processor's times on a newer one. Clock and caches stay the newer one's.
 
-PyTorch is included if installed. ``pip install 'tfasr[peers]'`` downloads its default
-build; the CPU-only build (see pytorch.org's installation page) is a tenth of the size.
-Everything runs on the CPU, even if there is a GPU. The machine must be otherwise idle:
-PyTorch's threads spin while they wait for each other, and on a busy machine its steps
-took ten times as long. A round takes half a minute with the default sizes on two cores,
-and the start two minutes. At the paper's size, stock Keras's process alone takes 17 GB:
-with 24 GB in total, measure one --precision at a time.
+PyTorch is included if installed. ``pip install 'tfasr[peers]'`` downloads its default build; the
+CPU-only build (see pytorch.org's installation page) is a tenth of the size. Everything runs on the
+CPU, even if there is a GPU. The machine must be otherwise idle: PyTorch's threads spin while they
+wait for each other, and on a busy machine its steps took ten times as long. A round takes half a
+minute with the default sizes on two cores, and the start two minutes. At the paper's size, stock
+Keras's process alone takes 17 GB: with 24 GB in total, measure one --precision at a time.
 """
 
 import argparse

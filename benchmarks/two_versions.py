@@ -4,19 +4,18 @@
     (cd ../earlier && python setup.py build_ext --inplace)
     python benchmarks/two_versions.py --earlier ../earlier --size an4 paper --rounds 9
 
-The step is that of `training_step.py`: forward, CTC loss, backward and update on one
-batch of noise. Each version is a process that imports `tfasr` and its benchmarks from
-its own source tree; Python, TensorFlow and Keras are those of this command. Both are
-warm before the first round. In a round each has one turn while the other sleeps, and
-the order alternates. A ratio is the earlier version's time divided by the later's in
-the same round: above 1, the later is faster. The table has the median ratio, and the
-distribution-free 95 % confidence interval of the median between two rounds' ratios
-(which needs at least six rounds). A shared machine's speed drifts by more than the
+The step is that of `training_step.py`: forward, CTC loss, backward and update on one batch of
+noise. Each version is a process that imports `tfasr` and its benchmarks from its own source tree;
+Python, TensorFlow and Keras are those of this command. Both are warm before the first round. In a
+round each has one turn while the other sleeps, and the order alternates. A ratio is the earlier
+version's time divided by the later's in the same round: above 1, the later is faster. The table has
+the median ratio, and the distribution-free 95 % confidence interval of the median between two
+rounds' ratios (which needs at least six rounds). A shared machine's speed drifts by more than the
 effects measured here, but a round's two turns share it.
 
-If the speed changes within a second, turns are no longer pairs. With --at_once, both
-versions train at the same time, each on half of the cores, which they swap from round
-to round; a ratio then combines two rounds, so that each has had both halves.
+If the speed changes within a second, turns are no longer pairs. With --at_once, both versions train
+at the same time, each on half of the cores, which they swap from round to round; a ratio then
+combines two rounds, so that each has had both halves.
 """
 
 import argparse

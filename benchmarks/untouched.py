@@ -1,8 +1,7 @@
-r"""Tabulates the AN4 presets' errors on dev, and on speakers never used to choose anything.
+"""Tabulates the AN4 presets' errors on dev, and on speakers never used to choose anything.
 
-    python benchmarks/untouched.py --scores scores/accurate_greedy
-        scores/accurate_word_beam \ --dev_runs runs/fast_*_dev --untouched_runs
-        runs/fast_*_untouched --out benchmarks/results
+    python benchmarks/untouched.py --scores scores/accurate_greedy scores/accurate_word_beam \
+        --dev_runs runs/fast_*_dev --untouched_runs runs/fast_*_untouched --out benchmarks/results
 
 docs/recipes.md has the commands that train and score the runs.
 """

@@ -1,13 +1,12 @@
-r"""Measures errors of word times on synthetic speech, whose true times the synthesiser reports.
+"""Measures errors of word times on synthetic speech, whose true times the synthesiser reports.
 
-    python benchmarks/word_times.py --run_dir demo/runs/batch_8 --corpus_dir demo/corpus
-        \ [--split test] [--format json]
+    python benchmarks/word_times.py --run_dir demo/runs/batch_8 --corpus_dir demo/corpus \
+        [--split test] [--format json]
 
-The corpus is synthesised again, and every recording must have the same bytes; espeak-ng
-reports the sample at which each word starts. Only correctly recognised words count. The
-true end of a word is the next word's start, or the end of the speech. If espeak-ng
-joins words ("in the"), it reports only the first one's start; unknown starts and ends
-are left out.
+The corpus is synthesised again, and every recording must have the same bytes; espeak-ng reports the
+sample at which each word starts. Only correctly recognised words count. The true end of a word is
+the next word's start, or the end of the speech. If espeak-ng joins words ("in the"), it reports
+only the first one's start; unknown starts and ends are left out.
 """
 
 import argparse

@@ -1,31 +1,28 @@
 """Ways in which workers exchange, on several links and with slow or dying workers.
 
-    sudo python benchmarks/workers.py --shard_dir shards [--gin_file demo.gin] [--target
-    0.10] sudo python benchmarks/workers.py --shard_dir shards --arms synchronous
-    local_16 --seeds 1
+    sudo python benchmarks/workers.py --shard_dir shards [--gin_file demo.gin] [--target 0.10]
+    sudo python benchmarks/workers.py --shard_dir shards --arms synchronous local_16 --seeds 1
 
-Each worker runs in its own network namespace with its own address, joined by veth pairs
-and a bridge. `tc` holds what each sends to the condition's rate (token bucket filter).
-Arms take turns for each seed. A slow worker is stopped and continued by signals, so
-that it runs for one half or one fourth of the time, from the beginning of the first
-epoch. A killed one gets SIGKILL when the epoch --kill_epoch begins, and is started
-again; in the synchronous way all are, with --resume. It needs root, `ip`, `tc` and
-`nsenter`.
+Each worker runs in its own network namespace with its own address, joined by veth pairs and a
+bridge. `tc` holds what each sends to the condition's rate (token bucket filter). Arms take turns
+for each seed. A slow worker is stopped and continued by signals, so that it runs for one half or
+one fourth of the time, from the beginning of the first epoch. A killed one gets SIGKILL when the
+epoch --kill_epoch begins, and is started again; in the synchronous way all are, with --resume. It
+needs root, `ip`, `tc` and `nsenter`.
 
-Expected, written before the first run (two workers, the demo's model, 2 MB of gradients
-a step):
+Expected, written before the first run (two workers, the demo's model, 2 MB of gradients a step):
 
-1. On a fast link no arm beats the synchronous one by more than its noise. The exchange
-   is 10-15 % of a step there; fewer updates of the common weights cost about as much.
-2. At 50 Mbit/s a synchronous step sends 2 MB, 0.33 s, several times its computation.
-   local_4 trains an epoch at least twice as fast, and from local_16 on the link hardly
-   matters. At 1000 Mbit/s nothing is gained.
-3. To the target, local_64 needs more epochs than local_4, since its rounds are longer
-   than an epoch of a small corpus is useful for.
-4. With a worker slowed 4 times the synchronous way takes nearly 4 times as long, and
-   local rounds as well.
-5. A killed worker costs the synchronous way a restart of all (start-up and
-   compilation), and the others the work of a round.
+1. On a fast link no arm beats the synchronous one by more than its noise. The exchange is 10-15 %
+   of a step there; fewer updates of the common weights cost about as much.
+2. At 50 Mbit/s a synchronous step sends 2 MB, 0.33 s, several times its computation. local_4 trains
+   an epoch at least twice as fast, and from local_16 on the link hardly matters. At 1000 Mbit/s
+   nothing is gained.
+3. To the target, local_64 needs more epochs than local_4, since its rounds are longer than an epoch
+   of a small corpus is useful for.
+4. With a worker slowed 4 times the synchronous way takes nearly 4 times as long, and local
+   rounds as well.
+5. A killed worker costs the synchronous way a restart of all (start-up and compilation), and the
+   others the work of a round.
 """
 
 import argparse

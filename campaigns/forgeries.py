@@ -60,7 +60,8 @@ from tfasr.studies.records import (
     stated_outcome,
     verify_submission,
 )
-from tfasr.studies.verify import Check, verify_study
+from tfasr.studies.verify import verify_study
+from tfasr.verifying.run import Check
 
 _LONGEST_S = 60
 _EXCEPTION = re.compile(r"a value is missing or of a wrong kind|Error\(")

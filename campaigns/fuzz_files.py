@@ -3,9 +3,9 @@
     pip install atheris
     python campaigns/fuzz_files.py audio|tsv|json [--runs 20000] [--seed 12]
 
-It starts from small valid files. Reading a file must give a result or an error that
-names the file; anything else ends the campaign, and the input is written to the working
-directory. ``make fuzz`` does the same without atheris, on real files damaged at random.
+It starts from small valid files. Reading a file must give a result or an error that names the file;
+anything else ends the campaign, and the input is written to the working directory. ``make fuzz``
+does the same without atheris, on real files damaged at random.
 """
 
 import argparse

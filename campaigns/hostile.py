@@ -1,16 +1,13 @@
-"""The third hostile list: wrong words, damaged files and wrong calls, each with the
-right answer.
+"""The third hostile list: wrong words, damaged files and wrong calls, each with the right answer.
 
-``python -m campaigns.hostile`` makes a small corpus, its shards, a run, an export and a
-recorded run, and then meets each case of `campaigns.hostile_cases` in a process of its
-own, with a folder of its own. ``--only WORD,...`` takes the cases whose names hold a
-word; ``--every N`` takes each N-th.
+``python -m campaigns.hostile`` makes a small corpus, its shards, a run, an export and a recorded
+run, and then meets each case of `campaigns.hostile_cases` in a process of its own, with a folder of
+its own. ``--only WORD,...`` takes the cases whose names hold a word; ``--every N`` takes each N-th.
 
-A case is *bad* if work was lost (a file that was there is not as it was), a result is
-wrong (a status that the table does not have: what must be refused was done, or the
-reverse), or the command had no end. It is *weak* if it ends in a traceback, lacks a
-line of its own or a fact that the message must hold, or takes too long. The last line
-counts both; the exit status is 1 if any is.
+A case is *bad* if work was lost (a file that was there is not as it was), a result is wrong (a
+status that the table does not have: what must be refused was done, or the reverse), or the command
+had no end. It is *weak* if it ends in a traceback, lacks a line of its own or a fact that the
+message must hold, or takes too long. The last line counts both; the exit status is 1 if any is.
 """
 
 import argparse

@@ -1,15 +1,12 @@
-"""Checks that a long training doesn't leak memory: the demo's model, 500 epochs on
-little speech.
+"""Checks that a long training doesn't leak memory: the demo's model, 500 epochs on little speech.
 
-    python campaigns/soak.py [--epochs 500] [--utterances 16] [--folder DIR] [--format
-    json]
+    python campaigns/soak.py [--epochs 500] [--utterances 16] [--folder DIR] [--format json]
 
-The training process's resident memory is read from another process five times a second.
-Its mean over the last ten epochs is compared with that over epochs 20 to 29. At each
-quarter of the run, the size of the ledger so far and the CPU time of a report on it are
-measured: both should grow linearly with the epochs. Exits with 1 if the memory grew by
-more than 3 %, or if the size or CPU time at the end is more than 25 % above twice that
-at half of the run.
+The training process's resident memory is read from another process five times a second. Its mean
+over the last ten epochs is compared with that over epochs 20 to 29. At each quarter of the run, the
+size of the ledger so far and the CPU time of a report on it are measured: both should grow linearly
+with the epochs. Exits with 1 if the memory grew by more than 3 %, or if the size or CPU time at the
+end is more than 25 % above twice that at half of the run.
 """
 
 import argparse

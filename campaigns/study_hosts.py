@@ -1,15 +1,13 @@
-"""A study on several hosts gives the runs of one machine, also if everything is killed
-at random.
+"""A study on several hosts gives the runs of one machine, also if everything is killed at random.
 
 ``python -m campaigns.study_hosts --out FOLDER --hosts 2 --kills 30``
 
-Each host is a network namespace with its own address and its own Dask worker (root is
-needed; ``--loopback`` uses addresses 127.0.0.2, .3, ... instead). All connections are
-encrypted. The study is trained on one machine first. Its losses, step by step, must be
-those on the hosts, and ``tfasr verify`` must accept each study. With ``--kills``, the
-study, a Dask worker, its nanny, a training, the scheduler or a whole host is killed by
-SIGKILL at random moments, and hosts come back late or in time; studies follow each
-other until all kills are used. ``--demo`` trains the demo's recipes.
+Each host is a network namespace with its own address and its own Dask worker (root is needed;
+``--loopback`` uses addresses 127.0.0.2, .3, ... instead). All connections are encrypted. The study
+is trained on one machine first. Its losses, step by step, must be those on the hosts, and ``tfasr
+verify`` must accept each study. With ``--kills``, the study, a Dask worker, its nanny, a training,
+the scheduler or a whole host is killed by SIGKILL at random moments, and hosts come back late or in
+time; studies follow each other until all kills are used. ``--demo`` trains the demo's recipes.
 """
 
 import argparse

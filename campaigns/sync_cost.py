@@ -1,12 +1,10 @@
-"""What it costs that checkpoints and ledger survive a power loss, as shares of the
-demo's training.
+"""What it costs that checkpoints and ledger survive a power loss, as shares of the demo's training.
 
     python campaigns/sync_cost.py [--seed 1] [--batch_size 8] [--folder DIR]
 
-Trains as ``tfasr demo`` does, in a process in which every ``fsync`` is timed, and
-prints the seconds of those beside the ledger's own interval of checkpoints, which they
-are part of, and the wall clock. Exits with 1 where the syncs took 0.5 % of the time or
-more.
+Trains as ``tfasr demo`` does, in a process in which every ``fsync`` is timed, and prints the
+seconds of those beside the ledger's own interval of checkpoints, which they are part of, and the
+wall clock. Exits with 1 where the syncs took 0.5 % of the time or more.
 """
 
 import argparse

@@ -1,8 +1,6 @@
-"""A metric of your own: the token error rate, in which each character but the space is
-a token.
+"""A metric of your own: the token error rate, in which each character but the space is a token.
 
-tfasr train --import examples/own_metric.py --gin_binding 'TrainingConfig.targets =
-(("ter", 0.3),)'
+tfasr train --import examples/own_metric.py --gin_binding 'TrainingConfig.targets = (("ter", 0.3),)'
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
-r"""An optimizer of your own: the sign of a running mean of gradients, and a schedule for it.
+"""An optimizer of your own: the sign of a running mean of gradients, and a schedule for it.
 
-tfasr train --import examples/own_optimizer.py --gin_file an4.gin \ --gin_binding
-    'TrainingConfig.optimizer = @Signum' --gin_binding 'Signum.learning_rate = 3e-4'
+tfasr train --import examples/own_optimizer.py --gin_file an4.gin \
+    --gin_binding 'TrainingConfig.optimizer = @Signum' --gin_binding 'Signum.learning_rate = 3e-4'
 
 Source: Bernstein et al., "signSGD", ICML 2018, Algorithm 2.
 """

@@ -1,5 +1,5 @@
-"""Builds manylinux wheels of tfasr, for every CPython that is installed, and tries each
-of them.
+"""Builds the wheel of tfasr-measure and, for every CPython that is installed, a
+manylinux wheel of tfasr, and tries each of them.
 
     python release/wheels.py --out dist [--twice] [--aarch64]
 
@@ -7,8 +7,16 @@ Each wheel is compiled from the commit that is checked out, by the tools of
 build-requirements.txt, whose hashes are checked. The same commit gives the same bytes
 in any folder: ``--twice`` builds every wheel in two folders and compares them.
 auditwheel includes shared libraries that a system may lack and names the wheel by the
-oldest glibc it runs on. The wheel is then installed into a new environment, where both
-compiled parts must load. SHA256SUMS lists what was built.
+oldest glibc it runs on.
+
+Two packages that own one file damage each other: pip overwrites it without a word, and
+uninstalling one package takes it from the other. So the wheel of tfasr leaves out what
+that of tfasr-measure contains, and requires it in the same version. (Installed from a
+clone, tfasr is whole, since pip would look for that requirement in vain.)
+
+tfasr-measure alone must then record and report a training loop in a new environment,
+and in another one, with tfasr, both compiled parts must load. SHA256SUMS lists what was
+built.
 
 ``--aarch64`` cross-compiles for 64-bit ARM with Debian's g++-aarch64-linux-gnu. Those
 wheels are checked for their contents; release/README.md says how to run them.
@@ -22,6 +30,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,6 +41,15 @@ import sys, tfasr
 from tfasr.decoding import _word_beam_core
 from tfasr.layers import _recurrent_core
 print(f"Python {sys.version.split()[0]}: tfasr {tfasr.__version__} and both compiled parts load.")
+"""
+LOOP = """
+import tfasr
+with tfasr.Recorder("run", targets=["wer=0.2"], target_window=1) as run:
+    run.epoch()
+    with run.step(utterances=1):
+        pass
+    with run.evaluation() as evaluation:
+        evaluation.score(["one"], ["one"])
 """
 COMPILED = ("_word_beam_core", "_recurrent_core")
 
@@ -66,32 +84,34 @@ def main() -> None:
             run(python, "-m", "venv", tools)
             pip = [tools / "bin" / "python", "-m", "pip", "--disable-pip-version-check"]
             run(*pip, "install", "-q", "--require-hashes", "-r", REQUIREMENTS)
-            wheel = build(tools, Path(folder, "first"), flags.aarch64)
+            built = build(tools, Path(folder, "first"), flags.aarch64)
             if flags.twice:
-                again = build(
-                    tools, Path(folder, "the", "second", "time"), flags.aarch64
-                )
-                if wheel.read_bytes() != again.read_bytes():
-                    where = (
-                        ", ".join(differing(wheel, again))
-                        or "order or dates of its files"
-                    )
-                    sys.exit(
-                        f"{wheel.name} differs between two builds of one commit: {where}."
-                    )
+                second = Path(folder, "the", "second", "time")
+                check_equal(built, build(tools, second, flags.aarch64))
 
-            wheels.append(Path(shutil.copy2(wheel, flags.out)))
-            print(
-                wheels[-1], "(equal in two builds)" if flags.twice else "", flush=True
-            )
-            check_contents(wheels[-1])
+            measure, wheel = (Path(shutil.copy2(each, flags.out)) for each in built)
+            note = "(equal in two builds)" if flags.twice else ""
+            print(wheel, note, flush=True)
+            check_contents(wheel)
             if not flags.aarch64:
-                check_installed(python, wheels[-1])
+                check_measure(python, measure)
+                check_installed(python, measure, wheel)
+
+            wheels += [measure, wheel]
 
     sums = sorted(
-        f"{hashlib.sha256(w.read_bytes()).hexdigest()}  {w.name}\n" for w in wheels
+        f"{hashlib.sha256(w.read_bytes()).hexdigest()}  {w.name}\n"
+        for w in dict.fromkeys(wheels)
     )
     (flags.out / "SHA256SUMS").write_text("".join(sums))
+
+
+def check_equal(built: Sequence[Path], again: Sequence[Path]) -> None:
+    """Ends the program unless two builds gave the same bytes."""
+    for one, other in zip(built, again, strict=True):
+        if one.read_bytes() != other.read_bytes():
+            where = ", ".join(differing(one, other)) or "order or dates of its files"
+            sys.exit(f"{one.name} differs between two builds of one commit: {where}.")
 
 
 def differing(*wheels: Path) -> list[str]:
@@ -137,8 +157,11 @@ def _version(python: str) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def build(tools: Path, folder: Path, aarch64: bool) -> Path:
-    """Returns the repaired wheel of the commit that is checked out, built in a folder."""
+def build(tools: Path, folder: Path, aarch64: bool) -> tuple[Path, Path]:
+    """Builds the commit that is checked out in a folder.
+
+    Returns the wheels of tfasr-measure, and of tfasr without what that one contains.
+    """
     source = folder / "tfasr"
     source.mkdir(parents=True)
     archive = folder / "sources.tar"
@@ -183,8 +206,38 @@ def build(tools: Path, folder: Path, aarch64: bool) -> Path:
     else:
         run(*repair, next(raw.glob("*.whl")), env=environment)
 
+    run(*wheel, "--wheel-dir", folder, source / "measure", env=environment)
     (repaired,) = out.glob("*.whl")
-    return repaired
+    (measure,) = folder.glob("*.whl")
+    return measure, rest(python, repaired, measure, folder / "rest", environment)
+
+
+def rest(
+    python: Path | str,
+    whole: Path,
+    measure: Path,
+    folder: Path,
+    environment: Mapping[str, str],
+) -> Path:
+    """Returns a wheel of tfasr without the files of tfasr-measure, which it requires."""
+    tool = [python, "-m", "wheel"]
+    run(*tool, "unpack", "--dest", folder / "unpacked", whole)
+    (unpacked,) = folder.glob("unpacked/*")
+    for name in zipfile.ZipFile(measure).namelist():
+        if ".dist-info/" not in name:
+            (unpacked / name).unlink()
+
+    (about,) = unpacked.glob("*.dist-info")
+    # The command tfasr is a file too, in the environment's folder bin.
+    (about / "entry_points.txt").unlink()
+    version = measure.name.split("-")[1]
+    headers, _, text = (about / "METADATA").read_text().partition("\n\n")
+    headers += f"\nRequires-Dist: tfasr-measure=={version}"
+    (about / "METADATA").write_text(f"{headers}\n\n{text}")
+
+    run(*tool, "pack", "--dest-dir", folder, unpacked, env=environment)
+    (packed,) = folder.glob("*.whl")
+    return packed
 
 
 _ABI = "import sys; print('%d%d' % sys.version_info[:2])"
@@ -215,13 +268,33 @@ def check_contents(wheel: Path) -> None:
         sys.exit(f"{wheel} lacks {', '.join(missing)}.")
 
 
-def check_installed(python: str, wheel: Path) -> None:
-    """Installs a wheel into a new environment, where its compiled parts must load."""
+def check_measure(python: str, measure: Path) -> None:
+    """Installs tfasr-measure into a new environment, where it records and reports a loop."""
     with tempfile.TemporaryDirectory() as folder:
         run(python, "-m", "venv", folder)
         interpreter = Path(folder, "bin", "python")
-        run(interpreter, "-m", "pip", "install", "-q", "--no-deps", wheel.resolve())
-        run(interpreter, "-m", "pip", "install", "-q", "numpy")
+        said = run(interpreter, "-m", "pip", "install", "-q", measure.resolve())
+        if "ERROR" in said:
+            sys.exit(f"pip reports an error with {measure.name}:\n{said}")
+
+        run(interpreter, "-W", "error", "-c", LOOP, cwd=folder)
+        report = run(Path(folder, "bin", "tfasr"), "report", "run", cwd=folder)
+        if "WER 20 %" not in report:
+            sys.exit(f"{measure.name} reports no time to WER 20 %:\n{report}")
+
+        files = (path for path in Path(folder).rglob("*") if path.is_file())
+        size = sum(path.lstat().st_size for path in files)
+        print(f"{measure.name}: {size / 1e6:.0f} MB with Python's environment.")
+
+
+def check_installed(python: str, measure: Path, wheel: Path) -> None:
+    """Installs both wheels into a new environment, where the compiled parts must load."""
+    with tempfile.TemporaryDirectory() as folder:
+        run(python, "-m", "venv", folder)
+        interpreter = Path(folder, "bin", "python")
+        install = [interpreter, "-m", "pip", "install", "-q"]
+        run(*install, "--no-deps", measure.resolve(), wheel.resolve())
+        run(*install, "numpy")
         print(run(interpreter, "-c", LOAD, cwd=folder), end="", flush=True)
 
 

@@ -1,6 +1,4 @@
-"""The pages of docs/ lead to each other; `make docs` makes a site of them and checks
-the rest.
-"""
+"""The pages of docs/ lead to each other; `make docs` makes a site of them and checks the rest."""
 
 import os
 import re

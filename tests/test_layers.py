@@ -1,7 +1,9 @@
 """The shape of the house: imports point down and none go in circles."""
 
 import ast
+import configparser
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +11,12 @@ from pathlib import Path
 import pytest
 
 import tfasr
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # pytest brings it along
+    import tomli as tomllib
+
 from tests.density import FILE, densities, unexplained
 
 PACKAGE = Path(tfasr.__file__).parent
@@ -23,7 +31,7 @@ LAYERS = [
     ["alphabet", "cluster", "display", "layers", "ledger"],
     ["corpora", "decoding", "models", "scoring", "tta"],
     ["data", "telemetry"],
-    ["reports"],
+    ["reports", "verifying"],
     ["recording"],
     ["training"],
     ["recognising"],
@@ -51,11 +59,27 @@ def modules(package: Path) -> dict[str, Path]:
     return names
 
 
-def imports(files: dict[str, Path]) -> dict[str, set[str]]:
-    """Which modules each module imports, wherever in its file it does."""
+def for_types_only(tree: ast.Module) -> set[ast.AST]:
+    """The nodes that only type checkers read, below ``if TYPE_CHECKING``."""
+    return {
+        node
+        for block in ast.walk(tree)
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for statement in block.body
+        for node in ast.walk(statement)
+    }
+
+
+def imports(files: dict[str, Path], *, types: bool = True) -> dict[str, set[str]]:
+    """Which modules each module imports, wherever in its file it does.
+
+    Without ``types``, what only type checkers import is left out.
+    """
     found: dict[str, set[str]] = {name: set() for name in files}
     for name, path in files.items():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        skipped = set() if types else for_types_only(tree)
+        for node in set(ast.walk(tree)) - skipped:
             if isinstance(node, ast.Import):
                 found[name] |= {
                     alias.name for alias in node.names if alias.name in files
@@ -119,6 +143,63 @@ def test_imports_point_down():
     unknown = {room(name) for name in FILES} - RANKS.keys()
     assert not unknown, f"give these a place in LAYERS: {unknown}"
     assert arrows_up(imports(FILES)) == []
+
+
+MEASURE = tomllib.loads((PACKAGE.parent / "measure/pyproject.toml").read_text())
+
+
+def measured() -> set[str]:
+    """Returns the modules that tfasr-measure contains."""
+    contents = MEASURE["tool"]["setuptools"]
+    names = set(contents["py-modules"])
+    # A module's package, if it has an __init__.py, is included too.
+    packages = {name.rpartition(".")[0] for name in names} & FILES.keys()
+    packages |= set(contents["packages"])
+    for name, path in FILES.items():
+        package = name
+        if path.name != "__init__.py":
+            package = name.rpartition(".")[0]
+        if package in packages and (package == name or package in contents["packages"]):
+            names.add(name)
+
+    return names
+
+
+def test_tfasr_measure_imports_nothing_of_the_rest():
+    # `tfasr` parses api.py and imports a name when it is first used.
+    inside = measured()
+    graph = imports(FILES, types=False)
+    outside = [
+        f"{name} imports {other}"
+        for name in sorted(inside - {"tfasr.api"})
+        for other in sorted(graph[name] - inside)
+    ]
+    assert outside == []
+
+
+def test_all_modules_of_packages_that_measure_are_in_tfasr_measure():
+    """A new file isn't forgotten, as that would only show once the wheel is installed."""
+    rooms = ("display", "kit", "ledger", "recording", "reports", "scoring", "telemetry")
+    rooms += ("tta", "verifying")
+    within = {name for name in FILES if room(name) in rooms}
+    assert within <= measured()
+    top = {
+        name for name in FILES if name.count(".") < 2 and FILES[name].parent == PACKAGE
+    }
+    assert top <= measured()
+
+
+def test_tfasr_measure_needs_few_packages_and_those_of_tfasr():
+    project = MEASURE["project"]
+    names = [re.match(r"[\w-]+", line)[0] for line in project["dependencies"]]
+    assert len(set(names) - {"numpy", "scipy"}) <= 6
+
+    setup = configparser.ConfigParser()
+    setup.read(PACKAGE.parent / "setup.cfg")
+    required = setup["options"]["install_requires"].split("\n")
+    extras = project["optional-dependencies"]
+    assert set(project["dependencies"]) <= set(required)
+    assert {*extras["figures"], *extras["flagfile"]} <= set(required)
 
 
 def test_no_room_is_named_after_nothing():

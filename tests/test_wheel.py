@@ -1,5 +1,6 @@
-"""The wheel carries the presets."""
+"""The wheel carries the presets; released, it shares no file with tfasr-measure's."""
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import tfasr
 from tfasr.tta.published.results import SOURCES
 
 ROOT = Path(__file__).parents[1]
@@ -28,22 +30,18 @@ def test_the_wheel_holds_package_and_presets(tmp_path):
     compiler = tmp_path / "compiler"
     compiler.write_text(f'#!/bin/sh\nexec {os.environ.get("CXX", "c++")} "$@" -O0\n')
     compiler.chmod(0o755)
-    subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "build",
-            "--wheel",
-            "--no-isolation",
-            "--outdir",
-            str(tmp_path),
-        ],
-        cwd=source,
-        check=True,
-        capture_output=True,
-        env={**os.environ, "CC": str(compiler), "CXX": str(compiler)},
-    )
-    (wheel,) = tmp_path.glob("*.whl")
+    environment = {**os.environ, "CC": str(compiler), "CXX": str(compiler)}
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir"]
+    for project, out in ((source, "whole"), (source / "measure", "measure")):
+        subprocess.run(
+            [*build, str(tmp_path / out)],
+            cwd=project,
+            check=True,
+            capture_output=True,
+            env=environment,
+        )
+
+    (wheel,) = tmp_path.glob("whole/*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
     presets = {
         str(path.relative_to(ROOT / "gin")) for path in (ROOT / "gin").rglob("*.gin")
@@ -56,3 +54,33 @@ def test_the_wheel_holds_package_and_presets(tmp_path):
     assert "tfasr/serving/page.html" in names
     assert {f"tfasr/tta/published/{name}.json" for name in SOURCES} <= names
     assert not [name for name in names if name.startswith(("tests/", "gin/"))]
+
+    (measure,) = tmp_path.glob("measure/*.whl")
+    rest = wheels_script().rest(
+        sys.executable, wheel, measure, tmp_path / "rest", os.environ
+    )
+    assert rest.name == wheel.name
+    assert files_of(rest) | files_of(measure) == files_of(wheel)
+    assert not files_of(rest) & files_of(measure)
+    archive = zipfile.ZipFile(rest)
+    about = {
+        Path(name).name: name for name in archive.namelist() if ".dist-info" in name
+    }
+    assert "entry_points.txt" not in about
+    version = tfasr.__version__
+    headers = archive.read(about["METADATA"]).decode().partition("\n\n")[0]
+    assert f"\nRequires-Dist: tfasr-measure=={version}" in headers
+    assert archive.testzip() is None
+
+
+def files_of(wheel: Path) -> set[str]:
+    """Returns the files that a wheel installs, without those about itself."""
+    names = zipfile.ZipFile(wheel).namelist()
+    return {name for name in names if ".dist-info/" not in name}
+
+
+def wheels_script():
+    spec = importlib.util.spec_from_file_location("wheels", ROOT / "release/wheels.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

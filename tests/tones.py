@@ -1,6 +1,4 @@
-"""A corpus that is made in milliseconds, every letter a tone, and a model small enough
-for it.
-"""
+"""A corpus that is made in milliseconds, every letter a tone, and a model small enough for it."""
 
 import wave
 from pathlib import Path

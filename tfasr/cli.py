@@ -7,6 +7,7 @@ checkpoint; 141: the output's pipe closed.
 
 import argparse
 import contextlib
+import faulthandler
 import importlib
 import io
 import logging
@@ -16,17 +17,10 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, TextIO
 
 from tfasr import errors
-from tfasr.errors import RunError, UsageError
-
-try:
-    from absl import flags
-    from absl.flags import argparse_flags
-except ModuleNotFoundError as error:
-    sys.exit(errors.lacking(error, "the command line") or str(error))
+from tfasr.errors import RunError, UsageError, imported
 
 # Further imports are within functions: `tfasr --help` and wrong flags need none of
 # them.
@@ -84,8 +78,9 @@ _EXAMPLES = {
 # Commands that are defined in another command's file: run_NAME and, if any,
 # add_NAME_arguments.
 _FILES = {
-    **dict.fromkeys(("record", "verify"), "study"),
-    **dict.fromkeys(("presets", "completion"), "settings"),
+    "record": "study",
+    "presets": "settings",
+    "completion": "settings",
     "watch": "report",
     "prepare": "train",
     "launch": "train",
@@ -97,6 +92,9 @@ _TENSORFLOW_REMEDIES = {
     "ResourceExhaustedError": "The memory or disk is full: try a smaller "
     "PipelineConfig.global_batch_size, or free some space; checkpoints are kept.",
 }
+
+# The commands of tfasr-measure, see docs/light_install.md.
+MEASURING = ("watch", "report", "doctor", "verify")
 
 # The exit code of a process that SIGPIPE ends.
 PIPE_CLOSED = 141
@@ -170,6 +168,13 @@ def parse(argv: list[str]):
         words = [*words[1:], "--help"]
 
     _load_plugins(words)
+    known = installed_commands()
+    if words and words[0] in COMMANDS and words[0] not in known:
+        raise UsageError(
+            f"{words[0]} needs more than tfasr-measure, whose commands are "
+            f"{', '.join(known)}: pip install tfasr."
+        )
+
     parser = make_parser(words)
     if not words:
         parser.print_help(sys.stderr)
@@ -190,6 +195,10 @@ def parse(argv: list[str]):
 
 def _with_flag_files(words: list[str]) -> list[str]:
     """Replaces each ``--flagfile FILE`` by the flags in that file, one per line."""
+    if not any(word.startswith(("--flagfile", "-flagfile")) for word in words):
+        return words
+
+    flags = imported("absl.flags", "--flagfile")
     try:
         return flags.FlagValues().read_flags_from_files(words, force_gnu=True)
     except (flags.Error, OSError, UnicodeDecodeError) as error:
@@ -220,6 +229,14 @@ def _refuse_empty_words(
                 )
 
 
+def installed_commands() -> dict[str, str]:
+    """Returns the commands that are installed here, each with its purpose."""
+    if not errors.is_measure_only():
+        return COMMANDS
+
+    return {name: COMMANDS[name] for name in COMMANDS if name in MEASURING}
+
+
 def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
     """Returns the parser; only commands among ``words`` get their flags.
 
@@ -229,11 +246,9 @@ def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
 
     words = list(words)
 
-    class Parser(argparse_flags.ArgumentParser):
+    class Parser(argparse.ArgumentParser):
         def __init__(self, **options: Any):
-            # `_with_flag_files` has read the files before, and absl's other flags stay
-            # out of help.
-            super().__init__(inherited_absl_flags=None, add_help=False, **options)
+            super().__init__(add_help=False, **options)
             self.add_argument(
                 "-h", "--help", action="help", help="show this text and exit"
             )
@@ -244,14 +259,20 @@ def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
             super().error(message + _meant(message, words[1:], known, self.prog))
 
     looks = {"formatter_class": _HelpFormatter}
-    begin = "tfasr help COMMAND explains a command, with an example. To see it all work: tfasr demo"
+    known = installed_commands()
+    begin = "tfasr help COMMAND explains a command, with an example."
+    if "demo" in known:
+        begin += " To see it all work: tfasr demo"
+    else:
+        begin += " Training and recognising need more: pip install tfasr"
+
     parser = Parser(
         prog="tfasr", description=__doc__.split("\n")[0], epilog=begin, **looks
     )
     parser.add_argument("--version", action="version", version=f"tfasr {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
-    for name, purpose in COMMANDS.items():
+    for name, purpose in known.items():
         if name not in words:
             commands.add_parser(name, help=purpose)
             continue
@@ -273,7 +294,7 @@ def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
             subparser.epilog = f"example: tfasr {_EXAMPLES[f'{name} {key}'.strip()]}"
 
         # For shell completion, which needs the flags of all commands.
-        command.set_defaults(run=run, whole_parser=lambda: make_parser(COMMANDS))
+        command.set_defaults(run=run, whole_parser=lambda: make_parser(known))
 
     return parser
 
@@ -395,18 +416,8 @@ def run(arguments) -> int:
         # Names of folders that aren't valid UTF-8 must not end a report.
         sys.stdout.reconfigure(errors="backslashreplace")
 
-    from absl import logging as absl_logging
-
-    # absl's handler warns if it is used before.
-    flags.FLAGS.mark_as_parsed()
-
-    class Handler(absl_logging.PythonHandler):
-        """absl's handler, which leaves its stream open: it belongs to who called `run`."""
-
-        def close(self) -> None:
-            logging.Handler.close(self)
-
-    handler = Handler(sys.stderr, _Lines("%(message)s"))
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Lines("%(message)s"))
 
     # Without the flags, neither attribute is there.
     verbose = getattr(arguments, "verbose", False)
@@ -415,9 +426,6 @@ def run(arguments) -> int:
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0"
 
     level = logging.WARNING if quiet else logging.INFO
-    # absl's own handler, which `absl.app` installs, would close the stream when it is
-    # replaced.
-    logging.root.removeHandler(absl_logging.get_absl_handler())
     logging.basicConfig(level=level, handlers=[handler], force=True)
 
     # Live progress lines are shown according to this logger's level.
@@ -476,122 +484,9 @@ def _forget_output() -> None:
 
 
 def _check_early(arguments: argparse.Namespace) -> None:
-    """Raises UsageError for mistakes that can be detected before TensorFlow is loaded.
-
-    Loading it takes seconds, in which a user would wait for a complaint about a flag.
-    Everything checked here is checked again where it is used.
-    """
-    values = vars(arguments)
-    if "gin_file" in values or values.get("gin_binding"):
-        from tfasr.commands.settings import check_gin
-
-        check_gin(values.get("gin_file"), values.get("gin_binding") or [])
-
-    from tfasr.kit.files import check_owned
-
-    command = arguments.command
-    for name in ("lexicon", "language_model", "log_probs"):
-        if values.get(name) is not None and not Path(values[name]).is_file():
-            raise UsageError(
-                f"--{name} must be a file. {errors.received_path(values[name])}"
-            )
-
-    if command in ("evaluate", "export", "transcribe", "serve", "bench"):
-        for run_dir in _listed(values.get("run_dir")):
-            _check_run(run_dir)
-
-    if command == "export":
-        from tfasr.recognising.spec import check_int8
-
-        check_int8(arguments.to, arguments.int8)
-
-    checkpoint = values.get("checkpoint")
-    if checkpoint not in (None, "best", "last") and not Path(checkpoint).is_file():
-        rule = '--checkpoint must be "best", "last" or a file.'
-        raise UsageError(f"{rule} {errors.received_path(checkpoint, ('best', 'last'))}")
-
-    if values.get("shard_dir") is not None and command != "prepare":
-        splits = ("train", "validation")
-        if command not in ("train", "estimate"):
-            splits = _listed(values.get("split"))
-
-        from tfasr.data.manifest import require_prepared
-
-        for split in splits:
-            require_prepared(arguments.shard_dir, split)
-
-    if command == "prepare":
-        _check_corpus(arguments)
-    elif command == "export":
-        check_owned(Path(arguments.out), "--out", "part of this export", owned=False)
-    elif command == "train":
-        _check_new_run(arguments)
-
-
-def _check_new_run(arguments: argparse.Namespace) -> None:
-    """Raises UsageError if a training would begin in the folder of another run."""
-    from tfasr.kit.files import LOCK_FILE
-    from tfasr.recording.session import events_so_far, has_begun
-
-    if arguments.resume or arguments.dry_run or arguments.cluster:
-        return
-
-    run_dir = Path(arguments.run_dir)
-    # If a process is training in it now, a later check reports that.
-    if not (run_dir / LOCK_FILE).exists() and has_begun(events_so_far(run_dir)):
-        raise UsageError(
-            f"--run_dir must not contain a run yet. Received: {arguments.run_dir}, which "
-            "does. Continue it with --resume, or choose another folder."
-        )
-
-
-def _check_run(run_dir: str) -> None:
-    """Raises UsageError unless a folder has a run or an export.
-
-    If there are runs inside it, the error names them.
-    """
-    from tfasr.kit.files import EXPERIMENT_FILE
-
-    folder = Path(run_dir)
-    if any((folder / name).is_file() for name in (EXPERIMENT_FILE, "recogniser.json")):
-        return
-
-    rule = "--run_dir must be a folder that tfasr train or tfasr export wrote."
-    inside = sorted(path.parent.name for path in folder.glob(f"*/{EXPERIMENT_FILE}"))
-    if inside:
-        raise UsageError(
-            f"{rule} Received: {run_dir}. Name a run in it: {', '.join(inside)}."
-        )
-
-    raise UsageError(f"{rule} {errors.received_path(run_dir)}")
-
-
-def _check_corpus(arguments: argparse.Namespace) -> None:
-    """Raises UsageError if the recordings or their list are missing."""
-    from tfasr.corpora.corpus import CORPORA, find_manifest
-    from tfasr.corpora.reading import require_folder
-
-    corpus = arguments.corpus
-    folder = arguments.corpus_dir
-    split = arguments.split
-    made = arguments.language or arguments.voice
-
-    # Prepare will generate the corpus, or a plug-in's corpus may need no folder.
-    if made or CORPORA.entry(corpus).attribute is None:
-        return
-
-    require_folder(folder, "the folder with the corpus")
-    suffix = CORPORA[corpus].list_suffix
-    if suffix is not None and split:
-        find_manifest(Path(folder), split, suffix, arguments.manifest)
-
-
-def _listed(value: str | list[str] | None) -> list[str]:
-    """Returns a flag's values as a list, whether it can be repeated or not."""
-    if isinstance(value, str):
-        return [value]
-
-    return value or []
+    """Finds mistakes before TensorFlow is loaded; the commands that measure don't load it."""
+    if arguments.command not in MEASURING:
+        imported("tfasr.commands.early", "the command").check(arguments)
 
 
 def _reported(error: BaseException, command: str = "") -> int | None:
@@ -638,13 +533,12 @@ def _reported(error: BaseException, command: str = "") -> int | None:
 def main() -> None:
     """Runs the ``tfasr`` script: parses the command line, then runs the command."""
     try:
-        arguments = parse(sys.argv)
+        # Shows where native code, such as TensorFlow's, crashed. It fails if standard
+        # error is closed.
+        with contextlib.suppress(RuntimeError, ValueError, OSError):
+            faulthandler.enable()
 
-        # Imported here: help and wrong flags don't need it.
-        from absl import app
-
-        flags.FLAGS.mark_as_parsed()
-        app.run(run, flags_parser=lambda argv: arguments)
+        sys.exit(run(parse(sys.argv)))
     # In a plug-in, or while commands are imported.
     except (Exception, KeyboardInterrupt) as error:
         status = _reported(error)

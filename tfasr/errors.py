@@ -246,6 +246,25 @@ def _address_space_left(size: str) -> int | None:
         return None
 
 
+def is_measure_only() -> bool:
+    """Whether only tfasr-measure is installed, which is tfasr without training.
+
+    docs/light_install.md says what it contains.
+    """
+    return not Path(__file__).with_name("training").joinpath("train.py").is_file()
+
+
+def extra(name: str) -> str:
+    """Returns what to type after ``pip install`` to get an extra.
+
+    An extra of tfasr-measure has the same name in tfasr.
+    """
+    if is_measure_only():
+        return f"'tfasr-measure[{name}]'"
+
+    return f"'tfasr[{name}]'"
+
+
 # The packages that tfasr imports, and what pip calls them.
 _PACKAGES = {
     "absl": "absl-py",
@@ -264,6 +283,9 @@ _PACKAGES = {
     "tensorflow": "tensorflow",
     "vl_convert": "vl-convert-python",
 }
+
+# The packages of tfasr that are extras of tfasr-measure, and the extras' names.
+_EXTRAS = {"absl-py": "flagfile", "vl-convert-python": "figures"}
 
 
 def needed(package: str, what: str) -> ModuleType:
@@ -313,9 +335,17 @@ def lacking(error: ImportError, what: str) -> str | None:
         # It names the package already.
         return str(error)
 
-    package = _PACKAGES.get((error.name or "").partition(".")[0])
+    module = error.name or ""
+    if module.startswith("tfasr.") and is_measure_only():
+        return f"{what} needs more than tfasr-measure: pip install tfasr."
+
+    package = _PACKAGES.get(module.partition(".")[0])
     if package is None:
         return None
+
+    if is_measure_only():
+        wanted = extra(_EXTRAS[package]) if package in _EXTRAS else package
+        return f"{what} needs {package}, which is not installed: pip install {wanted}."
 
     return (
         f"{what} needs {package}, which is not installed: pip install {package}, or pip install "

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 from tfasr import letters
-from tfasr.errors import UsageError, optional_package
+from tfasr.errors import UsageError, extra, optional_package
 from tfasr.kit.registry import Registry
 
 
@@ -168,7 +168,7 @@ def _in_words(number: str, language: str) -> str:
             "--language en."
         )
 
-    with optional_package("the num2words package", "spoken-1", "'tfasr[normalisers]'"):
+    with optional_package("the num2words package", "spoken-1", extra("normalisers")):
         from num2words import num2words
 
     value = Decimal(number)
@@ -191,7 +191,7 @@ def _whisper_english(text: str, _: str) -> str:
 def _whisper_rule() -> Any:
     """Loads Whisper's rule, once: it reads a file of spellings."""
     package = "the whisper-normalizer package"
-    with optional_package(package, "whisper-english", "'tfasr[normalisers]'"):
+    with optional_package(package, "whisper-english", extra("normalisers")):
         from whisper_normalizer.english import EnglishTextNormalizer
 
     return EnglishTextNormalizer()

@@ -1,14 +1,11 @@
-"""Packs a corpus and a recipe for a machine without TensorFlow, and makes batches there
-with NumPy.
+"""Packs a corpus and a recipe for a machine without TensorFlow, and makes batches there with NumPy.
 
-    python -m gpu.data --corpus_dir an4 --gin_file fast/an4.gin --folder packed --name
-    an4
+    python -m gpu.data --corpus_dir an4 --gin_file fast/an4.gin --folder packed --name an4
 
-writes ``an4.json`` (the resolved recipe and all transcripts) and ``an4-0.zip``,
-``an4-1.zip`` and so on: the unchanged recordings in parts small enough to copy one by
-one. Steps that need TensorFlow (gin, listing, the choice of padded lengths) are done
-here. The other machine computes features, augmentation and batches as `tfasr.data`
-does, with other random numbers.
+writes ``an4.json`` (the resolved recipe and all transcripts) and ``an4-0.zip``, ``an4-1.zip`` and
+so on: the unchanged recordings in parts small enough to copy one by one. Steps that need
+TensorFlow (gin, listing, the choice of padded lengths) are done here. The other machine computes
+features, augmentation and batches as `tfasr.data` does, with other random numbers.
 """
 
 import argparse
@@ -212,7 +209,7 @@ class Packed:
             yield batch
 
     def evaluation(self) -> Iterator[Batch]:
-        """Yields the validation split's batches."""
+        """Yields the validation split's batches, the last filled up with its last utterance."""
         return self._batches(
             "validation", range(len(self.splits["validation"])), self._normalised
         )
@@ -234,9 +231,20 @@ class Packed:
                 yield self._batch(split, frames, waiting[frames], most_labels)
                 waiting[frames] = []
 
-        for frames, rows in waiting.items():
-            if rows:
-                yield self._batch(split, frames, rows, most_labels)
+        # What is left of all lengths goes together, so that JAX compiles no program for
+        # each length and number of rows: 13 programs instead of 23 on AN4, for 0.4 % more
+        # frames in training and 6 % in evaluation.
+        rest = [(frames, row) for frames, rows in waiting.items() for row in rows]
+        for start in range(0, len(rest), size):
+            part = rest[start : start + size]
+            rows = [row for _, row in part]
+            frames = part[-1][0]
+            if len(rows) < size:
+                frames = padded_to[-1]
+                if split != "train":
+                    rows += rows[-1:] * (size - len(rows))
+
+            yield self._batch(split, frames, rows, most_labels)
 
     def _batch(self, split: str, frames: int, rows: list, most_labels: int) -> Batch:
         batch = {

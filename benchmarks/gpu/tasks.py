@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from gpu.commands import agreement, demo, trained_by_command
+
 Answer = dict[str, Any]
 
 SYSTEMS = (
@@ -94,7 +96,8 @@ def steps(
     """Yields training steps of tfasr, stock Keras and the twin, in alternation.
 
     Processes that fail together with others, for lack of memory say, are tried again
-    alone.
+    alone. ``systems`` are pairs of a system and its Keras backend; on "tensorflow" each
+    runs its own step, as `twin.systems.make_step` says.
     """
     from twin.sizes import NUM_CLASSES, NUM_FEATURES, parse_size
     from twin.worker import Worker
@@ -229,8 +232,9 @@ def decoder(
     turn_s: float,
     threads: list[int],
     utterances: int,
+    system: str = "torch",
 ) -> Iterator[Answer]:
-    """Yields times of the twin's step and of a word beam search on the host, alone and
+    """Yields times of a training step and of a word beam search on the host, alone and
     together.
 
     Args:
@@ -239,6 +243,7 @@ def decoder(
         turn_s: seconds of each measurement.
         threads: of the search.
         utterances: that are searched, the first of the folder's.
+        system: whose step it is, see `twin.systems`; "torch" is the twin.
     """
     from decoder_load import Load
     from twin.sizes import parse_size
@@ -248,7 +253,7 @@ def decoder(
     from tfasr.decoding.word_beam_search import WordBeamSearch
 
     load = Load.read(Path(folder), utterances)
-    step = make_step("torch", parse_size(size), "float32")
+    step = make_step(system, parse_size(size), "float32")
     for _ in range(3):
         step()
 
@@ -301,7 +306,20 @@ def decoder(
         yield result
 
 
-TASKS = {f.__name__: f for f in (ceilings, steps, trained, bench, networks, decoder)}
+TASKS = {
+    task.__name__: task
+    for task in (
+        agreement,
+        bench,
+        ceilings,
+        decoder,
+        demo,
+        networks,
+        steps,
+        trained,
+        trained_by_command,
+    )
+}
 
 
 def main() -> None:

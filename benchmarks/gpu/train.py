@@ -1,9 +1,8 @@
-"""A complete training run without TensorFlow: of tfasr's model on JAX or PyTorch, or of
-its twin.
+"""A complete training run without TensorFlow: of tfasr's model on JAX or PyTorch, or of its twin.
 
-The twin is the same network in plain PyTorch (`benchmarks/twin`). Both models train on
-the batches of `gpu.data`, are evaluated with a greedy decoder after each epoch, and are
-recorded by `tfasr.Recorder`. Neither saves checkpoints.
+The twin is the same network in plain PyTorch (`benchmarks/twin`). Both models train on the batches
+of `gpu.data`, are evaluated with a greedy decoder after each epoch, and are recorded by
+`tfasr.Recorder`. Neither saves checkpoints.
 """
 
 import tempfile
@@ -198,7 +197,11 @@ def train(
 
                 with run.evaluation() as evaluation:
                     evaluation.score(*_recognised(packed, learner))
-                yield _summary(run, run_dir, loaded_s, learner.parameters)
+                yield {
+                    **summary(tfasr.load_run(run_dir)),
+                    "features_s": loaded_s,
+                    "parameters": learner.parameters,
+                }
                 if run.targets_met:
                     break
 
@@ -217,23 +220,21 @@ def _recognised(packed: Packed, learner: Any) -> tuple[list[str], list[str]]:
     return references, [recognised[number] for number in range(len(references))]
 
 
-def _summary(
-    run: tfasr.Recorder, run_dir: str, loaded_s: float, parameters: int
-) -> dict[str, Any]:
-    recorded = tfasr.load_run(run_dir)
+def summary(recorded: Any) -> dict[str, Any]:
+    """Returns a `tfasr.tta.run.Run`'s times to its targets, scores and intervals."""
     reached = {
         f"{metric}={value}": recorded.time_to_accuracy(**{metric: value}).seconds
         for metric, value in recorded.targets
     }
     speed = recorded.throughput()
+    curves = [recorded.accuracy_curve(metric) for metric in ("cer", "wer")]
+    scores = [[cer.value, wer.value] for cer, wer in zip(*curves, strict=True)]
     return {
         "reached_s": reached,
-        "features_s": loaded_s,
-        "epochs": run.epochs_done,
-        "curve": [[scores["cer"], scores["wer"]] for scores in run.history],
+        "epochs": len(scores),
+        "curve": scores,
         "wall_s": recorded.wall_s,
         "intervals_s": recorded.intervals,
         "utterances_per_s": speed.utterances_per_s,
         "step_input_wait_share": speed.input_wait_share,
-        "parameters": parameters,
     }

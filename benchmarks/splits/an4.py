@@ -1,15 +1,13 @@
-"""Splits AN4's training speakers once: eight are held out and were never used to choose
-anything.
+"""Splits AN4's training speakers once: eight are held out and were never used to choose anything.
 
-The presets of gin/fast were chosen by the error rates of AN4's dev speakers. To report
-them on unused speakers, three women and five men, as many as in dev, were drawn from
-the 66 training speakers and are no longer trained on. The lists next to this file have
-the utterance ids of both parts; they don't change again.
+The presets of gin/fast were chosen by the error rates of AN4's dev speakers. To report them on
+unused speakers, three women and five men, as many as in dev, were drawn from the 66 training
+speakers and are no longer trained on. The lists next to this file have the utterance ids of both
+parts; they don't change again.
 
     python benchmarks/splits/an4.py --manifest an4/splits/train.tsv --out an4_splits
 
-writes an4_splits/train.tsv and an4_splits/untouched.tsv, rows of the manifest for
-`tfasr prepare`.
+writes an4_splits/train.tsv and an4_splits/untouched.tsv, rows of the manifest for `tfasr prepare`.
 """
 
 import argparse

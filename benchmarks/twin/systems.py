@@ -1,6 +1,7 @@
 """One training step of each system, ready to be called repeatedly."""
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -26,21 +27,24 @@ def make_step(
     """Returns a function that trains on one batch and returns the loss before the update.
 
     Args:
-        system: one of `SYSTEMS`.
+        system: one of `SYSTEMS`, or "torch_compiled", the twin under `torch.compile`.
         size: model and batch.
         precision: "float32"; "bfloat16": float32 weights, and 16 bits where the
             framework's own mixed precision uses them; "bfloat16_weights": everything
             but the loss in bfloat16. On a GPU also "tf32" and "float16", see
             `twin.worker.precision_environment`.
-        backend: another Keras backend than TensorFlow, for `keras_step`. None for the
-            step that the system itself would run, such as that of ``tfasr train`` or
-            ``fit``.
+        backend: another Keras backend than TensorFlow, for `keras_step`. None or
+            "tensorflow" for the step that the system itself would run, such as that of
+            ``tfasr train`` or ``fit``.
     """
-    if backend is not None:
+    if backend not in (None, "tensorflow"):
         return keras_step(system, size, made_batch(size), precision)
-    make = {"tfasr": tfasr_step, "stock_keras": stock_keras_step, "torch": torch_step}[
-        system
-    ]
+    make = {
+        "tfasr": tfasr_step,
+        "stock_keras": stock_keras_step,
+        "torch": torch_step,
+        "torch_compiled": partial(torch_step, compiled=True),
+    }[system]
     return make(size, made_batch(size), precision)
 
 
@@ -116,8 +120,10 @@ def stock_keras_step(size: Size, batch: Batch, precision: str) -> Step:
     return lambda: float(model.train_function(iterator)["loss"])
 
 
-def torch_step(size: Size, batch: Batch, precision: str) -> Step:
-    """Returns a step of the PyTorch twin.
+def torch_step(
+    size: Size, batch: Batch, precision: str, compiled: bool = False
+) -> Step:
+    """Returns a step of the PyTorch twin, ``compiled`` by `torch.compile`.
 
     Its batch normalisation includes padded frames in the statistics, which is faster.
     """
@@ -142,10 +148,12 @@ def torch_step(size: Size, batch: Batch, precision: str) -> Step:
     dtype = {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(precision)
     scaler = torch.amp.GradScaler(device, enabled=precision == "float16")
 
+    forward = torch.compile(twin) if compiled else twin
+
     def step() -> float:
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast(device, dtype or torch.bfloat16, enabled=dtype is not None):
-            logits = twin(tensors["features"], tensors["feature_lengths"])
+            logits = forward(tensors["features"], tensors["feature_lengths"])
         loss = twin.losses(logits, tensors).mean()
         scaler.scale(loss).backward()
         scaler.step(optimizer)

@@ -26,7 +26,10 @@ import psutil
 BENCHMARKS = Path(__file__).resolve().parents[1]
 _PACKAGES = {"tfasr": ["tensorflow", "keras"], "stock_keras": ["tensorflow", "keras"]}
 # The twin's sizes are in a config next to Keras layers, which don't need TensorFlow.
-_BACKENDS = {"torch": {"KERAS_BACKEND": "torch"}}
+_BACKENDS = {
+    "torch": {"KERAS_BACKEND": "torch"},
+    "torch_compiled": {"KERAS_BACKEND": "torch"},
+}
 _WARM_UP_STEPS = 2
 _SHORT_S = 1.0
 _PAUSE_S = 0.1
@@ -55,7 +58,7 @@ def environment(tree: Path | None = None, *, on_gpu: bool = False) -> dict[str, 
 def precision_environment(precision: str | None, backend: str | None) -> dict[str, str]:
     """Returns variables for "float32" or "tf32" products on a GPU and for sharing its memory.
 
-    By default, PyTorch uses TF32 in cuDNN but not in cuBLAS, and JAX in both.
+    By default, PyTorch uses TF32 in cuDNN but not in cuBLAS; JAX and TensorFlow in both.
     """
     tf32 = precision == "tf32"
     return {
@@ -67,6 +70,7 @@ def precision_environment(precision: str | None, backend: str | None) -> dict[st
         ),
         "JAX_DEFAULT_MATMUL_PRECISION": "tensorfloat32" if tf32 else "float32",
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+        "TF_FORCE_GPU_ALLOW_GROWTH": "true",
     }
 
 
@@ -195,7 +199,10 @@ def _take_turn(step, least_s: float, short: bool) -> dict[str, Any]:
 
 
 def _peak_device_bytes() -> int | None:
-    """Returns the peak GPU memory of PyTorch or JAX, whichever is loaded."""
+    """Returns the peak GPU memory of TensorFlow, PyTorch or JAX, whichever is loaded."""
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is not None and tensorflow.config.list_logical_devices("GPU"):
+        return tensorflow.config.experimental.get_memory_info("GPU:0")["peak"]
     torch, jax = (sys.modules.get(name) for name in ("torch", "jax"))
     if torch is not None and torch.cuda.is_available():
         return torch.cuda.max_memory_allocated() or None

@@ -1,6 +1,4 @@
-"""The examples of recorded trainings, by the real libraries: interrupted, gone on,
-reported.
-"""
+"""The examples of recorded trainings, by the real libraries: interrupted, gone on, reported."""
 
 import importlib.util
 import subprocess

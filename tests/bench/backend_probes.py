@@ -1,6 +1,4 @@
-"""Runs in a process of its own backend: small models with given weights, the losses
-they take.
-"""
+"""Runs in a process of its own backend: small models with given weights, the losses they take."""
 
 import contextlib
 

@@ -1,6 +1,4 @@
-"""The backtest of forecasts and the simulation of histories: that they run, and can be
-believed.
-"""
+"""The backtest of forecasts and the simulation of histories: that they run, and can be believed."""
 
 import json
 import runpy

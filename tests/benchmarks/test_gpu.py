@@ -54,7 +54,7 @@ def test_every_task_fits_its_function_and_its_time():
     from gpu.tasks import TASKS
     from twin.sizes import parse_size
 
-    assert sum(piece["budget_s"] for piece in PIECES.values()) <= 2700
+    assert sum(piece["budget_s"] for piece in PIECES.values()) <= 4500
     for piece in PIECES.values():
         assert piece["expects"]
         assert piece["budget_s"] < 600
@@ -73,10 +73,13 @@ def test_batches_hold_every_utterance_once_as_the_features_say(packed):
 
     for batches, count in ((packed.training(1, 1), 6), (packed.evaluation(), 3)):
         batches = list(batches)
-        positions = sorted(
-            np.concatenate([batch["positions"] for batch in batches]).tolist()
-        )
-        assert positions == list(range(count))
+        positions = np.concatenate([batch["positions"] for batch in batches]).tolist()
+        if (
+            count == 3
+        ):  # of the validation split: full batches, the last utterance twice
+            assert len(positions) == 4
+            positions = set(positions)
+        assert sorted(positions) == list(range(count))
 
     batch, row = next(
         (b, list(b["positions"]).index(2)) for b in batches if 2 in b["positions"]
@@ -88,6 +91,20 @@ def test_batches_hold_every_utterance_once_as_the_features_say(packed):
     assert not batch["features"][row, frames:].any()
     labels = batch["labels"][row, : batch["label_lengths"][row]]
     assert labels.tolist() == packed.alphabet.encode("a bee")
+
+
+def test_few_shapes_are_compiled(packed):
+    """Lengths that aren't full share batches; each epoch's last batch has the same shape."""
+    assert len(packed.recipe["padded_to"]["train"]) == 2
+    shapes = {
+        batch["features"].shape[:2]
+        for epoch in range(1, 9)
+        for batch in packed.training(1, epoch)
+    }
+    # Six utterances make three batches of two, of either length.
+    assert shapes <= {(2, frames) for frames in packed.recipe["padded_to"]["train"]}
+    evaluated = {batch["features"].shape[0] for batch in packed.evaluation()}
+    assert evaluated == {2}
 
 
 def test_an_epoch_is_drawn_anew_and_masked_from_its_beginning_on(packed):

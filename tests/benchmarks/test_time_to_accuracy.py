@@ -1,6 +1,4 @@
-"""The benchmark of the whole job beside the PyTorch twin, with a model that learns in
-seconds.
-"""
+"""The benchmark of the whole job beside the PyTorch twin, with a model that learns in seconds."""
 
 import importlib.util
 import json

@@ -1,6 +1,4 @@
-"""Strangers at the chief's port, and workers that are stopped, killed or lie: training
-goes on.
-"""
+"""Strangers at the chief's port, and workers that are stopped, killed or lie: training goes on."""
 
 import contextlib
 import logging

@@ -1,6 +1,4 @@
-"""Local workers: what they are told, how their output is shown, and that all end when
-one does.
-"""
+"""Local workers: what they are told, how their output is shown, and that all end when one does."""
 
 import json
 import os

@@ -1,6 +1,4 @@
-"""Workers that train in rounds: they learn, go on without lost ones, and the ledger
-says so.
-"""
+"""Workers that train in rounds: they learn, go on without lost ones, and the ledger says so."""
 
 import json
 import os

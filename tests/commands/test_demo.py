@@ -1,6 +1,4 @@
-"""The demo on busy machines: its trainings wait, are repeated, or end early with the
-reason.
-"""
+"""The demo on busy machines: its trainings wait, are repeated, or end early with the reason."""
 
 import pytest
 

@@ -1,6 +1,4 @@
-"""What newcomers mistype is answered before TensorFlow is loaded, with what to do at
-the end.
-"""
+"""What newcomers mistype is answered before TensorFlow is loaded, with what to do at the end."""
 
 import subprocess
 import sys

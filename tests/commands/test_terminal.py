@@ -1,6 +1,4 @@
-"""What a terminal gets to see: names whose escapes would colour, clear or rename it do
-not pass.
-"""
+"""What a terminal gets to see: names whose escapes would colour, clear or rename it do not pass."""
 
 import os
 import pty

@@ -1,6 +1,4 @@
-"""Turkish's four letters i from a corpus of speech to transcripts, through the command
-line.
-"""
+"""Turkish's four letters i from a corpus of speech to transcripts, through the command line."""
 
 import json
 import subprocess

@@ -1,6 +1,5 @@
-"""Common Voice, FLEURS, Multilingual LibriSpeech, datasets and lhotse, in small folders
-of their layout.
-"""
+"""Common Voice, FLEURS, Multilingual LibriSpeech, datasets and lhotse, in small folders of their
+layout."""
 
 import gzip
 import io

@@ -1,6 +1,4 @@
-"""Long recordings of words of tones, and lists of their segments as many toolkits write
-them.
-"""
+"""Long recordings of words of tones, and lists of their segments as many toolkits write them."""
 
 import json
 from dataclasses import dataclass

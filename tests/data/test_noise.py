@@ -1,6 +1,4 @@
-"""Copies with noise, rooms and other speeds: what is mixed, what is recorded, what is
-refused.
-"""
+"""Copies with noise, rooms and other speeds: what is mixed, what is recorded, what is refused."""
 
 import dataclasses
 import json

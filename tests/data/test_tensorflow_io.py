@@ -1,6 +1,4 @@
-"""tensorflow-io reads FLAC for training, and why its masks are not used; see `make
-test-tfio`.
-"""
+"""tensorflow-io reads FLAC for training, and why its masks are not used; see `make test-tfio`."""
 
 import dataclasses
 from concurrent.futures import ThreadPoolExecutor

@@ -1,6 +1,4 @@
-"""N-gram models: probabilities that are probabilities, by the published rule, as ARPA
-files.
-"""
+"""N-gram models: probabilities that are probabilities, by the published rule, as ARPA files."""
 
 import math
 import sys

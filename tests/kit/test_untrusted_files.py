@@ -1,6 +1,4 @@
-"""Files that anyone may have made: pipes, devices, links and bombs end in one sentence,
-soon.
-"""
+"""Files that anyone may have made: pipes, devices, links and bombs end in one sentence, soon."""
 
 import io
 import json

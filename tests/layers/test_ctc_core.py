@@ -1,6 +1,4 @@
-"""The compiled CTC loss: every instruction set, beside brute force, TensorFlow's and
-PyTorch's.
-"""
+"""The compiled CTC loss: every instruction set, beside brute force, TensorFlow's and PyTorch's."""
 
 import contextlib
 import itertools

@@ -1,3 +1,4 @@
+import sys
 from contextlib import nullcontext
 from unittest import mock
 
@@ -226,6 +227,63 @@ def test_the_generic_loop_can_be_demanded():
     assert layer.last_kernel is None
     layer(normal(0, 2, 4, 3))
     assert layer.last_kernel == "generic loop"
+
+
+def cudnn_lstm(
+    input, input_h, input_c, params, is_training, rnn_mode, sequence_lengths, time_major
+):
+    """Computes what cuDNN does: zeros after each sequence's end, and its last states."""
+    assert (is_training, rnn_mode, time_major) == (True, "lstm", False)
+    width = input.shape[2]
+    units = input_h.shape[2]
+    sizes = [units * width] * 4 + [units * units] * 4 + [units] * 8
+    parts = tf.split(params, sizes)
+    kernel = tf.concat([tf.reshape(part, (units, width)) for part in parts[:4]], 0)
+    recurrent = tf.concat([tf.reshape(part, (units, units)) for part in parts[4:8]], 0)
+    bias = tf.concat(parts[8:12], 0) + tf.concat(parts[12:], 0)
+    hidden = input_h[:, 0]
+    cell = input_c[:, 0]
+    outputs = []
+    for step in range(input.shape[1]):
+        of_inputs = tf.matmul(input[:, step], kernel, transpose_b=True)
+        of_states = tf.matmul(hidden, recurrent, transpose_b=True)
+        entry, forget, new, exit_ = tf.split(of_inputs + of_states + bias, 4, axis=1)
+        next_cell = tf.sigmoid(forget) * cell + tf.sigmoid(entry) * tf.tanh(new)
+        next_hidden = tf.sigmoid(exit_) * tf.tanh(next_cell)
+        runs = (step < sequence_lengths)[:, tf.newaxis]
+        hidden = tf.where(runs, next_hidden, hidden)
+        cell = tf.where(runs, next_cell, cell)
+        outputs.append(tf.where(runs, next_hidden, tf.zeros_like(next_hidden)))
+
+    return tf.stack(outputs, 1), hidden[:, tf.newaxis], cell[:, tf.newaxis], None, None
+
+
+@pytest.mark.parametrize("directions", [1, 2])
+def test_a_right_padded_mask_reaches_cudnn_as_lengths(monkeypatch, directions):
+    """With cuDNN's operation replaced, which needs a GPU: both directions call it, and
+    their results are those of the fused kernel.
+    """
+    layer = LSTM(4, return_sequences=True, zero_output_for_mask=True)
+    if directions == 2:
+        layer = keras.layers.Bidirectional(layer)
+    inputs = normal(0, 3, 6, 3)
+    mask = tf.sequence_mask([6, 3, 1])
+    expected = outputs_and_gradients(layer, inputs, mask)
+    lengths = []
+
+    def counted(**arguments):
+        lengths.append(arguments["sequence_lengths"].numpy().tolist())
+        return cudnn_lstm(**arguments)
+
+    monkeypatch.setattr(tf.raw_ops, "CudnnRNNV3", counted)
+    rules = sys.modules["keras.src.backend.tensorflow.rnn"]
+    monkeypatch.setattr(rules, "_is_gpu_available", lambda: True)
+    monkeypatch.setattr(sys.modules[LSTM.__module__], "has_gpu", lambda: True)
+    received = outputs_and_gradients(layer, inputs, mask)
+    assert lengths == [[6, 3, 1]] * directions
+    ours = [layer] if directions == 1 else [layer.forward_layer, layer.backward_layer]
+    assert [one.last_kernel for one in ours] == ["cuDNN"] * directions
+    assert_equal(received, expected)
 
 
 @pytest.mark.skipif(

@@ -1,6 +1,4 @@
-"""A study's sealed plan and its list of starts, written and compared with the runs'
-ledgers.
-"""
+"""A study's sealed plan and its list of starts, written and compared with the runs' ledgers."""
 
 import contextlib
 import json

@@ -1,6 +1,4 @@
-"""Operations, bytes and weights counted against what is known by hand or from a built
-model.
-"""
+"""Operations, bytes and weights counted against what is known by hand or from a built model."""
 
 import pytest
 import tensorflow as tf

@@ -1,8 +1,6 @@
-"""A training loop of a few lines, without a framework: run as a program, it is there to
-be killed.
+"""A training loop of a few lines, without a framework: run as a program, it is there to be killed.
 
-``python -m tests.recording.plain_loop RUN_DIR EPOCHS STEP_S LAST``: waits after the
-step LAST.
+``python -m tests.recording.plain_loop RUN_DIR EPOCHS STEP_S LAST``: waits after the step LAST.
 """
 
 import json

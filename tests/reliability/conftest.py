@@ -1,6 +1,4 @@
-"""One tiny prepared corpus and one tiny run that every case takes a copy of; the
-command line.
-"""
+"""One tiny prepared corpus and one tiny run that every case takes a copy of; the command line."""
 
 import hashlib
 import logging

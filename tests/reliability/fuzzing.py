@@ -1,8 +1,6 @@
-"""What the fuzzing tests share: how many examples, values of any kind, and damage to
-real files.
+"""What the fuzzing tests share: how many examples, values of any kind, and damage to real files.
 
-`make test` looks at a few examples of each; ``make fuzz`` at TFASR_FUZZ_EXAMPLES of
-each.
+`make test` looks at a few examples of each; ``make fuzz`` at TFASR_FUZZ_EXAMPLES of each.
 """
 
 import os

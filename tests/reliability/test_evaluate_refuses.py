@@ -1,6 +1,4 @@
-"""Damaged, edited and foreign files that ``tfasr evaluate`` is given: one line that
-names them.
-"""
+"""Damaged, edited and foreign files that ``tfasr evaluate`` is given: one line that names them."""
 
 import contextlib
 import csv

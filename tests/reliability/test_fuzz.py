@@ -1,6 +1,4 @@
-"""Forged and damaged run folders through ``tfasr report``: left out and named, or read;
-no more.
-"""
+"""Forged and damaged run folders through ``tfasr report``: left out and named, or read; no more."""
 
 import contextlib
 import copy

@@ -1,6 +1,4 @@
-"""Empty words, devices and pipes in a file's place, files without end: refused, and
-left alone.
-"""
+"""Empty words, devices and pipes in a file's place, files without end: refused, and left alone."""
 
 import os
 import shlex

@@ -1,6 +1,4 @@
-"""No command speaks to the network unasked: every address is noted by a library loaded
-first.
-"""
+"""No command speaks to the network unasked: every address is noted by a library loaded first."""
 
 import json
 import os

@@ -1,6 +1,4 @@
-"""A headless Chromium, driven through its DevTools protocol over a pipe: no driver, no
-port.
-"""
+"""A headless Chromium, driven through its DevTools protocol over a pipe: no driver, no port."""
 
 import base64
 import json

@@ -1,6 +1,4 @@
-"""Clients that mean harm: half requests, malformed ones, uploads that ask for memory or
-disk.
-"""
+"""Clients that mean harm: half requests, malformed ones, uploads that ask for memory or disk."""
 
 import asyncio
 import contextlib

@@ -1,6 +1,4 @@
-"""Changes a study as a skilled forger would: every hash that depends on a change is
-made anew.
-"""
+"""Changes a study as a skilled forger would: every hash that depends on a change is made anew."""
 
 import json
 from collections.abc import Callable

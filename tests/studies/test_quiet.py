@@ -1,6 +1,4 @@
-"""Studies wait for a quiet machine and train disturbed runs again, whatever the runs'
-results.
-"""
+"""Studies wait for a quiet machine and train disturbed runs again, whatever the runs' results."""
 
 import contextlib
 import dataclasses

@@ -21,7 +21,7 @@ from tfasr.studies.records import (
     submissions,
     write_table,
 )
-from tfasr.studies.verify import Check, unchecked
+from tfasr.verifying.run import Check, unchecked
 
 TRACK = RECORDS / "tones" / "track.gin"
 CHALLENGER = RECORDS / "tones" / "challenger.gin"

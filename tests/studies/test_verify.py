@@ -1,5 +1,4 @@
-"""``tfasr verify``: honest studies pass, and each kind of forgery fails at the check
-meant for it.
+"""``tfasr verify``: honest studies pass, and each kind of forgery fails at the check meant for it.
 
 The submission and the studies in tests/data_records were made by real trainings, see
 `tests.studies.races`. A forger is skilled: all hashes are made anew after a change.
@@ -43,9 +42,10 @@ from tfasr.studies.records import (
     tracks,
     verify_submission,
 )
-from tfasr.studies.verify import Check, verify_study
+from tfasr.studies.verify import verify_study
 from tfasr.tta.comparison import decide
 from tfasr.tta.policies import Bracket
+from tfasr.verifying.run import Check
 
 SUBMISSION = RECORDS / "faster"
 with tarfile.open(SUBMISSION / STUDY_FILE) as packed:

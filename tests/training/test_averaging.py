@@ -1,6 +1,4 @@
-"""Averaged weights: evaluated, kept and used in place of training's, which stay as they
-are.
-"""
+"""Averaged weights: evaluated, kept and used in place of training's, which stay as they are."""
 
 import dataclasses
 import json

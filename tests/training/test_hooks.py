@@ -1,6 +1,4 @@
-"""One live line on a terminal, log messages elsewhere; a real terminal, and a clock of
-its own.
-"""
+"""One live line on a terminal, log messages elsewhere; a real terminal, and a clock of its own."""
 
 import argparse
 import json

@@ -1,6 +1,4 @@
-"""What training minimises besides the CTC loss: a middle layer's loss, and two views'
-distance.
-"""
+"""What training minimises besides the CTC loss: a middle layer's loss, and two views' distance."""
 
 import dataclasses
 import json

@@ -1,6 +1,4 @@
-"""The training loop and what users hang into it: Keras callbacks, targets, progress,
-sentences.
-"""
+"""The training loop and what users hang into it: Keras callbacks, targets, progress, sentences."""
 
 import contextlib
 import ctypes

@@ -1,6 +1,4 @@
-"""Two logical devices, swapped, with batch normalisation, dropout and AdaDelta, as in
-the paper.
-"""
+"""Two logical devices, swapped, with batch normalisation, dropout and AdaDelta, as in the paper."""
 
 import json
 import subprocess

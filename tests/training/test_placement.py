@@ -1,6 +1,4 @@
-"""Where an epoch is evaluated: the same weights and scores, other intervals, resumed
-from each.
-"""
+"""Where an epoch is evaluated: the same weights and scores, other intervals, resumed from each."""
 
 import contextlib
 import json

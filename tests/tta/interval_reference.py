@@ -1,6 +1,4 @@
-"""A run cut into intervals event by event, as `tfasr.ledger.intervals` describes it in
-words.
-"""
+"""A run cut into intervals event by event, as `tfasr.ledger.intervals` describes it in words."""
 
 import math
 

@@ -149,7 +149,9 @@ def train_until_decided(race: Race, seeds: Sequence[int]) -> None:
     disturbed = 0
 
     def ends_s(more: int) -> float:
-        """Returns when trainings will end if ``more`` take as long as those so far."""
+        """Returns when trainings will end, in seconds, if ``more`` take as long as
+        those so far.
+        """
         passed_s = time.monotonic() - began_s
         return passed_s * (1 + more / max(len(race.runs), 1))
 
@@ -219,7 +221,12 @@ def _taken(run_dir: Path) -> float:
 
 
 def _decided(race: Race) -> bool:
-    """Returns whether a look at the runs so far decides which recipe is faster."""
+    """Returns whether a look at the runs so far decides which recipe is faster.
+
+    Looking again and again would find differences by chance, so that each look needs a
+    smaller p-value (`tfasr.tta.comparison.decide`). What the machine took from the runs is
+    taken into account, as in a study.
+    """
     from tfasr.tta.comparison import decide
     from tfasr.tta.host import read_host_file, undisturbed_part
     from tfasr.tta.metrics import hardest
@@ -398,7 +405,17 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def last_lines(folder: Path, page: Path, groups: Sequence[Path]) -> list[str]:
-    """Returns what a demo ends with: the answer, where to read more, what to type next."""
+    """Returns what a demo ends with: the answer, where to read more, what to type next.
+
+    Args:
+        folder: of the demo, with its corpus.
+        page: the report's page.
+        groups: the folders of each recipe's runs; the last one is the fast recipe's.
+
+    Returns:
+        Three lines; a fourth and a fifth say why it is undecided and what would decide it.
+        Commands can be typed as they are, in the folder where the demo was started.
+    """
     from tfasr.reports.groups import group_results, load_report
     from tfasr.reports.numbers import ask
     from tfasr.reports.summary import verdict

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfasr._version import __version__
 from tfasr.display.table import JSON, WRITERS, Column, Table, formats, table_of, to_text
-from tfasr.errors import RunError
+from tfasr.errors import RunError, imported, is_measure_only
 from tfasr.kit.files import write_whole
 from tfasr.kit.process import ChildError, Correspondence, call
 from tfasr.telemetry.compiled import missing_extensions
@@ -41,22 +41,19 @@ BUSY = 0.1
 _TRAINING = ("tensorflow", "keras", "soundfile", "soxr")
 
 # Packages of pip's extras, and what each is for.
+_NVML = "nvidia-ml-py"
 OPTIONAL = {
-    "nvidia-ml-py": "GPU utilisation and energy",
+    _NVML: "GPU utilisation and energy",
     "espeakng-loader": "the demo's synthetic speech",
     "kenlm": "word beam search with a KenLM model",
     "tensorflow-io": "--audio_reader tfio",
 }
-_PACKAGES = (
-    "tensorflow",
-    "keras",
-    "numpy",
-    "scipy",
-    "soundfile",
-    "soxr",
-    "jiwer",
-    "psutil",
-)
+
+# Packages without which nothing can be measured.
+_MEASURING = ("numpy", "scipy", "jiwer", "psutil")
+
+# Why the compiled decoder is missing in tfasr-measure, which is no fault.
+_NOT_BUILT = "not part of tfasr-measure"
 
 # How long TensorFlow may take to find GPUs; a broken driver takes forever.
 _DRIVER_PATIENCE_S = 180
@@ -91,6 +88,15 @@ def examine(*, tensorflow: bool = False, root: Path = ROOT) -> Examination:
         root: the folder with ``proc``, ``sys`` and ``etc``.
     """
     gpus, problem = describe_gpus()
+    if is_measure_only():
+        packages = _MEASURING
+        optional = (_NVML,)
+        decoder_problem = _NOT_BUILT
+    else:
+        packages = (*_TRAINING, *_MEASURING)
+        optional = tuple(OPTIONAL)
+        decoder_problem = missing_extensions().get("word beam search")
+
     return Examination(
         processor=describe_processor(root),
         host=describe_host(root),
@@ -101,11 +107,11 @@ def examine(*, tensorflow: bool = False, root: Path = ROOT) -> Examination:
             "python": sys.version.split()[0],
             "packages": {
                 "tfasr": __version__,
-                **{name: version(name) for name in _PACKAGES},
+                **{name: version(name) for name in packages},
             },
-            "optional": {name: version(name) for name in OPTIONAL},
+            "optional": {name: version(name) for name in optional},
         },
-        decoder_problem=missing_extensions().get("word beam search"),
+        decoder_problem=decoder_problem,
         taken=taken_now(),
         rapl=rapl_access(root / POWERCAP.relative_to("/")),
         tensorflow=probe_tensorflow() if tensorflow else None,
@@ -135,6 +141,7 @@ def tensorflow_view() -> dict[str, Any]:
 
     built = tf.sysconfig.get_build_info()
     devices = [device.name for device in tf.config.list_physical_devices()]
+
     return {
         "version": tf.__version__,
         "devices": devices,
@@ -209,7 +216,7 @@ def _gpu_advice(machine: Examination) -> Iterator[str]:
 
 def _software_advice(machine: Examination) -> Iterator[str]:
     """Yields what is missing or doesn't load."""
-    if machine.decoder_problem is not None:
+    if machine.decoder_problem not in (None, _NOT_BUILT):
         yield (
             f"The compiled decoder does not load: {machine.decoder_problem}. Install tfasr again, "
             "with a C++ compiler."
@@ -315,21 +322,27 @@ def run(args: argparse.Namespace) -> int:
     """
     examination = examine(tensorflow=args.tensorflow)
     buffer = None
-    if args.gin_file or args.gin_binding:
-        from tfasr.training.memory import buffer_of_preset
 
+    if args.gin_file or args.gin_binding:
+        settings = imported("tfasr.commands.settings", "--gin_file")
+        settings.check_gin(args.gin_file, args.gin_binding)
+        memory = imported("tfasr.training.memory", "--gin_file")
         # In a separate process: reading a configuration imports TensorFlow.
         buffer = call(
-            buffer_of_preset, args.gin_file, args.gin_binding, show_messages=False
+            memory.buffer_of_preset,
+            args.gin_file,
+            args.gin_binding,
+            show_messages=False,
         )
 
     described = description(examination)
     measured = None
-    if args.measure:
-        from tfasr.estimates.machine import KEY, Machine, measured_here
 
-        measured = Machine(**call(measured_here, show_messages=False))
-        described[KEY] = measured.to_json()
+    if args.measure:
+        machine = imported("tfasr.estimates.machine", "--measure")
+        values = call(machine.measured_here, show_messages=False)
+        measured = machine.Machine(**values)
+        described[machine.KEY] = measured.to_json()
 
     text = json.dumps(described, indent=1, ensure_ascii=False) + "\n"
     if args.out is not None:
@@ -455,6 +468,7 @@ def _machine(examination: Examination) -> list[tuple[str, str]]:
 def _devices(examination: Examination) -> list[tuple[str, str]]:
     """Returns the rows on GPUs, and on energy counters."""
     rows = []
+
     for index, gpu in enumerate(examination.gpus):
         links = gpu["nvlinks"]
         facts = [
@@ -492,16 +506,19 @@ def _software(examination: Examination) -> list[tuple[str, str]]:
     software = examination.software
     seen = examination.tensorflow
     problem = examination.decoder_problem
+    if problem is None:
+        decoder = "loads"
+    elif problem == _NOT_BUILT:
+        decoder = problem
+    else:
+        decoder = f"does not load: {problem}"
+
     rows = [("Python", software["python"])]
     rows += [
         (name, version or "missing") for name, version in software["packages"].items()
     ]
-    rows.append(
-        (
-            "compiled decoder",
-            "loads" if problem is None else f"does not load: {problem}",
-        )
-    )
+    rows.append(("compiled decoder", decoder))
+
     if seen is not None:
         view = f"does not load: {seen.get('problem')}"
         if "problem" not in seen:

@@ -107,6 +107,7 @@ def run(args: argparse.Namespace) -> None:
         lexicon=args.lexicon,
         own_process=True,
     )
+
     if args.format == "json":
         text = json.dumps(result.to_json(), indent=1)
     else:

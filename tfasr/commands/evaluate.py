@@ -123,6 +123,7 @@ def _scored(arguments: argparse.Namespace, single: bool) -> list[dict[str, Any]]
     names = distinct_names([Path(run_dir) for run_dir in arguments.run_dir])
 
     rows = []
+
     for name, run_dir in zip(names, arguments.run_dir, strict=True):
         trained = open_trained(run_dir)
         language = arguments.language or trained.alphabet.language
@@ -298,6 +299,7 @@ def _interval(scores: dict[str, Any], key: str) -> str:
     # What was resampled: whole speakers, whose utterances resemble each other.
     count = scores["utterances"]
     of = "utterances"
+
     if by_speaker:
         count = scores["speakers_resampled"]
         of = "speakers"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tfasr.display.table import to_markdown
-from tfasr.errors import UsageError
+from tfasr.errors import UsageError, imported
 from tfasr.kit.files import LOCK_FILE, check_owned, object_or_empty, write_whole
 from tfasr.normalisers import NORMALISERS
 from tfasr.reports.groups import run_folders
@@ -194,13 +194,14 @@ def run(args: argparse.Namespace) -> int:
 
 def _catalogue(args: argparse.Namespace) -> int:
     """Writes what finished runs needed, for ``tfasr estimate``."""
-    from tfasr.estimates.entries import write_entries
+    entries = imported("tfasr.estimates.entries", "--catalogue")
 
     runs = []
+
     for name in args.run_dirs:
         runs += [load_run(path) for path in run_folders(Path(name))]
 
-    for path in write_entries(runs, args.catalogue):
+    for path in entries.write_entries(runs, args.catalogue):
         print(f"Wrote {path}.")
 
     return 0
@@ -263,6 +264,7 @@ def _history(args: argparse.Namespace) -> int:
 
     asked = ask(args.target, args.policy or "paper", args.window)
     target = asked.targets[0] if asked.targets else None
+
     if args.out is not None:
         files = [f"history.{suffix}" for suffix in ("json", "md", "png", "svg")]
         written = object_or_empty(Path(args.out, files[0]))
@@ -279,6 +281,7 @@ def _history(args: argparse.Namespace) -> int:
     )
     tables = [history_table(history)]
     as_json = history_json(history)
+
     if args.format == "json":
         sys.stdout.write(as_json)
     else:

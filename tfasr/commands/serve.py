@@ -61,6 +61,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     limits = Limits(**{name: getattr(arguments, name) for name, _, _ in LIMITS})
     recogniser = recogniser_of(arguments)
+
     if arguments.host not in ("127.0.0.1", "::1", "localhost"):
         log.warning(
             "--host %s: everyone who can reach this machine can use the page, without a password "

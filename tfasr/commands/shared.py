@@ -116,6 +116,7 @@ def language_model(arguments: argparse.Namespace) -> "KenlmModel | None":
         "unknown": arguments.lm_unknown,
     }
     options = {name: value for name, value in flags.items() if value is not None}
+
     if arguments.language_model is not None:
         with errors.wrong_values_are_wrong_use():
             return KenlmModel(arguments.language_model, **options)

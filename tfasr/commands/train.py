@@ -55,6 +55,7 @@ def run_launch(arguments: argparse.Namespace) -> int:
 
     words = arguments.arguments
     words = words[1:] if words[:1] == ["--"] else words
+
     if arguments.workers < 1:
         raise UsageError(
             f"-n must be at least 1 worker. Received: {arguments.workers}."
@@ -114,6 +115,7 @@ LEXICON_HELP = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_gin_arguments(add)
+
     for flag, setting in SHORT_CUTS.items():
         short = f"short for --gin_binding '{setting} = N'"
         binding = {
@@ -176,6 +178,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     files = arguments.gin_file, arguments.gin_binding
     in_rounds = cluster is not None and trains_in_rounds(*files)
+
     with joined(cluster, in_rounds=in_rounds) as team:
         # Only after joining, because this creates the optimizer, which initialises
         # TensorFlow.
@@ -212,6 +215,7 @@ def _describe(split: str, index: dict[str, Any], shard_dir: Path) -> str:
         left_out += f", listed in {shard_dir / split / 'dropped.json'}"
     count = index["utterances"]
     shards = len(index["shards"])
+
     return (
         f"{split}: {count} utterance{'s' * (count != 1)}, {index['duration_s'] / 3600:.2f} h, in "
         f"{shards} shard{'s' * (shards != 1)}; kept {count} of {listed}, "
@@ -363,6 +367,7 @@ def _alphabet(
     changes = {name: getattr(arguments, name) for name in names}
     changes["source"] = arguments.alphabet
     changes["normaliser"] = arguments.normalise
+
     if arguments.language and (
         arguments.normalise or primary_language(arguments.language) in SPECIAL_CASING
     ):  # other languages change no transcript

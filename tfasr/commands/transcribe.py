@@ -168,6 +168,7 @@ def _transcribe(
     from tfasr.recognising.files import FORMATS, ResultFolder, transcribe_sources
 
     folder = None
+
     if arguments.out is not None:
         rules = _subtitle_rules(arguments)
         folder = ResultFolder(
@@ -251,6 +252,7 @@ def _run_stream(arguments: argparse.Namespace) -> None:
     (audio,) = arguments.audio
     rate_hz = recogniser.sample_rate_hz
     chunk_s = arguments.chunk_ms / 1000
+
     if audio == STDIN:
         chunks = _pcm(rate_hz, chunk_s)
     else:

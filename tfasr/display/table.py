@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from tfasr.errors import UsageError, optional_package, printable
+from tfasr.errors import UsageError, extra, optional_package, printable
 from tfasr.kit.registry import Registry
 
 if TYPE_CHECKING:
@@ -385,7 +385,7 @@ def dataframe(
 
     Raises UsageError, with the pip command, if pandas is missing.
     """
-    with optional_package("pandas", "A data frame", "'tfasr[notebook]'"):
+    with optional_package("pandas", "A data frame", extra("notebook")):
         pandas = importlib.import_module("pandas")
     more = dict.fromkeys(name for row in rows for name in row)
     return pandas.DataFrame(list(rows), columns=list(dict.fromkeys([*columns, *more])))

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import vl_convert
 
 from tfasr.display import chart as charts
 from tfasr.display.chart import (
@@ -27,8 +26,11 @@ from tfasr.display.chart import (
     Rule,
     Segments,
 )
+from tfasr.errors import needed
 from tfasr.kit.files import write_whole
 from tfasr.kit.process import call
+
+vl_convert = needed("vl_convert", "Drawing figures")
 
 Spec = dict[str, Any]
 DASHES = {"solid": [1, 0], "dashed": [6, 4], "dash-dot": [7, 3, 2, 3], "dotted": [2, 3]}

@@ -531,6 +531,8 @@ WORKER_EVENTS = "events-worker-*.jsonl"
 # Touched while the run lives; shows when a killed one ended.
 HEARTBEAT_FILE = "heartbeat"
 LOCK_FILE = "lock"  # locked while a process writes the run, then removed
+# What a submission to a track states, see `tfasr.studies.records`.
+SUBMISSION_FILE = "submission.json"
 EXPERIMENT_FILE = "experiment.json"  # see `tfasr.training.experiment.Experiment`
 RECORDER_FILE = "recorder.json"  # the settings of a run written by `tfasr.Recorder`
 ALPHABET_FILE = "alphabet.json"  # the model's classes, see `tfasr.alphabet.Alphabet`

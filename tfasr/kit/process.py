@@ -454,6 +454,7 @@ def end_with(parent: int) -> None:
 
 
 # How a user started the first of these processes, for commands that children print.
+# A child's own command line is Python's, which nobody typed.
 _STARTED_AS = "TFASR_STARTED_AS"
 
 
@@ -461,7 +462,9 @@ def own_command() -> str:
     """Returns what to type in a shell to start this tfasr.
 
     It is "tfasr" if that is on the path, or a path as it was typed, such as
-    ".venv/bin/tfasr". Messages use it for commands that a reader can copy.
+    ".venv/bin/tfasr". Messages use it for commands that a reader can copy. A process that
+    another one started returns the same as that one, since its own command line is not
+    what a user typed.
     """
     script = Path(sys.argv[0])
     if script.name != "tfasr":
@@ -481,9 +484,13 @@ def child_environment(
 
     The working directory is no place to import from, whatever PYTHONPATH says.
     """
-    kept = {name: value for name, value in os.environ.items() if name not in without}
-    own = {"PYTHONSAFEPATH": "1", _STARTED_AS: own_command()}
-    variables = {**kept, **own, **(more or {})}
+    variables = {
+        name: value for name, value in os.environ.items() if name not in without
+    }
+    variables["PYTHONSAFEPATH"] = "1"
+    variables[_STARTED_AS] = own_command()
+    variables.update(more or {})
+
     # An empty entry, as in ":/more", means the working directory.
     entries = filter(None, variables.pop("PYTHONPATH", "").split(os.pathsep))
     path = os.pathsep.join(entries)

@@ -28,13 +28,13 @@ from tfasr.ledger.declared import (
 )
 from tfasr.ledger.events import ledger_mark
 from tfasr.reports.numbers import target_label
-from tfasr.studies.form import must
 from tfasr.studies.plan import LONGEST_WAIT_S, Step, StudyConfig, finished, plan_of
 from tfasr.telemetry.host import taken_now
 from tfasr.tta.host import host_use, read_host_file
 from tfasr.tta.metrics import hardest
 from tfasr.tta.policies import UTTERANCES
 from tfasr.tta.run import load_run
+from tfasr.verifying.form import must
 
 # Each look samples the kernel's counters for a second, as runs themselves do; between
 # looks the machine is left alone.

@@ -36,6 +36,7 @@ from tfasr.errors import UsageError, did_you_mean
 from tfasr.kit.config import config_class, require
 from tfasr.kit.files import (
     GIN_GIVEN_FILE,
+    SUBMISSION_FILE,
     check_owned,
     make_folder,
     opened,
@@ -53,25 +54,24 @@ from tfasr.reports.write import CARD, CARD_JSON, report
 from tfasr.scoring.errors import read_transcripts
 from tfasr.studies.perform import decision, decision_text, study
 from tfasr.studies.plan import Plan, StudyConfig, plan_of
-from tfasr.studies.verify import (
-    Check,
-    judged,
-    must,
-    plain_files,
-    references_hash,
-    shards_hash,
-    verify_study,
-)
+from tfasr.studies.verify import verify_study
 from tfasr.tta.comparison import LOOKS
 from tfasr.tta.host import host_use, read_host_file
 from tfasr.tta.policies import WINDOW
 from tfasr.tta.run import Run, load_run
+from tfasr.verifying.form import must
+from tfasr.verifying.run import (
+    Check,
+    judged,
+    plain_files,
+    references_hash,
+    shards_hash,
+)
 
 # The two experiments of a race's study.
 REIGNING = "reigning"
 CHALLENGER = "challenger"
 
-SUBMISSION_FILE = "submission.json"
 STUDY_FILE = "study.tar.xz"
 TRACK_FILE = "track.gin"
 

@@ -198,11 +198,7 @@ def write_report(plan: Plan, folder: Path) -> Path:
     results = [group_results(part.report) for part in parts]
     first = summary(parts[0].report, results[0])
     sections = _sections(plan, parts, results, source, measured)
-    caveats = list(filter(None, [grown_from(folder)]))
-    if sealed_folder(folder):
-        caveats += study_sentences(folder)
-
-    caveats += first_tries(folder)
+    caveats = _caveats(folder)
     if caveats:
         about = Section("How the study was run", answers=caveats, opened=True)
         sections.insert(0, about)
@@ -236,10 +232,19 @@ def _first_screen(
     first: Summary,
     sections: Sequence[Section],
 ) -> tuple[FirstScreen, list[Section]]:
-    """Returns the page's first screen, and its sections without the chart shown there."""
+    """Returns the page's first screen, and its sections without the chart shown there.
+
+    Args:
+        plan: the study.
+        part: its first part, which the verdict is about.
+        results: of that part's groups, by target.
+        first: the verdict, and the table of the part's times.
+        sections: of the whole page, with all charts.
+    """
     (prefix,) = file_names([part.name])
     target = headline_target(results)
-    name = f"{prefix}_{target[0] if target else 'cer'}"
+    metric = target[0] if target else "cer"
+    name = f"{prefix}_{metric}"
     curve = None
     folded = []
     for section in sections:
@@ -248,6 +253,18 @@ def _first_screen(
         folded.append(dataclasses.replace(section, charts=others))
 
     return FirstScreen(first, colours(part.report), curve), folded
+
+
+def _caveats(folder: Path) -> list[str]:
+    """Returns the caveats that a reader must know before the verdicts."""
+    caveats = []
+    grown = grown_from(folder)
+    if grown:
+        caveats.append(grown)
+    if sealed_folder(folder):
+        caveats += study_sentences(folder)
+
+    return caveats + first_tries(folder)
 
 
 def chapters(plan: Plan, folder: Path) -> list[Chapter]:
@@ -337,9 +354,7 @@ def _sections(
     sections = []
     if of_everything:
         of_runs = colours(everything)
-        sections = [Section("Systems", tables=of_everything, of_runs=of_runs)]
-    else:
-        sections = []
+        sections.append(Section("Systems", tables=of_everything, of_runs=of_runs))
 
     for part, of_part in zip(parts, results, strict=True):
         paper = {}
@@ -377,6 +392,7 @@ def _sections(
 
 
 def _text(plan: Plan, first: Summary, sections: Sequence[Section]) -> str:
+    """Returns the report as plain text."""
     blocks = [plan.config.title, to_text([first.table])]
     for section in sections:
         answers = "".join(f"{sentence}\n" for sentence in section.answers)

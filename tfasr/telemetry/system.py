@@ -14,6 +14,8 @@ from typing import Any
 
 import psutil
 
+# An extra is named after what is installed, tfasr or tfasr-measure.
+from tfasr.errors import extra
 from tfasr.telemetry.machine import (
     ROOT,
     describe_host,
@@ -43,7 +45,7 @@ def nvml() -> Iterator[tuple[Any, str]]:
 
         pynvml.nvmlInit()
     except ImportError:
-        problem = "nvidia-ml-py is not installed: pip install 'tfasr[gpu]'"
+        problem = f"nvidia-ml-py is not installed: pip install {extra('gpu')}"
     except Exception as error:  # noqa: BLE001 - NVML's error class exists only once it loads
         problem = f"NVML does not start: {error}"
 

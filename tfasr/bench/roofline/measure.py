@@ -57,8 +57,7 @@ SWEEP_S = 0.3  # seconds to measure each intensity, and all experiments of a siz
 
 @config_class
 class RooflineConfig:
-    """Sizes of all measurements; the sweeps' have the names of ERT, as in the
-    talk.
+    """Sizes of all measurements; the sweeps' have the names of ERT, as in the talk.
 
     Attributes:
         thread_counts: of the CPU; empty: powers of 2 and all cores (GPU: all).

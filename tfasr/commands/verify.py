@@ -1,0 +1,123 @@
+"""``tfasr verify``: checks runs, studies and submissions; exits with 1 if a check fails."""
+
+import argparse
+from collections.abc import Iterable
+from pathlib import Path
+
+from tfasr.data.manifest import file_sha256
+from tfasr.errors import UsageError, imported, printable
+from tfasr.kit.files import EVENTS_FILE, SUBMISSION_FILE
+from tfasr.ledger.declared import STARTS_FILE
+from tfasr.ledger.events import chain_of
+from tfasr.verifying.run import (
+    UNCHECKED_OF_RUNS,
+    Check,
+    published,
+    unchecked,
+    verify_run,
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the folders to check, and what to compare them with."""
+    add = parser.add_argument
+    add("paths", nargs="+", metavar="RUN|STUDY|SUBMISSION", help="folders")
+    add(
+        "--shard_dir",
+        help="the prepared splits, to compare with the data of the training",
+    )
+    add(
+        "--records",
+        default="records",
+        help="accepted submissions; default: %(default)s",
+    )
+    add(
+        "--published",
+        metavar="HASH",
+        help="the folder's published hash; needs a single folder",
+    )
+    add(
+        "--print_hash",
+        action="store_true",
+        help="only print the hash to publish, and the path",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Checks the folders one after the other and prints a line for each check.
+
+    Returns the exit code: 1 if a check failed, else 0.
+    """
+    if arguments.published and len(arguments.paths) > 1:
+        raise UsageError(
+            "--published needs a single folder, whose hash it is. Received: "
+            f"{len(arguments.paths)} folders."
+        )
+
+    shards = arguments.shard_dir and Path(arguments.shard_dir)
+    failed = False
+
+    for path in map(Path, arguments.paths):
+        file = _main_file(path)
+        if file.name == SUBMISSION_FILE:
+            hashes = [file_sha256(file)]
+        else:
+            hashes = chain_of(file)
+
+        if arguments.print_hash:
+            newest = hashes[-1] if hashes else "no hash"
+            print(printable(f"{newest}  {path}", one_line=True))
+            continue
+
+        checks, left = _checks(file, shards, Path(arguments.records))
+        done = []
+        for check in checks:
+            print(check.line)
+            done.append(check)
+
+        if arguments.published:
+            done.append(published(file, hashes, arguments.published))
+            print(done[-1].line)
+
+        print(unchecked(done, left))
+        failed |= any(check.passed is False for check in done)
+
+    return int(failed)
+
+
+def _main_file(folder: Path) -> Path:
+    """Returns the file that shows whether a folder is a submission, a study or a run.
+
+    Raises UsageError if there is none of these files.
+    """
+    names = (SUBMISSION_FILE, STARTS_FILE, EVENTS_FILE)
+    for name in names:
+        if (folder / name).is_file():
+            return folder / name
+
+    raise UsageError(
+        f"tfasr verify needs a folder with one of {', '.join(names)}. Received: {folder}."
+    )
+
+
+def _checks(
+    file: Path, shards: Path | None, records: Path
+) -> tuple[Iterable[Check], tuple[str, ...]]:
+    """Returns the checks of a folder, and what they leave unchecked.
+
+    The folder is the one of its main file.
+    """
+    folder = file.parent
+    if file.name == EVENTS_FILE:
+        return verify_run(folder, folder.name, shards), UNCHECKED_OF_RUNS
+
+    # Only tfasr itself trains studies, so tfasr-measure doesn't contain their checks.
+    studies = imported("tfasr.studies.verify", "Verifying a study or a submission")
+    left = (*UNCHECKED_OF_RUNS, *studies.UNCHECKED_OF_STUDIES)
+    if file.name == STARTS_FILE:
+        return studies.verify_study(folder, shards), left
+
+    submissions = imported("tfasr.studies.records", "Verifying a submission")
+    checks = submissions.verify_submission(folder, shards, records)
+
+    return checks, (*left, *submissions.UNCHECKED_OF_SUBMISSIONS)
