@@ -26,7 +26,7 @@ from tfasr.kit.files import LOCK_FILE, acquire_lock, forget_lock, locked
 from tfasr.ledger.declared import LOST, STARTS_FILE, Starts
 from tfasr.ledger.events import read_events
 from tfasr.studies import blocks, hosts
-from tfasr.studies.agent import Agent, Clock, Command
+from tfasr.studies.agent import Agent, Clock, Command, Look
 from tfasr.studies.blocks import finish_moves, perform
 from tfasr.studies.hosts import Cluster, ThisMachine, inspect_host, request, unlike
 from tfasr.studies.perform import study
@@ -291,12 +291,27 @@ def test_unlike_hosts_are_told_apart():
     assert "limit of 0.5 processors" in unlike(limited, mine)[0]
 
 
+def test_a_busy_hosts_clock_is_not_taken_for_a_wrong_one():
+    class Answers:
+        """An agent whose clock is right, and whose first answers arrive late."""
+
+        def __init__(self):
+            self.delays_s = [1.5, 0.0, 1.2]
+
+        def look(self):
+            look = Look(Clock(int(time.time() * 1000), time.monotonic()))
+            time.sleep(self.delays_s.pop(0))
+            return look
+
+    assert abs(hosts.clock_ahead_s(hosts.Host(Answers()))) < 0.5
+
+
 def test_groups_are_trained_on_the_most_frequent_kind_of_host(folder, client, caplog):
     pool = Cluster(client, ThisMachine(), lambda: None, alike=True, known={})
     mine = describe_system()
     other = {**mine, "processor": "Another"}
     for name, description in (("a", other), ("b", mine), ("c", mine)):
-        report = hosts.Report([], description, 0.0, "")
+        report = hosts.Report([], description, "")
         pool._hosts[name] = hosts.Host(None, name, report)
 
     pool._wanted = lambda: "nothing"
