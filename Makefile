@@ -13,10 +13,9 @@ test: $(VENV)/dev.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
-# The documentation's strict build, kernels that this processor lacks, notebooks, every command of
-# docs/sources.md, studies that are killed, an audit of dependencies, tests/layers and tests/training with
-# each instruction set: hours.
-test-long: $(VENV)/dev.installed docs recurrent-interpreted
+# Kernels that this processor lacks, notebooks, every command of docs/sources.md, studies that are killed,
+# an audit of dependencies, tests/layers and tests/training with each instruction set: hours.
+test-long: $(VENV)/dev.installed recurrent-interpreted
 	$(BIN)/python -m pytest -m long
 
 # tensorflow-io decodes FLAC files for training, with the last TensorFlow that it was built for.
@@ -44,7 +43,7 @@ lint: $(VENV)/dev.installed
 	$(BIN)/ruff format .
 
 # The documentation as a site in build/site; a broken link or reference is an error.
-docs: $(VENV)/docs.installed
+docs: $(VENV)/dev.installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # Runs the notebooks from first to last and keeps their answers and pictures in them.
@@ -84,10 +83,6 @@ $(VENV)/dev.installed: $(BIN)/python $(SOURCES)
 
 $(VENV)/measured.installed: $(VENV)/dev.installed
 	$(BIN)/python -m pip install -qq --constraint constraints.txt --editable '.[demo,dev,peers,kenlm]'
-	touch $@
-
-$(VENV)/docs.installed: $(VENV)/dev.installed
-	$(BIN)/python -m pip install -qq --constraint constraints.txt --editable '.[demo,dev,docs]'
 	touch $@
 
 build/tfio/installed: setup.cfg

@@ -5,14 +5,16 @@
     python benchmarks/measured.py --list                # names, minutes, needed data, commands
     python benchmarks/measured.py --page                # measures nothing, writes the page
 
-Each figure comes from one or more commands, which run one after the other on an otherwise idle
-machine, with the peers in the same run. A figure is kept in `results/measured.json` with the
-processor, the date, the commit and a hash of the code that it measures; a new measurement replaces
-only the one of the same processor. The hash leaves out comments, docstrings and layout. Figures
-whose hash is that of today's code are skipped (``--again`` measures them too), so an interrupted
-run goes on where it stopped. The page marks the others as stale, and a test fails while it doesn't.
-A figure during which the machine took more than a study allows is measured once more, and marked as
-disturbed if that happens again.
+Each figure comes from one or more commands, which run one after the other on an
+otherwise idle machine, with the peers in the same run. A figure is kept in
+`results/measured.json` with the processor, the date, the commit and a hash of the code
+that it measures; a new measurement replaces only the one of the same processor. The
+hash leaves out comments, docstrings and layout. Figures whose hash is that of today's
+code are skipped (``--again`` measures them too), so an interrupted run goes on where it
+stopped. The page has the current figures; the others go to `results/measured.md`, except
+for the newest one of a figure that has no current one, which the page marks. A figure
+during which the machine took more than a study allows is measured once more, and marked
+as disturbed if that happens again.
 
 ``--corpora`` holds `an4` and `librispeech` as their archives unpack, an4 with `splits/*.tsv` as
 `tfasr prepare --corpus tsv` reads it, and `decoding` with a load for `decoder_load.py`. Peers:
@@ -45,6 +47,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "measured.json"
 PAGE = ROOT / "docs" / "measured.md"
+EARLIER = ROOT / "benchmarks" / "results" / "measured.md"
 TRAINING = ("tfasr/layers", "tfasr/models", "tfasr/training", "tfasr/data")
 STEP = ("tfasr/layers", "tfasr/models", "tfasr/training/ctc.py", "benchmarks/twin")
 SEARCH = ("tfasr/decoding", "benchmarks/decoder.py")
@@ -256,7 +259,7 @@ FIGURES = {
     ),
     "an4_accurate": Figure(
         "AN4, `fast/an4_accurate.gin`: dev WER, means of five seeds "
-        "(chosen on this split: [on an untouched one](recipes.md#an4s-lowest-error-rates))",
+        "(chosen on this split)",
         _trained("fast/an4_accurate.gin", range(1, 6), "{unit_shards}"),
         _error_rates,
         (*TRAINING, "tfasr/alphabet.py", "gin/an4.gin", "gin/fast/an4_accurate.gin"),
@@ -430,53 +433,59 @@ def is_disturbed(row: dict[str, Any]) -> bool:
 def page(rows: list[dict[str, Any]]) -> str:
     """Returns docs/measured.md."""
     intro = (
-        "`make measured CORPORA=FOLDER` measures every figure below, except a GPU's, on your "
-        "machine, in one run with its peers, and writes this page. Trust the ratios; seconds "
-        "depend on the machine. A figure is marked *stale* if the code that it measures has "
-        "changed since. `benchmarks/measured.py` says what the folder must contain."
+        "`make measured CORPORA=FOLDER` measures these figures on your machine, in one run with "
+        "their peers, and writes this page; `python benchmarks/measured.py --only NAME` measures "
+        "one, `--list` prints the commands, and `benchmarks/gpu/run` those of a GPU. Trust the "
+        "ratios: seconds depend on the machine. The last column says of which commit a figure "
+        "is; \u2020 marks code that has changed since. Older figures and those of other machines: "
+        f"[earlier]({os.path.relpath(EARLIER, PAGE.parent)})."
     )
-    lines = [
-        "# What was measured",
-        "",
-        *textwrap.wrap(intro, _WIDTH, break_on_hyphens=False),
-    ]
-    current = [row for row in rows if row["name"] in FIGURES and not is_stale(row)]
-    here = [row for row in current if row["processor"] == current[0]["processor"]]
-    if here:
-        lines += ["", f"## {here[0]['processor']}", "", *_items(here)]
-    lines += ["", "## Other machines and earlier code" if here else "## Earlier code"]
-    others = [row for row in rows if row not in here]
-    for name in dict.fromkeys(row["processor"] for row in others):
-        lines += ["", f"### {name}", ""]
-        lines += _items(row for row in others if row["processor"] == name)
-
-    lines += ["", "## Commands", "", "```sh"]
-    for figure in [*FIGURES.values(), *ON_A_GPU.values()]:
-        lines += [f"# {figure.what.partition(' ([')[0]}"]
-        lines += [_shown(command) for command in figure.commands[:1]]
-        lines += ["# and so on: benchmarks/measured.py --list"] * (
-            len(figure.commands) > 1
-        )
-
-    return "\n".join([*lines, "```"]) + "\n"
+    return _page("# What was measured", intro, shown(rows))
 
 
-def _items(rows: Iterable[dict[str, Any]]) -> list[str]:
-    lines = []
+def earlier_page(rows: list[dict[str, Any]]) -> str:
+    """Returns benchmarks/results/measured.md: the figures that docs/measured.md leaves out."""
+    intro = (
+        "Figures of code that has been measured anew since, or of machines on which the present "
+        "code hasn't been measured. `python benchmarks/measured.py --page` writes this file."
+    )
+    newer = shown(rows)
+    return _page("# Measured earlier", intro, [row for row in rows if row not in newer])
+
+
+def shown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns docs/measured.md's rows: the current ones, the newest on top, and, of a
+    figure without a current row, the newest one.
+    """
+    current = [row for row in rows if not is_stale(row)]
+    named = {row["name"] for row in current}
     for row in rows:
-        mark = ", *stale*" if is_stale(row) else ""
-        if is_disturbed(row):
-            mark += f", *disturbed: the machine took {100 * row['taken']:.0f} %*"
-        when = f"({row['date']}, {row['commit']}{mark})"
-        text = f"- **{(FIGURES | ON_A_GPU)[row['name']].what}**: {row['figure']} {when}"
-        options = {
-            "subsequent_indent": "  ",
-            "break_on_hyphens": False,
-            "break_long_words": False,
-        }
-        lines += textwrap.wrap(text, _WIDTH, **options)
+        if row["name"] not in named:
+            named.add(row["name"])
+            current.append(row)
 
-    return lines
+    return [row for row in rows if row in current]
+
+
+def _page(heading: str, intro: str, rows: list[dict[str, Any]]) -> str:
+    lines = [heading, "", *textwrap.wrap(intro, _WIDTH, break_on_hyphens=False)]
+    for name in dict.fromkeys(row["processor"] for row in rows):
+        lines += ["", f"## {name}", "", "| name | what | figure | measured |"]
+        lines += ["|---|---|---|---|"]
+        lines += [_line(row) for row in rows if row["processor"] == name]
+
+    return "\n".join(lines) + "\n"
+
+
+def _line(row: dict[str, Any]) -> str:
+    """Returns a figure as a row of a Markdown table."""
+    what = (FIGURES | ON_A_GPU)[row["name"]].what
+    mark = " \u2020" if is_stale(row) else ""
+    when = f"{row['date']}, {row['commit']}{mark}"
+    if is_disturbed(row):
+        when += f", *disturbed: the machine took {100 * row['taken']:.0f} %*"
+
+    return f"| `{row['name']}` | {what} | {row['figure']} | {when} |"
 
 
 def _shown(command: str) -> str:
@@ -648,7 +657,9 @@ def main() -> None:
             rows = [row, *(other for other in rows if other not in mine)]
             RESULTS.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 
-    PAGE.write_text(page(read_results()), encoding="utf-8")
+    rows = read_results()
+    PAGE.write_text(page(rows), encoding="utf-8")
+    EARLIER.write_text(earlier_page(rows), encoding="utf-8")
     print(PAGE)
 
 

@@ -1,11 +1,15 @@
 """The pages of docs/ lead to each other; `make docs` makes a site of them and checks the rest."""
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tfasr import load_run
 from tfasr.kit.gin import presets_folder
 from tfasr.training.from_gin import load_config
 
@@ -112,11 +116,54 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[-\s]+", "-", heading) for heading in kept}
 
 
-def test_every_page_is_in_the_sites_navigation():
-    named = set(
-        re.findall(r"\S+\.md$", (ROOT / "mkdocs.yml").read_text(), flags=re.MULTILINE)
+def site_pages() -> tuple[set[str], set[str]]:
+    """Returns the pages that mkdocs.yml names in the navigation, and outside it."""
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    navigation, _, rest = text.partition("\nnot_in_nav: |\n")
+    outside = rest.partition("\n\n")[0]
+    return (
+        set(re.findall(r"\S+\.md$", navigation, flags=re.MULTILINE)),
+        set(re.findall(r"^  /(\S+\.md)$", outside, flags=re.MULTILINE)),
     )
-    assert named == {page.relative_to(ROOT / "docs").as_posix() for page in PAGES}
+
+
+def test_every_page_is_in_the_navigation_or_named_outside_it():
+    inside, outside = site_pages()
+    made = {"contributing.md", "changelog.md"}  # by docs/site/pages.py
+    pages = {page.relative_to(ROOT / "docs").as_posix() for page in PAGES}
+    assert not inside & outside
+    assert inside | (outside - made) == pages
+
+
+def test_the_navigation_is_short_enough_to_be_read():
+    inside, _ = site_pages()
+    read = [ROOT / "README.md", *(ROOT / "docs" / page for page in inside)]
+    words = sum(len(page.read_text(encoding="utf-8").split()) for page in read)
+    assert len(inside) <= 25
+    assert words <= 35_000
+
+
+def test_the_first_page_and_the_changelog_are_short():
+    for name, most in (("README.md", 90), ("CHANGELOG.md", 60)):
+        lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+        assert len(lines) <= most, name
+
+
+def test_the_site_builds_without_a_warning(tmp_path):
+    pytest.importorskip("mkdocs", reason="pip install '.[dev]'")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
+
+    done = subprocess.run(
+        [*command, "--site-dir", tmp_path / "site"],
+        cwd=ROOT,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "site" / "index.html").is_file()
 
 
 @pytest.mark.parametrize(
@@ -143,21 +190,20 @@ def test_notebooks_are_kept_with_their_answers():
 
 
 MANIFESTS = {
-    "cluster.md": ["Service", "Job"],
-    "studies_on_clusters.md": ["Service", "Deployment", "Deployment", "Job"],
+    "train.yaml": ["Service", "Job"],
+    "study.yaml": ["Service", "Deployment", "Deployment", "Job"],
 }
 
 
-@pytest.mark.parametrize("page", MANIFESTS)
-def test_the_kubernetes_manifests_fit_their_schemas(page):
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_the_kubernetes_manifests_fit_their_schemas(name):
     validation = pytest.importorskip(
         "kubernetes_validate", reason="pip install '.[dev]'"
     )
     yaml = pytest.importorskip("yaml")  # which the validator needs too
-    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    (block,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
-    documents = list(yaml.safe_load_all(block))
-    assert [document["kind"] for document in documents] == MANIFESTS[page]
+    text = (ROOT / "examples" / "kubernetes" / name).read_text(encoding="utf-8")
+    documents = list(yaml.safe_load_all(text))
+    assert [document["kind"] for document in documents] == MANIFESTS[name]
     for document in documents:
         validation.validate(document, validation.latest_version(), strict=True)
     documents[-1]["spec"]["backoff"] = documents[-1]["spec"].pop("backoffLimit")
@@ -193,6 +239,28 @@ def commands_on_shards(page: Path, command: str) -> list[tuple[str, list[str]]]:
                 )
 
     return found
+
+
+def test_readmes_loop_runs_as_it_is_printed(tmp_path, monkeypatch):
+    """With lists and functions in place of PyTorch's data and model."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    hypotheses = iter(["one to", *["one two"] * 20])
+    names = {
+        "data": ["one two"] * 4,
+        "loader": [["one two"] * 2] * 2,
+        "references": ["one two"],
+        "build": object,
+        "update": lambda model, batch: 0.5,
+        "transcribe": lambda model: [next(hypotheses)],
+    }
+    monkeypatch.chdir(tmp_path)
+
+    exec(block, names)
+
+    run = load_run(tmp_path / "runs/torch")
+    assert run.time_to_accuracy(cer=0.15).epoch == 3  # a median of three evaluations
+    assert len(run.accuracy_curve("cer")) == 3
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from nbconvert import MarkdownExporter
 _ROOT = Path(__file__).resolve().parents[2]
 # File suffixes of the worked examples, with the language of the code block on their
 # page.
-_LANGUAGES = {".py": "python", ".cpp": "cpp"}
+_LANGUAGES = {".py": "python", ".cpp": "cpp", ".yaml": "yaml"}
 _LINK = re.compile(r"(\]\()(\.\./[^)#\s]*)")
 
 
@@ -43,23 +43,6 @@ def _sources() -> dict[str, str]:
     for path in sorted(_ROOT.glob("notebooks/*.ipynb")):
         pages[f"notebooks/{path.name}"] = f"notebooks/{path.stem}.md"
     return pages
-
-
-def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Adds the pages to the navigation."""
-    pages = [page for page in _sources().values() if page.endswith(".md")]
-
-    def entries(folder: str) -> list[dict[str, str]]:
-        inside = (page for page in pages if page.startswith(f"{folder}/"))
-        return [{posixpath.basename(page).removesuffix(".md"): page} for page in inside]
-
-    config.nav += [
-        {"Notebooks": entries("notebooks")},
-        {"Examples": entries("examples")},
-        {"Results": entries("results")},
-        {"Project": ["contributing.md", "changelog.md"]},
-    ]
-    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -2,8 +2,8 @@
 
     python docs/site/run_notebooks.py
 
-They share a temporary folder, in which the first makes the corpus that the second trains on. The
-folder's name, times of execution and messages of libraries are left out.
+They share a temporary folder. Its name, times of execution and messages of libraries
+are left out.
 """
 
 import tempfile

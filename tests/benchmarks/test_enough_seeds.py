@@ -1,4 +1,4 @@
-"""The simulation behind docs/enough_seeds.md errs rarely and saves seeds."""
+"""The simulation behind docs/seeds_and_forecasts.md errs rarely and saves seeds."""
 
 import numpy as np
 from enough_seeds import HOSTS, host_times, rows_of, table

@@ -1,4 +1,4 @@
-"""docs/measured.md: every figure is current or marked as stale."""
+"""docs/measured.md: every figure is current, or the newest one and marked."""
 
 import json
 import re
@@ -12,9 +12,46 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 import measured  # noqa: E402
 
 
-def test_the_page_marks_what_is_stale():
+def test_the_pages_are_those_of_the_present_code():
     """Run `python benchmarks/measured.py --page` after a change of code that was measured."""
-    assert measured.PAGE.read_text() == measured.page(measured.read_results())
+    rows = measured.read_results()
+    assert measured.PAGE.read_text() == measured.page(rows)
+    assert measured.EARLIER.read_text() == measured.earlier_page(rows)
+
+
+def row_of(name, processor, figure, code):
+    return {
+        "name": name,
+        "processor": processor,
+        "figure": figure,
+        "date": "2026-11-28",
+        "commit": "abc",
+        "code": code,
+    }
+
+
+def test_stale_figures_leave_the_page_once_there_is_a_current_one(monkeypatch):
+    figures = {
+        name: measured.Figure(name, (), lambda printed, work: "", (), 1)
+        for name in ("step", "search")
+    }
+    monkeypatch.setattr(measured, "FIGURES", figures)
+    now = measured.code_hash(())
+    rows = [
+        row_of("step", "mine", "1.0 s", now),
+        row_of("step", "mine", "2.0 s", "before"),
+        row_of("step", "theirs", "3.0 s", "before"),
+        row_of("search", "theirs", "4.0 s", "before"),
+        row_of("search", "mine", "5.0 s", "long before"),
+    ]
+
+    page = measured.page(rows)
+    earlier = measured.earlier_page(rows)
+
+    assert [f"{n}.0 s" in page for n in range(1, 6)] == [1, 0, 0, 1, 0]
+    assert [f"{n}.0 s" in earlier for n in range(1, 6)] == [0, 1, 1, 0, 1]
+    marked = [line for line in page.splitlines() if "abc \u2020" in line]
+    assert len(marked) == 1 and "4.0 s" in marked[0]
 
 
 def test_changed_code_makes_its_figures_stale_and_prose_does_not(tmp_path, monkeypatch):
@@ -54,6 +91,7 @@ def test_a_figure_is_measured_once(tmp_path, monkeypatch, capsys):
     page = tmp_path / "measured.md"
     monkeypatch.setattr(measured, "RESULTS", results)
     monkeypatch.setattr(measured, "PAGE", page)
+    monkeypatch.setattr(measured, "EARLIER", tmp_path / "earlier.md")
     command = "{python} -c \"print('41 of 42')\""
     figure = measured.Figure(
         "made up", (command,), lambda out, work: out.strip(), ("Makefile",), 1
@@ -72,7 +110,7 @@ def test_a_figure_is_measured_once(tmp_path, monkeypatch, capsys):
     assert row["figure"] == "41 of 42" and re.fullmatch("[0-9a-f]{7,}", row["commit"])
     assert (
         "made up" in page.read_text()
-        and "stale" not in page.read_text().partition("## ")[2]
+        and "\u2020" not in page.read_text().partition("## ")[2]
     )
     measured.main()
     assert "skipped" in capsys.readouterr().out

@@ -34,7 +34,7 @@ REASONS = {
     "TrainingConfig.averaged_statistics_utterances": "docs/training.md: steadier WER, slower saves",
     "TrainingConfig.evaluations_per_epoch": "docs/statistics.md: sooner decisions",
     "TrainingConfig.evaluation_utterances": "docs/statistics.md: sooner decisions",
-    "TrainingConfig.give_up_after_hours": "docs/forecast.md: measured on published runs",
+    "TrainingConfig.give_up_after_hours": "docs/seeds_and_forecasts.md: measured on published runs",
     "TrainingConfig.start_from": "docs/recipes.md: AN4 from mini LibriSpeech's weights",
     "ShardConfig.compression": "docs/preparing_at_scale.md: GZIP, ZLIB and none",
     "ShardConfig.dtype": "float16 is half the size; features beyond its range need float32",
@@ -66,7 +66,7 @@ REASONS = {
     "TrackConfig.policy": "docs/time_to_accuracy.md: the clocks of four benchmarks",
     "TrackConfig.level": "docs/records.md: races are decided at 0.01",
     # Sizes of models beside those that presets bind
-    "DeepSpeech2Config.recurrent_kernel": "docs/models.md: models for other backends use a loop",
+    "DeepSpeech2Config.recurrent_kernel": "docs/recipes.md: models for other backends use a loop",
 }
 
 

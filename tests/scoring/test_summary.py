@@ -356,7 +356,7 @@ def test_a_thousandth_is_written_as_one():
     ]
 
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "error_statistics.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "statistics.md"
 
 
 def percent(interval):

@@ -19,7 +19,9 @@ from tfasr.training.checkpoint import state_variables
 
 WORDS = ("ab", "ba", "aab", "bb")
 ALPHABET = " ab"
-PAGE = Path(__file__).parents[2] / "docs" / "evaluation_callback.md"
+PROGRAM = (
+    Path(__file__).parents[2] / "examples" / "recorder" / "with_word_beam_search.py"
+)
 
 
 def spoken(count: int, seed: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
@@ -256,9 +258,7 @@ def test_unfit_arguments_are_explained(tmp_path, options, words):
 
 
 def test_the_pages_program_runs(tmp_path):
-    (program,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    (tmp_path / "program.py").write_text(program)
-    command = [sys.executable, "program.py"]
+    command = [sys.executable, PROGRAM]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
     report = [sys.executable, "-m", "tfasr", "report", "runs/stock"]
     shown = subprocess.run(

@@ -38,7 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--until", choices=("decided",), default="", help=until)
 
     add_scheduler_arguments(
-        add, "train the runs, one seed a host; docs/studies_on_clusters.md"
+        add,
+        "train the runs, one seed a host; docs/studies.md",
     )
 
     patience = (

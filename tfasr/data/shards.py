@@ -263,7 +263,7 @@ def open_split(
 
     Raises:
         UsageError: if the split was never prepared, or files are missing, damaged or
-        changed.
+            changed.
     """
     folder = Path(shard_dir) / split
     require_prepared(shard_dir, split)

@@ -222,7 +222,7 @@ class WordBeamSearch:
 
         Raises:
             ValueError: for wrong shapes or types, or a valid frame with NaN or a
-            logarithm above 1e-4 (rounding).
+                logarithm above 1e-4 (rounding).
         """
         return [
             candidates[0] for candidates in self.decode_n_best(log_probs, lengths, 1)

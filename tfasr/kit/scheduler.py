@@ -23,7 +23,7 @@ _ENCRYPTED = ("tls://", "wss://")
 _REMEDY = "Start one with dask scheduler, and workers with dask worker ADDRESS."
 _OPEN = (
     "%s is not encrypted: whoever reaches it can run any code on its workers, as their user. Use a "
-    "tls:// address outside a private network; see docs/studies_on_clusters.md."
+    "tls:// address outside a private network; see docs/studies.md."
 )
 log = logging.getLogger("tfasr")
 

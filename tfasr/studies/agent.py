@@ -6,7 +6,7 @@ dataclasses of this module, since Dask pickles them.
 
 An agent that hears nothing from its study for `LEASE_S` ends its step, which saves its
 work: the study may be dead, and may train the same run elsewhere
-(docs/studies_on_clusters.md).
+(docs/studies.md).
 """
 
 import contextlib

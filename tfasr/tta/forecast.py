@@ -2,7 +2,7 @@
 
 The intervals come from quantile regressions on the course of published and simulated
 runs, fitted to half of the systems and tested on the other half: see
-``benchmarks/forecast.py`` and ``docs/forecast.md``.
+``benchmarks/forecast.py`` and ``docs/seeds_and_forecasts.md``.
 """
 
 import math

@@ -487,13 +487,14 @@ class Run:
         """Returns when the run reached a target, as in ``run.time_to_accuracy(cer=0.10)``.
 
         Args:
-                policy: a clock policy or its name, see `tfasr.tta.policies`. window:
-                over how many evaluations to take the median; by default the policy's.
-                **target: one metric and its value; error rates are fractions.
+            policy: a clock policy or its name, see `tfasr.tta.policies`.
+            window: over how many evaluations to take the median; by default the
+                policy's.
+            **target: one metric and its value; error rates are fractions.
 
         Raises:
-                UsageError: for an unknown policy, an impossible target, or not exactly
-                    one.
+            UsageError: for an unknown policy, an impossible target, or not exactly
+                one.
         """
         metric, value = self._one_target("time_to_accuracy", target)
         clock = policies.policy_named(policy)
