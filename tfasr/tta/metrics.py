@@ -25,8 +25,8 @@ class Metric:
     With ``compute``, every evaluation of ``tfasr train`` and ``tfasr evaluate`` reports
     the metric, and ``tfasr verify`` computes it again. Example::
 
-        METRICS.register("ter", Metric(rate=True, label="TER",
-        compute=token_error_rate))
+        ter = Metric(rate=True, label="TER", compute=token_error_rate)
+        METRICS.register("ter", ter)
     """
 
     better: str = LOWER  # "lower" or "higher"
