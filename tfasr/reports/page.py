@@ -163,7 +163,9 @@ def _columns_element(
         first = f"<td>{name}</td>"
         if of_runs is not None:
             colour = "" if run is None else f"background:{run_colour(of_runs[run])}"
-            first = f'<td title="{name}"><span class="swatch" style="{colour}"></span>{name}</td>'
+            # A no-break space keeps the dot beside its name on a phone.
+            dot = f'<span class="swatch" style="{colour}"></span>&nbsp;'
+            first = f'<td title="{name}">{dot}{name}</td>'
 
         rows.append(
             f"<tr>{first}{''.join(f'<td>{cell}</td>' for cell in others)}</tr>\n"
