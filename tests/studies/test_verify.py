@@ -250,6 +250,14 @@ def other_settings(forged):
     forged.forger.file(FAST, "experiment.json", lambda text: text.replace(*change))
 
 
+def other_model(forged):
+    # A parameter that gin doesn't know, so that no class seems to be the model's.
+    model = '"model": {"more": 1, '
+    forged.forger.file(
+        FAST, "experiment.json", lambda text: re.sub(r'"model": {\s*', model, text)
+    )
+
+
 def other_statements(forged):
     forged.forger.file(FAST, "config.gin", lambda text: text.replace("0.004", "0.005"))
 
@@ -498,6 +506,7 @@ FORGERIES = {
     all_clocks_of_another_speed: (f"{CHALLENGER} seed {FIRST}, clocks", "by the wall clock"),
     clock_back: (f"{CHALLENGER} seed {FIRST}, clocks", "backwards"),
     other_code: (f"{CHALLENGER} seed {FIRST}, as declared", "code was changed"),
+    other_model: (f"{CHALLENGER} seed {FIRST}, settings", "parameters of a model"),
     hidden_plugin: (f"{CHALLENGER} seed {FIRST}, as declared", "plug-ins"),
     environment: (f"{CHALLENGER} seed {FIRST}, settings", "run.json was changed"),
     environment_with_hash: ("machine", "cores"),

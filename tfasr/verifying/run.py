@@ -613,8 +613,10 @@ def _check_configs(run_dir: Path, saved: dict[str, Any]) -> None:
         for name in others
         if all(f"{name}.{parameter}" in used for parameter in saved["model"])
     ]
-    if of_model:
-        sections[of_model[0]] = "model"
+    # Without it nothing would be compared with the saved model.
+    of_file = f"{files.EXPERIMENT_FILE} has parameters of a model that gin doesn't have"
+    must(of_model, of_file)
+    sections[of_model[0]] = "model"
 
     for name, value in used.items():
         class_name, _, parameter = name.partition(".")
