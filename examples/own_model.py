@@ -1,7 +1,6 @@
 """A model of your own: a strided convolution and a stack of GRUs, in Keras alone.
 
-tfasr train --import examples/own_model.py --gin_binding "ModelConfig.name = 'conv_gru'"
-...
+tfasr train --import examples/own_model.py --gin_binding "ModelConfig.name = 'conv_gru'" ...
 """
 
 import keras
