@@ -1,7 +1,6 @@
 """A corpus of your own: one folder per split, with a text file next to each recording.
 
-tfasr prepare --import examples/own_corpus.py --corpus sound_and_text --corpus_dir DIR
-...
+tfasr prepare --import examples/own_corpus.py --corpus sound_and_text --corpus_dir DIR ...
 """
 
 from pathlib import Path

@@ -1,7 +1,6 @@
 """A loss of your own: CTC with label smoothing, which keeps a model from being too sure.
 
-tfasr train --import examples/own_loss.py --gin_binding "TrainingConfig.loss =
-'smoothed_ctc'"
+tfasr train --import examples/own_loss.py --gin_binding "TrainingConfig.loss = 'smoothed_ctc'"
 """
 
 import tensorflow as tf
