@@ -132,11 +132,11 @@ def parse(argv: list[str]):
         words = [*words[1:], "--help"]
 
     _load_plugins(words)
-    known = installed_commands()
-    if words and words[0] in COMMANDS and words[0] not in known:
+    installed = installed_commands()
+    if words and words[0] in COMMANDS and words[0] not in installed:
         raise UsageError(
             f"{words[0]} needs more than tfasr-measure, whose commands are "
-            f"{', '.join(known)}: pip install tfasr."
+            f"{', '.join(installed)}: pip install tfasr."
         )
 
     parser = make_parser(words)
@@ -219,12 +219,12 @@ def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
 
         def error(self, message: str):
             # argparse names the wrong word, but not the right one.
-            known = list(self._option_string_actions)
-            super().error(message + _meant(message, words[1:], known, self.prog))
+            flags = list(self._option_string_actions)
+            super().error(message + _meant(message, words[1:], flags, self.prog))
 
-    known = installed_commands()
+    installed = installed_commands()
     begin = "tfasr help COMMAND explains a command, with an example."
-    if "demo" in known:
+    if "demo" in installed:
         begin += " To see it all work: tfasr demo"
     else:
         begin += " Training and recognising need more: pip install tfasr"
@@ -238,7 +238,7 @@ def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"tfasr {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
-    for name, purpose in known.items():
+    for name, purpose in installed.items():
         if name not in words:
             commands.add_parser(name, help=purpose)
             continue
@@ -264,7 +264,9 @@ def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
             subparser.epilog = f"example: tfasr {examples[key]}"
 
         # For shell completion, which needs the flags of all commands.
-        command.set_defaults(run=module.run, whole_parser=lambda: make_parser(known))
+        command.set_defaults(
+            run=module.run, whole_parser=lambda: make_parser(installed)
+        )
 
     return parser
 

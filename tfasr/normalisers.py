@@ -152,8 +152,8 @@ def _with_numbers(text: str, language: str, written: Callable[[str], str]) -> st
 @cache
 def _number(point: str, group: str) -> re.Pattern[str]:
     """Returns the pattern of a number that stands alone, with or without thousands."""
-    whole = rf"(?:\d{{1,3}}(?:{re.escape(group)}\d{{3}})+|\d+)"
-    return re.compile(rf"(?<!\w){whole}(?:{re.escape(point)}\d+)?(?!\w)")
+    integer = rf"(?:\d{{1,3}}(?:{re.escape(group)}\d{{3}})+|\d+)"
+    return re.compile(rf"(?<!\w){integer}(?:{re.escape(point)}\d+)?(?!\w)")
 
 
 def _in_words(number: str, language: str) -> str:

@@ -421,18 +421,20 @@ def matmul_ceiling(
     in_a_row = 8 if on_gpu else 1
     dtype = PRECISIONS[precision].dtype
     shape = (size, size)
-    left = tf.cast(tf.random.stateless_normal(shape, (0, 0)), dtype)
-    right = tf.cast(tf.random.stateless_normal(shape, (0, 1)), dtype)
+    left_factor = tf.cast(tf.random.stateless_normal(shape, (0, 0)), dtype)
+    right_factor = tf.cast(tf.random.stateless_normal(shape, (0, 1)), dtype)
 
     @tf.function
-    def products(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
+    def products(left_factor: tf.Tensor, right_factor: tf.Tensor) -> tf.Tensor:
         for _ in range(in_a_row):
             # Scaled, so that repeated products don't overflow.
-            left = tf.matmul(left, right) * tf.cast(size**-0.5, left.dtype)
+            left_factor = tf.matmul(left_factor, right_factor) * tf.cast(
+                size**-0.5, left_factor.dtype
+            )
 
-        return left[0, 0]
+        return left_factor[0, 0]
 
-    call_s = fastest_s(lambda: products(left, right).numpy(), seconds)
+    call_s = fastest_s(lambda: products(left_factor, right_factor).numpy(), seconds)
 
     return in_a_row * 2 * size**3 / call_s
 

@@ -157,8 +157,12 @@ class _Workers:
 
     def _begin_again(self, failed: Sequence[int]) -> None:
         for rank in failed:
-            left = self._left.setdefault(rank, self._restarts)
-            if left and not self._passed_on and self.processes[0].poll() is None:
+            restarts_left = self._left.setdefault(rank, self._restarts)
+            if (
+                restarts_left
+                and not self._passed_on
+                and self.processes[0].poll() is None
+            ):
                 log.warning("worker %d has failed and is started again", rank)
                 self.processes[rank] = self._begin(rank)
                 self._left[rank] -= 1

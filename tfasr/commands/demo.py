@@ -190,8 +190,8 @@ def train_until_decided(race: Race, seeds: Sequence[int]) -> None:
                 continue
 
             disturbed += 1
-            left = len(race.groups) * first_look - len(race.runs)
-            if ends_s(max(left, 0) + 1) <= TRAININGS_S:
+            runs_left = len(race.groups) * first_look - len(race.runs)
+            if ends_s(max(runs_left, 0) + 1) <= TRAININGS_S:
                 share = f"{100 * taken:.0f} %"
                 print(f"  The machine took {share} of the run: it is trained again.")
                 aside = group.parents[1] / "disturbed" / f"{group.name}-seed_{seed}"
@@ -398,8 +398,10 @@ def run(arguments: argparse.Namespace) -> None:
     folder = page.parents[1]
     groups = []
     for recipe in RECIPES:
-        found = (folder / "runs").glob(f"{recipe}*")
-        groups.append(max(found, key=lambda group: (len(group.name), group.name)))
+        group_folders = (folder / "runs").glob(f"{recipe}*")
+        groups.append(
+            max(group_folders, key=lambda group: (len(group.name), group.name))
+        )
 
     print()
     print("\n".join(last_lines(folder, page, groups)))

@@ -160,9 +160,9 @@ def _scored(arguments: argparse.Namespace, single: bool) -> list[dict[str, Any]]
             # The errors of normalised texts are counted; hypotheses stay as they are.
             references, hypotheses = _texts(result, arguments.normalise or "", language)
             summary = _summary(result, references, hypotheses)
-            own = compute_metrics(references, hypotheses)
+            user_metrics = compute_metrics(references, hypotheses)
             if single:
-                _print_one(summary, own, result.loss, arguments.format)
+                _print_one(summary, user_metrics, result.loss, arguments.format)
 
             # What scores depend on comes first.
             row = {"run": name, "split": split, **_decoder(decoder, arguments, model)}
@@ -173,7 +173,7 @@ def _scored(arguments: argparse.Namespace, single: bool) -> list[dict[str, Any]]
                 row["normalised_over"] = "speaker"
 
             row.update(summary.to_json())
-            row.update(own)
+            row.update(user_metrics)
             row["loss"] = result.loss
             rows.append(row)
 

@@ -205,25 +205,27 @@ def _alphabet(
         changes["units"] = 0
         changes["units_model"] = arguments.units
 
-    given = {name: value for name, value in changes.items() if value is not None}
+    changed_fields = {
+        name: value for name, value in changes.items() if value is not None
+    }
     with wrong_values_are_wrong_use():
-        return dataclasses.replace(config, **given)
+        return dataclasses.replace(config, **changed_fields)
 
 
 def _describe(split: str, index: dict[str, Any], shard_dir: Path) -> str:
     """Returns a line on a prepared split: how much speech it has, and what it lacks."""
-    kept = index["utterances"]
-    listed = kept + index["too_long"] + index["bad"]
+    kept_count = index["utterances"]
+    listed = kept_count + index["too_long"] + index["bad"]
     left_out = f"{index['too_long']} too long, {index['bad']} bad"
     if index["bad"]:
         left_out += f", listed in {shard_dir / split / 'dropped.json'}"
 
-    utterances = _counted(kept, "utterance")
+    utterances = _counted(kept_count, "utterance")
     hours = index["duration_s"] / 3600
     shards = _counted(len(index["shards"]), "shard")
     return (
         f"{split}: {utterances}, {hours:.2f} h, in {shards}; "
-        f"kept {kept} of {listed}, {index['kept_share']:.1%}; left out: {left_out}"
+        f"kept {kept_count} of {listed}, {index['kept_share']:.1%}; left out: {left_out}"
     )
 
 

@@ -206,8 +206,10 @@ def _history(args: argparse.Namespace) -> int:
             f"--history reads one folder of runs. Received: {args.run_dirs}."
         )
     if args.format not in HISTORY_FORMATS:
-        known = ", ".join(HISTORY_FORMATS)
-        raise UsageError(f"--history has the formats {known}. Received: {args.format}.")
+        format_names = ", ".join(HISTORY_FORMATS)
+        raise UsageError(
+            f"--history has the formats {format_names}. Received: {args.format}."
+        )
 
     if len(args.target) > 1:
         raise UsageError(

@@ -236,20 +236,20 @@ def check_gin(files: str | Sequence[str] | None, bindings: Sequence[str]) -> Non
         return
 
     text = read_gin(files, bindings)
-    known = known_settings()
+    setting_groups = known_settings()
     groups = {
         name: {s.name.partition(".")[2] for s in g.settings}
-        for name, g in known.items()
+        for name, g in setting_groups.items()
     }
     names = {**groups, **registered(), **_BY_GIN}
     # A module that a file imports may add names; without Keras's files, Keras's are
     # unknown.
     imports = any(statement.kind == "import" for statement in text.statements)
-    complete = not imports and "Adam" in known
+    complete = not imports and "Adam" in setting_groups
     check_names(text.bindings, names, complete=complete)
     types = {
         setting.name: setting.type
-        for group in known.values()
+        for group in setting_groups.values()
         for setting in group.settings
     }
 
@@ -290,18 +290,18 @@ def _shown(name: str) -> Iterable[str]:
     Raises:
         UsageError: for another name; it suggests a similar one.
     """
-    known = known_settings()
+    setting_groups = known_settings()
 
     # A whole name has one setting; a parameter's name may be that of several classes.
     by_name = {}
-    for group in known.values():
+    for group in setting_groups.values():
         for setting in group.settings:
             by_name[setting.name] = setting
             by_name.setdefault(setting.name.partition(".")[2], []).append(setting)
 
-    named = {group.lower(): group for group in known}.get(name.lower())
+    named = {group.lower(): group for group in setting_groups}.get(name.lower())
     if named:
-        return _of_group((named, known[named]))
+        return _of_group((named, setting_groups[named]))
     if isinstance(setting := by_name.get(name), Setting):
         return [setting.line(), f"    {setting.meaning}"]
     if name in by_name:
@@ -312,7 +312,7 @@ def _shown(name: str) -> Iterable[str]:
     except UsageError as error:
         names = [
             *by_name,
-            *known,
+            *setting_groups,
             *(preset.removesuffix(".gin") for preset in presets()),
         ]
         meant = did_you_mean(

@@ -72,11 +72,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --stream; default: %(default)g",
     )
 
-    whole = (
+    no_endpoints_help = (
         "with --stream: treat the whole recording as one utterance; otherwise an utterance "
         "ends after 1.2 s of silence, or after 20 s"
     )
-    add("--no_endpoints", action="store_true", help=whole)
+    add("--no_endpoints", action="store_true", help=no_endpoints_help)
 
 
 def _add_subtitle_arguments(parser: argparse.ArgumentParser) -> None:

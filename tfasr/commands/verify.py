@@ -115,11 +115,11 @@ def _checks(
 
     # Only tfasr itself trains studies, so tfasr-measure doesn't contain their checks.
     studies = imported("tfasr.studies.verify", "Verifying a study or a submission")
-    left = (*UNCHECKED_OF_RUNS, *studies.UNCHECKED_OF_STUDIES)
+    all_unchecked = (*UNCHECKED_OF_RUNS, *studies.UNCHECKED_OF_STUDIES)
     if file.name == STARTS_FILE:
-        return studies.verify_study(folder, shards), left
+        return studies.verify_study(folder, shards), all_unchecked
 
     submissions = imported("tfasr.studies.records", "Verifying a submission")
     checks = submissions.verify_submission(folder, shards, records)
 
-    return checks, (*left, *submissions.UNCHECKED_OF_SUBMISSIONS)
+    return checks, (*all_unchecked, *submissions.UNCHECKED_OF_SUBMISSIONS)

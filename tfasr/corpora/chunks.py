@@ -256,8 +256,8 @@ def _end_of_samples(
         has_64_bits = file.form.size.size == 8 or bool(file.large)
         unknown = _UNKNOWN_64 if has_64_bits else UNKNOWN_BYTES
         if length < unknown:
-            there = f"{size - begin} of {length} bytes of audio are there"
-            raise UnsoundError(f"truncated: {there}")
+            shortfall = f"{size - begin} of {length} bytes of audio are there"
+            raise UnsoundError(f"truncated: {shortfall}")
 
         return size
 

@@ -71,8 +71,8 @@ def joined_files(read: Read, size: int) -> Layout | None:
             if stated:
                 remark = f"its header states {stated} samples, but {present} are there"
             # The number of samples is in the lower bits of these bytes.
-            known = int.from_bytes(head[18:26], "big") - stated + present
-            head = head[:18] + known.to_bytes(8, "big") + head[26:]
+            corrected_bits = int.from_bytes(head[18:26], "big") - stated + present
+            head = head[:18] + corrected_bits.to_bytes(8, "big") + head[26:]
 
         parts.append(Part(head, ((start + len(head), end),)))
 

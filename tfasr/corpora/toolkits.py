@@ -88,12 +88,14 @@ def read_dataset(corpus_dir: str | Path, split: str) -> CorpusSplit:
 def _rows(folder: Path, split: str, files: list[Path]) -> Iterator[ListedUtterance]:
     """Yields the rows of all tables; rows are numbered through, for files and ids."""
     # Where audio goes that a table contains as bytes.
-    kept = folder / _AUDIO_FOLDER / split
+    audio_folder = folder / _AUDIO_FOLDER / split
     number = 0
 
     for path in files:
         for row in _table(path):
-            yield _entry(row, kept / f"{number:08}", f"{path}, row {number}", path)
+            yield _entry(
+                row, audio_folder / f"{number:08}", f"{path}, row {number}", path
+            )
             number += 1
 
 

@@ -461,8 +461,8 @@ def _with_words(
     words = Counter(word for text in _usable(alphabet, texts) for word in text.split())
     characters = sorted(alphabet.unit_characters)
     most_frequent = words.most_common(config.units - len(characters))
-    whole = ((WORD_START + word, float(count)) for word, count in most_frequent)
-    units = (*whole, *((character, 0.0) for character in characters))
+    word_units = ((WORD_START + word, float(count)) for word, count in most_frequent)
+    units = (*word_units, *((character, 0.0) for character in characters))
 
     return replace(alphabet, units=units, units_kind="word")
 

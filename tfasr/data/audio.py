@@ -356,11 +356,13 @@ class _Mixer:
         if self._channel is not None:
             if self._channel >= count:
                 if count == 1:
-                    there = "only channel 0"
+                    available = "only channel 0"
                 else:
-                    there = f"the channels 0 to {count - 1}"
+                    available = f"the channels 0 to {count - 1}"
 
-                raise unreadable(self._path, f"it has {there}, but not {self._channel}")
+                raise unreadable(
+                    self._path, f"it has {available}, but not {self._channel}"
+                )
 
             return samples[:, self._channel]
 

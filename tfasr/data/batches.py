@@ -663,12 +663,15 @@ class BatchSource:
         for parsed, features in Reading(records, self.split):
             sums[speakers[int(parsed["position"])]].add(features.numpy())
 
-        own = tuple(map(np.stack, zip(*(s.statistics() for s in sums), strict=True)))
+        speaker_statistics = tuple(
+            map(np.stack, zip(*(s.statistics() for s in sums), strict=True))
+        )
         frames = np.array([[s.frames] for s in sums], np.float32)
         # tensors, because arrays would be copied into each traced graph
         with tf.device("CPU"):
             values = [
-                tf.constant(array) for array in pooled(frames, own, self._statistics)
+                tf.constant(array)
+                for array in pooled(frames, speaker_statistics, self._statistics)
             ]
             return tf.constant(speakers), values
 

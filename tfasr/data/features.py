@@ -234,8 +234,8 @@ def normalise_frames(
         return features
 
     if config.normalisation == "speaker":
-        own = features.mean(axis=0), features.std(axis=0)
-        mean, deviation = pooled(len(features), own, (mean, deviation))
+        speaker_statistics = features.mean(axis=0), features.std(axis=0)
+        mean, deviation = pooled(len(features), speaker_statistics, (mean, deviation))
 
     if config.normalisation == "utterance":
         mean = features.mean(axis=0)

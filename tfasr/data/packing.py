@@ -429,12 +429,12 @@ def audio_hash(samples: np.ndarray) -> str:
     Two utterances with the same hash have the same audio. It is that of 16-bit samples,
     so that it depends neither on the features nor on the file's lossless format.
     """
-    whole = samples * np.float32(32767)
+    scaled = samples * np.float32(32767)
     # In place, as arrays of this size are slow to allocate.
-    np.rint(whole, out=whole)
-    np.clip(whole, -32767, 32767, out=whole)
+    np.rint(scaled, out=scaled)
+    np.clip(scaled, -32767, 32767, out=scaled)
 
-    return hashlib.sha256(whole.astype("<i2")).hexdigest()[:16]
+    return hashlib.sha256(scaled.astype("<i2")).hexdigest()[:16]
 
 
 def _features(packing: Packing, samples: np.ndarray) -> np.ndarray:

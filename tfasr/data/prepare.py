@@ -273,10 +273,10 @@ def _judged(
     with _Headers(log_path) as headers:
         for first in itertools.count(step=_CHUNK):
             chunk = list(itertools.islice(items, _CHUNK))
-            known = [headers.known(item) for item in chunk]
+            known_headers = [headers.known(item) for item in chunk]
             if chunk and ahead:
                 waiting.append(
-                    threads.submit(_judge_chunk, first, chunk, known, *rules)
+                    threads.submit(_judge_chunk, first, chunk, known_headers, *rules)
                 )
                 ahead -= 1
             elif chunk:
@@ -285,7 +285,9 @@ def _judged(
                 began_s = time.perf_counter()
                 computed_s = time.thread_time()
                 waiting.append(Future())
-                waiting[-1].set_result(_judge_chunk(first, chunk, known, *rules))
+                waiting[-1].set_result(
+                    _judge_chunk(first, chunk, known_headers, *rules)
+                )
                 computed_s = time.thread_time() - computed_s
                 if computed_s < _LEAST_COMPUTED * (time.perf_counter() - began_s):
                     ahead = _AHEAD

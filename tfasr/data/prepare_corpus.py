@@ -93,9 +93,9 @@ def overlap(
     the splits lacks such hashes, if ids, texts, durations and frames are equal.
     """
     content = held_out.column("content")
-    known = training.column("content")
-    if content.all() and known.all():
-        same = _among(content, known)
+    training_content = training.column("content")
+    if content.all() and training_content.all():
+        same = _among(content, training_content)
     else:
         shared = set(map(_described, held_out)).intersection(map(_described, training))
         same = np.array(

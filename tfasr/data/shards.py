@@ -174,9 +174,11 @@ class ShardedSplit:
             self.utterances, key=lambda u: hashlib.sha256(u.id.encode()).digest()
         )
         chosen = sorted(drawn[:utterances], key=lambda u: u.position)
-        whole = self.whole or self.utterances
+        all_utterances = self.whole or self.utterances
 
-        return dataclasses.replace(self, utterances=HeldUtterances(chosen), whole=whole)
+        return dataclasses.replace(
+            self, utterances=HeldUtterances(chosen), whole=all_utterances
+        )
 
     @property
     def files(self) -> list[str]:

@@ -379,8 +379,8 @@ def lexicon_from_transcripts(
 
     Source: the paper, section 2.2.2.
     """
-    found: set[str] = set()
+    distinct_words: set[str] = set()
     for text in transcripts:
-        found.update(split_words(text, word_characters))
+        distinct_words.update(split_words(text, word_characters))
 
-    return sorted(found)
+    return sorted(distinct_words)

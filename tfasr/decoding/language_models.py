@@ -96,11 +96,11 @@ class KenlmModel:
         """
         words = list(lexicon)
         # In the order of the lexicon.
-        known = [word for word in words if word in self._model]
-        if len(known) == len(words):
+        words_in_model = [word for word in words if word in self._model]
+        if len(words_in_model) == len(words):
             return words
 
-        missing = sorted(set(words) - set(known))
+        missing = sorted(set(words) - set(words_in_model))
         drops = self.unknown == "drop"
         log.warning(
             "%d of the lexicon's %d words are not in %s (%s%s) and %s.",
@@ -111,13 +111,13 @@ class KenlmModel:
             ", ..." if len(missing) > _NAMED else "",
             "are dropped" if drops else f"get the probability of its {UNKNOWN}",
         )
-        if drops and not known:
+        if drops and not words_in_model:
             raise ValueError(
                 f"{self.path} must have words of the lexicon, or none can be recognised. It has "
                 f"none of the {len(words)}: is its text in the same letter case and language?"
             )
 
-        return known if drops else words
+        return words_in_model if drops else words
 
     def scorer(self, words: list[str]) -> "WordScorer":
         """Returns a scorer for these words by index; unknown ones count as ``<unk>``."""

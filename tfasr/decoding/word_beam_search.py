@@ -168,8 +168,12 @@ class WordBeamSearch:
         )
         if mode == "kenlm":
             _check_kenlm(language_model)
-            known = set(language_model.known_words(words.values()))
-            words = {spelled: word for spelled, word in words.items() if word in known}
+            words_in_model = set(language_model.known_words(words.values()))
+            words = {
+                spelled: word
+                for spelled, word in words.items()
+                if word in words_in_model
+            }
 
         # After unknown words were dropped, because hot words are expected.
         if hot_words:

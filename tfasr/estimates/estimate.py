@@ -407,11 +407,11 @@ class _Question:
 
             return f"no run of {entry.recipe} reached this target{least}"
 
-        known = ", ".join(entry.targets()) or "none"
+        recorded_targets = ", ".join(entry.targets()) or "none"
 
         return (
             f"nobody has trained {entry.recipe} to {target_name(metric, value)} by this rule; "
-            f"recorded targets: {known}"
+            f"recorded targets: {recorded_targets}"
         )
 
     @property

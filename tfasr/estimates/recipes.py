@@ -79,12 +79,12 @@ def find_entry(
     changed: list[tuple[int, CatalogueEntry, dict[str, tuple[str, str]]]] = []
     for entry in corpora:
         try:
-            known = _decisive(entry.experiment)
+            entry_settings = _decisive(entry.experiment)
         # A model of a plug-in that isn't loaded is another recipe.
         except UsageError:
             continue
 
-        unlike = differences(known, asked)
+        unlike = differences(entry_settings, asked)
         if not unlike:
             return Match(entry)
 
@@ -97,11 +97,11 @@ def find_entry(
             if _names(entry, recipe)
         ]
         if elsewhere:
-            known = ", ".join(elsewhere)
+            known_corpora = ", ".join(elsewhere)
             return Match(
                 None,
-                f"{recipe} is known only on {known}; these {train_utterances:,} utterances are "
-                "other recordings",
+                f"{recipe} is known only on {known_corpora}; these {train_utterances:,} utterances "
+                "are other recordings",
             )
 
         return Match(None, "nobody has trained this recipe on this corpus")
@@ -184,11 +184,11 @@ def _batch_law(
         batch: the size that is asked for.
         target: the runs' utterances to it are interpolated.
     """
-    known = _decisive(nearest.experiment)
+    nearest_settings = _decisive(nearest.experiment)
 
     points = []
     for entry in entries:
-        unlike = differences(known, _decisive(entry.experiment))
+        unlike = differences(nearest_settings, _decisive(entry.experiment))
         if not set(unlike) <= set(_WITH_BATCH):
             continue
 

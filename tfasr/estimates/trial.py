@@ -172,8 +172,8 @@ class _Enough(keras.callbacks.Callback):
 
         self._steps.append(now - self._began)
         spent_s = math.fsum(self._steps)
-        known = relative_error(self._steps) <= KNOWN and len(self._steps) >= FEWEST
-        enough = known and (self._evaluated >= 2 or spent_s > ENOUGH_S)
+        is_precise = relative_error(self._steps) <= KNOWN and len(self._steps) >= FEWEST
+        enough = is_precise and (self._evaluated >= 2 or spent_s > ENOUGH_S)
         if enough or now - self._first > self._most_s:
             self.model.stop_training = True
 

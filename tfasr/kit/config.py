@@ -252,9 +252,12 @@ def swept() -> tuple[str, ...]:
 
 def require_precision(config: Any, field: str, names: Iterable[str]) -> None:
     """Raises ValueError unless a config's field is one of the names, or a tuple of them."""
-    known = tuple(names)
+    allowed = tuple(names)
     value = getattr(config, field)
     chosen = (value,) if isinstance(value, str) else value
     require(
-        all(name in known for name in chosen), config, field, f"of {', '.join(known)}"
+        all(name in allowed for name in chosen),
+        config,
+        field,
+        f"of {', '.join(allowed)}",
     )

@@ -48,13 +48,15 @@ class Tls:
         from distributed import Security
 
         encrypted = address.startswith(_ENCRYPTED)
-        given = {
+        tls_files = {
             "tls_ca_file": self.ca_file,
             "tls_client_cert": self.cert,
             "tls_client_key": self.key,
         }
-        given = {name: value for name, value in given.items() if value is not None}
-        if given and not encrypted:
+        tls_files = {
+            name: value for name, value in tls_files.items() if value is not None
+        }
+        if tls_files and not encrypted:
             raise UsageError(
                 "--tls_ca_file, --tls_cert and --tls_key need an encrypted address. Received: "
                 f"{address}. Start scheduler and workers with the same files, and use tls://."
@@ -63,14 +65,14 @@ class Tls:
         if not encrypted:
             return Security()
 
-        for file in given.values():
+        for file in tls_files.values():
             if not Path(file).is_file():
                 raise UsageError(
                     f"--tls_ca_file, --tls_cert and --tls_key must be files. "
                     f"Received: {file}, which does not exist."
                 )
 
-        return Security(require_encryption=True, **given)
+        return Security(require_encryption=True, **tls_files)
 
 
 @contextlib.contextmanager
@@ -138,10 +140,10 @@ def _cause(error: Exception) -> str:
 
     # Errors may be their own cause.
     chain: list[BaseException] = []
-    one: BaseException | None = error
-    while one is not None and one not in chain:
-        chain.append(one)
-        one = one.__cause__ or one.__context__
+    cause: BaseException | None = error
+    while cause is not None and cause not in chain:
+        chain.append(cause)
+        cause = cause.__cause__ or cause.__context__
 
     text = " ".join(str(each) for each in chain)
     of_tls = [each for each in chain if isinstance(each, ssl.SSLError)]

@@ -157,14 +157,14 @@ def settings_of(
             metric = Metric(metric)
         declared[name] = metric.to_json()
 
-    known = Metrics.of(declared, "The recorder")
+    known_metrics = Metrics.of(declared, "The recorder")
     pairs = []
     try:
         for target in targets:
             if isinstance(target, str):
-                pairs.append(parse_target(target, known))
+                pairs.append(parse_target(target, known_metrics))
             else:
-                pairs.append(check_target(*target, known))
+                pairs.append(check_target(*target, known_metrics))
     except TypeError:
         text = 'targets must be a list of pairs such as ("cer", 0.15), or texts such as "cer=0.15".'
         raise UsageError(f"{text} Received: {targets!r}.") from None
@@ -178,7 +178,7 @@ def settings_of(
     # A plug-in's metrics are declared too, as programs that read the run may not import
     # it.
     declared |= {
-        name: known[name].to_json() for name, _ in pairs if name not in BUILT_IN
+        name: known_metrics[name].to_json() for name, _ in pairs if name not in BUILT_IN
     }
     settings = Settings(
         targets=[list(pair) for pair in pairs],
@@ -332,8 +332,8 @@ def is_finished(events: Sequence[Mapping[str, Any]]) -> bool:
 def next_session(events: Sequence[Mapping[str, Any]]) -> int:
     """Returns the number of the session that continues a run; 0 for a new one."""
     numbers = [metadata(event).get("session", 0) for event in events]
-    whole = [number for number in numbers if isinstance(number, int)]
-    return max(whole, default=-1) + 1
+    integers = [number for number in numbers if isinstance(number, int)]
+    return max(integers, default=-1) + 1
 
 
 def remove_start(run_dir: Path, *more: str) -> None:

@@ -167,9 +167,17 @@ def _amounts(parts: Mapping[int, Mapping[str, Any]]) -> Iterator[tuple[int, tupl
     last = min(waited_s, key=waited_s.get)
     longest_s = max(waited_s.values())
     for rank, p in parts.items():
-        own = p["utterances"], p["input_wait_s"], p["step_s"], waited_s[rank]
+        worker_amounts = p["utterances"], p["input_wait_s"], p["step_s"], waited_s[rank]
         sent_buffers = 2 * (len(parts) - 1) / len(parts)
-        yield rank, (*own, longest_s if rank == last else 0.0, soonest_s, sent_buffers)
+        yield (
+            rank,
+            (
+                *worker_amounts,
+                longest_s if rank == last else 0.0,
+                soonest_s,
+                sent_buffers,
+            ),
+        )
 
 
 def exchange_of(
@@ -208,7 +216,7 @@ def rounds_of_workers(timeline: Timeline) -> list[dict[str, Any]]:
     """Returns, by rank, each worker's part of a run whose workers trained in rounds."""
     rounds: dict[int, list[Round]] = {}
     held_up_s = Counter()
-    left = Counter(worker.rank for worker in timeline.all(WorkerLeft))
+    departures = Counter(worker.rank for worker in timeline.all(WorkerLeft))
     for exchanged in timeline.all(Exchanged):
         held_up_s[exchanged.waited_for] += exchanged.waited_s
         for one in exchanged.workers:
@@ -227,7 +235,7 @@ def rounds_of_workers(timeline: Timeline) -> list[dict[str, Any]]:
             "held_up_s": held_up_s[rank],
             # the largest number of others' changes added during one of its rounds
             "staleness": max(one.staleness for one in of_rank),
-            "left": left[rank],  # how often the other workers went on without it
+            "left": departures[rank],  # how often the other workers went on without it
         }
         for rank, of_rank in sorted(rounds.items())
     ]

@@ -183,8 +183,8 @@ def _system(name: str, path: Path, notes: list[str], rule: TextRule) -> System:
 def _notes(run: RunAnalysis, path: Path) -> list[str]:
     """Returns which epoch of a run is scored, and whether utterances are missing."""
     epoch = _epoch(path)
-    known = any(point.epoch == epoch for point in run.curves.get("cer", []))
-    if known:
+    has_cer = any(point.epoch == epoch for point in run.curves.get("cer", []))
+    if has_cer:
         which = "those with the lowest CER"
     else:
         which = "the last ones, as the ledger has no CER"

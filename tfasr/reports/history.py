@@ -497,14 +497,14 @@ def _undisturbed(entries: list[PastRun]) -> tuple[list[PastRun], list[str]]:
 
     A busy machine would otherwise be blamed on a commit.
     """
-    kept = [entry for entry in entries if not entry.disturbed]
-    if not kept:
+    undisturbed = [entry for entry in entries if not entry.disturbed]
+    if not undisturbed:
         note = (
             "Every run was disturbed by its machine, so a change may be the machine's."
         )
         return entries, [note]
 
-    return kept, [
+    return undisturbed, [
         f"{entry.name} is left out: {entry.disturbed}."
         for entry in entries
         if entry.disturbed

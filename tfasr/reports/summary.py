@@ -359,8 +359,10 @@ def _more_runs(
         else:
             folder = f"{shlex.quote(str(run.path))}-seed_$seed"
 
-        given = shlex.join(["--gin_file", str(config), "--shard_dir", str(shards)])
-        lines.append(f"{own_command()} train {given} --run_dir {folder} --seed $seed")
+        file_flags = shlex.join(["--gin_file", str(config), "--shard_dir", str(shards)])
+        lines.append(
+            f"{own_command()} train {file_flags} --run_dir {folder} --seed $seed"
+        )
 
     return f"for seed in {' '.join(map(str, new))}; do {'; '.join(lines)}; done"
 

@@ -303,13 +303,13 @@ def _listen(host: str, port: int) -> socket.socket:
         raise UsageError(f"--port must be 0 (any free one) to 65535. Received: {port}.")
 
     try:
-        found = socket.getaddrinfo(
+        addresses = socket.getaddrinfo(
             host,
             port,
             type=socket.SOCK_STREAM,
             flags=socket.AI_PASSIVE,
         )
-        family, _, _, _, address = found[0]
+        family, _, _, _, address = addresses[0]
     except (OSError, UnicodeError) as error:
         raise UsageError(
             f"--host must be an address of this machine, such as 127.0.0.1 (only this machine can "

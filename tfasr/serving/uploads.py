@@ -520,7 +520,7 @@ async def _received(
     arriving.check_size("a form", _FIELDS_BYTES)
     name = None
     # Bytes that the fields without the file may still have.
-    left = _FIELDS_BYTES
+    bytes_left = _FIELDS_BYTES
     form = await arriving.piece(request.multipart())
     while (part := await arriving.piece(form.next())) is not None:
         if not isinstance(part, BodyPartReader) or (
@@ -536,13 +536,13 @@ async def _received(
         value = b""
         while not part.at_eof():
             value += await arriving.piece(part.read_chunk())
-            if len(value) > left:
+            if len(value) > bytes_left:
                 raise RefusedError(
                     "A form's fields may have at most 64 KiB.", status=413
                 )
 
         # 1 KiB for each field, to limit their number
-        left -= len(value) + _FIELDS_BYTES // 64
+        bytes_left -= len(value) + _FIELDS_BYTES // 64
         field = part.name or ""
         text = value.decode(errors="replace")
         fields[field] = text

@@ -94,10 +94,10 @@ def check_plan(sealed: dict[str, Any], file: str) -> Plan:
 
     check_names(sealed["code"], {"tfasr", "files"}, f"{file}, code")
     listed = sealed["study"]["experiments"]
-    known = isinstance(listed, list) and all(
+    all_described = isinstance(listed, list) and all(
         map(sealed["experiments"].__contains__, listed)
     )
-    must(known, f"{file} describes other experiments than its study lists")
+    must(all_described, f"{file} describes other experiments than its study lists")
 
     try:
         plan = plan_of(sealed)
@@ -364,10 +364,10 @@ class _Order:
         before = self._host_of.setdefault(seed, host)
 
         if seed in self._left:
-            left = self._begun.get(seed, set())
+            unfinished = self._begun.get(seed, set())
             must(
-                not left,
-                f"{name} begins again, but {sorted(left)} of its seed does not",
+                not unfinished,
+                f"{name} begins again, but {sorted(unfinished)} of its seed does not",
             )
             must(
                 before != host,

@@ -483,8 +483,12 @@ class Cluster:
         if report.problems:
             raise UsageError("; ".join(report.problems))
 
-        known = self._known.get(name)
-        other = [] if known is None else unlike(report.description, known)
+        known_description = self._known.get(name)
+        other = (
+            []
+            if known_description is None
+            else unlike(report.description, known_description)
+        )
         if other:
             raise UsageError(
                 "it came back as another machine, so its runs can't be continued there "

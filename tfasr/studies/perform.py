@@ -369,12 +369,12 @@ def study(
                     known=history(folder).described,
                 )
 
-            kept = starts if declared else None
+            logged_starts = starts if declared else None
             do = partial(
                 perform,
                 hosts=hosts,
-                starts=kept,
-                quiet=QuietMachine(plan.config, folder, kept),
+                starts=logged_starts,
+                quiet=QuietMachine(plan.config, folder, logged_starts),
                 folder=folder,
                 patience_s=wait_for_host_s,
             )

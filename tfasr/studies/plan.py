@@ -519,14 +519,14 @@ def _move(folder: Path, run: PlannedRun) -> None:
     that is killed between them leaves ``NAME.moving``, which the next call goes on
     with.
     """
-    there = folder / run.folder
+    new_folder = folder / run.folder
     alone = folder / "runs" / run.experiment
     aside = alone.with_name(f"{run.experiment}.moving")
-    if not there.exists() and alone.exists() and not aside.exists():
+    if not new_folder.exists() and alone.exists() and not aside.exists():
         alone.rename(aside)
     if aside.exists():
         make_folder(alone)
-        aside.rename(there)
+        aside.rename(new_folder)
 
     for kind, tail in (("scores", ""), ("logs", ".log"), ("logs", "-scores.log")):
         old = folder / kind / f"{run.experiment}{tail}"

@@ -82,7 +82,7 @@ def time_left_s(
         running: steps at work, one on each busy host.
         hosts: how many there are, busy or not.
     """
-    known = True
+    all_known = True
     free_at_s: list[float] = []
     # Waiting steps can also be estimated by those at work.
     now = list(done)
@@ -94,7 +94,7 @@ def time_left_s(
             now.append(Lap(step.lap.kind, step.lap.alike, usual_s))
 
         if usual_s is None:
-            known = False
+            all_known = False
             usual_s = 0.0
 
         free_at_s.append(max(0.0, usual_s - step.elapsed_s))
@@ -106,12 +106,12 @@ def time_left_s(
     for lap in waiting:
         usual_s = expected_s(lap, now)
         if usual_s is None:
-            known = False
+            all_known = False
             usual_s = 0.0
 
         heapq.heapreplace(free_at_s, free_at_s[0] + usual_s)
 
-    return max(free_at_s), known
+    return max(free_at_s), all_known
 
 
 def time_text(seconds: float) -> str:
@@ -180,8 +180,10 @@ class StudyProgress:
         with self._mutex:
             lap = self._waiting.pop(name, None)
             if lap is not None:
-                known = None if seconds is None else Lap(lap.kind, lap.alike, seconds)
-                self._done[name] = known
+                done_lap = (
+                    None if seconds is None else Lap(lap.kind, lap.alike, seconds)
+                )
+                self._done[name] = done_lap
 
     def begin(self, name: str, where: str = "") -> None:
         """Notes that a step is at work on a host; ``where`` is "" for this machine."""

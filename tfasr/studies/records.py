@@ -403,7 +403,7 @@ def record(
     against, reigning = _reigning(track, submissions(records, name))
     folder = run_dir / "study"
     out = run_dir / "submission"
-    own = statements(gin_files, bindings)
+    own_statements = statements(gin_files, bindings)
 
     # The folder may be new, or that of this race.
     race = run_dir / "race.gin"
@@ -417,7 +417,7 @@ def record(
     # dropped, but in a single file it would be an error.
     reigning_files = (f"{REIGNING}.gin",) if against else track.baseline
     plugged = [plugin.sha256 for plugin in plugins()]
-    seeds = seeds_of(name, reigning, own, code_hash(), plugged)
+    seeds = seeds_of(name, reigning, own_statements, code_hash(), plugged)
     last = tuple(track.bindings)
     lines = [
         f"{_OURS}Track: {name}",
@@ -767,9 +767,9 @@ class _Race:
 
     def runs_of(self, side: str) -> list[Run]:
         """Returns the runs of one side."""
-        found = check_study(self.place).runs
+        run_dirs = check_study(self.place).runs
         return [
-            load_run(run_dir) for (name, _), run_dir in found.items() if name == side
+            load_run(run_dir) for (name, _), run_dir in run_dirs.items() if name == side
         ]
 
     def files(self) -> str:
@@ -873,13 +873,13 @@ class _Race:
 
     def check_seeds(self) -> str:
         """The seeds must be those that follow from the recipes' hash."""
-        own = {
+        statements_by_side = {
             side: _own_statements(self.plan, side, self.track)
             for side in self.plan.experiments
         }
         code = self.sealed["code"]["files"]
         plugged = list(self.sealed["plugins"].values())
-        sides = own[REIGNING], own[CHALLENGER]
+        sides = statements_by_side[REIGNING], statements_by_side[CHALLENGER]
         drawn = seeds_of(self.stated["track"], *sides, code, plugged)
         must(
             self.plan.config.seeds == drawn,
@@ -1098,24 +1098,29 @@ def leaked_transcripts(references: Iterable[str], words: Sequence[str]) -> set[s
         if len(parts) >= _TELLTALE_WORDS:
             by_length.setdefault(len(parts), {})[tuple(sorted(parts))] = text
 
-    known = {word for texts in by_length.values() for parts in texts for word in parts}
-    found = set()
+    transcript_words = {
+        word for texts in by_length.values() for parts in texts for word in parts
+    }
+    leaked = set()
     # Letters may be reversed too.
-    plain = [word for word in words if not word.isdigit() or word in known]
+    plain = [word for word in words if not word.isdigit() or word in transcript_words]
 
     for spelled in (plain, [word[::-1] for word in plain]):
         for length, texts in by_length.items():
             for first in range(len(spelled) - length + 1):
                 window = spelled[first : first + length]
                 # Nearly all windows of code contain a word that no transcript has.
-                if window[0] not in known or window[-1] not in known:
+                if (
+                    window[0] not in transcript_words
+                    or window[-1] not in transcript_words
+                ):
                     continue
 
                 key = tuple(sorted(window))
                 if key in texts:
-                    found.add(texts[key])
+                    leaked.add(texts[key])
 
-    return found
+    return leaked
 
 
 @dataclass(frozen=True)
@@ -1142,8 +1147,8 @@ def _mean_conditions(runs: Sequence[Run]) -> _Conditions:
     for run in runs:
         use = host_use(read_host_file(run.path), run.timeline, counted)
         must(use is not None, f"{run.name} has no samples of load")
-        known = use.unknown_s <= _MOST_UNKNOWN * use.wall_s
-        must(known, f"{run.name} has no samples of load for {use.unknown_s:.0f} s")
+        is_sampled = use.unknown_s <= _MOST_UNKNOWN * use.wall_s
+        must(is_sampled, f"{run.name} has no samples of load for {use.unknown_s:.0f} s")
         start_s = run.timeline.zero_us / 1e6
         seconds.append(run.wall_s - start_s)
         lost.append(1 - use.share)
@@ -1158,13 +1163,13 @@ def _conditions(run: Run) -> list[dict[str, Any]]:
     Raises:
         UsageError: if a session states nothing.
     """
-    found = [run.events[index]["value"] for index in run.timeline.of("conditions")]
+    conditions = [run.events[index]["value"] for index in run.timeline.of("conditions")]
     must(
-        len(found) >= run.sessions,
+        len(conditions) >= run.sessions,
         f"{run.name} doesn't say under which conditions it trained",
     )
 
-    return found
+    return conditions
 
 
 # The heading of a track's table. {confidence}: in percent; the intervals are those of

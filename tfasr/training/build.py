@@ -349,13 +349,13 @@ def check_loss_and_targets(training: TrainingConfig) -> None:
     register them.
     """
     LOSSES.entry(training.loss)
-    known = evaluated_metrics()
+    reported_metrics = evaluated_metrics()
     for metric, _ in training.targets:
-        if metric not in known:
+        if metric not in reported_metrics:
             raise UsageError(
-                f"A metric in TrainingConfig.targets must be one of {', '.join(known)}. Received: "
-                f"{metric!r}. A metric of your own needs a function compute and the --import of "
-                "its file (docs/extending.md)."
+                f"A metric in TrainingConfig.targets must be one of {', '.join(reported_metrics)}. "
+                f"Received: {metric!r}. A metric of your own needs a function compute and the "
+                "--import of its file (docs/extending.md)."
             )
 
 

@@ -111,14 +111,14 @@ def decision(config: type, name: str) -> Decides:
     """
     if any(MODELS[model] is config for model in MODELS):
         return Decides.SPEED if name in _MODELS_SPEED else Decides.RECIPE
-    found = [
+    decisions = [
         decides
         for decides, names in DECISIONS[config.__name__].items()
         if name in names
     ]
-    if len(found) != 1:
+    if len(decisions) != 1:
         raise KeyError(f"{config.__name__}.{name} needs one decision in {__name__}.")
-    return found[0]
+    return decisions[0]
 
 
 def settings_that_decide(config: Any, what: Decides) -> dict[str, Any]:

@@ -163,9 +163,9 @@ def on_all_devices(strategy: tf.distribute.Strategy, forward: Callable) -> Calla
 
         def of_replica() -> Any:
             number = tf.distribute.get_replica_context().replica_id_in_sync_group
-            own = tf.minimum(number * share + tf.range(share), rows - 1)
+            own_rows = tf.minimum(number * share + tf.range(share), rows - 1)
             return forward(
-                tf.nest.map_structure(lambda value: tf.gather(value, own), batch)
+                tf.nest.map_structure(lambda value: tf.gather(value, own_rows), batch)
             )
 
         def joined(value: Any) -> tf.Tensor:
@@ -271,13 +271,13 @@ class Evaluator:
         is_small = (
             4 * num_features * int(self._source.split.frames.sum()) <= _KEPT_BYTES
         )
-        kept = []
+        kept_batches = []
         for batch in Reading(self._batches, self._source.split):
             if is_small:
-                kept.append(batch)
+                kept_batches.append(batch)
             yield batch
 
-        self._kept = kept
+        self._kept = kept_batches
 
     def evaluate(
         self, advance: Callable[[int], None] | None = None

@@ -120,9 +120,9 @@ if _MUON is not None and "rms_rate" in inspect.signature(_MUON).parameters:
             """
             rows, columns = matrix.shape
             is_wide = rows <= columns
-            kept = matrix.dtype
+            original_dtype = matrix.dtype
             matrix /= tf.norm(matrix) + 1e-7  # no singular value above 1
-            matrix = tf.cast(matrix, self.product_type or kept)
+            matrix = tf.cast(matrix, self.product_type or original_dtype)
             linear = self.muon_a * tf.eye(min(rows, columns), dtype=matrix.dtype)
             for _ in range(self.ns_steps):
                 gram = tf.matmul(
@@ -136,7 +136,7 @@ if _MUON is not None and "rms_rate" in inspect.signature(_MUON).parameters:
                 else:
                     matrix = tf.matmul(matrix, factor)
 
-            return tf.cast(matrix, kept)
+            return tf.cast(matrix, original_dtype)
 
     _FUSED[_MUON] = FusedMuon
 

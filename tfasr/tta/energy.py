@@ -194,20 +194,24 @@ def energy_of_hosts(
 
 
 def _overlaps(
-    one: Sequence[EnergySpan], other: Sequence[EnergySpan]
+    spans: Sequence[EnergySpan], other_spans: Sequence[EnergySpan]
 ) -> list[EnergySpan]:
     """Returns the time covered by both lists of ordered spans, with 0 joules."""
     shared = []
-    here = 0
-    there = 0
-    while here < len(one) and there < len(other):
-        a = one[here]
-        b = other[there]
+    index = 0
+    other_index = 0
+    while index < len(spans) and other_index < len(other_spans):
+        a = spans[index]
+        b = other_spans[other_index]
         low = max(a.start_us, b.start_us)
         high = min(a.stop_us, b.stop_us)
         if high > low:
             shared.append(EnergySpan(low, high, 0.0))
-        here, there = (here + 1, there) if a.stop_us <= b.stop_us else (here, there + 1)
+        index, other_index = (
+            (index + 1, other_index)
+            if a.stop_us <= b.stop_us
+            else (index, other_index + 1)
+        )
 
     return shared
 

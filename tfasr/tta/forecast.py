@@ -154,15 +154,15 @@ def forecast(
         return Forecast(metric, wanted, reason=reason)
 
     surely = last_s + pace * present.surely
-    left = evaluations_left(present, len(points), coefficients[rule_of(window)])
-    if left is None:
+    still_needed = evaluations_left(present, len(points), coefficients[rule_of(window)])
+    if still_needed is None:
         reason = f"too early: the rest may take over {LONGEST:g} times as long as the run so far"
         return Forecast(metric, wanted, not_before_s=surely, reason=reason)
 
-    middle, high = (last_s + pace * left[name] for name in ("middle", "high"))
+    middle, high = (last_s + pace * still_needed[name] for name in ("middle", "high"))
     # With the median pace the earliest end would often be wrong by seconds.
     soonest_s = min(gap for gap in _late_gaps_s(points) if gap > 0)
-    low = last_s + soonest_s * left["low"]
+    low = last_s + soonest_s * still_needed["low"]
     return Forecast(
         metric,
         wanted,
@@ -284,12 +284,12 @@ def evaluations_left(
         return None
     estimate = float(present.features @ np.asarray(coefficients["middle"]))
     # Rules are met at evaluations.
-    left = np.arange(1, math.floor(_MOST_LEFT * count) + 1)
-    grid = ends_grid(present.traits, np.log(left / count))
+    candidates = np.arange(1, math.floor(_MOST_LEFT * count) + 1)
+    grid = ends_grid(present.traits, np.log(candidates / count))
     low, high = (grid @ np.asarray(coefficients[name]) for name in ("low", "high"))
     low[0], high[0] = -math.inf, grid[0] @ np.asarray(coefficients["next"])
     off = np.maximum(estimate - high, low - estimate)
-    fitting = left[off <= max(0.0, off.min())]
+    fitting = candidates[off <= max(0.0, off.min())]
     middle = np.clip(
         round(count * math.exp(min(estimate, 1.0))), fitting[0], fitting[-1]
     )

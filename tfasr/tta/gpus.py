@@ -48,9 +48,9 @@ def gpu_notes(samples: dict[str, np.ndarray]) -> list[str]:
 
 def _note(samples: dict[str, np.ndarray]) -> str:
     parts = []
-    known = samples["slowed_by"][~np.isnan(samples["slowed_by"])].astype(np.int64)
+    reason_bits = samples["slowed_by"][~np.isnan(samples["slowed_by"])].astype(np.int64)
     for bit, cause in REASONS.items():
-        share = float(np.mean((known & bit) > 0)) if known.size else 0.0
+        share = float(np.mean((reason_bits & bit) > 0)) if reason_bits.size else 0.0
         if share >= WORTH_NAMING:
             parts.append(f"{cause} slowed it down in {share:.0%} of its busy samples")
 
@@ -72,6 +72,6 @@ def _note(samples: dict[str, np.ndarray]) -> str:
 
 
 def _median(values: np.ndarray) -> str:
-    known = values[~np.isnan(values)]
-    middle = float(np.median(known)) if known.size else math.nan
+    measured = values[~np.isnan(values)]
+    middle = float(np.median(measured)) if measured.size else math.nan
     return "n/a" if math.isnan(middle) else f"{middle:.0f}"

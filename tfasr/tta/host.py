@@ -262,8 +262,10 @@ def taken_over_time(
     for name in CAUSES:
         whole_s = spans.lengths_s if name in WHOLE else wanted_s
         amount = _binned(np.nan_to_num(lost_s[name]), starts_s, stops_s, edges_s)
-        whole = _binned(whole_s, starts_s, stops_s, edges_s)
-        taken[name] = np.divide(amount, whole, out=np.zeros(bins), where=whole > 0)
+        whole_binned_s = _binned(whole_s, starts_s, stops_s, edges_s)
+        taken[name] = np.divide(
+            amount, whole_binned_s, out=np.zeros(bins), where=whole_binned_s > 0
+        )
 
     return edges_s, taken
 
@@ -294,11 +296,11 @@ class _Spans:
 
     def total(self, values: np.ndarray) -> float | None:
         """Sums values of spans by the part that counts; None if no span knows them."""
-        known = ~np.isnan(values) & (self.covered_s > 0)
-        if not known.any():
+        is_known = ~np.isnan(values) & (self.covered_s > 0)
+        if not is_known.any():
             return None
-        parts = self.covered_s[known] / self.lengths_s[known]
-        return float((values[known] * parts).sum())
+        parts = self.covered_s[is_known] / self.lengths_s[is_known]
+        return float((values[is_known] * parts).sum())
 
 
 def _time_within(
@@ -439,5 +441,5 @@ def _stopped_s(spans: _Spans, stalled_s: np.ndarray) -> np.ndarray:
 
 
 def _least(values: np.ndarray) -> float | None:
-    known = values[~np.isnan(values)]
-    return float(known.min()) if known.size else None
+    measured = values[~np.isnan(values)]
+    return float(measured.min()) if measured.size else None

@@ -132,15 +132,17 @@ def _median_ratio(first: Ends, second: Ends, test: str) -> np.ndarray:
     least, greatest = log_ratios(_middles(first), _middles(second), test)
     lowest = np.median(least, axis=-1)
     highest = np.median(greatest, axis=-1)
-    known = np.isfinite(lowest) & np.isfinite(highest) & np.isclose(lowest, highest)
-    return np.where(known, lowest, np.nan)
+    is_defined = (
+        np.isfinite(lowest) & np.isfinite(highest) & np.isclose(lowest, highest)
+    )
+    return np.where(is_defined, lowest, np.nan)
 
 
 def _middles(ends: Ends) -> Ends:
     low, high = ends
-    known = np.isfinite(low) & np.isfinite(high)
-    middle = np.where(known, low, 0.0) / 2 + np.where(known, high, 0.0) / 2
-    return np.where(known, middle, low), np.where(known, middle, high)
+    is_finite = np.isfinite(low) & np.isfinite(high)
+    middle = np.where(is_finite, low, 0.0) / 2 + np.where(is_finite, high, 0.0) / 2
+    return np.where(is_finite, middle, low), np.where(is_finite, middle, high)
 
 
 @cache

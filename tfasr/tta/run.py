@@ -671,9 +671,9 @@ def to_plot(metric: str, targets: Sequence[Target], evaluated: Sequence[str]) ->
     """Returns the metric to draw; raises UsageError unless it was evaluated."""
     metric = metric or [*(name for name, _ in targets), *evaluated, "cer"][0]
     if metric not in evaluated:
-        known = ", ".join(evaluated) or "nothing yet"
+        metric_names = ", ".join(evaluated) or "nothing yet"
         raise UsageError(
-            f"No evaluation has the metric {metric!r}. Evaluated: {known}."
+            f"No evaluation has the metric {metric!r}. Evaluated: {metric_names}."
         )
 
     return metric

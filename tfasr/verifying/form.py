@@ -82,8 +82,8 @@ def check_fields(events: Sequence[Mapping[str, Any]], file: str) -> None:
 
         about = event["metadata"]
         must(isinstance(about, dict), f"{place} has no metadata")
-        whole = type(about.get("session")) is int and about["session"] >= 0
-        must(whole, f"{place} has the session {about.get('session')!r:.60}")
+        has_session = type(about.get("session")) is int and about["session"] >= 0
+        must(has_session, f"{place} has the session {about.get('session')!r:.60}")
 
         times = {"time_ms": event["time_ms"], "mono_s": about.get("mono_s")}
         for name, value in times.items():
@@ -205,10 +205,10 @@ def check_edges(run: Run) -> None:
                 )
 
         if line.keys[session.stop - 1] == "run_stop" and _succeeded(run, session):
-            left = ", ".join(open_intervals)
+            open_names = ", ".join(open_intervals)
             must(
                 not open_intervals,
-                f"session {number} ended with success, but not its {left}",
+                f"session {number} ended with success, but not its {open_names}",
             )
 
     models = line.of("model_creation")

@@ -622,7 +622,9 @@ def scores_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     runs = list(dict.fromkeys(row["run"] for row in rows))
     scores = {(row["run"], row["split"]): row for row in rows}
 
-    own = [name for name in computed_metrics() if all(name in row for row in rows)]
+    user_metrics = [
+        name for name in computed_metrics() if all(name in row for row in rows)
+    ]
 
     def column(split: str, metric: str) -> Column:
         kind = metric_named(metric)
@@ -643,7 +645,7 @@ def scores_table(rows: Sequence[Mapping[str, Any]]) -> Table:
         "Error rates",
         [
             Column("Run", "", str),
-            *starmap(column, product(splits, ("wer", "cer", *own))),
+            *starmap(column, product(splits, ("wer", "cer", *user_metrics))),
         ],
         runs,
         [note],

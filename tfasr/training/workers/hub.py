@@ -89,8 +89,10 @@ def _delivery(
             bool(np.isfinite(values).all()),
             "its weights or losses have NaN or infinity",
         )
-    known = (positions >= 0) & (positions < utterances)
-    _demand(bool(known.all()), f"its utterances aren't among the split's {utterances}")
+    in_split = (positions >= 0) & (positions < utterances)
+    _demand(
+        bool(in_split.all()), f"its utterances aren't among the split's {utterances}"
+    )
     return Delivery(
         rank=rank,
         steps=result["steps"],

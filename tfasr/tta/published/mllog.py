@@ -157,12 +157,12 @@ def _check_clock(path: Path, lines: Sequence[_LogLine]) -> None:
 
 def _check_one_run(path: Path, lines: Sequence[_LogLine]) -> None:
     for key in _ONCE:
-        found = [line.number for line in lines if line.key == key]
-        if len(found) > 1:
+        line_numbers = [line.number for line in lines if line.key == key]
+        if len(line_numbers) > 1:
             raise UsageError(
-                f"Line {found[1]} of {path} has a second {key}, after line {found[0]}: the file "
-                "holds more than one run, or one that was restarted. Give each run a file of its "
-                "own; MLPerf's clock can't be paused."
+                f"Line {line_numbers[1]} of {path} has a second {key}, after line "
+                f"{line_numbers[0]}: the file holds more than one run, or one that was restarted. "
+                "Give each run a file of its own; MLPerf's clock can't be paused."
             )
 
     keys = {line.key for line in lines}

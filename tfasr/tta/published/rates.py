@@ -26,10 +26,12 @@ def check_error_rates(path: Path, scores: Sequence[tuple[str, Any]], name: str) 
                 f"{value!r}. Correct the log, or leave it out."
             )
 
-    known = [(value, place) for place, value in scores if value is not None]
-    known = [(value, place) for value, place in known if not math.isnan(value)]
-    if known and min(known)[0] > 1 and max(known)[0] > _MOST:
-        value, place = max(known)
+    known_scores = [(value, place) for place, value in scores if value is not None]
+    known_scores = [
+        (value, place) for value, place in known_scores if not math.isnan(value)
+    ]
+    if known_scores and min(known_scores)[0] > 1 and max(known_scores)[0] > _MOST:
+        value, place = max(known_scores)
         raise UsageError(
             f"{place} of {path}: {name} must be a fraction, such as 0.058. Received: {value:g}, "
             "and no value up to 1, so these seem to be percent. Divide them by 100."

@@ -327,10 +327,12 @@ def _check_accuracies(path: Path, rows: Sequence[_Row], column: str) -> None:
                 f"{row[column]:g}. {_REMEDY}"
             )
 
-    known = [(row[column], line) for line, row in rows if not math.isnan(row[column])]
-    if whole == 1 or not known:
+    known_accuracies = [
+        (row[column], line) for line, row in rows if not math.isnan(row[column])
+    ]
+    if whole == 1 or not known_accuracies:
         return
-    highest, line = max(known)
+    highest, line = max(known_accuracies)
     if 0 < highest <= 1:
         raise UsageError(
             f"Line {line} of {path}: {column} must be in percent. Received: {highest:g} as the "
