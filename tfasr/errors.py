@@ -255,7 +255,7 @@ def is_measure_only() -> bool:
 
 
 def extra(name: str) -> str:
-    """Returns what to type after ``pip install`` to get an extra.
+    """Returns the words that follow ``pip install`` to get an extra.
 
     An extra of tfasr-measure has the same name in tfasr.
     """

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from tfasr.errors import UsageError
 
-# Languages with rules of their own in Unicode's SpecialCasing.txt. The rule for the
+# Languages with special rules in Unicode's SpecialCasing.txt. The rule for the
 # Greek final sigma holds in every language, and Python's `str.lower` follows it.
 _DOTLESS = ("tr", "az")
 SPECIAL_CASING = (*_DOTLESS, "lt")

@@ -1,6 +1,6 @@
 """The same training steps on TensorFlow, JAX and PyTorch, which take turns.
 
-A workload of ``tfasr bench``: each backend runs in processes of its own, as Keras's
+A workload of ``tfasr bench``: each backend runs in separate processes, as Keras's
 backend can't change within one. The hardware sweep uses `measure_axes` for its
 comparison of networks, and the roofline `spotter_kernels`.
 """
@@ -485,7 +485,7 @@ def _label(name: str) -> str:
 
 
 def _notes(rows, config: BackendsConfig, backends, absent: list[str]) -> list[str]:
-    """Returns what readers must know of the table, and why rows are missing."""
+    """Returns the notes below the table, with the reasons for missing rows."""
     versions = ", ".join(map(_version, backends))
     kerases = (b["versions"]["keras"] for b in backends if "keras" in b["versions"])
     keras = " and ".join(dict.fromkeys(kerases))

@@ -1,8 +1,8 @@
 """Seconds, errors and memory of decoders at several beam widths.
 
 A workload of ``tfasr bench``. A model's log-probabilities are computed once and saved;
-each decoder then runs on them in a process of its own, so that its memory can be told
-from the others'. `LogProbs` files can be passed on and measured elsewhere.
+each decoder then runs on them in a separate process, so that its memory can be measured
+apart from the others'. `LogProbs` files can be passed on and measured elsewhere.
 """
 
 import dataclasses
@@ -201,7 +201,7 @@ class LogProbs:
 
 
 def _read(stored: np.lib.npyio.NpzFile | np.ndarray) -> LogProbs:
-    """Returns what a file contains; ValueError says what it lacks."""
+    """Returns the file's log-probabilities; ValueError names missing parts."""
     if isinstance(stored, np.ndarray):
         raise ValueError("a single array.")
 
@@ -681,7 +681,7 @@ def run(config: DecoderBenchConfig, context: Context) -> Iterator[Result]:
 
 
 def measure_apart(path: Path, config: DecoderConfig, num_threads: int) -> DecoderRow:
-    """Measures one decoder in a process of its own."""
+    """Measures one decoder in a separate process."""
     label = decoder_label(config.name, config.recombine)
 
     return call(

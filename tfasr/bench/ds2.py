@@ -594,7 +594,7 @@ def _notes(
 
 
 def _scaling(measured: Sequence[DeepMarkMeasurement], visible_gpus: int) -> str:
-    """Returns what readers must know of several devices."""
+    """Returns the note about several devices."""
     scaling = (
         "Multi-device scaling: utterances per second relative to one device, with a full batch on "
         "each device."

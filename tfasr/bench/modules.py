@@ -34,7 +34,7 @@ class Replicas:
         self.count = strategy.num_replicas_in_sync
 
     def values(self, make: Callable[[], Any]) -> Any:
-        """Returns what ``make`` returns, made once for each device."""
+        """Calls ``make`` once for each device and returns the results."""
         if self.count == 1:
             return make()
 
@@ -355,7 +355,7 @@ def _alone(replicas, model, module: Module, number: int, batch: Batch, placed):
 
 
 def _update(replicas, model: CtcModel):
-    """Returns a call of the optimizer, on gradients of its own."""
+    """Returns a call of the optimizer, on constant gradients."""
     variables = model.trainable_variables
 
     def update(*gradients):
@@ -378,7 +378,7 @@ def replica_seconds(
 ) -> list[list[float]]:
     """Returns each device's forward and backward seconds, ``(rounds, devices)``.
 
-    No device waits for another, so slow ones can be told.
+    No device waits for another, so slow ones show up.
     """
     replicas, modules = Replicas(strategy), modules_of(model)
     placed = replicas.values(

@@ -1,8 +1,8 @@
 """Seconds, FLOP/s and memory of a training step on a synthetic batch.
 
 A workload of ``tfasr bench`` with flags. Each combination of batch, frames and
-precision is measured in a process of its own, because peak memory can only be told
-apart so.
+precision is measured in a separate process, because a process reports one peak of
+memory.
 """
 
 import dataclasses

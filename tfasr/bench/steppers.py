@@ -497,7 +497,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Kernels:
-    """The kernels of a step, slowest first; ``reason`` says why there are none."""
+    """The kernels of a step, slowest first; ``reason`` says why they are missing."""
 
     kernels: list[Kernel]
     reason: str = ""

@@ -1,6 +1,6 @@
 """Batch sizes and precisions: speed, memory, and how many errors a precision adds.
 
-A workload of ``tfasr bench``. Each precision runs in a process of its own: inference of
+A workload of ``tfasr bench``. Each precision runs in a separate process: inference of
 small batches, then training with batches that grow until the memory is full. With a
 trained run, its word errors are measured in each precision. Kinds of network, lengths
 of utterances and numbers of threads can be compared, too.
@@ -700,7 +700,7 @@ def run(
     features: FeatureConfig,
     context: Context,
 ) -> Result:
-    """Measures each precision in a process of its own, and then what is compared."""
+    """Measures each precision in a separate process, and then the comparisons."""
     reason = "The hardware sweep needs tfasr's own training step and LiteRT, which need TensorFlow."
     require_tensorflow(reason, context)
     if context.run_dir is not None:
@@ -835,7 +835,7 @@ def _axes_task(
     networks,
     lengths,
 ) -> AxesTask:
-    """Returns what one process measures of networks and lengths."""
+    """Returns the task of one process: the networks and lengths to measure."""
     return AxesTask(
         {name: smaller(name, config) for name in networks},
         features.num_features,

@@ -131,7 +131,7 @@ def _next(incoming: Iterator[bytes]) -> bytes:
 class ChiefPort:
     """The chief's port, where each worker opens a stream.
 
-    ``attend`` is called for every stream in a thread of its own, with the worker's
+    ``attend`` is called for every stream in a new thread, with the worker's
     rank, its pieces and gRPC's context, and yields the pieces that are sent to the
     worker. The worker waits until ``attend`` sends the initial metadata `ACCEPTED` or
     returns, which ends the stream. If it raises ConnectionError, the worker gets the

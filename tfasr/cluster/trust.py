@@ -22,7 +22,7 @@ _FEWEST_DIFFERENT = 8
 def shared_secret(
     cluster: Cluster, environment: Mapping[str, str], *, needed: bool
 ) -> bytes:
-    """Returns the secret that all workers of a cluster know; b"" if there is none.
+    """Returns the secret that all workers of a cluster know; b"" without one.
 
     Raises:
         UsageError: if it is too short, or ``needed`` between several hosts and missing.
@@ -152,7 +152,7 @@ _P256_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 def _scalar(secret: bytes, cluster: Cluster) -> int:
     """Derives a private key of the curve P-256 from the secret.
 
-    From 384 bits, the remainder by the curve's order of 256 bits is as good as uniform.
+    From 384 bits, the remainder by the curve's order of 256 bits is almost uniform.
     Source: NIST SP 800-186, 3.2.1.3 (the order); FIPS 186-5, A.2.1 (extra random bits);
     RFC 7914 (scrypt).
     """

@@ -211,7 +211,7 @@ def _most_taken() -> float:
 
 
 def _taken(run_dir: Path) -> float:
-    """Returns what part of a run's steps the machine took; 0 if it is unknown.
+    """Returns the share of a run's steps that the machine took; 0 if unknown.
 
     Without the kernel's counters, as in some containers, no run counts as disturbed.
     """
@@ -408,7 +408,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def last_lines(folder: Path, page: Path, groups: Sequence[Path]) -> list[str]:
-    """Returns what a demo ends with: the answer, where to read more, what to type next.
+    """Returns the end of a demo: the answer, where to read more, the next commands.
 
     Args:
         folder: of the demo, with its corpus.

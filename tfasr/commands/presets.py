@@ -11,7 +11,7 @@ EXAMPLE = "presets"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds nothing: the command has no flags of its own."""
+    """Adds nothing: the command has no further flags."""
 
 
 def run(arguments: argparse.Namespace) -> None:

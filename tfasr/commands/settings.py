@@ -152,7 +152,7 @@ def _group(node: ast.ClassDef, lines: list[str], constants: dict[str, str]) -> G
 
     Args:
         node: the class or function.
-        lines: of its file, for comments on fields; [] if it has none.
+        lines: of its file, for comments on fields; [] to ignore them.
         constants: values of the file's constants, which defaults may name.
     """
     doc = ast.get_docstring(node) or ""

@@ -191,7 +191,7 @@ def _transcribe(
             if folder is not None:
                 folder.write(source, transcript)
             else:
-                # Texts of several recordings can only be told apart by their names.
+                # With several recordings, each text needs its recording's name.
                 named = arguments.format == "text" and len(sources) > 1
                 text = written_as.write(source.name, transcript)
                 name = errors.printable(source.name, one_line=True)

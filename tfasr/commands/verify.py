@@ -90,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _main_file(folder: Path) -> Path:
     """Returns the file that shows whether a folder is a submission, a study or a run.
 
-    Raises UsageError if there is none of these files.
+    Raises UsageError if all of these files are missing.
     """
     names = (SUBMISSION_FILE, STARTS_FILE, EVENTS_FILE)
     for name in names:

@@ -50,7 +50,7 @@ _HIGHEST_HZ = 1_000_000  # resampling from a higher rate would take gigabytes
 _FFMPEG_S = 1800  # limit in seconds, for both processor time and wall-clock time
 _FFMPEG_BYTES = 2**32 - 2**16  # largest WAV file: 12 hours at 48 kHz
 _LONGEST_S = 1e6  # of audio to decode; the limit in bytes is lower
-# It may open nothing but the file on its standard input: a recording from elsewhere could
+# It may open only the file on its standard input: a recording from elsewhere could
 # be a playlist that names other files or addresses. It stops at the first error, or a
 # damaged file would pass for a shorter one.
 _FFMPEG = (
@@ -128,7 +128,7 @@ def _of_flac(head: bytes) -> float | None:
 def _of_wav(head: bytes, size: int) -> float | None:
     """Returns the seconds of a plain WAV file of ``size`` bytes; None for any other.
 
-    Plain means: uncompressed, and nothing but the samples behind the header.
+    Plain means: uncompressed, and only samples behind the header.
     """
     plain = head[8:20] == b"WAVEfmt \x10\0\0\0" and head[36:40] == b"data"
     if not plain or len(head) < _HEAD_BYTES:
@@ -373,7 +373,7 @@ def _layout(
     size: int,
     read: Read,
 ) -> Layout | None:
-    """Returns what a file holds if its header doesn't tell; None if it does.
+    """Returns a file's layout if its header is wrong or incomplete, else None.
 
     Raises:
         UnsoundError: if it is cut short.

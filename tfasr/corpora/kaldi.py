@@ -44,13 +44,13 @@ class _TableLine:
 
 
 def kaldi_splits(corpus_dir: str | Path) -> list[str]:
-    """Returns those of "train", "validation" and "test" that have a folder."""
+    """Returns which of "train", "validation" and "test" have a folder."""
     folder = require_folder(corpus_dir, _EXPECTED)
     return [split for split in SPLIT_NAMES if _folder_of(folder, split) is not None]
 
 
 def _folder_of(folder: Path, split: str) -> Path | None:
-    """Returns a split's folder; None if there is none with ``wav.scp``."""
+    """Returns a split's folder with ``wav.scp``, or None if it is missing."""
     for name in SPLIT_NAMES.get(split, (split,)):
         if (folder / name / "wav.scp").is_file():
             return folder / name

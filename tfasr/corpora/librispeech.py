@@ -67,7 +67,7 @@ def librispeech_splits(corpus_dir: str | Path) -> list[str]:
 
 
 def _present_subsets(corpus_dir: Path) -> list[str]:
-    """Returns the subsets in a folder; UsageError, with advice, if there are none.
+    """Returns the subsets in a folder; UsageError, with advice, if it has no subsets.
 
     People often give the folder above, or that of a single subset.
     """

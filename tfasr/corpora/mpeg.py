@@ -68,8 +68,7 @@ def _frame(header: bytes) -> _Frame | None:
     version_code = header[1] >> 3 & 3
     layer = 4 - (header[1] >> 1 & 3)
     rate_code = header[2] >> 2 & 3
-    # 0 means a free bit rate and 15 is forbidden, so neither tells the frame's
-    # size.
+    # If the bit rate is free (0) or forbidden (15), the frame's size is unknown.
     rate_index = header[2] >> 4
     if version_code == 1 or layer == 4 or rate_code == 3 or rate_index in (0, 15):
         return None
@@ -90,13 +89,13 @@ def _frame(header: bytes) -> _Frame | None:
 
 
 def tag_bytes(content: bytes | mmap.mmap, place: int) -> int:
-    """Returns the size of a tag (ID3 version 1 or 2, APE) at a place; 0 if there is none.
+    """Returns the size of a tag (ID3 version 1 or 2, APE) at a place; 0 without a tag.
 
     Tags stand before, after and sometimes between the frames.
     """
     head = content[place : place + _APE_HEADER_BYTES]
     if head[:3] == b"ID3" and len(head) >= 10 and max(head[6:10]) < 128:
-        # Seven bits of each byte, so that no tag looks like a frame.
+        # Seven bits of each byte, so tags never look like frames.
         size = head[6] << 21 | head[7] << 14 | head[8] << 7 | head[9]
         footer_bytes = 10 if head[5] & 0x10 else 0
         return 10 + size + footer_bytes

@@ -48,7 +48,7 @@ class Release:
     columns: tuple[str, ...] = ()
 
     def splits(self, corpus_dir: str | Path) -> list[str]:
-        """Returns the splits whose lists are in a folder; UsageError if there are none."""
+        """Returns the splits with lists in a folder; UsageError without any list."""
         folder = require_folder(corpus_dir, self.expected)
         present = []
 

@@ -1,4 +1,4 @@
-"""Stretches of a file that a decoder reads as files of their own.
+"""Stretches of a file that a decoder reads as separate files.
 
 The modules for formats return a `Layout` of a file whose header is wrong;
 `tfasr.corpora.audio_header` opens each of its parts as a `PartFile`. So nothing is

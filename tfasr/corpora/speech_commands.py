@@ -109,7 +109,7 @@ def read_speech_commands(corpus_dir: str | Path, split: str) -> CorpusSplit:
 
 
 def speech_commands_splits(corpus_dir: str | Path) -> list[str]:
-    """Returns those of "train", "validation" and "test" that have a recording."""
+    """Returns which of "train", "validation" and "test" have a recording."""
     corpus_dir = require_folder(corpus_dir, _EXPECTED)
     recordings = _recordings(corpus_dir)
     lists = _Lists(

@@ -80,7 +80,7 @@ def read_tedlium(corpus_dir: str | Path, split: str) -> CorpusSplit:
 
 
 def tedlium_splits(corpus_dir: str | Path) -> list[str]:
-    """Returns those of "train", "validation" and "test" that have STM files."""
+    """Returns which of "train", "validation" and "test" have STM files."""
     folder = require_folder(corpus_dir, _EXPECTED)
     return [split for split in _FOLDERS if _lists(folder, split)]
 

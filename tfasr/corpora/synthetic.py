@@ -429,7 +429,7 @@ def _locked(corpus_dir: Path) -> Iterator[None]:
         f"Only one process may make a corpus. {corpus_dir} is being made by another one: wait for "
         "it, or choose another folder."
     )
-    # The folder itself is locked, so that no further file is in it.
+    # The folder itself is locked, which avoids a lock file in it.
     folder = os.open(corpus_dir, os.O_RDONLY)
     try:
         take_lock(folder, corpus_dir, held)
@@ -491,7 +491,7 @@ def _is_made(corpus_dir: Path, parameters: Parameters) -> bool:
 
 def _make(corpus_dir: Path, parameters: Parameters, espeak: Espeak) -> None:
     """Makes the corpus, marked as unfinished until all is on the disk."""
-    # First, so that an interrupted call can be told from other files.
+    # First, so that an interrupted call's folder can be recognised.
     _write_marker(corpus_dir, parameters, finished=False)
     rows = {split: ["\t".join(COLUMNS)] for split in SPLITS}
 

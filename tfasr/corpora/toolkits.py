@@ -44,7 +44,7 @@ _ROUNDED_S = 0.001  # by which times in a manifest may differ
 
 
 def dataset_splits(corpus_dir: str | Path) -> list[str]:
-    """Returns those of "train", "validation" and "test" that have tables."""
+    """Returns which of "train", "validation" and "test" have tables."""
     folder = require_folder(corpus_dir, _DATASET)
     return [split for split in SPLIT_NAMES if _files(folder, split)]
 

@@ -2,8 +2,8 @@
 
 It stands at the very beginning of the data's way: `tfasr.data.prepare_corpus.prepare`
 calls `alphabet_of` once, and shards and runs store the result. An alphabet is English,
-listed in a file, or made from the training transcripts alone, so that no other split
-leaks into it. Other splits get the alphabet of the training split.
+listed in a file, or made from the training transcripts alone, so other splits can't
+leak into it. Other splits get the alphabet of the training split.
 
 What it keeps, maps and drops is logged before anything is packed, because utterances
 with characters outside the alphabet are left out.
@@ -382,7 +382,7 @@ def _usable(alphabet: Alphabet, texts: Callable[[], Iterable[str]]) -> Iterator[
 def _require_room(alphabet: Alphabet, config: AlphabetConfig) -> None:
     """Raises UsageError unless there are more units than characters.
 
-    Each character must be a unit of its own, or some words could not be spelled.
+    Each character must be a unit too, or some words could not be spelled.
     """
     least = len(alphabet.unit_characters)
     if config.units <= least:
@@ -454,7 +454,8 @@ def _with_words(
     """
     if " " not in alphabet.characters:
         raise UsageError(
-            "--units_kind word needs spaces between words. The training text has none. Use unigram."
+            "--units_kind word needs spaces between words, but the training text lacks "
+            "them. Use unigram."
         )
 
     _require_room(alphabet, config)

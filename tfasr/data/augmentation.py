@@ -6,7 +6,7 @@ features while batches are made, anew in each epoch.
 
 All random choices follow from seeds and from what identifies an utterance, never from
 the order of the work: a resumed run sees the same data. Each kind of augmentation in
-training adds a number of its own to the seed: 0 and 1 for masks, 2 for tempo, 3 for
+training adds a different number to the seed: 0 and 1 for masks, 2 for tempo, 3 for
 vocal tracts, and 4 and 5 for masks of a second view.
 """
 
@@ -380,7 +380,7 @@ class NoiseConfig:
 class Copies:
     """Makes copies of a split's utterances; a copy's id and the seed decide its samples.
 
-    A copy is an utterance of its own, with an id that ends in ``~noise1`` or
+    A copy is a separate utterance, with an id that ends in ``~noise1`` or
     ``~speed0.9``. It is listed, shuffled and packed like any other; only its samples
     are changed when they are read.
     """
@@ -391,7 +391,7 @@ class Copies:
     files_hash: str  # hash of the names and contents of noises and impulses
 
     def content(self) -> dict[str, Any]:
-        """Returns what decides the copies' samples, as JSON, for the index and the plan."""
+        """Returns the copies' settings and files' hash, as JSON for index and plan."""
         return {**to_json(self.config), "files": self.files_hash}
 
     def rows(

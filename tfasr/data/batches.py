@@ -50,7 +50,7 @@ _ENOUGH_LENGTHS = 100_000
 
 
 def bucket_boundaries(lengths: Sequence[int], num_buckets: int) -> list[int]:
-    """Returns those longest lengths of buckets that need the least padding.
+    """Returns the bucket boundaries (longest lengths) that need the least padding.
 
     This is a shortest path, found by dynamic programming over at most 128 candidate
     lengths.
@@ -494,7 +494,7 @@ class BatchSource:
             share: a worker gets its rows of each global batch, see `share_of_batches`;
                 no utterance is left out.
         """
-        # Seeded by a text, so that no two pairs of seed and epoch give the same order.
+        # Seeded by a text, so each pair of seed and epoch gives a different order.
         generator = random.Random(f"{seed} {epoch}")
         files = list(self.split.files)
         generator.shuffle(files)
@@ -597,7 +597,7 @@ class BatchSource:
         return element
 
     def _unread(self, record: tf.Tensor, order_seed: tf.Tensor) -> Batch:
-        """Returns what batching needs to know of a record, at its tempo in this epoch."""
+        """Returns a record's facts for batching, at its tempo in this epoch."""
         dtype = tf.as_dtype(self.split.index["packing"]["dtype"])
         element = unread(record, dtype.size * self._features.num_features)
         labels = element.pop("labels")
@@ -650,8 +650,8 @@ class BatchSource:
         utterances = self.split.whole or self.split.utterances
         positions = np.array([utterance.position for utterance in utterances])
         codes = utterances.column("speaker")
-        # An utterance of an unknown speaker is normalised as if the speaker had said
-        # nothing else.
+        # An utterance of an unknown speaker is normalised as if it were the speaker's
+        # only one.
         codes = np.where(codes == 0, ~positions.astype(np.uint64), codes)
         # Speakers are numbered, as their codes are too large for indices.
         names, numbers = np.unique(codes, return_inverse=True)
@@ -725,7 +725,7 @@ class BatchSource:
 
 
 def unread(record: tf.Tensor, frame_bytes: int) -> Batch:
-    """Returns what batching needs to know about a serialised record.
+    """Returns the facts about a serialised record that batching needs.
 
     Its features stay serialised in ``record``; only their number is computed, from
     bytes.

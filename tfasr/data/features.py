@@ -228,7 +228,7 @@ def normalise_frames(
 
     "corpus" and "none" also work on parts of an utterance, as in streams. For "speaker"
     it takes the corpus's statistics, whereas `normalise_features` takes those of
-    `pooled`; ``features`` count as all that the speaker said. No frames stay no frames.
+    `pooled`; ``features`` count as the speaker's whole speech. Empty input stays empty.
     """
     if config.normalisation == "none" or not len(features):
         return features

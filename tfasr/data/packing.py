@@ -322,7 +322,7 @@ class _Recordings:
                 self._of_file.setdefault(utterance.audio_path, []).append(number)
 
     def read(self, number: int) -> Recorded | ValueError | OSError:
-        """Returns what was read for the utterance with this number, or why it can't be."""
+        """Returns the recording of the utterance with this number, or the error."""
         if number not in self._read:
             path = self._part[number].audio_path
             numbers = self._of_file.get(path, [number])

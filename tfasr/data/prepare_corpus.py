@@ -87,7 +87,7 @@ def overlap(
     training: HeldUtterances | PackedUtterances,
     held_out: HeldUtterances | PackedUtterances,
 ) -> Overlap:
-    """Returns what a held-out split shares with the training split.
+    """Returns the overlap of a held-out split with the training split.
 
     Utterances count as the same if the hashes of their audio are equal or, if one of
     the splits lacks such hashes, if ids, texts, durations and frames are equal.
@@ -133,7 +133,7 @@ def _shared_names(
 
 
 def _described(utterance: ShardedUtterance) -> tuple[str, str, float, int]:
-    """Returns what identifies an utterance without a hash of its audio."""
+    """Returns the values that identify an utterance without a hash of its audio."""
     return utterance.id, utterance.text, utterance.duration_s, utterance.frames
 
 

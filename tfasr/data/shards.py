@@ -169,7 +169,7 @@ class ShardedSplit:
         if utterances >= len(self.utterances):
             return self
 
-        # Hashes are as good as random numbers, and need no seed.
+        # Hashes serve as random numbers that need no seed.
         drawn = sorted(
             self.utterances, key=lambda u: hashlib.sha256(u.id.encode()).digest()
         )
@@ -279,7 +279,7 @@ def open_split(
 
 
 def file_state(path: Path) -> FileState:
-    """Returns what tells cheaply whether a file has changed."""
+    """Returns a file's size and time of change: a cheap check for changes."""
     status = path.stat()
     return status.st_size, status.st_mtime_ns
 

@@ -18,9 +18,9 @@ log = logging.getLogger("tfasr")
 MAX_HOT_WEIGHT = 100.0
 DEFAULT_WEIGHT = 5.0  # of a word without one in its file
 # What an occurrence adds to the log score at most for each class that it writes. A word
-# that no one said costs -log(probability) for each of them, 7 to 17 in a pause, so more
-# than it earns. Without a bound, a large weight fills pauses with the word, again and
-# again.
+# that wasn't spoken costs -log(probability) for each of them, 7 to 17 in a pause, so
+# more than it earns. Without a bound, a large weight fills pauses with the word, again
+# and again.
 MOST_PER_CLASS = 3.0
 _SHOWN = 5  # words in a warning
 _REMEDY = (
@@ -115,7 +115,7 @@ def _warn_of_large(weights: HotWords, alphabet: Alphabet) -> None:
         more = ", ..." if len(lowered) > _SHOWN else ""
         log.warning(
             "hot words: the weights of %d are lowered, because larger ones write a word where "
-            "nothing was said: %s%s",
+            "there was no speech: %s%s",
             len(lowered),
             ", ".join(lowered[:_SHOWN]),
             more,
@@ -123,7 +123,7 @@ def _warn_of_large(weights: HotWords, alphabet: Alphabet) -> None:
 
 
 def _weight(weight: str | float, place: str) -> float:
-    """Returns a weight as a number; UsageError if it is none, or too large."""
+    """Returns a weight as a number; UsageError if it isn't one or is too large."""
     try:
         number = float(weight)
     except ValueError:

@@ -38,7 +38,7 @@ class BigramCounts:
         bigrams: the same by (word, following word).
 
     Raises:
-        ValueError: for other counts, or pairs of words without a count of their own.
+        ValueError: for other counts, or pairs with words that have no unigram count.
     """
 
     unigrams: Mapping[str, int]
@@ -334,7 +334,7 @@ def _kinds(
     word_characters: frozenset[str],
     lexicon: Iterable[str],
 ) -> list[int]:
-    """Returns what each class can be in a word, as the compiled search numbers it.
+    """Returns each class's role in words, as the compiled search numbers it.
 
     1 if words contain it, 2 if it starts a word without a space before it, else 0.
     """

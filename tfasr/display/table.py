@@ -86,7 +86,7 @@ class Table:
     columns: list[str]  # headings, which may have a line break; the first names the row
     rows: list[list[str]]
     notes: list[str] = field(default_factory=list)
-    # A shell command for readers to copy, shown below the notes on a line of its own.
+    # A shell command for readers to copy, shown below the notes on a separate line.
     command: str = ""
     # for each row, the index of the run whose colour it gets, or None for no colour; by
     # default the row's own index

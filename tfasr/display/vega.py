@@ -195,7 +195,7 @@ def _axis(channel: str, axis: Axis) -> Spec:
 def _layers(mark: Mark) -> list[Spec]:
     """Returns the layers of a mark, most often one; a rule with a label has two.
 
-    The line of a rule and its label are layers of their own because Vega-Lite draws one
+    The line of a rule and its label are separate layers because Vega-Lite draws one
     kind of mark per layer.
     """
     colour = {"value": mark.colour}
@@ -350,7 +350,7 @@ def _tooltips(mark: Mark, panel: Panel) -> list[Spec]:
     """Returns invisible points along a line, which show its values at the pointer.
 
     At most `_TOOLTIPS`: each is an element of the page, and neighbours closer than that
-    can't be told apart with a mouse.
+    can't be pointed at separately with a mouse.
     """
     if not isinstance(mark, Line):
         return []
@@ -388,7 +388,7 @@ def _lowest(panel: Panel, channel: str) -> float | None:
 def _legends(chart: Chart) -> list[Spec]:
     """Returns invisible layers that make the legend of a picture.
 
-    Lines, points and areas have legends of their own, as their symbols differ; rows are
+    Lines, points and areas have separate legends, as their symbols differ; rows are
     added until all entries fit into the chart's width.
     """
     entries = list(chart.series().items())

@@ -68,7 +68,7 @@ class Estimate:
     machine: str
     trial: Trial
     unknown: str  # why no time to the target is known, or ""
-    match: Match  # the catalogue's entry, or why there is none
+    match: Match  # the catalogue's entry, or why it is missing
     runs: int  # finished runs behind the utterances
     never: int  # of them, that never met the target
     utterances: Range | None
@@ -102,7 +102,7 @@ class Estimate:
         return "\n".join(self.lines())
 
     def _headline(self) -> str:
-        """Returns the interval in a sentence, or why there is none."""
+        """Returns the interval in a sentence, or why it isn't known."""
         if self.unknown:
             return f"{self.label} not known ({self.unknown})"
 
@@ -296,7 +296,7 @@ class _Question:
         policy: whose clock the headline follows.
         train_utterances: of an epoch.
         trial: what each part of a run costs here, or on the machine of a file.
-        match: the catalogue's entry, or why there is none.
+        match: the catalogue's entry, or why it is missing.
         elsewhere: whether the times are for a machine that is known from its file alone.
     """
 

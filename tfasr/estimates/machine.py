@@ -107,7 +107,7 @@ class Machine:
         return {"format": FORMAT, **dataclasses.asdict(self)}
 
     def rows(self) -> list[tuple[str, str]]:
-        """Returns what was measured as names and values for readers."""
+        """Returns the measurements as names and values for readers."""
         rows = []
         for precision, steps in self.step_s.items():
             spoken = [
@@ -315,7 +315,7 @@ def _check(machine: Machine) -> None:
 
 
 def scaled(trial: Trial, here: Machine, there: Machine, precision: str) -> Trial:
-    """Returns what a trial on this machine would have cost on another one.
+    """Returns the costs that a trial on this machine would have had on another one.
 
     Steps and forward passes are scaled by the probes, the start by theirs, and the
     rest, which is one thread's work, by the decoder.

@@ -56,7 +56,7 @@ def find_entry(
     training_audio: str,
     target: Target,
 ) -> Match:
-    """Returns the entry of this recipe on this corpus, or why there is none.
+    """Returns the entry of this recipe on this corpus, or why it is missing.
 
     A changed recipe's entry is never used; the reason names the nearest one and what
     differs.
@@ -66,7 +66,7 @@ def find_entry(
         experiment: the recipe.
         recipe: its name for readers.
         train_utterances: of an epoch.
-        training_audio: the hash of the recordings, "" if there are none yet.
+        training_audio: the hash of the recordings, "" before they exist.
         target: for interpolating between batch sizes.
     """
     asked = _decisive(experiment.to_json())
@@ -180,7 +180,7 @@ def _batch_law(
 
     Args:
         entries: of the same corpus.
-        nearest: one that differs in nothing but the batch.
+        nearest: one that differs only in the batch.
         batch: the size that is asked for.
         target: the runs' utterances to it are interpolated.
     """

@@ -169,7 +169,7 @@ def runner(
     """
     interpreter = litert_interpreter(content, num_threads)
     interpreter.allocate_tensors()
-    # The converter renames inputs, so they are told by their number of axes.
+    # The converter renames inputs, so they are recognised by their number of axes.
     features, lengths = sorted(
         interpreter.get_input_details(),
         key=lambda detail: len(detail["shape"]),

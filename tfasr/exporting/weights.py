@@ -112,7 +112,7 @@ class Affine:
 
     @classmethod
     def of(cls, layer: Any) -> "Affine":
-        """Returns what a batch normalisation layer computes, in float64."""
+        """Returns the scale and shift of a batch normalisation layer, in float64."""
         mean, variance = (
             np.asarray(v.numpy()) for v in (layer.moving_mean, layer.moving_variance)
         )

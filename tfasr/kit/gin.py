@@ -799,7 +799,7 @@ def _build(
 
 
 def _unused(text: GinText) -> list[Statement]:
-    """Returns the last binding of each name if gin has not used it."""
+    """Returns the last binding of each name that gin didn't use."""
     used = gin.config._OPERATIVE_CONFIG  # noqa: SLF001 - no public way
     last = {
         statement.name: statement for statement in text.bindings if statement.parameter

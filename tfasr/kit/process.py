@@ -459,7 +459,7 @@ _STARTED_AS = "TFASR_STARTED_AS"
 
 
 def own_command() -> str:
-    """Returns what to type in a shell to start this tfasr.
+    """Returns the shell command that starts this tfasr.
 
     It is "tfasr" if that is on the path, or a path as it was typed, such as
     ".venv/bin/tfasr". Messages use it for commands that a reader can copy. A process that

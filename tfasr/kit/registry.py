@@ -488,7 +488,8 @@ def _file(file: str, asked_at: str) -> ModuleType:
 def blamed(error: BaseException) -> tuple[str, str]:
     """Returns where a user's code raised an error, and the error, each in one line.
 
-    That is the innermost line of the user's own code, or of any code if there is none.
+    That is the innermost line of the user's own code, or of any code if the user's
+    isn't involved.
     """
     message = str(error).split("\n")[0]
     if isinstance(error, SyntaxError):

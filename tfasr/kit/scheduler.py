@@ -135,7 +135,7 @@ async def _shake_hands(address: str, security: "Security") -> None:
 
 
 def _cause(error: Exception) -> str:
-    """Returns what went wrong and what to do about it, as the end of a sentence."""
+    """Returns the cause of an error and its remedy, as the end of a sentence."""
     import ssl
 
     # Errors may be their own cause.

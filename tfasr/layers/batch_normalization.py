@@ -19,7 +19,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
     elsewhere, TensorFlow's operations do. Keras's own code runs for inference, without
     a mask, with ``renorm``, for inputs other than ``(batch, time, channels)`` and on
     other backends. With ``synchronized``, statistics cover the unmasked frames of all
-    replicas; Keras's masked layer uses only those of its own replica.
+    replicas; Keras's masked layer uses only those of one replica.
     """
 
     def call(self, inputs, training=None, mask=None, valid=None, dropout=None):

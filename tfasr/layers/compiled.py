@@ -116,7 +116,7 @@ def team_size() -> Callable[[], int]:
 
 
 def _configured_threads() -> int:
-    """Returns TensorFlow's setting of threads per operation; 0 if there is none."""
+    """Returns TensorFlow's setting of threads per operation; 0 if it is not set."""
     configured = tf.config.threading.get_intra_op_parallelism_threads()
     # TensorFlow reads the variable itself, but doesn't report it.
     return configured or int(os.environ.get("TF_NUM_INTRAOP_THREADS") or 0)

@@ -170,7 +170,7 @@ class Dropout(keras.layers.Dropout):
 
 
 def kept_scale(dropped_levels: int, dtype) -> float:
-    """Returns what remaining activations are multiplied by, rounded to ``dtype``."""
+    """Returns the factor of the remaining activations, rounded to ``dtype``."""
     return float(dtype(LEVELS / (LEVELS - dropped_levels)))
 
 

@@ -348,7 +348,7 @@ def study_sentence(folder: Path) -> str:
 
 
 def study_sentences(folder: Path) -> list[str]:
-    """Returns what a reader of a report on a study must know: its plan and its decision."""
+    """Returns a study's plan and its decision, in sentences for its report."""
     sentences = [study_sentence(folder)]
     if (folder / DECISION_FILE).is_file():
         sentences.append(

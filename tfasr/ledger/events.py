@@ -299,7 +299,7 @@ def values_of(run_dir: str | Path, key: str) -> Iterator[Any]:
 
 
 def ledger_mark(run_dir: str | Path) -> dict[str, Any] | None:
-    """Returns what `Ledger.mark` returns, for a ledger on disk; None before the first step."""
+    """Returns the `Ledger.mark` of a ledger on disk; None before the first step."""
     path = Path(run_dir) / files.EVENTS_FILE
     content = _content(path) if path.is_file() else b""
     if b'"train_step"' not in content:

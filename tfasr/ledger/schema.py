@@ -374,7 +374,7 @@ def to_json(value: Any) -> dict[str, Any]:
 
 
 def wrong_event(event: Mapping[str, Any]) -> str | None:
-    """Returns what an event's key, time, metadata or value must be and isn't, or None."""
+    """Returns why an event's key, time, metadata or value is invalid, or None."""
     if type(event["key"]) is not str:
         return f"an event's key must be text, not {shown(event['key'])}"
     time_ms = event["time_ms"]
@@ -394,7 +394,7 @@ def wrong_event(event: Mapping[str, Any]) -> str | None:
 
 
 def wrong(key: str, value: Any) -> str | None:
-    """Returns what an event's value must be and isn't, or None."""
+    """Returns why an event's value is invalid, or None."""
     if value is None or key not in EVENTS:
         return None
     problem = _problem(EVENTS[key], value)

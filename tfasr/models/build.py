@@ -227,7 +227,7 @@ class SavedRecogniser(keras.Model):
         return self.config.output_lengths(feature_lengths)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns what `from_config` needs: the model's registered name and its sizes."""
+        """Returns `from_config`'s arguments: the model's registered name and sizes."""
         return {
             "name": self.name,
             "model": registry.model_source(self.config),

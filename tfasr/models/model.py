@@ -142,7 +142,7 @@ MODELS: Registry[type] = Registry(
 
 @config_class
 class ModelConfig:
-    """Selects one of `MODELS` to train; a model's sizes are fields of its own config class."""
+    """Selects one of `MODELS` to train, whose config class has its sizes as fields."""
 
     name: str = DEFAULT_MODEL  # of `MODELS`, such as acoustic_model, gru or conformer
 
@@ -209,7 +209,7 @@ def frame_geometry(config: RecogniserConfig) -> list[int] | list[str]:
     """Returns a value that is equal for two models with the same `output_lengths`.
 
     It is the kernel and stride of one unpadded convolution with the same output lengths
-    or, if there is none, a hash of the output lengths.
+    or, if no convolution has them, a hash of the output lengths.
     """
     lengths = np.arange(1, _MOST_FRAMES + 1, dtype=np.int32)
     outputs = np.asarray(config.output_lengths(lengths))

@@ -257,7 +257,7 @@ class RecurrentStack(Network):
         dtype=None,
     ):
         super().__init__(self.model_name, config, dtype)
-        # Every layer draws with a seed of its own, in a fixed order.
+        # Every layer draws with a different seed, in a fixed order.
         seeds = iter(range(seed * 1000, seed * 1000 + 1000))
         initializer = keras.initializers.GlorotUniform(next(seeds))
         self.convolution = keras.layers.Conv1D(

@@ -126,7 +126,7 @@ def to_vtt(_: str, transcript: Transcript, rules: SubtitleRules | None = None) -
 
 
 def _cues(transcript: Transcript, rules: SubtitleRules | None) -> list[Cue]:
-    """Groups the words into subtitles, by the usual rules if there are none."""
+    """Groups the words into subtitles, by default with the usual rules."""
     return subtitles(transcript.words, rules or SubtitleRules())
 
 

@@ -1,7 +1,7 @@
 """Recognises recordings in batches of segments of similar length, and streams of speech.
 
 This is the way from samples to words. Recordings are cut in pauses (`PauseCutter`),
-segments go through features, model and decoder in threads of their own
+segments go through features, model and decoder in separate threads
 (`recognised_in_batches`), and the decoded text is aligned with the model's outputs for
 word times (`aligned_words`). A `Stream` does the same frame by frame.
 """
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 # Of a segment: about the longest training utterance (ShardConfig.max_duration_s), beyond
 # which models recognise less well.
 LONGEST_S = 16.0
-# Both segments contain so much of each side of a cut, so that no word is cut off.
+# Both segments contain this much of each side of a cut, to keep words whole.
 CONTEXT_S = 0.5
 # Recordings are cut in a quiet stretch of this length, longer than a stop consonant.
 _PAUSE_S = 0.3

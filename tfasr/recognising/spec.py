@@ -226,9 +226,9 @@ class RecogniserSpec:
 
     Attributes:
         model: its name in `tfasr.models.model.MODELS`.
-        features: what it hears.
+        features: its input.
         statistics: the corpus's mean and deviation, if normalisation needs them.
-        alphabet: what it writes.
+        alphabet: the characters and units that it writes.
         decoder: how its outputs become text.
         lexicon: dictionary, for a decoder that needs one.
         geometry: feature frames that an output frame sees, and between output frames.

@@ -306,7 +306,7 @@ def claimed(folder: Path, elsewhere: str, work: str = "write a run") -> Iterator
 
 
 def events_so_far(run_dir: Path) -> list[dict[str, Any]]:
-    """Returns the events of a run's ledger; [] if it has none yet."""
+    """Returns the events of a run's ledger; [] if the file is missing."""
     if not (run_dir / files.EVENTS_FILE).exists():
         return []
 
@@ -506,7 +506,7 @@ class Order:
     Attributes:
         open: whether the recorder's own block is open.
         epoch: the newest epoch; 0 before the first.
-        in_epoch: whether it has not ended yet.
+        in_epoch: whether it is still in progress.
         evaluated: whether it has had its evaluation.
     """
 

@@ -414,7 +414,7 @@ class MeasuredEnergy:
 
 
 def measured_energy(run: Run) -> MeasuredEnergy:
-    """Returns what counters on all hosts of a run measured, each host once."""
+    """Returns the energy that counters on a run's hosts measured, each host once."""
     if not run.path.is_dir():
         return MeasuredEnergy(())
     by_host = []

@@ -62,7 +62,7 @@ from tfasr.tta.run import Run, read_metrics, read_targets
 # Left out at the end of run names' common start, such as "-seed_1" of an4-seed_10 and
 # an4-seed_11.
 _TAIL = re.compile(r"[-_./ ]+((seed|run|result|study|s|r)[-_]?\d*)?$")
-_ALONE = "Delete the file; the run is then a group of its own."
+_ALONE = "Delete the file; the run is then a separate group."
 # Config lines that don't separate groups: seeds, and defaults that an older tfasr did
 # not write.
 _PASSED_OVER = re.compile(
@@ -123,15 +123,15 @@ def configuration(run: Run) -> str | None:
 
 
 def _settings(path: Path) -> str | None:
-    """Returns what tells a run's configuration apart if it saved no gin: its experiment
-    or the config that its recorder was given. None if it has neither.
+    """Returns the configuration of a run that saved no gin: its experiment or the
+    config that its recorder was given. None if it has neither.
     """
     experiment = path / EXPERIMENT_FILE
     recorder = path / RECORDER_FILE
     if experiment.is_file():
         return read_text(experiment, _ALONE)
-    # A recorder's facts are the same for any model: only the user's config tells runs
-    # apart.
+    # A recorder's facts are the same for any model: only the user's config
+    # distinguishes runs.
     if recorder.is_file() and read_object(recorder, "Leave the run out.").get("config"):
         return read_text(recorder, _ALONE)
     return None
@@ -332,7 +332,7 @@ def finding(first: GroupResult, other: GroupResult) -> str:
     """Returns which of two groups reaches a target sooner, how surely, and why.
 
     The verdict has one ratio, with the interval that belongs to it. Ratios of other
-    times are details, in sentences of their own.
+    times are details, in separate sentences.
     """
     label = other.label
     unlike = ""
@@ -419,7 +419,7 @@ def _tested(first: GroupResult, other: GroupResult) -> str:
 
 
 def _cautions(first: GroupResult, other: GroupResult) -> str:
-    """Returns what a reader of the ratio should beware of, or ""."""
+    """Returns warnings about the ratio for its readers, or ""."""
     compared = other.comparison
     text = ""
     sizes = (first.statistics.n, other.statistics.n)

@@ -383,7 +383,7 @@ def _with_rest(entries: Sequence[PastRun]) -> tuple[list[PastRun], float]:
 def _runs(folder: Path) -> tuple[list[tuple[str, Run]], list[str]]:
     """Returns the runs in a folder with their names, and a note for each left out.
 
-    Raises UsageError if there is none.
+    Raises UsageError if the folder has no runs.
     """
     if not folder.is_dir():
         raise UsageError(f"A history needs a folder of runs. Received: {folder}.")
@@ -407,7 +407,7 @@ def _runs(folder: Path) -> tuple[list[tuple[str, Run]], list[str]]:
 
 
 def _entry(name: str, run: Run, target: Target, policy: Policy, window: int) -> PastRun:
-    """Returns what a history follows of a run: time, utterances, step time, epochs.
+    """Returns a run's entry in a history: time, utterances, step time, epochs.
 
     A run that never reached the target has its step time only.
     """
@@ -596,7 +596,7 @@ def findings(history: History) -> list[str]:
 
 
 def _change_text(history: History, name: str, change: Change) -> str:
-    """Returns what changed, since which commit, from what to what, how surely."""
+    """Describes a change: the series, the commit, both levels and the certainty."""
     label, scale, unit = SERIES[name]
     levels = " to ".join(
         f"{scale * value:.4g}" for value in (change.before, change.after)

@@ -68,7 +68,7 @@ _HASHES = {
 def differences(
     first: Mapping[str, Any] | None, other: Mapping[str, Any] | None
 ) -> Differences:
-    """Returns what makes two runs incomparable, by the name of the setting.
+    """Returns the differences that make two runs incomparable, by setting.
 
     Inner settings are named "decoder.beam_width". {} if all agree, or if neither run
     states anything; a run that states nothing differs from one that does.

@@ -163,7 +163,7 @@ def _columns_element(
         first = f"<td>{name}</td>"
         if of_runs is not None:
             colour = "" if run is None else f"background:{run_colour(of_runs[run])}"
-            # A no-break space keeps the dot beside its name on a phone.
+            # A no-break space keeps the dot next to its name on a phone.
             dot = f'<span class="swatch" style="{colour}"></span>&nbsp;'
             first = f'<td title="{name}">{dot}{name}</td>'
 

@@ -48,7 +48,7 @@ class Verdict:
     Attributes:
         text: one sentence with both times and their ratio, or what is missing.
         why: for an undecided comparison, why it is; "" for all others.
-        command: a shell command that would decide it; "" if there is none to type.
+        command: a shell command that would decide it; "" if no command would.
     """
 
     text: str
@@ -267,7 +267,7 @@ def _what_decides(
         return why, f"{own_command()} doctor"
 
     if report.question.looks_level is not None and compared.p_value is None:
-        return "The study that trained these runs has not decided yet.", ""
+        return "The study that trained these runs hasn't decided yet.", ""
 
     needed = _runs_needed(report, first, other)
     if n == 1:
@@ -292,7 +292,7 @@ def _what_decides(
 
 
 def _comparisons(compared: GroupComparison) -> str:
-    """Returns what can't be decided, in words.
+    """Names the test or comparisons that can't be decided.
 
     Many comparisons need more runs each, as their p-values are adjusted; a reader may
     rather ask for fewer targets.
@@ -493,7 +493,7 @@ def summary(report: Report, results: Results) -> Summary:
 
 
 def _spread_note(results: Results) -> str:
-    """Returns what the column "interval" contains.
+    """Explains the column "interval".
 
     A median has a 95 % interval from six runs on. If some group has fewer, all groups show
     their range instead, since a column must mean one thing.

@@ -175,7 +175,7 @@ class Watch:
 
 
 def _remarks(run: Run, has_target: bool) -> list[str]:
-    """Returns what a reader should know about a run next to its state."""
+    """Returns remarks on a run that are shown next to its state."""
     remarks = []
     if not has_target:
         remarks.append("it has no target: name one, such as --target wer=0.2")

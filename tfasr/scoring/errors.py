@@ -188,8 +188,8 @@ class Transcript:
 
     Attributes:
         id: unique within its file.
-        reference: what was said.
-        hypothesis: what was recognised.
+        reference: the spoken words.
+        hypothesis: the recognised words.
         speaker: "" if unknown.
         others: what a second decoder recognised, by the decoder's name.
     """
@@ -472,7 +472,7 @@ def _cells(
     recognised: str | None,
     language: str,
 ) -> tuple[str, str, str]:
-    """Returns what stands in one column: the words of both rows, and the kind of error."""
+    """Returns one column: the words of both rows, and the kind of error."""
     if word == recognised:
         return word or "", recognised or "", ""
     if word is None:

@@ -450,7 +450,7 @@ def verdict(
 
 
 def _exchanged(comparison: PairedComparison) -> str:
-    """Returns what was swapped, and for whom the result is valid."""
+    """Names the unit that was swapped, and for whom the result is valid."""
     if comparison.exchanged == "speaker":
         # The smallest p that so many signs can give, two-sided.
         fewest = 2 ** (1 - comparison.speakers)

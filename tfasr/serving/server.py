@@ -87,7 +87,7 @@ def check_sender(
 
     Args:
         host: of the request's header.
-        origin: of the request's header; None if it has none.
+        origin: of the request's header; None if it is missing.
         allowed: names in addition to localhost, with a port if a proxy listens at
             another one.
     """

@@ -318,7 +318,7 @@ class UploadedFile:
                 await service.in_turn(parts.close)
 
     def _blocks(self) -> Iterator[np.ndarray]:
-        """Yields the file's samples, whatever its header said, up to the limit on time."""
+        """Yields samples up to the limit on time, whatever the file's header says."""
         rate_hz = self._service.recogniser.sample_rate_hz
         for block in audio_blocks(self._path, rate_hz, _BLOCK_S):
             self._seconds += len(block) / rate_hz

@@ -4,7 +4,7 @@ A study on one machine calls an `Agent` itself. On a cluster, each host has one 
 Dask actor. No method but `Agent.taken` waits, and each returns plain values or
 dataclasses of this module, since Dask pickles them.
 
-An agent that hears nothing from its study for `LEASE_S` ends its step, which saves its
+An agent without a message from its study for `LEASE_S` ends its step, which saves its
 work: the study may be dead, and may train the same run elsewhere
 (docs/studies.md).
 """
@@ -75,7 +75,7 @@ class Look:
     # `ledger_mark`, at the first trained step and at the end
     mark: dict[str, Any] | None = None
     exit_code: int | None = None  # of the step's process; None while it runs
-    # The agent ended the step because it no longer heard from the study.
+    # The agent ended the step because the study's messages stopped.
     left: bool = False
     progress: Mapping[str, Any] | None = None  # content of the run's progress.json
     quiet_s: float = 0.0  # seconds since the run's ledger last grew
@@ -303,7 +303,7 @@ class Agent:
         return {}
 
     def _quiet_s(self) -> float:
-        """Returns for how many seconds the run's ledger has not grown.
+        """Returns the seconds since the run's ledger last grew.
 
         Sizes are compared, since a file server's clock may differ from this host's, so
         that the time of the file's last change says nothing.
@@ -343,7 +343,7 @@ def _unlocked(descriptor: int | None) -> None:
 
 
 def _mark(run_dir: str) -> dict[str, Any] | None:
-    """Returns the mark of a run's ledger, or None if there is none yet.
+    """Returns the mark of a run's ledger, or None before the first one.
 
     All lines up to the mark are on the disk then: a mark in the list of starts must not
     name a line that a crash of the host could still lose.

@@ -381,7 +381,7 @@ class _Work:
                 return "The study was ended."
             if look is not None:
                 self._progress.say(
-                    f"{host.name} had not heard from this study for some seconds: {step.name} "
+                    f"{host.name} lost contact with this study for some seconds: {step.name} "
                     "saved its work, and continues."
                 )
 
@@ -556,8 +556,8 @@ class _ClusterWork(_Work):
     def _blocks(self) -> list[Block]:
         """Returns the blocks with what earlier sessions noted about them.
 
-        Experiments are in alphabetical order here, so that a block's order can be told
-        from the one that was begun first.
+        Experiments are in alphabetical order here, so that the order in a block can be
+        derived from the experiment that began first.
         """
         blocks: dict[Any, Block] = {}
         past = history(self._folder).blocks

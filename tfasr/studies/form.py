@@ -149,7 +149,7 @@ def check_plan(sealed: dict[str, Any], file: str) -> Plan:
 
     for run in plan.runs:
         experiment = plan.experiments[run.experiment]
-        # `load_plan` puts these last, so that no other binding can override a run's
+        # `load_plan` puts these last, or other bindings could override a run's
         # seed.
         last = [
             *experiment.bindings,

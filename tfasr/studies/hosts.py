@@ -102,7 +102,7 @@ def software() -> dict[str, str]:
 
 
 def request(plan: Plan, folder: Path, shard_dir: Path) -> Request:
-    """Returns what hosts must have to train a study whose shards are prepared."""
+    """Returns the requirements on hosts that train a study with prepared shards."""
     splits = sorted(path.parent for path in shard_dir.glob(f"*/{INDEX_FILE}"))
     runs = {run.experiment: run for run in plan.runs}
 
@@ -379,7 +379,7 @@ class Cluster:
         return bool(self._joining)
 
     def missing_s(self, name: str) -> float:
-        """Returns for how long a host has not answered; 0.0 if it does."""
+        """Returns the seconds since a host's last answer; 0.0 while it is connected."""
         if name in self._hosts:
             return 0.0
 

@@ -300,7 +300,7 @@ def study(
     """Trains every run of a study, scores them and writes the report.
 
     Each training and each evaluation is the command that a user would type, in a
-    process of its own. A study that was killed at any moment goes on with ``resume``:
+    separate process. A study that was killed at any moment goes on with ``resume``:
     finished steps are skipped, an interrupted training continues from its checkpoint,
     and failed steps are tried again.
 

@@ -129,7 +129,7 @@ def how_far(progress: Mapping[str, Any] | None) -> tuple[float, str]:
 
     Args:
         progress: the content of the run's progress.json, which training writes after each
-            epoch; None or incomplete while it has not written any yet.
+            epoch; None or incomplete before the first.
     """
     progress = progress or {}
     epochs = progress.get("epochs")

@@ -189,8 +189,8 @@ def write_report(plan: Plan, folder: Path) -> Path:
     parts = chapters(plan, folder)
     if not parts:
         raise RunError(
-            f"A study's report needs at least one run with an evaluation. {folder} has none; the "
-            f"logs in {folder / 'logs'} show what went wrong."
+            f"A study's report needs at least one run with an evaluation, but {folder} lacks one; "
+            f"the logs in {folder / 'logs'} show what went wrong."
         )
 
     source = published(plan.config.published) if plan.config.published else None
@@ -309,7 +309,7 @@ def _runs(
     for planned in sorted(of_part, key=lambda run: experiments.index(run.experiment)):
         try:
             run = load_run(folder / planned.folder, _run_name(plan, planned))
-        # The run has not begun, or its ledger is damaged.
+        # The run hasn't started, or its ledger is damaged.
         except UsageError:
             continue
 

@@ -42,7 +42,7 @@ def gpu_state(library: Any, handle: Any) -> tuple[float, ...]:
 
 
 def _others(library: Any, handle: Any) -> float:
-    """Returns how many other processes compute on a GPU; NaN if that can't be told."""
+    """Returns how many other processes compute on a GPU; NaN if unknown."""
     processes = ask(
         getattr(library, "nvmlDeviceGetComputeRunningProcesses", None), handle
     )

@@ -184,7 +184,7 @@ def conditions(root: Path = ROOT) -> dict[str, Any]:
     """Describes all that decides this process's speed, but code and machine.
 
     ``environment`` has the variables that set threads, kernels and memory; ``threads``
-    those that TensorFlow was told to use (0: as many as there are processors), None
+    those that TensorFlow is set to use (0: as many as there are processors), None
     before it is imported; ``load`` is the machine's average over the last minute.
     """
     environment = {

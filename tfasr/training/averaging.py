@@ -45,7 +45,7 @@ def check_averaging(training: TrainingConfig, workers: int = 1) -> None:
     if rule is not None and (workers > 1 or training.num_replicas > 1):
         place = "In a cluster" if workers > 1 else "With several replicas"
         raise UsageError(
-            f"{place} TrainingConfig.optimizer must not average weights that are to be evaluated. "
+            f"{place} TrainingConfig.optimizer must not average the weights that are evaluated. "
             f"Received: an optimizer with {rule}. Train on one device, bind another optimizer, or "
             "bind TrainingConfig.evaluate_averaged = False to evaluate the last step's weights."
         )
@@ -106,7 +106,7 @@ class StatisticsEstimate:
 
     The batches go through the model as in inference, except that batch normalisation
     uses and learns each batch's statistics. Dropout stays off, as in inference, since
-    it would add variance of its own (X. Li et al., Understanding the Disharmony between
+    it would add variance (X. Li et al., Understanding the Disharmony between
     Dropout and Batch Normalization by Variance Shift, CVPR 2019). ``variables`` are the
     statistics; layers that do not learn, such as frozen ones, keep theirs.
 

@@ -264,7 +264,7 @@ class CtcModel(keras.Model):
         return last if middle is None else (1 - weight) * last + weight * middle
 
     def _consistent_losses(self, batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns what `training_losses` does, of both views of each utterance.
+        """Returns the losses of `training_losses` for both views of each utterance.
 
         Source: Z. Yao et al., CR-CTC, ICLR 2025, section 3.2.
         """
@@ -319,8 +319,8 @@ class CtcModel(keras.Model):
         ]
 
     def _chosen_losses(self, batch: Batch, logits: tf.Tensor) -> tf.Tensor:
-        """Returns what training minimises; RunError if a user's loss fails or has
-        another shape.
+        """Returns the losses that training minimises; RunError if a user's loss fails
+        or has another shape.
         """
         lengths = self.output_lengths(batch["feature_lengths"])
         arguments = (logits, lengths, batch["labels"], batch["label_lengths"])
@@ -390,9 +390,9 @@ class CtcModel(keras.Model):
     def traced(self, step: Callable, signature: list[Any]) -> Callable:
         """Returns ``step`` as a TensorFlow function, traced at its first call."""
         if self._step is None:
-            # One signature with open dimensions, so that no batch's shape is traced
-            # anew. As in Keras's fit, AutoGraph converts nothing: that would take a
-            # third of the tracing.
+            # One signature with open dimensions, or each new batch shape would be
+            # traced again. As in Keras's fit, AutoGraph converts nothing: that would
+            # take a third of the tracing.
             self._step = tf.function(step, input_signature=signature, autograph=False)
 
         return self._step

@@ -106,7 +106,7 @@ _MODELS_SPEED = ("lstm_kernel", "recurrent_kernel")
 
 
 def decision(config: type, name: str) -> Decides:
-    """Returns what a field of a config class decides; KeyError if that was never
+    """Returns the role of a field of a config class; KeyError if it was never
     written down.
     """
     if any(MODELS[model] is config for model in MODELS):

@@ -56,7 +56,7 @@ class TrainingConfig:
         seed: of initial weights, dropout, the order of batches and augmentation.
         num_replicas: devices of this machine that share each batch under Keras's and
             TensorFlow's MirroredStrategy. 0 takes all GPUs, or the processors as one
-            device. In a cluster, where each device has a process of its own, it must be
+            device. In a cluster, where each device has a separate process, it must be
             0 or 1.
         optimizer: a function that makes the Keras optimizer; called in the strategy's
             scope.
@@ -69,7 +69,7 @@ class TrainingConfig:
             run begins with: those of layers with equal names and shapes, except for the
             output layer if the alphabet differs. "" begins with random weights.
             docs/training.md has the rules.
-        zero_output_layer: whether the last layer's kernel begins at 0, so that no frame
+        zero_output_layer: whether the last layer's kernel begins at 0. Then no frame
             prefers a class before the first step. Fewer runs then stay for epochs on
             the plateau of high loss that CTC begins with (docs/recipes.md).
         intermediate_loss_weight: the weight of a second CTC loss, computed from a

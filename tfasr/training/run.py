@@ -186,7 +186,7 @@ class TrainingRun(RunData):
         self.stop_requested = True
 
     def goes_on(self) -> bool:
-        """Whether another epoch is to be trained."""
+        """Whether training continues with another epoch."""
         if self.state.epoch > self.training.epochs:
             return False
         return not self.team.agreed(self.stop_requested)

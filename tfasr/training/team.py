@@ -62,7 +62,7 @@ class Team:
         return value
 
     def interruption(self, own: Interruption) -> Any:
-        """Returns what notes a signal to any of the processes."""
+        """Returns an object that notes a signal to any of the processes."""
         return own
 
     def share_signals(self, interruption: Any) -> None:
@@ -103,7 +103,7 @@ class Team:
         return {}
 
     def comparability(self, training: TrainingConfig) -> dict[str, Any]:
-        """Returns what of the team decides which runs can be compared."""
+        """Returns the team's settings that decide which runs can be compared."""
         return {}
 
     def leave(self) -> None:

@@ -191,8 +191,8 @@ def comparability(
 
 
 def _validation_facts(split: ShardedSplit) -> dict[str, Any]:
-    """Returns what a run is scored on: its transcripts and its audio, by the
-    utterances' ids.
+    """Returns hashes of the transcripts and the audio that a run is scored on, in the
+    order of the utterances' ids.
     """
     references = hashlib.sha256()
     audio = hashlib.sha256()

@@ -182,7 +182,7 @@ def compare(
             for group in (first, second)
         ]
         other = compare_ends(*map(log_ends, groups), test, 1 - level)
-        # Verdicts in opposite directions are none.
+        # Opposite verdicts cancel out: the comparison is undecided.
         if other.sign == result.sign:
             p_value = max(p_value, float(other.p_value))
         else:

@@ -128,8 +128,8 @@ def runs_to_detect(
 
     This is for "groups" of `tfasr.tta.comparison`, with log-normal times. ``gap`` is a
     share of the shorter time, ``bracket`` the time between two evaluations as a share
-    of the time to the target. None if more than 1000 runs are needed, or if too few
-    runs are surely later, so that no number of runs helps.
+    of the time to the target. None if more than 1000 runs are needed, or if no
+    number of runs helps, as too few are surely later.
 
     Source: Lehmann 1975, Nonparametrics, section 2.3: the variance of Mann and
     Whitney's statistic if groups differ.

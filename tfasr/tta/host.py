@@ -111,8 +111,8 @@ class HostUse:
         return self.share < UNDISTURBED_SHARE
 
     def causes(self) -> list[tuple[str, float]]:
-        """Returns what took processors or time, with the share of the interval, largest
-        first.
+        """Returns the causes of lost processors or time with their shares of the
+        interval, largest first.
         """
         wanted_s = self.ran_s + self.lost_s
         shares = []
@@ -149,7 +149,7 @@ def undisturbed_part(samples: dict[int, np.ndarray], timeline: Timeline) -> floa
 
 
 def whole_use(samples: dict[int, np.ndarray]) -> HostUse | None:
-    """Returns what the machine gave a process in all its time; None without two samples."""
+    """Returns a process's whole use of the machine; None without two samples."""
     spans = []
     for in_session in samples.values():
         lengths_s = np.diff(in_session[:, 0])
@@ -211,7 +211,7 @@ def host_use(
     *,
     until_s: float = math.inf,
 ) -> HostUse | None:
-    """Returns what the machine gave a run in some of the ledger's intervals.
+    """Returns a run's use of the machine in some of the ledger's intervals.
 
     Between two samples, a counter's increase is spread evenly over time.
 
@@ -237,7 +237,7 @@ def host_use(
 def taken_over_time(
     samples: dict[int, np.ndarray], timeline: Timeline, bins: int
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Returns what the machine took over time, for a figure.
+    """Returns the shares that the machine took from a run over time, for a figure.
 
     Returns:
         The edges of equally long bins, ``(bins + 1,)``, in seconds since the model's

@@ -59,9 +59,7 @@ class Metric:
             )
 
     def to_json(self) -> dict[str, Any]:
-        """Returns what a ledger stores of a metric, in the form that `Metrics.declare`
-        takes.
-        """
+        """Returns a metric's entry in a ledger, as `Metrics.declare` takes it."""
         return {"better": self.better, "rate": self.rate, "label": self.label}
 
     def shown(self, value: float) -> str:

@@ -727,7 +727,7 @@ def load_run(path: str | Path, name: str | None = None) -> Run:
         ledger = read_ledger(path)
         if not ledger.events:
             raise ValueError(
-                f"The ledger {events_file} has no events: the run has not started yet."
+                f"The ledger {events_file} has no events: the run hasn't started yet."
             )
 
         name = name or path.resolve().name

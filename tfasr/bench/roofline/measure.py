@@ -370,7 +370,7 @@ def specified(
     on_gpu: bool,
     root: Path = ROOT,
 ) -> Specified:
-    """Returns what is configured or, for a processor, computed from what Linux reports."""
+    """Returns the configured rates or, for a processor, estimates from Linux's data."""
     bytes_per_s = 1e9 * gigabytes_per_s or None
     if gflops:
         rates = {precision: 1e9 * rate for precision, rate in gflops}

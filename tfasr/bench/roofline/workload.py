@@ -715,7 +715,7 @@ def _points(
     config: RooflineConfig,
     features: FeatureConfig,
 ) -> ModelPoints:
-    """Measures a model and combines it with its costs, which are NaN if it has none."""
+    """Measures a model and combines it with its costs, which are NaN if unknown."""
     measured = call(
         measure.measure_model,
         config,

@@ -1,6 +1,6 @@
 """Measures training steps on each number of devices, and computes efficiencies.
 
-`tfasr.bench.scaling.workload` calls `measure` in a process of its own for each number
+`tfasr.bench.scaling.workload` calls `measure` in a separate process for each number
 of devices, and shows the `ScalingAnalysis`. Without GPUs, a processor is cut into
 slices: that shows what distribution costs, not how it scales.
 """
@@ -114,7 +114,7 @@ def task_of(
     count: int,
     fraction: float,
 ) -> ScalingTask:
-    """Returns what to measure on so many devices.
+    """Returns the task of measuring this number of devices.
 
     Weak scaling takes longer on more devices, as each has the same batch and the steps
     are multiplied, too.

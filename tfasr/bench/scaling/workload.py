@@ -96,7 +96,7 @@ def _use_of(row: dict[str, Any]) -> float | None:
 
 
 def _notes(analysis: ScalingAnalysis) -> list[str]:
-    """Returns what readers must know of the efficiencies."""
+    """Returns the notes about the efficiencies."""
     config = analysis.config
     notes = [
         f"Without the first {measure.WARMUP_STEPS} steps. Step: the median, with input wait. "
@@ -396,7 +396,7 @@ def run(
     features: FeatureConfig,
     context: Context,
 ) -> Result:
-    """Measures each number of devices in a process of its own."""
+    """Measures each number of devices in a separate process."""
     reason = "The scaling analysis needs tfasr's own training under tf.distribute, on TensorFlow."
     require_tensorflow(reason, context)
     counts = sorted(set(config.device_counts)) or measure.default_counts(

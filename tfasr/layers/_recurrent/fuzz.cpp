@@ -64,7 +64,7 @@ Drawn draw(Random& random) {
   for (float& logit : d.logits) {
     // So far apart that most paths' probabilities are below the least float.
     if (kind == 1) logit *= 300;
-    // Farther, and all at one of two places: probabilities are 1, or equal, or as good as 0.
+    // Farther, and all at one of two places: probabilities are 1, or equal, or almost 0.
     if (kind == 2) logit = logit > 1 ? 1e5f : 0;
   }
   for (std::size_t u = 0; u < d.batch; ++u) {

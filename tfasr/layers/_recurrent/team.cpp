@@ -86,7 +86,7 @@ class Idle {
 // Never destroyed, because its threads sleep until the process ends.
 std::atomic<Idle*> the_idle{nullptr};
 
-// A forked process has none of its parent's threads, and another thread may have held a lock when
+// A forked process lacks its parent's threads, and another thread may have held a lock when
 // it forked. So it starts with new workers.
 void begin_anew() { the_idle.store(new Idle); }
 

@@ -104,7 +104,7 @@ class Call {
     Status status;
     tensorflow.TF_SetOutput(context_, index, tensor, status);
     status.expect_ok();
-    // Not `memory`: if TensorFlow wants another alignment, the tensor has memory of its own.
+    // Not `memory`: if TensorFlow wants another alignment, the tensor gets memory elsewhere.
     return static_cast<T*>(tensorflow.TF_TensorData(tensor));
   }
 

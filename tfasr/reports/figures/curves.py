@@ -208,7 +208,7 @@ def _quantile(ordered: np.ndarray, counts: np.ndarray, share: float) -> np.ndarr
 
 
 def spread_text(bands: Sequence[Band], *, carry_on: bool = False) -> str:
-    """Returns what thick lines, thin lines and bands of a figure are, or ""."""
+    """Explains a figure's thick lines, thin lines and bands; "" without groups."""
     groups = [band for band in bands if band.runs > 1]
     if not groups:
         return ""

@@ -280,7 +280,7 @@ def _device(window: UtilisationWindow, name: str, number: int) -> Mark:
 
 
 def _phase_rects(window: UtilisationWindow) -> list[Mark]:
-    """Returns what a run was doing in a window, as a row of stacked bars.
+    """Returns a run's activity in a window, as a row of stacked bars.
 
     Neighbouring bins with the same shares are one bar: a window has hundreds of bins, and
     usually a dozen phases.

@@ -245,7 +245,7 @@ _NO_SUM = "no sum of energy, because not every host has a counter"
 def worker_tables(report: Report) -> list[Table]:
     """Returns the tables on workers of clusters: waiting, rounds, exchange, machines.
 
-    Only those for which some run has data; a run in one process has none.
+    Tables without data are left out; a run in one process adds no rows.
     """
     runs = list(enumerate(report.runs))
     parts = [_Row(index, run, part) for index, run in runs for part in run.workers]

@@ -466,9 +466,9 @@ def _of_groups(kind: str, results: Sequence[GroupResult]) -> dict[str, Any]:
 
 
 def _verdicts(results: Sequence[GroupResult], test: str) -> list[str]:
-    """Returns what the ratio means and when it counts as decided, once for all comparisons.
+    """Explains the ratio and when it counts as decided, once for all comparisons.
 
-    It is [] if no ratio could be computed.
+    Returns [] if no ratio could be computed.
     """
     compared = [result.comparison for result in results if result.comparison]
     if all(comparison.ratio is None for comparison in compared):
@@ -532,7 +532,7 @@ def _spread(report: Report, result: GroupResult) -> list[str]:
 def _power(result: GroupResult) -> str:
     """Returns how many runs per group would show a gap of 10 % at the group's own spread.
 
-    The rarer a run evaluates, the less its bracket says, so that no number may suffice.
+    The rarer a run evaluates, the wider its bracket: then no number may suffice.
     """
     variation = result.statistics.coefficient_of_variation
     ends = result.brackets

@@ -134,7 +134,7 @@ class PrintSentences(Hook):
             # A terminal also has the progress line.
             shown = 1 if on_terminal() else None
             for reference, hypothesis in self._sentences()[:shown]:
-                log.info("  said:  %s\n  heard: %s", reference, hypothesis)
+                log.info("  reference:  %s\n  recognised: %s", reference, hypothesis)
 
     def _sentences(self) -> list[tuple[str, str]]:
         positions = self._batch["positions"].numpy().tolist()

@@ -254,7 +254,7 @@ class Hub:
             return late[0] if late else self._delivered[-1].rank
 
     def collect(self) -> list[Delivery]:
-        """Returns what has been delivered since the last time, by rank.
+        """Returns the deliveries since the last call, by rank.
 
         So their mean doesn't depend on who was faster.
         """

@@ -72,7 +72,7 @@ class ClusterTeam(Team):
         self.size = cluster.size
 
     def checked(self, experiment: Experiment, callbacks: Sequence[Any]) -> Experiment:
-        # Each device of a cluster has a process of its own.
+        # Each device of a cluster has a separate process.
         experiment = on_devices(experiment, 1)
         check_clustered(experiment, callbacks)
         return experiment
@@ -328,7 +328,7 @@ def joined(cluster: Cluster | None, *, in_rounds: bool = False) -> Iterator[Team
             raise
         raise UsageError(
             "A cluster must be joined before TensorFlow does anything else in a process, and once "
-            f"in it. Received: {error} Train in a process of its own, as tfasr train does."
+            f"in it. Received: {error} Train in a separate process, as tfasr train does."
         ) from error
 
     workers = Together(cluster, strategy)

@@ -234,7 +234,7 @@ def _check_scored(path: Path, lines: Sequence[_LogLine]) -> None:
 
 
 def _with_late_ends(lines: Sequence[_LogLine]) -> Iterator[_LogLine]:
-    """Ends an evaluation once more where its score arrives after its end, or has none."""
+    """Ends an evaluation again if its score comes late, or if it has no end."""
     ends = {
         line.epoch: place
         for place, line in enumerate(lines)

@@ -102,7 +102,7 @@ def read_algoperf(path: Path, name: str | None = None) -> Run:
 
     Raises:
         UsageError: naming the line, if a clock falls or stands still, as after a
-            restart, rows are missing before the first, or an error rate is none.
+            restart, rows are missing before the first, or an error rate is invalid.
     """
     with path.open(newline="", encoding="utf-8-sig") as file:
         reader = csv.DictReader(file)
