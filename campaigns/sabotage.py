@@ -51,7 +51,7 @@ SABOTAGES = (
     Sabotage(
         "a folder is not synced after a file in it is renamed",
         "tfasr/kit/files.py",
-        "        raise\n    sync_folder(path.parent)\n",
+        "        raise\n\n    sync_folder(path.parent)\n",
         "        raise\n",
     ),
     Sabotage(

@@ -125,7 +125,7 @@ def test_a_second_decoder_is_scored_beside_and_runs_stay_comparable(runs):
     assert all(event["value"] > 0 for event in of(run_dir, "second_decode_work"))
     run = load_run(run_dir)
     assert run.accuracy_curve("word_beam_wer")[-1].value == last["word_beam_wer"]
-    assert metric_label("word_beam_wer") == "word beam WER"
+    assert metric_label("word_beam_wer", run.metrics) == "word beam WER"
     split = open_split(SHARDS, "validation")
     lexicon = load_lexicon(run_dir)
     alphabet = Alphabet.load(run_dir / "alphabet.json")
