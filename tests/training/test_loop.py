@@ -413,10 +413,10 @@ def test_no_shard_is_opened_before_run_start(tmp_path, monkeypatch, caplog):
     assert {name for name in opened.take() if name.endswith(".tfrecord")}
     opened.close()
     # The sentences are training utterances, the same ones at every look.
-    said = [r.args[0] for r in caplog.records if "said" in r.msg]
-    assert len(said) == 6
-    assert said[:3] == said[3:]
-    assert set(said) <= texts
+    shown = [r.args[0] for r in caplog.records if "reference" in r.msg]
+    assert len(shown) == 6
+    assert shown[:3] == shown[3:]
+    assert set(shown) <= texts
     assert len(of(tmp_path / "run", "sentences_stop")) == 2
 
 

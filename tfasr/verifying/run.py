@@ -614,8 +614,10 @@ def _check_configs(run_dir: Path, saved: dict[str, Any]) -> None:
         if all(f"{name}.{parameter}" in used for parameter in saved["model"])
     ]
     # Without it nothing would be compared with the saved model.
-    of_file = f"{files.EXPERIMENT_FILE} has parameters of a model that gin doesn't have"
-    must(of_model, of_file)
+    must(
+        of_model,
+        f"{files.EXPERIMENT_FILE} has parameters of a model that gin doesn't have",
+    )
     sections[of_model[0]] = "model"
 
     for name, value in used.items():
