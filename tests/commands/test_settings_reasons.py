@@ -70,10 +70,11 @@ REASONS = {
 }
 
 
-def settings() -> set[str]:
+def settings() -> dict[str, str]:
+    """Returns the default of each setting that ``tfasr settings`` lists, as its text."""
     command = [sys.executable, "-m", "tfasr.cli", "settings"]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return set(re.findall(r"^(\w+\.\w+)\s+= ", listed, re.MULTILINE))
+    return dict(re.findall(r"^(\w+\.\w+)\s+= (.*?)(?:\s+#|$)", listed, re.MULTILINE))
 
 
 def test_every_setting_is_bound_in_a_preset_or_has_a_stated_reason():
@@ -81,8 +82,18 @@ def test_every_setting_is_bound_in_a_preset_or_has_a_stated_reason():
     bound = {
         name for text in texts for name in re.findall(r"\b(\w+Config\.\w+)\b", text)
     }
-    listed = settings()
+    listed = settings().keys()
     assert sorted(listed - bound - REASONS.keys()) == []
     # A reason stays only as long as it is needed.
     assert sorted(REASONS.keys() - (listed - bound)) == []
     assert len(listed) <= MOST
+
+
+def test_defaults_are_shown_as_values():
+    # A constant's name, such as WINDOW, tells a reader nothing.
+    named = [
+        name
+        for name, default in settings().items()
+        if default.isidentifier() and default.isupper()
+    ]
+    assert named == []

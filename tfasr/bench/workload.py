@@ -28,7 +28,7 @@ class BenchConfig:
     """Names the workload that a preset runs, and how to run it."""
 
     workload: str = ""  # a name of `WORKLOADS`
-    # Share of the workload's data to run, with unchanged proportions.
+    # share of the workload's data to run, with unchanged proportions
     fraction: float = 1.0
 
     def check(self) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from tfasr import errors
 from tfasr.commands.settings import check_gin
-from tfasr.data.manifest import require_prepared
 from tfasr.errors import UsageError
 from tfasr.kit.files import EXPERIMENT_FILE
 
@@ -46,6 +45,9 @@ def check(arguments: argparse.Namespace) -> None:
         splits = ("train", "validation")
         if command not in ("train", "estimate"):
             splits = _listed(values.get("split"))
+
+        # Reading an index needs NumPy, which other commands don't wait for.
+        from tfasr.data.manifest import require_prepared
 
         for split in splits:
             require_prepared(arguments.shard_dir, split)

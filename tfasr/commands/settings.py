@@ -111,17 +111,49 @@ def own_settings(files: tuple[Path, ...] = ()) -> dict[str, Group]:
             continue
 
         body = ast.parse(source).body
-        constants = {
-            ast.unparse(node.targets[0]): ast.unparse(node.value)
-            for node in body
-            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
-        }
+        constants = {**_imported_constants(body, source), **_constants(body)}
         for node in body:
             decorators = map(ast.unparse, getattr(node, "decorator_list", ()))
             if {"config_class", "gin.register"}.intersection(decorators):
                 groups[node.name] = _group(node, source.splitlines(), constants)
 
     return groups
+
+
+def _constants(body: list[ast.stmt]) -> dict[str, str]:
+    """Returns the source text of a file's constants, by name."""
+    return {
+        ast.unparse(node.targets[0]): ast.unparse(node.value)
+        for node in body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+    }
+
+
+def _imported_constants(body: list[ast.stmt], source: str) -> dict[str, str]:
+    """Returns those constants of other files of tfasr that are defaults in this one.
+
+    Files are parsed and not imported, since many of them would load TensorFlow.
+
+    Args:
+        body: the statements of the file.
+        source: its text.
+    """
+    constants = {}
+    for node in body:
+        if not isinstance(node, ast.ImportFrom) or not node.module.startswith("tfasr."):
+            continue
+
+        names = [alias.name for alias in node.names if alias.name.isupper()]
+        defaults = [name for name in names if re.search(rf" = {name}\b", source)]
+        file = _PACKAGE.parent.joinpath(*node.module.split(".")).with_suffix(".py")
+        # A package has no such constants.
+        if not defaults or not file.is_file():
+            continue
+
+        others = _constants(ast.parse(file.read_text(encoding="utf-8")).body)
+        constants.update({name: others[name] for name in defaults if name in others})
+
+    return constants
 
 
 @functools.cache

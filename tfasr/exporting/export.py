@@ -6,6 +6,7 @@ if both agree does anything appear in the user's folder. The model card states w
 measured.
 """
 
+import abc
 import dataclasses
 import math
 import tempfile
@@ -584,8 +585,8 @@ def _portable_model(run: _Run) -> tuple[Any, Callable]:
     return model, recognise
 
 
-class Kind:
-    """An export target, with defaults for its methods.
+class Kind(abc.ABC):
+    """An export target, with defaults for some of its methods.
 
     Attributes:
         runtime: what runs the model, a key of `MODEL_FILES`.
@@ -598,19 +599,19 @@ class Kind:
     packages: tuple[str, ...] = ()
     extra = ""
 
-    def check(self, spec: RecogniserSpec) -> None:
+    def check(self, spec: RecogniserSpec) -> None:  # noqa: B027 - most support all
         """Raises UsageError if the target doesn't support this recogniser."""
 
     def streams(self, acoustics: KerasAcoustics, spec: RecogniserSpec) -> bool:
         """Whether a recogniser that can stream can still do so after export."""
         return True
 
+    @abc.abstractmethod
     def write(self, run: _Run, path: Path, float32: Path | None = None) -> None:
         """Writes the model to ``path``.
 
         Its weights are int8 if the path of its ``float32`` file is passed.
         """
-        raise NotImplementedError
 
     def fill(self, folder: Path, run: _Run, model: Path) -> int:
         """Writes all files except model card and hashes; returns the model's bytes."""
@@ -620,9 +621,9 @@ class Kind:
 
         return num_bytes
 
+    @abc.abstractmethod
     def contents(self, spec: RecogniserSpec) -> str:
         """Describes the model's inputs and outputs for the card, in Markdown."""
-        raise NotImplementedError
 
     def form(self, spec: RecogniserSpec) -> dict[str, Any]:
         """Returns the parts of a model card that depend on the kind of export.

@@ -27,10 +27,10 @@ LAYERS = (((9, 5), False), ((3, 3), True), ((3, 3), True), ((3, 3), False))
 class KeywordSpotterConfig:
     """Sizes of the network; the defaults have 8504 trainable parameters."""
 
-    # Feature frames per utterance, which is one second long.
+    # feature frames per utterance, which is one second long
     num_frames: int = 98
     num_bins: int = 40  # log-mel energies per frame
-    # Output channels of each convolution.
+    # output channels of each convolution
     filters: tuple[int, int, int, int] = (10, 10, 22, 22)
     num_words: int = 30  # keywords to tell apart
 

@@ -34,7 +34,7 @@ class SeparableConvConfig:
     kernels: tuple[int, ...] = (33, 39, 51, 63, 75)  # frames, per block
     repeats: int = 5  # separable convolutions per block
     first_kernel: int = 33  # frames that the first convolution sees
-    # Channels of the two layers after the blocks.
+    # channels of the two layers after the blocks
     last_filters: tuple[int, int] = (512, 1024)
     # frames, for the first of these two layers; the second's kernel is 1
     last_kernel: int = 87

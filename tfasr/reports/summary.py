@@ -374,27 +374,28 @@ def about_runs(report: Report) -> str:
     programs often record none of them, which the line says too.
     """
     parts = [
-        _together(map(_machine, report.runs), "machine"),
-        _together(map(_corpus, report.runs), "corpus"),
+        _together(map(_machine, report.runs), "machine", "machines"),
+        _together(map(_corpus, report.runs), "corpus", "corpora"),
         _dates(report.runs),
     ]
     return " · ".join(filter(None, parts))
 
 
-def _together(texts: Iterable[str], what: str) -> str:
+def _together(texts: Iterable[str], one: str, many: str) -> str:
     """Returns the distinct texts of all runs, "" being unknown.
 
     Args:
         texts: one for each run.
-        what: what they are, such as "machine", for the count and for unknown ones.
+        one: what a text describes, such as "machine", if none is known.
+        many: its plural, if there are too many to name.
     """
     names = list(dict.fromkeys(filter(None, texts)))
     if not names:
-        return f"{what} not recorded"
+        return f"{one} not recorded"
     if len(names) > _NAMED:
-        return f"{len(names)} {what}s"
+        return f"{len(names)} {many}"
 
-    return " and ".join(names).replace("corpuss", "corpora")
+    return " and ".join(names)
 
 
 def _machine(run: RunAnalysis) -> str:

@@ -97,16 +97,16 @@ class ExperimentConfig:
     ('demo.gin',)``. Bindings without a scope are defaults for all experiments.
     """
 
-    # Presets or files; files may be next to the study's gin file.
+    # presets or files; files may be next to the study's gin file
     gin_files: tuple[str, ...] = ()
     bindings: tuple[str, ...] = ()  # lines of gin that override them
     # environment variables of its trainings, such as "TF_NUM_INTRAOP_THREADS=1"
     environment: tuple[str, ...] = ()
     seeds: tuple[int, ...] = ()  # one run each; () means the study's seeds
     label: str = ""  # its name in reports; "" means the experiment's name
-    # The table that shows it; a table compares all with its first experiment.
+    # the table that shows it; a table compares all with its first experiment
     part: str = "runs"
-    # A table of `StudyConfig.published`, shown with the part's times.
+    # a table of `StudyConfig.published`, shown with the part's times
     published_table: str = ""
 
     def check(self) -> None:
@@ -133,7 +133,7 @@ class StudyConfig:
     in the sealed plan.
     """
 
-    # Scopes of `ExperimentConfig`, in the tables' order.
+    # scopes of `ExperimentConfig`, in the tables' order
     experiments: tuple[str, ...] = ()
     title: str = "A study"  # the report's heading
     seeds: tuple[int, ...] = (1,)  # of every experiment that doesn't set its own
@@ -141,10 +141,10 @@ class StudyConfig:
     # two runs of each seed, which took turns on one machine (docs/statistics.md)
     test: Literal["groups", "pairs"] = "groups"
     corpus: str = ""  # "synthetic" makes the demo's speech; "" needs ``--shard_dir``
-    # Where each run's best checkpoint is scored at the end.
+    # where each run's best checkpoint is scored at the end
     final_splits: tuple[str, ...] = ()
     final_beam_width: int = 512  # beam width of the word beam search in that scoring
-    # For timed evaluations of one run, ascending; () skips them.
+    # for timed evaluations of one run, ascending; () skips them
     beam_widths: tuple[int, ...] = ()
     beam_widths_of: str = ""  # the experiment of that run; "" means the first one
     published: str = ""  # whose published results to show next to yours; "" for none
@@ -152,9 +152,9 @@ class StudyConfig:
     # waits until others take less, and a run that lost more is trained again
     # (docs/quiet_machine.md)
     most_taken: float = 0.1
-    # Clock of ``--until decided``; "utterances" counts utterances instead.
+    # clock of ``--until decided``; "utterances" counts utterances instead
     policy: str = "paper"
-    # The largest probability of a false verdict of ``--until decided``.
+    # the largest probability of a false verdict of ``--until decided``
     level: float = 0.05
 
     def check(self) -> None:

@@ -188,12 +188,12 @@ class TrackConfig:
     # machine)
     kind: str = "seconds"
     policy: str = "paper"  # how seconds are counted if the kind is "seconds"
-    # The largest probability of a verdict between equally fast recipes.
+    # the largest probability of a verdict between equally fast recipes
     level: float = 0.01
-    # The budget of every run: one that misses the target within it has failed.
+    # the budget of every run: one that misses the target within it has failed
     epochs: int = 60
     baseline: tuple[str, ...] = ()  # presets to beat until there is a record
-    # Hash of their gin statements: shows whether a preset has changed.
+    # hash of their gin statements: shows whether a preset has changed
     baseline_hash: str = ""
 
     def check(self) -> None:

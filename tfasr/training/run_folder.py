@@ -116,8 +116,14 @@ class Interruption:
 # files that mark the folder as its own are removed last: the experiment, then the
 # ledger.
 _START = (
-    *(ALPHABET_FILE, LEXICON_FILE, PROGRESS_FILE, PLUGINS_FILE, GIN_GIVEN_FILE),
-    *(GIN_OPERATIVE_FILE, ENERGY_FILE, EXPERIMENT_FILE),
+    ALPHABET_FILE,
+    LEXICON_FILE,
+    PROGRESS_FILE,
+    PLUGINS_FILE,
+    GIN_GIVEN_FILE,
+    GIN_OPERATIVE_FILE,
+    ENERGY_FILE,
+    EXPERIMENT_FILE,
 )
 _WRITTEN_AT_START = (*WRITTEN_AT_START, *_START)
 # Files that a killed process may not have finished writing, below the run's folder.

@@ -51,12 +51,12 @@ log = logging.getLogger("tfasr")
 
 # What collectives raise when one of their workers is gone.
 _GONE = (
-    *(tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError),
-    *(
-        tf.errors.DeadlineExceededError,
-        tf.errors.FailedPreconditionError,
-        tf.errors.InternalError,
-    ),
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.FailedPreconditionError,
+    tf.errors.InternalError,
 )
 # A worker that noticed a loss stays this long, so that others do not take it for the
 # lost one.
