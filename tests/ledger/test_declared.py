@@ -11,7 +11,7 @@ from tfasr.kit.files import EVENTS_FILE
 from tfasr.ledger.declared import (
     SEALED_FILE,
     STARTS_FILE,
-    VARIABLE,
+    DECLARED_VARIABLE,
     Seen,
     Starts,
     canonical,
@@ -77,7 +77,7 @@ def test_a_plan_is_sealed_once_and_named_by_list_and_ledgers(tmp_path, begun):
 
 
 def test_a_process_that_no_study_started_declares_nothing(monkeypatch):
-    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv(DECLARED_VARIABLE, raising=False)
     assert declaration([]) is None
 
 
