@@ -86,6 +86,7 @@ class HardwareConfig:
         """Price of an hour without electricity, or None if unknown."""
         if self.amortisation_years is None:
             return self.price_usd_per_hour
+
         hours = self.amortisation_years * HOURS_PER_YEAR * self.utilisation
         return self.purchase_price_usd / hours
 
@@ -157,6 +158,7 @@ def _kwh(
 
     if hardware.power_w is not None:
         return hardware.power_w * hours / 1000, "estimate"
+
     return None, None
 
 
@@ -241,6 +243,7 @@ def _from_json(path: Path, price: dict[str, float]) -> HardwareConfig:
     content = json.loads(read_bytes(path, MOST_JSON_BYTES))
     if not isinstance(content, dict) or "system_name" not in content:
         raise ValueError("a system description must be an object with a system_name.")
+
     hosts = _count(content.get("number_of_nodes"))
     devices = _count(content.get("accelerators_per_node"))
     values: dict[str, Any] = {

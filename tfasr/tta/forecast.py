@@ -127,6 +127,7 @@ def forecast(
     met = first_sustained(points, target, metric=metric, window=window, metrics=metrics)
     if met.reached:
         return Forecast(metric, target, met_s=met.seconds)
+
     kind = metric_named(metric, metrics)
     wanted = target
     points = at_epoch_ends(points)  # the regressions were fitted to such curves
@@ -147,6 +148,7 @@ def forecast(
 
     if present is None:
         return Forecast(metric, wanted, reason=reason)
+
     last_s = points[-1].elapsed_s
     pace = pace_s(points)
     if not pace > 0:
@@ -213,6 +215,7 @@ def course(
 
     if target <= 0:
         return None, "no curve of error rates is sure to come down to 0"
+
     number, values = (np.array(column, float) for column in zip(*usable, strict=True))
     logs = np.log(values)
     count = len(points)
@@ -227,6 +230,7 @@ def course(
 
     if long < LEAST_FALL:
         return None, "the curve does not fall"
+
     # The first evaluation may be far above all others.
     fallen = float(np.sort(logs)[-2] - logs[-1])
     if fallen < LEAST_BEND:
@@ -240,6 +244,7 @@ def course(
     speedup = math.log(late / long)
     if speedup > MOST_SPEEDUP:
         return None, "the curve falls faster and faster"
+
     if (rough := _roughness([point.value for point in points])) > ROUGHEST:
         reason = (
             f"its evaluations vary by {rough:.0%} of their value from one to the next"
@@ -249,6 +254,7 @@ def course(
     rise, jump = _unevenness([point.value for point in points])
     if rise > MOST_RISE:
         return None, f"the error rose by {math.expm1(rise):.0%} after it had fallen"
+
     if jump > MOST_JUMP:
         return (
             None,
@@ -282,6 +288,7 @@ def evaluations_left(
     """
     if math.exp(present.features @ np.asarray(coefficients["latest"])) > LONGEST:
         return None
+
     estimate = float(present.features @ np.asarray(coefficients["middle"]))
     # Rules are met at evaluations.
     candidates = np.arange(1, math.floor(_MOST_LEFT * count) + 1)
@@ -337,14 +344,17 @@ def _unevenness(values: Sequence[float]) -> tuple[float, float]:
     logs = np.log([value for value in values if 0 < value < math.inf])
     if logs.size < 2 * _JUMP_EVALUATIONS:
         return 0.0, 0.0
+
     middles = np.median(np.stack([logs[:-2], logs[1:-1], logs[2:]]), axis=0)
     fallen = np.sort(logs)[-2] - middles
     if fallen.max() < RISES_AFTER:
         return 0.0, 0.0
+
     late = middles[np.argmax(fallen >= RISES_AFTER) :]
     rise = float(np.max(late - np.minimum.accumulate(late)))
     if fallen.max() < JUMPS_AFTER:
         return rise, 0.0
+
     step = _JUMP_EVALUATIONS
     falls = middles[:-step] - middles[step:]
     jump = 0.0
@@ -361,6 +371,7 @@ def changes_in_steps(learning_rate: object) -> bool:
     """
     if not isinstance(learning_rate, dict):
         return False
+
     settings = learning_rate.get("config")
     staircase = isinstance(settings, dict) and bool(settings.get("staircase"))
     return staircase or learning_rate.get("class_name") in _IN_STEPS

@@ -185,6 +185,7 @@ def least_p(test: str, first: int, second: int) -> float:
     """Returns the smallest p-value that so many runs can give."""
     if min(first, second) == 0:
         return 1.0
+
     return min(1.0, 2 * float(order_distribution(test, first, second)[0]))
 
 

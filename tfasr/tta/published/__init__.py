@@ -34,6 +34,7 @@ def find_logs(path: str | Path) -> list[Path]:
 
     if _is_run(path):
         return [path]
+
     runs = filter(_is_run, path.iterdir()) if path.is_dir() else []
     if not (logs := sorted(runs, key=lambda run: (len(run.name), run.name))):
         raise UsageError(
@@ -49,6 +50,7 @@ def load_log(path: str | Path, name: str | None = None) -> Run:
     path = Path(path)
     if not path.is_file():
         return load_run(path, name)
+
     kind = f"one of {sorted(READERS)}"
     try:
         for program, reader in READERS.items():
@@ -75,6 +77,7 @@ def _is_run(path: Path) -> bool:
     try:
         if path.is_dir():
             return (path / EVENTS_FILE).is_file()
+
         return any(reader.recognises(path) for reader in READERS.values())
     except OSError:
         return True  # reading it will report the error with its path
@@ -94,6 +97,7 @@ class LogFormat:
     def recognises(self, path: Path) -> bool:
         if path.suffix not in self.suffixes:
             return False
+
         with path.open("rb") as file:
             return re.search(self.mark, file.read(_HEAD_BYTES)) is not None
 

@@ -70,6 +70,7 @@ def read(path: Path, name: str | None = None) -> Run:
         raise UsageError(
             f"A log must have {PREFIX} events. {path} has no complete one."
         )
+
     _check_benchmark(path, lines)
     _check_clock(path, lines)
     _check_one_run(path, lines)
@@ -79,6 +80,7 @@ def read(path: Path, name: str | None = None) -> Run:
     events = [line.event for line in _with_late_ends(lines)]
     if _failed(lines):
         events = [_without_scores(event) for event in events]
+
     return Run(path, name or path.stem, _with_parts(events), cut=cut)
 
 
@@ -94,12 +96,14 @@ def _lines(path: Path) -> tuple[list[_LogLine], bool]:
         _, prefix, content = text.partition(PREFIX)
         if not prefix:
             continue
+
         try:
             event = json.loads(content)
             _check_event(event)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             if number == last:
                 return lines, True
+
             raise UsageError(
                 f"Line {number} of {path} is not a valid {PREFIX} event: {error!r}. Leave the log "
                 "out, or download it again."
@@ -114,15 +118,19 @@ def _check_event(event: Any) -> None:
     time_ms = event["time_ms"]
     if type(time_ms) not in (int, float) or not math.isfinite(time_ms):
         raise TypeError("its time_ms must be a finite number")
+
     if _SECONDS[0] <= time_ms < _SECONDS[1] or time_ms >= _MICROSECONDS:
         raise ValueError(
             "its time_ms must be milliseconds, not seconds or microseconds"
         )
+
     about = event.get("metadata") or {}
     if not isinstance(event["key"], str) or not isinstance(about, dict):
         raise TypeError("its key must be text, its metadata an object")
+
     if not isinstance(about.get("epoch_num"), int | float | None):
         raise TypeError("its epoch_num must be a number")
+
     if event["key"] != "eval_accuracy" and schema.wrong(
         event["key"], event.get("value")
     ):
@@ -258,8 +266,10 @@ def _failed(lines: Sequence[_LogLine]) -> bool:
 def _without_scores(event: Event) -> Event:
     if event["key"] == "eval_accuracy":
         return {**event, "value": math.nan}
+
     if event["key"] == "tracked_stats" and isinstance(event.get("value"), dict):
         return {**event, "value": dict.fromkeys(event["value"], math.nan)}
+
     return event
 
 
@@ -285,6 +295,7 @@ def _with_parts(events: list[Event]) -> list[Event]:
 
         if key == "eval_stop":
             parts.append({**event, "key": "eval_forward_stop"})
+
         parts.append(event)
         if key == "eval_start":
             parts.append({**event, "key": "eval_forward_start"})
@@ -311,6 +322,7 @@ def write(run: Run, path: Path, **submission: str) -> None:
     }
     if run.fact("gradient_accumulation_steps") is None:
         header["gradient_accumulation_steps"] = 1
+
     began = {"time_ms": run.events[0]["time_ms"]}
     lines = [_logged(1, began, key, value) for key, value in header.items()]
     for number, event in enumerate(run.events, start=1):

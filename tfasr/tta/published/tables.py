@@ -119,6 +119,7 @@ def read_algoperf(path: Path, name: str | None = None) -> Run:
     _check_rising(path, rows, CLOCKS[0])
     for column in CLOCKS[1:]:
         _check_rising(path, rows, column, strictly=False)
+
     if _STEP in header:
         _check_rising(path, rows, _STEP)
         _check_beginning(path, rows)
@@ -281,6 +282,7 @@ def read_dawnbench(path: Path, name: str | None = None) -> Run:
     _check_hours(path, rows)
     for column in accuracies:
         _check_accuracies(path, rows, column)
+
     table = _TableEvents()
     before_s = 0.0
     for number, (_, row) in enumerate(rows, start=1):
@@ -332,6 +334,7 @@ def _check_accuracies(path: Path, rows: Sequence[_Row], column: str) -> None:
     ]
     if whole == 1 or not known_accuracies:
         return
+
     highest, line = max(known_accuracies)
     if 0 < highest <= 1:
         raise UsageError(
