@@ -151,10 +151,7 @@ class GroupComparison:
     @property
     def digits(self) -> int:
         """With how many decimals the ratio is shown."""
-        if self.interval is None:
-            return decimals(0.0, 0.0)
-
-        low, high = self.interval
+        low, high = self.interval or (0.0, 0.0)
         return decimals(low, high)
 
 
@@ -248,21 +245,15 @@ def _ratio_by_rule(
     first: Sequence[Bracket], second: Sequence[Bracket], test: str
 ) -> float | None:
     """Returns the ratio of the times at which the rule was met."""
-    result = compare_ends(_ends_by_rule(first), _ends_by_rule(second), test, 1 - LEVEL)
-    return _ratio(float(result.estimate))
+    ends = log_ends(list(map(_by_rule, first)))
+    other_ends = log_ends(list(map(_by_rule, second)))
+    return _ratio(float(compare_ends(ends, other_ends, test, 1 - LEVEL).estimate))
 
 
-def _ends_by_rule(group: Sequence[Bracket]) -> np.ndarray:
-    """Returns `log_ends` of brackets without a width."""
-    brackets = []
-    for bracket in group:
-        hit_s = None
-        if not bracket.censored:
-            hit_s = bracket.read_s
-
-        brackets.append(Bracket(bracket.read_s, hit_s, None))
-
-    return log_ends(brackets)
+def _by_rule(bracket: Bracket) -> Bracket:
+    """Returns a bracket without a width, at the time at which the rule was met."""
+    hit_s = None if bracket.censored else bracket.read_s
+    return Bracket(bracket.read_s, hit_s, None)
 
 
 def adjusted(comparisons: Sequence[GroupComparison]) -> list[GroupComparison]:

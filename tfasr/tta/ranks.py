@@ -19,10 +19,13 @@ from tfasr.tta.policies import Bracket
 
 GROUPS = "groups"
 PAIRS = "pairs"
+
 # Larger groups use the normal approximation, which then errs by less than 1 %.
 _MOST_COUNTED = 60
 _LEAST_S = 1e-3  # a time of 0 has no logarithm: it counts as a millisecond
+
 Ends = tuple[np.ndarray, np.ndarray]
+"""The lower and the upper ends of times or ratios, as logarithms, ``(..., runs)``."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +33,14 @@ class Ratios:
     """How much later the second group is than the first, as logarithms of ratios."""
 
     estimate: np.ndarray  # the median ratio; NaN if runs without a time could change it
-    low: np.ndarray  # ends of the interval; infinite if the runs set no limit
+
+    # Ends of the interval; infinite if the runs set no limit.
+    low: np.ndarray
     high: np.ndarray
-    # two-sided; below ``1 - confidence`` exactly if the interval excludes 0
+
+    # Two-sided; below ``1 - confidence`` exactly if the interval excludes 0.
     p_value: np.ndarray
+
     # 1 if more ratios are certainly above 1 than below 1, -1 if fewer, else 0
     sign: np.ndarray
 
@@ -51,7 +58,10 @@ def log_ends(brackets: Sequence[Bracket]) -> Ends:
 
 
 def _end_s(bracket: Bracket) -> float:
-    return math.inf if bracket.first_hit_s is None else bracket.first_hit_s
+    if bracket.first_hit_s is None:
+        return math.inf
+
+    return bracket.first_hit_s
 
 
 def log_ratios(first: Ends, second: Ends, test: str) -> Ends:
@@ -72,11 +82,13 @@ def log_ratios(first: Ends, second: Ends, test: str) -> Ends:
 
 
 def _differences(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Returns every run of the second group minus every run of the first."""
     between = second[..., :, None] - first[..., None, :]
     return between.reshape(*between.shape[:-2], -1)
 
 
 def _walsh_averages(ratios: np.ndarray) -> np.ndarray:
+    """Returns the mean of each two ratios, also of each one with itself."""
     one, other = np.triu_indices(ratios.shape[-1])
     return (ratios[..., one] + ratios[..., other]) / 2
 
@@ -95,18 +107,17 @@ def compare_ends(first: Ends, second: Ends, test: str, confidence: float) -> Rat
     10.1214/aoms/1177704172) for the medians and intervals.
     """
     least, greatest = log_ratios(first, second, test)
-    sizes = (first[0].shape[-1], second[0].shape[-1])
-    below_or_equal = order_distribution(test, *sizes)
+    first_runs = first[0].shape[-1]
+    second_runs = second[0].shape[-1]
+    below_or_equal = order_distribution(test, first_runs, second_runs)
 
     later = np.count_nonzero(least > 0, axis=-1)
     earlier = np.count_nonzero(greatest < 0, axis=-1)
-    # The distribution is symmetric: as many above as here are as likely as that many
-    # below.
     tail = np.minimum(_tail(below_or_equal, later), _tail(below_or_equal, earlier))
 
-    end = end_of_interval(test, *sizes, confidence)
     low = np.full(least.shape[:-1], -np.inf)
     high = np.full(least.shape[:-1], np.inf)
+    end = end_of_interval(test, first_runs, second_runs, confidence)
     if end > 0:
         low = least[..., end - 1]
         high = greatest[..., -end]
@@ -121,6 +132,11 @@ def compare_ends(first: Ends, second: Ends, test: str, confidence: float) -> Rat
 
 
 def _tail(below_or_equal: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """Returns the probability of so many ratios above 1, or more.
+
+    The distribution is symmetric: as many above as here are as likely as that many
+    below.
+    """
     return below_or_equal[below_or_equal.size - 1 - count]
 
 
@@ -139,6 +155,7 @@ def _median_ratio(first: Ends, second: Ends, test: str) -> np.ndarray:
 
 
 def _middles(ends: Ends) -> Ends:
+    """Returns each bracket's middle as both ends, or its own ends if one is infinite."""
     low, high = ends
     is_finite = np.isfinite(low) & np.isfinite(high)
     middle = np.where(is_finite, low, 0.0) / 2 + np.where(is_finite, high, 0.0) / 2
@@ -168,7 +185,7 @@ def order_distribution(test: str, first: int, second: int) -> np.ndarray:
 def _rank_sums(first: int, second: int) -> np.ndarray:
     """Returns the distribution of Mann and Whitney's statistic for groups without ties."""
     # ways[k, u]: ways to choose k of the runs so far for the second group, with u
-    # ratios above 1
+    # ratios above 1.
     ways = np.zeros((second + 1, first * second + 1))
     ways[0, 0] = 1
     for run in range(first + second):
@@ -191,8 +208,9 @@ def least_p(test: str, first: int, second: int) -> float:
 
 @cache
 def end_of_interval(test: str, first: int, second: int, confidence: float) -> int:
-    """Returns which ratio, counted from the least, is the interval's end; 0 with too
-    few runs.
+    """Returns which ratio, counted from the least, is the interval's end.
+
+    It is 0 with too few runs.
     """
     shares = order_distribution(test, first, second)
     return int(np.searchsorted(shares, (1 - confidence) / 2, side="left"))
