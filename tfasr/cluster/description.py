@@ -177,6 +177,12 @@ def named_cluster(
 def from_tf_config(environment: Mapping[str, str]) -> Cluster:
     """Reads the cluster from ``TF_CONFIG``; a "chief" gets rank 0, each "worker" a later one.
 
+    Args:
+        environment: the process's environment variables.
+
+    Raises:
+        UsageError: if the variable is missing, malformed or names other jobs.
+
     Source: tensorflow.org/guide/distributed_training, "TF_CONFIG" (the format).
     """
     text = environment.get(TF_CONFIG)
@@ -228,6 +234,12 @@ def _wrong(wanted: str, text: str) -> UsageError:
 
 def slurm_cluster(environment: Mapping[str, str]) -> Cluster:
     """Reads the cluster of this process's job step from the variables set by ``srun``.
+
+    Args:
+        environment: the process's environment variables.
+
+    Raises:
+        UsageError: if a variable is missing, malformed or contradicts another.
 
     Source: slurm.schedmd.com/srun.html, "OUTPUT ENVIRONMENT VARIABLES".
     """
@@ -297,7 +309,15 @@ def expand_nodes(text: str) -> list[str]:
 
 
 def tasks_per_node(text: str) -> list[int]:
-    """Expands counts such as ``2(x3),1`` to 2, 2, 2, 1."""
+    """Expands the numbers of tasks on each node as SLURM writes them.
+
+    Example:
+        >>> tasks_per_node("2(x3),1")
+        [2, 2, 2, 1]
+
+    Raises:
+        UsageError: if they are no such numbers, or too many.
+    """
     counts: list[int] = []
     for part in text.split(","):
         tasks = 0
@@ -360,6 +380,7 @@ def _variable(environment: Mapping[str, str], *names: str) -> str:
 
 
 def _number(environment: Mapping[str, str], name: str) -> int:
+    """Returns a variable as a number; UsageError if it is missing or something else."""
     text = _variable(environment, name)
     if not re.fullmatch(r"\d{1,9}", text):
         raise UsageError(f"{name} must be a number. Received: {text!r}.")
@@ -392,7 +413,15 @@ def _check_place(environment: Mapping[str, str], tasks: list[int], rank: int) ->
 
 
 def _ports(environment: Mapping[str, str], count: int) -> list[int]:
-    """Chooses a node's ports, which are the same for all workers of a step."""
+    """Chooses a node's ports, which are the same for all workers of a step.
+
+    They are those that SLURM reserved, or else follow from the job's number: every
+    worker computes the same ones without asking another.
+
+    Args:
+        environment: the process's environment variables.
+        count: how many ports the node with most workers needs.
+    """
     reserved = environment.get("SLURM_STEP_RESV_PORTS")
     if not reserved:
         first = _number(environment, "SLURM_JOB_ID") * _PORTS_OF_JOB

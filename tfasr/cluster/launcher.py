@@ -59,7 +59,12 @@ def free_ports(count: int) -> list[int]:
 
 
 def worker_variables(ports: Sequence[int], rank: int) -> dict[str, str]:
-    """Returns the environment variables by which a worker finds its cluster."""
+    """Returns the environment variables by which a worker finds its cluster.
+
+    Args:
+        ports: the port of each worker on this machine, by rank.
+        rank: the worker's rank.
+    """
     config = {
         "cluster": {"worker": [f"127.0.0.1:{port}" for port in ports]},
         "task": {"type": "worker", "index": rank},
@@ -68,7 +73,15 @@ def worker_variables(ports: Sequence[int], rank: int) -> dict[str, str]:
 
 
 def thread_variables(count: int, environment: Mapping[str, str]) -> dict[str, str]:
-    """Splits this machine's cores between workers, unless the user has set the variables."""
+    """Splits this machine's cores between workers.
+
+    Args:
+        count: how many workers share the machine.
+        environment: variables that the user has set, which are left as they are.
+
+    Returns:
+        The other variables for each worker.
+    """
     threads = str(max(usable_cores() // count, 1))
     names = ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS")
     return {name: threads for name in names if name not in environment}
@@ -183,6 +196,7 @@ class _Workers:
 
             time.sleep(_LOOK_S)
 
+        # The first failure counts: later ones follow from it.
         if failed is not None:
             code = codes[failed]
         elif self._restarts is not None:
@@ -196,7 +210,12 @@ class _Workers:
         return code
 
     def _plan_end(self, rank: int, code: int) -> list[tuple[float, signal.Signals]]:
-        """Returns which signals end the other workers, and when, after one has ended."""
+        """Returns which signals end the other workers, and when, after one has ended.
+
+        Args:
+            rank: the worker that ended.
+            code: its exit code, or minus the number of the signal that ended it.
+        """
         now_s = time.monotonic()
         kill = (now_s + NOTICE_S + END_S, signal.SIGKILL)
         # A second signal would end them before they have saved.
@@ -225,13 +244,20 @@ class _Workers:
             process.wait()
 
     def _send(self, number: signal.Signals) -> None:
+        """Sends a signal to all that have not ended yet."""
         for process in self.processes:
             if process.poll() is None:
                 process.send_signal(number)
 
 
 def _show(source: IO[bytes], target: IO[str], rank: int) -> None:
-    """Copies a worker's output, line by line, with its rank in front."""
+    """Copies a worker's output, line by line, with its rank in front.
+
+    Args:
+        source: the worker's stdout or stderr.
+        target: the launcher's.
+        rank: the worker's rank.
+    """
     for line in source:
         text = line.decode(errors="replace").rstrip("\r\n")
         target.write(f"[{rank}] {text}\n")
@@ -248,6 +274,7 @@ def unreachable(cluster: Cluster) -> list[int]:
 
 
 def _answers(address: str) -> bool:
+    """Whether something listens at an address."""
     place = (host_of(address), port_of(address))
     try:
         socket.create_connection(place, timeout=_CONNECT_S).close()
@@ -300,6 +327,7 @@ class PeerWatch:
             self._thread.join()
 
     def _watch(self) -> None:
+        """Runs in the thread until a worker is lost or `stop` is called."""
         while not self._stopped.wait(self._every_s):
             lost = self.look()
             if lost and not self._stopped.is_set():

@@ -271,7 +271,15 @@ class ChiefPort:
 
 
 def check_free(address: str, rank: int) -> None:
-    """Raises UsageError if a worker's port is taken."""
+    """Checks that a worker can take its port.
+
+    Args:
+        address: the worker's ``HOST:PORT``.
+        rank: its rank, for the message.
+
+    Raises:
+        UsageError: if another program has the port.
+    """
     try:
         socket.create_server(("", port_of(address))).close()
     except OSError as error:
@@ -403,6 +411,7 @@ class ChiefStream:
         self._reader.start()
 
     def _read(self) -> None:
+        """Runs in the thread: collects messages until the stream ends."""
         received = self._incoming
         try:
             while True:

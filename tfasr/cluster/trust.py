@@ -45,6 +45,11 @@ def shared_secret(
 ) -> bytes:
     """Returns the secret that all workers of a cluster know; b"" without one.
 
+    Args:
+        cluster: the workers.
+        environment: the process's environment variables.
+        needed: whether workers on several hosts must have one.
+
     Raises:
         UsageError: if it is too short, or ``needed`` between several hosts and missing.
     """
@@ -136,6 +141,7 @@ def identity(secret: bytes, cluster: Cluster) -> tuple[bytes, bytes, bytes]:
     def signed(
         subject: x509.Name, public: Any, *extensions: x509.ExtensionType
     ) -> bytes:
+        """Returns a certificate of the authority in PEM."""
         builder = x509.CertificateBuilder(
             issuer_name=authority_name,
             subject_name=subject,

@@ -191,35 +191,59 @@ class Starts:
     def start(self, experiment: str, seed: int, seen: Seen) -> dict[str, str]:
         """Records that a training will start.
 
+        Args:
+            experiment: the experiment's name.
+            seed: the run's seed.
+            seen: the run before the start; its mark is None if it starts from nothing.
+
         Returns:
             Environment variables for its process.
         """
         with self._mutex:
             self._open()
 
-        fields = {"plan": self._sha256, **seen.to_json()}
-        line_hash = self._record("start", experiment, seed, fields)
+        line_hash = self._record(
+            "start", experiment, seed, plan=self._sha256, **seen.to_json()
+        )
         return {DECLARED_VARIABLE: f"{self._sha256}:{line_hash}"}
 
     def begun(self, experiment: str, seed: int, seen: Seen) -> None:
-        """Records a training's first step; must be called within a second of it."""
-        self._record("begun", experiment, seed, seen.to_json())
+        """Records a training's first step; must be called within a second of it.
+
+        Args:
+            experiment: the experiment's name.
+            seed: the run's seed.
+            seen: the run now, whose mark is not None any more.
+        """
+        self._record("begun", experiment, seed, **seen.to_json())
 
     def end(
         self, experiment: str, seed: int, seen: Seen, exit_code: int | None
     ) -> None:
-        """Records that a training's process has ended; None for an unknown exit code."""
-        fields = {"exit_code": exit_code, **seen.to_json()}
-        self._record("end", experiment, seed, fields)
+        """Records that a training's process has ended.
+
+        Args:
+            experiment: the experiment's name.
+            seed: the run's seed.
+            seen: the run after its process's end.
+            exit_code: the process's; None if it is unknown.
+        """
+        self._record("end", experiment, seed, exit_code=exit_code, **seen.to_json())
 
     def lost(self, experiment: str, seed: int, host: str) -> None:
         """Records that a training's host no longer answers."""
-        self._record("lost", experiment, seed, {"host": host})
+        self._record("lost", experiment, seed, host=host)
 
     def host(
         self, name: str, description: dict[str, Any], clock_ahead_s: float
     ) -> None:
-        """Records a host that will train runs, and by how much its wall clock is ahead."""
+        """Records a host that will train runs.
+
+        Args:
+            name: the host's name in the study.
+            description: what is known of its machine, a JSON value.
+            clock_ahead_s: by how much its wall clock is ahead of this machine's.
+        """
         value = {
             "host": name,
             "description": description,
@@ -242,13 +266,15 @@ class Starts:
             mark: `ledger_mark` of its ledger.
             reason: a key of `AGAIN`.
         """
-        fields = {
-            "host": host,
-            "folder": folder,
-            "ledger": mark,
-            "reason": reason,
-        }
-        self._record("abandoned", experiment, seed, fields)
+        self._record(
+            "abandoned",
+            experiment,
+            seed,
+            host=host,
+            folder=folder,
+            ledger=mark,
+            reason=reason,
+        )
 
     def again(
         self, experiment: str, seed: int, mark: Any, taken: float, samples: str
@@ -262,12 +288,14 @@ class Starts:
             taken: the part of the run's time that the machine took, 0 to 1.
             samples: the SHA-256 of the first try's ``host.csv``.
         """
-        fields = {
-            "taken": taken,
-            "samples": samples,
-            "ledger": mark,
-        }
-        self._record("again", experiment, seed, fields)
+        self._record(
+            "again",
+            experiment,
+            seed,
+            taken=taken,
+            samples=samples,
+            ledger=mark,
+        )
         self.repeated.add((experiment, seed))
 
     def close(self) -> None:
@@ -275,10 +303,12 @@ class Starts:
         if self._ledger is not None:
             self._ledger.close()
 
-    def _record(
-        self, key: str, experiment: str, seed: int, fields: dict[str, Any]
-    ) -> str:
-        """Appends a line about a run; returns the line's hash."""
+    def _record(self, key: str, experiment: str, seed: int, **fields: Any) -> str:
+        """Appends a line about a run.
+
+        Returns:
+            The line's hash (``chain``), by which a session names its start.
+        """
         with self._mutex:
             self._open()
             self._write(key, {"experiment": experiment, "seed": seed, **fields})
@@ -495,6 +525,7 @@ def check_study(folder: Path) -> StudyCheck:
                 f"{_name(run)} was begun and is not in the latest plan"
             )
 
+    # Whatever else has a ledger was trained without having been declared.
     declared_folders = {folder / place for place in folders.values()}
     declared_folders |= {first_try(folder, *run) for run in check.repeated}
     ledgers = [
@@ -566,7 +597,11 @@ def _read_starts(folder: Path, check: StudyCheck) -> dict[_Run, _History]:
 
 
 def _read_plan(folder: Path, value: Mapping[str, Any], check: StudyCheck) -> None:
-    """Adds the plan of a ``plan`` line; raises UsageError if it isn't what was sealed."""
+    """Adds the plan that a ``plan`` line names to a check.
+
+    Raises:
+        UsageError: if the plan's file is missing or isn't what was sealed.
+    """
     path = folder / Path(str(value["file"])).name
     content = b""
     if path.is_file():
@@ -622,7 +657,14 @@ def _check_first_try(
 
 
 def _check_run(run_dir: Path, run: _Run, history: _History, check: StudyCheck) -> None:
-    """Adds a declared run to a check: as found, as waiting or as a problem."""
+    """Adds a declared run to a check: as found, as waiting or as a problem.
+
+    Args:
+        run_dir: where the plan says that the run is.
+        run: its experiment and seed.
+        history: what the list says about it.
+        check: what is known so far, which this function adds to.
+    """
     name = _name(run)
     try:
         mark = ledger_mark(run_dir)
@@ -686,6 +728,7 @@ def _session_problems(run_dir: Path, run: _Run, history: _History) -> Iterator[s
         yield "declares a start that is no hash"
         return
 
+    # A ledger without sessions can't be checked either.
     if None in used or not used:
         yield (
             "has sessions that this study did not start: they may be older than the "

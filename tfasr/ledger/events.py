@@ -121,9 +121,10 @@ def read_events(path: str | Path) -> list[dict[str, Any]]:
     of these.
 
     Example:
-        >>> events = tfasr.read_events("runs/small")
-        >>> events[0]["key"]
-        'session_start'
+        ::
+
+            events = tfasr.read_events("runs/small")
+            losses = [e["value"]["loss"] for e in events if e["key"] == "train_step"]
 
     Args:
         path: ``events.jsonl`` or the run folder that holds it.
@@ -137,7 +138,15 @@ def read_events(path: str | Path) -> list[dict[str, Any]]:
 
 
 def read_ledger(path: str | Path) -> LedgerContent:
-    """Reads a ledger like `read_events`, plus its last hash and whether its end was lost."""
+    """Reads a ledger like `read_events`, plus its last hash and whether its end was lost.
+
+    Args:
+        path: ``events.jsonl`` or the run folder that holds it.
+
+    Raises:
+        FileNotFoundError: if there is no ledger.
+        UsageError: as `read_events` does.
+    """
     path = Path(path)
     if path.is_dir():
         path = path / files.EVENTS_FILE
@@ -166,6 +175,7 @@ def read_ledger(path: str | Path) -> LedgerContent:
 
 
 def _content(path: Path) -> bytes:
+    """Returns a ledger's bytes; UsageError if it is no file or too large."""
     try:
         return files.read_bytes(path)
     except UsageError as error:
@@ -360,7 +370,15 @@ def last_value(run_dir: str | Path, key: str) -> Any:
 def values_of(run_dir: str | Path, key: str) -> Iterator[Any]:
     """Yields the values of a ledger's events with a key, last first.
 
-    It parses only those events. Values of a wrong type are left out.
+    It parses only those events, so it is fast for keys that are rare. Values of a wrong
+    type are left out.
+
+    Args:
+        run_dir: the run's folder, which may lack a ledger.
+        key: the key, such as "session_start".
+
+    Raises:
+        UsageError: if a newer tfasr wrote the ledger.
     """
     path = Path(run_dir) / files.EVENTS_FILE
     if not path.is_file():
@@ -405,7 +423,14 @@ def chain_of(path: Path) -> list[str]:
 
 
 def ledger_covers(run_dir: str | Path, mark: Mapping[str, Any]) -> bool:
-    """Whether a ledger still has, in its place, the line that was last at `Ledger.mark`."""
+    """Whether a ledger still has, in its place, the line that was last at `Ledger.mark`.
+
+    As each line's hash covers all lines before it, they are the same too.
+
+    Args:
+        run_dir: the run's folder.
+        mark: what `Ledger.mark` or `ledger_mark` returned earlier.
+    """
     ending = f'{mark["chain"]}"}}\n'.encode()
     try:
         with files.opened(Path(run_dir) / files.EVENTS_FILE, None) as file:
@@ -476,6 +501,7 @@ def _line_by_line(
 
 
 def _is_event(event: Any) -> bool:
+    """Whether a JSON value has what every event needs; its types may still be wrong."""
     return isinstance(event, dict) and "key" in event and "time_ms" in event
 
 
@@ -504,11 +530,14 @@ class Ledger:
     lock keeps a second process from writing the same run.
 
     Example:
-        >>> ledger = Ledger("runs/small")
-        >>> ledger.begin_session(resumed_from_step=None)
-        >>> with ledger.interval("epoch", epoch_num=1):
-        ...     ledger.write(TrainStep(loss=2.5, train_s=0.1), epoch_num=1, step=1)
-        >>> ledger.close()
+        ::
+
+            ledger = Ledger("runs/small")
+            ledger.begin_session(resumed_from_step=None)
+            with ledger.interval("epoch", epoch_num=1):
+                ledger.write(TrainStep(loss=2.5, train_s=0.1), epoch_num=1, step=1)
+
+            ledger.close()
 
     Args:
         run_dir: an existing folder.
@@ -577,7 +606,13 @@ class Ledger:
         event_type: str = "POINT_IN_TIME",
         **metadata: Any,
     ) -> None:
-        """Appends an event; ``value`` and ``metadata`` must be JSON values.
+        """Appends an event, with the wall clock's time and the monotonic clock's.
+
+        Args:
+            key: what happened, such as "eval_accuracy".
+            value: a JSON value of the key's type, None if it is unknown.
+            event_type: "INTERVAL_START", "INTERVAL_END" or "POINT_IN_TIME".
+            **metadata: JSON values that say what it is about, such as ``step=3``.
 
         Raises:
             TypeError: if the value isn't of the key's type in `tfasr.ledger.schema`.

@@ -127,6 +127,10 @@ def session_ranges(keys: Sequence[str], about: Sequence[dict[str, Any]]) -> list
     """Returns the index range of each session, the events written by one process.
 
     A session starts at ``session_start`` or where the metadata's ``session`` changes.
+
+    Args:
+        keys: the key of each event.
+        about: the metadata of each.
     """
     starts = [index for index, key in enumerate(keys) if key == "session_start"]
     numbers = [facts.get("session", 0) for facts in about]
@@ -185,7 +189,13 @@ def clock_us(
 def _session_us(
     events: Sequence[Event], about: Sequence[dict[str, Any]], session: range
 ) -> np.ndarray:
-    """Returns the microseconds from a session's first event to each of its events."""
+    """Returns the microseconds from a session's first event to each of its events.
+
+    Args:
+        events: all events of the run.
+        about: the metadata of each.
+        session: the indices of the session's events.
+    """
     facts = about[session.start : session.stop]
     if all("mono_s" in each for each in facts):
         readings_s = [
@@ -239,7 +249,17 @@ def _wall_us(event: Event) -> float:
 
 
 def _number(event: Event, name: str, value: Any, most: float) -> float:
-    """Returns a time if it is usable; raises ValueError that names it and its event."""
+    """Returns a time if it is usable.
+
+    Args:
+        event: the event that states it, for the message.
+        name: the name of its field, the same.
+        value: the time, in any unit.
+        most: the largest usable one, in the same unit.
+
+    Raises:
+        ValueError: naming the field and the event.
+    """
     usual = type(value) in (float, int)
     if not usual or abs(value) > most or not math.isfinite(value):
         raise ValueError(

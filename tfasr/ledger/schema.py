@@ -435,7 +435,16 @@ def wrong_event(event: Mapping[str, Any]) -> str | None:
 
 
 def wrong(key: str, value: Any) -> str | None:
-    """Returns why an event's value is invalid, or None."""
+    """Returns why an event's value is invalid, or None.
+
+    Example:
+        >>> wrong("seed", "one")
+        "the value of seed must be a whole number, not 'one'"
+
+    Args:
+        key: the event's key; values of unknown keys are never wrong.
+        value: the event's value.
+    """
     if value is None or key not in EVENTS:
         return None
 
@@ -460,6 +469,7 @@ _NUMBERS = {int, float, types.NoneType}
 
 @functools.cache
 def _hints(cls: type) -> dict[str, Any]:
+    """Returns the type of each field of a dataclass, with the words of `Annotated`."""
     return typing.get_type_hints(cls, include_extras=True)
 
 
@@ -519,6 +529,7 @@ def _is_union(origin: Any) -> bool:
 
 
 def _problem_of_fields(cls: type, value: Any) -> _Problem | None:
+    """Returns the first problem of a value that must have a dataclass's fields."""
     if type(value) is not dict:
         return "", "an object", value
 

@@ -41,11 +41,11 @@ class Timeline:
     ValueError, naming the event, if one has no usable time.
 
     Example:
-        >>> timeline = Timeline(read_events("runs/small"))
-        >>> timeline.fact("seed")
-        1
-        >>> timeline.interval_seconds()["train"]
-        318.4
+        ::
+
+            timeline = Timeline(read_events("runs/small"))
+            seed = timeline.fact("seed")
+            train_s = timeline.interval_seconds()["train"]
     """
 
     def __init__(self, events: Sequence[Event]):
@@ -122,6 +122,7 @@ class Timeline:
 
     @cached_property
     def _clock(self) -> tuple[list[int], list[int]]:
+        """`clock_us` and `session_begins_us`, which are computed together."""
         return intervals.clock_us(self.events, self.metadata, self.sessions)
 
     @property
@@ -288,6 +289,7 @@ class Timeline:
             stop_us: a later one.
         """
         pieces = self._pieces
+        # Both times are those of events, and no piece spans an event.
         within = (pieces.starts_us >= start_us) & (pieces.stops_us <= stop_us)
         chosen = self._stopped(excluded, within_evaluation) & within
         left_out = {}
@@ -328,6 +330,7 @@ class Timeline:
         indices = np.array(self.indices.get("train_step", []), dtype=int)
         indices = indices[np.array(self.useful, dtype=bool)[indices]]
 
+        # A step's place is its distance to the first step of the same session.
         firsts = [session.start for session in self.sessions]
         sessions = np.searchsorted(firsts, indices, side="right")
         first_of_session = np.searchsorted(sessions, sessions)
@@ -375,6 +378,7 @@ def second_writer(timeline: Timeline) -> str | None:
 
             started.add(new)
 
+        # A process without a number, of another program, may stand between others.
         if new != session:
             if None not in (session, new) and new < session:
                 return (

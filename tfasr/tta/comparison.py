@@ -366,7 +366,15 @@ def decide(
 
 
 def looks_of(test: str, level: float = LEVEL) -> tuple[int, ...]:
-    """Returns the `LOOKS` at which so few runs can decide by the test."""
+    """Returns the `LOOKS` at which so few runs can decide by the test.
+
+    Args:
+        test: one of `TESTS`.
+        level: the probability of calling one of two equal groups faster.
+
+    Raises:
+        ValueError: if none of them can.
+    """
     allowed = _spent(LOOKS, level)
     able = [
         n for n, most in zip(LOOKS, allowed, strict=True) if least_p(test, n, n) < most

@@ -138,6 +138,7 @@ def cost_of(
     if kwh is not None and hardware.electricity_usd_per_kwh is not None:
         electricity_usd = hardware.electricity_usd_per_kwh * kwh
 
+    # Without electricity, which may be included in the rent.
     machine_usd = None
     if hardware.hourly_usd is not None:
         machine_usd = hardware.hourly_usd * hours
@@ -252,6 +253,12 @@ def _find(name: str) -> Path:
 
 
 def _from_gin(path: Path, price: dict[str, float]) -> HardwareConfig:
+    """Reads a gin file that binds `HardwareConfig`.
+
+    Args:
+        path: the file.
+        price: values that replace the file's, by field.
+    """
     prices = [f"HardwareConfig.{field} = {value!r}" for field, value in price.items()]
 
     def build(lines: gin.GinText) -> HardwareConfig:
@@ -278,6 +285,14 @@ def _from_gin(path: Path, price: dict[str, float]) -> HardwareConfig:
 
 
 def _from_json(path: Path, price: dict[str, float]) -> HardwareConfig:
+    """Reads MLPerf's description of a system, with fields of `HardwareConfig` added.
+
+    Args:
+        path: the file.
+        price: values that replace the file's, by field.
+
+    Source: MLPerf's system_desc_id.json (github.com/mlcommons/policies).
+    """
     content = json.loads(read_bytes(path, MOST_JSON_BYTES))
     if not isinstance(content, dict) or "system_name" not in content:
         raise ValueError("a system description must be an object with a system_name.")

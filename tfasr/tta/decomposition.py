@@ -133,6 +133,7 @@ def _steady_steps(
 
 
 def _sum(values: np.ndarray, chosen: np.ndarray) -> float:
+    """Returns the exact sum of the chosen values, whatever their order."""
     return math.fsum(values[chosen].tolist())
 
 
@@ -353,7 +354,10 @@ def _pairs(
 def _geometric_ratio(
     first: Sequence[Parts], second: Sequence[Parts], amount: _Amount
 ) -> float | None:
-    """Returns the ratio of geometric means; None if an amount is 0."""
+    """Returns the ratio of two groups' geometric means, second over first.
+
+    It is None if an amount of any run is 0.
+    """
     logs = []
     for group in (first, second):
         amounts = list(map(amount, group))

@@ -101,6 +101,10 @@ def energy_spans(
     counter appeared, vanished, fell without a known range or rose by more than
     `MOST_W`, or in which the wall clock and the monotonic clock moved apart by more
     than `MOST_SUSPENDED_S`.
+
+    Args:
+        samples: of one machine, in the order of the file.
+        timeline: the run during which they were taken.
     """
     by_session = _by_session(samples)
     spans: list[EnergySpan] = []
@@ -112,12 +116,15 @@ def energy_spans(
         begin = clock[session.start]
         end = clock[min(session.stop, len(clock) - 1)]
 
+        # Samples and the ledger share a clock. What it read at the session's first event
+        # is the difference to the run's clock.
         monotonic = about.get("mono_s") is not None
         began_us = first["time_ms"] * 1000
         if monotonic:
             began_us = round(about["mono_s"] * 1e6)
 
         for start, stop, joules in _steps(in_session, monotonic, begin - began_us):
+            # The first and the last span may reach beyond the session.
             low = max(start, begin)
             high = min(stop, end)
             if high > low:
@@ -153,6 +160,7 @@ def energy_use(
         if stop <= start:
             break
 
+        # Pieces and spans are both in order, so what is over stays over.
         total_us[name] += stop - start
         while position < len(spans) and spans[position].stop_us <= start:
             position += 1
@@ -168,6 +176,7 @@ def energy_use(
     if not any(known_us.values()):
         return None
 
+    # An interval that took no time used no energy; one that wasn't measured is unknown.
     for name in INTERVALS:
         if total_us[name] and not known_us[name]:
             joules[name] = None
@@ -193,6 +202,7 @@ def used_joules(samples: Iterable[EnergySample]) -> float | None:
 
 
 def _by_session(samples: Iterable[EnergySample]) -> dict[int, list[EnergySample]]:
+    """Returns each session's samples in their order."""
     by_session: dict[int, list[EnergySample]] = {}
     for sample in samples:
         by_session.setdefault(sample.session, []).append(sample)
@@ -238,7 +248,12 @@ def energy_of_hosts(
 def _overlaps(
     spans: Sequence[EnergySpan], other_spans: Sequence[EnergySpan]
 ) -> list[EnergySpan]:
-    """Returns the time covered by both lists of ordered spans, with 0 joules."""
+    """Returns the time covered by both lists of spans, with 0 joules.
+
+    Args:
+        spans: spans in order that don't overlap.
+        other_spans: others of this kind.
+    """
     shared = []
     index = 0
     other_index = 0
@@ -321,7 +336,14 @@ def _steps(
 def _used(
     before: Mapping[str, EnergySample], after: Mapping[str, EnergySample]
 ) -> float | None:
-    """Returns the joules between two sweeps over the counters, or None if they are unknown."""
+    """Returns the joules between two sweeps over the counters.
+
+    They are unknown, None, if one counter's are, or if the sweeps read other counters.
+
+    Args:
+        before: the samples of the first sweep, by counter.
+        after: those of the next one.
+    """
     if before.keys() != after.keys():
         return None
 
@@ -339,6 +361,7 @@ def _rise(before: EnergySample, after: EnergySample) -> float | None:
     if abs(wall_s - mono_s) > MOST_SUSPENDED_S:
         return None
 
+    # A counter that has a range restarted from 0, at most once in so short a time.
     joules = after.joules - before.joules
     if joules < 0 and after.range_joules is not None:
         joules += after.range_joules

@@ -64,6 +64,29 @@ _COLUMNS: list[Column[Reason]] = [
 ]
 
 
+def line_numbers(path: Path) -> list[int] | None:
+    """Returns the line of each event in a run's ledger, from 1; None if it has no ledger."""
+    ledger = path / files.EVENTS_FILE
+    if not ledger.is_file():
+        return None
+
+    lines = files.read_bytes(ledger).split(b"\n")
+    return [number for number, line in enumerate(lines, start=1) if line.strip()]
+
+
+def value_text(kind: Metric, value: float) -> str:
+    """Returns a metric's value for readers.
+
+    Example:
+        >>> value_text(Metric(rate=True), 0.105)
+        '10.5 %'
+    """
+    if kind.rate:
+        return f"{100 * value:.4g} %"
+
+    return f"{value:.5g}"
+
+
 @dataclass(frozen=True)
 class Explanation:
     """A run's time to a target, and the evaluations and rules behind it.
@@ -72,11 +95,13 @@ class Explanation:
     """
 
     run: str  # its name
+    timeline: Timeline
+    lines: list[int] | None  # of the events, see `line_numbers`
     policy: Policy
+    kind: Metric  # of the target
+    readings: list[EvaluationReading]  # the evaluations that the policy counts
     result: TimeToAccuracy
     bracket: Bracket
-    reasons: list[Reason]
-    kind: Metric  # of the target
 
     def table(self) -> Table:
         """Returns the reasons as a table, with the policy's rule below it."""
@@ -113,39 +138,9 @@ class Explanation:
         table = self.table()
         return html_table(table.columns, table.rows, table.title)
 
-
-def line_numbers(path: Path) -> list[int] | None:
-    """Returns the line of each event in a run's ledger, from 1; None if it has no ledger."""
-    ledger = path / files.EVENTS_FILE
-    if not ledger.is_file():
-        return None
-
-    lines = files.read_bytes(ledger).split(b"\n")
-    return [number for number, line in enumerate(lines, start=1) if line.strip()]
-
-
-def value_text(kind: Metric, value: float) -> str:
-    """Returns a metric's value for readers: rates in percent."""
-    if kind.rate:
-        return f"{100 * value:.4g} %"
-
-    return f"{value:.5g}"
-
-
-@dataclass(frozen=True)
-class Explainer:
-    """A run's events and what a policy made of them, from which `reasons` follow."""
-
-    timeline: Timeline
-    lines: list[int] | None  # of the events, see `line_numbers`
-    policy: Policy
-    kind: Metric  # of the target
-    readings: list[EvaluationReading]  # the evaluations that the policy counts
-    result: TimeToAccuracy
-    bracket: Bracket
-
+    @cached_property
     def reasons(self) -> list[Reason]:
-        """Returns the lines of the explanation in their order."""
+        """How the time came about, line by line."""
         until = None
         if self._decisive:
             until = self._decisive[-1].index
@@ -205,12 +200,14 @@ class Explainer:
         )
 
     def _line(self, index: int) -> int | None:
+        """Returns an event's line in ``events.jsonl``; None if there is no such file."""
         if self.lines and index < len(self.lines):
             return self.lines[index]
 
         return None
 
     def _start(self) -> Iterator[Reason]:
+        """Yields where the policy's clock starts, and what came before."""
         line = self.timeline
         if not line.events:
             yield self._reason("start", "the ledger is empty", None)
@@ -243,11 +240,14 @@ class Explainer:
         label = kind.label or self.result.metric
         per_epoch = self.timeline.evaluations_per_epoch
         window = policies.evaluations_in(self.result.window, per_epoch)
+
+        # The first ones have no median yet.
         values = [reading.value for reading in self._decisive]
         medians = [None] * (window - 1)
         medians += policies.medians(values, window, kind.worst)
         for reading, median in zip(self._decisive, medians, strict=False):
             text = f"epoch {reading.epoch}: {label} {value_text(kind, reading.value)}"
+            # The value may have been written earlier than the time is read.
             if reading.scored is not None and reading.scored != reading.index:
                 line = self._line(reading.scored)
                 if line is None:
@@ -267,6 +267,7 @@ class Explainer:
             yield self._reason("evaluation", text, reading.index)
 
     def _lost_evaluations(self) -> Iterator[Reason]:
+        """Yields evaluations that don't count, as a later session repeated them."""
         line = self.timeline
         for index in line.of("tracked_stats"):
             scored = self.result.metric in policies.scores_at(line, index)
@@ -282,6 +283,7 @@ class Explainer:
             if until is None or session.start > until:
                 return
 
+            # Downtime is what the wall clock counted and the run's clock didn't.
             before = session.start - 1
             passed_ms = (
                 line.events[session.start]["time_ms"] - line.events[before]["time_ms"]
@@ -333,6 +335,8 @@ class Explainer:
     def _crossing(self) -> Iterator[Reason]:
         """Yields between which evaluations the curve crossed the target."""
         bracket = self.bracket
+
+        # A curve whose first evaluation meets the target has no miss.
         miss = None
         if bracket.last_miss_s > 0:
             miss = self._latest_reading(bracket.last_miss_s)
@@ -363,6 +367,7 @@ class Explainer:
         return max((i for i in indices if self._times_s[i] <= seconds), default=None)
 
     def _conclusion(self) -> Reason:
+        """Returns the time itself, or why there is none."""
         if not self.readings:
             return self._reason("result", "never: no evaluation counts", None)
 

@@ -100,6 +100,7 @@ def median_interval(times_s: Sequence[float]) -> tuple[float, float] | None:
 
     Source: Conover 1999, Practical Nonparametric Statistics, section 3.2.
     """
+    # The interval excludes so many times at each end that both tails are small enough.
     n = len(times_s)
     below = 0.5**n  # probability that at most ``end`` runs are below the median
     end = 0

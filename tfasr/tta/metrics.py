@@ -244,7 +244,12 @@ class Metrics(Mapping[str, Metric]):
 
 
 def metric_named(name: str, metrics: Mapping[str, Metric] = METRICS) -> Metric:
-    """Returns a metric; an unknown one is taken as a number of which lower is better."""
+    """Returns a metric; an unknown one is taken as a number of which lower is better.
+
+    Args:
+        name: the metric's name.
+        metrics: the known ones: the registered ones, or those of a run.
+    """
     return metrics.get(name, Metric())
 
 

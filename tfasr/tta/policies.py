@@ -298,7 +298,13 @@ def rule_met(
 def medians(
     values: Sequence[float], window: int, worst: float = math.inf
 ) -> Iterator[float]:
-    """Yields the median of each ``window`` consecutive values; NaN counts as ``worst``."""
+    """Yields the median of each ``window`` consecutive values.
+
+    Args:
+        values: a metric in the order of evaluations.
+        window: how many values a median is over.
+        worst: what NaN, the value of a diverged evaluation, counts as.
+    """
     values = [worst if math.isnan(value) else value for value in values]
     for last in range(window, len(values) + 1):
         yield statistics.median(values[last - window : last])
@@ -619,6 +625,8 @@ PAPER = POLICIES["paper"]
 
 
 class _UtterancesClock(Policy):
+    """A clock that counts utterances instead of seconds."""
+
     def times_s(self, timeline: Timeline) -> list[float]:
         """Returns how many utterances were trained on up to each event, without lost work."""
         seen = [0.0] * len(timeline.events)

@@ -164,7 +164,13 @@ def _middles(ends: Ends) -> Ends:
 
 @cache
 def order_distribution(test: str, first: int, second: int) -> np.ndarray:
-    """Returns the probabilities of at most 0, 1, 2, ... ratios above 1 if nothing differs."""
+    """Returns the probabilities of at most 0, 1, 2, ... ratios above 1 if nothing differs.
+
+    Args:
+        test: `GROUPS` or `PAIRS`.
+        first: how many runs the first group has; of pairs, how many pairs there are.
+        second: how many runs the second group has.
+    """
     if test == PAIRS:
         shares = np.ones(1)
         for rank in range(1, first + 1):
@@ -199,7 +205,13 @@ def _rank_sums(first: int, second: int) -> np.ndarray:
 
 
 def least_p(test: str, first: int, second: int) -> float:
-    """Returns the smallest p-value that so many runs can give."""
+    """Returns the smallest p-value that so many runs can give.
+
+    Args:
+        test: `GROUPS` or `PAIRS`.
+        first: the runs of the first group.
+        second: those of the second.
+    """
     if min(first, second) == 0:
         return 1.0
 

@@ -24,7 +24,7 @@ from tfasr.ledger.schema import TargetRule, TrainStep
 from tfasr.ledger.timeline import Timeline, second_writer, wrong_value
 from tfasr.tta import policies
 from tfasr.tta.decomposition import WARMUP_STEPS, Throughput, throughput
-from tfasr.tta.explain import Explainer, Explanation, line_numbers
+from tfasr.tta.explain import Explanation, line_numbers
 from tfasr.tta.metrics import HIGHER, Metrics, Target, check_target, metric_named
 from tfasr.tta.policies import PAPER, AccuracyPoint, Policy, TimeToAccuracy
 
@@ -49,10 +49,11 @@ class Run:
     """A run's ledger and the other files in its folder.
 
     Example:
-        >>> run = tfasr.load_run("runs/small")
-        >>> run.time_to_accuracy(cer=0.10).minutes
-        12.4
-        >>> print(run.explain(cer=0.10, policy="mlperf"))
+        ::
+
+            run = tfasr.load_run("runs/small")
+            minutes = run.time_to_accuracy(cer=0.10).minutes
+            print(run.explain(cer=0.10, policy="mlperf"))
 
     Attributes:
         path: the run's folder.
@@ -260,7 +261,8 @@ class Run:
         result, bracket = clock.time_to_accuracy(
             self.timeline, value, metric=metric, window=window, metrics=self.metrics
         )
-        explainer = Explainer(
+        return Explanation(
+            run=self.name,
             timeline=self.timeline,
             lines=line_numbers(self.path),
             policy=clock,
@@ -268,14 +270,6 @@ class Run:
             readings=clock.readings(self.timeline, metric),
             result=result,
             bracket=bracket,
-        )
-        return Explanation(
-            run=self.name,
-            policy=clock,
-            result=result,
-            bracket=bracket,
-            reasons=explainer.reasons(),
-            kind=explainer.kind,
         )
 
     def _one_target(self, method: str, target: dict[str, float]) -> Target:

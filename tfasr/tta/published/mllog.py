@@ -229,6 +229,7 @@ def _check_evaluations(path: Path, lines: Sequence[_LogLine]) -> None:
                 f"{_REMEDY}"
             )
 
+    # Some logs have no events around their evaluations, but around their epochs.
     evaluated = {
         line.epoch for line in lines if line.key in ("eval_start", "eval_stop")
     }
@@ -344,6 +345,7 @@ def write(run: Run, path: Path, **submission: str) -> None:
     if run.fact("gradient_accumulation_steps") is None:
         header["gradient_accumulation_steps"] = 1
 
+    # The header is dated like the run's first event.
     began = {"time_ms": run.events[0]["time_ms"]}
     lines = [_logged(1, began, key, value) for key, value in header.items()]
     for number, event in enumerate(run.events, start=1):

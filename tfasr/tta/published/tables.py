@@ -133,6 +133,7 @@ def read_algoperf(path: Path, name: str | None = None) -> Run:
     if _STEP in header:
         _check_beginning(path, rows[0][0], _rising(path, rows, _STEP))
 
+    # Each clock may be right for itself, but of another run.
     clocks = list(zip(rows, submission_s, evaluation_s, total_s, strict=True))
     for (line, _), submission_now, evaluation_now, now in clocks:
         parts = submission_now + evaluation_now
@@ -167,7 +168,17 @@ def read_algoperf(path: Path, name: str | None = None) -> Run:
 
 
 def _clock(row: dict[str, Any], column: str, path: Path, line: int) -> float:
-    """Returns a time or a count; raises UsageError that names the line."""
+    """Returns a time or a count.
+
+    Args:
+        row: the cells of a line, by column.
+        column: the time's or count's column.
+        path: the table, for the message.
+        line: the line, the same.
+
+    Raises:
+        UsageError: unless it is a finite number of at least 0.
+    """
     try:
         value = float(row[column])
     except (TypeError, ValueError):
@@ -240,7 +251,14 @@ def _check_beginning(path: Path, line: int, steps: Sequence[float]) -> None:
 
 
 def write_algoperf(run: Run, path: Path) -> None:
-    """Writes a run as a table in which every evaluation that counts is a row."""
+    """Writes a run as a table of AlgoPerf, in which every evaluation is a row.
+
+    Only evaluations that the policy ``algoperf`` counts have one.
+
+    Args:
+        run: the run.
+        path: the table to write.
+    """
     total = {p.epoch: p.elapsed_s for p in run.accuracy_curve("wer", "mlperf")}
     evaluated = _evaluation_s(run)
     losses = {p.epoch: p.value for p in run.accuracy_curve("loss")}
@@ -370,6 +388,7 @@ def _check_accuracies(path: Path, rows: Sequence[_Row], column: str) -> None:
                 f"Received: {accuracy:g}. {_REMEDY}"
             )
 
+    # Fractions in a column of percent would look like a run that learned nothing.
     if whole == 1 or not known_accuracies:
         return
 
