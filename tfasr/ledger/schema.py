@@ -98,7 +98,9 @@ class TargetRule:
     that meets them.
     """
 
-    window: int
+    window: int  # in epochs; the paper's is 3
+
+    # More than 1 if a run also evaluates within its epochs.
     evaluations_per_epoch: int = 1
 
 
@@ -106,8 +108,11 @@ class TargetRule:
 class SharedWithTraining:
     """How much of the validation split is trained on too."""
 
+    # In both splits, and in the validation split.
     utterances: int
     of_utterances: int
+
+    # The same for their speakers.
     speakers: int
     of_speakers: int
 
@@ -116,8 +121,10 @@ class SharedWithTraining:
 class InstructionSet:
     """The instructions that compiled layers use; null without such layers."""
 
-    name: str
+    name: str  # such as "avx2"
     forced: bool = False  # whether TFASR_INSTRUCTION_SET set it
+
+    # How much faster than float32 this processor computes with bfloat16.
     bfloat16_speedup: float | None = None  # None unless the precision was chosen by it
 
 
@@ -133,10 +140,15 @@ class EvaluationPlacement:
 class StartFrom:
     """The trained weights that a run began with; ``seconds`` and ``joules`` are their cost."""
 
+    # The folder of the other run, and the file of weights in it.
     run: str
     file: str
     sha256: str  # of that file
+
+    # The other run's last hash, which shows later whether its ledger is still the same.
     ledger_hash: str | None
+
+    # What the other run took up to these weights; None if its ledger doesn't say it.
     seconds: float | None
     joules: float | None
 
@@ -157,7 +169,7 @@ class DeviceMemory:
 class EvaluationWork:
     """Seconds that another process took for an evaluation."""
 
-    load_s: float
+    load_s: float  # to read the checkpoint
     forward_s: float
     decode_s: float
 
@@ -166,7 +178,7 @@ class EvaluationWork:
 class EvaluatorDied:
     """The other process died."""
 
-    exit_code: int | None
+    exit_code: int | None  # None if it is unknown
     deaths: int  # one after the other, without an evaluation in between
 
 
@@ -175,8 +187,12 @@ class GivenUp:
     """A budget ended the run; metadata ``epoch_num``."""
 
     budget_s: Finite
+
+    # The target that the run would have missed.
     metric: str
     target: float
+
+    # By the forecast, the run meets the target later than this.
     not_before_s: float | None  # None if the budget was spent without a forecast
 
 
@@ -184,8 +200,8 @@ class GivenUp:
 class Extended:
     """A session trains a finished run longer; earlier work isn't lost."""
 
-    after_epoch: int
-    schedule: str  # what changed
+    after_epoch: int  # with which the run was finished before
+    schedule: str  # what changed, such as the number of epochs
 
 
 @event("comparable_with")
@@ -209,8 +225,12 @@ class Cluster:
     """Several workers train together; ``num_replicas`` then counts the replicas of all."""
 
     workers: int
-    gradient_bytes: float = 0.0  # of one worker's gradients, in the type that is sent
-    gradient_exchange: str = "float32"  # that type
+
+    # One worker's gradients in the type that is sent, and that type.
+    gradient_bytes: float = 0.0
+    gradient_exchange: str = "float32"
+
+    # None if it wasn't measured.
     link: Link | None = None
 
 
@@ -231,11 +251,16 @@ class Round:
 class Exchanged:
     """Workers exchanged their weights; precedes the last step of a segment."""
 
+    # Trained on since the last exchange by all workers together, and those of the
+    # segment that nobody delivered.
     utterances: float
-    lost_utterances: float  # of the segment, in rounds that nobody delivered
+    lost_utterances: float
+
+    # How long the chief waited, and the rank that came last.
     waited_s: float
-    waited_for: int | None  # the rank that came last
-    workers: list[Round]
+    waited_for: int | None
+
+    workers: list[Round]  # what each of them delivered
 
 
 @event("worker_left")
@@ -265,8 +290,8 @@ class WorkerLate:
 class WorkerStart:
     """The first event of a worker's own file."""
 
-    rank: int
-    workers: int
+    rank: int  # of the worker whose file it is
+    workers: int  # of the cluster
 
 
 @event("worker_step")
@@ -464,6 +489,7 @@ def wrong(key: str, value: Any) -> str | None:
 # what must be there in words, and what is.
 _Problem = tuple[str, str, Any]
 
+# Types of values that need no closer look if all fields are optional numbers.
 _NUMBERS = {int, float, types.NoneType}
 
 
@@ -578,12 +604,16 @@ def _holds(annotation: Any, value: Any) -> bool:
     is_number = kind in (int, float)
     if annotation is Any:
         return True
+
     if annotation is int:
         return kind is int and abs(value) <= _LARGEST
+
     if annotation is float:
         return is_number
+
     if annotation == Finite:
         return is_number and abs(value) < _LARGEST_RATE
+
     if annotation == Rate:
         return is_number and not _LARGEST_RATE <= abs(value) < math.inf
 
@@ -600,7 +630,13 @@ def _holds(annotation: Any, value: Any) -> bool:
     return kind is annotation
 
 
-_KINDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+# Types in words. What is not among them is None.
+_KINDS = {
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    bool: "true or false",
+}
 
 
 def _kind(annotation: Any) -> str:
@@ -609,10 +645,13 @@ def _kind(annotation: Any) -> str:
     arguments = typing.get_args(annotation)
     if origin is dict or dataclasses.is_dataclass(annotation):
         return "an object"
+
     if origin is Annotated:
         return arguments[1]
+
     if origin is list:
         return f"a list of {_kind(arguments[0])}"
+
     if _is_union(origin):
         return " or ".join(map(_kind, arguments))
 
@@ -656,6 +695,7 @@ def json_schema() -> dict[str, Any]:
     }
 
 
+# The same in JSON Schema.
 _TYPES = {
     int: "integer",
     float: "number",
@@ -686,8 +726,10 @@ def _schema(annotation: Any) -> dict[str, Any]:
     arguments = typing.get_args(annotation)
     if origin is Annotated:
         return {"description": arguments[1], **_schema(arguments[0])}
+
     if origin is dict:
         return {"type": "object", "additionalProperties": _schema(arguments[1])}
+
     if origin is list:
         return {"type": "array", "items": _schema(arguments[0])}
 

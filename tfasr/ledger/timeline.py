@@ -58,7 +58,7 @@ class Timeline:
 
     @cached_property
     def keys(self) -> list[str]:
-        """The key of each event."""
+        """The key of each event, such as "train_step"."""
         return [event["key"] for event in self.events]
 
     @cached_property
@@ -76,7 +76,13 @@ class Timeline:
         return indices
 
     def of(self, *keys: str) -> list[int]:
-        """Returns the indices of the events with any of some keys, ascending."""
+        """Returns the indices of the events with any of some keys, ascending.
+
+        Example:
+            ::
+
+                ends = timeline.of("session_start", "run_stop")
+        """
         if keys not in self._of:
             self._of[keys] = sorted(
                 index for key in keys for index in self.indices.get(key, [])
@@ -85,7 +91,11 @@ class Timeline:
         return self._of[keys]
 
     def fact(self, key: str) -> Any:
-        """Returns the value of the last event with a key; None if there is none."""
+        """Returns the value of the last event with a key.
+
+        Facts of a run, such as ``seed``, are written once per session, so this is what
+        holds now. It is None if there is no such event.
+        """
         indices = self.indices.get(key)
         if not indices:
             return None
@@ -96,12 +106,20 @@ class Timeline:
         """Returns the last event of a class of `tfasr.ledger.schema`.
 
         It is None if there is no such event or its value is unknown.
+
+        Example:
+            ::
+
+                rule = timeline.last(TargetRule)
         """
         key = schema.KEYS[kind]
         return schema.value_of(key, self.fact(key))
 
     def all(self, kind: type[_Value]) -> list[_Value]:
-        """Returns the events of a class of `tfasr.ledger.schema`, without unknown ones."""
+        """Returns the events of a class of `tfasr.ledger.schema`, oldest first.
+
+        Those whose value is unknown are left out.
+        """
         key = schema.KEYS[kind]
         values = (self.events[index].get("value") for index in self.of(key))
         return [schema.value_of(key, value) for value in values if value is not None]
@@ -168,7 +186,10 @@ class Timeline:
 
     @cached_property
     def lost(self) -> list[range]:
-        """The ranges of lost work, see `intervals.lost_ranges`."""
+        """The ranges of lost work, see `intervals.lost_ranges`.
+
+        A run that was never killed has none.
+        """
         return intervals.lost_ranges(self.events, self.indices, self.sessions)
 
     @cached_property
@@ -196,7 +217,10 @@ class Timeline:
 
     @cached_property
     def pieces(self) -> list[Piece]:
-        """The run cut into intervals, without gaps or overlaps."""
+        """The run cut into intervals, without gaps or overlaps, in order.
+
+        Each piece has a name from `INTERVALS`, and ends at an event or within a step.
+        """
         pieces = self._pieces
         names = (INTERVALS[code] for code in pieces.codes.tolist())
         return list(
@@ -222,7 +246,9 @@ class Timeline:
     def interval_seconds(self, until_s: float | None = None) -> dict[str, float]:
         """Returns the run's seconds per interval, exact to the microsecond.
 
-        Only time up to ``until_s`` seconds after the model's creation counts.
+        Args:
+            until_s: seconds after the model's creation, up to which time counts; None
+                for the whole run.
         """
         pieces = self._pieces
         stops = pieces.stops_us

@@ -61,8 +61,8 @@ class Run:
             it.
         events: the ledger's events in file order.
         cut: whether a crash cut off the ledger's last line, which is missing here.
-        ledger_hash: the hash in the ledger's last line, which covers all; None from an
-            older tfasr.
+        ledger_hash: the hash in the ledger's last line, which covers all; None for
+            other programs' logs, whose lines have none.
     """
 
     path: Path
@@ -78,7 +78,7 @@ class Run:
 
     @property
     def elapsed_s(self) -> list[float]:
-        """Seconds from the model's creation to each event."""
+        """Seconds from the model's creation to each event, see `Timeline.elapsed_s`."""
         return self.timeline.elapsed_s
 
     @property
@@ -95,11 +95,21 @@ class Run:
         return self.timeline.interval_seconds()
 
     def intervals_until(self, until_s: float) -> dict[str, float]:
-        """Returns seconds per interval up to a time after the model's creation."""
+        """Returns seconds per interval in the beginning of a run.
+
+        Args:
+            until_s: seconds after the model's creation.
+        """
         return self.timeline.interval_seconds(until_s)
 
     def fact(self, key: str) -> Any:
-        """Returns the value of the last event with a key, or None."""
+        """Returns the value of the last event with a key, or None.
+
+        Example:
+            ::
+
+                batch = run.fact("global_batch_size")
+        """
         return self.timeline.fact(key)
 
     @property
@@ -113,7 +123,7 @@ class Run:
 
     @property
     def target_window(self) -> int | None:
-        """The number of evaluations whose median must meet the targets; None if unknown."""
+        """Over how many epochs the median must meet the targets; None if unknown."""
         rule = self.timeline.last(TargetRule)
         if rule is None:
             return None
@@ -162,6 +172,13 @@ class Run:
         """Returns a metric over a policy's clock.
 
         It has a point for each evaluation that the policy counts.
+
+        Args:
+            metric: "cer", "wer" or another key of ``tracked_stats``.
+            policy: a clock policy or its name.
+
+        Raises:
+            UsageError: for an unknown policy.
         """
         clock = policies.policy_named(policy)
         key = (metric, clock)
@@ -210,7 +227,11 @@ class Run:
         return Drawing(Chart(metric, f"{label} of {self.name}", [panel]))
 
     def throughput(self, warmup_steps: int = WARMUP_STEPS) -> Throughput:
-        """Returns the steady speed, see `tfasr.tta.decomposition`."""
+        """Returns the steady speed, see `tfasr.tta.decomposition.Throughput`.
+
+        Args:
+            warmup_steps: how many first steps of each session to leave out.
+        """
         return throughput(self.timeline, warmup_steps=warmup_steps)
 
     def time_to_accuracy(
@@ -452,7 +473,10 @@ def read_targets(path: str | Path) -> list[tuple[str, float]]:
 
 
 def read_metrics(path: str | Path) -> dict[str, dict[str, Any]]:
-    """Returns the metrics that a run's ledger declares, without parsing the rest."""
+    """Returns the metrics that a run's ledger declares, without parsing the rest.
+
+    It returns {} if the ledger can't be read.
+    """
     try:
         return last_value(path, "metrics") or {}
     except (OSError, ValueError, RecursionError):
