@@ -52,7 +52,7 @@ class Cluster:
 
     Raises:
         UsageError: if there is no address, one is malformed or repeated, or the rank
-            has none.
+            is not that of an address.
     """
 
     addresses: tuple[str, ...]  # host:port of each worker, by rank
@@ -216,8 +216,8 @@ def from_tf_config(environment: Mapping[str, str]) -> Cluster:
 
     kind = task.get("type")
     index = task.get("index")
-    known = kind in list(jobs) and type(index) is int
-    if not known or not 0 <= index < len(jobs[kind]):
+    is_place = kind in list(jobs) and type(index) is int
+    if not is_place or not 0 <= index < len(jobs[kind]):
         raise _wrong('a task whose "type" and "index" exist in the cluster', text)
 
     chiefs = jobs.get("chief", [])
@@ -368,7 +368,13 @@ def _no_nodes(text: str) -> UsageError:
 
 
 def _variable(environment: Mapping[str, str], *names: str) -> str:
-    """Returns the first of some variables that is set; UsageError if none is."""
+    """Returns the first of some variables that is set.
+
+    Variables of the step come first: those of the job are for all of its steps.
+
+    Raises:
+        UsageError: if none of them is set.
+    """
     for name in names:
         if environment.get(name):
             return environment[name]

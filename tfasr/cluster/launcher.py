@@ -48,7 +48,11 @@ EVERY_S = 2.0  # between two such checks of all workers
 
 
 def free_ports(count: int) -> list[int]:
-    """Returns ports of this machine that no program uses at the moment."""
+    """Returns ports of this machine that no program uses at the moment.
+
+    Another program may take one of them before a worker does; that worker then ends
+    with a message that names the port.
+    """
     # All are bound at the same time, so that they differ.
     with contextlib.ExitStack() as opened:
         sockets = [opened.enter_context(socket.socket()) for _ in range(count)]
@@ -160,7 +164,12 @@ def launch(count: int, arguments: Sequence[str], restarts: int | None = None) ->
 
 
 class _Workers:
-    """The processes of a launch, from their start to their end."""
+    """The processes of a launch, from their start to their end.
+
+    Args:
+        begin: starts the worker of a rank.
+        restarts: see `launch`.
+    """
 
     def __init__(self, begin: Callable[[int], subprocess.Popen], restarts: int | None):
         self.processes: list[subprocess.Popen] = []  # by rank
@@ -175,7 +184,11 @@ class _Workers:
         self._send(signal.Signals(number))
 
     def wait(self) -> int:
-        """Waits until all have ended; returns the exit code of the launch."""
+        """Waits until all have ended, and ends them if one of them fails.
+
+        Returns:
+            The exit code of the launch, see `launch`.
+        """
         failed: int | None = None
         # When which signal is due, soonest first.
         due_s: list[tuple[float, signal.Signals]] = []
@@ -229,10 +242,14 @@ class _Workers:
         return [(now_s + NOTICE_S, signal.SIGTERM), kill]
 
     def _begin_again(self, failed: Sequence[int]) -> None:
-        """Starts failed workers again while rank 0 runs and they have restarts left."""
+        """Starts failed workers again while rank 0 runs and they have restarts left.
+
+        Args:
+            failed: their ranks, without rank 0.
+        """
         for rank in failed:
-            left = self._left.setdefault(rank, self._restarts)
-            if left and not self._passed_on and self.processes[0].poll() is None:
+            restarts = self._left.setdefault(rank, self._restarts)
+            if restarts and not self._passed_on and self.processes[0].poll() is None:
                 log.warning("worker %d has failed and is started again", rank)
                 self.processes[rank] = self._begin(rank)
                 self._left[rank] -= 1
@@ -265,7 +282,10 @@ def _show(source: IO[bytes], target: IO[str], rank: int) -> None:
 
 
 def unreachable(cluster: Cluster) -> list[int]:
-    """Returns the ranks of the other workers whose ports don't answer."""
+    """Returns the ranks of the other workers whose ports don't answer.
+
+    A worker that is busy still answers: its system accepts the connection.
+    """
     return [
         rank
         for rank, address in enumerate(cluster.addresses)
@@ -313,7 +333,10 @@ class PeerWatch:
         self._thread.start()
 
     def look(self) -> list[int]:
-        """Checks at once and returns the ranks that ended first, if any."""
+        """Checks at once and returns the ranks that ended first, if any.
+
+        Another thread may be checking already: then this call waits for its result.
+        """
         with self._round:
             if not self.lost:
                 self.lost = self._gone()
@@ -335,7 +358,10 @@ class PeerWatch:
                 return
 
     def _gone(self) -> list[int]:
-        """Returns the ranks that answer none of some attempts."""
+        """Returns the ranks that answer none of some attempts.
+
+        A single attempt may fail on a busy network.
+        """
         gone = unreachable(self._cluster)
         for _ in range(_TIMES - 1):
             if not gone:

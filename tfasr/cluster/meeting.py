@@ -30,7 +30,7 @@ def await_peers(
     Args:
         cluster: the workers; the chief opens its port, the others connect to it.
         timeout_s: how long to wait for all of them.
-        secret: what they share, see `tfasr.cluster.trust.shared_secret`.
+        secret: the secret that they share, see `tfasr.cluster.trust.shared_secret`.
 
     Raises:
         UsageError: if this worker's port is taken, or another worker has another

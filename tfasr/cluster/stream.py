@@ -72,12 +72,22 @@ Spec = tuple[str, tuple[int, ...]]
 
 
 def spec_of(array: np.ndarray) -> Spec:
-    """Returns how a header describes an array."""
+    """Returns how a header describes an array.
+
+    Example:
+        >>> spec_of(np.zeros((2, 3), np.float32))
+        ('<f4', (2, 3))
+    """
     return array.dtype.str, array.shape
 
 
 def pieces(message: Message, arrays: Sequence[np.ndarray] = ()) -> Iterator[bytes]:
-    """Cuts a message into what gRPC sends; the arrays must not change until all is sent."""
+    """Cuts a message into the pieces that gRPC sends.
+
+    Args:
+        message: a JSON object.
+        arrays: what comes with it; they must not change until all is sent.
+    """
     header = {"message": message, "arrays": list(map(spec_of, arrays))}
     yield json.dumps(header).encode()
     for array in arrays:
@@ -149,7 +159,7 @@ class ChiefPort:
 
     Args:
         cluster: the workers.
-        secret: what they share, see `tfasr.cluster.trust.shared_secret`.
+        secret: the secret that they share, see `tfasr.cluster.trust.shared_secret`.
         attend: called for every stream in a new thread, with the worker's rank, its
             pieces and gRPC's context; yields the pieces that are sent to the worker.
             The worker waits until ``attend`` sends the initial metadata `ACCEPTED` or
@@ -230,7 +240,11 @@ class ChiefPort:
     def _serve(
         self, incoming: Iterator[bytes], context: grpc.ServicerContext
     ) -> Iterator[bytes]:
-        """Handles a worker's stream: checks who it is, then leaves it to ``attend``."""
+        """Handles a worker's stream: checks who it is, then leaves it to ``attend``.
+
+        gRPC calls this once the connection is encrypted, so the worker has proved that
+        it knows the secret.
+        """
         self._unproven -= 1
         hello = dict(context.invocation_metadata())
         refusal = self._refusal(hello)
@@ -394,7 +408,10 @@ class ChiefStream:
         self._channel.close()
 
     def _open(self) -> None:
-        """Begins to connect, and to send and receive in threads."""
+        """Begins to connect, and to send and receive in threads.
+
+        gRPC connects in the background: `connect` waits for that.
+        """
         # Messages as iterators of pieces; None at the end.
         self._outgoing: queue.SimpleQueue = queue.SimpleQueue()
         # Messages with their arrays; at the end, a ConnectionError.

@@ -89,6 +89,10 @@ def check_trusted(cluster: Cluster, environment: Mapping[str, str]) -> None:
 
     TensorFlow's servers ask for no password and encrypt nothing.
 
+    Args:
+        cluster: the workers.
+        environment: the process's environment variables.
+
     Raises:
         UsageError: unless all workers are on one host or the variable `TRUSTED` is "1".
     """

@@ -78,7 +78,7 @@ DECISION_FILE = "decision.txt"  # what ``tfasr study --until decided`` has decid
 DECLARED_VARIABLE = "TFASR_DECLARED"
 
 LOST = "lost"
-# Why a run may begin again, and what the report says about it.
+# Why a run may begin again, and the clause about it in reports.
 AGAIN = {LOST: "as {host} was lost"}
 
 # The sentence about a study names up to so many runs that were never begun; more are
@@ -94,13 +94,28 @@ _Run = tuple[str, int]  # the experiment's name and the seed
 
 
 def canonical(content: Any) -> bytes:
-    """Returns a JSON value in canonical form: sorted keys, no spaces, ASCII, one line."""
+    r"""Returns a JSON value in canonical form: sorted keys, no spaces, ASCII, one line.
+
+    Equal values have equal bytes, so their hashes can be compared.
+
+    Example:
+        >>> canonical({"b": 1, "a": [2]})
+        b'{"a":[2],"b":1}\n'
+
+    Raises:
+        ValueError: for NaN and infinity, which standard JSON doesn't allow.
+    """
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return text.encode() + b"\n"
 
 
 def sha256(content: bytes) -> str:
-    """Returns the SHA-256 of some bytes as 64 hexadecimal digits."""
+    """Returns the SHA-256 of some bytes as 64 hexadecimal digits.
+
+    Example:
+        >>> sha256(b"")[:8]
+        'e3b0c442'
+    """
     return hashlib.sha256(content).hexdigest()
 
 
@@ -315,7 +330,10 @@ class Starts:
             return self._ledger.mark()["chain"]
 
     def _write(self, key: str, value: dict[str, Any]) -> None:
-        """Appends a line and waits until it is on disk."""
+        """Appends a line and waits until it is on disk.
+
+        Training may start right after, and must not get ahead of its line.
+        """
         self._ledger.event(key, value)
         self._ledger.sync()
 
@@ -350,7 +368,13 @@ class Starts:
 
 
 def first_try(folder: Path, experiment: str, seed: int) -> Path:
-    """Returns where a study keeps the first try of a run that it trained again."""
+    """Returns where a study keeps the first try of a run that it trained again.
+
+    Args:
+        folder: the study's folder.
+        experiment: the experiment's name.
+        seed: the run's seed.
+    """
     return folder / DISTURBED_FOLDER / f"{experiment}-seed_{seed}"
 
 
@@ -478,7 +502,10 @@ def study_sentence(folder: Path) -> str:
 
 
 def study_sentences(folder: Path) -> list[str]:
-    """Returns a study's plan and its decision, in sentences for its report."""
+    """Returns a study's plan and its decision, in sentences for its report.
+
+    Only a study with ``--until decided`` has a decision, and only once it was made.
+    """
     sentences = [study_sentence(folder)]
     path = folder / DECISION_FILE
     if path.is_file():
@@ -489,7 +516,10 @@ def study_sentences(folder: Path) -> list[str]:
 
 
 def declared_plan(folder: Path) -> dict[str, Any]:
-    """Returns the latest plan that a study sealed; {} if it can't be read."""
+    """Returns the latest plan that a study sealed.
+
+    It returns {} if the plan or the list of starts can't be read or was changed.
+    """
     try:
         return list(check_study(folder).plans.values())[-1]
     except _DAMAGE:
@@ -542,7 +572,7 @@ def check_study(folder: Path) -> StudyCheck:
 
 @dataclass
 class _History:
-    """What the list says about a run since it last began from nothing."""
+    """The lines about a run since it last began from nothing."""
 
     # The values of the ``start`` lines by the lines' hashes (``chain``), oldest first.
     starts: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -621,7 +651,17 @@ def _read_plan(folder: Path, value: Mapping[str, Any], check: StudyCheck) -> Non
 def _check_abandoned(
     folder: Path, value: Mapping[str, Any], history: _History, check: StudyCheck
 ) -> None:
-    """Checks that the files of an abandoned run are still what they were."""
+    """Checks that the files of an abandoned run are unchanged.
+
+    Args:
+        folder: the study's folder.
+        value: the ``abandoned`` line's value.
+        history: the lines about the run before it.
+        check: what is known so far, which this function adds to.
+
+    Raises:
+        UsageError: if the line names a folder outside the study's.
+    """
     run = (value["experiment"], value["seed"])
     name = _name(run)
     reason = AGAIN[value["reason"]].format(host=value["host"])
@@ -645,7 +685,7 @@ def _check_abandoned(
 def _check_first_try(
     folder: Path, run: _Run, history: _History, check: StudyCheck
 ) -> None:
-    """Checks that the first try of a run that was trained again is still what it was."""
+    """Checks that the first try of a run that was trained again is unchanged."""
     name = f"the first try of {_name(run)}"
     run_dir = first_try(folder, *run)
     if ledger_mark(run_dir) is None:
@@ -660,9 +700,9 @@ def _check_run(run_dir: Path, run: _Run, history: _History, check: StudyCheck) -
     """Adds a declared run to a check: as found, as waiting or as a problem.
 
     Args:
-        run_dir: where the plan says that the run is.
+        run_dir: the run's folder according to the plan.
         run: its experiment and seed.
-        history: what the list says about it.
+        history: the lines about it.
         check: what is known so far, which this function adds to.
     """
     name = _name(run)

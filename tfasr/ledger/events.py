@@ -300,7 +300,7 @@ def _before_zeros(content: bytes, path: Path) -> int:
 
     Raises:
         UsageError: if the zeros are no such gap: they are not whole sectors, or a later
-            line says that what they replaced was on disk.
+            line proves that the replaced bytes had reached the disk.
     """
     gap = content.find(b"\0")
     if gap < 0:
@@ -396,7 +396,10 @@ def values_of(run_dir: str | Path, key: str) -> Iterator[Any]:
 
 
 def ledger_mark(run_dir: str | Path) -> dict[str, Any] | None:
-    """Returns the `Ledger.mark` of a ledger on disk; None before the first step."""
+    """Returns the `Ledger.mark` of a ledger on disk; None before the first step.
+
+    Before that, a run may begin again from nothing, so its ledger may be replaced.
+    """
     path = Path(run_dir) / files.EVENTS_FILE
     if not path.is_file():
         return None
@@ -410,7 +413,10 @@ def ledger_mark(run_dir: str | Path) -> dict[str, Any] | None:
 
 
 def chain_of(path: Path) -> list[str]:
-    """Returns each line's hash (``chain``); "" for lines without one."""
+    """Returns each line's hash (``chain``); "" for lines without one.
+
+    An incomplete last line is left out. The hashes aren't checked: `read_events` does.
+    """
     hashes = []
     for line in _content(path).split(b"\n")[:-1]:
         digits = b""
@@ -650,7 +656,12 @@ class Ledger:
                 self._beat.start()
 
     def write(self, value: Any, **metadata: Any) -> None:
-        """Appends an instance of a dataclass in `tfasr.ledger.schema`, under its key."""
+        """Appends an instance of a dataclass in `tfasr.ledger.schema`, under its key.
+
+        Args:
+            value: the instance, such as a `TrainStep`.
+            **metadata: as in `event`.
+        """
         self.event(schema.KEYS[type(value)], schema.to_json(value), **metadata)
 
     def _continue(self) -> None:
@@ -687,11 +698,20 @@ class Ledger:
 
     @property
     def inherited(self) -> bool:
-        """Whether this object is a copy in a forked process, which writes nothing."""
+        """Whether this object is a copy in a forked process, which writes nothing.
+
+        Otherwise both processes would write from the same position and hash.
+        """
         return os.getpid() != self._owner
 
     def mark(self) -> dict[str, Any]:
-        """Returns the last line's hash and the ledger's length, for `ledger_covers`."""
+        """Returns the last line's hash and the ledger's length, for `ledger_covers`.
+
+        Example:
+            ::
+
+                {"chain": "9f86d081884c7d659a2feaa0c55ad015", "bytes": 4096}
+        """
         return {"chain": self._head.decode(), "bytes": self._bytes}
 
     def begin_session(

@@ -83,7 +83,10 @@ _STEP_PARTS = (
 
 
 def metadata(event: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns an event's metadata; {} if it is missing or no object."""
+    """Returns an event's metadata; {} if it is missing or no object.
+
+    Events of other programs may have anything there.
+    """
     about = event.get("metadata")
     if isinstance(about, dict):
         return about
@@ -284,7 +287,11 @@ class Steps:
         return len(self.indices)
 
     def column(self, name: str) -> np.ndarray:
-        """Returns a field's values in all steps; NaN where the ledger lacks it."""
+        """Returns a field's values in all steps, ``(steps,)``; NaN where it is missing.
+
+        Args:
+            name: a field of `schema.TrainStep`, such as "train_s".
+        """
         if name not in self._columns:
             self._columns[name] = numbers([value.get(name) for value in self.values])
 
@@ -301,12 +308,20 @@ class Steps:
 
     @cached_property
     def compiled(self) -> np.ndarray:
-        """Whether each step compiled anything; its time then says nothing of training."""
+        """Whether each step compiled anything; its time is then no measure of training."""
         return self.amounts("compile_s") > 0
 
 
 def numbers(values: list[Any]) -> np.ndarray:
-    """Returns values as floats, with NaN for anything that is not a number or doesn't fit."""
+    """Returns values as floats.
+
+    Anything that is not a number becomes NaN, also true and false, and integers that
+    are too large for a float.
+
+    Example:
+        >>> numbers([1, 2.5, None, "3"])
+        array([1. , 2.5, nan, nan])
+    """
     if not set(map(type, values)) <= {int, float}:
         values = [
             value if type(value) in (int, float) else math.nan for value in values
@@ -464,18 +479,18 @@ def _claimed_us(
     )
     for step, first, wants in others:
         for slot in range(step - 1, first - 1, -1):
-            left = free[slot]
+            remaining = free[slot]
             for part in range(len(_STEP_PARTS)):
-                taken = min(wants[part], left)
+                taken = min(wants[part], remaining)
                 claimed[slot, part] = taken
                 wants[part] -= taken
-                left -= taken
+                remaining -= taken
 
     return claimed
 
 
 def _wanted_us(values: Sequence[Mapping[str, Any] | None]) -> np.ndarray:
-    """Returns what the steps say they took, in microseconds, ``(steps, len(_STEP_PARTS))``.
+    """Returns the recorded times of the steps in microseconds, ``(steps, len(_STEP_PARTS))``.
 
     Missing, negative and infinite values count as 0.
     """

@@ -63,7 +63,7 @@ class Timeline:
 
     @cached_property
     def metadata(self) -> list[dict[str, Any]]:
-        """The metadata of each event; {} if it has none."""
+        """The metadata of each event; {} if it is missing."""
         return [event.get("metadata") or {} for event in self.events]
 
     @cached_property
@@ -188,7 +188,7 @@ class Timeline:
     def lost(self) -> list[range]:
         """The ranges of lost work, see `intervals.lost_ranges`.
 
-        A run that was never killed has none.
+        The list is empty for a run that was never killed.
         """
         return intervals.lost_ranges(self.events, self.indices, self.sessions)
 

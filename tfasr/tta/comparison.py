@@ -43,7 +43,12 @@ _GRID_STEPS = 1001
 
 
 def decimals(low: float, high: float) -> int:
-    """Returns how many decimals, 2 to 6, show an interval's width with two digits."""
+    """Returns how many decimals show an interval's width with two digits: 2 to 6.
+
+    Example:
+        >>> decimals(1.2, 1.45), decimals(1.2341, 1.2352)
+        (2, 4)
+    """
     if high <= low:
         return 2
 
@@ -51,7 +56,12 @@ def decimals(low: float, high: float) -> int:
 
 
 def interval_text(low: float, high: float) -> str:
-    """Returns an interval as text, such as "1.20 to 1.45"."""
+    """Returns an interval as text.
+
+    Example:
+        >>> interval_text(1.2, 1.45)
+        '1.20 to 1.45'
+    """
     return f"{low:.{decimals(low, high)}f} to {high:.{decimals(low, high)}f}"
 
 
@@ -105,7 +115,11 @@ class GroupComparison:
         return _OTHER.get(self.later)
 
     def takes(self, first: str) -> str:
-        """Returns the ratio with its interval as text, such as "1.20 times as long as ..."."""
+        """Returns the ratio with its interval as text.
+
+        Args:
+            first: the first group's name; the text is "1.20 times as long as NAME".
+        """
         if self.ratio is None:
             return (
                 f"an unknown number of times as long as {first}: too many runs have no "
@@ -139,7 +153,7 @@ class GroupComparison:
 
     @property
     def explained(self) -> str:
-        """A clause if what the machine took may explain the difference, else ""."""
+        """A clause if disturbances may explain the measured difference, else ""."""
         if self.measured_p is None:
             return ""
 
@@ -418,7 +432,10 @@ def run_until_decided(
 
 
 def _spent(looks: Sequence[int], level: float) -> list[float]:
-    """Returns how probable a wrong decision may be by each look, see `levels`."""
+    """Returns how probable a wrong decision may be by each look, see `levels`.
+
+    The last look has the level itself.
+    """
     return [level * math.log1p((math.e - 1) * n / looks[-1]) for n in looks]
 
 

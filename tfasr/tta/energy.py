@@ -61,6 +61,7 @@ class EnergyUse:
 
     # By interval; None if not measured in that interval.
     joules: dict[str, float | None]
+
     unknown_s: dict[str, float]  # by interval, seconds without a measurement
     counters: list[str]  # measured ones; fans and disks, for example, have none
 
@@ -78,7 +79,14 @@ class EnergyUse:
 
 
 def read_samples(path: str | Path) -> list[EnergySample]:
-    """Reads ``energy.csv``, given as a file or its run folder, without incomplete lines."""
+    """Reads ``energy.csv``, without incomplete lines.
+
+    Args:
+        path: the file, or the run folder that holds it.
+
+    Returns:
+        The samples in the order of the file; [] if it is missing.
+    """
     path = Path(path)
     if path.is_dir():
         path = path / ENERGY_FILE
@@ -189,7 +197,11 @@ def energy_use(
 
 
 def used_joules(samples: Iterable[EnergySample]) -> float | None:
-    """Returns the joules that all samples together show; None if they show nothing."""
+    """Returns the joules that all samples together show.
+
+    It needs no ledger: gaps are left out as in `energy_spans`. The result is None if
+    nothing was measured.
+    """
     joules = [
         used
         for session in _by_session(samples).values()
@@ -355,7 +367,11 @@ def _used(
 
 
 def _rise(before: EnergySample, after: EnergySample) -> float | None:
-    """Returns how far a counter rose, or None if it isn't the energy of the time between."""
+    """Returns the joules by which a counter rose between two samples.
+
+    They are None if they can't be the energy of the time between: the machine slept, or
+    the counter began again or jumped.
+    """
     wall_s = (after.time_ms - before.time_ms) / 1000
     mono_s = after.mono_s - before.mono_s
     if abs(wall_s - mono_s) > MOST_SUSPENDED_S:

@@ -65,7 +65,10 @@ _COLUMNS: list[Column[Reason]] = [
 
 
 def line_numbers(path: Path) -> list[int] | None:
-    """Returns the line of each event in a run's ledger, from 1; None if it has no ledger."""
+    """Returns the line of each event in a run's ledger, from 1.
+
+    Empty lines hold no event. The result is None if ``path`` is another program's log.
+    """
     ledger = path / files.EVENTS_FILE
     if not ledger.is_file():
         return None
@@ -91,15 +94,25 @@ def value_text(kind: Metric, value: float) -> str:
 class Explanation:
     """A run's time to a target, and the evaluations and rules behind it.
 
-    Shown by ``print``.
+    Shown by ``print``; notebooks show a table.
+
+    Attributes:
+        run: the run's name.
+        timeline: its events.
+        lines: the line of each event in ``events.jsonl``, see `line_numbers`.
+        policy: the clock and the rule.
+        kind: the target's metric.
+        readings: the evaluations that the policy counts.
+        result: when the target was met.
+        bracket: between which times the curve crossed it.
     """
 
-    run: str  # its name
+    run: str
     timeline: Timeline
-    lines: list[int] | None  # of the events, see `line_numbers`
+    lines: list[int] | None
     policy: Policy
-    kind: Metric  # of the target
-    readings: list[EvaluationReading]  # the evaluations that the policy counts
+    kind: Metric
+    readings: list[EvaluationReading]
     result: TimeToAccuracy
     bracket: Bracket
 
@@ -118,7 +131,10 @@ class Explanation:
         return table_of(title, _COLUMNS, self.reasons, notes)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns all of it as a JSON value."""
+        """Returns all of it as a JSON value, for ``tfasr report --format json``.
+
+        Times are in seconds on the policy's clock.
+        """
         return {
             "run": self.run,
             "policy": self.policy.name,
@@ -176,7 +192,7 @@ class Explanation:
 
         Args:
             kind: see `Reason`.
-            text: what it says.
+            text: the line without its columns.
             index: the event's index.
             seconds: time that the policy's clock leaves out.
         """
@@ -234,7 +250,7 @@ class Explanation:
             yield self._reason("left out", text, index, seconds=before_s)
 
     def _evaluations(self) -> Iterator[Reason]:
-        """Yields each evaluation up to the decisive one, and what the rule says of it."""
+        """Yields each evaluation up to the decisive one, and whether it meets the target."""
         kind = self.kind
         target = self.result.target
         label = kind.label or self.result.metric
@@ -277,13 +293,17 @@ class Explanation:
                 yield self._reason("left out", text, index)
 
     def _downtime(self, until: int | None) -> Iterator[Reason]:
-        """Yields the time between sessions, which no policy counts."""
+        """Yields the time between sessions, which no policy counts.
+
+        Args:
+            until: the event of the decisive evaluation; later sessions don't matter.
+        """
         line = self.timeline
         for session in line.sessions[1:]:
             if until is None or session.start > until:
                 return
 
-            # Downtime is what the wall clock counted and the run's clock didn't.
+            # Downtime is time on the wall clock that the run's clock left out.
             before = session.start - 1
             passed_ms = (
                 line.events[session.start]["time_ms"] - line.events[before]["time_ms"]
@@ -294,7 +314,11 @@ class Explanation:
             yield self._reason("left out", text, session.start)
 
     def _pauses(self, until: int | None) -> Iterator[Reason]:
-        """Yields the intervals in which the policy's clock stood still, with their time."""
+        """Yields the intervals in which the policy's clock stood still, with their time.
+
+        Args:
+            until: the event of the decisive evaluation.
+        """
         if until is None:
             return
 
@@ -333,7 +357,10 @@ class Explanation:
             yield self._reason("left out", text, pause.last, seconds=pause.seconds)
 
     def _crossing(self) -> Iterator[Reason]:
-        """Yields between which evaluations the curve crossed the target."""
+        """Yields between which evaluations the curve crossed the target.
+
+        A run that never met it has only the last evaluation that misses.
+        """
         bracket = self.bracket
 
         # A curve whose first evaluation meets the target has no miss.
@@ -367,7 +394,7 @@ class Explanation:
         return max((i for i in indices if self._times_s[i] <= seconds), default=None)
 
     def _conclusion(self) -> Reason:
-        """Returns the time itself, or why there is none."""
+        """Returns the time itself, or why the run has no time."""
         if not self.readings:
             return self._reason("result", "never: no evaluation counts", None)
 

@@ -327,7 +327,7 @@ def evaluations_left(
     grid = ends_grid(present.traits, np.log(candidates / count))
     low = grid @ np.asarray(coefficients["low"])
     high = grid @ np.asarray(coefficients["high"])
-    # One evaluation, the fewest that can be left, has an upper end of its own.
+    # With one evaluation left, another regression gives the upper end.
     low[0] = -math.inf
     high[0] = grid[0] @ np.asarray(coefficients["next"])
 
@@ -340,7 +340,16 @@ def evaluations_left(
 
 
 def ends_grid(traits: np.ndarray, log_left: np.ndarray) -> np.ndarray:
-    """Returns the rows (n, 6) of the ends' regressions, from traits (3,) or (n, 3)."""
+    """Returns the inputs of the regressions of an interval's ends.
+
+    Args:
+        traits: of the course, ``(3,)``, or of several, ``(n, 3)``.
+        log_left: for each row the logarithm of the evaluations left over those so far,
+            ``(n,)``.
+
+    Returns:
+        ``(n, 6)``: 1, ``log_left`` and its square, and the traits.
+    """
     even = np.zeros_like(log_left)
     return np.column_stack(
         [even + 1, log_left, log_left**2, *(one + even for one in traits.T)]
@@ -348,7 +357,10 @@ def ends_grid(traits: np.ndarray, log_left: np.ndarray) -> np.ndarray:
 
 
 def pace_s(points: Sequence[AccuracyPoint]) -> float:
-    """Returns the seconds between late evaluations; NaN if there is only one."""
+    """Returns the seconds between late evaluations: the median of the last five gaps.
+
+    It is NaN if there is only one evaluation.
+    """
     gaps_s = _late_gaps_s(points)
     if not gaps_s.size:
         return math.nan

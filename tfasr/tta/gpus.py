@@ -51,7 +51,7 @@ def gpu_notes(samples: dict[str, np.ndarray]) -> list[str]:
 
 
 def _note(samples: dict[str, np.ndarray]) -> str:
-    """Returns what slowed one GPU down, or "", from samples in which it was busy."""
+    """Names the causes that slowed one GPU down, or "", from samples of it at work."""
     parts = []
     reasons = _measured(samples["slowed_by"]).astype(np.int64)
     for bit, cause in REASONS.items():

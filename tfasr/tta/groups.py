@@ -225,7 +225,7 @@ def _surely_later(shift: float, spread: float, width: float) -> float:
         return min(1.0, shift / (2 * width))
 
     def beyond(limit: float) -> float:
-        """Returns the mean of what the difference exceeds a limit by, 0 or more."""
+        """Returns by how much the difference exceeds a limit, on average; 0 if it doesn't."""
         z = (shift - limit) / spread
         return spread * (z * ndtr(z) + math.exp(-z * z / 2) / math.sqrt(2 * math.pi))
 

@@ -66,7 +66,12 @@ class Metric:
         return {"better": self.better, "rate": self.rate, "label": self.label}
 
     def shown(self, value: float) -> str:
-        """Formats a value for log messages: rates in percent, other numbers as they are."""
+        """Formats a value for log messages: rates in percent, other numbers as they are.
+
+        Example:
+            >>> METRICS["cer"].shown(0.105)
+            '10.50 %'
+        """
         if self.rate:
             return f"{100 * value:.2f} %"
 
@@ -83,7 +88,7 @@ class Metric:
         return self._sign * math.inf
 
     def met(self, value: float, target: float) -> bool:
-        """Whether a value is as good as a target; False for NaN."""
+        """Whether a value meets a target; False for NaN."""
         return self._sign * value <= self._sign * target
 
     def best(self, values: list[float]) -> float | None:
@@ -125,12 +130,18 @@ _OF_TRAINING = ("cer", "cer_reference", "wer", "loss")
 
 
 def computed_metrics() -> list[str]:
-    """Returns the users' metrics that evaluations compute, in the order of registration."""
+    """Returns the users' metrics that evaluations compute.
+
+    They are in the order of their registration.
+    """
     return [name for name, metric in METRICS.items() if metric.compute is not None]
 
 
 def evaluated_metrics() -> list[str]:
-    """Returns the metrics of every evaluation of ``tfasr train``, which targets may name."""
+    """Returns the metrics of every evaluation of ``tfasr train``.
+
+    These are the ones that its targets may name.
+    """
     return [*_OF_TRAINING, *computed_metrics()]
 
 
@@ -142,8 +153,8 @@ def compute_metrics(
     """Computes the users' metrics from plain texts.
 
     Args:
-        references: what was said.
-        hypotheses: what a recogniser made of it, in the same order.
+        references: the correct transcripts.
+        hypotheses: the recogniser's transcripts, in the same order.
         names: which metrics; by default all that can be computed.
 
     Raises:
@@ -279,12 +290,26 @@ def hardest(
 
 
 def parse_target(text: str, metrics: Mapping[str, Metric] = METRICS) -> Target:
-    """Parses a target such as ``cer=0.10`` into metric and value, see `check_target`."""
+    """Parses a target into metric and value, and checks it.
+
+    Example:
+        >>> parse_target("cer=0.10")
+        ('cer', 0.1)
+
+    Raises:
+        UsageError: see `check_target`.
+    """
     return check_target(*written_target(text), metrics)
 
 
 def written_target(text: str) -> Target:
-    """Parses a target into metric and value without checking that the metric exists."""
+    """Parses a target into metric and value without checking that the metric exists.
+
+    A run that was not read yet may declare it.
+
+    Raises:
+        UsageError: if the text is no target at all.
+    """
     metric, _, value = text.partition("=")
     try:
         return metric.strip(), float(value)

@@ -203,7 +203,12 @@ def evaluations_in(window: int, per_epoch: int) -> int:
 
 
 def evaluations_of(points: Sequence[AccuracyPoint], window: int) -> int:
-    """Returns `evaluations_in` for a run's curve."""
+    """Returns `evaluations_in` for a run's curve.
+
+    Args:
+        points: the curve, whose points know how many evaluations an epoch has.
+        window: over how many epochs to take the median.
+    """
     if not points:
         return window
 
@@ -236,7 +241,7 @@ def first_sustained(
         target: what the median must meet, a fraction for error rates.
         metric: the metric's name.
         window: over how many epochs to take the median.
-        metrics: says which direction is better: a run's own metrics aren't registered.
+        metrics: the known metrics. Pass those of the run if it declares its own.
 
     Source: the paper (arXiv 2003.12366), section 4.1.2.
     """
@@ -278,7 +283,7 @@ def rule_met(
         targets: metrics and values.
         window: over how many epochs to take the median.
         per_epoch: evaluations per epoch.
-        metrics: says which direction is better.
+        metrics: the known metrics.
     """
     window = evaluations_in(window, per_epoch)
     recent = history[-window:]
@@ -384,7 +389,7 @@ def bracket(
         target: what the median must meet.
         window: over how many epochs to take the median.
         metric: the metric's name.
-        metrics: says which direction is better.
+        metrics: the known metrics.
     """
     kind = metric_named(metric, metrics)
     window = evaluations_of(points, window)
@@ -544,7 +549,7 @@ class Policy:
             target: the metric's value, a fraction for error rates.
             metric: the metric's name.
             window: over how many epochs to take the median; by default the policy's.
-            metrics: says which direction is better.
+            metrics: the known metrics.
         """
         if window is None:
             window = self.window

@@ -82,13 +82,19 @@ def log_ratios(first: Ends, second: Ends, test: str) -> Ends:
 
 
 def _differences(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Returns every run of the second group minus every run of the first."""
+    """Returns every run of the second group minus every run of the first.
+
+    The shapes ``(..., first)`` and ``(..., second)`` become ``(..., first * second)``.
+    """
     between = second[..., :, None] - first[..., None, :]
     return between.reshape(*between.shape[:-2], -1)
 
 
 def _walsh_averages(ratios: np.ndarray) -> np.ndarray:
-    """Returns the mean of each two ratios, also of each one with itself."""
+    """Returns the mean of each two ratios, also of each one with itself.
+
+    The shape ``(..., n)`` becomes ``(..., n * (n + 1) / 2)``.
+    """
     one, other = np.triu_indices(ratios.shape[-1])
     return (ratios[..., one] + ratios[..., other]) / 2
 
@@ -189,7 +195,15 @@ def order_distribution(test: str, first: int, second: int) -> np.ndarray:
 
 
 def _rank_sums(first: int, second: int) -> np.ndarray:
-    """Returns the distribution of Mann and Whitney's statistic for groups without ties."""
+    """Returns the distribution of Mann and Whitney's statistic for groups without ties.
+
+    Args:
+        first: how many runs the first group has.
+        second: how many the second has.
+
+    Returns:
+        The probability of each number of ratios above 1, ``(first * second + 1,)``.
+    """
     # ways[k, u]: ways to choose k of the runs so far for the second group, with u
     # ratios above 1.
     ways = np.zeros((second + 1, first * second + 1))

@@ -137,12 +137,20 @@ class Run:
 
     @cached_property
     def metrics(self) -> Metrics:
-        """The registered metrics and the run's own; UsageError if they contradict."""
+        """The registered metrics and the run's own.
+
+        Raises:
+            UsageError: if the run gives another meaning to a registered name.
+        """
         return Metrics.of(self.declared_metrics, self.path)
 
     @property
     def comparability(self) -> dict[str, Any] | None:
-        """What must be equal for results to be comparable, or None if unknown."""
+        """What must be equal for results to be comparable, or None if unknown.
+
+        These are, for example, the hashes of the validation split and its texts, the
+        alphabet and the decoder.
+        """
         return self.fact("comparability")
 
     @property
@@ -294,7 +302,12 @@ class Run:
         )
 
     def _one_target(self, method: str, target: dict[str, float]) -> Target:
-        """Returns the only target of a method's keyword arguments, checked."""
+        """Returns the only target of a method's keyword arguments, checked.
+
+        Args:
+            method: the method's name, for the message.
+            target: the keyword arguments.
+        """
         if len(target) != 1:
             raise UsageError(
                 f"{method} needs exactly one target, such as cer=0.10. "
@@ -316,7 +329,11 @@ class Run:
 
     @property
     def system(self) -> dict[str, Any]:
-        """The machine's facts from ``run.json``, or {} if they were not saved."""
+        """The machine's facts from ``run.json``, or {} if they were not saved.
+
+        Raises:
+            UsageError: if the file is damaged.
+        """
         path = self.path / files.RUN_FILE
         if not path.is_file():
             return {}
@@ -403,7 +420,10 @@ class Run:
         return dataframe(rows, ["step", "epoch", "elapsed_s", *_STEP_FIELDS])
 
     def _repr_html_(self) -> str:
-        """Returns a table of the run's state, times to its targets and intervals."""
+        """Returns a table of the run's state, times to its targets and intervals.
+
+        Notebooks show it for a run.
+        """
         total_s = math.fsum(self.intervals.values())
         targets = ", ".join(f"{metric} {value:g}" for metric, value in self.targets)
         rows = [
@@ -446,7 +466,12 @@ def to_plot(metric: str, targets: Sequence[Target], evaluated: Sequence[str]) ->
 
 
 def _text(path: Path, remedy: str) -> str | None:
-    """Returns a file's text; None if it is missing."""
+    """Returns a file's text; None if it is missing.
+
+    Args:
+        path: the file.
+        remedy: what to do if it can't be read, for the message.
+    """
     if not path.is_file():
         return None
 

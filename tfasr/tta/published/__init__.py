@@ -52,7 +52,15 @@ def find_logs(path: str | Path) -> list[Path]:
 
 
 def load_log(path: str | Path, name: str | None = None) -> Run:
-    """Reads a run's folder or a published log; raises UsageError if it is invalid."""
+    """Reads a run's folder or a published log.
+
+    Args:
+        path: the folder or the log.
+        name: the run's name in reports; by default the file's.
+
+    Raises:
+        UsageError: if it is invalid.
+    """
     path = Path(path)
     if not path.is_file():
         return load_run(path, name)
@@ -80,6 +88,7 @@ def load_log(path: str | Path, name: str | None = None) -> Run:
 
 
 def _is_run(path: Path) -> bool:
+    """Whether a path seems to be a run's folder or a published log."""
     try:
         if path.is_dir():
             return (path / EVENTS_FILE).is_file()

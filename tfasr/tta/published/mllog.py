@@ -143,7 +143,11 @@ def _check_event(event: Any) -> None:
 
 
 def _check_benchmark(path: Path, lines: Sequence[_LogLine]) -> None:
-    """Raises UsageError if a log is of a benchmark whose scores aren't error rates."""
+    """Checks that a log is of a benchmark whose scores are error rates.
+
+    Raises:
+        UsageError: naming another benchmark. A log may leave its benchmark out.
+    """
     for line in lines:
         benchmark = line.event.get("value")
         known = benchmark in ERROR_RATE_BENCHMARKS
@@ -156,7 +160,11 @@ def _check_benchmark(path: Path, lines: Sequence[_LogLine]) -> None:
 
 
 def _check_clock(path: Path, lines: Sequence[_LogLine]) -> None:
-    """Raises UsageError if a line is dated long before an earlier one."""
+    """Checks that no line is dated long before an earlier one.
+
+    Raises:
+        UsageError: naming both lines.
+    """
     latest = lines[0]
     for line in lines:
         behind_ms = latest.event["time_ms"] - line.event["time_ms"]
@@ -173,7 +181,11 @@ def _check_clock(path: Path, lines: Sequence[_LogLine]) -> None:
 
 
 def _check_one_run(path: Path, lines: Sequence[_LogLine]) -> None:
-    """Raises UsageError unless a log holds one run from its start."""
+    """Checks that a log holds one run from its start.
+
+    Raises:
+        UsageError: if it starts or stops twice, or has scores without a start.
+    """
     for key in _ONCE:
         line_numbers = [line.number for line in lines if line.key == key]
         if len(line_numbers) > 1:
@@ -210,7 +222,11 @@ def _before_the_end(lines: Sequence[_LogLine]) -> Iterator[_LogLine]:
 
 
 def _check_evaluations(path: Path, lines: Sequence[_LogLine]) -> None:
-    """Raises UsageError unless each score belongs to one evaluation, in order of epochs."""
+    """Checks that each score belongs to one evaluation, in order of epochs.
+
+    Raises:
+        UsageError: naming the line, also if a score is no error rate.
+    """
     scores = [line for line in lines if line.key == "eval_accuracy"]
     for line in lines:
         if line.key in _EVALUATION and line.epoch is None:
@@ -247,7 +263,11 @@ def _check_evaluations(path: Path, lines: Sequence[_LogLine]) -> None:
 
 
 def _check_scored(path: Path, lines: Sequence[_LogLine]) -> None:
-    """Raises UsageError if evaluations have scores, but not all of them."""
+    """Checks that all evaluations have scores if some have.
+
+    Raises:
+        UsageError: naming one without a score.
+    """
     scored = {line.epoch for line in lines if line.key == "eval_accuracy"}
     for line in lines:
         if scored and line.key == "eval_stop" and line.epoch not in scored:
@@ -274,7 +294,7 @@ def _with_late_ends(lines: Sequence[_LogLine]) -> Iterator[_LogLine]:
 
 
 def _failed(lines: Sequence[_LogLine]) -> bool:
-    """Whether a log says that its run didn't end with success."""
+    """Whether a run ended without success, according to its log."""
     ends = [
         metadata(line.event).get("status") for line in lines if line.key == "run_stop"
     ]
@@ -282,7 +302,10 @@ def _failed(lines: Sequence[_LogLine]) -> bool:
 
 
 def _without_scores(event: Event) -> Event:
-    """Returns an event with NaN instead of scores, which meet no target."""
+    """Returns an event with NaN instead of its scores.
+
+    NaN meets no target. An event without scores is returned as it is.
+    """
     if event["key"] == "eval_accuracy":
         return {**event, "value": math.nan}
 
@@ -293,7 +316,10 @@ def _without_scores(event: Event) -> Event:
 
 
 def _with_parts(events: list[Event]) -> list[Event]:
-    """Adds what mllog lacks: a step for each epoch, and evaluations' forward passes."""
+    """Adds what mllog lacks: a step for each epoch, and evaluations' forward passes.
+
+    So the seconds of both count towards the right interval.
+    """
     samples = next(
         (e.get("value") for e in events if e["key"] == "train_samples"), None
     )
@@ -361,8 +387,8 @@ def _logged(number: int, event: Event, key: str, value: object) -> str:
     Args:
         number: the line that it names as its origin.
         event: gives the time and the metadata.
-        key: what the line states.
-        value: the key's value.
+        key: the key of the line.
+        value: its value.
     """
     about = {k: v for k, v in metadata(event).items() if k not in ("mono_s", "session")}
     logged = {

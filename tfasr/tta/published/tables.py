@@ -47,7 +47,17 @@ _REMEDY = "Leave the file out, or correct it."
 
 
 class _TableEvents:
-    """Builds a run's events from a table of evaluations."""
+    """Builds a run's events from a table of evaluations.
+
+    Example:
+        ::
+
+            table = _TableEvents()
+            table.train(60.0, epoch=1)
+            table.evaluate(5.0, epoch=1, stats={"wer": 0.5})
+            table.end_epoch(1)
+            events = table.end()
+    """
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -57,7 +67,12 @@ class _TableEvents:
             self._event(key)
 
     def train(self, seconds: float, epoch: int) -> None:
-        """Adds an epoch's training as one step."""
+        """Adds an epoch's training as one step.
+
+        Args:
+            seconds: how long it took; less than 0 counts as 0.
+            epoch: its number, from 1.
+        """
         seconds = max(0.0, seconds)
         self._now_s += seconds
         self._step += 1
@@ -65,7 +80,13 @@ class _TableEvents:
         self._event("train_step", value, epoch_num=epoch, step=self._step)
 
     def evaluate(self, seconds: float, epoch: int, stats: dict[str, float]) -> None:
-        """Adds an evaluation and its metrics."""
+        """Adds an evaluation and its metrics.
+
+        Args:
+            seconds: how long it took; less than 0 counts as 0.
+            epoch: the epoch that it evaluates.
+            stats: its metrics, error rates as fractions.
+        """
         self._event("eval_start", epoch_num=epoch)
         self._event("eval_forward_start", epoch_num=epoch)
         self._now_s += max(0.0, seconds)
@@ -194,7 +215,13 @@ def _clock(row: dict[str, Any], column: str, path: Path, line: int) -> float:
 
 
 def _measured(row: dict[str, Any], column: str, path: Path, line: int) -> float:
-    """Returns a metric, NaN for an empty cell; raises UsageError that names the line."""
+    """Returns a metric, NaN for an empty cell.
+
+    Args are those of `_clock`.
+
+    Raises:
+        UsageError: if it is no number.
+    """
     text = row[column]
     try:
         return float(text or math.nan)
@@ -279,6 +306,7 @@ def write_algoperf(run: Run, path: Path) -> None:
 
 
 def _write_rows(path: Path, rows: list[list[Any]], delimiter: str) -> None:
+    """Writes a table at once, so that a crash leaves no half of it."""
     file = io.StringIO()
     csv.writer(file, delimiter=delimiter, lineterminator="\n").writerows(rows)
     write_whole(path, file.getvalue())
@@ -366,7 +394,14 @@ def read_dawnbench(path: Path, name: str | None = None) -> Run:
 def _numbers(
     path: Path, line: int, header: Sequence[str], cells: Sequence[str]
 ) -> dict[str, Any]:
-    """Returns a row's cells as numbers, by column."""
+    """Returns a row's cells as numbers, by column.
+
+    Args:
+        path: the table, for the message.
+        line: the row's line, the same.
+        header: the columns.
+        cells: the row's cells as text.
+    """
     try:
         return {column: float(cell) for column, cell in zip(header, cells, strict=True)}
     except ValueError as error:
@@ -404,7 +439,10 @@ def _check_accuracies(path: Path, rows: Sequence[_Row], column: str) -> None:
 def write_dawnbench(run: Run, path: Path, **described: Any) -> None:
     """Writes a run as a TSV at ``path`` with the hours of DAWNBench's policy, and a JSON file.
 
-    ``described``: the JSON's fields, such as ``author`` and ``costPerHour``.
+    Args:
+        run: the run.
+        path: the table to write; the JSON file has the same name otherwise.
+        **described: the JSON's fields, such as ``author`` and ``costPerHour``.
     """
     characters = {p.epoch: p.value for p in run.accuracy_curve("cer", "dawnbench")}
     rows: list[list[Any]] = [["epoch", "hours", "wordAccuracy", "characterAccuracy"]]
