@@ -14,7 +14,9 @@ import dataclasses
 import functools
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -63,19 +65,28 @@ class ProcessorTime:
 
     def ran_s(self) -> float:
         """Returns the processor seconds of this process and all its children."""
-        total_s = time.process_time()
-
-        # The system counts children once they were waited for; running ones are added.
+        # The system counts children once they were waited for.
         ended = os.times()
-        total_s += ended.children_user + ended.children_system
+        total_s = time.process_time() + ended.children_user + ended.children_system
 
-        # A child that has ended meanwhile is left out.
+        running = self._times_of_children()
+        return total_s + sum(times.user + times.system for times in running)
+
+    def kernel_s(self) -> float:
+        """Returns those of the seconds in which the kernel worked for them.
+
+        It reads and writes files, and finds memory for them.
+        """
+        ended = os.times()
+        total_s = ended.system + ended.children_system
+        return total_s + sum(times.system for times in self._times_of_children())
+
+    def _times_of_children(self) -> Iterator[Any]:
+        """Yields ``psutil``'s processor times of each running child."""
         for child in self._running_children():
+            # A child that has ended meanwhile is left out.
             with contextlib.suppress(psutil.Error):
-                times = child.cpu_times()
-                total_s += times.user + times.system
-
-        return total_s
+                yield child.cpu_times()
 
     def waited_s(self) -> float | None:
         """Returns the seconds that threads were ready to run and had no processor.
@@ -247,6 +258,7 @@ def read_host(processor_time: ProcessorTime, root: Path = ROOT) -> HostReading:
 
     return HostReading(
         ran_s=processor_time.ran_s(),
+        kernel_s=processor_time.kernel_s(),
         waited_s=processor_time.waited_s(),
         throttled_s=throttled_s(root),
         stolen_s=stolen_s,
