@@ -32,47 +32,47 @@ BLOCK_S = 10.0
 LOOKS = 200
 
 
-def multiplied(count: int) -> None:
-    """Multiplies matrices so many times."""
-    matrix = np.ones((200, 200))
-    for _ in range(count):
-        matrix @ matrix
+def step(threads: ThreadPoolExecutor, processors: int, matrix: np.ndarray) -> None:
+    """Multiplies matrices on all processors.
+
+    One product is one call of compiled code, as a training's step is, which needs no
+    Python meanwhile.
+    """
+    list(threads.map(np.matmul, [matrix] * processors, [matrix] * processors))
 
 
-def step(threads: ThreadPoolExecutor, processors: int, count: int) -> None:
-    list(threads.map(multiplied, [count] * processors))
-
-
-def calibrated(threads: ThreadPoolExecutor, processors: int) -> int:
-    """Returns how many products take `STEP_S`."""
-    count = 10
+def calibrated(threads: ThreadPoolExecutor, processors: int) -> np.ndarray:
+    """Returns a matrix whose product with itself takes about `STEP_S`."""
+    size = 200
     while True:
+        matrix = np.ones((size, size), np.float32)
+        step(threads, processors, matrix)
         began_s = time.perf_counter()
-        step(threads, processors, count)
-        passed_s = time.perf_counter() - began_s
-        if passed_s > STEP_S / 2:
-            return max(1, round(count * STEP_S / passed_s))
-        count *= 2
+        step(threads, processors, matrix)
+        if time.perf_counter() - began_s > 0.9 * STEP_S:
+            return matrix
+
+        size += 50
 
 
 def block_s(
-    threads: ThreadPoolExecutor, processors: int, count: int, *, recorded: bool
+    threads: ThreadPoolExecutor, processors: int, matrix: np.ndarray, *, recorded: bool
 ) -> float:
     """Returns the seconds of one block of steps."""
     steps = round(BLOCK_S / STEP_S)
     with tempfile.TemporaryDirectory() as folder:
         if not recorded:
-            return _timed(threads, processors, count, steps)
+            return _timed(threads, processors, matrix, steps)
         with HostSampler(Path(folder), 0):
-            return _timed(threads, processors, count, steps)
+            return _timed(threads, processors, matrix, steps)
 
 
 def _timed(
-    threads: ThreadPoolExecutor, processors: int, count: int, steps: int
+    threads: ThreadPoolExecutor, processors: int, matrix: np.ndarray, steps: int
 ) -> float:
     began_s = time.perf_counter()
     for _ in range(steps):
-        step(threads, processors, count)
+        step(threads, processors, matrix)
     return time.perf_counter() - began_s
 
 
@@ -95,12 +95,12 @@ def main() -> None:
     host.HOST_INTERVAL_S = 1 / LOOKS_PER_S
     costs = []
     with ThreadPoolExecutor(processors) as threads:
-        count = calibrated(threads, processors)
+        matrix = calibrated(threads, processors)
         for pair in range(arguments.pairs):
             seconds = {}
             for recorded in (pair % 2 == 0, pair % 2 == 1):
                 seconds[recorded] = block_s(
-                    threads, processors, count, recorded=recorded
+                    threads, processors, matrix, recorded=recorded
                 )
             costs.append((seconds[True] / seconds[False] - 1) / LOOKS_PER_S)
 

@@ -49,12 +49,15 @@ class ProcessorTime:
     Args:
         root: the folder with ``proc``.
 
+    Attributes:
+        process: this process.
+
     Source: the Linux kernel's Documentation/scheduler/sched-stats.rst.
     """
 
     def __init__(self, root: Path = ROOT):
         self._proc = root / "proc"
-        self._process = psutil.Process()
+        self.process = psutil.Process()
 
         # By process and thread; those that have ended stay.
         self._waited_ns: dict[tuple[int, int], int] = {}
@@ -123,7 +126,7 @@ class ProcessorTime:
         if now_s - self._looked_s >= CHILDREN_EVERY_S:
             self._looked_s = now_s
             with contextlib.suppress(psutil.Error):
-                self._children = self._process.children(recursive=True)
+                self._children = self.process.children(recursive=True)
 
         return self._children
 
@@ -131,7 +134,8 @@ class ProcessorTime:
 def _content(path: str) -> str:
     """Returns a small file's text, or "" if it can't be read.
 
-    A training has a file for each of its threads, which are read every second.
+    It is plain strings and bytes, since a training has a file for each of
+    its threads, and all are read every second.
     """
     try:
         with open(path, "rb") as file:  # noqa: PTH123
@@ -235,16 +239,14 @@ def read_host(processor_time: ProcessorTime, root: Path = ROOT) -> HostReading:
     busy_s = sum(machine) - idle_s - guests_s - (stolen_s or 0.0)
 
     # What a system doesn't count stays None.
-    process = psutil.Process()
-
     involuntary = None
     with contextlib.suppress(psutil.Error, AttributeError, NotImplementedError):
-        involuntary = process.num_ctx_switches().involuntary
+        involuntary = processor_time.process.num_ctx_switches().involuntary
 
     faults = None
-    with contextlib.suppress(OSError, ValueError, IndexError):
+    with contextlib.suppress(ValueError, IndexError):
         # The 12th field of the line, the tenth after the command in parentheses.
-        stat = (root / "proc" / "self" / "stat").read_text("utf-8")
+        stat = _content(f"{root}/proc/self/stat")
         faults = int(stat.rpartition(")")[2].split()[9])
 
     swapped_in = None
