@@ -379,7 +379,10 @@ def first_try(folder: Path, experiment: str, seed: int) -> Path:
 
 
 def repeated_runs(folder: Path) -> set[tuple[str, int]]:
-    """Returns the experiments and seeds that a study trained again."""
+    """Returns the experiments and seeds that a study trained again.
+
+    It is empty for a study that has not started any run.
+    """
     return {
         (event["value"]["experiment"], event["value"]["seed"])
         for event in _events(folder)
@@ -494,7 +497,10 @@ def experiment_folders(folder: Path) -> list[Path]:
 
 
 def study_sentence(folder: Path) -> str:
-    """Says how many runs a study declared and has, and what isn't as declared."""
+    """Says how many runs a study declared and has, and what isn't as declared.
+
+    A plan or list that can't be read becomes a part of the sentence, not an error.
+    """
     try:
         return check_study(folder).sentence
     except _DAMAGE as error:

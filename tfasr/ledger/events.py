@@ -791,7 +791,11 @@ class Ledger:
         self.stop(name, **metadata)
 
     def close(self) -> None:
-        """Ends the heartbeat and releases the lock; may be called again."""
+        """Ends the heartbeat and releases the lock; may be called again.
+
+        It doesn't wait for the disk: call `sync` before, if the events must survive a
+        power loss.
+        """
         self._closed.set()
         if self._beat is not None and not self.inherited:
             self._beat.join()

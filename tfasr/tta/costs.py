@@ -94,7 +94,10 @@ class HardwareConfig:
 
     @property
     def hourly_usd(self) -> float | None:
-        """Price of an hour without electricity, or None if unknown."""
+        """Price of an hour without electricity, or None if unknown.
+
+        A machine that was bought is written off over the hours in which it works.
+        """
         if self.amortisation_years is None:
             return self.price_usd_per_hour
 
@@ -168,6 +171,8 @@ def cost_of(
 
 def relative_cost(first: Cost, other: Cost) -> float | None:
     """Returns a cost as a multiple of the first: of dollars, or else of hours times price.
+
+    It is None if neither is known of both.
 
     Hours times purchase price can replace dollars if both machines are written off over
     equal times and used alike. It is our reading of the paper's price/performance ratio

@@ -325,6 +325,11 @@ def _numbers_until(timeline: Timeline, until_s: float, *keys: str) -> int:
     """Returns in how many epochs an event with one of the keys happened until a time.
 
     Events that don't say their epoch count as one each.
+
+    Args:
+        timeline: the run.
+        until_s: the time, in seconds after the model's creation.
+        *keys: such as "eval_start".
     """
     until_us = timeline.zero_us + round(until_s * 1e6)
     epochs = set()

@@ -34,7 +34,10 @@ JOULES_PER_KWH = 3.6e6
 
 @dataclass(frozen=True)
 class EnergySample:
-    """The state of one counter at one moment."""
+    """The state of one counter at one moment, a line of ``energy.csv``.
+
+    All counters that were read together have the same times.
+    """
 
     time_ms: float  # wall clock
     session: int
@@ -287,7 +290,10 @@ def _overlaps(
 
 
 def _sample(row: Sequence[str]) -> EnergySample | None:
-    """Parses a line of ``energy.csv``; None for the heading or an incomplete line."""
+    """Parses a line of ``energy.csv``.
+
+    It returns None for the heading, an incomplete line, and numbers that aren't finite.
+    """
     if len(row) != len(ENERGY_COLUMNS):
         return None
 

@@ -40,10 +40,12 @@ class Reason:
 
     kind: str  # "start", "left out", "evaluation", "bracket" or "result"
     text: str
-    clock_s: float | None = (
-        None  # the policy's clock at the event; None for time left out
-    )
-    event: int | None = None  # its index among the run's events, from 0
+
+    # The policy's clock at the event; None for time left out.
+    clock_s: float | None = None
+
+    # The event's index among the run's events, from 0.
+    event: int | None = None
 
     # Its line in ``events.jsonl``, from 1; None for other programs' logs.
     line: int | None = None

@@ -421,6 +421,8 @@ def _unevenness(values: Sequence[float]) -> tuple[float, float]:
 def changes_in_steps(learning_rate: object) -> bool:
     """Whether a learning rate falls or restarts at once.
 
+    Each such step bends the curve, which no forecast foresees.
+
     Args:
         learning_rate: as in an optimizer's ``get_config``.
     """

@@ -35,7 +35,8 @@ def gpu_notes(samples: dict[str, np.ndarray]) -> list[str]:
     Only samples in which it was busy count.
 
     Args:
-        samples: the columns of ``gpu.csv``, see `tfasr.tta.run.Run.utilisation`.
+        samples: the columns of ``gpu.csv``, see `tfasr.tta.run.Run.utilisation`. Files
+            without the columns of `GPU_STATE` have no notes.
     """
     if not {*GPU_STATE, "gpu", "utilisation_percent"} <= samples.keys():
         return []

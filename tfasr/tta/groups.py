@@ -46,6 +46,12 @@ class GroupStatistics:
 def group_statistics(brackets: Sequence[Bracket]) -> GroupStatistics:
     """Summarises the times to a target of one configuration's runs.
 
+    Args:
+        brackets: of each run, at least one.
+
+    Raises:
+        ValueError: without a run.
+
     Source: MLPerf Training rules, Benchmark Results.
     """
     if not brackets:
@@ -121,7 +127,12 @@ def median_interval(times_s: Sequence[float]) -> tuple[float, float] | None:
 
 
 def _of_two_kinds(times_s: Sequence[float], width_s: float) -> bool:
-    """Whether some times are far longer than the others, by more than a bracket's width."""
+    """Whether some times are far longer than the others.
+
+    Args:
+        times_s: of the runs that reached the target.
+        width_s: the widest bracket; a difference that is smaller says nothing.
+    """
     if len(times_s) < _FEWEST_FOR_MEAN:
         return False
 

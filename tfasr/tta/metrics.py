@@ -126,6 +126,7 @@ for _name, _metric in {
 BUILT_IN = frozenset(METRICS)
 """Names that runs need not declare."""
 
+# What every evaluation of `tfasr train` computes, whatever is registered.
 _OF_TRAINING = ("cer", "cer_reference", "wer", "loss")
 
 
@@ -224,6 +225,7 @@ class Metrics(Mapping[str, Metric]):
                     f"{where} describes the metric {name!r} wrongly. {error}"
                 ) from None
 
+            # Several runs may declare the same metric, if they mean the same by it.
             if name not in self:
                 self._declared[name] = metric
                 self._places[name] = str(where)

@@ -171,6 +171,10 @@ def scores_at(timeline: Timeline, index: int) -> Mapping[str, Any]:
     """Returns each metric's value that an event states.
 
     No reading comes from anywhere else.
+
+    Args:
+        timeline: the run.
+        index: any of its events; {} if it states none.
     """
     key = timeline.keys[index]
     value = timeline.events[index].get("value")
@@ -516,7 +520,12 @@ class Policy:
         return next((indices[0] for indices in starts if indices), 0)
 
     def readings(self, timeline: Timeline, metric: str) -> list[EvaluationReading]:
-        """Returns the evaluations that count, see the function `readings`."""
+        """Returns the evaluations that count, see the function `readings`.
+
+        Args:
+            timeline: the run.
+            metric: the metric's name.
+        """
         return readings(
             timeline,
             metric,
@@ -525,7 +534,12 @@ class Policy:
         )
 
     def curve(self, timeline: Timeline, metric: str) -> list[AccuracyPoint]:
-        """Returns these evaluations with the clock's time of each."""
+        """Returns these evaluations with the clock's time of each.
+
+        Args:
+            timeline: the run.
+            metric: the metric's name.
+        """
         times = self.times_s(timeline)
         per_epoch = timeline.evaluations_per_epoch
         return [

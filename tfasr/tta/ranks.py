@@ -50,6 +50,9 @@ def log_ends(brackets: Sequence[Bracket]) -> Ends:
 
     A run that never met the target lies between its last evaluation and infinity; one
     that met it at its first evaluation has no lower end.
+
+    Returns:
+        The lower ends and the upper ends, each ``(runs,)``.
     """
     low = np.array([bracket.last_miss_s for bracket in brackets], float)
     high = np.array([_end_s(bracket) for bracket in brackets], float)
@@ -70,6 +73,11 @@ def log_ratios(first: Ends, second: Ends, test: str) -> Ends:
     For "groups", these are the ratios of every run of the second group to every run of
     the first. For "pairs", run 1 of both groups is a pair, and so on: each pair's ratio
     and the (geometric) mean of any two pairs' ratios, known as Walsh averages.
+
+    Args:
+        first: the ends of the first group's times.
+        second: those of the second's.
+        test: `GROUPS` or `PAIRS`.
     """
     if test == PAIRS:
         least = _walsh_averages(second[0] - first[1])
@@ -107,6 +115,12 @@ def compare_ends(first: Ends, second: Ends, test: str, confidence: float) -> Rat
     more: for "groups" if runs are exchangeable between the groups, for "pairs" if they
     are within each pair. Neither the shape of the times' distribution matters nor when
     runs were stopped.
+
+    Args:
+        first: the ends of the first group's times.
+        second: those of the second's.
+        test: `GROUPS` or `PAIRS`.
+        confidence: the probability with which the interval contains the true ratio.
 
     Source: Mann and Whitney 1947 (doi 10.1214/aoms/1177730491) and Wilcoxon 1945 (doi
     10.2307/3001968) for the tests, Hodges and Lehmann 1963 (doi

@@ -339,6 +339,7 @@ class Run:
             return {}
 
         facts = files.read_object(path, _REMEDY)
+        # Reports rely on these two being objects.
         system = facts.get("system")
         if system is None:
             system = {}
@@ -370,6 +371,7 @@ class Run:
         if text is None or not text.strip():
             return {}
 
+        # A killed process leaves its last line incomplete.
         heading, *lines = text.splitlines()
         names = heading.split(",")
         complete = [line for line in lines if line.count(",") == len(names) - 1]

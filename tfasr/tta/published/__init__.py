@@ -16,7 +16,8 @@ from tfasr.kit.files import EVENTS_FILE
 from tfasr.tta.published import mllog, tables
 from tfasr.tta.run import Run, load_run
 
-_HEAD_BYTES = 65536  # within which a log shows its format
+# Within so many bytes a log shows its format. MLPerf's begin with other programs' output.
+_HEAD_BYTES = 65536
 
 
 def find_logs(path: str | Path) -> list[Path]:

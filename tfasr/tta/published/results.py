@@ -18,7 +18,7 @@ SOURCES = ("paper", "mlperf", "algoperf", "deepmark")
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """A table of a source."""
+    """A table of a source, in SI units and fractions."""
 
     name: str  # in its source, such as "Table 4"
     kind: str  # such as "systems", "machines", "evaluation" or "time_to_accuracy"
@@ -43,7 +43,15 @@ class PublishedTable:
 
 @dataclass(frozen=True)
 class PublishedSource:
-    """What one source published."""
+    """What one source published.
+
+    Example:
+        ::
+
+            table = published("paper").tables["Table 4"]
+            for row in table.rows:
+                print(row)
+    """
 
     name: str
     source: str
