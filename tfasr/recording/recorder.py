@@ -110,6 +110,7 @@ class Step:
         self._order.leave("step")
         if kind is not None:
             return
+
         # Only the number of attributes is checked: a check of each assignment would
         # take too long.
         if len(self.__dict__) != self._attributes:
@@ -133,6 +134,7 @@ class Step:
                 # The usual case, a count, must be fast: this runs in every step.
                 if type(value) is not int or value < 0:
                     value = amount(name, value)
+
                 values[name] = value
 
         values["input_wait_s"] = round(waited, 6)
@@ -386,6 +388,7 @@ def number(value: Any, name: str = "loss") -> float | None:
     """
     if value is None:
         return None
+
     try:
         # float() of a PyTorch tensor with a gradient would warn.
         plain = value.item() if hasattr(value, "item") else value
@@ -620,6 +623,7 @@ class Recorder:
             raise UsageError(
                 "A recorder must be opened once. Received: one that is open."
             )
+
         with contextlib.ExitStack() as stack:
             stack.enter_context(claimed(self.run_dir, "folder"))
             begin = position(
@@ -646,6 +650,7 @@ class Recorder:
             self._before = self._settings.comparability
             if self._before is None and self._extended:
                 self._before = begin.comparability or {}
+
             if begin.extends:
                 self._ledger.event("extended", begin.extended[-1])
 

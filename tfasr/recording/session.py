@@ -155,6 +155,7 @@ def settings_of(
     for name, metric in metrics.items():
         if not isinstance(metric, Metric):
             metric = Metric(metric)
+
         declared[name] = metric.to_json()
 
     known_metrics = Metrics.of(declared, "The recorder")
@@ -198,6 +199,7 @@ def check_mappings(**values: Any) -> None:
     for name, value in values.items():
         if value is None:
             continue
+
         named = isinstance(value, Mapping) and all(isinstance(k, str) for k in value)
         if not named:
             raise UsageError(
@@ -239,6 +241,7 @@ def check_facts(facts: Mapping[str, Any]) -> None:
         problem = schema.wrong(name, value)
         if problem is not None:
             raise UsageError(f"A fact of this name has a fixed type: {problem}.")
+
         if name in WRITTEN:
             raise UsageError(
                 f"A recorder writes {name!r} itself: call the fact something else."
@@ -551,6 +554,7 @@ class Order:
         block = self._open_blocks[-1] if self._open_blocks else None
         if block != within and block is None:
             raise UsageError(f"{what} must be called within {_BLOCK_ORDER[within]}.")
+
         if block != within:
             where = _BLOCK_ORDER[block]
             raise UsageError(

@@ -16,7 +16,7 @@ from tfasr.kit.files import EVENTS_FILE
 from tfasr.tta.published import mllog, tables
 from tfasr.tta.run import Run, load_run
 
-# Within so many bytes a log shows its format. MLPerf's begin with other programs' output.
+# Within so many bytes a log shows its format; it may begin with other programs' output.
 _HEAD_BYTES = 65536
 
 
