@@ -198,11 +198,11 @@ def from_tf_config(environment: Mapping[str, str]) -> Cluster:
     except (ValueError, RecursionError) as error:
         raise _wrong(f"JSON ({error})", text) from None
 
-    jobs = None
-    task = None
-    if isinstance(content, dict):
-        jobs = content.get("cluster")
-        task = content.get("task")
+    if not isinstance(content, dict):
+        content = {}
+
+    jobs = content.get("cluster")
+    task = content.get("task")
     if not isinstance(jobs, dict) or not isinstance(task, dict):
         raise _wrong('an object with "cluster" and "task"', text)
 

@@ -228,7 +228,10 @@ class Evaluation:
         with wrong_values_are_wrong_use():
             counts = count_errors(references, hypotheses)
 
-        self._counts = counts if self._counts is None else self._counts + counts
+        if self._counts is not None:
+            counts = self._counts + counts
+
+        self._counts = counts
         self._references += references
 
     def measure(self, **values: Any) -> None:
@@ -322,8 +325,11 @@ class Saving:
         self._order.leave("saving")
         # If saving failed, the event ends the interval but has no step, so no run
         # resumes from it.
-        where = self._run._where if kind is None else {}
-        self._run._ledger.stop("checkpoint", **where)
+        if kind is None:
+            self._run._ledger.stop("checkpoint", **self._run._where)
+        else:
+            self._run._ledger.stop("checkpoint")
+
         self._run._ledger.sync()
         self._run._touch()
 
@@ -419,11 +425,14 @@ def measured(
     """
     result = number("missing" if value is None else value, name)
     metric = metric_named(name, metrics)
-    most = 1.0 if metric.better == HIGHER else _LARGEST_ERROR_RATE
+    most = _LARGEST_ERROR_RATE
+    if metric.better == HIGHER:
+        most = 1.0
+
     if metric.rate and result is not None and not 0 <= result <= most:
         raise UsageError(
-            f"{name} must be a fraction between 0 and {most:g}, such as 0.1 for 10 %. Received: "
-            f"{_shown(value)}."
+            f"{name} must be a fraction between 0 and {most:g}, such as 0.1 for 10 %. "
+            f"Received: {_shown(value)}."
         )
 
     return result
@@ -436,14 +445,16 @@ def _texts(values: Iterable[str], name: str) -> list[str]:
     """
     if isinstance(values, str | bytes):
         raise UsageError(
-            f"{name} must be a list of texts, one for each utterance. Received: {_shown(values)}."
+            f"{name} must be a list of texts, one for each utterance. Received: "
+            f"{_shown(values)}."
         )
 
     texts = list(values)
     for number, text in enumerate(texts):
         if not isinstance(text, str) or not text.isascii() and _SURROGATE.search(text):
             raise UsageError(
-                f"{name} must be texts of valid Unicode. Received: {_shown(text)}, index {number}."
+                f"{name} must be texts of valid Unicode. Received: {_shown(text)}, index "
+                f"{number}."
             )
 
     return texts
@@ -723,7 +734,9 @@ class Recorder:
         """
         order = self._order
         order.check("run.epoch()")
-        number = order.epoch + 1 if number is None else number
+        if number is None:
+            number = order.epoch + 1
+
         if type(number) is not int or number <= order.epoch:
             text = f"An epoch's number must be above the last epoch's, {order.epoch}."
             raise UsageError(f"{text} Received: {number!r}.")

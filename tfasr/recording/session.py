@@ -272,7 +272,10 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
     for group in ("facts", "config"):
         values = settings.get(group)
-        flat |= values if isinstance(values, dict) else {group: values}
+        if not isinstance(values, dict):
+            values = {group: values}
+
+        flat |= values
 
     return flat
 
@@ -478,7 +481,9 @@ def _resumed(run_dir: Path, line: Timeline, step: int | None) -> Position:
     _check_step(run_dir, step, max(steps, default=0))
     if step is None:
         marks = [index for index in line.of("checkpoint_stop") if line.useful[index]]
-        step = line.metadata[marks[-1]].get("step", 0) if marks else 0
+        step = 0
+        if marks:
+            step = line.metadata[marks[-1]].get("step", 0)
 
     end = None
     if step:
@@ -621,7 +626,10 @@ class Session:
             resumed_from_step: the checkpoint's; None for a run that begins.
             own_process: whether the time since the process was created belongs to the run.
         """
-        age = {"process_age_s": round(process_age_s(), 6)} if own_process else {}
+        age: dict[str, float] = {}
+        if own_process:
+            age["process_age_s"] = round(process_age_s(), 6)
+
         declared = declaration([plugin.sha256 for plugin in plugins()])
         self.ledger.begin_session(resumed_from_step, declared, **age)
 
