@@ -9,9 +9,9 @@ import pytest
 from tfasr.errors import UsageError
 from tfasr.kit.files import EVENTS_FILE
 from tfasr.ledger.declared import (
+    DECLARED_VARIABLE,
     SEALED_FILE,
     STARTS_FILE,
-    DECLARED_VARIABLE,
     Seen,
     Starts,
     canonical,
