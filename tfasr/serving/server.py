@@ -102,6 +102,7 @@ def check_sender(
 
     if origin is None:
         return None
+
     if _part(origin, "netloc") in (host, *allowed):
         return None
 
@@ -182,6 +183,7 @@ def make_application(
         if refused is not None:
             if request.path.startswith(OPENAI_PREFIX):
                 return openai_error(refused, 403)
+
             return web.json_response({"error": refused}, status=403)
 
         # kept: the request drops it when the client is gone
@@ -503,6 +505,7 @@ def _url(listening: socket.socket) -> str:
     address, port = listening.getsockname()[:2]
     if address in ("0.0.0.0", "::"):
         address = "localhost"  # browsers let pages of localhost use the microphone
+
     if ":" in address:
         return f"http://[{address}]:{port}/"
 

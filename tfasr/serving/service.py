@@ -209,6 +209,7 @@ class IncomingSpeech:
         # Some clients write 16000.0.
         if type(rate_hz) is float and rate_hz.is_integer():
             rate_hz = int(rate_hz)
+
         if type(rate_hz) is not int or not LOWEST_HZ <= rate_hz <= HIGHEST_HZ:
             if isinstance(rate_hz, int | float):
                 received = rate_hz
@@ -385,6 +386,7 @@ class Conversation:
         """Returns the reason why no message was waited for any longer."""
         if self._service.ending.is_set():
             return RefusedError("The server is being shut down.", code=1001)
+
         if time.monotonic() - self._opened >= self._limits.max_stream_s:
             return self._too_long()
 
@@ -450,6 +452,7 @@ class Conversation:
         if self._incoming is None:
             # A client that states no rate sends the model's.
             self._incoming = IncomingSpeech(self._model_rate_hz, self._model_rate_hz)
+
         if self._stream is None:
             # Opened only now, as a client may state its rate first.
             self._stream = self._service.recogniser.open_stream(EndpointRules())

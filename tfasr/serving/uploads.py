@@ -99,6 +99,7 @@ async def _answer(
             async for line in lines:
                 if not response.prepared:
                     await response.prepare(request)
+
                 await write(line)
     except RefusedError as refusal:
         if not response.prepared:
@@ -445,6 +446,7 @@ def models(name: str) -> Callable[[web.Request], Awaitable[web.Response]]:
         wanted = request.match_info.get("model")
         if wanted is None:
             return web.json_response({"object": "list", "data": [model]})
+
         if wanted != name:
             return openai_error(f"This server has the model {name!r} alone.", 404)
 

@@ -141,6 +141,7 @@ def accumulate(
     weight = 1.0 / tf.cast(utterances, tf.float32)
     if unroll:
         return _unrolled(batch, utterances, parts, weight, compute)
+
     parts = tf.minimum(parts, utterances)
 
     def add(number, losses, sums):
@@ -244,6 +245,7 @@ class CtcModel(keras.Model):
         """Returns the losses to record and those to minimise, both ``(batch,)``."""
         if self.consistency_weight:
             return self._consistent_losses(batch)
+
         all_logits = self._all_logits(batch, True, self.intermediate_loss_weight > 0)
         losses, *middle = self._all_losses(batch, all_logits)
         return losses, self._minimised(losses, *middle)
@@ -256,6 +258,7 @@ class CtcModel(keras.Model):
         """
         if not middle:
             return (self(batch, training=training),)
+
         inputs = batch["features"], batch["feature_lengths"]
         return self.recogniser.call_with_intermediate(*inputs, training=training)
 
@@ -295,6 +298,7 @@ class CtcModel(keras.Model):
         """Returns the training losses ``(batch,)`` of what `_all_logits` returned."""
         if len(all_logits) == 1 or not self._middle_labels:
             return [self._chosen_losses(batch, logits) for logits in all_logits]
+
         ragged = {"row_splits_dtype": tf.int32}
         of_classes = tf.ragged.constant(self._middle_labels, dtype=tf.int32, **ragged)
         labels = batch["labels"]
@@ -402,4 +406,5 @@ class CtcModel(keras.Model):
         outputs = strategy.run(self.train_step, args=(batch,))
         if strategy.num_replicas_in_sync == 1:
             return outputs
+
         return {name: strategy.gather(value, axis=0) for name, value in outputs.items()}

@@ -111,6 +111,7 @@ def decision(config: type, name: str) -> Decides:
     """
     if any(MODELS[model] is config for model in MODELS):
         return Decides.SPEED if name in _MODELS_SPEED else Decides.RECIPE
+
     decisions = [
         decides
         for decides, names in DECISIONS[config.__name__].items()
@@ -118,6 +119,7 @@ def decision(config: type, name: str) -> Decides:
     ]
     if len(decisions) != 1:
         raise KeyError(f"{config.__name__}.{name} needs one decision in {__name__}.")
+
     return decisions[0]
 
 
@@ -137,8 +139,10 @@ def _unused(config: Any) -> Iterator[str]:
         case "AugmentationConfig":
             if not config.time_masks:
                 yield from ("time_mask_frames", "time_mask_fraction")
+
             if not config.frequency_masks:
                 yield "frequency_mask_bins"
+
             if not (config.time_masks or config.frequency_masks):
                 yield "from_epoch"
         case "PipelineConfig":
@@ -146,6 +150,7 @@ def _unused(config: Any) -> Iterator[str]:
         case "DecoderConfig":
             if config.name == "greedy":
                 yield "beam_width"
+
             if config.name in ("greedy", "beam"):
                 yield "recombine"
         case "TrainingConfig":

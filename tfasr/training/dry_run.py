@@ -40,6 +40,7 @@ def dry_run(
     first_weights = FirstWeights(run)
     with strategy.scope():
         model = build_model(experiment, alphabet, compiled=True, begin=first_weights)
+
     start = first_weights.fact or {"layers": []}
     # The second epoch, because the first may go from short batches to long ones.
     dataset = EpochBatches(source, experiment.training, strategy).dataset(
@@ -50,11 +51,13 @@ def dry_run(
         need = check_memory(
             experiment, model, source, alphabet, lambda: dataset.element_spec
         )
+
     step = TimedStep(model)
     iterator = Reading(dataset, source.split)
     steps = 0
     while steps < _STEPS and step(iterator):
         steps += 1
+
     longest = longest_of(experiment, source, alphabet)
     buffer = buffer_need(experiment, longest.utterances, longest.frames)
     batch_size = experiment.pipeline.global_batch_size

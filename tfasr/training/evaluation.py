@@ -74,6 +74,7 @@ class EvaluationResult:
             )
             if second:
                 line[second.name] = other.text
+
             lines.append(line)
 
         write_lines(path, lines)
@@ -275,6 +276,7 @@ class Evaluator:
         for batch in Reading(self._batches, self._source.split):
             if is_small:
                 kept_batches.append(batch)
+
             yield batch
 
         self._kept = kept_batches
@@ -302,6 +304,7 @@ class Evaluator:
     ) -> EvaluationResult:
         if self._workers.count > 1:
             batches, losses = _brought_together(self._workers, batches, losses)
+
         loss = float(np.mean(losses))
         utterances = self._source.split.utterances
         expected = {utterance.position for utterance in utterances}

@@ -219,12 +219,14 @@ class TrainingConfig:
         more = ("gradient_accumulation_steps", "exchange_every_steps")
         for name in (*at_least_1.split(), *more):
             require_within(self, 1, **{name: _MOST})
+
         require_within(self, 1, evaluations_per_epoch=1000)
         require_within(self, 0, num_replicas=_MOST)
         at_least_0 = "seed sentences_every_steps batch_norm_window_utterances"
         more = ("averaged_statistics_utterances", "evaluation_utterances")
         for name in (*at_least_0.split(), *more):
             require(getattr(self, name) >= 0, self, name, "at least 0")
+
         # A model gives its layers the seeds from 1000 times this number on: 64 bits
         # must hold them.
         require(self.seed < 2**53, self, "seed", "below 2**53")
@@ -242,6 +244,7 @@ class TrainingConfig:
             require(
                 0 <= getattr(self, name) < math.inf, self, name, "hours, 0 for no limit"
             )
+
         of_targets = bool(self.targets) or not self.give_up_after_hours
         require(of_targets, self, "targets", "set, as give_up_after_hours needs them")
         is_decoder = not self.second_decoder or self.second_decoder in DECODERS
@@ -275,6 +278,7 @@ class TrainingConfig:
         """Whether a cluster's workers take steps by themselves between exchanges."""
         if self.exchange == "local":
             return self.exchange_every_steps > 1
+
         return self.exchange == "asynchronous"
 
 
@@ -451,6 +455,7 @@ _DEMO_FRAMES = 240  # the longest of the generated utterances has 238
 def _at_papers_size(experiment: Experiment) -> Experiment:
     if not at_demo_size(experiment):
         return experiment
+
     paper = paper_recipe()
     sizes = {name: getattr(paper.model, name) for name in _DEMO_MODEL}
     model = dataclasses.replace(experiment.model, **sizes)

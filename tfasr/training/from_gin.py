@@ -48,6 +48,7 @@ def fastest_precision() -> str:
     speedup = bfloat16_speedup()
     if speedup is None or speedup < _WORTH_SPEEDUP:
         return "float32"
+
     import tensorflow as tf  # needed anyway; listing devices initialises none
 
     return "float32" if tf.config.list_physical_devices("GPU") else "mixed_bfloat16"
@@ -92,6 +93,7 @@ def _make_known(name: str, make: Callable[..., Any]) -> None:
 
     if name in _known_to_gin:  # a cell of a notebook that is run again
         return
+
     _known_to_gin.add(name)
     latest = functools.wraps(make)(
         lambda *args, **kwargs: OPTIMIZERS[name](*args, **kwargs)

@@ -72,6 +72,7 @@ def check_logs(names: Sequence[str]) -> None:
             raise UsageError(
                 f"A log must be one of {sorted(LOGS)}. Received: {name!r}."
             )
+
         package = getattr(LOGS[name], "package", None)
         if package is not None:
             required(package)
@@ -198,6 +199,7 @@ class _EventFile:
         self._writer.write(version.SerializeToString())
         for record in records:
             self._writer.write(record)
+
         self._writer.flush()
         for path in old:
             path.unlink()

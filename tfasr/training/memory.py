@@ -64,6 +64,7 @@ class BufferNeed:
         """
         if self.needed_bytes <= available:
             return None
+
         problem = (
             f"The batches held ready must fit into {available / 2**30:.2f} GiB of the host's "
             f"memory. {self}."
@@ -71,10 +72,12 @@ class BufferNeed:
         fitting = int(_USABLE_SHARE * available / self.batch_bytes) - BATCHES_BESIDE
         if fitting >= 1:
             return f"{problem} Bind PipelineConfig.prefetch = {fitting}, which fits."
+
         size = int(_USABLE_SHARE * available * self.utterances / self.batch_bytes)
         size //= BATCHES_BESIDE + 1
         if size < 1:
             return f"{problem} Not even one utterance a batch fits: train on a larger machine."
+
         return (
             f"{problem} Bind PipelineConfig.prefetch = 1 and PipelineConfig.global_batch_size = "
             f"{size} or less, which fit."
@@ -158,6 +161,7 @@ def held_bytes(
     adjustment = Path("/proc/self/oom_score_adj")
     if adjustment.is_file():
         adjustment.write_text("1000", encoding="utf-8")
+
     from tfasr.telemetry.machine import peak_bytes
     from tfasr.training.build import build_model
 
@@ -232,6 +236,7 @@ def synthetic_batch(
     }
     if experiment.training.views > 1:
         batch["second_features"] = batch["features"]
+
     return batch
 
 
@@ -384,6 +389,7 @@ def check_host_memory(
     need = MemoryNeed(batch, needed, limit, measured=False)
     if needed is None or needed > _CERTAIN_SHARE * limit:
         need = _measured_need(experiment, alphabet, buffer, need) or need
+
     log.info("memory: %s", need)
     return need
 
@@ -401,11 +407,13 @@ def _measured_need(
     )
     if held is None:
         return None
+
     parts = experiment.training.gradient_accumulation_steps
     memory = f"{limit / 2**30:.1f} GiB"
     few, more = _PROBED_BATCHES
     if len(held) < len(_PROBED_BATCHES):
         raise RunError(_remedy(experiment, batch, few * len(held) * parts, memory))
+
     each = max((held[1] - held[0]) / (more - few), 1)
     needed = (
         int(held[0] + each * (-(-batch.utterances // parts) - few))
@@ -440,6 +448,7 @@ def try_on_device(
     with values_kept(state_variables(model).values()):
         if fits(batch.utterances):
             return
+
         replicas = experiment.training.replicas
         # Of one device: least fits, most doesn't.
         least = 0
@@ -467,6 +476,7 @@ def _step_on_device(
             data = strategy.experimental_distribute_values_from_function(
                 lambda _: share
             )
+
         model.global_step(element_spec)(data)["utterance_loss"].numpy()
 
     return step

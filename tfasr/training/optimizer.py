@@ -170,6 +170,7 @@ if hasattr(keras.optimizers, "ScheduleFreeAdamW"):  # from Keras 3.14 on
             beta_2 = cast(self.beta_2)
             if self.warmup_steps > 0:
                 rate *= tf.minimum(step / cast(self.warmup_steps), 1)
+
             second = beta_2 * tf.convert_to_tensor(velocity) + (1 - beta_2) * tf.square(
                 gradient
             )
@@ -177,6 +178,7 @@ if hasattr(keras.optimizers, "ScheduleFreeAdamW"):  # from Keras 3.14 on
             change = gradient / (deviation + cast(self.epsilon))
             if self.weight_decay and weight_decays(self, variable):
                 change += cast(self.weight_decay) * y
+
             new_z = z - rate * change
             part = 1 / step  # the weight of new_z in the average
             x = (1 - part) * (y - (1 - beta_1) * z) / beta_1 + part * new_z
@@ -200,6 +202,7 @@ def fused(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
     cls = _FUSED.get(type(optimizer))
     if cls is None:
         return optimizer
+
     try:
         config = optimizer.get_config()
         plain = type(optimizer).from_config(dict(config))
@@ -274,6 +277,7 @@ def make_optimizer(training: TrainingConfig) -> keras.optimizers.Optimizer:
 
     if training.precision == "mixed_bfloat16" and hasattr(optimizer, "product_type"):
         optimizer.product_type = "bfloat16"  # as in Muon's published code
+
     rate = optimizer.get_config().get("learning_rate")
     # A schedule is a dict.
     if isinstance(rate, int | float) and not 0 < rate < math.inf:
@@ -297,6 +301,7 @@ def make_optimizer(training: TrainingConfig) -> keras.optimizers.Optimizer:
 
     if training.precision == "mixed_float16":
         return keras.optimizers.LossScaleOptimizer(optimizer)
+
     return optimizer
 
 
@@ -317,6 +322,7 @@ def summed_gradients(
     )
     if context.num_replicas_in_sync == 1 or not needs_sum:
         return gradients
+
     return list(context.all_reduce(tf.distribute.ReduceOp.MEAN, gradients))
 
 

@@ -82,6 +82,7 @@ def leave_to_evaluation(names: Sequence[str]) -> None:
 
     if not devices.gpus:
         return
+
     trained_on = [gpu for number, gpu in enumerate(gpus) if number not in devices.gpus]
     try:
         tf.config.set_visible_devices(trained_on, "GPU")
@@ -152,8 +153,10 @@ class DecodingScores(PendingScores):
         work: dict[str, object] = {"decode_work": round(worked_s, 6)}
         if self.memory is not None:
             work["device_memory"] = self.memory
+
         if result.second is not None:
             work["second_decode_work"] = round(result.second.worked_s, 6)
+
         return result.scores(), work
 
     def write_hypotheses(self, path: Path) -> None:
@@ -192,6 +195,7 @@ class SharedModel(Placement):
 
             with self.ledger.interval("eval_forward", **evaluation_place(epoch)):
                 pending = self.evaluator.start()
+
             if self.averaged:
                 with self.ledger.interval("swap", **evaluation_place(epoch)):
                     training_weights.close()
@@ -263,6 +267,7 @@ def evaluate_checkpoints(
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if processors:  # before TensorFlow counts them
         os.sched_setaffinity(0, set(processors))
+
     jobs: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(jobs,), daemon=True).start()
     load_tensorflow()
@@ -293,6 +298,7 @@ def evaluate_checkpoints(
 def _listen(jobs: queue.SimpleQueue) -> None:
     for job in received():
         jobs.put(job)
+
     os._exit(0)  # the training has ended, so nobody waits for this evaluation
 
 
@@ -342,6 +348,7 @@ class OtherProcess(Placement):
     def answered(self, epoch: float) -> bool:
         while epoch not in self._answers and self._take(0):
             pass
+
         return epoch in self._answers
 
     def answer(self, epoch: float) -> dict[str, Any]:
@@ -350,6 +357,7 @@ class OtherProcess(Placement):
         """
         while epoch not in self._answers:
             self._take(None)
+
         return self._answers.pop(epoch)
 
     def close(self) -> None:

@@ -109,6 +109,7 @@ class Interruption:
     def _restore(self) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+
         self._before = {}
 
 
@@ -175,6 +176,7 @@ def own_run_folder(
         claim = claim_run_folder(run_dir, experiment, resume, history)
         if claim.session:
             _check_shards(run_dir, shards)
+
         if claim.history is None:
             for name in _UNFINISHED:
                 for partial in run_dir.glob(name + PARTIAL_SUFFIX):
@@ -185,6 +187,7 @@ def own_run_folder(
         except BaseException:
             if not claim.session and not has_begun(events_so_far(run_dir)):
                 remove_start(run_dir, *_START, EVENTS_FILE)
+
             raise
 
 
@@ -221,6 +224,7 @@ def claim_run_folder(
     now = json.loads(json.dumps(experiment.to_json()))
     if not all(isinstance(saved.get(group), dict) for group in now):
         raise UsageError(f"{path} must hold an object for each of {', '.join(now)}.")
+
     for content in (saved, now):
         # Keras's name for it has a number that depends on what else the process has
         # created.
@@ -237,6 +241,7 @@ def claim_run_folder(
     differing = differences(before, settings)
     if not differing:
         return Claim(session, history)
+
     free = {f"training.{name}" for name in _SCHEDULE}
     others = {name: value for name, value in settings.items() if name not in free}
     others = differences({name: before.get(name) for name in others}, others)
@@ -277,6 +282,7 @@ def _check_shards(run_dir: Path, shards: dict[str, str]) -> None:
     recorded = last_value(run_dir, "shards")
     if recorded is None:
         return  # the start was killed before it recorded them, so nothing was trained
+
     differing = differences({split: recorded.get(split) for split in shards}, shards)
     if differing:
         raise UsageError(
@@ -289,6 +295,7 @@ def finished_history(events: list[dict[str, Any]]) -> list[dict[str, float]] | N
     """Returns the metrics of each evaluation of a finished run; None if it isn't finished."""
     if not is_finished(events):
         return None
+
     by_epoch = {
         evaluated_epoch(metadata(event)): (
             event.get("value"),

@@ -79,6 +79,7 @@ class Swap:
             _assign(
                 component, np.zeros(component.shape, component.dtype.as_numpy_dtype)
             )
+
         return self._evaluation_model
 
 

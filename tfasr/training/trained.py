@@ -221,6 +221,7 @@ class TrainedRun:
             labels = [[label] for label in range(self.alphabet.blank_id)]
             if training.intermediate_labels == "characters":
                 labels = self.alphabet.spelled_classes
+
             written_by = MiddleRescoring(
                 written_by, self.alphabet, labels, middle_weight
             )

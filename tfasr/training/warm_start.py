@@ -57,6 +57,7 @@ def named_layers(model: Any) -> dict[str, Any]:
     for layer in getattr(model, "layers", ()):
         if not layer.weights:
             continue
+
         kind = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", type(layer).__name__)
         kind = re.sub("([a-z])([A-Z])", r"\1_\2", kind).lower()
         name = layer.name
@@ -140,6 +141,7 @@ class Start:
             if fits and (same or layer is not output):
                 for weight, value in zip(layer.weights, values, strict=True):
                     weight.assign(value)
+
                 copied.append(name)
 
         if not copied:
@@ -170,6 +172,7 @@ def open_start(experiment: Experiment) -> Start | None:
     """
     if not experiment.training.start_from:
         return None
+
     folder = Path(experiment.training.start_from)
     if (folder / EXPERIMENT_FILE).is_file():
         start = _of_run(folder)
@@ -246,6 +249,7 @@ def _of_export(folder: Path) -> Start:
     content = read_object(folder / _SPEC, again, ("features",))
     with wrong_values_are_wrong_use():
         features = FeatureConfig(**content["features"])
+
     return Start(file, Alphabet.load(folder / ALPHABET_FILE), features, None, fact)
 
 

@@ -60,6 +60,7 @@ class Evaluate(Hook):
             self._pending.append(self._placement.start(epoch, checkpoint))
             if isinstance(epoch, float):
                 run.advance(evaluating=[*run.state.evaluating, epoch])
+
             if not most_pending:
                 self._book(run)
 
@@ -103,6 +104,7 @@ class Evaluate(Hook):
 
         for key, value in work.items():
             ledger.event(key, value, **where)
+
         ledger.event("eval_accuracy", values["wer"], **where)
         ledger.event("tracked_stats", values, **where)
         pending.write_hypotheses(hypotheses_file(run.run_dir, pending.epoch))
@@ -110,6 +112,7 @@ class Evaluate(Hook):
         best = min((past["cer"] for past in history), default=math.inf)
         if values["cer"] < best and pending.checkpoint is not None:
             keep_as_best(pending.checkpoint)
+
         ledger.sync()
         pending.booked()
 
@@ -156,6 +159,7 @@ def make_placement(run: TrainingRun, *, averaged: bool = False) -> Placement:
     overlap = training.overlap_evaluation
     if training.evaluation_placement == "beside":
         return OtherProcess(run.run_dir, training.evaluation_devices, ledger)
+
     if training.evaluation_placement == "swapped":
         build = partial(build_model, run.experiment, run.alphabet, compiled=False)
         return SwappedModel(

@@ -63,6 +63,7 @@ class KerasCallbacks(Hook):
         # 0 if the previous session was killed before the evaluation
         if self._utterances:
             logs = {"loss": self._loss_sum / self._utterances, **logs}
+
         self._callbacks.on_epoch_end(epoch - 1, logs)
         if run.model.stop_training:
             run.request_stop()

@@ -48,6 +48,7 @@ class RecordSteps(Hook):
         run.ledger.write(booked, **where)
         if diverged:
             raise RunError(_describe(run, step))
+
         if run.state.step == 1:
             used = sorted(kernels(run.model.recogniser))
             run.ledger.event("lstm_kernel", used)
@@ -93,6 +94,7 @@ class CheckData(Hook):
     def on_epoch_trained(self, run: TrainingRun, epoch: int) -> None:
         for split in run.splits.values():
             split.check_unchanged()
+
         split = run.splits["train"]
         trained = np.concatenate([*self._positions, np.zeros(0, np.int64)])
         distinct = len(np.unique(trained))
@@ -129,6 +131,7 @@ class PrintSentences(Hook):
         state = run.state
         if not self._every_steps or state.step % self._every_steps:
             return
+
         with run.ledger.interval("sentences", step=state.step):
             log.info("step %d, epoch %d, loss %.3f", state.step, state.epoch, step.loss)
             # A terminal also has the progress line.
@@ -185,6 +188,7 @@ class ScalarLog(Hook):
     def on_step_end(self, run: TrainingRun, step: StepResult) -> None:
         if not self._logs:
             return
+
         seconds = step.input_wait_s + step.compile_s + step.train_s
         scalars = {
             "train/loss": step.loss,
@@ -196,6 +200,7 @@ class ScalarLog(Hook):
         }
         with run.ledger.interval("logging", step=run.state.step):
             self._write(run, scalars, run.state.step)
+
         self._write_evaluations(run)
 
     def on_part_end(self, run: TrainingRun, epoch: float) -> None:
@@ -213,6 +218,7 @@ class ScalarLog(Hook):
         last_step = run.state.step
         if not self._logs or len(history) == self._written:
             return
+
         with run.ledger.interval("logging", step=last_step):
             for number, scores in enumerate(
                 history[self._written :], start=self._written + 1

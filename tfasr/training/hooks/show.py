@@ -76,6 +76,7 @@ class ShowProgress(Hook):
 
         if now_s < self._due_s:
             return
+
         text = self._text(run, step.loss, now_s)
         if self._live is None:
             log.info(text)
@@ -91,6 +92,7 @@ class ShowProgress(Hook):
     def close(self) -> None:
         if self._live is None:
             return
+
         self._live.stop()
         self._live = None
         for handler, stream in self._redirected:
@@ -124,6 +126,7 @@ class ShowProgress(Hook):
         ]
         if self._recent_s > 0:
             parts.append(f"{self._recent / self._recent_s:.0f} utterances/s")
+
         if self._since:
             ahead = (epochs - state.epoch + 1) * utterances - self._in_epoch
             left_s = (now_s - self._began_s) / self._since * ahead
@@ -199,6 +202,7 @@ class WriteProgress(Hook):
         try:
             with new_file(partial) as file:
                 file.write(json.dumps(self._content(run), indent=1).encode() + b"\n")
+
             partial.replace(path)
         except OSError:
             with contextlib.suppress(OSError):

@@ -98,6 +98,7 @@ class WatchTargets(Hook):
         window = run.training.target_window
         if len(history) == self._seen:
             return False
+
         per_epoch = run.training.evaluations_per_epoch
         for number in range(self._seen + 1, len(history) + 1):
             epoch = history[number - 1].get("epoch", number)

@@ -87,6 +87,7 @@ class Together(Workers):
 
         if values.dtype not in self._sums:
             self._sums[values.dtype] = _on_replicas(self._strategy, add, values.dtype)
+
         return self._sums[values.dtype](tf.constant(values))
 
 

@@ -132,6 +132,7 @@ def _train_blocks(
 
         if done is None:
             return
+
         run.ledger.event("worker_round", done)
 
 
@@ -140,6 +141,7 @@ def _joined(chief: ChiefStream, offer: dict[str, Any]) -> dict[str, Any]:
     welcome, _ = chief.receive()
     if welcome["kind"] == "end":
         _end(welcome)
+
     return welcome
 
 
@@ -148,6 +150,7 @@ def _end(message: dict[str, Any]) -> None:
     code = message["exit_code"]
     if code > 128:
         raise RunInterruptedError(reason, signal.Signals(code - 128))
+
     if code:
         raise (UsageError if code == 2 else RunError)(reason)
 
@@ -177,6 +180,7 @@ def _train_block(
     steps = []
     while len(steps) < block["steps"] and trainer.more():
         steps.append(trainer.step())
+
     made = trainer.delivery(run.team.rank, start, steps)
     busy_s = time.monotonic() - received
     result = {
@@ -223,8 +227,10 @@ class EvaluateShare(Hook):
         where = evaluation_place(epoch)
         with run.ledger.interval("eval_forward", **where):
             pending = self._evaluator.start()
+
         with run.ledger.interval("decode", **where):
             values = pending.result()[0].scores()
+
         run.advance(history=[*run.state.history, kept_scores(epoch, values)])
 
     def close(self) -> None:
@@ -243,6 +249,7 @@ class WorkerSteps(Hook):
         file = worker_events_file(rank)
         if not session and fresh:
             (run_dir / file).unlink(missing_ok=True)
+
         self.ledger = Ledger(run_dir, session, file=file)
         self.ledger.write(WorkerStart(rank=rank, workers=count))
         self._machine = MachineNotes(self.ledger.event)
@@ -253,6 +260,7 @@ class WorkerSteps(Hook):
             host_file = worker_host_file(rank)
             if not session and fresh:
                 (run_dir / host_file).unlink(missing_ok=True)
+
             self._held.enter_context(HostSampler(run_dir, session, host_file))
 
     def on_step(self, run: TrainingRun, step: StepResult) -> None:
@@ -265,6 +273,7 @@ class WorkerSteps(Hook):
 
         if run.take_step.times is None:  # in rounds, where workers don't step together
             return
+
         self.ledger.write(run.take_step.times, epoch_num=state.epoch, step=state.step)
 
     def close(self) -> None:

@@ -89,6 +89,7 @@ def _delivery(
             bool(np.isfinite(values).all()),
             "its weights or losses have NaN or infinity",
         )
+
     in_split = (positions >= 0) & (positions < utterances)
     _demand(
         bool(in_split.all()), f"its utterances aren't among the split's {utterances}"
@@ -167,6 +168,7 @@ class Hub:
             self._changed.wait_for(lambda: self._failed or self._complete(), within_s)
             if self._failed:
                 raise RunError(self._failed)
+
             return [
                 rank for rank in range(self._cluster.size) if rank not in self._members
             ]
@@ -206,11 +208,13 @@ class Hub:
             idle = [m for _, m in sorted(self._members.items()) if m.block is None]
             if any(member.newcomer for member in idle):
                 self._state = state()
+
             self._segment += 1
             self._epoch = epoch
             self._limit = last
             for member in self._members.values():
                 member.share = None
+
             for place, member in enumerate(idle):
                 member.share = Share(place, len(idle))
                 member.position = first
@@ -246,8 +250,10 @@ class Hub:
         with self._changed:
             if self._late(self._members[0]):
                 return -1
+
             if not any(map(self._late, self._members.values())):
                 return None
+
             late = self._wait(
                 lambda: not any(map(self._late, self._members.values())), self._late
             )
@@ -292,6 +298,7 @@ class Hub:
 
         if reason and not self._complete() and not self._segment:
             time.sleep(_LINGER_S)
+
         self._port.close(_LINGER_S)  # until the others' threads have sent them the end
 
     # The methods below run in the workers' threads, or with the lock held.
@@ -308,6 +315,7 @@ class Hub:
             refused = self._refused(rank, message)
             if not context.is_active():  # its successor may be here already
                 return
+
             if not refused:
                 fresh = not self._segment
                 member = self._add(rank, context)
@@ -360,6 +368,7 @@ class Hub:
         self._changed.notify_all()
         if not context.add_callback(lambda: self._forget(member)):
             self._forget(member)  # it has left already
+
         return member
 
     def _forget(self, member: _Member) -> None:
@@ -381,6 +390,7 @@ class Hub:
             )
             if self._over(member):
                 return False
+
             block = self._begin(member)
             arrays = [*self.weights, *(self._state if member.newcomer else [])]
             message = {
@@ -410,6 +420,7 @@ class Hub:
         """
         if result.get("kind") == "failed":
             raise ConnectionError(f"it failed: {result.get('reason')!s:.500}")
+
         most_s = time.monotonic() - self._began
         most = {
             "steps": block.steps,
@@ -458,6 +469,7 @@ class Hub:
         member.position += delivery.steps
         if delivery.ends:
             self._limit = min(self._limit, member.position)
+
         delivery = replace(delivery, staleness=self._version - block.version)
         if self.asynchronous:
             part = np.float32(delivery.utterances / max(delivery.of_utterances, 1))
@@ -479,11 +491,13 @@ class Hub:
         while not self._changed.wait_for(done, _LOOK_S):
             if time.monotonic() < deadline_s:
                 continue
+
             overdue = [
                 m for m in self._members.values() if m.rank and m.share and late(m)
             ]
             for member in overdue:
                 self._leave_out(member, f"nothing from it for {self.timeout_s:g} s")
+
             return [member.rank for member in overdue]
 
         return []

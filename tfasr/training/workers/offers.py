@@ -60,8 +60,10 @@ def unlike(offer: dict[str, Any], chief: dict[str, Any], name: str) -> str:
 def _difference(offered: Any, chief: Any) -> str:
     if offered == chief:
         return ""
+
     if not isinstance(chief, dict) or not isinstance(offered, dict):
         return f"{offered!r}, the chief {chief!r}"
+
     return "; ".join(
         f"{name} {offered.get(name)!r}, the chief {chief.get(name)!r}"
         for name in sorted(chief | offered)

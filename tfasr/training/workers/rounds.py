@@ -160,28 +160,35 @@ class RoundStep:
         if self.settled:
             if self._ended == run.state.epoch:
                 return None
+
             share = self._block.share if self._block else Share(0, hub.size)
             trainer.go_to(run.state.epoch, run.state.step_in_epoch, share)
             if not trainer.more():
                 return None
+
             self._open()
 
         if not self._steps:
             self._take()
+
         result, of_all = trainer.step()
         self._steps.append((result, of_all))
         self._of_segment += of_all
         if len(self._steps) < self._block.steps and trainer.more():
             return result
+
         if run.interruption.received is not None or run.stop_requested:
             hub.cut()
+
         hub.deliver(self._block, trainer.delivery(0, self._start, self._steps))
         self._steps = []
         began = time.perf_counter()
         with run.ledger.interval("wait"):
             waited_for = hub.settle()
+
         if waited_for == -1:
             return result
+
         return self._settle(result, waited_for, time.perf_counter() - began)
 
     def _open(self) -> None:
@@ -206,8 +213,10 @@ class RoundStep:
         run = self._run
         with run.ledger.interval("wait"):
             self._block, self._start = self._hub.take()
+
         with run.ledger.interval("exchange"):
             assign(self._trainer.variables, self._start)
+
         self._trainer.go_to(run.state.epoch, run.state.step_in_epoch, self._block.share)
 
     def _settle(

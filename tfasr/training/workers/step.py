@@ -49,6 +49,7 @@ def from_chief(
     values = [plain_array(variable) for variable in variables]
     if workers.rank:
         values = [np.zeros_like(value) for value in values]
+
     for variable, value in zip(variables, workers.sums(values), strict=True):
         if workers.rank:
             variable.assign(value)
@@ -126,13 +127,16 @@ class SharedStep(TimedStep):
         part = batch["counted"] * of_share / tf.cast(utterances, tf.float32)
         with counted(batch["counted"]):
             losses, gradients = model.loss_gradients(share, part)
+
         # First, so it runs while the gradients are computed: losses are available
         # earlier.
         all_losses, asked = self._exchanged(batch, losses, asked)
         with tf.control_dependencies([g for g in gradients if g is not None]):
             ready = tf.timestamp()
+
         with tf.control_dependencies([ready]):
             gradients = [None if g is None else tf.identity(g) for g in gradients]
+
         gradients = summed_over_workers(gradients, self._exchange)
         model.optimizer.apply_gradients(
             zip(gradients, model.trainable_variables, strict=True)

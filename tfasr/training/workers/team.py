@@ -303,6 +303,7 @@ def joined(cluster: Cluster | None, *, in_rounds: bool = False) -> Iterator[Team
     if in_rounds:
         with _joined_for_rounds(cluster) as team:
             yield team
+
         return
 
     check_trusted(cluster, os.environ)
@@ -326,6 +327,7 @@ def joined(cluster: Cluster | None, *, in_rounds: bool = False) -> Iterator[Team
     except RuntimeError as error:
         if "program startup" not in str(error):
             raise
+
         raise UsageError(
             "A cluster must be joined before TensorFlow does anything else in a process, and once "
             f"in it. Received: {error} Train in a separate process, as tfasr train does."
@@ -341,6 +343,7 @@ def joined(cluster: Cluster | None, *, in_rounds: bool = False) -> Iterator[Team
         lost = watch.look() or accused(str(error), cluster)
         if not lost:
             raise
+
         time.sleep(_LINGER_S)
         names = ", ".join(map(cluster.name, lost))
         raise RunError(
