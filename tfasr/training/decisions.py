@@ -106,11 +106,12 @@ _MODELS_SPEED = ("lstm_kernel", "recurrent_kernel")
 
 
 def decision(config: type, name: str) -> Decides:
-    """Returns the role of a field of a config class; KeyError if it was never
-    written down.
-    """
+    """Returns what a field of a config class decides; KeyError if no one decided that."""
     if any(MODELS[model] is config for model in MODELS):
-        return Decides.SPEED if name in _MODELS_SPEED else Decides.RECIPE
+        if name in _MODELS_SPEED:
+            return Decides.SPEED
+
+        return Decides.RECIPE
 
     decisions = [
         decides
@@ -124,7 +125,11 @@ def decision(config: type, name: str) -> Decides:
 
 
 def settings_that_decide(config: Any, what: Decides) -> dict[str, Any]:
-    """Returns a config's values that decide something, without those that it doesn't use."""
+    """Returns a config's values that decide something.
+
+    Values that change nothing, because of other values, are left out: the width of a
+    beam that greedy decoding doesn't have must not make runs incomparable.
+    """
     unused = set(_unused(config))
     return {
         field.name: getattr(config, field.name)
@@ -134,7 +139,7 @@ def settings_that_decide(config: Any, what: Decides) -> dict[str, Any]:
 
 
 def _unused(config: Any) -> Iterator[str]:
-    """Yields fields that change nothing, given the others."""
+    """Yields the fields that change nothing, given the others."""
     match type(config).__name__:
         case "AugmentationConfig":
             if not config.time_masks:
@@ -145,14 +150,20 @@ def _unused(config: Any) -> Iterator[str]:
 
             if not (config.time_masks or config.frequency_masks):
                 yield "from_epoch"
+
         case "PipelineConfig":
-            yield "num_buckets" if config.padding == "fixed" else "max_frames"
+            if config.padding == "fixed":
+                yield "num_buckets"
+            else:
+                yield "max_frames"
+
         case "DecoderConfig":
             if config.name == "greedy":
                 yield "beam_width"
 
             if config.name in ("greedy", "beam"):
                 yield "recombine"
+
         case "TrainingConfig":
             if config.exchange == "synchronous":
                 yield "exchange_every_steps"
