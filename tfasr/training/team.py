@@ -21,23 +21,29 @@ from tfasr.training.run_folder import Claim, Interruption
 from tfasr.training.step import TimedStep
 from tfasr.training.workers.exchange import Workers
 
+# What processes agree on, whatever it is.
 _Value = TypeVar("_Value")
 
 
 class Team:
-    """A single process, which trains alone: it agrees with itself, and all is its own.
+    """A single process, which trains alone.
 
-    ``run`` is a `tfasr.training.run.TrainingRun`, or the `RunData` before it is built.
-    That module imports this one, so the annotations can't name them.
+    It agrees with itself at once, so most methods here do nothing. ``run`` is a
+    `tfasr.training.run.TrainingRun`, or the `RunData` before it is built. That module
+    imports this one, so the annotations can't name them.
+
+    Attributes:
+        rank: 0 leads the run: it decides, and it alone writes the run.
+        size: how many processes there are.
+        share: which part of each batch this process trains on; None for all of it.
+        strategy: places the model; None for the devices of this process.
+        workers: share each evaluation; None if this process evaluates alone.
     """
 
-    rank = 0  # 0 leads the run: it decides, and it alone writes the run
+    rank = 0
     size = 1
-    # Which part of each batch this process trains on; None for all of it.
     share: Share | None = None
-    # What places the model; None for the devices of this process.
     strategy: tf.distribute.Strategy | None = None
-    # Between which an evaluation is shared; None if this process evaluates alone.
     workers: Workers | None = None
 
     def checked(self, experiment: Experiment, callbacks: Sequence[Any]) -> Experiment:
@@ -51,14 +57,29 @@ class Team:
         run_dir: Path,
         lexicon: str | Path | None,
     ) -> list[dict[str, float]] | None:
-        """Trains a run that another process leads; returns None in the leading one."""
+        """Trains a run that another process leads.
+
+        Args:
+            experiment: as `checked` returned it.
+            shard_dir: holds the splits.
+            run_dir: gets this process's events.
+            lexicon: a file of words, see `tfasr.training.train.train`.
+
+        Returns:
+            What `tfasr.training.train.train` returns; None in the leading process,
+            which has nothing to follow.
+        """
         return None
 
     def meet(self, run: Any, hashes: dict[str, str], claim: Claim) -> None:
-        """Waits for the others, before anything is built; ``hashes`` are the splits'."""
+        """Waits for the others, before anything is built.
+
+        ``hashes`` are those of the splits, and ``claim`` is the leading process's; the
+        processes must fit together in both, or UsageError is raised.
+        """
 
     def agreed(self, value: _Value) -> _Value:
-        """Returns the leading process's value; all processes call it at once."""
+        """Returns the leading process's value. All processes call this at once."""
         return value
 
     def interruption(self, own: Interruption) -> Any:
@@ -115,7 +136,9 @@ def averaged_over_replicas(
 ) -> None:
     """Sets a model's moving statistics to their means over its replicas.
 
-    ``over_team`` averages these means over several processes.
+    Args:
+        model: whose layers learn statistics on each replica.
+        over_team: averages a list of arrays over several processes.
     """
     strategy = model.distribute_strategy
     statistics = [
