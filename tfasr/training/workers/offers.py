@@ -1,4 +1,9 @@
-"""What workers tell each other before they train, to find out whether they can."""
+"""What workers send each other before they train, to find out whether they can.
+
+Each worker sends an offer: its version of tfasr, its data and its configuration. They
+must be the chief's in everything that changes the result. The chief also sends which
+session of the run begins.
+"""
 
 import json
 import socket
@@ -11,6 +16,7 @@ from tfasr.training.experiment import Experiment
 from tfasr.training.run_folder import Claim
 from tfasr.training.workers.exchange import Workers
 
+# The parts of an offer that must be equal.
 _SAME = ("tfasr", "shards", "dictionary", "configuration")
 
 
@@ -20,27 +26,40 @@ def offered(
     claim: Claim | None,
     dictionary: list[str] | None = None,
 ) -> dict[str, Any]:
-    """What a worker sends to the others before training; the chief adds its claim of
-    the run.
+    """Returns what a worker sends to the others before training.
+
+    Args:
+        experiment: its configs.
+        shards: hashes of its splits' contents, by name.
+        claim: of the run's folder; None unless it is the chief.
+        dictionary: the words of the user's lexicon file, if any.
     """
     content = json.loads(json.dumps(experiment.to_json()))
-    # Keras adds a number that depends on what else the process has created.
+    # Keras adds a number that depends on what else the process has made.
     content["training"]["optimizer"].pop("name", None)
-    return {
+    configuration = {
+        f"{group}.{name}": value
+        for group, settings in content.items()
+        for name, value in settings.items()
+    }
+    offer = {
         "tfasr": __version__,
         "shards": shards,
         "dictionary": {"words": dictionary and words_hash(dictionary)},
-        "configuration": {
-            f"{g}.{n}": value for g in content for n, value in content[g].items()
-        },
+        "configuration": configuration,
         "host": socket.gethostname(),
-        "session": None if claim is None else claim.session,
-        "history": None if claim is None else claim.history,
+        "session": None,
+        "history": None,
     }
+    if claim is not None:
+        offer["session"] = claim.session
+        offer["history"] = claim.history
+
+    return offer
 
 
 def check_offers(workers: Workers, offers: list[dict[str, Any]]) -> None:
-    """Raises UsageError, on all workers, if their versions, data or configurations differ."""
+    """Raises UsageError, on all workers, if their offers differ from the chief's."""
     for rank, offer in enumerate(offers):
         differing = unlike(offer, offers[0], workers.name(rank))
         if differing:
@@ -48,7 +67,10 @@ def check_offers(workers: Workers, offers: list[dict[str, Any]]) -> None:
 
 
 def unlike(offer: dict[str, Any], chief: dict[str, Any], name: str) -> str:
-    """Returns how a worker's version, data or configuration differ from the chief's, or ""."""
+    """Returns how a worker's offer differs from the chief's, or "".
+
+    ``name`` is what the message calls the worker.
+    """
     for what in _SAME:
         differing = _difference(offer.get(what), chief[what])
         if differing:
@@ -58,6 +80,7 @@ def unlike(offer: dict[str, Any], chief: dict[str, Any], name: str) -> str:
 
 
 def _difference(offered: Any, chief: Any) -> str:
+    """Describes how two values differ, item by item if both are dicts; "" if they don't."""
     if offered == chief:
         return ""
 
