@@ -26,7 +26,8 @@ from tfasr.recognising.recogniser import Recogniser
 from tfasr.recognising.segments import EndpointRules, Stream
 from tfasr.recognising.spec import StreamResult, as_samples
 
-_LARGEST = 1e9  # the highest value of any limit: 31 years, or a million gigabytes
+# The highest value of any limit: 31 years, or a million gigabytes.
+_LARGEST = 1e9
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,12 @@ def client_may_leave(request: Any) -> Iterator[None]:
 
 
 class Places:
-    """So many things that may happen at once, such as streams."""
+    """A number of things that may happen at once, such as streams.
+
+    Args:
+        count: how many.
+        what: they are, in messages.
+    """
 
     def __init__(self, count: int, what: str):
         self._count = count
@@ -115,6 +121,7 @@ class Places:
             self.taken -= 1
 
 
+# What a piece of work returns, in a thread or not.
 Result = TypeVar("Result")
 
 
@@ -143,11 +150,11 @@ class Service:
         self.uploads = Places(limits.max_streams, "files")
         self.ending: asyncio.Event = asyncio.Event()
         self.busy: set[Any] = set()
-        # In each pool: threads of one pool leave the processor to the other's
-        # while they wait.
+        # Each pool has so many: threads that wait leave the processor to the other's.
         threads = usable_cores()
         self._short = ThreadPoolExecutor(threads, thread_name_prefix="short")
         self._long = ThreadPoolExecutor(threads, thread_name_prefix="long")
+
         self.why_no_streams: str | None = None
 
         try:
@@ -177,8 +184,8 @@ class Service:
 
     def close(self) -> None:
         """Ends the threads; work that hasn't begun is dropped."""
-        for pool in (self._short, self._long):
-            pool.shutdown(cancel_futures=True)
+        self._short.shutdown(cancel_futures=True)
+        self._long.shutdown(cancel_futures=True)
 
 
 # Sample rates that a client's stream may have.
@@ -187,7 +194,9 @@ HIGHEST_HZ = 192000
 # A message over the limit gets an answer. Over the limit times this, aiohttp just
 # disconnects.
 _ROOM = 4
-_CLOSING_S = 2.0  # for a client to confirm that its stream is closed
+# For a client to confirm that its stream is closed.
+_CLOSING_S = 2.0
+# The text messages of Vosk's protocol that are understood.
 _COMMANDS = (
     '{"config": {"sample_rate": Hz}} before the samples, or {"eof": 1} after them'
 )
@@ -205,10 +214,11 @@ class IncomingSpeech:
     """
 
     def __init__(self, rate_hz: object, model_rate_hz: int):
-        # JSON has one kind of number, and true would pass for 1.
-        # Some clients write 16000.0.
+        # Some clients write 16000.0: JSON has one kind of number.
         if type(rate_hz) is float and rate_hz.is_integer():
             rate_hz = int(rate_hz)
+
+        # In Python, true would pass for 1, so the type is compared.
 
         if type(rate_hz) is not int or not LOWEST_HZ <= rate_hz <= HIGHEST_HZ:
             if isinstance(rate_hz, int | float):
@@ -222,9 +232,10 @@ class IncomingSpeech:
             )
 
         self._rate_hz = rate_hz
-        self._half = b""
-        self._count = 0
+        self._half = b""  # the first byte of a sample, if a piece ended in it
+        self._count = 0  # samples so far, at the client's rate
         self._resampler = None
+
         if rate_hz != model_rate_hz:
             self._resampler = resampler_to(model_rate_hz, rate_hz)
 
@@ -275,10 +286,10 @@ async def converse(request: web.Request, service: Service) -> web.WebSocketRespo
     )
     try:
         await socket.prepare(request)
-    except ValueError:  # aiohttp can't answer such headers
-        raise web.HTTPBadRequest(
-            text="A stream's request needs headers in ASCII."
-        ) from None
+    except ValueError:
+        # aiohttp can't answer such headers.
+        message = "A stream's request needs headers in ASCII."
+        raise web.HTTPBadRequest(text=message) from None
 
     conversation = Conversation(socket, service)
     with client_may_leave(request):
@@ -316,7 +327,9 @@ class Conversation:
         self._model_rate_hz = service.recogniser.sample_rate_hz
         self._incoming: IncomingSpeech | None = None
         self._stream: Stream | None = None
-        self._opened = self._heard = time.monotonic()
+        # By the monotonic clock: when it was opened, and when samples came last.
+        self._opened = time.monotonic()
+        self._heard = self._opened
 
     async def run(self) -> None:
         """Processes messages until the client ends the stream, disconnects or is rejected."""
@@ -351,24 +364,23 @@ class Conversation:
     async def _next(self) -> WSMessage | None:
         """Returns the next message with text or samples.
 
-        None if the client closed the stream. At most until a limit on time is reached,
-        or the server ends: then RefusedError.
+        None if the client closed the stream. Raises RefusedError if a limit on time is
+        reached first, or the server ends.
         """
-        # Whichever limit comes first: silence from the client, or the whole
-        # stream.
+        # Whichever limit comes first: silence from the client, or the whole stream.
         last = (
             self._heard + self._limits.idle_s,
             self._opened + self._limits.max_stream_s,
         )
         left_s = min(last) - time.monotonic()
-        if left_s <= 0 or self._service.ending.is_set():  # even if messages are waiting
+        # Even if messages are waiting.
+        if left_s <= 0 or self._service.ending.is_set():
             raise self._why_not_waited()
 
         receiving = asyncio.ensure_future(self._socket.receive())
         try:
-            either = {receiving, self._ending}
             await asyncio.wait(
-                either,
+                {receiving, self._ending},
                 timeout=left_s,
                 return_when=asyncio.FIRST_COMPLETED,
             )
@@ -376,11 +388,14 @@ class Conversation:
                 raise self._why_not_waited()
         finally:
             receiving.cancel()
-            await asyncio.wait({receiving})  # aiohttp allows one receive at a time
+            # aiohttp allows one receive at a time.
+            await asyncio.wait({receiving})
 
         message = receiving.result()
+        if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
+            return None
 
-        return message if message.type in (WSMsgType.TEXT, WSMsgType.BINARY) else None
+        return message
 
     def _why_not_waited(self) -> RefusedError:
         """Returns the reason why no message was waited for any longer."""
@@ -396,6 +411,7 @@ class Conversation:
         )
 
     def _too_long(self) -> RefusedError:
+        """Returns the reason why a stream that lasts too long ends."""
         most = f"{self._limits.max_stream_s:g} s (--max_stream_s)"
         return RefusedError(f"A stream may last at most {most}. Open another one.")
 
@@ -419,12 +435,10 @@ class Conversation:
             raise RefusedError(message, code=1007)
 
         if self._incoming is not None:
-            raise RefusedError(
-                "Send the sample_rate only once, before the samples.", code=1007
-            )
+            message = "Send the sample_rate only once, before the samples."
+            raise RefusedError(message, code=1007)
 
         self._incoming = IncomingSpeech(config["sample_rate"], self._model_rate_hz)
-
         return False
 
     async def _hear(self, data: bytes) -> None:
@@ -437,6 +451,7 @@ class Conversation:
             )
 
         answers = await self._service.soon(self._push, data)
+
         await self._say(*answers)
 
         # An empty message keeps no stream alive.
@@ -459,24 +474,25 @@ class Conversation:
 
         results = self._stream.push(self._incoming.samples(data))
         ended = [stream_json(result) for result in results if result.final]
+        if ended:
+            return ended
 
-        return ended or [
-            json.dumps({"partial": self._stream.partial}, ensure_ascii=False)
-        ]
+        return [json.dumps({"partial": self._stream.partial}, ensure_ascii=False)]
 
     async def _finish(self, *, only_words: bool = False) -> None:
         """Sends the final text of the last utterance.
 
         With ``only_words``, only if it isn't empty.
         """
-        if self._stream is None:
-            answers = [] if only_words else ['{"text": ""}']
-        else:
-            # Forgotten first, so that an error can't finish it a second
-            # time.
+        answers = []
+        if self._stream is not None:
+            # Forgotten first, so that an error can't finish it a second time.
             stream = self._stream
             self._stream = None
             answers = await self._service.soon(self._last, stream, only_words)
+        elif not only_words:
+            # No samples came, but the protocol promises a final text.
+            answers = ['{"text": ""}']
 
         await self._say(*answers)
 

@@ -35,10 +35,15 @@ from tfasr.serving.service import RefusedError, Result, Service, client_may_leav
 # channels.
 _BLOCK_S = 1.0
 _MOST_CHANNELS = 32
-_BATCH_SIZE = 2  # segments; the words of a few batches are sent together
-_PIECE_BYTES = 1 << 18  # of a body to read at once
-_LONGEST_NAME = 200  # characters of a file's name or a reason
-_END = object()  # what `next` returns after the last part
+# Segments that go through the model together; the words of a few batches are sent
+# together.
+_BATCH_SIZE = 2
+# Of a body, to read at once.
+_PIECE_BYTES = 1 << 18
+# Characters of a file's name or of a reason in an answer.
+_LONGEST_NAME = 200
+# What `next` returns after the last part.
+_END = object()
 
 log = logging.getLogger("tfasr")
 
@@ -53,11 +58,13 @@ async def transcribe(request: web.Request, service: Service) -> web.StreamRespon
     """
     name = file_name(request.query.get("name"))
     response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
+
     try:
         with client_may_leave(request):
             await _answer(request, name, response, service)
             await asyncio.wait_for(response.write_eof(), service.limits.idle_s)
-    except RefusedError as refusal:  # before the first line
+    except RefusedError as refusal:
+        # It came before the first line, which `_answer` would have sent.
         return web.json_response({"error": str(refusal)}, status=refusal.status)
 
     return response
@@ -67,6 +74,7 @@ def file_name(name: str | None) -> str:
     """Returns a client's file name as answers show it: without folders, and not too long."""
     # Only the last part: a name may contain a path of the client's computer.
     name = Path(name or "").name[:_LONGEST_NAME] or "recording"
+    # What isn't valid text can't be sent.
     return name.encode(errors="replace").decode()
 
 
@@ -82,10 +90,13 @@ async def _answer(
     """
 
     async def write(line: str) -> None:
+        """Sends a line within the time that a client has to read it."""
         await asyncio.wait_for(response.write(line.encode()), service.limits.idle_s)
 
     async def receive(file: BinaryIO) -> str:
+        """Writes the request's body into a file."""
         arriving = Arriving(request, service)
+
         # Before the first byte, if the client states the size.
         arriving.check_size(name)
         await arriving.keep(file, lambda: request.content.read(_PIECE_BYTES), name)
@@ -121,19 +132,21 @@ async def kept(
         can't be decoded.
     """
     with contextlib.ExitStack() as stack:
-        # Taken before anything is received, or waiting clients could fill the
-        # disk.
+        # Taken before anything is received, or waiting clients could fill the disk.
         stack.enter_context(service.uploads.place())
         # After the file has been closed and forgotten.
         stack.callback(_give_memory_back)
+
         with _disk_errors_explained():
-            # A file without a name: nothing is left of it even if the server is killed.
+            # It has no name, so that nothing is left of it even if the server is killed.
             file = stack.enter_context(tempfile.TemporaryFile())
             name = await receive(file)
             await service.soon(file.flush)
+
             # By which decoders can open the nameless file.
             path = Path(f"/proc/self/fd/{file.fileno()}")
-            # Libsndfile knows some MP3s only by suffix.
+
+            # libsndfile knows some MP3s only by suffix.
             if name.lower().endswith(".mp3"):
                 folder = stack.enter_context(
                     tempfile.TemporaryDirectory(prefix="tfasr-")
@@ -143,8 +156,10 @@ async def kept(
                 path = link
 
             upload = UploadedFile(path, name, service)
+            # Decoded once here, as `UploadedFile` reads it twice.
             decoding = decoded_by_ffmpeg(path, service.limits.max_upload_s + 1)
-            try:  # decoded once here, as `UploadedFile` reads it twice
+
+            try:
                 decoded = await service.in_turn(stack.enter_context, decoding)
             except ValueError as error:
                 raise upload.refused(error) from error
@@ -161,7 +176,8 @@ def _give_memory_back() -> None:
 
     glibc would keep some for each of the many threads.
     """
-    with contextlib.suppress(OSError, AttributeError):  # the C library isn't glibc
+    # Without glibc, the C library may lack the function.
+    with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
@@ -170,17 +186,24 @@ def _disk_errors_explained() -> Iterator[None]:
     """Turns errors of the disk into a RefusedError; the log gets the cause."""
     try:
         yield
-    except ConnectionError:  # the client is gone, and nothing is wrong with the disk
+    except ConnectionError:
+        # The client is gone, and nothing is wrong with the disk.
         raise
     except OSError as error:
-        log.error("A file could not be stored: %s", explained(error)[0])
+        cause, *_ = explained(error)
+        log.error("A file could not be stored: %s", cause)
         raise RefusedError(
             "The server can't store the file: its disk is full or broken.", status=507
         ) from error
 
 
 class Arriving:
-    """Receives the body of a request, within the limits on time and on a file's size."""
+    """Receives the body of a request, within the limits on time and on a file's size.
+
+    Args:
+        request: the client's.
+        service: has the limits.
+    """
 
     def __init__(self, request: web.Request, service: Service):
         self._request = request
@@ -194,10 +217,12 @@ class Arriving:
 
         A form may have ``more`` bytes than its file.
         """
-        if (self._request.content_length or 0) > self._limits.max_upload_bytes + more:
+        stated = self._request.content_length or 0
+        if stated > self._limits.max_upload_bytes + more:
             raise self._too_large(name)
 
     def _too_large(self, name: str) -> RefusedError:
+        """Returns the error for a file over the limit."""
         return RefusedError(
             f"A file may have at most {self._limits.max_upload_mb:g} MB (--max_upload_mb). "
             f"Received: {name}, which is larger. tfasr transcribe takes files of any size.",
@@ -207,10 +232,10 @@ class Arriving:
     async def piece(self, reading: Awaitable[Result]) -> Result:
         """Returns the next part of the body; RefusedError if it is late or malformed."""
         left_s = self._last - asyncio.get_running_loop().time()
+        timeout_s = max(min(self._limits.idle_s, left_s), 0)
+
         try:
-            return await asyncio.wait_for(
-                reading, max(min(self._limits.idle_s, left_s), 0)
-            )
+            return await asyncio.wait_for(reading, timeout_s)
         except asyncio.TimeoutError as error:
             raise RefusedError(
                 f"A file must come within {self._limits.max_stream_s:g} s, without pauses of "
@@ -253,22 +278,33 @@ async def _lines(upload: "UploadedFile", service: Service) -> AsyncIterator[str]
     yield json.dumps({"duration_s": round(duration_s, 3)}) + "\n"
     async with contextlib.aclosing(upload.recognised()) as parts:
         async for words in parts:
-            if words:
-                text = join_words(word.text for word in words)
-                content = {"result": words_json(words), "text": text}
-                yield json.dumps(content, ensure_ascii=False) + "\n"
+            if not words:
+                continue
+
+            text = join_words(word.text for word in words)
+            content = {"result": words_json(words), "text": text}
+            yield json.dumps(content, ensure_ascii=False) + "\n"
 
     yield to_json(upload.name, upload.transcript)
 
 
 class UploadedFile:
-    """Recognises a client's file; answers use the client's name for it, not its path."""
+    """Recognises a client's file.
+
+    Answers use the client's name for it, not its path.
+
+    Args:
+        path: of the file on this machine.
+        name: the client's name for it.
+        service: has the recogniser and the limits.
+    """
 
     def __init__(self, path: Path, name: str, service: Service):
         self._path = path
         self.name = name
         self._service = service
         self._limits = service.limits
+        # What was recognised so far, and the seconds read so far.
         self._words: list[Word] = []
         self._seconds = 0.0
 
@@ -291,7 +327,6 @@ class UploadedFile:
             raise RefusedError(message, status=422)
 
         self._check_seconds(seconds)
-
         return seconds
 
     async def recognised(self) -> AsyncIterator[list[Word]]:
@@ -304,6 +339,7 @@ class UploadedFile:
         service = self._service
         # Recognised only as the parts are asked for, so that files take turns.
         parts = service.recogniser.parts(self._blocks(), _BATCH_SIZE)
+
         try:
             while (words := await service.in_turn(next, parts, _END)) is not _END:
                 if service.ending.is_set():
@@ -323,11 +359,12 @@ class UploadedFile:
         rate_hz = self._service.recogniser.sample_rate_hz
         for block in audio_blocks(self._path, rate_hz, _BLOCK_S):
             self._seconds += len(block) / rate_hz
-            # Again, as a header may state less.
+            # Checked again, as a header may state less than there is.
             self._check_seconds(self._seconds)
             yield block
 
     def _check_seconds(self, seconds: float) -> None:
+        """Raises RefusedError if a file is too long."""
         if seconds > self._limits.max_upload_s:
             raise RefusedError(
                 f"A file may last at most {self._limits.max_upload_s:g} s (--max_upload_s). "
@@ -346,14 +383,19 @@ class UploadedFile:
         return Transcript(self._words, self._seconds)
 
 
-_LEAST_CONFIDENCE = 1e-10  # because 0 has no logarithm
-_SEEK_S = 0.01  # Whisper counts a segment's place in frames of 10 ms
+# The least confidence of a word whose logarithm is taken: 0 has none.
+_LEAST_CONFIDENCE = 1e-10
+# Whisper counts a segment's place in frames of 10 ms.
+_SEEK_S = 0.01
 
 # ``/v1/audio/transcriptions`` accepts requests in OpenAI's format and answers in that
 # format. Source: the reference of OpenAI's API, "Create transcription" and "Errors".
 OPENAI_PREFIX = "/v1/"
-_FIELDS_BYTES = 1 << 16  # of all fields without the file, together
-# A remedy.
+# Of all fields without the file, together.
+_FIELDS_BYTES = 1 << 16
+# What each field takes of it, in addition to its value, to limit their number.
+_FIELD_BYTES = _FIELDS_BYTES // 64
+# What messages about a form advise.
 _FORM = "Send multipart/form-data with the field file, as curl -F file=@talk.wav does."
 # Fields of OpenAI's API that are ignored, with the reason that the answer's header
 # states.
@@ -384,15 +426,14 @@ def _verbose(
         }
         for word in transcript.words
     ]
+
     return {
         "task": "transcribe",
         "language": language,
         "duration": duration_s,
         "text": transcript.text,
         "words": words,
-        "segments": [
-            _verbose_segment(number, part) for number, part in enumerate(parts)
-        ],
+        "segments": [_verbose_segment(n, part) for n, part in enumerate(parts)],
         "usage": {"type": "duration", "seconds": math.ceil(duration_s)},
     }
 
@@ -401,9 +442,8 @@ def _verbose_segment(number: int, words: list[Word]) -> dict[str, Any]:
     """Returns a part of a recording as one of Whisper's segments."""
     text = join_words(word.text for word in words)
     encoded = text.encode()
-    log_confidences = [
-        math.log(max(word.confidence, _LEAST_CONFIDENCE)) for word in words
-    ]
+    confidences = [max(word.confidence, _LEAST_CONFIDENCE) for word in words]
+    log_confidences = list(map(math.log, confidences))
 
     return {
         "id": number,
@@ -419,13 +459,15 @@ def _verbose_segment(number: int, words: list[Word]) -> dict[str, Any]:
     }
 
 
-_TEXTS = ("text", "srt", "vtt")  # formats of answers that aren't JSON
+# The formats of an answer: those that aren't JSON, and all.
+_TEXTS = ("text", "srt", "vtt")
 _FORMATS = ("json", *_TEXTS, "verbose_json")
 
 
 def openai_error(message: str, status: int) -> web.Response:
     """Returns an error in the format that OpenAI's clients understand."""
     kind = "server_error" if status >= 500 else "invalid_request_error"
+
     content = {"message": message, "type": kind, "param": None, "code": None}
     return web.json_response({"error": content}, status=status)
 
@@ -456,11 +498,15 @@ def models(name: str) -> Callable[[web.Request], Awaitable[web.Response]]:
 
 
 async def transcriptions(request: web.Request, service: Service) -> web.Response:
-    """Answers a form with a ``file`` and an optional ``response_format``."""
+    """Answers a form with a ``file`` and an optional ``response_format``.
+
+    Raises nothing: errors become answers in OpenAI's format.
+    """
     # OpenAI's default.
     fields = {"response_format": "json"}
 
     async def receive(file: BinaryIO) -> str:
+        """Writes the form's file into a file."""
         return await _received(request, file, fields, service)
 
     try:
@@ -469,8 +515,7 @@ async def transcriptions(request: web.Request, service: Service) -> web.Response
                 await service.soon(upload.check)
                 parts = []
                 async for words in upload.recognised():
-                    # The client has left, so nobody would get the
-                    # rest.
+                    # The client has left, so nobody would get the rest.
                     if request.transport is None:
                         raise ConnectionResetError
 
@@ -479,10 +524,12 @@ async def transcriptions(request: web.Request, service: Service) -> web.Response
 
             written_as = fields["response_format"]
             transcript = upload.transcript
-            ignored = "; ".join(
-                f"{name}: {_IGNORED[name]}" for name in _IGNORED if name in fields
-            )
-            headers = {"X-Ignored": ignored} if ignored else {}
+            headers = {}
+            ignored = [name for name in _IGNORED if name in fields]
+            if ignored:
+                reasons = (f"{name}: {_IGNORED[name]}" for name in ignored)
+                headers["X-Ignored"] = "; ".join(reasons)
+
             if written_as in _TEXTS:
                 text = FORMATS[written_as].write("", transcript)
                 return web.Response(text=text, headers=headers)
@@ -496,7 +543,8 @@ async def transcriptions(request: web.Request, service: Service) -> web.Response
     except RefusedError as refusal:
         return openai_error(str(refusal), refusal.status)
 
-    return openai_error("The client has gone.", 400)  # nobody receives it
+    # The client has gone, so nobody receives this.
+    return openai_error("The client has gone.", 400)
 
 
 async def _received(
@@ -525,9 +573,12 @@ async def _received(
     bytes_left = _FIELDS_BYTES
     form = await arriving.piece(request.multipart())
     while (part := await arriving.piece(form.next())) is not None:
-        if not isinstance(part, BodyPartReader) or (
-            part.name == "file" and name is not None
-        ):
+        is_second_file = (
+            isinstance(part, BodyPartReader)
+            and part.name == "file"
+            and name is not None
+        )
+        if is_second_file or not isinstance(part, BodyPartReader):
             raise RefusedError(f"A form must have one file. {_FORM}")
 
         if part.name == "file":
@@ -543,11 +594,11 @@ async def _received(
                     "A form's fields may have at most 64 KiB.", status=413
                 )
 
-        # 1 KiB for each field, to limit their number
-        bytes_left -= len(value) + _FIELDS_BYTES // 64
+        bytes_left -= len(value) + _FIELD_BYTES
         field = part.name or ""
         text = value.decode(errors="replace")
         fields[field] = text
+
         if field == "response_format" and text not in _FORMATS:
             raise RefusedError(
                 f"{field} must be {', '.join(_FORMATS)}. Received: {text!r}."

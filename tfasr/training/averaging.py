@@ -16,6 +16,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.optimizers import Optimizer
 
 from tfasr.data.batches import Batch, BatchSource, Reading
 from tfasr.errors import UsageError
@@ -75,9 +76,7 @@ def check_averaging(training: TrainingConfig, workers: int = 1) -> None:
     )
 
 
-def averaged_values(
-    optimizer: keras.optimizers.Optimizer, variables: Sequence[Any]
-) -> list[Any]:
+def averaged_values(optimizer: Optimizer, variables: Sequence[Any]) -> list[Any]:
     """Returns the averages of trainable weights, as tensors.
 
     Before the first step these are the weights themselves.
@@ -93,7 +92,7 @@ def averaged_values(
     return [_averaged(inner, variable) for variable in variables]
 
 
-def _averaged(optimizer: keras.optimizers.Optimizer, variable: Any) -> Any:
+def _averaged(optimizer: Optimizer, variable: Any) -> Any:
     value = keras.ops.convert_to_tensor(variable)
     if _is_schedule_free(optimizer):
         # Keras stores z as its momentum, and y in the model. Solved for x.
@@ -102,13 +101,10 @@ def _averaged(optimizer: keras.optimizers.Optimizer, variable: Any) -> Any:
         return (value - (1 - beta_1) * z) / beta_1
 
     (average,) = states_of(optimizer, variable, "model_variables_moving_average")
-    if average is None:
-        return value
-
-    return keras.ops.convert_to_tensor(average)
+    return value if average is None else keras.ops.convert_to_tensor(average)
 
 
-def _kind(optimizer: keras.optimizers.Optimizer) -> str | None:
+def _kind(optimizer: Optimizer) -> str | None:
     """Describes how an optimizer averages; None if it doesn't."""
     inner = inner_optimizer(optimizer)
     if _is_schedule_free(inner):
@@ -126,7 +122,7 @@ def _kind(optimizer: keras.optimizers.Optimizer) -> str | None:
     return None
 
 
-def _is_schedule_free(optimizer: keras.optimizers.Optimizer) -> bool:
+def _is_schedule_free(optimizer: Optimizer) -> bool:
     # Keras has it since 3.14.
     cls = getattr(keras.optimizers, "ScheduleFreeAdamW", None)
     return cls is not None and isinstance(optimizer, cls)
@@ -176,6 +172,7 @@ class StatisticsEstimate:
         """
         sums = [0.0] * len(self.variables)
         count = 0
+
         for batch in batches:
             self._forward(batch["features"], batch["feature_lengths"])
             sums = list(map(keras.ops.add, sums, self.variables))
@@ -201,6 +198,7 @@ def _learning(layers: Iterable[keras.layers.BatchNormalization]) -> Iterator[Non
     """
     layers = list(layers)
     momenta = [layer.momentum for layer in layers]
+
     for layer in layers:
         layer.call = _in_training(layer.call)
         layer.momentum = 0.0
@@ -263,6 +261,7 @@ class WeightsForUse:
 
         changed = [*trained, *self._statistics.variables]
         differing = {id(variable) for variable in changed}
+
         with values_kept(variables.values()):
             averages = averaged_values(model.optimizer, trained)
             for variable, value in zip(trained, averages, strict=True):

@@ -81,15 +81,11 @@ def set_moving_momentum(
     if momentum is None:
         return 0
 
-    keeps = None
-    if config is not None:
-        keeps = keeps_momentum(config)
+    keeps = keeps_momentum(config) if config is not None else None
 
     own_momentum = 0
     for layer in batch_normalisations(model):
-        keeps_its_own = keeps
-        if keeps is None:
-            keeps_its_own = chosen_by_its_maker(layer)
+        keeps_its_own = chosen_by_its_maker(layer) if keeps is None else keeps
 
         if keeps_its_own:
             own_momentum += 1
@@ -123,7 +119,7 @@ def batch_normalisations(model: keras.Model) -> list[keras.layers.BatchNormaliza
     """
     normalisations = []
     seen = set()
-    waiting: list[Any] = [model]
+    waiting = [model]
     while waiting:
         layer = waiting.pop()
         if id(layer) in seen:
@@ -199,7 +195,7 @@ def check_splits(splits: dict[str, ShardedSplit], experiment: Experiment) -> Alp
 
     alphabet = Alphabet.from_json(next(iter(alphabets.values())))
     if experiment.training.intermediate_labels == "characters" and not alphabet.units:
-        place: Any = list(splits)
+        place = list(splits)
         if "train" in splits:
             place = splits["train"].folder
 
@@ -246,6 +242,7 @@ def _check_paths(name: str, split: ShardedSplit, model: RecogniserConfig) -> Non
     """Raises UsageError if an utterance has fewer output frames than CTC needs."""
     frames = split.frames
     outputs = np.zeros(frames.max(initial=0) + 1, np.int64)
+
     # Computed once per length, as there are fewer lengths than utterances.
     for length in np.flatnonzero(np.bincount(frames)):
         outputs[length] = output_frames(model, int(length))
@@ -369,6 +366,7 @@ def build_model(
     model.compile(
         optimizer=optimizer, loss=None, auto_scale_loss=False, jit_compile=False
     )
+
     return model
 
 
@@ -429,6 +427,7 @@ def check_batch_size(experiment: Experiment) -> None:
     """Raises UsageError unless the replicas can share every epoch's batches equally."""
     pipeline = experiment.pipeline
     replicas = experiment.training.replicas
+
     for size in pipeline.batch_sizes:
         if size % replicas == 0:
             continue

@@ -62,6 +62,10 @@ _NO_CHECKPOINT = (
 )
 
 
+# The metrics of each evaluation of a run so far, by name.
+History = list[dict[str, float]]
+
+
 @dataclass(frozen=True)
 class TrainingState:
     """Where a run stands; with the variables, all that a resumed run needs."""
@@ -71,7 +75,7 @@ class TrainingState:
     step_in_epoch: int = 0  # batches of that epoch that are done
     epoch_trained: bool = False  # whether that epoch lacks only its evaluation
     # Metrics by evaluated epoch.
-    history: list[dict[str, float]] = field(default_factory=list)
+    history: History = field(default_factory=list)
     # Epochs of evaluations that have begun but aren't scored; only if an epoch has
     # several.
     evaluating: list[float] = field(default_factory=list)
@@ -219,6 +223,7 @@ def give_second_name(path: Path, name: Path) -> None:
 
     link = name.with_name(name.name + PARTIAL_SUFFIX)
     link.unlink(missing_ok=True)
+
     try:
         os.link(path, link)
     except FileNotFoundError as error:
@@ -411,8 +416,9 @@ def restore(path: Path, model: keras.Model, *, for_use: bool = False) -> Trainin
     else:
         variables = state_variables(model)
 
-    arrays: dict[str, np.ndarray] = {}
+    arrays = {}
     unknown = []
+
     with _opened(path) as saved:
         # All arrays are tested, also those that aren't needed here.
         damaged = saved.zip.testzip()

@@ -53,12 +53,8 @@ def ctc_loss(
     """
     logits = tf.cast(logits, tf.float32)
     if runs_here("float32", "ctc"):
-        return _compiled_loss(
-            logits,
-            tf.cast(logit_lengths, tf.int32),
-            tf.cast(labels, tf.int32),
-            tf.cast(label_lengths, tf.int32),
-        )
+        integers = (logit_lengths, labels, label_lengths)
+        return _compiled_loss(logits, *(tf.cast(x, tf.int32) for x in integers))
 
     # With sparse labels TensorFlow runs its native kernel, with dense ones a 30 times
     # slower loop.
@@ -101,6 +97,7 @@ def _compiled_loss(logits, logit_lengths, labels, label_lengths):
     operation = Operation("TfasrCtc", [tf.float32, tf.float32], {"T": tf.float32})
     tensors = [tf.stop_gradient(logits), logit_lengths, labels, label_lengths]
     shapes = [logit_lengths.shape, logits.shape]
+
     with tf.name_scope("ctc_loss"):
         losses, gradient = call(run, operation, tensors, shapes)
 
@@ -184,6 +181,7 @@ def accumulate(
         part_losses, gradients = compute(_rows(batch, start, stop), weight)
         pairs = zip(sums, gradients, strict=True)
         sums = [total + gradient for total, gradient in pairs]
+
         return number + 1, losses.write(number, part_losses), sums
 
     losses = tf.TensorArray(tf.float32, parts, element_shape=[None], infer_shape=False)
@@ -202,9 +200,11 @@ def _unrolled(
     """Does what `accumulate` does, with a fixed number of parts in the graph."""
     losses = []
     sums = []
+
     for number in range(parts):
         start = number * utterances // parts
         stop = (number + 1) * utterances // parts
+
         # A part must not begin before the one before has freed its memory.
         with tf.control_dependencies(sums):
             # With fewer utterances than parts, one utterance of weight 0 fills an empty
@@ -342,6 +342,7 @@ class CtcModel(keras.Model):
 
         recorded = []
         minimised = []
+
         for logits, losses in zip(all_logits, all_losses, strict=True):
             losses = tf.add_n(tf.split(losses, 2)) / 2
             recorded.append(losses)
@@ -380,14 +381,18 @@ class CtcModel(keras.Model):
         pairs = tf.sequence_mask(tf.maximum(lengths - 1, 0), tf.shape(labels)[1] - 1)
         repeated = pairs & (labels[:, 1:] == labels[:, :-1])
         needed = lengths + tf.math.count_nonzero(repeated, axis=1, dtype=tf.int32)
-        frames = self.output_lengths(batch["feature_lengths"])
-        fits = needed <= tf.cast(frames, tf.int32)
+        fits = needed <= tf.cast(
+            self.output_lengths(batch["feature_lengths"]), tf.int32
+        )
 
         # Where they don't fit, the last layer's loss counts in place of the middle's.
         middle = batch | {"labels": labels, "label_lengths": tf.where(fits, lengths, 1)}
         losses = self._chosen_losses(batch, all_logits[0])
-        middle_losses = self._chosen_losses(middle, all_logits[1])
-        return [losses, tf.where(fits, middle_losses, losses)]
+
+        return [
+            losses,
+            tf.where(fits, self._chosen_losses(middle, all_logits[1]), losses),
+        ]
 
     def _chosen_losses(self, batch: Batch, logits: tf.Tensor) -> tf.Tensor:
         """Returns the losses that training minimises.
@@ -410,8 +415,12 @@ class CtcModel(keras.Model):
         return losses
 
     def _ctc_losses(self, batch: Batch, logits: tf.Tensor) -> tf.Tensor:
-        lengths = self.output_lengths(batch["feature_lengths"])
-        return ctc_loss(logits, lengths, batch["labels"], batch["label_lengths"])
+        return ctc_loss(
+            logits,
+            self.output_lengths(batch["feature_lengths"]),
+            batch["labels"],
+            batch["label_lengths"],
+        )
 
     def loss_gradients(
         self, batch: Batch, part: tf.Tensor | None = None
@@ -448,9 +457,13 @@ class CtcModel(keras.Model):
 
         shapes = [variable.shape for variable in self.trainable_variables]
         mirrored = isinstance(self.distribute_strategy, tf.distribute.MirroredStrategy)
-        unroll = mirrored or replicas > 1
+
         return accumulate(
-            batch, self.accumulation_steps, weighted, shapes, unroll=unroll
+            batch,
+            self.accumulation_steps,
+            weighted,
+            shapes,
+            unroll=mirrored or replicas > 1,
         )
 
     def train_step(self, batch: Batch) -> dict[str, tf.Tensor]:

@@ -108,10 +108,7 @@ _MODELS_SPEED = ("lstm_kernel", "recurrent_kernel")
 def decision(config: type, name: str) -> Decides:
     """Returns what a field of a config class decides; KeyError if no one decided that."""
     if any(MODELS[model] is config for model in MODELS):
-        if name in _MODELS_SPEED:
-            return Decides.SPEED
-
-        return Decides.RECIPE
+        return Decides.SPEED if name in _MODELS_SPEED else Decides.RECIPE
 
     decisions = [
         decides

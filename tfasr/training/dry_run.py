@@ -50,6 +50,7 @@ def dry_run(
 
     strategy = make_strategy(experiment.training.replicas)
     first_weights = FirstWeights(run)
+
     with strategy.scope():
         model = build_model(experiment, alphabet, compiled=True, begin=first_weights)
 
@@ -58,9 +59,11 @@ def dry_run(
         layers_of_start = first_weights.fact["layers"]
 
     # The second epoch, because the first may go from short batches to long ones.
-    batches = EpochBatches(source, experiment.training, strategy)
-    dataset = batches.dataset(TrainingState(epoch=2))
+    dataset = EpochBatches(source, experiment.training, strategy).dataset(
+        TrainingState(epoch=2)
+    )
     memory_note = ""
+
     if memory_probe:
         need = check_memory(
             experiment, model, source, alphabet, lambda: dataset.element_spec
@@ -81,6 +84,7 @@ def dry_run(
     utterances = len(source.split.utterances)
     steps_an_epoch = math.ceil(utterances / batch_size)
     memory_bytes = psutil.Process().memory_info().rss
+
     return (
         f"model: {model_name(experiment.model)}\n"
         f"parameters: {model.count_params():,}\n"

@@ -70,6 +70,7 @@ class EvaluationResult:
         """
         second = self.second
         lines = []
+
         for number, utterance in enumerate(self.utterances):
             line = hypothesis_line(
                 utterance.id,
@@ -147,8 +148,10 @@ class PendingEvaluation:
         """Waits for the decoders; returns the result and the first one's seconds of work."""
         if self._result is None:
             batches = [batch.result() for batch in self.batches]
-            worked_s = sum(batch.worked_s for batch in batches)
-            self._result = self.score(batches, self.losses), worked_s
+            self._result = (
+                self.score(batches, self.losses),
+                sum(batch.worked_s for batch in batches),
+            )
 
         return self._result
 
@@ -174,6 +177,7 @@ def on_all_devices(strategy: tf.distribute.Strategy, forward: Callable) -> Calla
             own_batch = tf.nest.map_structure(
                 lambda value: tf.gather(value, own_rows), batch
             )
+
             return forward(own_batch)
 
         def joined(value: Any) -> tf.Tensor:
@@ -216,11 +220,9 @@ class Evaluator:
         self._kept: list[Batch] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="decoder")
 
-        share = None
-        if workers:
-            share = Share(workers.rank, workers.count)
-
-        self._batches = source.evaluation(share)
+        self._batches = source.evaluation(
+            Share(workers.rank, workers.count) if workers else None
+        )
 
         def forward(batch: Batch) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             losses, *logits = model.utterance_losses(
@@ -229,6 +231,7 @@ class Evaluator:
             lengths = model.output_lengths(batch["feature_lengths"])
             # Along the classes: the last layer's, then the middle layer's.
             log_probs = tf.concat([tf.nn.log_softmax(x) for x in logits], axis=-1)
+
             return log_probs, lengths, losses
 
         self._forward = tf.function(
@@ -250,19 +253,18 @@ class Evaluator:
         """
         batches = []
         losses = []
+
         for positions, log_probs, lengths, loss in self.forward_passes():
             decoding = self._thread.submit(self._decode, positions, log_probs, lengths)
             batches.append(decoding)
             losses.append(loss)
+
             if advance is not None:
                 count = len(positions)
                 decoding.add_done_callback(lambda _, count=count: advance(count))
 
         # A worker may have no shard.
-        all_losses = np.zeros(0, np.float32)
-        if losses:
-            all_losses = np.concatenate(losses)
-
+        all_losses = np.concatenate(losses or [np.zeros(0, np.float32)])
         return PendingEvaluation(batches, all_losses, self._score)
 
     def forward_passes(
@@ -294,6 +296,7 @@ class Evaluator:
         # Features are float32, of four bytes.
         is_small = 4 * num_features * frames <= _KEPT_BYTES
         kept_batches = []
+
         for batch in Reading(self._batches, self._source.split):
             if is_small:
                 kept_batches.append(batch)
@@ -388,19 +391,14 @@ def _from_all_workers(
     own_batches = [dataclasses.asdict(batch) for batch in batches]
     answers = workers.gather({"batches": own_batches, "losses": losses.tolist()})
 
-    def hypotheses(contents: list[dict[str, Any]]) -> list[Hypothesis]:
-        return [Hypothesis(**content) for content in contents]
+    def decoded(content: dict[str, Any]) -> _Decoded:
+        for name in ("hypotheses", "second"):
+            content[name] = [Hypothesis(**values) for values in content[name]]
+
+        return _Decoded(**content)
 
     all_batches = [
-        _Decoded(
-            positions=batch["positions"],
-            hypotheses=hypotheses(batch["hypotheses"]),
-            worked_s=batch["worked_s"],
-            second=hypotheses(batch["second"]),
-            second_worked_s=batch["second_worked_s"],
-        )
-        for answer in answers
-        for batch in answer["batches"]
+        decoded(content) for answer in answers for content in answer["batches"]
     ]
     all_losses = [loss for answer in answers for loss in answer["losses"]]
     return all_batches, np.asarray(all_losses, np.float32)
@@ -419,7 +417,6 @@ def make_evaluator(
     second = None
     second_config = experiment.second_decoder
     if second_config is not None:
-        second_decoder = make_decoder(second_config, alphabet, lexicon)
-        second = (second_config.name, second_decoder)
+        second = (second_config.name, make_decoder(second_config, alphabet, lexicon))
 
     return Evaluator(model, source, decoder, second, workers)

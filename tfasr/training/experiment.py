@@ -228,10 +228,7 @@ class TrainingConfig:
     @property
     def views(self) -> int:
         """How many times a step sees each utterance."""
-        if self.consistency_weight:
-            return 2
-
-        return 1
+        return 2 if self.consistency_weight else 1
 
     def check(self) -> None:
         """Raises ValueError for a value out of range, or values that exclude each other."""
@@ -268,19 +265,31 @@ class TrainingConfig:
     def _check_losses(self) -> None:
         weight = self.intermediate_loss_weight
         require(0 <= weight < 1, self, "intermediate_loss_weight", "in 0..1, below 1")
-        used = weight > 0 or self.intermediate_labels == "same"
-        require(used, self, "intermediate_labels", "same without an intermediate loss")
+        require(
+            weight > 0 or self.intermediate_labels == "same",
+            self,
+            "intermediate_labels",
+            "same without an intermediate loss",
+        )
 
-        finite = 0 <= self.consistency_weight < math.inf
-        require(finite, self, "consistency_weight", "at least 0, and finite")
+        require(
+            0 <= self.consistency_weight < math.inf,
+            self,
+            "consistency_weight",
+            "at least 0, and finite",
+        )
 
     def _check_evaluation(self) -> None:
         is_decoder = not self.second_decoder or self.second_decoder in DECODERS
         rule = f'"" or a known decoder: {DECODERS.listed()}'
         require(is_decoder, self, "second_decoder", rule)
 
-        named = all(_DEVICE.fullmatch(name) for name in self.evaluation_devices)
-        require(named, self, "evaluation_devices", 'names such as "cpu:3" or "gpu:1"')
+        require(
+            all(_DEVICE.fullmatch(name) for name in self.evaluation_devices),
+            self,
+            "evaluation_devices",
+            'names such as "cpu:3" or "gpu:1"',
+        )
 
         beside = self.evaluation_placement == "beside"
         used = beside or not self.evaluation_devices
@@ -295,11 +304,16 @@ class TrainingConfig:
 
     def _check_targets(self) -> None:
         for name in ("give_up_after_hours", "stop_after_hours"):
-            limited = 0 <= getattr(self, name) < math.inf
-            require(limited, self, name, "hours, 0 for no limit")
+            require(
+                0 <= getattr(self, name) < math.inf, self, name, "hours, 0 for no limit"
+            )
 
-        of_targets = bool(self.targets) or not self.give_up_after_hours
-        require(of_targets, self, "targets", "set, as give_up_after_hours needs them")
+        require(
+            bool(self.targets) or not self.give_up_after_hours,
+            self,
+            "targets",
+            "set, as give_up_after_hours needs them",
+        )
 
         possible = all(_is_possible(metric, value) for metric, value in self.targets)
         rule = "pairs of a metric and a value, which for a rate is a fraction in 0..1"
@@ -388,12 +402,14 @@ class Experiment:
         # What JSON doesn't know, such as NumPy's numbers, is written as text.
         optimizer = json.dumps(self.training.optimizer().get_config(), default=str)
         content["training"]["optimizer"] = json.loads(optimizer)
+
         return content
 
     def save(self, run_dir: Path, alphabet: Alphabet) -> None:
         """Writes the configs and the alphabet into a run's folder."""
-        text = json.dumps(self.to_json(), indent=1) + "\n"
-        write_whole(run_dir / EXPERIMENT_FILE, text)
+        write_whole(
+            run_dir / EXPERIMENT_FILE, json.dumps(self.to_json(), indent=1) + "\n"
+        )
         alphabet.save(run_dir / ALPHABET_FILE)
 
     @classmethod
@@ -411,6 +427,7 @@ class Experiment:
 
         remedy = "Copy it from where the run was: it holds the configuration."
         content = read_object(path, remedy, ("training",))
+
         try:
             return cls.from_json(content)
         except (TypeError, ValueError, KeyError, AttributeError) as error:
@@ -429,6 +446,7 @@ class Experiment:
             group.name: group.default_factory for group in dataclasses.fields(cls)
         }
         configs = {name: classes[name](**values) for name, values in content.items()}
+
         return cls(model=model, **configs)
 
 
@@ -466,6 +484,7 @@ def open_settings(experiment: Experiment) -> list[str]:
     """
     paper = paper_recipe()
     different = []
+
     for group in dataclasses.fields(Experiment):
         ours = _recipe(getattr(experiment, group.name))
         theirs = _recipe(getattr(paper, group.name))
@@ -521,6 +540,7 @@ def _at_papers_size(experiment: Experiment) -> Experiment:
     pipeline = dataclasses.replace(
         experiment.pipeline, max_frames=paper.pipeline.max_frames
     )
+
     return dataclasses.replace(experiment, model=model, pipeline=pipeline)
 
 

@@ -205,6 +205,7 @@ def load_config(
             "alphabet": AlphabetConfig,
         }
         bound = bound_names(lines)
+
         for name, cls in optional.items():
             if cls.__name__ in bound:
                 made[name] = make(cls, lines)
@@ -243,5 +244,6 @@ def _with_own_optimizer(training: TrainingConfig, lines: GinText) -> TrainingCon
         ) from error
 
     config = keras.optimizers.serialize(optimizer)
-    optimizer_again = functools.partial(keras.optimizers.deserialize, config)
-    return replace(training, optimizer=optimizer_again)
+    return replace(
+        training, optimizer=functools.partial(keras.optimizers.deserialize, config)
+    )

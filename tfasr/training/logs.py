@@ -150,6 +150,7 @@ class TensorBoardLog:
 
         kept_until_s = math.inf
         kept_step = 0
+
         for lost in Timeline(events).lost[-1:]:
             kept_until_s = events[lost.start]["time_ms"] / 1000
             kept_step = events[lost.stop]["value"]["resumed_from_step"] or 0
@@ -209,11 +210,7 @@ class _EventFile:
         old = sorted(folder.glob(_PATTERN))
         # A process killed in here leaves two files with the same records, of which only
         # one may stay.
-        records: dict[bytes, None] = {}
-        for path in old:
-            for record in _records(path):
-                if self._stays(record, kept_until_s, kept_step):
-                    records[record] = None
+        records = [record for path in old for record in _records(path)]
 
         unique = f"{time.time():.6f}.{platform.node()}.{os.getpid()}"
         name = _PATTERN.replace("*", unique)
@@ -222,8 +219,10 @@ class _EventFile:
             wall_time=time.time(), file_version="brain.Event:2"
         )
         self._writer.write(version.SerializeToString())
-        for record in records:
-            self._writer.write(record)
+
+        for record in dict.fromkeys(records):
+            if self._stays(record, kept_until_s, kept_step):
+                self._writer.write(record)
 
         self._writer.flush()
 

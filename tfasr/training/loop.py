@@ -120,10 +120,7 @@ class Checkpoints:
         for_use: Callable[[TrainingState], Mapping[str, np.ndarray]] | None = None,
     ):
         self.newest = newest
-        self._saved: TrainingState | None = None
-        if newest is not None:
-            self._saved = run.state
-
+        self._saved = run.state if newest else None
         self._for_use = for_use
 
     def save(self, run: TrainingRun) -> None:
@@ -317,10 +314,7 @@ class Loop:
         self._checkpoints.save(self._run)
 
     def _call_on_saved(self, epoch: float) -> None:
-        checkpoint = None
-        if self._checkpoints is not None:
-            checkpoint = self._checkpoints.newest
-
+        checkpoint = self._checkpoints.newest if self._checkpoints is not None else None
         for hook in self._hooks:
             hook.on_saved(self._run, epoch, checkpoint)
 

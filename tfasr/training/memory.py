@@ -129,6 +129,7 @@ def buffer_of_preset(gin_files: Sequence[str], bindings: Sequence[str]) -> Buffe
     experiment = loaded.experiment
     pipeline = experiment.pipeline
     frames = pipeline.max_frames
+
     if pipeline.padding == "bucketed":
         step_s = experiment.features.step_samples / experiment.features.sample_rate_hz
         # Without a limit on length: `max_frames`, about the paper's longest utterance.
@@ -163,7 +164,8 @@ def measured_step_bytes(
     training = dataclasses.replace(experiment.training, optimizer=zeiler_adadelta)
     experiment = dataclasses.replace(experiment, training=training)
     sizes = [(utterances, frames, labels) for utterances in batches]
-    held: list[int] = []
+    held = []
+
     try:
         peaks = stream(
             held_bytes, experiment, optimizer, alphabet, sizes, show_messages=False
@@ -248,6 +250,7 @@ def synthetic_batch(
     rng = np.random.default_rng(seed)
     model = experiment.model
     features = experiment.features
+
     if labels is None:
         labels = max(frames // FRAMES_PER_LABEL, 1)
 
@@ -292,6 +295,7 @@ def batch_spec(experiment: Experiment) -> dict[str, tf.TensorSpec]:
     spec = tf.TensorSpec
     names = ("features", "second_features")[: experiment.training.views]
     features = spec([None, None, experiment.features.num_features], tf.float32)
+
     return {
         **dict.fromkeys(names, features),
         "feature_lengths": spec([None], tf.int32),
@@ -333,9 +337,7 @@ class MemoryNeed:
 
         needed = self.needed_bytes / 2**30
         limit = self.limit_bytes / 2**30
-        how = "estimated"
-        if self.measured:
-            how = "measured"
+        how = "measured" if self.measured else "estimated"
 
         return f"{size} needs about {needed:.1f} of {limit:.1f} GiB ({how})"
 
@@ -352,6 +354,7 @@ def longest_batch(
     needed = split.frames_needed
     batches = []
     above = 0
+
     for boundary in source.boundaries:
         inside = np.flatnonzero((above < most) & (fewest <= boundary))
         above = boundary
@@ -427,8 +430,10 @@ def check_memory(
     batch = longest_of(experiment, source, alphabet)
     buffer = buffer_need(experiment, batch.utterances, batch.frames)
     check_buffer(buffer, available)
-    step = _step_on_device(model, alphabet, element_spec())
-    try_on_device(experiment, model, batch, step)
+    try_on_device(
+        experiment, model, batch, _step_on_device(model, alphabet, element_spec())
+    )
+
     return MemoryNeed(batch, None, None, measured=True)
 
 
@@ -456,8 +461,9 @@ def check_host_memory(
     if parameters is None:
         # Models without this number mostly lack `step_bytes`, too; then steps are
         # measured.
-        classes = alphabet.num_classes
-        parameters = least_parameters(experiment.model, features, classes) or 0
+        parameters = (
+            least_parameters(experiment.model, features, alphabet.num_classes) or 0
+        )
 
     parts = experiment.training.gradient_accumulation_steps
     utterances = experiment.training.views * math.ceil(batch.utterances / parts)
@@ -465,6 +471,7 @@ def check_host_memory(
         experiment.model, features, parameters, utterances, batch.frames
     )
     needed = None
+
     if step_bytes is not None:
         needed = step_bytes + buffer.needed_bytes
 
@@ -497,6 +504,7 @@ def _measured_need(
     parts = experiment.training.gradient_accumulation_steps
     memory = f"{limit / 2**30:.1f} GiB"
     few, more = _PROBED_BATCHES
+
     if len(held) < len(_PROBED_BATCHES):
         # Only the batches before the one that ran out of memory fit.
         raise RunError(_remedy(experiment, batch, few * len(held) * parts, memory))
@@ -563,6 +571,7 @@ def _step_on_device(
             experiment, each, batch.frames, batch.labels, alphabet=alphabet
         )
         data = share
+
         if replicas > 1:
             data = strategy.experimental_distribute_values_from_function(
                 lambda _: share

@@ -13,6 +13,7 @@ import math
 
 import keras
 import tensorflow as tf
+from keras.optimizers import Optimizer
 
 from tfasr.errors import UsageError
 from tfasr.training.experiment import TrainingConfig
@@ -137,6 +138,7 @@ if _MUON is not None and "rms_rate" in inspect.signature(_MUON).parameters:
             summed = gradient + self.momentum * tf.convert_to_tensor(momentum)
             self.assign(momentum, summed)
             direction = summed
+
             if self.nesterov:
                 direction = gradient + self.momentum * summed
 
@@ -167,8 +169,10 @@ if _MUON is not None and "rms_rate" in inspect.signature(_MUON).parameters:
                 gram = tf.matmul(
                     matrix, matrix, transpose_a=not is_wide, transpose_b=is_wide
                 )
-                squared = tf.matmul(gram, gram)
-                factor = linear + self.muon_b * gram + self.muon_c * squared
+                factor = (
+                    linear + self.muon_b * gram + self.muon_c * tf.matmul(gram, gram)
+                )
+
                 if is_wide:
                     matrix = tf.matmul(factor, matrix)
                 else:
@@ -208,13 +212,16 @@ if hasattr(keras.optimizers, "ScheduleFreeAdamW"):
             rate = cast(learning_rate)
             beta_1 = cast(self.beta_1)
             beta_2 = cast(self.beta_2)
+
             if self.warmup_steps > 0:
                 rate *= tf.minimum(step / cast(self.warmup_steps), 1)
 
-            squares = (1 - beta_2) * tf.square(gradient)
-            second = beta_2 * tf.convert_to_tensor(velocity) + squares
+            second = beta_2 * tf.convert_to_tensor(velocity) + (1 - beta_2) * tf.square(
+                gradient
+            )
             deviation = tf.sqrt(second / (1 - tf.pow(beta_2, step)))
             change = gradient / (deviation + cast(self.epsilon))
+
             if self.weight_decay and weight_decays(self, variable):
                 change += cast(self.weight_decay) * y
 
@@ -229,7 +236,7 @@ if hasattr(keras.optimizers, "ScheduleFreeAdamW"):
     _FUSED[keras.optimizers.ScheduleFreeAdamW] = PublishedScheduleFreeAdamW
 
 
-def fused(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
+def fused(optimizer: Optimizer) -> Optimizer:
     """Returns an optimizer that does the same with fewer operations.
 
     ``optimizer`` itself is returned if it is already built, its class has no variant
@@ -304,7 +311,7 @@ def _handle(variable):
 _THRESHOLDS = ("clipnorm", "global_clipnorm", "clipvalue")
 
 
-def make_optimizer(training: TrainingConfig) -> keras.optimizers.Optimizer:
+def make_optimizer(training: TrainingConfig) -> Optimizer:
     """Makes a run's optimizer in the current strategy's scope.
 
     Pass it gradients from `summed_gradients`; under a strategy over several workers,
@@ -351,7 +358,7 @@ def make_optimizer(training: TrainingConfig) -> keras.optimizers.Optimizer:
 
 
 def summed_gradients(
-    optimizer: keras.optimizers.Optimizer, gradients: list[tf.Tensor]
+    optimizer: Optimizer, gradients: list[tf.Tensor]
 ) -> list[tf.Tensor]:
     """Prepares one replica's gradients for an optimizer of `make_optimizer`.
 
@@ -376,13 +383,13 @@ def summed_gradients(
 
 
 def inner_optimizer(
-    optimizer: keras.optimizers.Optimizer,
-) -> keras.optimizers.Optimizer:
+    optimizer: Optimizer,
+) -> Optimizer:
     """Returns the optimizer inside a `LossScaleOptimizer`, or the optimizer itself."""
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 
-def _divide_thresholds(optimizer: keras.optimizers.Optimizer, replicas: int) -> None:
+def _divide_thresholds(optimizer: Optimizer, replicas: int) -> None:
     """Makes thresholds fit the mean of the replicas' gradients in place of their sum."""
     for name in _THRESHOLDS:
         threshold = getattr(optimizer, name)
@@ -390,7 +397,7 @@ def _divide_thresholds(optimizer: keras.optimizers.Optimizer, replicas: int) -> 
             setattr(optimizer, name, threshold / replicas)
 
 
-def _take_sums(optimizer: keras.optimizers.Optimizer) -> None:
+def _take_sums(optimizer: Optimizer) -> None:
     """Lets an optimizer take gradients as they are, without summing them over workers.
 
     Keras clips before it sums, so workers would have to exchange all gradients twice;

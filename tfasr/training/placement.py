@@ -58,18 +58,17 @@ class Devices:
             return {"CUDA_VISIBLE_DEVICES": "-1"}
 
         # This process may itself see only some GPUs, under other numbers.
-        names = [str(gpu) for gpu in self.gpus]
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-        if visible:
-            visible_names = visible.split(",")
-            names = [visible_names[gpu] for gpu in self.gpus]
-
-        return {"CUDA_VISIBLE_DEVICES": ",".join(names)}
+        return {
+            "CUDA_VISIBLE_DEVICES": ",".join(
+                [visible.split(",")[gpu] if visible else str(gpu) for gpu in self.gpus]
+            )
+        }
 
 
 def named_devices(names: Sequence[str]) -> Devices:
     """Parses names such as "cpu:3" and "gpu:1"."""
-    numbers: dict[str, tuple[int, ...]] = {"cpu": (), "gpu": ()}
+    numbers = {"cpu": (), "gpu": ()}
     for name in names:
         kind, _, number = name.partition(":")
         numbers[kind] += (int(number),)
@@ -90,9 +89,7 @@ def leave_to_evaluation(names: Sequence[str]) -> None:
     if hasattr(os, "sched_getaffinity"):
         processors = os.sched_getaffinity(0)
 
-    gpus = []
-    if devices.gpus:
-        gpus = tf.config.list_physical_devices("GPU")
+    gpus = tf.config.list_physical_devices("GPU") if devices.gpus else []
 
     missing = [f"cpu:{n}" for n in devices.processors if n not in processors]
     missing += [f"gpu:{n}" for n in devices.gpus if n >= len(gpus)]
@@ -192,7 +189,7 @@ class DecodingScores(PendingScores):
 
     def scores(self) -> Scores:
         result, worked_s = self.pending.result()
-        work: dict[str, object] = {"decode_work": round(worked_s, 6)}
+        work = {"decode_work": round(worked_s, 6)}
         if self.memory is not None:
             work["device_memory"] = self.memory
 
@@ -234,8 +231,9 @@ class SharedModel(Placement):
             # The weights of training come back when the stack is closed.
             if self.averaged:
                 with self.ledger.interval("swap", **evaluation_place(epoch)):
-                    saved = values_kept(model_variables(self.model).values())
-                    training_weights.enter_context(saved)
+                    training_weights.enter_context(
+                        values_kept(model_variables(self.model).values())
+                    )
                     restore_for_use(checkpoint, self.model)
 
             with self.ledger.interval("eval_forward", **evaluation_place(epoch)):
@@ -273,10 +271,7 @@ class SwappedModel(Placement):
 
     @property
     def traces(self) -> int:
-        if self.evaluator is None:
-            return 0
-
-        return self.evaluator.traces
+        return 0 if self.evaluator is None else self.evaluator.traces
 
     def start(self, epoch: float, checkpoint: Path) -> DecodingScores:
         where = evaluation_place(epoch)
@@ -326,9 +321,8 @@ def evaluate_checkpoints(
     if processors:
         os.sched_setaffinity(0, set(processors))
 
-    jobs: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-    listener = threading.Thread(target=_receive_jobs, args=(jobs,), daemon=True)
-    listener.start()
+    jobs = queue.SimpleQueue()
+    threading.Thread(target=_receive_jobs, args=(jobs,), daemon=True).start()
     load_tensorflow()
     model, evaluator = open_trained(run_dir).validation_evaluator()
 
@@ -342,6 +336,7 @@ def evaluate_checkpoints(
         passed = time.perf_counter()
         result, decode_s = pending.result()
         result.write_hypotheses(job["hypotheses"])
+
         if result.second is not None:
             decode_s += result.second.worked_s
 
@@ -411,6 +406,7 @@ class OtherProcess(Placement):
         give_second_name(checkpoint, kept)
         self._sent[epoch] = kept
         self._send(epoch)
+
         return RemoteScores(epoch, kept, self)
 
     def answered(self, epoch: float) -> bool:
@@ -437,8 +433,11 @@ class OtherProcess(Placement):
 
     def _kept_checkpoint(self, epoch: float) -> Path:
         """Returns the second name of a checkpoint, under which it waits for its scores."""
-        name = f"evaluating-epoch-{epoch_name(epoch)}.npz"
-        return self._run_dir / CHECKPOINTS_FOLDER / name
+        return (
+            self._run_dir
+            / CHECKPOINTS_FOLDER
+            / f"evaluating-epoch-{epoch_name(epoch)}.npz"
+        )
 
     def _resumed(self, epoch: float) -> PendingScores:
         """Returns the evaluation of an epoch that an earlier session began.
@@ -504,18 +503,18 @@ class OtherProcess(Placement):
         self.traces = answer["traces"]
         self._answers[answer["epoch"]] = answer
         del self._sent[answer["epoch"]]
+
         return True
 
     def _begin_again(self, error: ChildError) -> None:
         """Starts the process again, which has died; RunError if it does so too often."""
         self._deaths += 1
         epoch = min(self._sent, default=None)
-        place: dict[str, float | None] = {"epoch_num": None}
-        if epoch is not None:
-            place = evaluation_place(epoch)
+        place = {"epoch_num": None} if epoch is None else evaluation_place(epoch)
 
-        died = EvaluatorDied(exit_code=error.exit_code, deaths=self._deaths)
-        self._ledger.write(died, **place)
+        self._ledger.write(
+            EvaluatorDied(exit_code=error.exit_code, deaths=self._deaths), **place
+        )
         if self._deaths >= _MOST_DEATHS:
             raise RunError(
                 f"The process that evaluates in parallel with training died {self._deaths} times "

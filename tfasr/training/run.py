@@ -86,14 +86,12 @@ class EpochBatches:
         """Starts to read the remaining batches of a state's epoch."""
         prefetched = self._prefetched
         self._prefetched = None
-        if prefetched is None or state.step_in_epoch > 0:
-            return self._reading(state)
+        if prefetched is not None and state.step_in_epoch == 0:
+            epoch, reading = prefetched
+            if epoch == state.epoch:
+                return reading.result()
 
-        epoch, reading = prefetched
-        if epoch != state.epoch:
-            return self._reading(state)
-
-        return reading.result()
+        return self._reading(state)
 
     def dataset(self, state: TrainingState) -> Any:
         """Returns the dataset of the remaining batches of a state's epoch.
@@ -133,9 +131,8 @@ class RunClock:
     """
 
     def __init__(self, events: Sequence[Event]):
-        elapsed_s = Timeline(events).elapsed_s[-1]
         # The time of the model's creation, by the monotonic clock of this session.
-        self._zero_s = events[-1]["metadata"]["mono_s"] - elapsed_s
+        self._zero_s = events[-1]["metadata"]["mono_s"] - Timeline(events).elapsed_s[-1]
 
     def elapsed_s(self) -> float:
 
@@ -246,9 +243,7 @@ def open_run(
 
     statistics = splits["train"].feature_statistics()
     # All workers share an evaluation batch, as they share a training batch.
-    parts = 1
-    if team.share is not None:
-        parts = team.share.count
+    parts = team.share.count if team.share is not None else 1
 
     of_devices = experiment.evaluated_utterances * experiment.training.replicas
     sources = {
@@ -307,8 +302,9 @@ def _restored(run_dir: Path, model: CtcModel, checkpoint: Path) -> TrainingState
     if isinstance(rate, float):
         optimizer.learning_rate = rate
 
-    history = finished_history(events[: saved + 1])
-    return TrainingState(state.step, state.epoch + 1, history=history)
+    return TrainingState(
+        state.step, state.epoch + 1, history=finished_history(events[: saved + 1])
+    )
 
 
 class FirstWeights:
@@ -330,6 +326,7 @@ class FirstWeights:
         self.fact = recorded
         self._start = open_start(data.experiment)
         self._alphabet = data.alphabet
+
         if self._start is None:
             return
 
@@ -377,6 +374,7 @@ def build(
     # Nobody needs first weights that are replaced at once: by a checkpoint, or by the
     # weights of the chief.
     first_weights = None
+
     if checkpoint is None and not team.rank:
         first_weights = FirstWeights(data, started_from)
 
@@ -412,14 +410,7 @@ def build(
         extended = extensions(events)
 
     run = TrainingRun(
-        experiment=experiment,
-        run_dir=data.run_dir,
-        splits=data.splits,
-        sources=data.sources,
-        alphabet=data.alphabet,
-        team=team,
-        dictionary=data.dictionary,
-        lexicon=data.lexicon,
+        **vars(data),
         ledger=ledger,
         interruption=interruption,
         model=model,

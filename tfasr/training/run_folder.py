@@ -45,7 +45,7 @@ from tfasr.kit.files import (
     write_whole,
 )
 from tfasr.ledger.events import is_ledger, last_value, read_events
-from tfasr.ledger.intervals import Event, evaluated_epoch
+from tfasr.ledger.intervals import evaluated_epoch
 from tfasr.recording.session import (
     WRITTEN_AT_START,
     claimed,
@@ -59,6 +59,7 @@ from tfasr.recording.session import (
 )
 from tfasr.telemetry.machine import revision
 from tfasr.telemetry.system import describe_system
+from tfasr.training.checkpoint import History
 from tfasr.training.experiment import Experiment
 from tfasr.tta.metrics import evaluated_metrics
 
@@ -165,7 +166,7 @@ class Claim:
     """
 
     session: int
-    history: list[dict[str, float]] | None = None
+    history: History | None = None
     extended: dict[str, Any] | None = None
 
 
@@ -193,8 +194,9 @@ def own_run_folder(
         events = events_so_far(run_dir)
         if (run_dir / EVENTS_FILE).exists() and not has_begun(events):
             _check_own_start(run_dir)
-            message = "%s holds a run that ended before training; it starts over."
-            log.info(message, run_dir)
+            log.info(
+                "%s holds a run that ended before training; it starts over.", run_dir
+            )
             remove_start(run_dir, *_START, EVENTS_FILE)
             events = []
 
@@ -232,7 +234,7 @@ def claim_run_folder(
     run_dir: Path,
     experiment: Experiment,
     resume: bool,
-    history: list[dict[str, float]] | None = None,
+    history: History | None = None,
 ) -> Claim:
     """Returns a folder's claim; rejects a folder that holds another run.
 
@@ -291,8 +293,7 @@ def claim_run_folder(
             "--run_dir."
         )
 
-    extended = {"after_epoch": done, "schedule": differing}
-    return Claim(session, extended=extended)
+    return Claim(session, extended={"after_epoch": done, "schedule": differing})
 
 
 def _compared(content: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -308,6 +309,12 @@ def _compared(content: dict[str, dict[str, Any]]) -> dict[str, Any]:
     content["training"]["optimizer.learning_rate"] = rate
     # The model's code may have moved to another module.
     content["recogniser"].pop("module", None)
+
+    return flattened(content)
+
+
+def flattened(content: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Returns groups of settings as one, with names such as "training.seed"."""
     return {
         f"{group}.{name}": value
         for group, settings in content.items()
@@ -322,11 +329,17 @@ def _check_own_start(run_dir: Path) -> None:
     is_named = isinstance(experiment.get("training"), dict)
     # A start writes the ledger, then the experiment, then all else.
     names = _WRITTEN_AT_START
+
     if not is_begun:
         names = (EVENTS_FILE, *names)
 
-    claim = f"{EXPERIMENT_FILE} of tfasr train"
-    check_owned(run_dir, "--run_dir", claim, names, owned=is_begun and is_named)
+    check_owned(
+        run_dir,
+        "--run_dir",
+        f"{EXPERIMENT_FILE} of tfasr train",
+        names,
+        owned=is_begun and is_named,
+    )
 
 
 def _check_shards(run_dir: Path, shards: dict[str, str]) -> None:
@@ -344,7 +357,7 @@ def _check_shards(run_dir: Path, shards: dict[str, str]) -> None:
         )
 
 
-def finished_history(events: list[dict[str, Any]]) -> list[dict[str, float]] | None:
+def finished_history(events: list[dict[str, Any]]) -> History | None:
     """Returns the metrics of each evaluation of a finished run.
 
     They are those of `tfasr.training.checkpoint.TrainingState.history`. None if the run
@@ -354,24 +367,24 @@ def finished_history(events: list[dict[str, Any]]) -> list[dict[str, float]] | N
         return None
 
     # A later session may have evaluated an epoch again, which then counts.
-    evaluations: dict[float, Event] = {}
+    scores = {}
     for event in events:
         if event["key"] == "tracked_stats" and event.get("value") is not None:
-            evaluations[evaluated_epoch(metadata(event))] = event
+            about = metadata(event)
+            epoch = evaluated_epoch(about)
+            kept_epoch = float(epoch) if "at_epoch" in about else epoch
+            scores[epoch] = kept_scores(kept_epoch, event["value"])
 
-    metrics = evaluated_metrics()
-    history = []
-    for epoch, event in evaluations.items():
-        scores: dict[str, float] = {}
-        # Only if epochs have several evaluations, each names its epoch.
-        if "at_epoch" in metadata(event):
-            scores["epoch"] = float(epoch)
+    return list(scores.values())
 
-        value = event["value"]
-        scores |= {name: value[name] for name in metrics if name in value}
-        history.append(scores)
 
-    return history
+def kept_scores(epoch: float, values: Mapping[str, float]) -> dict[str, float]:
+    """Returns what a run's state and ``history`` keep of an evaluation's scores.
+
+    The epoch is kept only if epochs have several evaluations; it is a float then.
+    """
+    kept = {"epoch": epoch} if isinstance(epoch, float) else {}
+    return kept | {name: values[name] for name in evaluated_metrics() if name in values}
 
 
 def epochs_done(history: Sequence[Mapping[str, float]]) -> int:
@@ -465,8 +478,9 @@ def recorded_lexicon(run_dir: Path) -> Path | None:
 
 def recorded_shard_dir(run_dir: Path) -> Path:
     """Returns the folder of the splits on which a run was trained."""
-    remedy = "Name the shards with --shard_dir."
-    content = read_object(run_dir / RUN_FILE, remedy, ("shard_dir",))
+    content = read_object(
+        run_dir / RUN_FILE, "Name the shards with --shard_dir.", ("shard_dir",)
+    )
     return Path(str(content["shard_dir"]))
 
 
@@ -484,6 +498,7 @@ def load_feature_statistics(
     path = run_dir / RUN_FILE
     content = read_object(path, remedy, ("feature_statistics",))
     statistics = content["feature_statistics"]
+
     try:
         mean = np.asarray(statistics["mean"], np.float32)
         deviation = np.asarray(statistics["deviation"], np.float32)

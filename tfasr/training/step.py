@@ -66,7 +66,7 @@ class StepTraces:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the counts in all, and by the number of frames, as in the ledger."""
-        by_frames: dict[int, np.ndarray] = defaultdict(lambda: np.zeros(3))
+        by_frames = defaultdict(lambda: np.zeros(3))
         for (_, frames), counts in self._shapes.items():
             by_frames[frames] += counts
 
@@ -77,13 +77,14 @@ class StepTraces:
                 "compile_s": round(compile_s, 6),
             }
 
-        content: dict[str, Any] = {"traces": self.traced}
+        content = {"traces": self.traced}
         content |= compiled(sum(self._shapes.values(), np.zeros(3)))
         content["shapes"] = len(self._shapes)
         content["by_frames"] = {
             str(frames): {"steps": int(counts[0])} | compiled(counts)
             for frames, counts in sorted(by_frames.items())
         }
+
         return content
 
 
@@ -95,12 +96,11 @@ def book_traces(
     ``evaluation_traces`` is None if another process evaluated.
     """
     counts = training.to_json()
-    evaluation = {"traces": evaluation_traces}
-    ledger.event("traces", {"training": counts, "evaluation": evaluation})
+    ledger.event(
+        "traces", {"training": counts, "evaluation": {"traces": evaluation_traces}}
+    )
 
-    shown = "n/a"
-    if evaluation_traces is not None:
-        shown = str(evaluation_traces)
+    shown = str(evaluation_traces) if evaluation_traces is not None else "n/a"
 
     log.info(
         f"traces: training {counts['traces']}, evaluation {shown}; "
@@ -169,9 +169,7 @@ class TimedStep:
         traced = step.experimental_get_tracing_count()
         step_s = time.perf_counter() - fetched
 
-        compile_s = 0.0
-        if traced > traced_before:
-            compile_s = step_s
+        compile_s = step_s if traced > traced_before else 0.0
 
         utterances = len(outputs["positions"])
         padded_frames = int(outputs["padded_frames"].sum())

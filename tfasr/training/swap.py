@@ -85,8 +85,9 @@ class Swap:
                 self._evaluation_model = self._build()
 
         for component in _components(self._evaluation_model):
-            empty = np.zeros(component.shape, component.dtype.as_numpy_dtype)
-            _assign(component, empty)
+            _assign(
+                component, np.zeros(component.shape, component.dtype.as_numpy_dtype)
+            )
 
         return self._evaluation_model
 
@@ -100,6 +101,7 @@ def off_device(model: keras.Model) -> Iterator[None]:
     components = _components(model)
     values = [component.numpy() for component in components]
     release(model)
+
     try:
         yield
     finally:

@@ -14,7 +14,7 @@ import tensorflow as tf
 from tfasr.data.batches import Share
 from tfasr.ledger.events import Ledger
 from tfasr.training.build import batch_normalisations
-from tfasr.training.checkpoint import TrainingState
+from tfasr.training.checkpoint import History, TrainingState
 from tfasr.training.ctc import CtcModel
 from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.run_folder import Claim, Interruption
@@ -56,7 +56,7 @@ class Team:
         shard_dir: Path,
         run_dir: Path,
         lexicon: str | Path | None,
-    ) -> list[dict[str, float]] | None:
+    ) -> History | None:
         """Trains a run that another process leads.
 
         Args:

@@ -38,7 +38,12 @@ from tfasr.telemetry.host import HostSampler
 from tfasr.telemetry.samplers import UtilisationSampler
 from tfasr.training.averaging import averaging_rule, weights_for_use
 from tfasr.training.build import check_model, on_devices, statistics_rule
-from tfasr.training.checkpoint import newest_checkpoint, plain_array, read_state
+from tfasr.training.checkpoint import (
+    History,
+    newest_checkpoint,
+    plain_array,
+    read_state,
+)
 from tfasr.training.decisions import Decides, settings_that_decide
 from tfasr.training.experiment import (
     CLOSED,
@@ -113,6 +118,7 @@ def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
         },
     }
     facts |= _declared_metrics(training.second_decoder)
+
     if run.alphabet.units:
         facts["units"] = run.alphabet.units_fact
 
@@ -160,14 +166,15 @@ def _declared_metrics(second_decoder: str) -> dict[str, Any]:
     Readers of the ledger need the former to know whether a metric is a rate, and what
     to call it. It lists the users' metrics and those of the second decoder.
     """
-    facts: dict[str, Any] = {}
+    facts = {}
     declared = {name: METRICS[name].to_json() for name in computed_metrics()}
     if second_decoder:
         facts["second_decoder"] = second_decoder
         for rate in ("wer", "cer"):
             label = f"{second_decoder.replace('_', ' ')} {rate.upper()}"
-            metric = Metric(rate=True, label=label)
-            declared[f"{second_decoder}_{rate}"] = metric.to_json()
+            declared[f"{second_decoder}_{rate}"] = Metric(
+                rate=True, label=label
+            ).to_json()
 
     if declared:
         facts["metrics"] = declared
@@ -203,16 +210,12 @@ def comparability(
         extended: how the run was trained longer, if it was.
         start: a hash of the weights that the run began with, if it was warm-started.
     """
-    lexicon_hash = None
-    if needs_lexicon(experiment.decoder):
-        lexicon_hash = words_hash(lexicon)
-
     facts = {
         **_validation_facts(validation),
         "text_normalisation": alphabet.text_rule,
         "alphabet": [alphabet.characters, alphabet.separator],
         "decoder": settings_that_decide(experiment.decoder, Decides.MEASUREMENT),
-        "lexicon": lexicon_hash,
+        "lexicon": words_hash(lexicon) if needs_lexicon(experiment.decoder) else None,
         "batch_statistics": statistics_rule(experiment.training, own_momentum),
         "target_rule": target_rule(experiment.training),
     }
@@ -303,7 +306,7 @@ def train(
     lexicon: str | Path | None = None,
     own_process: bool = False,
     team: Team | None = None,
-) -> list[dict[str, float]]:
+) -> History:
     """Trains a model and records the run.
 
     A first SIGTERM or SIGINT lets the current step end, saves a checkpoint and ends the
@@ -355,10 +358,7 @@ def train(
     """
     team = team or Team()
     run_dir = Path(run_dir)
-    words_file = lexicon
-    if resume and lexicon is None:
-        words_file = recorded_lexicon(run_dir)
-
+    words_file = recorded_lexicon(run_dir) if resume and lexicon is None else lexicon
     experiment = team.checked(experiment, callbacks)
     followed = team.follow(experiment, Path(shard_dir), run_dir, words_file)
     if followed is not None:
@@ -372,6 +372,7 @@ def train(
         leave_to_evaluation(experiment.training.evaluation_devices)
         experiment = on_devices(experiment)
         run = open_run(experiment, shard_dir, run_dir, team, words_file)
+
         if not resume:
             # Reports errors in start_from before anything is written.
             open_start(experiment)
@@ -385,6 +386,7 @@ def train(
             own_run_folder(run_dir, experiment, hashes, resume=resume)
         )
         team.meet(run, hashes, claim)
+
         if claim.history is not None:
             log.info(_FINISHED, run_dir, epochs_done(claim.history))
             return claim.history
@@ -405,6 +407,7 @@ def train(
         checkpoint = _begin(
             run, session, hashes, claim.extended, own_process=own_process
         )
+
         with ledger.interval("init"):
             # If a trial step failed in one of several processes that share each batch,
             # the others would wait for it.
@@ -421,25 +424,19 @@ def train(
             checkpoints = Checkpoints(run, checkpoint, for_use)
             loop = Loop(run, _hooks(run, placement, callbacks, log_to), checkpoints)
             held.enter_context(contextlib.closing(loop))
+
             if probed and on_gpu():
                 source = run.sources["train"]
                 spec = run.batches.dataset(run.state).element_spec
                 check_memory(experiment, run.model, source, run.alphabet, lambda: spec)
 
-        hardware_fact = {}
-        if hardware is not None:
-            hardware_fact["hardware"] = to_json(hardware)
-
-        session.begin_training(run_facts(run, hardware_fact))
+        machine = {} if hardware is None else {"hardware": to_json(hardware)}
+        session.begin_training(run_facts(run, machine))
 
         # MLPerf's rules forbid reading data before run_start. So far only the shards'
         # indices were read. A resumed run checks its training shards too.
-        checked = [run.splits["validation"]]
-        if claim.session:
-            checked.insert(0, run.splits["train"])
-
-        for split in checked:
-            check_shards(split.folder, split.index, content=True)
+        for name in ("train", "validation") if claim.session else ("validation",):
+            check_shards(run.splits[name].folder, run.splits[name].index, content=True)
 
         loop.train()
 
@@ -499,9 +496,7 @@ def _begin(
     if session.ledger.session:
         checkpoint = newest_checkpoint(run.run_dir, set_aside=True)
 
-    step = None
-    if checkpoint is not None:
-        step = read_state(checkpoint).step
+    step = read_state(checkpoint).step if checkpoint is not None else None
 
     session.start(step, own_process=own_process)
 
@@ -517,6 +512,7 @@ def _begin(
     ledger.event("shared_with_training", shared.to_json())
     ledger.event("missing_compiled_parts", warn_of_missing_extensions())
     ledger.event("instruction_set", layers_instruction_set())
+
     if extended:
         ledger.event("extended", extended)
         log.info("training longer, after epoch %(after_epoch)d: %(schedule)s", extended)
@@ -538,6 +534,7 @@ def _hooks(
     hooks: list[Hook] = [RecordSteps(), CheckData()]
     hooks += run.team.hooks(run)
     hooks += [ShowProgress(), PrintSentences(run)]
+
     if callbacks:
         hooks.append(KerasCallbacks(callbacks, run))
 
@@ -547,4 +544,5 @@ def _hooks(
     hooks.append(WriteProgress(run, targets))
     # Called before all others, so that they see the scores.
     evaluate = Evaluate(placement, wait=any(hook.needs_scores for hook in hooks))
+
     return [evaluate, *hooks]

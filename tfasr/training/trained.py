@@ -82,10 +82,7 @@ class TrainedRun:
 
     def lexicon(self, decoder: DecoderConfig) -> list[str]:
         """Returns the run's dictionary if the decoder needs one, otherwise []."""
-        if not needs_lexicon(decoder):
-            return []
-
-        return load_lexicon(self.path)
+        return [] if not needs_lexicon(decoder) else load_lexicon(self.path)
 
     def checkpoint(self, which: str = "best") -> Path:
         """Returns the path of the "best" or "last" checkpoint, or of a file."""
@@ -109,6 +106,7 @@ class TrainedRun:
         path = self.checkpoint(checkpoint)
         model = self.untrained_model(precision=precision)
         restore_for_use(path, model)
+
         return model
 
     def untrained_model(self, *, precision: str | None = None) -> CtcModel:
@@ -163,12 +161,17 @@ class TrainedRun:
 
     def validation_evaluator(self) -> tuple[CtcModel, Evaluator]:
         """Returns an untrained model and its evaluator, as in the run's evaluations."""
-        part = self.experiment.training.evaluation_utterances
         # The training process has checked the split.
-        source = self.source("validation", checked=False, part=part)
+        source = self.source(
+            "validation",
+            checked=False,
+            part=self.experiment.training.evaluation_utterances,
+        )
         model = self.untrained_model()
-        words = load_lexicon(self.path)
-        evaluator = make_evaluator(self.experiment, model, source, self.alphabet, words)
+        evaluator = make_evaluator(
+            self.experiment, model, source, self.alphabet, load_lexicon(self.path)
+        )
+
         return model, evaluator
 
     def evaluate(
@@ -219,9 +222,9 @@ class TrainedRun:
         model = self.model(checkpoint)
         frames = int(model.output_lengths(int(source.split.frames.max(initial=0))))
         check_beam(decoder, self.alphabet.num_classes, frames, available_bytes())
+
         if prior_weight:
-            priors = self._log_priors(model, shard_dir)
-            made = PriorDivision(made, priors, prior_weight)
+            made = PriorDivision(made, self._log_priors(model, shard_dir), prior_weight)
 
         if middle_weight:
             # The classes that replace each one in the middle layer.
@@ -297,8 +300,10 @@ def open_trained(run_dir: str | Path) -> TrainedRun:
     """
     run_dir = Path(run_dir)
     require_plugins(run_dir, kinds=("model", "decoder"))
-    experiment = Experiment.load(run_dir)
-    return TrainedRun(run_dir, experiment, Alphabet.load(run_dir / ALPHABET_FILE))
+
+    return TrainedRun(
+        run_dir, Experiment.load(run_dir), Alphabet.load(run_dir / ALPHABET_FILE)
+    )
 
 
 def evaluate(

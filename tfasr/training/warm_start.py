@@ -61,8 +61,9 @@ def named_layers(model: Any) -> dict[str, Any]:
     what else was built: the second model's first LSTM may be "lstm_4". Such default
     names are numbered anew here, within the model.
     """
-    layers: dict[str, Any] = {}
-    counts: Counter[str] = Counter()
+    layers = {}
+    counts = Counter()
+
     for layer in getattr(model, "layers", ()):
         if not layer.weights:
             continue
@@ -183,8 +184,11 @@ class Start:
                 f"{_shapes(weights)}. Take its model's settings, or name another run."
             )
 
-        new = [name for name in ours if name not in copied]
-        return {**self.fact, "layers": copied, "new_layers": new}
+        return {
+            **self.fact,
+            "layers": copied,
+            "new_layers": [name for name in ours if name not in copied],
+        }
 
 
 def _shapes(layers: Mapping[str, Sequence[Any]]) -> str:
@@ -212,9 +216,7 @@ def open_start(experiment: Experiment) -> Start | None:
     elif (folder / _SPEC).is_file():
         start = _of_export(folder)
     else:
-        problem = "is no folder"
-        if folder.is_dir():
-            problem = "holds neither"
+        problem = "holds neither" if folder.is_dir() else "is no folder"
 
         raise UsageError(
             f"{_FIELD} must be the folder of a run, or of tfasr export --to keras. Received: "
@@ -254,7 +256,7 @@ def _of_run(folder: Path) -> Start:
             f"{_FIELD} must name a run whose weights can be read. {folder}: {cause}. {_OTHER}"
         )
 
-    costs: dict[str, float | None] = {"seconds": run.wall_s, "joules": None}
+    costs = {"seconds": run.wall_s, "joules": None}
     energy = measured_energy(run).use(run, math.inf)
     if energy is not None:
         costs["joules"] = energy.total_joules
@@ -263,6 +265,7 @@ def _of_run(folder: Path) -> Start:
     # one of them is.
     before = run.fact("start_from") or {"seconds": 0.0, "joules": 0.0}
     fact = _fact(folder, file, run.ledger_hash)
+
     for name, cost in costs.items():
         earlier = before.get(name)
         if cost is not None and earlier is not None:
@@ -298,8 +301,7 @@ def _of_export(folder: Path) -> Start:
     with wrong_values_are_wrong_use():
         features = FeatureConfig(**content["features"])
 
-    alphabet = Alphabet.load(folder / ALPHABET_FILE)
-    return Start(file, alphabet, features, None, fact)
+    return Start(file, Alphabet.load(folder / ALPHABET_FILE), features, None, fact)
 
 
 def _fact(folder: Path, file: Path, ledger_hash: str | None) -> dict[str, Any]:

@@ -26,9 +26,10 @@ from tfasr.training.placement import (
     SwappedModel,
 )
 from tfasr.training.run import TrainingRun
+from tfasr.training.run_folder import kept_scores
 from tfasr.training.step import StepResult
 from tfasr.training.swap import Swap
-from tfasr.tta.metrics import computed_metrics, evaluated_metrics, metric_named
+from tfasr.tta.metrics import computed_metrics, metric_named
 
 log = logging.getLogger("tfasr")
 
@@ -48,9 +49,7 @@ class Evaluate(Hook):
     def __init__(self, placement: Placement, *, wait: bool = False):
         self._placement = placement
         # How many evaluations may be under way once a new one has started.
-        self._most_pending = placement.most_pending
-        if wait:
-            self._most_pending = 0
+        self._most_pending = 0 if wait else placement.most_pending
 
         # In the order of their epochs.
         self._pending: deque[PendingScores] = deque()
@@ -117,6 +116,7 @@ class Evaluate(Hook):
         ledger = run.ledger
         history = run.state.history
         where = evaluation_place(pending.epoch)
+
         with ledger.interval(pending.waiting, **where):
             values, work = pending.scores()
 
@@ -135,8 +135,10 @@ class Evaluate(Hook):
         ledger.sync()
         pending.booked()
 
-        scored = [*history, kept_scores(pending.epoch, values)]
-        run.advance(history=scored, evaluating=run.state.evaluating[1:])
+        run.advance(
+            history=[*history, kept_scores(pending.epoch, values)],
+            evaluating=run.state.evaluating[1:],
+        )
         _log_scores(pending.epoch, values)
 
 
@@ -159,21 +161,6 @@ def _log_scores(epoch: float, values: Mapping[str, float]) -> None:
     log.info("epoch %g: %s", epoch, "; ".join(parts))
 
 
-def kept_scores(epoch: float, values: Mapping[str, float]) -> dict[str, float]:
-    """Returns what a run's state and ``history`` keep of an evaluation's scores.
-
-    The epoch is kept only if epochs have several evaluations; it is a float then.
-    """
-    kept: dict[str, float] = {}
-    if isinstance(epoch, float):
-        kept["epoch"] = epoch
-
-    for metric in evaluated_metrics():
-        kept[metric] = values[metric]
-
-    return kept
-
-
 def evaluator_of(run: TrainingRun, model: CtcModel) -> Evaluator:
     """Returns an evaluator of a run's validation split, for a model of its kind."""
     source = run.sources["validation"]
@@ -191,12 +178,14 @@ def make_placement(run: TrainingRun, *, averaged: bool = False) -> Placement:
     model = run.model
     ledger = run.ledger
     overlap = training.overlap_evaluation
+
     if training.evaluation_placement == "beside":
         return OtherProcess(run.run_dir, training.evaluation_devices, ledger)
 
     if training.evaluation_placement == "swapped":
         build = partial(build_model, run.experiment, run.alphabet, compiled=False)
-        swap = Swap(model, build)
-        return SwappedModel(swap, partial(evaluator_of, run), ledger, overlap)
+        return SwappedModel(
+            Swap(model, build), partial(evaluator_of, run), ledger, overlap
+        )
 
     return SharedModel(model, evaluator_of(run, model), ledger, overlap, averaged)

@@ -55,21 +55,18 @@ class KerasCallbacks(Hook):
         self._loss_sum += step.loss * step.utterances
         self._utterances += step.utterances
 
-        logs = {"loss": step.loss}
-        self._callbacks.on_train_batch_end(run.state.step_in_epoch - 1, logs)
+        self._callbacks.on_train_batch_end(
+            run.state.step_in_epoch - 1, {"loss": step.loss}
+        )
         if run.model.stop_training:
             run.request_stop()
 
     def on_epoch_end(self, run: TrainingRun, epoch: int) -> None:
         scores = run.state.history[-1]
-        logs = {}
+        logs = {f"val_{name}": scores[name] for name in scores if name != "epoch"}
         # There are none if the previous session was killed before the evaluation.
         if self._utterances:
-            logs["loss"] = self._loss_sum / self._utterances
-
-        for name, value in scores.items():
-            if name != "epoch":
-                logs[f"val_{name}"] = value
+            logs = {"loss": self._loss_sum / self._utterances, **logs}
 
         self._callbacks.on_epoch_end(epoch - 1, logs)
         if run.model.stop_training:

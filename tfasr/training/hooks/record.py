@@ -40,9 +40,7 @@ class RecordSteps(Hook):
 
     def on_step(self, run: TrainingRun, step: StepResult) -> None:
         diverged = not math.isfinite(step.loss)
-        loss = None
-        if not diverged:
-            loss = round(step.loss, 6)
+        loss = round(step.loss, 6) if not diverged else None
 
         recorded = TrainStep(
             loss=loss,
@@ -56,6 +54,7 @@ class RecordSteps(Hook):
         )
         state = run.state
         run.ledger.write(recorded, epoch_num=state.epoch, step=state.step)
+
         if diverged:
             raise RunError(_divergence(run, step))
 
@@ -73,6 +72,7 @@ def _divergence(run: TrainingRun, step: StepResult) -> str:
     bad = set(step.positions[~np.isfinite(step.utterance_loss)].tolist())
     ids = [u.id for u in run.splits["train"].utterances if u.position in bad]
     named = ", ".join(ids[:_NAMED])
+
     if len(ids) > _NAMED:
         named += " and more"
 
@@ -171,6 +171,7 @@ class PrintSentences(Hook):
         """Returns references and transcripts; RunError if the split lacks an utterance."""
         positions = self._batch["positions"].numpy().tolist()
         split = self._run.sources["train"].split
+
         try:
             utterances = split.at(positions)
         except KeyError as error:

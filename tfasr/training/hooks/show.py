@@ -107,6 +107,7 @@ class ShowProgress(Hook):
 
         self._live.stop()
         self._live = None
+
         for handler, stream in self._redirected:
             handler.setStream(stream)
 
@@ -134,8 +135,9 @@ class ShowProgress(Hook):
                 self._redirected.append((handler, handler.setStream(sys.stderr)))
 
     def _show(self, text: str) -> None:
-        line = Text(text, no_wrap=True, overflow="ellipsis", style="cyan")
-        self._live.update(line, refresh=True)
+        self._live.update(
+            Text(text, no_wrap=True, overflow="ellipsis", style="cyan"), refresh=True
+        )
 
     def _text(self, run: TrainingRun, loss: float, now_s: float) -> str:
         """Returns the line that is shown or logged, see the class."""
@@ -147,6 +149,7 @@ class ShowProgress(Hook):
             f"step {state.step}",
             f"loss {loss:.3f}",
         ]
+
         if self._recent_s > 0:
             parts.append(f"{self._recent / self._recent_s:.0f} utterances/s")
 
@@ -154,6 +157,7 @@ class ShowProgress(Hook):
             ahead = (epochs - state.epoch + 1) * utterances - self._in_epoch
             left_s = (now_s - self._began_s) / self._since * ahead
             left = f"{duration(left_s)} left"
+
             if run.training.stop_at_targets:
                 left += " at most"
 
@@ -235,6 +239,7 @@ class WriteProgress(Hook):
         """
         path = run.run_dir / PROGRESS_FILE
         partial = path.with_name(path.name + PARTIAL_SUFFIX)
+
         try:
             with new_file(partial) as file:
                 file.write(json.dumps(self._content(run), indent=1).encode() + b"\n")
@@ -251,6 +256,7 @@ class WriteProgress(Hook):
         state = run.state
         epochs = run.training.epochs
         evaluation = None
+
         if state.history:
             # JSON knows neither NaN nor infinity.
             evaluation = {"epoch": len(state.history)}

@@ -92,8 +92,9 @@ class WatchTargets(Hook):
         limit_h = run.training.stop_after_hours
         is_over = limit_h and run.clock.elapsed_s() >= 3600 * limit_h
         if is_over and not run.stop_requested:
-            message = "stopping at the end of epoch %d: %g hours are over"
-            log.info(message, epoch, limit_h)
+            log.info(
+                "stopping at the end of epoch %d: %g hours are over", epoch, limit_h
+            )
             run.request_stop()
 
         budget_s = 3600 * run.training.give_up_after_hours
@@ -195,8 +196,12 @@ class WatchTargets(Hook):
             if spent:
                 cause = f"did not meet {limit}"
 
-            name = _named(target.metric, target.target)
-            log.info("given up at the end of epoch %d: %s %s", epoch, name, cause)
+            log.info(
+                "given up at the end of epoch %d: %s %s",
+                epoch,
+                _named(target.metric, target.target),
+                cause,
+            )
             run.request_stop()
 
         if is_evaluated:

@@ -78,7 +78,8 @@ class Together(Workers):
         # Arrays of one type travel together. Collectives can't add up all types; others
         # are converted to a wider one and back.
         sent_types = [_sent_type(array.dtype) for array in arrays]
-        totals: dict[int, np.ndarray] = {}
+        totals = {}
+
         for sent_type in dict.fromkeys(sent_types):
             places = [n for n, other in enumerate(sent_types) if other == sent_type]
             flat = [arrays[place].ravel().astype(sent_type) for place in places]
@@ -204,14 +205,10 @@ def summed_over_workers(
     context = tf.distribute.get_replica_context()
     totals = iter(context.all_reduce(tf.distribute.ReduceOp.SUM, sent))
 
-    summed: list[tf.Tensor | None] = []
-    for gradient in gradients:
-        if gradient is None:
-            summed.append(None)
-        else:
-            summed.append(tf.cast(next(totals), gradient.dtype))
-
-    return summed
+    return [
+        None if gradient is None else tf.cast(next(totals), gradient.dtype)
+        for gradient in gradients
+    ]
 
 
 def exchanged_bytes(variables: Sequence[keras.Variable], exchange: str) -> int:
@@ -272,6 +269,7 @@ def measure_link(
         """Returns the median time of a sum over the workers."""
         values = tf.zeros([max(size // width, 1)], exchange)
         times_s = []
+
         for _ in range(times + 1):
             begun = time.perf_counter()
             summed(values).numpy()
@@ -285,6 +283,7 @@ def measure_link(
     small_s = seconds(SMALL_BYTES, _SMALL_TIMES)
     large_s = seconds(large_bytes, _LARGE_TIMES)
     sent = 2 * (workers.count - 1) / workers.count * large_bytes
+
     return LinkSpeed(
         small_bytes=SMALL_BYTES,
         small_s=small_s,

@@ -27,12 +27,16 @@ from tfasr.telemetry.host import HostSampler
 from tfasr.telemetry.samplers import MachineNotes
 from tfasr.training.evaluation import Evaluator
 from tfasr.training.experiment import Experiment
-from tfasr.training.hooks.evaluate import evaluator_of, kept_scores
+from tfasr.training.hooks.evaluate import evaluator_of
 from tfasr.training.hooks.record import CheckData
 from tfasr.training.hooks.show import ShowProgress
 from tfasr.training.loop import Hook, Loop
 from tfasr.training.run import TrainingRun, build, open_run
-from tfasr.training.run_folder import Interruption, RunInterruptedError
+from tfasr.training.run_folder import (
+    Interruption,
+    RunInterruptedError,
+    kept_scores,
+)
 from tfasr.training.step import StepResult
 from tfasr.training.team import Team
 from tfasr.training.workers.exchange import StartBarrier
@@ -90,9 +94,13 @@ def follow_steps(
             held.enter_context(contextlib.closing(loop))
 
         loop.train()
-        epochs = run.training.epochs
-        log.info("this worker is done: %d epochs, %d steps", epochs, run.state.step)
+        log.info(
+            "this worker is done: %d epochs, %d steps",
+            run.training.epochs,
+            run.state.step,
+        )
         team.leave()
+
         return run.state.history
 
 
@@ -216,10 +224,11 @@ def _train_block(
         **made.numbers,
     }
     chief.send(result, [*made.changes, made.losses, made.positions])
+
     if made.ends:
         trainer.read_ahead()
 
-    values: dict[str, Any] = {
+    values = {
         "epoch_num": block["epoch"],
         "step_in_epoch": block["step"],
         "waited_s": received - began,
@@ -245,8 +254,9 @@ def _next_message(
             continue
 
         if time.monotonic() - interruption.received_s > _LINGER_S:
-            message = f"{asked.name} ended this worker. The others go on without it."
-            raise RunInterruptedError(message, asked)
+            raise RunInterruptedError(
+                f"{asked.name} ended this worker. The others go on without it.", asked
+            )
 
     return received
 

@@ -102,8 +102,10 @@ def _delivery(
     finite = all(bool(np.isfinite(values).all()) for values in (*changes, losses))
     _demand(finite, "its weights or losses have NaN or infinity")
     in_split = (positions >= 0) & (positions < utterances)
-    problem = f"its utterances aren't among the split's {utterances}"
-    _demand(bool(in_split.all()), problem)
+    _demand(
+        bool(in_split.all()), f"its utterances aren't among the split's {utterances}"
+    )
+
     return Delivery(
         rank=rank,
         steps=result["steps"],
@@ -208,6 +210,7 @@ class Hub:
             self._session = session
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._failed or self._complete(), within_s)
+
             if self._failed:
                 raise RunError(self._failed)
 
@@ -262,6 +265,7 @@ class Hub:
             self._segment += 1
             self._epoch = epoch
             self._limit = last
+
             for member in self._members.values():
                 member.share = None
 
@@ -309,10 +313,7 @@ class Hub:
                 return None
 
             left_out = self._wait(self._all_at_end, self._late)
-            if left_out:
-                return left_out[0]
-
-            return self._delivered[-1].rank
+            return left_out[0] if left_out else self._delivered[-1].rank
 
     def collect(self) -> list[Delivery]:
         """Returns the deliveries since the last call, by rank.
@@ -383,6 +384,7 @@ class Hub:
         """
         context.send_initial_metadata(ACCEPTED)
         message, _ = assembled(incoming, lambda message: [])
+
         with self._changed:
             refused = self._refused(rank, message)
             # A successor of this rank may be here already.
@@ -394,12 +396,13 @@ class Hub:
                 member = self._add(rank, context)
 
         if refused:
-            refusal = {"kind": "end", "reason": refused, "exit_code": 2}
-            yield from pieces(self._end or refusal)
+            yield from pieces(
+                self._end or {"kind": "end", "reason": refused, "exit_code": 2}
+            )
             return
 
-        welcome = {"kind": "welcome", "session": self._session, "fresh": fresh}
-        yield from pieces(welcome)
+        yield from pieces({"kind": "welcome", "session": self._session, "fresh": fresh})
+
         try:
             goes_on = True
             while goes_on:
@@ -483,6 +486,7 @@ class Hub:
                 "block": asdict(block),
                 "weights": len(arrays),
             }
+
             if member.newcomer:
                 arrays += self._optimizer_state
 
@@ -512,7 +516,7 @@ class Hub:
             raise ConnectionError(f"it failed: {result.get('reason')!s:.500}")
 
         # The largest value of each number, of its type.
-        most: dict[str, float] = {
+        most = {
             "steps": block.steps,
             "of_utterances": self.utterances,
             "utterances": result.get("of_utterances"),

@@ -13,7 +13,7 @@ from tfasr._version import __version__
 from tfasr.decoding.choice import words_hash
 from tfasr.errors import UsageError
 from tfasr.training.experiment import Experiment
-from tfasr.training.run_folder import Claim
+from tfasr.training.run_folder import Claim, flattened
 from tfasr.training.workers.exchange import Workers
 
 # The parts of an offer that must be equal.
@@ -37,20 +37,16 @@ def offered(
     content = json.loads(json.dumps(experiment.to_json()))
     # Keras adds a number that depends on what else the process has made.
     content["training"]["optimizer"].pop("name", None)
-    configuration = {
-        f"{group}.{name}": value
-        for group, settings in content.items()
-        for name, value in settings.items()
-    }
     offer = {
         "tfasr": __version__,
         "shards": shards,
         "dictionary": {"words": dictionary and words_hash(dictionary)},
-        "configuration": configuration,
+        "configuration": flattened(content),
         "host": socket.gethostname(),
         "session": None,
         "history": None,
     }
+
     if claim is not None:
         offer["session"] = claim.session
         offer["history"] = claim.history

@@ -97,8 +97,10 @@ class ShareTrainer:
             return
 
         began = time.perf_counter()
-        batches = self._source.training(self._seed, epoch, step, share=share)
-        self._batches = Reading(batches, self._source.split)
+        self._batches = Reading(
+            self._source.training(self._seed, epoch, step, share=share),
+            self._source.split,
+        )
         self._next = None
         self._place = place
         self._waited_s += time.perf_counter() - began
@@ -128,9 +130,7 @@ class ShareTrainer:
         """
         self.more()
         of_all = len(self._next["all_positions"])
-        result = _NOTHING
-        if self._next["counted"]:
-            result = self.take_step(self)
+        result = self.take_step(self) if self._next["counted"] else _NOTHING
 
         result = dataclasses.replace(result, input_wait_s=self._waited_s)
 
@@ -138,6 +138,7 @@ class ShareTrainer:
         self._next = None
         self._waited_s = 0.0
         self._place = (epoch, number + 1, share)
+
         return result, of_all
 
     @property
@@ -159,6 +160,7 @@ class ShareTrainer:
         """Returns the result of the steps since the weights were ``start``."""
         results = [result for result, _ in steps] or [_NOTHING]
         numbers = {}
+
         for name in SUMMED:
             numbers[name] = sum(getattr(result, name) for result in results)
 
@@ -216,6 +218,7 @@ class RoundStep:
         run = self._run
         hub = self._hub
         trainer = self._trainer
+
         if self.settled:
             if self._ended == run.state.epoch:
                 return None
@@ -236,6 +239,7 @@ class RoundStep:
         result, of_all = trainer.step()
         self._steps.append((result, of_all))
         self._of_segment += of_all
+
         if len(self._steps) < self._block.steps and trainer.more():
             return result
 
@@ -246,14 +250,14 @@ class RoundStep:
         hub.deliver(self._block, trainer.delivery(0, self._start, self._steps))
         self._steps = []
         began = time.perf_counter()
+
         with run.ledger.interval("wait"):
             waited_for = hub.settle()
 
         if waited_for == NOT_AT_END:
             return result
 
-        waited_s = time.perf_counter() - began
-        return self._settled_result(result, waited_for, waited_s)
+        return self._settled_result(result, waited_for, time.perf_counter() - began)
 
     def _open_segment(self) -> None:
         """Lets all workers train, up to the next exchange of their weights."""
@@ -263,6 +267,7 @@ class RoundStep:
         # A checkpoint needs settled weights.
         since_checkpoint = state.step % training.checkpoint_every_steps
         steps = training.checkpoint_every_steps - since_checkpoint
+
         if not hub.asynchronous:
             steps = min(steps, hub.steps)
 
@@ -300,6 +305,7 @@ class RoundStep:
         """
         run = self._run
         delivered = self._hub.collect()
+
         with run.ledger.interval("exchange"):
             if self._hub.asynchronous:
                 assign(self._trainer.variables, self._hub.weights)
@@ -311,6 +317,7 @@ class RoundStep:
         self.settled = True
         self._of_segment = 0
         self._record_exchange(delivered, lost, waited_for, waited_s)
+
         if any(delivery.ends for delivery in delivered):
             self._ended = run.state.epoch
             self._trainer.read_ahead()
@@ -320,6 +327,7 @@ class RoundStep:
         losses = [result.utterance_loss, *(other.losses for other in others)]
         positions = [result.positions, *(other.positions for other in others)]
         summed = {}
+
         for name in COUNTED:
             of_others = sum(other.numbers[name] for other in others)
             summed[name] = getattr(result, name) + of_others

@@ -66,8 +66,7 @@ def from_chief(
         if workers.rank:
             variable.assign(value)
 
-    states = workers.gather(dataclasses.asdict(state))
-    return TrainingState(**states[0])
+    return TrainingState(**workers.gather(dataclasses.asdict(state))[0])
 
 
 # What the model gets of a batch. The rest describes the whole global batch.
@@ -114,6 +113,7 @@ class SharedStep(TimedStep):
             ready_s=round(ready_s, 6),
             compiled=result.compile_s > 0,
         )
+
         return result
 
     def _outputs(self, step: Callable, batch: Batch) -> dict[str, np.ndarray]:
@@ -136,8 +136,9 @@ class SharedStep(TimedStep):
         }
 
     def _traced(self, element_spec: Any) -> Callable:
-        signature = [element_spec, tf.TensorSpec([], tf.float32)]
-        return self._model.traced(self._global_step, signature)
+        return self._model.traced(
+            self._global_step, [element_spec, tf.TensorSpec([], tf.float32)]
+        )
 
     def _global_step(self, batch: Batch, asked: tf.Tensor) -> tuple[tf.Tensor, ...]:
         return self._model.distribute_strategy.run(self._share, args=(batch, asked))
@@ -165,6 +166,7 @@ class SharedStep(TimedStep):
         # earlier.
         all_losses, asked = self._exchanged(batch, losses, asked)
         computed = [gradient for gradient in gradients if gradient is not None]
+
         with tf.control_dependencies(computed):
             ready = tf.timestamp()
 
@@ -198,4 +200,5 @@ class SharedStep(TimedStep):
         count = context.num_replicas_in_sync
         sent = tf.concat([placed, tf.one_hot(rank, count) * asked], axis=0)
         totals = context.all_reduce(tf.distribute.ReduceOp.SUM, sent)
+
         return totals[:utterances], tf.reduce_max(totals[utterances:])

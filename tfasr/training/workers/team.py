@@ -32,7 +32,7 @@ from tfasr.errors import RunError, UsageError
 from tfasr.ledger.events import Ledger
 from tfasr.training.averaging import check_averaging
 from tfasr.training.build import on_devices
-from tfasr.training.checkpoint import TrainingState
+from tfasr.training.checkpoint import History, TrainingState
 from tfasr.training.ctc import CtcModel
 from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.loop import Hook
@@ -74,6 +74,9 @@ _LINGER_S = 4.0
 class ClusterTeam(Team):
     """The workers of a cluster; rank 0 is the chief, which writes the run."""
 
+    # The speed at which they exchange gradients, once it is measured.
+    _link: LinkSpeed | None = None
+
     def __init__(self, cluster: Cluster):
         self.cluster = cluster
         self.rank = cluster.rank
@@ -95,13 +98,10 @@ class ClusterTeam(Team):
             "workers": self.size,
             "gradient_bytes": size,
             "gradient_exchange": exchange,
-            "link": self._link_facts(),
+            "link": self._link and self._link.to_json(),
         }
-        return {"num_replicas": self.size, "cluster": cluster}
 
-    def _link_facts(self) -> dict[str, Any] | None:
-        """Returns the measured speed of the link; None if it wasn't measured."""
-        return None
+        return {"num_replicas": self.size, "cluster": cluster}
 
 
 class SynchronousTeam(ClusterTeam):
@@ -129,7 +129,6 @@ class SynchronousTeam(ClusterTeam):
         self.share = Share(workers.rank, workers.count)
         self._barrier = barrier
         self._unwatched = unwatched
-        self._link: LinkSpeed | None = None
 
     def follow(
         self,
@@ -137,7 +136,7 @@ class SynchronousTeam(ClusterTeam):
         shard_dir: Path,
         run_dir: Path,
         lexicon: str | Path | None,
-    ) -> list[dict[str, float]] | None:
+    ) -> History | None:
         if not self.rank:
             return None
 
@@ -181,6 +180,7 @@ class SynchronousTeam(ClusterTeam):
     ) -> None:
         exchange = training.gradient_exchange
         size = exchanged_bytes(model.trainable_variables, exchange)
+
         with ledger.interval("link"):
             self._link = measure_link(self.workers, self.strategy, size, exchange)
 
@@ -193,12 +193,6 @@ class SynchronousTeam(ClusterTeam):
     def leave(self) -> None:
         self._unwatched()
         self.workers.gather("done")
-
-    def _link_facts(self) -> dict[str, Any] | None:
-        if self._link is None:
-            return None
-
-        return self._link.to_json()
 
 
 class RoundsTeam(ClusterTeam):
@@ -224,7 +218,7 @@ class RoundsTeam(ClusterTeam):
         shard_dir: Path,
         run_dir: Path,
         lexicon: str | Path | None,
-    ) -> list[dict[str, float]] | None:
+    ) -> History | None:
         if self.chief is None:
             return None
 
@@ -235,11 +229,14 @@ class RoundsTeam(ClusterTeam):
         offer = offered(run.experiment, hashes, claim, run.dictionary)
         names = self.cluster.name
         log.info("%s waits for %d others", names(0), self.size - 1)
-        refusal = functools.partial(unlike, chief=offer)
-        missing = self.hub.await_all(refusal, claim.session, START_S)
+        missing = self.hub.await_all(
+            functools.partial(unlike, chief=offer), claim.session, START_S
+        )
         if missing:
-            who = ", ".join(map(names, missing))
-            log.warning("training begins without %s; they may join later", who)
+            log.warning(
+                "training begins without %s; they may join later",
+                ", ".join(map(names, missing)),
+            )
 
     def begin(self, run: TrainingRun) -> None:
         if self.hub is None:
@@ -272,6 +269,7 @@ def check_clustered(experiment: Experiment, callbacks: Sequence[Any]) -> None:
     _require("TrainingConfig.overlap_evaluation", training.overlap_evaluation, False)
     _require("callbacks", len(callbacks), 0, "Write a hook, or train in one process.")
     synchronised = training.batch_norm_synchronised
+
     if training.in_rounds:
         remedy = "Or bind TrainingConfig.exchange = 'synchronous'."
         unsupported = {
@@ -343,6 +341,7 @@ def _joined_for_steps(cluster: Cluster) -> Iterator[Team]:
     )
     # Otherwise TensorFlow logs every exchange.
     tf.get_logger().setLevel(logging.WARNING)
+
     try:
         strategy = _strategy(cluster)
     except _GONE as error:
@@ -447,6 +446,7 @@ def _strategy(cluster: Cluster) -> tf.distribute.MultiWorkerMirroredStrategy:
         task_id=cluster.rank,
         rpc_layer="grpc",
     )
+
     with open(os.devnull, "w") as nowhere:  # noqa: PTH123
         # The chief may wait forever, without letting any Python thread run that could
         # end it. This ends the process from a thread of C.
