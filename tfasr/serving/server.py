@@ -143,6 +143,10 @@ def page(name: str, service: Service) -> web.Response:
     """Returns the page for browsers, with what it must know of the server.
 
     Its policy allows only the page's own script and style, by a number used once.
+
+    Args:
+        name: of the recogniser, as users see it.
+        service: has the recogniser and the limits.
     """
     limits = service.limits
     facts = {
@@ -355,7 +359,13 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _not_listening(host: str, port: int, error: OSError) -> Exception:
-    """Returns the error for an address at which the server can't listen."""
+    """Returns the error for an address at which the server can't listen.
+
+    Args:
+        host: the address.
+        port: the port.
+        error: why not.
+    """
     wrong_use = {
         errno.EADDRINUSE: f"--port must be free. Received: {port}, which another program uses "
         "already. Choose another, or 0 for any free one.",
@@ -374,7 +384,14 @@ async def _run(
     listening: socket.socket,
     started: Callable,
 ) -> None:
-    """Runs the server in the event loop, until a signal ends it or accepting fails."""
+    """Runs the server in the event loop, until a signal ends it or accepting fails.
+
+    Args:
+        application: answers requests.
+        service: recognises; closed at the end.
+        listening: the socket to accept connections from.
+        started: called with the page's address once clients can connect.
+    """
     loop = asyncio.get_running_loop()
     # Ctrl-C, and what service managers and containers send.
     ended_by = (signal.SIGINT, signal.SIGTERM)
@@ -432,6 +449,11 @@ async def _accept(
     """Accepts connections; if too many are open, makes room by closing an idle one.
 
     That way, clients that connect and send nothing can't keep others out.
+
+    Args:
+        server: aiohttp's, which handles accepted connections.
+        listening: the socket to accept them from.
+        service: has the limits, and knows which connections are busy.
     """
     loop = asyncio.get_running_loop()
     listening.setblocking(False)

@@ -69,7 +69,10 @@ class Limits:
 class RefusedError(Exception):
     """Rejects a request or ends a stream.
 
-    ``status`` is HTTP's; ``code`` is a WebSocket's (RFC 6455, section 7.4.1).
+    Args:
+        message: for the client.
+        code: of a WebSocket (RFC 6455, section 7.4.1).
+        status: of HTTP.
     """
 
     def __init__(self, message: str, *, code: int = 1008, status: int = 400):
@@ -209,6 +212,10 @@ class IncomingSpeech:
 
     They are resampled to the model's rate, with the same result for any pieces.
 
+    Args:
+        rate_hz: the client's sample rate, as it came in JSON.
+        model_rate_hz: the model's sample rate.
+
     Raises:
         RefusedError: if the client's rate isn't a number in `LOWEST_HZ`..`HIGHEST_HZ`.
     """
@@ -318,6 +325,10 @@ class Conversation:
     none did, with the text so far of the current utterance. The next message is read
     only after the answers have been sent. Unread messages are held only in the system's
     buffer, so a client that doesn't read its answers is soon unable to send.
+
+    Args:
+        socket: the client's, open.
+        service: has the recogniser and the limits.
     """
 
     def __init__(self, socket: web.WebSocketResponse, service: Service):

@@ -87,6 +87,12 @@ async def _answer(
     """Writes all lines of an answer.
 
     An error becomes the last line, or is raised if no line was written yet.
+
+    Args:
+        request: whose body is the file.
+        name: the client's name for the file.
+        response: not begun yet.
+        service: has the recogniser and the limits.
     """
 
     async def write(line: str) -> None:
@@ -125,11 +131,13 @@ async def kept(
 ) -> AsyncIterator["UploadedFile"]:
     """Yields a client's file on disk during the block.
 
-    ``receive`` writes the file and returns its name.
+    Args:
+        receive: writes the file and returns its name.
+        service: has the limits, and places for files.
 
     Raises:
         RefusedError: if there are too many files already, the disk is full, or the file
-        can't be decoded.
+            can't be decoded.
     """
     with contextlib.ExitStack() as stack:
         # Taken before anything is received, or waiting clients could fill the disk.
@@ -261,7 +269,16 @@ class Arriving:
         read: Callable[[], Awaitable[bytes]],
         name: str,
     ) -> None:
-        """Writes pieces into a file as they come, until an empty one ends the body."""
+        """Writes pieces into a file as they come, until an empty one ends the body.
+
+        Args:
+            file: to write into.
+            read: returns the next piece.
+            name: the client's name for the file.
+
+        Raises:
+            RefusedError: if the file is larger than the limit, or `piece` fails.
+        """
         count = 0
         while piece := await self.piece(read()):
             count += len(piece)
@@ -416,6 +433,11 @@ def _verbose(
     """Returns all fields that OpenAI's clients require in verbose_json.
 
     Those of Whisper are there, too, though this model has other insides.
+
+    Args:
+        transcript: of the whole file.
+        parts: its words by segments, none of them empty.
+        language: of the model.
     """
     duration_s = round(transcript.duration_s, 3)
     words = [
@@ -465,7 +487,12 @@ _FORMATS = ("json", *_TEXTS, "verbose_json")
 
 
 def openai_error(message: str, status: int) -> web.Response:
-    """Returns an error in the format that OpenAI's clients understand."""
+    """Returns an error in the format that OpenAI's clients understand.
+
+    Args:
+        message: for the client.
+        status: of HTTP; from 500 on, the fault is the server's.
+    """
     kind = "server_error" if status >= 500 else "invalid_request_error"
 
     content = {"message": message, "type": kind, "param": None, "code": None}
@@ -554,6 +581,12 @@ async def _received(
     service: Service,
 ) -> str:
     """Writes the form's file into ``file`` and its other fields into ``fields``.
+
+    Args:
+        request: the form.
+        file: to write into.
+        fields: with their defaults, which the form replaces.
+        service: has the limits.
 
     Returns:
         The file's name.

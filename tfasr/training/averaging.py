@@ -56,7 +56,12 @@ def averaging_rule(training: TrainingConfig) -> str | None:
 
 
 def check_averaging(training: TrainingConfig, workers: int = 1) -> None:
-    """Raises UsageError if several devices train weights that are evaluated averaged."""
+    """Raises UsageError if several devices train weights that are evaluated averaged.
+
+    Args:
+        training: the run's settings.
+        workers: how many processes train together.
+    """
     rule = averaging_rule(training)
     if rule is None:
         return
@@ -80,6 +85,10 @@ def averaged_values(optimizer: Optimizer, variables: Sequence[Any]) -> list[Any]
     """Returns the averages of trainable weights, as tensors.
 
     Before the first step these are the weights themselves.
+
+    Args:
+        optimizer: built for the weights; one that averages them.
+        variables: the weights.
 
     Source: A. Defazio et al., The Road Less Scheduled, 2024, equations 3 to 5:
     gradients are taken at y = (1 - beta_1) z + beta_1 x, where z takes the steps and x
@@ -237,6 +246,11 @@ class WeightsForUse:
 
     They depend only on the model, its optimizer (which averages) and the epoch, so that
     a resumed run computes the same ones. The training weights stay in the model.
+
+    Args:
+        experiment: the run's configs.
+        model: in training, with its optimizer.
+        source: the training split's batches, for the statistics.
     """
 
     def __init__(self, experiment: Experiment, model: CtcModel, source: BatchSource):

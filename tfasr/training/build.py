@@ -47,7 +47,14 @@ def moving_momentum(experiment: Experiment, train_utterances: int) -> float | No
 
     It is exp(-utterances of an update / window), so that the statistics forget equally
     fast with every batch size. The window is at most half the training split, so that
-    they follow the weights within an epoch. None keeps the layers' own momentum.
+    they follow the weights within an epoch.
+
+    Args:
+        experiment: has the window, `TrainingConfig.batch_norm_window_utterances`.
+        train_utterances: of the training split.
+
+    Returns:
+        The momentum per update, or None to keep the layers' own.
     """
     training = experiment.training
     window = min(training.batch_norm_window_utterances, train_utterances / 2)
@@ -81,7 +88,7 @@ def set_moving_momentum(
     if momentum is None:
         return 0
 
-    keeps = keeps_momentum(config) if config is not None else None
+    keeps = None if config is None else keeps_momentum(config)
 
     own_momentum = 0
     for layer in batch_normalisations(model):
@@ -162,6 +169,11 @@ def statistics_rule(training: TrainingConfig, own_momentum: int = 0) -> str:
     """Describes how moving statistics are updated.
 
     Runs that differ in it aren't comparable.
+
+    Args:
+        training: the run's settings.
+        own_momentum: how many layers keep their own momentum, see
+            `set_moving_momentum`.
     """
     window = training.batch_norm_window_utterances
     if window:
@@ -180,6 +192,10 @@ def statistics_rule(training: TrainingConfig, own_momentum: int = 0) -> str:
 def check_splits(splits: dict[str, ShardedSplit], experiment: Experiment) -> Alphabet:
     """Returns the splits' common alphabet.
 
+    Args:
+        splits: by name, such as "train".
+        experiment: the configs of the model, its features and its training.
+
     Raises:
         UsageError: if alphabets differ, or an utterance gets fewer output frames than
             CTC needs.
@@ -195,9 +211,7 @@ def check_splits(splits: dict[str, ShardedSplit], experiment: Experiment) -> Alp
 
     alphabet = Alphabet.from_json(next(iter(alphabets.values())))
     if experiment.training.intermediate_labels == "characters" and not alphabet.units:
-        place = list(splits)
-        if "train" in splits:
-            place = splits["train"].folder
+        place = splits["train"].folder if "train" in splits else list(splits)
 
         raise UsageError(
             "TrainingConfig.intermediate_labels = 'characters' needs shards with units. Prepare "
@@ -385,8 +399,15 @@ def evaluated_part(
 ) -> ShardedSplit:
     """Returns the split that a run's evaluations score.
 
-    This is the validation split, or a fixed part of it.
-    Raises UsageError if the training split is too small for ``evaluations_per_epoch``.
+    Args:
+        experiment: how many utterances are scored, and how often.
+        splits: "train" and "validation".
+
+    Returns:
+        The validation split, or a fixed part of it.
+
+    Raises:
+        UsageError: if the training split is too small for ``evaluations_per_epoch``.
     """
     training = experiment.training
     sizes = experiment.pipeline.batch_sizes

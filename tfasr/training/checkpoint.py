@@ -173,9 +173,7 @@ def save_checkpoint(
     for_use = for_use or {}
     bad = non_finite(arrays, len(model.variables)) or non_finite(for_use, len(for_use))
     if bad:
-        verb = "is"
-        if len(bad) > 1:
-            verb = f"and {len(bad) - 1} more are"
+        verb = f"and {len(bad) - 1} more are" if len(bad) > 1 else "is"
 
         raise RunError(
             f"All weights must be finite. After step {state.step} (epoch {state.epoch}) "
@@ -216,7 +214,17 @@ def keep_as_best(path: Path) -> None:
 
 
 def give_second_name(path: Path, name: Path) -> None:
-    """Gives a checkpoint a second name, which stays when the first is removed."""
+    """Gives a checkpoint a second name, which stays when the first is removed.
+
+    Both names share the content on the disk, if the file system has hard links.
+
+    Args:
+        path: the checkpoint.
+        name: the second name, in the same folder; an older file of it is replaced.
+
+    Raises:
+        RunError: if the checkpoint is missing.
+    """
     if name.is_file() and name.samefile(path):
         # Renaming the link would do nothing and leave it behind.
         return
@@ -243,9 +251,14 @@ def give_second_name(path: Path, name: Path) -> None:
 def newest_checkpoint(run_dir: Path, *, set_aside: bool = False) -> Path | None:
     """Returns the newest checkpoint that can be read, or else the best one.
 
-    None if there is none. ``set_aside`` is for resuming a run: it also skips
-    checkpoints whose steps the ledger lacks, and renames all that it skips, so that
-    they aren't tried or counted again.
+    Args:
+        run_dir: the run's folder.
+        set_aside: for resuming a run: also skips checkpoints whose steps the ledger
+            lacks, and renames all that it skips, so that they aren't tried or counted
+            again.
+
+    Returns:
+        The file, or None if no checkpoint can be read.
     """
     folder = run_dir / CHECKPOINTS_FOLDER
     newest_first = sorted(folder.glob("step-*.npz"), reverse=True)
@@ -306,7 +319,12 @@ def damage(path: Path) -> str | None:
 def find_checkpoint(run_dir: Path, which: str) -> Path:
     """Returns the path of a run's "best" or "last" checkpoint, or of a file.
 
-    Raises UsageError if it is missing.
+    Args:
+        run_dir: the run's folder.
+        which: "best" (by validation CER), "last", or the path of a file.
+
+    Raises:
+        UsageError: if it is missing.
     """
     folder = run_dir / CHECKPOINTS_FOLDER
     if which == "best":
@@ -407,9 +425,17 @@ def restore_for_use(path: Path, model: keras.Model) -> TrainingState:
 def restore(path: Path, model: keras.Model, *, for_use: bool = False) -> TrainingState:
     """Restores a model's variables, and its optimizer's if it is compiled.
 
-    ``for_use`` is for `restore_for_use`. Returns the saved state. Raises UsageError if
-    the checkpoint is damaged, belongs to another model or doesn't contain real numbers;
-    the model then keeps its variables.
+    Args:
+        path: the checkpoint.
+        model: built, of the same configuration.
+        for_use: whether to restore the weights for inference, see `restore_for_use`.
+
+    Returns:
+        The saved state of the run.
+
+    Raises:
+        UsageError: if the checkpoint is damaged, belongs to another model or doesn't
+            contain real numbers; the model then keeps its variables.
     """
     if for_use:
         variables = model_variables(model)

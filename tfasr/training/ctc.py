@@ -127,10 +127,17 @@ _LABELLED = ("feature_lengths", "labels", "label_lengths")
 
 
 def divergences(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
-    """Returns KL(first || second) + KL(second || first) of each frame, ``(batch, frames)``.
+    """Returns KL(first || second) + KL(second || first) of each frame.
 
-    Both are logits ``(batch, frames, classes)``. The left side of each divergence has
-    no gradient: it is what the other side should come closer to.
+    The left side of each divergence has no gradient: it is what the other side should
+    come closer to.
+
+    Args:
+        first: logits ``(batch, frames, classes)``.
+        second: logits of the same shape.
+
+    Returns:
+        The sums, in nats, ``(batch, frames)``.
     """
     first_log = tf.nn.log_softmax(first)
     second_log = tf.nn.log_softmax(second)
@@ -281,7 +288,17 @@ class CtcModel(keras.Model):
     def utterance_losses(
         self, batch: Batch, training: bool, middle: bool = False
     ) -> tuple[tf.Tensor, ...]:
-        """Returns the CTC losses ``(batch,)`` and then the logits of `_all_logits`."""
+        """Returns the CTC losses and the logits of a batch.
+
+        Args:
+            batch: from `tfasr.data.batches.BatchSource`.
+            training: whether dropout is on, and batch statistics are learnt.
+            middle: whether to return the middle layer's logits too.
+
+        Returns:
+            The losses ``(batch,)``, then the logits ``(batch, frames, classes)`` of the
+            last layer and, with ``middle``, of the middle one.
+        """
         all_logits = self._all_logits(batch, training, middle)
 
         return self._ctc_losses(batch, all_logits[0]), *all_logits
@@ -491,9 +508,14 @@ class CtcModel(keras.Model):
         return self.traced(self._global_step, [element_spec])
 
     def traced(self, step: Callable, signature: list[Any]) -> Callable:
-        """Returns ``step`` as a TensorFlow function, which its first call traces.
+        """Returns a training step as a TensorFlow function.
 
-        A model has one training step: later calls return the same function.
+        Its first call traces it. A model has one training step: later calls return the same
+        function.
+
+        Args:
+            step: the function to trace.
+            signature: the types and shapes of its arguments, with open dimensions.
         """
         if self._step is None:
             # One signature with open dimensions, or each new batch shape would be

@@ -106,7 +106,15 @@ _MODELS_SPEED = ("lstm_kernel", "recurrent_kernel")
 
 
 def decision(config: type, name: str) -> Decides:
-    """Returns what a field of a config class decides; KeyError if no one decided that."""
+    """Returns what a field of a config class decides.
+
+    Args:
+        config: the class, such as `TrainingConfig`.
+        name: of its field.
+
+    Raises:
+        KeyError: if no one has decided that.
+    """
     if any(MODELS[model] is config for model in MODELS):
         return Decides.SPEED if name in _MODELS_SPEED else Decides.RECIPE
 
@@ -126,6 +134,13 @@ def settings_that_decide(config: Any, what: Decides) -> dict[str, Any]:
 
     Values that change nothing, because of other values, are left out: the width of a
     beam that greedy decoding doesn't have must not make runs incomparable.
+
+    Args:
+        config: of a class in `DECISIONS`, or a model's.
+        what: the values decide.
+
+    Returns:
+        The values, by their fields' names.
     """
     unused = set(_unused(config))
     return {

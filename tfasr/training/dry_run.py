@@ -54,10 +54,7 @@ def dry_run(
     with strategy.scope():
         model = build_model(experiment, alphabet, compiled=True, begin=first_weights)
 
-    layers_of_start = []
-    if first_weights.fact is not None:
-        layers_of_start = first_weights.fact["layers"]
-
+    start = first_weights.fact or {"layers": []}
     # The second epoch, because the first may go from short batches to long ones.
     dataset = EpochBatches(source, experiment.training, strategy).dataset(
         TrainingState(epoch=2)
@@ -89,7 +86,7 @@ def dry_run(
         f"model: {model_name(experiment.model)}\n"
         f"parameters: {model.count_params():,}\n"
         f"layers: {', '.join(named_layers(model.recogniser))}\n"
-        f"layers from a trained run: {', '.join(layers_of_start) or 'none'}\n"
+        f"layers from a trained run: {', '.join(start['layers']) or 'none'}\n"
         f"training utterances: {utterances:,}\n"
         f"steps an epoch: about {steps_an_epoch:,} of {batch_size} utterances\n"
         f"memory: {memory_bytes / 2**30:.1f} GiB in this process after {steps} steps"

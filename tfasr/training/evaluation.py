@@ -89,7 +89,14 @@ class EvaluationResult:
 def hypothesis_line(
     utterance_id: str, reference: str, hypothesis: Hypothesis, speaker: str = ""
 ) -> dict[str, Any]:
-    """Returns an utterance's line in a file of hypotheses, see `write_hypotheses`."""
+    """Returns an utterance's line in a file of hypotheses, as a dict.
+
+    Args:
+        utterance_id: names the utterance.
+        reference: its transcript.
+        hypothesis: what the decoder wrote, with its score.
+        speaker: "" if unknown.
+    """
     return {
         "id": utterance_id,
         "reference": reference,
@@ -100,7 +107,14 @@ def hypothesis_line(
 
 
 def write_lines(path: Path, lines: Iterable[dict[str, Any]]) -> None:
-    """Writes an evaluation's hypotheses, one JSON object per line."""
+    """Writes an evaluation's hypotheses, one JSON object per line.
+
+    The file is written whole or not at all.
+
+    Args:
+        path: of the file; its folder is made if it is missing.
+        lines: from `hypothesis_line`.
+    """
     make_folder(path.parent)
     with whole_file(path) as file:
         for line in lines:
@@ -224,7 +238,7 @@ class Evaluator:
             Share(workers.rank, workers.count) if workers else None
         )
 
-        def forward(batch: Batch) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        def forward(batch: Batch) -> tuple[tf.Tensor, ...]:
             losses, *logits = model.utterance_losses(
                 batch, training=False, middle=middle
             )
@@ -269,7 +283,7 @@ class Evaluator:
 
     def forward_passes(
         self,
-    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+    ) -> Iterator[tuple[np.ndarray, ...]]:
         """Yields the model's outputs for each batch of the split.
 
         These are the utterances' positions in the split ``(batch,)``, float32
@@ -412,7 +426,16 @@ def make_evaluator(
     lexicon: Sequence[str],
     workers: Workers | None = None,
 ) -> Evaluator:
-    """Returns the evaluator of a run's split, with the decoders of its experiment."""
+    """Returns the evaluator of a split, with the decoders of an experiment.
+
+    Args:
+        experiment: the configs.
+        model: to be evaluated.
+        source: the split's batches.
+        alphabet: of the model's output.
+        lexicon: the words that word beam search may write; [] for other decoders.
+        workers: share the split, see `Evaluator`.
+    """
     decoder = make_decoder(experiment.decoder, alphabet, lexicon)
     second = None
     second_config = experiment.second_decoder

@@ -372,10 +372,7 @@ class Experiment:
     def second_decoder(self) -> DecoderConfig | None:
         """The config of the second decoder of evaluations, or None."""
         name = self.training.second_decoder
-        if not name:
-            return None
-
-        return dataclasses.replace(self.decoder, name=name)
+        return dataclasses.replace(self.decoder, name=name) if name else None
 
     @property
     def evaluated_utterances(self) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 
 import gin
 import keras
+from keras import optimizers
 
 from tfasr.data.alphabets import AlphabetConfig
 from tfasr.data.augmentation import NoiseConfig
@@ -58,10 +59,7 @@ def fastest_precision() -> str:
     # TensorFlow is needed anyway for training. Listing devices initialises none of them.
     import tensorflow as tf
 
-    if tf.config.list_physical_devices("GPU"):
-        return "float32"
-
-    return "mixed_bfloat16"
+    return "float32" if tf.config.list_physical_devices("GPU") else "mixed_bfloat16"
 
 
 # The names of users' optimizers that gin knows. It refuses to be told a name twice.
@@ -73,6 +71,11 @@ def register_in_gin(name: str, make: Callable[..., Any], module: str) -> None:
 
     gin would subclass a class, which Keras's optimizers do not allow, so it gets a
     function.
+
+    Args:
+        name: by which gin files bind it, as in ``@Adam``.
+        make: the class or function.
+        module: its prefix in gin, needed if another module has the same name.
     """
 
     def build(*args, **kwargs):
@@ -156,10 +159,8 @@ def _register_all_of(module: Any, base: type) -> None:
             register_in_gin(name, cls, "keras.optimizers")
 
 
-_register_all_of(keras.optimizers, keras.optimizers.Optimizer)
-_register_all_of(
-    keras.optimizers.schedules, keras.optimizers.schedules.LearningRateSchedule
-)
+_register_all_of(optimizers, optimizers.Optimizer)
+_register_all_of(optimizers.schedules, optimizers.schedules.LearningRateSchedule)
 
 
 def load_config(
@@ -221,7 +222,12 @@ def load_config(
 def trains_in_rounds(gin_file: Sequence[str] | None, bindings: Sequence[str]) -> bool:
     """Whether workers take steps by themselves, see `TrainingConfig.in_rounds`.
 
-    Read without making the optimizer, which would start TensorFlow.
+    Read without making the optimizer, which would start TensorFlow: workers must join
+    before that.
+
+    Args:
+        gin_file: files and presets, as for `load_config`.
+        bindings: lines of gin.
     """
     return peek(TrainingConfig, read_gin(gin_file or [], bindings)).in_rounds
 
@@ -233,7 +239,7 @@ def _with_own_optimizer(training: TrainingConfig, lines: GinText) -> TrainingCon
     """
     try:
         optimizer = training.optimizer()
-        if not isinstance(optimizer, keras.optimizers.Optimizer):
+        if not isinstance(optimizer, optimizers.Optimizer):
             raise TypeError(f"it made {optimizer!r}, which isn't a Keras optimizer")
     except (TypeError, ValueError) as error:
         message = str(error).split("\n")[0]
@@ -243,7 +249,7 @@ def _with_own_optimizer(training: TrainingConfig, lines: GinText) -> TrainingCon
             f"Received: {message}"
         ) from error
 
-    config = keras.optimizers.serialize(optimizer)
+    config = optimizers.serialize(optimizer)
     return replace(
-        training, optimizer=functools.partial(keras.optimizers.deserialize, config)
+        training, optimizer=functools.partial(optimizers.deserialize, config)
     )

@@ -314,7 +314,7 @@ class Loop:
         self._checkpoints.save(self._run)
 
     def _call_on_saved(self, epoch: float) -> None:
-        checkpoint = self._checkpoints.newest if self._checkpoints is not None else None
+        checkpoint = None if self._checkpoints is None else self._checkpoints.newest
         for hook in self._hooks:
             hook.on_saved(self._run, epoch, checkpoint)
 

@@ -109,7 +109,13 @@ class BufferNeed:
 
 
 def buffer_need(experiment: Experiment, utterances: int, frames: int) -> BufferNeed:
-    """Returns what holding batches ready needs, if the longest one has these sizes."""
+    """Returns what holding batches ready needs.
+
+    Args:
+        experiment: how many batches are held ready, and what a frame contains.
+        utterances: of the longest global batch.
+        frames: to which its utterances are padded.
+    """
     features = experiment.training.views * experiment.features.num_features
     return BufferNeed(experiment.pipeline.prefetch, utterances, frames, features)
 
@@ -122,7 +128,12 @@ def check_buffer(need: BufferNeed, available: int) -> None:
 
 
 def buffer_of_preset(gin_files: Sequence[str], bindings: Sequence[str]) -> BufferNeed:
-    """Returns the largest buffer that a gin file's run can need, whatever its shards."""
+    """Returns the largest buffer that a gin file's run can need, whatever its shards.
+
+    Args:
+        gin_files: files and presets, as for `tfasr.training.from_gin.load_config`.
+        bindings: lines of gin.
+    """
     from tfasr.training.from_gin import load_config
 
     loaded = load_config(list(gin_files), list(bindings))
@@ -190,7 +201,13 @@ def held_bytes(
 ) -> Iterator[int]:
     """Takes a step on each batch; yields the peak memory of this process after it.
 
-    The batches are given by their utterances, frames and labels.
+    It runs in a process of its own, see `measured_step_bytes`.
+
+    Args:
+        experiment: the configs of model, features and training.
+        optimizer: as `keras.optimizers.serialize` returns it.
+        alphabet: the classes of the model's output.
+        sizes: of the batches: utterances, frames and labels.
     """
     # If memory runs out, the kernel should kill this process, not the run that waits
     # for it.
@@ -348,6 +365,11 @@ def longest_batch(
     """Returns the training batch with the most padded frames.
 
     A bucket's longest batch has the padding of its upper boundary.
+
+    Args:
+        source: the training split's batches.
+        global_batch_size: utterances of a full batch.
+        alphabet: of the labels.
     """
     split = source.split
     fewest, most = source.frame_ranges
@@ -470,10 +492,7 @@ def check_host_memory(
     step_bytes = estimated_step_bytes(
         experiment.model, features, parameters, utterances, batch.frames
     )
-    needed = None
-
-    if step_bytes is not None:
-        needed = step_bytes + buffer.needed_bytes
+    needed = step_bytes + buffer.needed_bytes if step_bytes is not None else None
 
     need = MemoryNeed(batch, needed, limit, measured=False)
     if needed is None or needed > _CERTAIN_SHARE * limit:
@@ -528,7 +547,14 @@ def try_on_device(
 ) -> None:
     """Tries a step on the longest batch, and keeps the model's values.
 
-    Raises RunError, with the largest size that fits, if it doesn't fit.
+    Args:
+        experiment: the run's configs.
+        model: whose variables the step may change.
+        batch: the longest.
+        step: takes a step on a batch of these sizes.
+
+    Raises:
+        RunError: if it doesn't fit, with the largest size that does.
     """
 
     def fits(utterances: int) -> bool:
@@ -599,9 +625,7 @@ def _remedy(
         limit: the memory, in words.
         needed: the bytes that the batch needs; 0 if unknown.
     """
-    needs = ""
-    if needed:
-        needs = f", and needs about {needed / 2**30:.1f} GiB"
+    needs = f", and needs about {needed / 2**30:.1f} GiB" if needed else ""
 
     replicas = experiment.training.replicas
     size = fitting // replicas * replicas

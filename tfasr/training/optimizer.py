@@ -13,6 +13,7 @@ import math
 
 import keras
 import tensorflow as tf
+from keras import optimizers
 from keras.optimizers import Optimizer
 
 from tfasr.errors import UsageError
@@ -22,7 +23,7 @@ from tfasr.training.private_keras import DecayInUpdateStep, states_of, weight_de
 log = logging.getLogger("tfasr")
 
 
-class FusedAdadelta(keras.optimizers.Adadelta):
+class FusedAdadelta(optimizers.Adadelta):
     """Keras's Adadelta in one operation per weight.
 
     Config, states and, to rounding, results are the same.
@@ -70,26 +71,26 @@ class _FusedAdamStep:
         )
 
 
-class FusedAdam(_FusedAdamStep, keras.optimizers.Adam):
+class FusedAdam(_FusedAdamStep, optimizers.Adam):
     """Keras's Adam, fused like `FusedAdadelta`.
 
     Source: Kingma and Ba 2015, end of section 2.
     """
 
 
-class FusedAdamW(_FusedAdamStep, keras.optimizers.AdamW):
+class FusedAdamW(_FusedAdamStep, optimizers.AdamW):
     """Keras's AdamW, fused like `FusedAdadelta`."""
 
 
 # By Keras's class, the class that computes the same update in fewer operations.
 _FUSED = {
-    keras.optimizers.Adadelta: FusedAdadelta,
-    keras.optimizers.Adam: FusedAdam,
-    keras.optimizers.AdamW: FusedAdamW,
+    optimizers.Adadelta: FusedAdadelta,
+    optimizers.Adam: FusedAdam,
+    optimizers.AdamW: FusedAdamW,
 }
 
 # Older versions of Keras lack it.
-_MUON = getattr(keras.optimizers, "Muon", None)
+_MUON = getattr(optimizers, "Muon", None)
 # Keras's first versions of Muon, without rms_rate, computed other updates and failed on
 # TensorFlow.
 if _MUON is not None and "rms_rate" in inspect.signature(_MUON).parameters:
@@ -137,10 +138,7 @@ if _MUON is not None and "rms_rate" in inspect.signature(_MUON).parameters:
             gradient = tf.cast(gradient, variable.dtype)
             summed = gradient + self.momentum * tf.convert_to_tensor(momentum)
             self.assign(momentum, summed)
-            direction = summed
-
-            if self.nesterov:
-                direction = gradient + self.momentum * summed
+            direction = gradient + self.momentum * summed if self.nesterov else summed
 
             size = 1.0
             if self.rms_rate is not None:
@@ -184,11 +182,9 @@ if _MUON is not None and "rms_rate" in inspect.signature(_MUON).parameters:
 
 
 # Keras has it since 3.14.
-if hasattr(keras.optimizers, "ScheduleFreeAdamW"):
+if hasattr(optimizers, "ScheduleFreeAdamW"):
 
-    class PublishedScheduleFreeAdamW(
-        DecayInUpdateStep, keras.optimizers.ScheduleFreeAdamW
-    ):
+    class PublishedScheduleFreeAdamW(DecayInUpdateStep, optimizers.ScheduleFreeAdamW):
         """Keras's ScheduleFreeAdamW with the published update.
 
         Config and states are the same.
@@ -233,7 +229,7 @@ if hasattr(keras.optimizers, "ScheduleFreeAdamW"):
             self.assign(momentum, new_z)
             self.assign(variable, (1 - beta_1) * new_z + beta_1 * x)
 
-    _FUSED[keras.optimizers.ScheduleFreeAdamW] = PublishedScheduleFreeAdamW
+    _FUSED[optimizers.ScheduleFreeAdamW] = PublishedScheduleFreeAdamW
 
 
 def fused(optimizer: Optimizer) -> Optimizer:
@@ -352,7 +348,7 @@ def make_optimizer(training: TrainingConfig) -> Optimizer:
         _divide_thresholds(optimizer, strategy.num_replicas_in_sync)
 
     if training.precision == "mixed_float16":
-        return keras.optimizers.LossScaleOptimizer(optimizer)
+        return optimizers.LossScaleOptimizer(optimizer)
 
     return optimizer
 

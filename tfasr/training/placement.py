@@ -117,6 +117,7 @@ def leave_to_evaluation(names: Sequence[str]) -> None:
 Scores = tuple[dict[str, float], Mapping[str, object]]
 
 
+@dataclass
 class PendingScores:
     """An evaluation, running or finished.
 
@@ -128,7 +129,6 @@ class PendingScores:
 
     epoch: float
     checkpoint: Path | None
-    waiting: str
 
     def done(self) -> bool:
         """Whether `scores` would return at once."""
@@ -177,8 +177,6 @@ class Placement:
 class DecodingScores(PendingScores):
     """An evaluation of which only the decoding is not finished yet."""
 
-    epoch: float
-    checkpoint: Path
     pending: PendingEvaluation
     # What a swap left on the devices, see `Swap`.
     memory: Mapping[str, int] | None = None
@@ -215,12 +213,8 @@ class SharedModel(Placement):
     model: CtcModel
     evaluator: Evaluator
     ledger: Ledger
-    overlap: bool
+    most_pending: int
     averaged: bool = False  # whether checkpoints hold averaged weights
-
-    def __post_init__(self):
-        # While the decoder works, training may go on with one epoch.
-        self.most_pending = int(self.overlap)
 
     @property
     def traces(self) -> int:
@@ -262,12 +256,9 @@ class SwappedModel(Placement):
     swap: Swap
     make_evaluator: Callable[[CtcModel], Evaluator]
     ledger: Ledger
-    overlap: bool
+    most_pending: int
     # Of the evaluation model; made in the first swap.
     evaluator: Evaluator | None = None
-
-    def __post_init__(self):
-        self.most_pending = int(self.overlap)
 
     @property
     def traces(self) -> int:
@@ -533,8 +524,6 @@ class OtherProcess(Placement):
 class RemoteScores(PendingScores):
     """An evaluation in the other process, which writes the hypotheses too."""
 
-    epoch: float
-    checkpoint: Path | None  # None if an earlier session recorded the scores already
     process: OtherProcess
     waiting = "eval_wait"
 

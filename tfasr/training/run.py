@@ -230,7 +230,17 @@ def open_run(
 ) -> RunData:
     """Opens the data on which an experiment is trained and evaluated.
 
-    Nothing is written. Raises UsageError if data and settings do not fit together.
+    Nothing is written.
+
+    Args:
+        experiment: the run's configs.
+        shard_dir: holds the splits "train" and "validation".
+        run_dir: the run's folder, which may be missing yet.
+        team: the processes that train the run.
+        lexicon: a file of words, see `tfasr.training.train.train`.
+
+    Raises:
+        UsageError: if data and settings do not fit together.
     """
     splits = {name: open_split(shard_dir, name) for name in ("train", "validation")}
     alphabet = check_splits(splits, experiment)
@@ -243,7 +253,7 @@ def open_run(
 
     statistics = splits["train"].feature_statistics()
     # All workers share an evaluation batch, as they share a training batch.
-    parts = team.share.count if team.share is not None else 1
+    parts = 1 if team.share is None else team.share.count
 
     of_devices = experiment.evaluated_utterances * experiment.training.replicas
     sources = {

@@ -45,7 +45,7 @@ from tfasr.kit.files import (
     write_whole,
 )
 from tfasr.ledger.events import is_ledger, last_value, read_events
-from tfasr.ledger.intervals import evaluated_epoch
+from tfasr.ledger.intervals import Event, evaluated_epoch
 from tfasr.recording.session import (
     WRITTEN_AT_START,
     claimed,
@@ -357,7 +357,7 @@ def _check_shards(run_dir: Path, shards: dict[str, str]) -> None:
         )
 
 
-def finished_history(events: list[dict[str, Any]]) -> History | None:
+def finished_history(events: list[Event]) -> History | None:
     """Returns the metrics of each evaluation of a finished run.
 
     They are those of `tfasr.training.checkpoint.TrainingState.history`. None if the run
@@ -389,14 +389,16 @@ def kept_scores(epoch: float, values: Mapping[str, float]) -> dict[str, float]:
 
 def epochs_done(history: Sequence[Mapping[str, float]]) -> int:
     """Returns the number of epochs that a history of evaluations covers."""
-    if not history:
-        return 0
-
-    return math.ceil(history[-1].get("epoch", len(history)))
+    return math.ceil(history[-1].get("epoch", len(history))) if history else 0
 
 
 def log_resumption(run_dir: Path, step: int | None) -> None:
-    """Logs the step that a run resumes from, or what it lost without a checkpoint."""
+    """Logs the step that a run resumes from, or what it lost without a checkpoint.
+
+    Args:
+        run_dir: the run's folder.
+        step: of the checkpoint; None if no checkpoint can be read.
+    """
     if step is not None:
         log.info("resuming from step %d", step)
         return
@@ -489,7 +491,15 @@ def load_feature_statistics(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Reads mean and deviation of the training split's features.
 
-    Both are float32 ``(num_features,)``. Raises UsageError if they are missing or wrong.
+    Args:
+        run_dir: the run's folder.
+        num_features: of the run's model.
+
+    Returns:
+        Both as float32 ``(num_features,)``.
+
+    Raises:
+        UsageError: if they are missing or wrong.
     """
     remedy = (
         "The run's features cannot be normalised without it: copy it from where the run "

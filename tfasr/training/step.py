@@ -93,14 +93,18 @@ def book_traces(
 ) -> None:
     """Writes how often functions were traced into the ledger, and logs it.
 
-    ``evaluation_traces`` is None if another process evaluated.
+    Args:
+        ledger: of the process that trains.
+        training: the counts of the training step.
+        evaluation_traces: of the evaluation's forward pass; None if another process
+            evaluated.
     """
     counts = training.to_json()
     ledger.event(
         "traces", {"training": counts, "evaluation": {"traces": evaluation_traces}}
     )
 
-    shown = str(evaluation_traces) if evaluation_traces is not None else "n/a"
+    shown = "n/a" if evaluation_traces is None else evaluation_traces
 
     log.info(
         f"traces: training {counts['traces']}, evaluation {shown}; "

@@ -74,8 +74,13 @@ class Team:
     def meet(self, run: Any, hashes: dict[str, str], claim: Claim) -> None:
         """Waits for the others, before anything is built.
 
-        ``hashes`` are those of the splits, and ``claim`` is the leading process's; the
-        processes must fit together in both, or UsageError is raised.
+        Args:
+            run: this process's data.
+            hashes: of the splits' contents, by name.
+            claim: of the run's folder.
+
+        Raises:
+            UsageError: if a process has other data or settings than the leading one.
         """
 
     def agreed(self, value: _Value) -> _Value:

@@ -96,10 +96,13 @@ _HASH_DIGITS = 16
 
 
 def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
-    """Returns the facts that describe a run and decide which runs it is comparable with.
+    """Returns the facts that describe a run and decide with which runs it is comparable.
 
-    Each becomes an event of the ledger, in this order. ``hardware`` is the description
-    of the machine, or empty.
+    Each becomes an event of the ledger, in this order.
+
+    Args:
+        run: built.
+        hardware: the description of the machine, as a fact; may be empty.
     """
     experiment = run.experiment
     training = run.training
@@ -496,7 +499,7 @@ def _begin(
     if session.ledger.session:
         checkpoint = newest_checkpoint(run.run_dir, set_aside=True)
 
-    step = read_state(checkpoint).step if checkpoint is not None else None
+    step = None if checkpoint is None else read_state(checkpoint).step
 
     session.start(step, own_process=own_process)
 

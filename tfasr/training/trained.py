@@ -82,7 +82,7 @@ class TrainedRun:
 
     def lexicon(self, decoder: DecoderConfig) -> list[str]:
         """Returns the run's dictionary if the decoder needs one, otherwise []."""
-        return [] if not needs_lexicon(decoder) else load_lexicon(self.path)
+        return load_lexicon(self.path) if needs_lexicon(decoder) else []
 
     def checkpoint(self, which: str = "best") -> Path:
         """Returns the path of the "best" or "last" checkpoint, or of a file."""
@@ -99,8 +99,11 @@ class TrainedRun:
     ) -> CtcModel:
         """Returns the model with a checkpoint's weights.
 
-        They are the averaged ones if the checkpoint has any. ``precision`` is Keras's
-        dtype policy; by default the one that the run trains in.
+        They are the averaged ones if the checkpoint has any.
+
+        Args:
+            checkpoint: "best", "last" or the path of a file.
+            precision: Keras's dtype policy; by default the one that the run trains in.
         """
         # A missing checkpoint is found before the model is built, which takes a while.
         path = self.checkpoint(checkpoint)

@@ -194,11 +194,8 @@ class Start:
 def _shapes(layers: Mapping[str, Sequence[Any]]) -> str:
     """Lists the first layers with the shape of their first weight, for a message."""
     first = list(layers.items())[:_NAMED]
-    listed = [f"{name} {tuple(weights[0].shape)}" for name, weights in first]
-    if len(layers) > _NAMED:
-        listed.append("...")
-
-    return ", ".join(listed)
+    listed = ", ".join(f"{name} {tuple(weights[0].shape)}" for name, weights in first)
+    return f"{listed}, ..." if len(layers) > _NAMED else listed
 
 
 def open_start(experiment: Experiment) -> Start | None:

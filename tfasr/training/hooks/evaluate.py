@@ -172,12 +172,15 @@ def evaluator_of(run: TrainingRun, model: CtcModel) -> Evaluator:
 def make_placement(run: TrainingRun, *, averaged: bool = False) -> Placement:
     """Chooses where epochs are evaluated, by `TrainingConfig.evaluation_placement`.
 
-    ``averaged`` tells whether checkpoints hold averaged weights.
+    Args:
+        run: built.
+        averaged: whether checkpoints contain averaged weights, which evaluations use.
     """
     training = run.training
     model = run.model
     ledger = run.ledger
-    overlap = training.overlap_evaluation
+    # While the decoder works, training may go on with one epoch.
+    overlap = int(training.overlap_evaluation)
 
     if training.evaluation_placement == "beside":
         return OtherProcess(run.run_dir, training.evaluation_devices, ledger)

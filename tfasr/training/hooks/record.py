@@ -40,7 +40,7 @@ class RecordSteps(Hook):
 
     def on_step(self, run: TrainingRun, step: StepResult) -> None:
         diverged = not math.isfinite(step.loss)
-        loss = round(step.loss, 6) if not diverged else None
+        loss = None if diverged else round(step.loss, 6)
 
         recorded = TrainStep(
             loss=loss,
@@ -160,11 +160,8 @@ class PrintSentences(Hook):
         with run.ledger.interval("sentences", step=state.step):
             log.info("step %d, epoch %d, loss %.3f", state.step, state.epoch, step.loss)
             # A terminal also has the progress line.
-            sentences = self._sentences()
-            if on_terminal():
-                sentences = sentences[:1]
-
-            for reference, hypothesis in sentences:
+            shown = 1 if on_terminal() else None
+            for reference, hypothesis in self._sentences()[:shown]:
                 log.info("  reference:  %s\n  recognised: %s", reference, hypothesis)
 
     def _sentences(self) -> list[tuple[str, str]]:

@@ -272,8 +272,6 @@ class WriteProgress(Hook):
             "elapsed_s": round(run.clock.elapsed_s(), 3),
             "loss": self._loss,
             "evaluation": evaluation,
-            "targets_met": [dataclasses.asdict(target) for target in self._targets.met],
-            "forecasts": [
-                dataclasses.asdict(target) for target in self._targets.forecasts
-            ],
+            "targets_met": list(map(dataclasses.asdict, self._targets.met)),
+            "forecasts": list(map(dataclasses.asdict, self._targets.forecasts)),
         }

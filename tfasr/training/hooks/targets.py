@@ -212,16 +212,11 @@ def _named(metric: str, value: float) -> str:
     """Formats a target, such as "CER 10 %"."""
     kind = metric_named(metric)
     label = kind.label or metric.upper().replace("_", " ")
-    if kind.rate:
-        return f"{label} {100 * value:g} %"
-
-    return f"{label} {value:g}"
+    return f"{label} {100 * value:g} %" if kind.rate else f"{label} {value:g}"
 
 
 def _announce(target: MetTarget, window: int) -> None:
-    rule = "first evaluation"
-    if window > 1:
-        rule = f"median of the last {window} epochs"
+    rule = f"median of the last {window} epochs" if window > 1 else "first evaluation"
 
     log.info(
         "target met: %s, %.1f s after the creation of the model, at epoch %g (%s)",

@@ -212,7 +212,12 @@ def summed_over_workers(
 
 
 def exchanged_bytes(variables: Sequence[keras.Variable], exchange: str) -> int:
-    """Returns the bytes of the gradients that a worker contributes to a step's sum."""
+    """Returns the bytes of the gradients that a worker contributes to a step's sum.
+
+    Args:
+        variables: the trainable weights.
+        exchange: the type in which gradients travel, such as "bfloat16".
+    """
     values = sum(math.prod(variable.shape) for variable in variables)
     return values * tf.as_dtype(exchange).size
 

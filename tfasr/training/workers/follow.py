@@ -114,8 +114,16 @@ def follow_rounds(
 ) -> None:
     """Trains the blocks that the chief hands out until it ends the run.
 
-    The arguments are those of `follow_steps`, and ``chief``, the stream to the chief.
-    Raises the errors of `train`.
+    Args:
+        experiment: must be the chief's.
+        shard_dir: holds splits with the chief's content.
+        run_dir: gets ``events-worker-<rank>.jsonl``.
+        team: the workers.
+        chief: the stream to it.
+        lexicon: a file of words, see `tfasr.training.train.train`.
+
+    Raises:
+        UsageError, RunError: those of `train`.
     """
     with contextlib.ExitStack() as held:
         run = open_run(experiment, shard_dir, run_dir, team, lexicon)

@@ -99,7 +99,7 @@ def _delivery(
         utterances: in the split.
     """
     *changes, losses, positions = arrays
-    finite = all(bool(np.isfinite(values).all()) for values in (*changes, losses))
+    finite = all(np.isfinite(values).all() for values in (*changes, losses))
     _demand(finite, "its weights or losses have NaN or infinity")
     in_split = (positions >= 0) & (positions < utterances)
     _demand(
@@ -522,13 +522,8 @@ class Hub:
             "utterances": result.get("of_utterances"),
             "ends": True,
         }
-        for name in COUNTED:
-            most[name] = float(_MOST_PER_UTTERANCE * self.utterances)
-
-        most_s = time.monotonic() - self._began
-        for name in (*TIMED, "busy_s"):
-            most[name] = most_s
-
+        most |= dict.fromkeys(COUNTED, float(_MOST_PER_UTTERANCE * self.utterances))
+        most |= dict.fromkeys((*TIMED, "busy_s"), time.monotonic() - self._began)
         for name, limit in most.items():
             value = result.get(name)
             fits = type(value) in (int, type(limit)) and 0 <= value <= limit

@@ -65,7 +65,10 @@ def check_offers(workers: Workers, offers: list[dict[str, Any]]) -> None:
 def unlike(offer: dict[str, Any], chief: dict[str, Any], name: str) -> str:
     """Returns how a worker's offer differs from the chief's, or "".
 
-    ``name`` is what the message calls the worker.
+    Args:
+        offer: from `offered`, or whatever came in its place.
+        chief: the chief's offer.
+        name: what the message calls the worker.
     """
     for what in _SAME:
         differing = _difference(offer.get(what), chief[what])

@@ -91,7 +91,15 @@ class ShareTrainer:
         self._waited_s = 0.0
 
     def go_to(self, epoch: int, step: int, share: Share) -> None:
-        """Continues with a batch of an epoch; reads on if that is the next one anyway."""
+        """Continues with a batch of an epoch.
+
+        Nothing is read anew if that is the next batch anyway.
+
+        Args:
+            epoch: of the batch.
+            step: its number in the epoch, from 0.
+            share: of each batch that this worker trains on.
+        """
         place = (epoch, step, share)
         if self._place == place:
             return
@@ -157,7 +165,13 @@ class ShareTrainer:
     def delivery(
         self, rank: int, start: Arrays, steps: list[tuple[StepResult, int]]
     ) -> Delivery:
-        """Returns the result of the steps since the weights were ``start``."""
+        """Returns the result of the steps since the weights were ``start``.
+
+        Args:
+            rank: this worker's.
+            start: the weights and moving statistics at the beginning of the block.
+            steps: what `step` returned.
+        """
         results = [result for result, _ in steps] or [_NOTHING]
         numbers = {}
 
@@ -170,7 +184,7 @@ class ShareTrainer:
             steps=len(steps),
             utterances=sum(result.utterances for result in results),
             of_utterances=sum(of_all for _, of_all in steps),
-            numbers=numbers,
+            numbers={n: sum(getattr(result, n) for result in results) for n in SUMMED},
             ends=not self.more(),
             changes=[new - old for new, old in values],
             losses=np.concatenate([result.utterance_loss for result in results]),
@@ -316,7 +330,14 @@ class RoundStep:
         lost = max(self._of_segment - utterances, 0)
         self.settled = True
         self._of_segment = 0
-        self._record_exchange(delivered, lost, waited_for, waited_s)
+        event = Exchanged(
+            utterances=utterances,
+            lost_utterances=lost,
+            waited_s=round(waited_s, 6),
+            waited_for=waited_for,
+            workers=[_round_of(delivery) for delivery in delivered],
+        )
+        self._note(event)
 
         if any(delivery.ends for delivery in delivered):
             self._ended = run.state.epoch
@@ -347,33 +368,6 @@ class RoundStep:
             **summed,
         )
 
-    def _record_exchange(
-        self,
-        delivered: list[Delivery],
-        lost: int,
-        waited_for: int | None,
-        waited_s: float,
-    ) -> None:
-        """Writes into the ledger who has delivered what, and for whom the chief waited."""
-        rounds = [
-            Round(
-                rank=delivery.rank,
-                utterances=delivery.utterances,
-                staleness=delivery.staleness,
-                train_s=round(delivery.numbers["train_s"], 6),
-                link_s=round(delivery.link_s, 6),
-            )
-            for delivery in delivered
-        ]
-        event = Exchanged(
-            utterances=sum(delivery.utterances for delivery in delivered),
-            lost_utterances=lost,
-            waited_s=round(waited_s, 6),
-            waited_for=waited_for,
-            workers=rounds,
-        )
-        self._note(event)
-
     def _note(self, value: Any) -> None:
         """Writes an event into the ledger, at the step that is being taken."""
         state = self._run.state
@@ -395,3 +389,14 @@ class RoundStep:
             averaged.append(weight + sum(part * change for part, change in weighted))
 
         assign(self._trainer.variables, averaged)
+
+
+def _round_of(delivery: Delivery) -> Round:
+    """Returns what the ledger records of a worker's part in an exchange."""
+    return Round(
+        rank=delivery.rank,
+        utterances=delivery.utterances,
+        staleness=delivery.staleness,
+        train_s=round(delivery.numbers["train_s"], 6),
+        link_s=round(delivery.link_s, 6),
+    )

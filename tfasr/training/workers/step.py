@@ -55,7 +55,16 @@ class AgreedInterruption:
 def from_chief(
     workers: Workers, model: keras.Model, state: TrainingState
 ) -> TrainingState:
-    """Gives all workers the chief's variables; returns the chief's state."""
+    """Gives all workers the chief's variables.
+
+    Args:
+        workers: that exchange them.
+        model: with its optimizer, on each of them.
+        state: where this worker's run stands.
+
+    Returns:
+        The chief's state.
+    """
     variables = list(state_variables(model).values())
     values = [plain_array(variable) for variable in variables]
     # Only the chief contributes to the sum.
@@ -143,9 +152,7 @@ class SharedStep(TimedStep):
     def _global_step(self, batch: Batch, asked: tf.Tensor) -> tuple[tf.Tensor, ...]:
         return self._model.distribute_strategy.run(self._share, args=(batch, asked))
 
-    def _share(
-        self, batch: Batch, asked: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def _share(self, batch: Batch, asked: tf.Tensor) -> tuple[tf.Tensor, ...]:
         """Takes the step, in this worker's replica.
 
         Returns:

@@ -416,7 +416,12 @@ def _joined_for_rounds(cluster: Cluster) -> Iterator[Team]:
 
 
 def accused(message: str, cluster: Cluster) -> list[int]:
-    """Returns the ranks of silent hosts that an error of TensorFlow's heartbeats names."""
+    """Returns the ranks of silent hosts that an error of TensorFlow's heartbeats names.
+
+    Args:
+        message: of the error.
+        cluster: the workers; this process's own rank doesn't count.
+    """
     found = re.findall(r"/job:worker/(?:replica:0/)?task:(\d+)", message)
     ranks = {int(rank) for rank in found}
     return sorted(rank for rank in ranks - {cluster.rank} if rank < cluster.size)
