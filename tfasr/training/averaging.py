@@ -309,8 +309,7 @@ class WeightsForUse:
         # Frees the old ones before others are read.
         self._in_memory = {}
         batch_size = config.pipeline.batch_size(alike)
-        wanted = config.training.averaged_statistics_utterances
-        count = math.ceil(wanted / batch_size)
+        count = math.ceil(config.training.averaged_statistics_utterances / batch_size)
         batches = self._source.training(config.training.seed, alike).take(count)
 
         utterances = min(count * batch_size, len(self._source.split.frames))

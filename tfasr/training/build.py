@@ -236,8 +236,9 @@ def check_weights(experiment: Experiment, alphabet: Alphabet) -> None:
 
     Without this check the kernel might kill the process, without a message.
     """
-    features = experiment.features.num_features
-    parameters = least_parameters(experiment.model, features, alphabet.num_classes)
+    parameters = least_parameters(
+        experiment.model, experiment.features.num_features, alphabet.num_classes
+    )
     if parameters is None:
         return
 
@@ -410,9 +411,8 @@ def evaluated_part(
         UsageError: if the training split is too small for ``evaluations_per_epoch``.
     """
     training = experiment.training
-    sizes = experiment.pipeline.batch_sizes
 
-    most = len(splits["train"].utterances) // max(sizes)
+    most = len(splits["train"].utterances) // max(experiment.pipeline.batch_sizes)
     if training.evaluations_per_epoch > max(most, 1):
         raise UsageError(
             "TrainingConfig.evaluations_per_epoch must not exceed the whole batches of an epoch. "

@@ -278,8 +278,9 @@ class Evaluator:
                 decoding.add_done_callback(lambda _, count=count: advance(count))
 
         # A worker may have no shard.
-        all_losses = np.concatenate(losses or [np.zeros(0, np.float32)])
-        return PendingEvaluation(batches, all_losses, self._score)
+        return PendingEvaluation(
+            batches, np.concatenate(losses or [np.zeros(0, np.float32)]), self._score
+        )
 
     def forward_passes(
         self,
@@ -306,8 +307,8 @@ class Evaluator:
             return
 
         num_features = self._batches.element_spec["features"].shape[-1]
-        frames = int(self._source.split.frames.sum())
         # Features are float32, of four bytes.
+        frames = int(self._source.split.frames.sum())
         is_small = 4 * num_features * frames <= _KEPT_BYTES
         kept_batches = []
 
@@ -402,8 +403,12 @@ def _from_all_workers(
     workers: Workers, batches: list[_Decoded], losses: np.ndarray
 ) -> tuple[list[_Decoded], np.ndarray]:
     """Returns all workers' batches and losses ``(utterances,)``, on each of them."""
-    own_batches = [dataclasses.asdict(batch) for batch in batches]
-    answers = workers.gather({"batches": own_batches, "losses": losses.tolist()})
+    answers = workers.gather(
+        {
+            "batches": [dataclasses.asdict(batch) for batch in batches],
+            "losses": losses.tolist(),
+        }
+    )
 
     def decoded(content: dict[str, Any]) -> _Decoded:
         for name in ("hypotheses", "second"):

@@ -212,8 +212,9 @@ class _EventFile:
         # one may stay.
         records = [record for path in old for record in _records(path)]
 
-        unique = f"{time.time():.6f}.{platform.node()}.{os.getpid()}"
-        name = _PATTERN.replace("*", unique)
+        name = _PATTERN.replace(
+            "*", f"{time.time():.6f}.{platform.node()}.{os.getpid()}"
+        )
         self._writer = tf.io.TFRecordWriter(str(folder / name))
         version = self._protos.Event(
             wall_time=time.time(), file_version="brain.Event:2"
@@ -235,8 +236,9 @@ class _EventFile:
         values = [
             value(tag=tag, simple_value=scalar) for tag, scalar in scalars.items()
         ]
-        summary = self._protos.Summary(value=values)
-        event = self._protos.Event(wall_time=time.time(), step=step, summary=summary)
+        event = self._protos.Event(
+            wall_time=time.time(), step=step, summary=self._protos.Summary(value=values)
+        )
         self._writer.write(event.SerializeToString())
 
     def flush(self) -> None:

@@ -592,9 +592,12 @@ def _step_on_device(
     replicas = strategy.num_replicas_in_sync
 
     def step(experiment: Experiment, batch: LongestBatch) -> None:
-        each = max(batch.utterances // replicas, 1)
         share = synthetic_batch(
-            experiment, each, batch.frames, batch.labels, alphabet=alphabet
+            experiment,
+            max(batch.utterances // replicas, 1),
+            batch.frames,
+            batch.labels,
+            alphabet=alphabet,
         )
         data = share
 

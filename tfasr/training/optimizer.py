@@ -251,11 +251,10 @@ def fused(optimizer: Optimizer) -> Optimizer:
         plain = type(optimizer).from_config(dict(config))
         replacement = cls.from_config(config)
     except (TypeError, ValueError, NotImplementedError) as error:
-        reason = str(error).split("\n")[0]
         log.info(
             "%s: updated by Keras; its config cannot be read back: %s",
             cls.__name__,
-            reason,
+            str(error).split("\n")[0],
         )
         return optimizer
 

@@ -396,8 +396,11 @@ def build(
             started_from = first_weights.fact
             ledger.event("start_from", started_from)
 
-        momentum = moving_momentum(experiment, len(data.splits["train"].utterances))
-        own_momentum = set_moving_momentum(model.recogniser, momentum, experiment.model)
+        own_momentum = set_moving_momentum(
+            model.recogniser,
+            moving_momentum(experiment, len(data.splits["train"].utterances)),
+            experiment.model,
+        )
         if training.batch_norm_synchronised:
             synchronise(model.recogniser)
 

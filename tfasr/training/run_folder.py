@@ -200,8 +200,7 @@ def own_run_folder(
             remove_start(run_dir, *_START, EVENTS_FILE)
             events = []
 
-        history = finished_history(events)
-        claim = claim_run_folder(run_dir, experiment, resume, history)
+        claim = claim_run_folder(run_dir, experiment, resume, finished_history(events))
         if claim.session:
             _check_shards(run_dir, shards)
 
@@ -252,8 +251,13 @@ def claim_run_folder(
     run_dir.mkdir(parents=True, exist_ok=True)
 
     if not (run_dir / EVENTS_FILE).exists():
-        names = (*_WRITTEN_AT_START, CHECKPOINTS_FOLDER, HYPOTHESES_FOLDER)
-        check_owned(run_dir, "--run_dir", f"ledger {EVENTS_FILE}", names, owned=False)
+        check_owned(
+            run_dir,
+            "--run_dir",
+            f"ledger {EVENTS_FILE}",
+            (*_WRITTEN_AT_START, CHECKPOINTS_FOLDER, HYPOTHESES_FOLDER),
+            owned=False,
+        )
         return Claim(0)
 
     if not resume:
@@ -305,8 +309,9 @@ def _compared(content: dict[str, dict[str, Any]]) -> dict[str, Any]:
     optimizer = content["training"].get("optimizer") or {}
     # Keras's name for it has a number that depends on what else the process has made.
     optimizer.pop("name", None)
-    rate = optimizer.pop("learning_rate", None)
-    content["training"]["optimizer.learning_rate"] = rate
+    content["training"]["optimizer.learning_rate"] = optimizer.pop(
+        "learning_rate", None
+    )
     # The model's code may have moved to another module.
     content["recogniser"].pop("module", None)
 

@@ -474,8 +474,12 @@ def _write_settings(
 
     save_lexicon(run.run_dir, run.lexicon)
     record_plugins(run.run_dir)
-    statistics = run.splits["train"].feature_statistics()
-    record_sources(run.run_dir, shard_dir, statistics, run.dictionary is not None)
+    record_sources(
+        run.run_dir,
+        shard_dir,
+        run.splits["train"].feature_statistics(),
+        run.dictionary is not None,
+    )
 
 
 def _begin(

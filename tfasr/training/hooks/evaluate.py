@@ -163,9 +163,13 @@ def _log_scores(epoch: float, values: Mapping[str, float]) -> None:
 
 def evaluator_of(run: TrainingRun, model: CtcModel) -> Evaluator:
     """Returns an evaluator of a run's validation split, for a model of its kind."""
-    source = run.sources["validation"]
     return make_evaluator(
-        run.experiment, model, source, run.alphabet, run.lexicon, run.team.workers
+        run.experiment,
+        model,
+        run.sources["validation"],
+        run.alphabet,
+        run.lexicon,
+        run.team.workers,
     )
 
 

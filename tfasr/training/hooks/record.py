@@ -284,5 +284,9 @@ class ScalarLog(Hook):
             except (Exception, SystemExit) as error:
                 self._logs.remove(scalar_log)
                 place, cause = blamed(error)
-                name = type(scalar_log).__name__
-                log.warning("%s gets no more scalars. %s: %s.", name, place, cause)
+                log.warning(
+                    "%s gets no more scalars. %s: %s.",
+                    type(scalar_log).__name__,
+                    place,
+                    cause,
+                )

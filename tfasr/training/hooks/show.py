@@ -69,8 +69,10 @@ class ShowProgress(Hook):
             self._due_s = time.monotonic() + FIRST_LOG_S
 
     def on_epoch_begin(self, run: TrainingRun, epoch: int) -> None:
-        done = run.state.step_in_epoch * run.experiment.pipeline.batch_size(epoch)
-        self._in_epoch = min(done, _utterances(run))
+        self._in_epoch = min(
+            run.state.step_in_epoch * run.experiment.pipeline.batch_size(epoch),
+            _utterances(run),
+        )
 
     def on_step(self, run: TrainingRun, step: StepResult) -> None:
         self._in_epoch = min(self._in_epoch + step.utterances, _utterances(run))

@@ -97,8 +97,9 @@ class Together(Workers):
         """Returns the sum of a vector over the workers."""
 
         def add(tensor: tf.Tensor) -> tf.Tensor:
-            context = tf.distribute.get_replica_context()
-            return context.all_reduce(tf.distribute.ReduceOp.SUM, tensor)
+            return tf.distribute.get_replica_context().all_reduce(
+                tf.distribute.ReduceOp.SUM, tensor
+            )
 
         if values.dtype not in self._sums:
             self._sums[values.dtype] = _on_replicas(self._strategy, add, values.dtype)
@@ -202,8 +203,9 @@ def summed_over_workers(
     sent = [
         tf.cast(gradient, exchange) for gradient in gradients if gradient is not None
     ]
-    context = tf.distribute.get_replica_context()
-    totals = iter(context.all_reduce(tf.distribute.ReduceOp.SUM, sent))
+    totals = iter(
+        tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, sent)
+    )
 
     return [
         None if gradient is None else tf.cast(next(totals), gradient.dtype)

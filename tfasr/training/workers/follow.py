@@ -89,8 +89,15 @@ def follow_steps(
 
         with steps.ledger.interval("init"):
             run = build(run, steps.ledger, interruption)
-            evaluate = EvaluateShare(evaluator_of(run, run.model))
-            loop = Loop(run, [evaluate, steps, CheckData(), ShowProgress()])
+            loop = Loop(
+                run,
+                [
+                    EvaluateShare(evaluator_of(run, run.model)),
+                    steps,
+                    CheckData(),
+                    ShowProgress(),
+                ],
+            )
             held.enter_context(contextlib.closing(loop))
 
         loop.train()

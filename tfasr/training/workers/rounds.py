@@ -350,8 +350,9 @@ class RoundStep:
         summed = {}
 
         for name in COUNTED:
-            of_others = sum(other.numbers[name] for other in others)
-            summed[name] = getattr(result, name) + of_others
+            summed[name] = getattr(result, name) + sum(
+                other.numbers[name] for other in others
+            )
 
         all_losses = np.concatenate(losses)
         loss = 0.0

@@ -204,8 +204,9 @@ class SharedStep(TimedStep):
         )
         context = tf.distribute.get_replica_context()
         rank = context.replica_id_in_sync_group
-        count = context.num_replicas_in_sync
-        sent = tf.concat([placed, tf.one_hot(rank, count) * asked], axis=0)
+        sent = tf.concat(
+            [placed, tf.one_hot(rank, context.num_replicas_in_sync) * asked], axis=0
+        )
         totals = context.all_reduce(tf.distribute.ReduceOp.SUM, sent)
 
         return totals[:utterances], tf.reduce_max(totals[utterances:])

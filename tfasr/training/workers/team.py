@@ -93,10 +93,9 @@ class ClusterTeam(Team):
 
     def facts(self, run: TrainingRun) -> dict[str, Any]:
         exchange = run.training.gradient_exchange
-        size = exchanged_bytes(run.model.trainable_variables, exchange)
         cluster = {
             "workers": self.size,
-            "gradient_bytes": size,
+            "gradient_bytes": exchanged_bytes(run.model.trainable_variables, exchange),
             "gradient_exchange": exchange,
             "link": self._link and self._link.to_json(),
         }
@@ -145,8 +144,12 @@ class SynchronousTeam(ClusterTeam):
         )
 
     def meet(self, run: RunData, hashes: dict[str, str], claim: Claim) -> None:
-        offer = offered(run.experiment, hashes, claim, run.dictionary)
-        check_offers(self.workers, self._barrier.passed(offer))
+        check_offers(
+            self.workers,
+            self._barrier.passed(
+                offered(run.experiment, hashes, claim, run.dictionary)
+            ),
+        )
 
     def agreed(self, value: Any) -> Any:
         return self.workers.gather(value)[0]
