@@ -100,11 +100,8 @@ def check_sender(
         allowed: names in addition to localhost, with a port if a proxy listens at
             another one.
     """
-    name = None
-    if host:
-        # Without the port, and without the brackets of an IPv6 address.
-        name = _part(f"//{host}", "hostname")
-
+    # Without the port, and without the brackets of an IPv6 address.
+    name = _part(f"//{host}", "hostname") if host else None
     names = ("localhost", *(entry.partition(":")[0] for entry in allowed))
     if name is None or not (_is_address(name) or name in names):
         return (
@@ -122,7 +119,12 @@ def check_sender(
 
 
 def _part(url: str, part: str) -> str | None:
-    """Returns a part of a URL, such as its "netloc"; None if it isn't a URL."""
+    """Returns a part of a URL; None if it isn't a URL.
+
+    Args:
+        url: the URL.
+        part: the attribute of `urllib.parse.urlsplit`'s result, such as "netloc".
+    """
     try:
         return getattr(urlsplit(url), part)
     except ValueError:
@@ -211,9 +213,10 @@ def make_application(
             response = await handler(request)
             # Sent here, and not by aiohttp, within a time limit.
             if isinstance(response, web.Response):
-                sending = _sent(request, response)
                 with client_may_leave(request):
-                    await asyncio.wait_for(sending, service.limits.idle_s)
+                    await asyncio.wait_for(
+                        _sent(request, response), service.limits.idle_s
+                    )
 
             return response
         except web.HTTPException as error:
@@ -235,13 +238,9 @@ def make_application(
 
     async def health(_: web.Request) -> web.Response:
         """Answers load balancers, which send no more clients once this is 503."""
-        status = "ok"
-        code = 200
-        if service.ending.is_set():
-            status = "ending"
-            code = 503
-
-        return web.json_response({"status": status, "name": name}, status=code)
+        ending = service.ending.is_set()
+        content = {"status": "ending" if ending else "ok", "name": name}
+        return web.json_response(content, status=503 if ending else 200)
 
     async def no_icon(_: web.Request) -> web.Response:
         """Answers browsers that ask for an icon, or the log would have an error each."""
@@ -483,8 +482,7 @@ async def _accept(
                 break
 
             # Dictionaries keep their order, so the first one is the oldest.
-            idle = (transport for transport in since_s if transport not in service.busy)
-            oldest = next(idle, None)
+            oldest = next((it for it in since_s if it not in service.busy), None)
             if oldest is None or now_s - since_s[oldest] < _REQUEST_S:
                 await asyncio.sleep(_LOOK_S)
                 continue
@@ -502,7 +500,14 @@ async def _accept(
 
 
 def _most_connections(max_streams: int) -> int:
-    """Returns how many connections may be open at once; fewer if the system allows fewer."""
+    """Returns how many connections may be open at once.
+
+    A system that allows fewer open files than wanted lowers the number, and a warning
+    is logged if streams will have to wait.
+
+    Args:
+        max_streams: see `Limits`.
+    """
     wanted = 2 * max_streams + _MOST_WAITING
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
@@ -527,7 +532,10 @@ def _most_connections(max_streams: int) -> int:
 
 
 class FewLines(logging.Filter):
-    """Logs each malformed request as one line, and only a few requests in a minute."""
+    """Logs each malformed request as one line, and only a few requests in a minute.
+
+    Otherwise a client could fill the disk with the server's log.
+    """
 
     def __init__(self):
         super().__init__()
@@ -560,7 +568,11 @@ class FewLines(logging.Filter):
 
 
 def _url(listening: socket.socket) -> str:
-    """Returns the address of the page."""
+    """Returns the address of the page, as a browser on this machine opens it.
+
+    Args:
+        listening: the server's socket; its port may have been chosen by the system.
+    """
     address, port = listening.getsockname()[:2]
     # Browsers let pages of localhost use the microphone.
     if address in ("0.0.0.0", "::"):

@@ -83,7 +83,11 @@ class RefusedError(Exception):
 
 @contextlib.contextmanager
 def client_may_leave(request: Any) -> Iterator[None]:
-    """Ignores a client that leaves during the block, and ends one that reads no answers."""
+    """Ignores a client that leaves in the block, and ends one that reads no answers.
+
+    Args:
+        request: the client's.
+    """
     try:
         yield
     except ConnectionError:
@@ -138,6 +142,10 @@ class Service:
     threads, and state that changes belongs to a single `Stream`, which processes one
     chunk at a time.
 
+    Args:
+        recogniser: opened; called from several threads at once.
+        limits: of all clients.
+
     Attributes:
         streams: places for streams.
         uploads: places for files.
@@ -174,13 +182,29 @@ class Service:
             self.recogniser.open_stream(EndpointRules()).push(second)
 
     async def soon(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Does work that takes milliseconds, such as a chunk, in a thread."""
+        """Does work that takes milliseconds, such as a chunk, in a thread.
+
+        Args:
+            work: a function.
+            *arguments: its arguments.
+
+        Returns:
+            What it returned.
+        """
         return await asyncio.get_running_loop().run_in_executor(
             self._short, work, *arguments
         )
 
     async def in_turn(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Does work that takes longer, such as minutes of audio, in a thread."""
+        """Does work that takes longer, such as a part of a file, in a thread.
+
+        Args:
+            work: a function.
+            *arguments: its arguments.
+
+        Returns:
+            What it returned.
+        """
         return await asyncio.get_running_loop().run_in_executor(
             self._long, work, *arguments
         )
@@ -285,6 +309,10 @@ async def converse(request: web.Request, service: Service) -> web.WebSocketRespo
     """Handles a stream, from the WebSocket's opening to its end.
 
     Whatever goes wrong in it ends only this stream.
+
+    Args:
+        request: the client's, which opens a WebSocket.
+        service: has the recogniser and the limits.
     """
     socket = web.WebSocketResponse(
         timeout=_CLOSING_S,
@@ -295,8 +323,9 @@ async def converse(request: web.Request, service: Service) -> web.WebSocketRespo
         await socket.prepare(request)
     except ValueError:
         # aiohttp can't answer such headers.
-        message = "A stream's request needs headers in ASCII."
-        raise web.HTTPBadRequest(text=message) from None
+        raise web.HTTPBadRequest(
+            text="A stream's request needs headers in ASCII."
+        ) from None
 
     conversation = Conversation(socket, service)
     with client_may_leave(request):
@@ -403,10 +432,7 @@ class Conversation:
             await asyncio.wait({receiving})
 
         message = receiving.result()
-        if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
-            return None
-
-        return message
+        return message if message.type in (WSMsgType.TEXT, WSMsgType.BINARY) else None
 
     def _why_not_waited(self) -> RefusedError:
         """Returns the reason why no message was waited for any longer."""
@@ -427,7 +453,11 @@ class Conversation:
         return RefusedError(f"A stream may last at most {most}. Open another one.")
 
     def _is_end(self, text: str) -> bool:
-        """Processes a text message; returns whether it ends the stream."""
+        """Processes a text message; returns whether it ends the stream.
+
+        Raises:
+            RefusedError: if it isn't one of `_COMMANDS`, or comes too late.
+        """
         try:
             command = json.loads(text)
         except (ValueError, RecursionError):
@@ -446,14 +476,19 @@ class Conversation:
             raise RefusedError(message, code=1007)
 
         if self._incoming is not None:
-            message = "Send the sample_rate only once, before the samples."
-            raise RefusedError(message, code=1007)
+            raise RefusedError(
+                "Send the sample_rate only once, before the samples.", code=1007
+            )
 
         self._incoming = IncomingSpeech(config["sample_rate"], self._model_rate_hz)
         return False
 
     async def _hear(self, data: bytes) -> None:
-        """Recognises a message's samples, and sends the answers."""
+        """Recognises a message's samples, and sends the answers.
+
+        Raises:
+            RefusedError: if the message, or the stream with it, is too long.
+        """
         if len(data) > self._limits.max_message_bytes:
             raise RefusedError(
                 f"A message must have at most {self._limits.max_message_bytes} bytes. Received: "
@@ -485,10 +520,9 @@ class Conversation:
 
         results = self._stream.push(self._incoming.samples(data))
         ended = [stream_json(result) for result in results if result.final]
-        if ended:
-            return ended
-
-        return [json.dumps({"partial": self._stream.partial}, ensure_ascii=False)]
+        return ended or [
+            json.dumps({"partial": self._stream.partial}, ensure_ascii=False)
+        ]
 
     async def _finish(self, *, only_words: bool = False) -> None:
         """Sends the final text of the last utterance.
@@ -508,7 +542,15 @@ class Conversation:
         await self._say(*answers)
 
     def _last(self, stream: Stream, only_words: bool) -> list[str]:
-        """Recognises what is left at the end, in a thread; returns the answers."""
+        """Recognises what is left at the end, in a thread.
+
+        Args:
+            stream: of the client; it can't be used afterwards.
+            only_words: whether to leave out a last utterance without words.
+
+        Returns:
+            The answers.
+        """
         results: list[StreamResult] = []
         if self._incoming is not None:
             pushed = stream.push(self._incoming.rest())

@@ -198,8 +198,7 @@ def _disk_errors_explained() -> Iterator[None]:
         # The client is gone, and nothing is wrong with the disk.
         raise
     except OSError as error:
-        cause, *_ = explained(error)
-        log.error("A file could not be stored: %s", cause)
+        log.error("A file could not be stored: %s", explained(error)[0])
         raise RefusedError(
             "The server can't store the file: its disk is full or broken.", status=507
         ) from error
@@ -221,12 +220,13 @@ class Arriving:
         self._last = asyncio.get_running_loop().time() + service.limits.max_stream_s
 
     def check_size(self, name: str, more: int = 0) -> None:
-        """Raises RefusedError if the stated size is too large.
+        """Raises RefusedError if the size that the client states is too large.
 
-        A form may have ``more`` bytes than its file.
+        Args:
+            name: of the file, for the message.
+            more: bytes that a form may have in addition to its file.
         """
-        stated = self._request.content_length or 0
-        if stated > self._limits.max_upload_bytes + more:
+        if (self._request.content_length or 0) > self._limits.max_upload_bytes + more:
             raise self._too_large(name)
 
     def _too_large(self, name: str) -> RefusedError:
@@ -238,7 +238,14 @@ class Arriving:
         )
 
     async def piece(self, reading: Awaitable[Result]) -> Result:
-        """Returns the next part of the body; RefusedError if it is late or malformed."""
+        """Returns the next part of the body.
+
+        Args:
+            reading: waits for the part.
+
+        Raises:
+            RefusedError: if it is late or malformed.
+        """
         left_s = self._last - asyncio.get_running_loop().time()
         timeout_s = max(min(self._limits.idle_s, left_s), 0)
 
@@ -391,7 +398,11 @@ class UploadedFile:
             )
 
     def refused(self, error: ValueError) -> RefusedError:
-        """Returns an error about the file for its client."""
+        """Returns an error about the file for its client.
+
+        Args:
+            error: whose message may contain the path of the file on this machine.
+        """
         return RefusedError(str(error).replace(str(self._path), self.name), status=422)
 
     @property
@@ -410,8 +421,6 @@ _SEEK_S = 0.01
 OPENAI_PREFIX = "/v1/"
 # Of all fields without the file, together.
 _FIELDS_BYTES = 1 << 16
-# What each field takes of it, in addition to its value, to limit their number.
-_FIELD_BYTES = _FIELDS_BYTES // 64
 # What messages about a form advise.
 _FORM = "Send multipart/form-data with the field file, as curl -F file=@talk.wav does."
 # Fields of OpenAI's API that are ignored, with the reason that the answer's header
@@ -461,11 +470,17 @@ def _verbose(
 
 
 def _verbose_segment(number: int, words: list[Word]) -> dict[str, Any]:
-    """Returns a part of a recording as one of Whisper's segments."""
+    """Returns a part of a recording as one of Whisper's segments.
+
+    Args:
+        number: of the part, from 0.
+        words: of the part, at least one.
+    """
     text = join_words(word.text for word in words)
     encoded = text.encode()
-    confidences = [max(word.confidence, _LEAST_CONFIDENCE) for word in words]
-    log_confidences = list(map(math.log, confidences))
+    log_confidences = [
+        math.log(max(word.confidence, _LEAST_CONFIDENCE)) for word in words
+    ]
 
     return {
         "id": number,
@@ -495,14 +510,19 @@ def openai_error(message: str, status: int) -> web.Response:
     """
     kind = "server_error" if status >= 500 else "invalid_request_error"
 
-    content = {"message": message, "type": kind, "param": None, "code": None}
-    return web.json_response({"error": content}, status=status)
+    return web.json_response(
+        {"error": {"message": message, "type": kind, "param": None, "code": None}},
+        status=status,
+    )
 
 
 def models(name: str) -> Callable[[web.Request], Awaitable[web.Response]]:
     """Returns a handler that lists the server's one model.
 
     Clients of OpenAI's API ask for it first.
+
+    Args:
+        name: of the recogniser, as clients see it.
     """
     model = {
         "id": name,
@@ -527,7 +547,11 @@ def models(name: str) -> Callable[[web.Request], Awaitable[web.Response]]:
 async def transcriptions(request: web.Request, service: Service) -> web.Response:
     """Answers a form with a ``file`` and an optional ``response_format``.
 
-    Raises nothing: errors become answers in OpenAI's format.
+    Errors become answers in OpenAI's format.
+
+    Args:
+        request: the client's form, see `_received`.
+        service: has the recogniser and the limits.
     """
     # OpenAI's default.
     fields = {"response_format": "json"}
@@ -551,15 +575,13 @@ async def transcriptions(request: web.Request, service: Service) -> web.Response
 
             written_as = fields["response_format"]
             transcript = upload.transcript
-            headers = {}
-            ignored = [name for name in _IGNORED if name in fields]
-            if ignored:
-                reasons = (f"{name}: {_IGNORED[name]}" for name in ignored)
-                headers["X-Ignored"] = "; ".join(reasons)
+            ignored = "; ".join(f"{n}: {_IGNORED[n]}" for n in _IGNORED if n in fields)
+            headers = {"X-Ignored": ignored} if ignored else {}
 
             if written_as in _TEXTS:
-                text = FORMATS[written_as].write("", transcript)
-                return web.Response(text=text, headers=headers)
+                return web.Response(
+                    text=FORMATS[written_as].write("", transcript), headers=headers
+                )
 
             content: dict[str, Any] = {"text": transcript.text}
             if written_as == "verbose_json":
@@ -606,12 +628,10 @@ async def _received(
     bytes_left = _FIELDS_BYTES
     form = await arriving.piece(request.multipart())
     while (part := await arriving.piece(form.next())) is not None:
-        is_second_file = (
-            isinstance(part, BodyPartReader)
-            and part.name == "file"
-            and name is not None
-        )
-        if is_second_file or not isinstance(part, BodyPartReader):
+        # A form in a form isn't a field.
+        if not isinstance(part, BodyPartReader) or (
+            part.name == "file" and name is not None
+        ):
             raise RefusedError(f"A form must have one file. {_FORM}")
 
         if part.name == "file":
@@ -627,7 +647,8 @@ async def _received(
                     "A form's fields may have at most 64 KiB.", status=413
                 )
 
-        bytes_left -= len(value) + _FIELD_BYTES
+        # Each field takes 1 KiB in addition to its value, to limit their number.
+        bytes_left -= len(value) + _FIELDS_BYTES // 64
         field = part.name or ""
         text = value.decode(errors="replace")
         fields[field] = text
