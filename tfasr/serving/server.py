@@ -547,7 +547,7 @@ class FewLines(logging.Filter):
         """Returns whether a record is logged, after shortening it."""
         error = record.exc_info[1] if record.exc_info else None
 
-        # What aiohttp raises for malformed requests, with a traceback of its own code.
+        # What aiohttp raises for malformed requests, with a traceback of aiohttp's code.
         if isinstance(error, HttpProcessingError | web.RequestPayloadError):
             reason = " ".join(str(error).split())[:_MOST_CHARACTERS]
             record.msg = "A request was refused: %s"

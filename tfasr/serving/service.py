@@ -211,8 +211,8 @@ class Service:
 
     def close(self) -> None:
         """Ends the threads; work that hasn't begun is dropped."""
-        self._short.shutdown(cancel_futures=True)
-        self._long.shutdown(cancel_futures=True)
+        for pool in (self._short, self._long):
+            pool.shutdown(cancel_futures=True)
 
 
 # Sample rates that a client's stream may have.

@@ -247,10 +247,10 @@ class Arriving:
             RefusedError: if it is late or malformed.
         """
         left_s = self._last - asyncio.get_running_loop().time()
-        timeout_s = max(min(self._limits.idle_s, left_s), 0)
-
         try:
-            return await asyncio.wait_for(reading, timeout_s)
+            return await asyncio.wait_for(
+                reading, max(min(self._limits.idle_s, left_s), 0)
+            )
         except asyncio.TimeoutError as error:
             raise RefusedError(
                 f"A file must come within {self._limits.max_stream_s:g} s, without pauses of "
@@ -411,7 +411,7 @@ class UploadedFile:
         return Transcript(self._words, self._seconds)
 
 
-# The least confidence of a word whose logarithm is taken: 0 has none.
+# The least confidence of a word whose logarithm is taken, as 0 has no logarithm.
 _LEAST_CONFIDENCE = 1e-10
 # Whisper counts a segment's place in frames of 10 ms.
 _SEEK_S = 0.01

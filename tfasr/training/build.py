@@ -36,7 +36,7 @@ from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.optimizer import make_optimizer
 from tfasr.tta.metrics import evaluated_metrics
 
-# Keras's default momentum, for classes that pass it on without a parameter of their own.
+# Keras's default momentum, for classes whose constructors don't name the parameter.
 _KERAS_DEFAULT = inspect.signature(keras.layers.BatchNormalization).parameters[
     "momentum"
 ]

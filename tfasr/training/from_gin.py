@@ -62,7 +62,7 @@ def fastest_precision() -> str:
     return "float32" if tf.config.list_physical_devices("GPU") else "mixed_bfloat16"
 
 
-# The names of users' optimizers that gin knows. It refuses to be told a name twice.
+# The names of users' optimizers that gin knows. It accepts each name only once.
 _known_to_gin: set[str] = set()
 
 

@@ -103,7 +103,7 @@ class Checkpoints:
     """Saves a run's checkpoints.
 
     Args:
-        run: its state tells whether anything changed since ``newest``.
+        run: whose state is saved unless it is that of ``newest``.
         newest: the checkpoint that the run resumes from, if any.
         for_use: computes the values that inference uses in place of the model's
             weights, by variable name (`tfasr.training.averaging`). By default the

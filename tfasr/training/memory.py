@@ -201,7 +201,7 @@ def held_bytes(
 ) -> Iterator[int]:
     """Takes a step on each batch; yields the peak memory of this process after it.
 
-    It runs in a process of its own, see `measured_step_bytes`.
+    It runs in a separate process, see `measured_step_bytes`.
 
     Args:
         experiment: the configs of model, features and training.

@@ -293,7 +293,7 @@ def evaluate_checkpoints(
 ) -> Iterator[dict[str, Any]]:
     """Evaluates a run's checkpoints one after the other, as its parent process names them.
 
-    It runs in a process of its own, and receives dicts with ``epoch``, ``checkpoint``
+    It runs in a separate process, and receives dicts with ``epoch``, ``checkpoint``
     and ``hypotheses`` (the file to write).
 
     Args:

@@ -414,7 +414,7 @@ def build(
     take_step = team.step(model, interruption, training)
     team.connect(model, training, ledger)
 
-    # Only the chief's process has the run's ledger, so only it can tell the time.
+    # Only the chief's process has the run's ledger, so only it has the run's clock.
     clock = None
     extended = []
     if not team.rank:

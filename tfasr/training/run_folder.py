@@ -3,7 +3,7 @@
 `own_run_folder` claims a folder for one process before anything is written into it, and
 checks that a run which is to be resumed has the same configuration and data. The other
 functions write and read the files of a run's settings; the ledger and the checkpoints
-have modules of their own. `Interruption` notes the signals that end a run.
+are in other modules. `Interruption` notes the signals that end a run.
 """
 
 import contextlib

@@ -156,7 +156,7 @@ class TimedStep:
         self._model = model
 
     def __call__(self, iterator: Iterator[Batch]) -> StepResult | None:
-        """Trains on the next batch; returns None if there is none left.
+        """Trains on the next batch; returns None after the last one.
 
         All iterators must have the same ``element_spec``, or the step is traced anew.
         """

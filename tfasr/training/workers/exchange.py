@@ -61,7 +61,7 @@ class Together(Workers):
         self._sums: dict[np.dtype, Callable[[tf.Tensor], tf.Tensor]] = {}
 
     def gather(self, value: Any) -> list[Any]:
-        # Each worker adds its text to zeros, in a row of its own.
+        # Each worker fills one row, and the sum contains all rows.
         text = np.frombuffer(json.dumps(value).encode(), np.uint8)
         own_lengths = np.zeros(self.count, np.int64)
         own_lengths[self.rank] = len(text)
@@ -183,7 +183,7 @@ class StartBarrier:
 
 
 def reason_of(error: BaseException) -> str:
-    """Returns an error's message, or its class's name if it has none."""
+    """Returns an error's message, or its class's name if that is empty."""
     return str(error) or type(error).__name__
 
 

@@ -2,7 +2,7 @@
 
 `tfasr.training.train.train` calls `follow_steps` or `follow_rounds` in a worker that
 isn't the chief, and does everything else in the chief alone: only that process writes
-the run. Each worker, the chief too, writes a ledger of its own times (`WorkerSteps`).
+the run. Each worker, the chief too, writes its times into a ledger (`WorkerSteps`).
 """
 
 import contextlib
