@@ -106,10 +106,7 @@ def _compiled_loss(logits, logit_lengths, labels, label_lengths):
         # The gradient with respect to the logits; its own gradient is refused.
         return d_losses[:, None, None] * gradient, _REFUSE
 
-    def slopes(d_losses):
-        return slope(d_losses, logits), None, None, None
-
-    return losses, slopes
+    return losses, lambda d_losses: (slope(d_losses, logits), None, None, None)
 
 
 # A function of logits, their lengths, labels and theirs; see `ctc_loss`.

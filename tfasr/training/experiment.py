@@ -309,7 +309,7 @@ class TrainingConfig:
             )
 
         require(
-            bool(self.targets) or not self.give_up_after_hours,
+            self.targets or not self.give_up_after_hours,
             self,
             "targets",
             "set, as give_up_after_hours needs them",

@@ -178,11 +178,10 @@ def measured_step_bytes(
     held = []
 
     try:
-        peaks = stream(
-            held_bytes, experiment, optimizer, alphabet, sizes, show_messages=False
-        )
         # Not a comprehension, which would lose the values before an error.
-        for peak in peaks:
+        for peak in stream(
+            held_bytes, experiment, optimizer, alphabet, sizes, show_messages=False
+        ):
             held.append(peak)
     except (RunError, UsageError, TypeError) as error:
         ended_by_signal = isinstance(error, ChildError) and error.exit_code < 0

@@ -272,11 +272,10 @@ class SwappedModel(Placement):
             if self.evaluator is None:
                 self.evaluator = self.make_evaluator(model)
 
-        def timed() -> contextlib.AbstractContextManager:
-            return self.ledger.interval("swap", **where)
-
         with (
-            self.swap.swapped(load, timed) as memory,
+            self.swap.swapped(
+                load, lambda: self.ledger.interval("swap", **where)
+            ) as memory,
             self.ledger.interval("eval_forward", **where),
         ):
             pending = self.evaluator.start()

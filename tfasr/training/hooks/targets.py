@@ -179,8 +179,8 @@ class WatchTargets(Hook):
         """
         missing = [target for target in self.forecasts if target.met_s is None]
         late = [target for target in missing if (target.not_before_s or 0.0) > budget_s]
-        spent = bool(missing) and run.clock.elapsed_s() >= budget_s
-        late_twice = bool(late) and is_evaluated and self._late_before
+        spent = missing and run.clock.elapsed_s() >= budget_s
+        late_twice = late and is_evaluated and self._late_before
         if spent or late_twice:
             target = (late or missing)[0]
             given_up = GivenUp(

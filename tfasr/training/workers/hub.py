@@ -102,9 +102,7 @@ def _delivery(
     finite = all(np.isfinite(values).all() for values in (*changes, losses))
     _demand(finite, "its weights or losses have NaN or infinity")
     in_split = (positions >= 0) & (positions < utterances)
-    _demand(
-        bool(in_split.all()), f"its utterances aren't among the split's {utterances}"
-    )
+    _demand(in_split.all(), f"its utterances aren't among the split's {utterances}")
 
     return Delivery(
         rank=rank,
@@ -341,13 +339,10 @@ class Hub:
             if not self.asynchronous:
                 return
 
-            ends = []
-            for member in self._members.values():
-                if member.share and member.block:
-                    ends.append(member.block.step + member.block.steps)
-                elif member.share:
-                    ends.append(member.position)
-
+            members = [member for member in self._members.values() if member.share]
+            ends = [
+                m.block.step + m.block.steps if m.block else m.position for m in members
+            ]
             self._limit = min(self._limit, max(ends, default=self._limit))
 
     def close(self, reason: str = "", exit_code: int = 0) -> None:
@@ -470,12 +465,13 @@ class Hub:
 
         Returns False once there is no further turn.
         """
-
-        def has_turn() -> bool:
-            return self._late(member) and self._may_begin(member)
-
         with self._changed:
-            self._changed.wait_for(lambda: self._over(member) or has_turn())
+            self._changed.wait_for(
+                lambda: (
+                    self._over(member)
+                    or (self._late(member) and self._may_begin(member))
+                )
+            )
             if self._over(member):
                 return False
 

@@ -347,17 +347,15 @@ class RoundStep:
         others = [delivery for delivery in delivered if delivery.rank]
         losses = [result.utterance_loss, *(other.losses for other in others)]
         positions = [result.positions, *(other.positions for other in others)]
-        summed = {}
-
-        for name in COUNTED:
-            summed[name] = getattr(result, name) + sum(
-                other.numbers[name] for other in others
-            )
+        summed = {
+            name: getattr(result, name) + sum(other.numbers[name] for other in others)
+            for name in COUNTED
+        }
 
         all_losses = np.concatenate(losses)
-        loss = 0.0
-        if len(all_losses):
-            loss = float(np.mean(all_losses, dtype=np.float64))
+        # Other workers' shares may all have been empty, too.
+        has_losses = len(all_losses) > 0
+        loss = float(np.mean(all_losses, dtype=np.float64)) if has_losses else 0.0
 
         return dataclasses.replace(
             result,
