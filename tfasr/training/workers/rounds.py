@@ -173,11 +173,6 @@ class ShareTrainer:
             steps: what `step` returned.
         """
         results = [result for result, _ in steps] or [_NOTHING]
-        numbers = {}
-
-        for name in SUMMED:
-            numbers[name] = sum(getattr(result, name) for result in results)
-
         values = zip(values_of(self.variables), start, strict=True)
         return Delivery(
             rank=rank,
