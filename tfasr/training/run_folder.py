@@ -92,7 +92,7 @@ class Interruption:
         received_s: when it came, by the monotonic clock.
     """
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.received: signal.Signals | None = None
         self.received_s = 0.0
         # The handlers that this one replaces.

@@ -69,9 +69,9 @@ class Swap:
                 evaluation_model = self._on_device()
                 load(evaluation_model)
 
-            memory["evaluation"] = held_bytes(evaluation_model)
-            # What the emptied training model still occupies, if anything.
-            memory["evaluation"] += held_bytes(self._model)
+            # The emptied training model may still occupy some.
+            held = held_bytes(evaluation_model) + held_bytes(self._model)
+            memory["evaluation"] = held
             yield memory
 
             with timed():

@@ -171,11 +171,9 @@ class TrainedRun:
             part=self.experiment.training.evaluation_utterances,
         )
         model = self.untrained_model()
-        evaluator = make_evaluator(
+        return model, make_evaluator(
             self.experiment, model, source, self.alphabet, load_lexicon(self.path)
         )
-
-        return model, evaluator
 
     def evaluate(
         self,

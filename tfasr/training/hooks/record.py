@@ -91,7 +91,7 @@ class CheckData(Hook):
     utterance exactly once.
     """
 
-    def __init__(self) -> None:
+    def __init__(self):
         # The epoch's utterances so far, one array per step.
         self._positions: list[np.ndarray] = []
         # Whether the epoch is trained from its first to its last batch.

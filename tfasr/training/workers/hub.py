@@ -399,9 +399,8 @@ class Hub:
         yield from pieces({"kind": "welcome", "session": self._session, "fresh": fresh})
 
         try:
-            goes_on = True
-            while goes_on:
-                goes_on = yield from self._train_block(member, incoming)
+            while (yield from self._train_block(member, incoming)):
+                pass
         except ConnectionError as error:
             member.why_left = str(error)
             raise

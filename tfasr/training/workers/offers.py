@@ -37,21 +37,15 @@ def offered(
     content = json.loads(json.dumps(experiment.to_json()))
     # Keras adds a number that depends on what else the process has made.
     content["training"]["optimizer"].pop("name", None)
-    offer = {
+    return {
         "tfasr": __version__,
         "shards": shards,
         "dictionary": {"words": dictionary and words_hash(dictionary)},
         "configuration": flattened(content),
         "host": socket.gethostname(),
-        "session": None,
-        "history": None,
+        "session": None if claim is None else claim.session,
+        "history": None if claim is None else claim.history,
     }
-
-    if claim is not None:
-        offer["session"] = claim.session
-        offer["history"] = claim.history
-
-    return offer
 
 
 def check_offers(workers: Workers, offers: list[dict[str, Any]]) -> None:

@@ -232,10 +232,7 @@ class RoundStep:
             if self._ended == run.state.epoch:
                 return None
 
-            share = Share(0, hub.size)
-            if self._block is not None:
-                share = self._block.share
-
+            share = self._block.share if self._block else Share(0, hub.size)
             trainer.go_to(run.state.epoch, run.state.step_in_epoch, share)
             if not trainer.more():
                 return None
