@@ -404,8 +404,7 @@ async def _run(
     for number in ended_by:
         loop.add_signal_handler(number, end)
 
-    few_lines = FewLines()
-    requests_log.addFilter(few_lines)
+    requests_log.addFilter(few_lines := FewLines())
     runner = web.AppRunner(
         application,
         access_log=None,

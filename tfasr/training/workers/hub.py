@@ -599,8 +599,9 @@ class Hub:
             if time.monotonic() < deadline_s:
                 continue
 
-            members = self._members.values()
-            overdue = [m for m in members if m.rank and m.share and late(m)]
+            overdue = [
+                m for m in self._members.values() if m.rank and m.share and late(m)
+            ]
             for member in overdue:
                 self._leave_out(member, f"nothing from it for {self.timeout_s:g} s")
 
