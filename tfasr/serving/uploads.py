@@ -100,7 +100,6 @@ async def _answer(
         await asyncio.wait_for(response.write(line.encode()), service.limits.idle_s)
 
     async def receive(file: BinaryIO) -> str:
-        """Writes the request's body into a file."""
         arriving = Arriving(request, service)
 
         # Before the first byte, if the client states the size.

@@ -44,10 +44,11 @@ def ctc_loss(
     Example:
         Two frames of three classes, the last of them the blank, that are all equally
         likely. Of the 9 paths, the 3 that spell class 0 are (0, 0), (0, blank) and
-        (blank, 0)::
+        (blank, 0), so that the loss is -log(3 / 9).
 
-            loss = ctc_loss(tf.zeros([1, 2, 3]), [2], [[0]], [1])
-            # -log(3 / 9) = 1.0986
+        >>> losses = ctc_loss(tf.zeros([1, 2, 3]), [2], [[0]], [1])
+        >>> print(f"{losses.numpy()[0]:.3f}")
+        1.099
 
     Source: A. Graves et al., Connectionist Temporal Classification, ICML 2006.
     """

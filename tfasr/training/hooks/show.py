@@ -181,7 +181,11 @@ def on_terminal() -> bool:
 
 
 def duration(seconds: float) -> str:
-    """Formats seconds as "0:42", "12:05" or "3:20:00"."""
+    """Formats seconds with minutes and, if there are any, hours.
+
+    >>> duration(42.4), duration(725), duration(12000)
+    ('0:42', '12:05', '3:20:00')
+    """
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
