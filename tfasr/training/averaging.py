@@ -255,6 +255,7 @@ class WeightsForUse:
 
     def __init__(self, experiment: Experiment, model: CtcModel, source: BatchSource):
         self._model = model
+        self._source = source
         self._experiment = experiment
         # Made at the first checkpoint, and again when other layers learn than before.
         self._statistics: StatisticsEstimate | None = None
