@@ -39,7 +39,8 @@ from tfasr.serving.uploads import (
     transcriptions,
 )
 
-# Bytes that the system buffers for a client that doesn't read. Linux doubles the number.
+# Bytes that the system buffers for a client that doesn't read. Linux doubles the
+# number.
 _UNREAD_BYTES = 1 << 16
 # Connections that wait to be accepted.
 _BACKLOG = 1024
@@ -546,7 +547,8 @@ class FewLines(logging.Filter):
         """Returns whether a record is logged, after shortening it."""
         error = record.exc_info[1] if record.exc_info else None
 
-        # What aiohttp raises for malformed requests, with a traceback of aiohttp's code.
+        # What aiohttp raises for malformed requests, with a traceback of aiohttp's
+        # code.
         if isinstance(error, HttpProcessingError | web.RequestPayloadError):
             reason = " ".join(str(error).split())[:_MOST_CHARACTERS]
             record.msg = "A request was refused: %s"

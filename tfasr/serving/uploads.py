@@ -145,7 +145,8 @@ async def kept(
         stack.callback(_give_memory_back)
 
         with _disk_errors_explained():
-            # It has no name, so that nothing is left of it even if the server is killed.
+            # It has no name, so that nothing is left of it even if the server is
+            # killed.
             file = stack.enter_context(tempfile.TemporaryFile())
             name = await receive(file)
             await service.soon(file.flush)

@@ -41,8 +41,8 @@ log = logging.getLogger("tfasr")
 
 # Added to the name of a checkpoint that can't be resumed from.
 DAMAGED_SUFFIX = ".damaged"
-# Names in the archive: the training state, and `tfasr.ledger.events.Ledger.mark` of when
-# the checkpoint was saved.
+# Names in the archive: the training state, and `tfasr.ledger.events.Ledger.mark` of
+# when the checkpoint was saved.
 _STATE = "state"
 _LEDGER = "ledger"
 # The prefix of the names of values that inference uses in place of the training

@@ -508,8 +508,8 @@ class CtcModel(keras.Model):
     def traced(self, step: Callable, signature: list[Any]) -> Callable:
         """Returns a training step as a TensorFlow function.
 
-        Its first call traces it. A model has one training step: later calls return the same
-        function.
+        Its first call traces it. A model has one training step: later calls return the
+        same function.
 
         Args:
             step: the function to trace.

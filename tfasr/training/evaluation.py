@@ -31,8 +31,8 @@ from tfasr.training.experiment import Experiment
 from tfasr.training.workers.exchange import Workers
 from tfasr.tta.metrics import compute_metrics
 
-# A split's batches of up to this size stay in memory: starting to read takes some 0.1 s,
-# longer than the forward passes of AN4's validation split.
+# A split's batches of up to this size stay in memory, since starting to read takes some
+# 0.1 s, longer than the forward passes of AN4's validation split.
 _KEPT_BYTES = 2**26
 
 

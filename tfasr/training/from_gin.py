@@ -35,7 +35,8 @@ from tfasr.telemetry.compiled import bfloat16_speedup
 from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.tta.costs import HardwareConfig
 
-# Below this speedup, casts between the two types take most of what faster products save.
+# Below this speedup, casts between the two types take most of what faster products
+# save.
 _WORTH_SPEEDUP = 1.2
 
 
@@ -56,7 +57,8 @@ def fastest_precision() -> str:
     if speedup is None or speedup < _WORTH_SPEEDUP:
         return "float32"
 
-    # TensorFlow is needed anyway for training. Listing devices initialises none of them.
+    # TensorFlow is needed anyway for training. Listing devices initialises none of
+    # them.
     import tensorflow as tf
 
     return "float32" if tf.config.list_physical_devices("GPU") else "mixed_bfloat16"

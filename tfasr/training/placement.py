@@ -3,8 +3,8 @@
 The hook `tfasr.training.hooks.evaluate.Evaluate` starts an evaluation through the run's
 `Placement`, and later asks the `PendingScores` that it got for the scores.
 `TrainingConfig.evaluation_placement` chooses between `SharedModel`, `SwappedModel` and
-`OtherProcess`. All three evaluate the same weights and give the same scores; they differ
-in what training waits for, and in memory.
+`OtherProcess`. All three evaluate the same weights and give the same scores; they
+differ in what training waits for, and in memory.
 """
 
 import contextlib

@@ -1,8 +1,8 @@
 """A run, opened to use its model: to evaluate, transcribe, export and measure it.
 
 `open_trained` returns a `TrainedRun`, from which recognisers, exports, benchmarks and
-evaluations get the model with its weights, features and decoder. It reads the files that
-`tfasr.training.train` has written into the run's folder; it never writes into it.
+evaluations get the model with its weights, features and decoder. It reads the files
+that `tfasr.training.train` has written into the run's folder; it never writes into it.
 """
 
 import contextlib

@@ -1,8 +1,8 @@
 """Starts a run from a trained run or an export: the weights it begins with, and their cost.
 
-`open_start` opens what `TrainingConfig.start_from` names, and `Start.copied_into` copies
-the layers that match into the new model (`tfasr.training.run.FirstWeights`). What the
-weights have cost so far, in time and energy, goes into the new run's ledger.
+`open_start` opens what `TrainingConfig.start_from` names, and `Start.copied_into`
+copies the layers that match into the new model (`tfasr.training.run.FirstWeights`).
+What the weights have cost so far, in time and energy, goes into the new run's ledger.
 """
 
 import math

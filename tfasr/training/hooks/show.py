@@ -33,8 +33,8 @@ LIVE_EVERY_S = 0.5
 FIRST_LOG_S = 10.0
 LOG_EVERY_S = 60.0
 WRITE_EVERY_S = 2.0
-# In the throughput that is shown, a step's weight relative to that of the next step. The
-# mean is then over about the last ten.
+# In the throughput that is shown, a step's weight relative to that of the next step.
+# The mean is then over about the last ten.
 _FADING = 0.9
 
 
@@ -128,7 +128,8 @@ class ShowProgress(Hook):
         # If the process was killed, a hidden cursor would stay hidden.
         console.show_cursor()
 
-        # Live has replaced standard error, but handlers keep the stream they were given.
+        # Live has replaced standard error, but handlers keep the stream they were
+        # given.
         for handler in (*logging.getLogger().handlers, *log.handlers):
             if not isinstance(handler, logging.StreamHandler):
                 continue

@@ -1,9 +1,9 @@
 """A training step of several workers on one global batch, each on its share, timed.
 
 All workers make the same updates of the same weights, so that the result is that of one
-process with the whole batch. `SharedStep` takes the place of `TimedStep` in the training
-loop of each worker. A signal to one of them must not end its loop alone: the steps pass
-it on to all (`AgreedInterruption`).
+process with the whole batch. `SharedStep` takes the place of `TimedStep` in the
+training loop of each worker. A signal to one of them must not end its loop alone: the
+steps pass it on to all (`AgreedInterruption`).
 """
 
 import dataclasses

@@ -2,8 +2,8 @@
 
 `joined` is the entry: it waits for all workers and yields their team, with which
 `tfasr.training.train.train` trains. `SynchronousTeam` takes every step together, under
-TensorFlow's MultiWorkerMirroredStrategy. `RoundsTeam` exchanges weights after some steps
-each, through a hub in the chief's process.
+TensorFlow's MultiWorkerMirroredStrategy. `RoundsTeam` exchanges weights after some
+steps each, through a hub in the chief's process.
 """
 
 import contextlib
