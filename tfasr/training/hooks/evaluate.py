@@ -72,42 +72,42 @@ class Evaluate(Hook):
                 run.advance(evaluating=[*run.state.evaluating, epoch])
 
             if not overlapped:
-                self._record(run)
+                self._book(run)
 
         while len(self._pending) > self._most_pending:
-            self._record_first(run)
+            self._book_first(run)
 
     def on_step_end(self, run: TrainingRun, step: StepResult) -> None:
-        self._record_finished(run)
+        self._book_finished(run)
 
     def on_checkpoint(self, run: TrainingRun) -> None:
         if self._placement.outlives_checkpoints:
-            self._record_finished(run)
+            self._book_finished(run)
         else:
             # A later session could not resume evaluations that are under way.
-            self._record_all(run)
+            self._book_all(run)
 
     def on_train_end(self, run: TrainingRun) -> None:
-        self._record_all(run)
+        self._book_all(run)
 
     def close(self) -> None:
         self._placement.close()
 
-    def _record_finished(self, run: TrainingRun) -> None:
-        """Records evaluations from the first one on, up to one that isn't finished."""
+    def _book_finished(self, run: TrainingRun) -> None:
+        """Books evaluations from the first one on, up to one that isn't finished."""
         while self._pending and self._pending[0].done():
-            self._record_first(run)
+            self._book_first(run)
 
-    def _record_all(self, run: TrainingRun) -> None:
+    def _book_all(self, run: TrainingRun) -> None:
         """Waits for all evaluations."""
         while self._pending:
-            self._record_first(run)
+            self._book_first(run)
 
-    def _record_first(self, run: TrainingRun) -> None:
+    def _book_first(self, run: TrainingRun) -> None:
         with run.ledger.interval("eval", **evaluation_place(self._pending[0].epoch)):
-            self._record(run)
+            self._book(run)
 
-    def _record(self, run: TrainingRun) -> None:
+    def _book(self, run: TrainingRun) -> None:
         """Waits for the first evaluation's scores and writes them into ledger and state.
 
         The caller has begun the interval ``eval``.
