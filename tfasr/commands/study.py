@@ -17,6 +17,7 @@ log = logging.getLogger("tfasr")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the study's file, its folders, when to stop, and the hosts that train."""
     add = parser.add_argument
     add(
         "--gin_file",
@@ -37,14 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--until", choices=("decided",), default="", help=until)
 
-    add_scheduler_arguments(
-        add,
-        "train the runs, one seed a host; docs/studies.md",
-    )
+    add_scheduler_arguments(add, "train the runs, one seed a host; docs/studies.md")
 
     patience = (
-        "after so long without an answer, a host's seeds begin again on another one; default: "
-        "%(default)g"
+        "after so long without an answer, a host's seeds begin again on another one; "
+        "default: %(default)g"
     )
     add("--wait_for_host", type=float, metavar="SECONDS", default=600.0, help=patience)
 
@@ -66,8 +64,11 @@ def run(arguments: argparse.Namespace) -> None:
             path_of(arguments.shard_dir),
         )
         for number, step in enumerate(steps, 1):
-            done = " (done)" if step.done() else ""
-            print(f"{number}/{len(steps)} {step.name}{done}")
+            line = f"{number}/{len(steps)} {step.name}"
+            if step.done():
+                line += " (done)"
+
+            print(line)
 
         if not arguments.until:
             for sentence in undecidable(plan):

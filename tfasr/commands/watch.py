@@ -14,11 +14,13 @@ from tfasr.reports.watching import Watch, line, screen
 from tfasr.tta.published import find_logs
 
 EXAMPLE = "watch runs"
-# The longest time between updates: `time.sleep` can't wait much longer.
+
+# The longest time between updates, in seconds: `time.sleep` can't wait much longer.
 _MOST_S = 1e9
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the runs, their targets, and how often to look at them."""
     add = parser.add_argument
     runs = "a run, even before it starts, a published log, or a folder of these"
     add("run_dirs", nargs="+", metavar="RUN_DIR", help=runs)
@@ -33,6 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Shows the runs until all have ended, or once with ``--once``; returns 0.
+
+    A terminal shows a table that changes in place; elsewhere there is a line for each
+    change.
+    """
     if not 0 < args.every_s <= _MOST_S:
         limits = f"more than 0, at most {_MOST_S:g}"
         raise UsageError(f"--every_s must be {limits}. Received: {args.every_s}.")
@@ -55,6 +62,8 @@ def run(args: argparse.Namespace) -> int:
 def _paths(names: list[str]) -> list[Path]:
     """Returns the runs to watch: those in folders, and those that don't exist yet.
 
+    A run is returned once, even if several names lead to it.
+
     Raises:
         UsageError: if a run could not start in its folder.
     """
@@ -62,7 +71,7 @@ def _paths(names: list[str]) -> list[Path]:
     for path in map(Path, names):
         if not path.exists() and not path.parent.is_dir():
             raise UsageError(
-                f"A run to watch must exist, or start soon in an existing folder. "
+                "A run to watch must exist, or start soon in an existing folder. "
                 f"Received: {path}; there is no folder {path.parent}."
             )
 
@@ -77,7 +86,7 @@ def _paths(names: list[str]) -> list[Path]:
                 paths.append(path)
                 continue
 
-            # The runs of a study lie deeper than find_logs looks.
+            # The runs of a study lie deeper than `find_logs` looks.
             inside = list(run_folders(path))
 
         paths += inside or find_logs(path)
@@ -87,7 +96,9 @@ def _paths(names: list[str]) -> list[Path]:
 
 def _lines(watch: Watch, every_s: float, *, once: bool) -> None:
     """Prints a line whenever a run's state changes, until all have ended."""
+    # What the last line on each run said.
     printed: dict[Path, tuple[object, ...]] = {}
+
     while True:
         runs = watch.look()
         for run in runs:
