@@ -167,7 +167,8 @@ class Alphabet:
         ):
             raise ValueError(
                 "The separator must be one of the alphabet's characters, or None. "
-                f"Received: separator={self.separator!r}, characters={self.characters!r}."
+                f"Received: separator={self.separator!r}, "
+                f"characters={self.characters!r}."
             )
 
         if self.units:
@@ -188,13 +189,16 @@ class Alphabet:
         crossing = {n for n in names if WORD_START in n[1:] or not n}
         double = len(names) - len(set(names))
         wrong = missing or foreign or crossing or double
+
         if wrong or self.units_kind not in self._cuts:
             raise ValueError(
-                f"Units must spell every character of the alphabet {self.characters[:80]!r}. Each "
-                f"unit must occur once and lie within a word. Received: {self.units_kind} units; "
-                f"missing characters: {sorted(missing)[:20]}; characters of another alphabet: "
-                f"{sorted(foreign)[:20]}; units across words: {sorted(crossing)[:5]}; repeated "
-                f"units: {double}. Train units on this text, or use the alphabet of the units."
+                "Units must spell every character of the alphabet "
+                f"{self.characters[:80]!r}. Each unit must occur once and lie within a "
+                f"word. Received: {self.units_kind} units; missing characters: "
+                f"{sorted(missing)[:20]}; characters of another alphabet: "
+                f"{sorted(foreign)[:20]}; units across words: {sorted(crossing)[:5]}; "
+                f"repeated units: {double}. Train units on this text, or use the "
+                "alphabet of the units."
             )
 
     @property
@@ -378,11 +382,13 @@ class Alphabet:
         parts: list[str] = []
         begin = 0
         place = 0
+
         while (match := self._first_characters.search(text, place)) is not None:
             place = match.start()
             lengths = self._lengths[match[0]]
             ends = (place + length for length in lengths)
             end = next((end for end in ends if text[place:end] in self._targets), None)
+
             if end is None:
                 place += 1
                 continue
@@ -423,8 +429,8 @@ class Alphabet:
         foreign = self.foreign_characters(text)
         if foreign:
             raise ValueError(
-                f"A transcript must be written in the alphabet {self.characters[:80]!r}, without "
-                f"its separator {self.separator!r}. "
+                "A transcript must be written in the alphabet "
+                f"{self.characters[:80]!r}, without its separator {self.separator!r}. "
                 f"Received: {text!r}, which also has the characters {foreign}."
             )
 
@@ -488,6 +494,7 @@ class Alphabet:
         """
         scores, _ = self._scores
         names = list(word)
+
         while True:
             pairs = [
                 (scores.get(a + b), -n) for n, (a, b) in enumerate(pairwise(names))
@@ -509,8 +516,8 @@ class Alphabet:
         wrong = [int(label) for label in labels if not 0 <= label < self.blank_id]
         if wrong:
             raise ValueError(
-                f"Labels must lie in 0..{self.blank_id - 1}. Received: {wrong}. Remove blanks "
-                "before decoding."
+                f"Labels must lie in 0..{self.blank_id - 1}. Received: {wrong}. Remove "
+                "blanks before decoding."
             )
 
         separator = self.separator_id

@@ -186,6 +186,7 @@ def _refuse_empty_words(
             value = getattr(arguments, action.dest, None)
             empty = value == "" or (isinstance(value, list) and "" in value)
             may_be_empty = action.default == "" or action.dest in free_texts
+
             if empty and not may_be_empty:
                 name = (action.option_strings or [action.metavar or action.dest])[0]
                 command.error(
@@ -339,6 +340,7 @@ def _load_plugins(words: list[str]) -> None:
     with without_noise():
         for name in names:
             load_plugin(name)
+
         if "tensorflow" in sys.modules:
             load_tensorflow()
 
@@ -428,6 +430,7 @@ def run(arguments) -> int:
     sources = (getattr(arguments, name, None) for name in ("run_dir", "gin_file"))
     named = any(source is not None for source in sources)
     has_model = arguments.command == "bench" and named
+
     try:
         needs_tensorflow = arguments.command in NEED_TENSORFLOW or has_model
         if needs_tensorflow and find_spec("tensorflow") is None:

@@ -133,9 +133,9 @@ def received_path(
 
 
 _NO_MEMORY = (
-    "The memory that this process may use is full. Finished files are kept: try a smaller "
-    "PipelineConfig.global_batch_size, or raise the limit (ulimit -v), and run the command again; "
-    "train continues with --resume."
+    "The memory that this process may use is full. Finished files are kept: try a "
+    "smaller PipelineConfig.global_batch_size, or raise the limit (ulimit -v), and run "
+    "the command again; train continues with --resume."
 )
 
 # The disk or the user's share of it is full.
@@ -166,8 +166,9 @@ def explained(error: OSError) -> tuple[str, int]:
     if error.errno in _FULL:
         where = f" that holds {error.filename}" if error.filename else ""
         return (
-            f"The disk{where} is full ({error.strerror}). Finished files are kept: free some "
-            "space, and run the command again; train continues with --resume.",
+            f"The disk{where} is full ({error.strerror}). Finished files are kept: "
+            "free some space, and run the command again; train continues with "
+            "--resume.",
             1,
         )
 
@@ -320,7 +321,8 @@ def optional_package(package: str, what: str, install: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise UsageError(
-            f"{what} needs {package}, which is not installed ({error}): pip install {install}."
+            f"{what} needs {package}, which is not installed ({error}): pip install "
+            f"{install}."
         ) from error
 
 
@@ -348,6 +350,7 @@ def lacking(error: ImportError, what: str) -> str | None:
         return f"{what} needs {package}, which is not installed: pip install {wanted}."
 
     return (
-        f"{what} needs {package}, which is not installed: pip install {package}, or pip install "
-        "tfasr for everything. docs/light_install.md lists what works without it."
+        f"{what} needs {package}, which is not installed: pip install {package}, or "
+        "pip install tfasr for everything. docs/light_install.md lists what works "
+        "without it."
     )

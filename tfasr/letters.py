@@ -34,6 +34,7 @@ def _marks(above: bool) -> str:
     """Returns the combining marks above a letter, or all others, for a pattern."""
     marks = (chr(point) for point in range(0x300, 0x370))
     classes = ((mark, unicodedata.combining(mark)) for mark in marks)
+
     return "".join(m for m, number in classes if number and (number == _ABOVE) == above)
 
 
@@ -54,9 +55,11 @@ def primary_language(tag: str) -> str:
     """
     if not tag:
         return ""
+
     if not _TAG.fullmatch(tag):
         raise UsageError(
-            f"--language must be a BCP 47 tag, such as tr, de-AT or cmn. Received: {tag[:40]!r}."
+            "--language must be a BCP 47 tag, such as tr, de-AT or cmn. Received: "
+            f"{tag[:40]!r}."
         )
 
     language = re.split("[-_]", tag)[0].lower()
@@ -161,8 +164,10 @@ def oddities(text: str) -> Iterator[tuple[str, str]]:
     """
     for match in _MARKERS.finditer(text):
         yield "markers", match[0]
+
     for match in _NUMBERS.finditer(text):
         yield "numbers", match[0]
+
     if text.isascii():
         return
 

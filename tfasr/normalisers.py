@@ -95,6 +95,7 @@ def described(name: str, language: str = "") -> str:
     words = [name]
     if language:
         words.append(f"of {letters.primary_language(language)}")
+
     package = NORMALISERS[name].package
     if package:
         words.append(f"({package} {importlib.metadata.version(package)})")
@@ -164,8 +165,8 @@ def _in_words(number: str, language: str) -> str:
     """
     if not language:
         raise UsageError(
-            "The normaliser spoken-1 writes numbers in a language's words. Name it, such as "
-            "--language en."
+            "The normaliser spoken-1 writes numbers in a language's words. Name it, "
+            "such as --language en."
         )
 
     with optional_package("the num2words package", "spoken-1", extra("normalisers")):
@@ -177,8 +178,8 @@ def _in_words(number: str, language: str) -> str:
         return num2words(value if value % 1 else int(value), lang=language)
     except NotImplementedError as error:
         raise UsageError(
-            f"num2words must know the language. Received: --language {language}. Use plain-1, "
-            "which leaves digits as they are."
+            f"num2words must know the language. Received: --language {language}. Use "
+            "plain-1, which leaves digits as they are."
         ) from error
 
 

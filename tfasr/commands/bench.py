@@ -170,8 +170,11 @@ def _decoder_flags(parser: argparse.ArgumentParser) -> None:
         help="one word a line; default: the run's or the file's",
     )
 
-    decoders = f"some of {DECODERS.listed()}, with commas; default: %(default)s"
-    add("--decoders", default=_joined(defaults.decoders), help=decoders)
+    add(
+        "--decoders",
+        default=_joined(defaults.decoders),
+        help=f"some of {DECODERS.listed()}, with commas; default: %(default)s",
+    )
 
     add(
         "--beam_widths",
@@ -233,8 +236,11 @@ def _step_flags(parser: argparse.ArgumentParser) -> None:
     add("--frames", default="600", help="with commas; default: %(default)s")
     add("--labels", type=int, help="of an utterance; default: a seventh of the frames")
 
-    precisions = f"some of {', '.join(trained())}, with commas; default: %(default)s"
-    add("--precision", default=_joined(StepConfig().precisions), help=precisions)
+    add(
+        "--precision",
+        default=_joined(StepConfig().precisions),
+        help=f"some of {', '.join(trained())}, with commas; default: %(default)s",
+    )
 
     add("--rounds", type=int, default=5, help="default: %(default)s")
     add(

@@ -405,12 +405,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=1,
         help="seed of the first run of each recipe; default: 1",
     )
-    seeds = (
-        "most runs of each recipe; it ends once it is decided which is faster, after 4 "
-        "runs each at the earliest: 4 minutes on two cores, 6 at most; default: "
-        "%(default)s"
+    add(
+        "--seeds",
+        type=int,
+        default=LOOKS[-1],
+        help=(
+            "most runs of each recipe; it ends once it is decided which is faster, "
+            "after 4 runs each at the earliest: 4 minutes on two cores, 6 at most; "
+            "default: %(default)s"
+        ),
     )
-    add("--seeds", type=int, default=LOOKS[-1], help=seeds)
 
 
 def run(arguments: argparse.Namespace) -> None:

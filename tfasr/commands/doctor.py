@@ -172,8 +172,8 @@ def _clock_advice(machine: Examination) -> Iterator[str]:
 
     if taken.others > BUSY:
         yield (
-            f"Other programs use {taken.others:.0%} of the processors and would distort "
-            "measured times. Find them with top and end them, or wait "
+            f"Other programs use {taken.others:.0%} of the processors and would "
+            "distort measured times. Find them with top and end them, or wait "
             "(docs/quiet_machine.md)."
         )
 
@@ -339,8 +339,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also list published machines, after this one",
     )
 
-    fits = "also check that its prefetched batches fit; repeatable"
-    add("--gin_file", action="append", default=[], help=fits)
+    add(
+        "--gin_file",
+        action="append",
+        default=[],
+        help="also check that its prefetched batches fit; repeatable",
+    )
     add("--gin_binding", action="append", default=[], help="repeatable")
 
 

@@ -21,11 +21,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "tfasr estimate --gin_file FILE --shard_dir DIR [--target METRIC=VALUE] ..."
     )
     add = parser.add_argument
-    files = "preset or file; repeatable; default: the paper's"
-    add("--gin_file", action="append", metavar="FILE", help=files)
+    add(
+        "--gin_file",
+        action="append",
+        metavar="FILE",
+        help="preset or file; repeatable; default: the paper's",
+    )
 
-    line = "overrides the files; repeatable"
-    add("--gin_binding", action="append", default=[], metavar="LINE", help=line)
+    add(
+        "--gin_binding",
+        action="append",
+        default=[],
+        metavar="LINE",
+        help="overrides the files; repeatable",
+    )
 
     add(
         "--batch_size",

@@ -54,24 +54,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_decoder_arguments(add)
 
-    priors = (
-        "divide probabilities by their means in training to this power, say 0.5; "
-        "default: 0"
+    add(
+        "--prior_weight",
+        type=float,
+        default=0.0,
+        help=(
+            "divide probabilities by their means in training to this power, say 0.5; "
+            "default: 0"
+        ),
     )
-    add("--prior_weight", type=float, default=0.0, help=priors)
 
-    middle = (
-        "rescore word_beam's best texts by the middle layer, times this, say 0.5; "
-        "default: 0"
+    add(
+        "--middle_weight",
+        type=float,
+        default=0.0,
+        help=(
+            "rescore word_beam's best texts by the middle layer, times this, say 0.5; "
+            "default: 0"
+        ),
     )
-    add("--middle_weight", type=float, default=0.0, help=middle)
 
     add("--checkpoint", default="best", help="best, last or a file")
     add_text_rule_arguments(add)
     add("--hypotheses", help="a file to write the texts to, as JSON lines")
 
-    files = f"write {', '.join(_FILES[:-1])} and {_FILES[-1]} to this folder"
-    add("--out", metavar="DIR", help=files)
+    add(
+        "--out",
+        metavar="DIR",
+        help=f"write {', '.join(_FILES[:-1])} and {_FILES[-1]} to this folder",
+    )
 
     add("--format", choices=formats(), default="table")
 

@@ -15,12 +15,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from tfasr.recognising.spec import MODEL_FILES
 
     add = parser.add_argument
-    targets = (
-        "onnx: a folder for ONNX Runtime and tfasr; litert: for LiteRT "
-        "(TensorFlow Lite) and tfasr; keras: a .keras file; saved_model: for "
-        "TensorFlow without Keras"
+    add(
+        "--to",
+        choices=tuple(MODEL_FILES),
+        required=True,
+        help=(
+            "onnx: a folder for ONNX Runtime and tfasr; litert: for LiteRT "
+            "(TensorFlow Lite) and tfasr; keras: a .keras file; saved_model: for "
+            "TensorFlow without Keras"
+        ),
     )
-    add("--to", choices=tuple(MODEL_FILES), required=True, help=targets)
     add("--run_dir", required=True, help="a folder that tfasr train wrote")
     add("--out", required=True, metavar="DIR", help="a new or empty folder")
     add(

@@ -31,28 +31,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
 
     # The corpus.
-    layout = "its layout; --import adds your own"
-    add("--corpus", required=True, choices=tuple(CORPORA), help=layout)
+    add(
+        "--corpus",
+        required=True,
+        choices=tuple(CORPORA),
+        help="its layout; --import adds your own",
+    )
     add("--corpus_dir", required=True, help="the corpus's folder")
     add("--shard_dir", required=True, help="a folder is written here per split")
 
-    split = (
-        "train, validation, test, or another that the corpus has, such as test-other "
-        "of LibriSpeech; default: the first three"
+    add(
+        "--split",
+        help=(
+            "train, validation, test, or another that the corpus has, such as "
+            "test-other of LibriSpeech; default: the first three"
+        ),
     )
-    add("--split", help=split)
     add(
         "--manifest",
         help="a tsv or json corpus's list, within --corpus_dir; needs --split",
     )
     add("--subsets", help="folders of LibriSpeech, comma-separated; needs --split")
 
-    language = (
-        "of the transcripts, such as tr: its rules for upper and lower case hold (BCP "
-        "47); with --corpus synthetic, first make a corpus of it in --corpus_dir, such "
-        "as de or cmn"
+    add(
+        "--language",
+        metavar="TAG",
+        help=(
+            "of the transcripts, such as tr: its rules for upper and lower case hold "
+            "(BCP 47); with --corpus synthetic, first make a corpus of it in "
+            "--corpus_dir, such as de or cmn"
+        ),
     )
-    add("--language", metavar="TAG", help=language)
     add(
         "--voice", help="its espeak-ng voices, comma-separated; default: the language's"
     )
@@ -70,11 +79,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="replacements, one a line: old text, tab, new text",
     )
 
-    rule = (
-        "write other spellings of the same speech alike, by a named rule; "
-        "docs/languages.md"
+    add(
+        "--normalise",
+        choices=tuple(NORMALISERS),
+        help=(
+            "write other spellings of the same speech alike, by a named rule; "
+            "docs/languages.md"
+        ),
     )
-    add("--normalise", choices=tuple(NORMALISERS), help=rule)
     add("--keep_case", action="store_true", default=None, help="keep upper case")
     add(
         "--keep_punctuation",
@@ -90,11 +102,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--units_kind", choices=("unigram", "bpe", "word"), help="default: unigram")
 
     # The work.
-    bad = (
-        "fail if a larger share of the utterances is unusable (too long ones don't "
-        "count); default: %(default)s"
+    add(
+        "--max_bad_fraction",
+        type=float,
+        default=0.01,
+        help=(
+            "fail if a larger share of the utterances is unusable (too long ones don't "
+            "count); default: %(default)s"
+        ),
     )
-    add("--max_bad_fraction", type=float, default=0.01, help=bad)
     add("--num_workers", type=int, help="default: all cores")
     add_scheduler_arguments(add, "do the work; docs/preparing_at_scale.md")
     add(

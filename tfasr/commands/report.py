@@ -38,8 +38,12 @@ _log = logging.getLogger(__name__)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags: the runs, what to show of them, how, and where to write it."""
     add = parser.add_argument
-    runs = "a run, a published log, or a folder of them"
-    add("run_dirs", nargs="+", metavar="RUN_DIR", help=runs)
+    add(
+        "run_dirs",
+        nargs="+",
+        metavar="RUN_DIR",
+        help="a run, a published log, or a folder of them",
+    )
     add(
         "--out",
         metavar="DIR",
@@ -56,8 +60,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also estimate how many runs prove a gap of 10 %%",
     )
 
-    force = "compare runs even if they are not comparable; list what differs"
-    add("--force", action="store_true", help=force)
+    add(
+        "--force",
+        action="store_true",
+        help="compare runs even if they are not comparable; list what differs",
+    )
 
     machine = (
         "the machine that all runs used, or with NAME= the run or folder of that name: "
@@ -68,38 +75,62 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         add, machine, action="append", default=[], metavar="[NAME=]FILE"
     )
 
-    published = "show published results in the same tables, without ranking them"
-    add("--beside", choices=SOURCES, help=published)
-
-    explain = "instead print how each time came about, with lines of events.jsonl"
-    add("--explain", action="store_true", help=explain)
-
-    errors = (
-        "show what the runs get wrong, with intervals and tests, instead of times; "
-        "files of hypotheses (tfasr's, or NeMo manifests with pred_text) may be given "
-        "too"
+    add(
+        "--beside",
+        choices=SOURCES,
+        help="show published results in the same tables, without ranking them",
     )
-    add("--errors", action="store_true", help=errors)
 
-    worst = "show N alignments with --errors; default: 10"
-    add("--worst", type=int, default=10, metavar="N", help=worst)
+    add(
+        "--explain",
+        action="store_true",
+        help="instead print how each time came about, with lines of events.jsonl",
+    )
+
+    add(
+        "--errors",
+        action="store_true",
+        help=(
+            "show what the runs get wrong, with intervals and tests, instead of times; "
+            "files of hypotheses (tfasr's, or NeMo manifests with pred_text) may be "
+            "given too"
+        ),
+    )
+
+    add(
+        "--worst",
+        type=int,
+        default=10,
+        metavar="N",
+        help="show N alignments with --errors; default: 10",
+    )
 
     add_text_rule_arguments(add, "with --errors: ")
 
-    history = (
-        "show times over commits instead, from one folder, and which part of training "
-        "became slower; exits with 3 if one did"
+    add(
+        "--history",
+        action="store_true",
+        help=(
+            "show times over commits instead, from one folder, and which part of "
+            "training became slower; exits with 3 if one did"
+        ),
     )
-    add("--history", action="store_true", help=history)
 
-    since = (
-        "with --history: leave out earlier runs, for instance once you accept a "
-        "slowdown"
+    add(
+        "--since",
+        default="",
+        metavar="COMMIT|DATE",
+        help=(
+            "with --history: leave out earlier runs, for instance once you accept a "
+            "slowdown"
+        ),
     )
-    add("--since", default="", metavar="COMMIT|DATE", help=since)
 
-    catalogue = "write what the finished runs needed into a folder for tfasr estimate"
-    add("--catalogue", metavar="DIR", help=catalogue)
+    add(
+        "--catalogue",
+        metavar="DIR",
+        help="write what the finished runs needed into a folder for tfasr estimate",
+    )
 
 
 def run(args: argparse.Namespace) -> int:

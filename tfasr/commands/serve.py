@@ -37,11 +37,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--port", type=int, default=8765, help="default: %(default)s; 0: any free one")
 
-    names = (
-        "another name under which browsers may open the page, such as a proxy's "
-        "(NAME:PORT if its port differs); repeatable"
+    add(
+        "--allow_host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help=(
+            "another name under which browsers may open the page, such as a proxy's "
+            "(NAME:PORT if its port differs); repeatable"
+        ),
     )
-    add("--allow_host", action="append", default=[], metavar="NAME", help=names)
 
     add_recogniser_arguments(add)
 

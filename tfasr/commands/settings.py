@@ -360,8 +360,12 @@ def _parameter(setting: Setting) -> str:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the names to show; they may be of groups, settings and presets."""
-    names = "such as TrainingConfig, epochs, Adam or fast/an4; default: all settings"
-    parser.add_argument("names", nargs="*", metavar="NAME|PRESET", help=names)
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME|PRESET",
+        help="such as TrainingConfig, epochs, Adam or fast/an4; default: all settings",
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -36,11 +36,19 @@ def add_gin_arguments(add: Callable) -> None:
     Args:
         add: a parser's ``add_argument``, here and in the functions below.
     """
-    files = "preset or file, such as demo.gin, repeatable; default: the paper's recipe"
-    add("--gin_file", action="append", help=files)
+    add(
+        "--gin_file",
+        action="append",
+        help="preset or file, such as demo.gin, repeatable; default: the paper's recipe",
+    )
 
-    line = "overrides the files, such as 'TrainingConfig.epochs = 5'; repeatable"
-    add("--gin_binding", action="append", default=[], metavar="LINE", help=line)
+    add(
+        "--gin_binding",
+        action="append",
+        default=[],
+        metavar="LINE",
+        help="overrides the files, such as 'TrainingConfig.epochs = 5'; repeatable",
+    )
 
 
 # Flags for the settings that people change most, and the settings that they bind.
@@ -76,38 +84,64 @@ def add_decoder_arguments(add: Callable) -> None:
     add("--decoder", choices=tuple(DECODERS), help="default: the run's own")
     add("--beam_width", type=int, help="default: the run's own")
 
-    recombine = "for word_beam: merge beams that would continue in the same way"
-    add("--recombine", action="store_true", default=None, help=recombine)
-
-    ngrams = (
-        "an n-gram model: an ARPA file, which tfasr ngram writes, also gzipped, or "
-        "KenLM's binary format; decodes with word_beam; needs tfasr[kenlm]"
+    add(
+        "--recombine",
+        action="store_true",
+        default=None,
+        help="for word_beam: merge beams that would continue in the same way",
     )
-    add("--language_model", metavar="FILE", help=ngrams)
 
-    lexicon = "a dictionary for word_beam, one word a line; default: the run's"
-    add("--lexicon", metavar="FILE", help=lexicon)
-
-    unknown = (
-        "words of the lexicon that the language model lacks: score them as its <unk>, "
-        "or drop them; default: score"
+    add(
+        "--language_model",
+        metavar="FILE",
+        help=(
+            "an n-gram model: an ARPA file, which tfasr ngram writes, also gzipped, or "
+            "KenLM's binary format; decodes with word_beam; needs tfasr[kenlm]"
+        ),
     )
-    add("--lm_unknown", choices=UNKNOWN_RULES, help=unknown)
 
-    hot_words = (
-        "words and names that are expected, one a line, after a tab their weight if "
-        "not the default; decodes with beam if the run does with greedy"
+    add(
+        "--lexicon",
+        metavar="FILE",
+        help="a dictionary for word_beam, one word a line; default: the run's",
     )
-    add("--hot_words", metavar="FILE", help=hot_words)
 
-    weight = "added to the log score at each hot word; default: %(default)g"
-    add("--hot_word_weight", type=float, default=DEFAULT_WEIGHT, help=weight)
+    add(
+        "--lm_unknown",
+        choices=UNKNOWN_RULES,
+        help=(
+            "words of the lexicon that the language model lacks: score them as its "
+            "<unk>, or drop them; default: score"
+        ),
+    )
 
-    power = "power of the language model's probabilities; default: 1"
-    add("--lm_weight", type=float, help=power)
+    add(
+        "--hot_words",
+        metavar="FILE",
+        help=(
+            "words and names that are expected, one a line, after a tab their weight "
+            "if not the default; decodes with beam if the run does with greedy"
+        ),
+    )
 
-    bonus = "added to the log score per word; higher gives more words; default: 0"
-    add("--word_bonus", type=float, help=bonus)
+    add(
+        "--hot_word_weight",
+        type=float,
+        default=DEFAULT_WEIGHT,
+        help="added to the log score at each hot word; default: %(default)g",
+    )
+
+    add(
+        "--lm_weight",
+        type=float,
+        help="power of the language model's probabilities; default: 1",
+    )
+
+    add(
+        "--word_bonus",
+        type=float,
+        help="added to the log score per word; higher gives more words; default: 0",
+    )
 
 
 def path_of(value: str | None) -> Path | None:
@@ -204,14 +238,23 @@ def add_scheduler_arguments(add: Callable, work: str) -> None:
         add: a parser's ``add_argument``.
         work: what its workers do, such as "train the runs", for the help.
     """
-    scheduler = f"a Dask scheduler whose workers {work}"
-    add("--scheduler", metavar="tls://HOST:PORT", help=scheduler)
+    add(
+        "--scheduler",
+        metavar="tls://HOST:PORT",
+        help=f"a Dask scheduler whose workers {work}",
+    )
 
-    authority = "who signed the certificates of a tls:// scheduler"
-    add("--tls_ca_file", metavar="FILE", help=authority)
+    add(
+        "--tls_ca_file",
+        metavar="FILE",
+        help="who signed the certificates of a tls:// scheduler",
+    )
 
-    certificate = "this process's certificate for a tls:// scheduler"
-    add("--tls_cert", metavar="FILE", help=certificate)
+    add(
+        "--tls_cert",
+        metavar="FILE",
+        help="this process's certificate for a tls:// scheduler",
+    )
 
     add("--tls_key", metavar="FILE", help="the private key of --tls_cert")
 

@@ -32,19 +32,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--shard_dir", help="the prepared splits, unless the study generates speech")
     add("--resume", action="store_true", help="continue a study that was interrupted")
 
-    until = (
-        "train two experiments with no more seeds than needed to see which reaches the "
-        "hardest target sooner: 5, 8 or 12 (pairs: 8 or 12)"
+    add(
+        "--until",
+        choices=("decided",),
+        default="",
+        help=(
+            "train two experiments with no more seeds than needed to see which reaches "
+            "the hardest target sooner: 5, 8 or 12 (pairs: 8 or 12)"
+        ),
     )
-    add("--until", choices=("decided",), default="", help=until)
 
     add_scheduler_arguments(add, "train the runs, one seed a host; docs/studies.md")
 
-    patience = (
-        "after so long without an answer, a host's seeds begin again on another one; "
-        "default: %(default)g"
+    add(
+        "--wait_for_host",
+        type=float,
+        metavar="SECONDS",
+        default=600.0,
+        help=(
+            "after so long without an answer, a host's seeds begin again on another "
+            "one; default: %(default)g"
+        ),
     )
-    add("--wait_for_host", type=float, metavar="SECONDS", default=600.0, help=patience)
 
     add("--dry_run", action="store_true", help="only list the steps")
 

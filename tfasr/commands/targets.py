@@ -24,8 +24,13 @@ def add_target_arguments(
         policy: the default; None shows all policies.
         targets: how targets may be given, and their default.
     """
-    metric = f"such as cer=0.10, a fraction; {targets}"
-    add("--target", action="append", default=[], metavar="METRIC=VALUE", help=metric)
+    add(
+        "--target",
+        action="append",
+        default=[],
+        metavar="METRIC=VALUE",
+        help=f"such as cer=0.10, a fraction; {targets}",
+    )
 
     rule = "how time is counted and when a target is met; default: paper"
     if policy is None:
@@ -52,8 +57,12 @@ def add_hardware_arguments(add: Callable, machine: str, **options: Any) -> None:
     options.setdefault("metavar", "FILE")
     add("--hardware", help=machine, **options)
 
-    rent = "rent, instead of the price in the file"
-    add("--price_usd_per_hour", type=_usd, metavar="USD", help=rent)
+    add(
+        "--price_usd_per_hour",
+        type=_usd,
+        metavar="USD",
+        help="rent, instead of the price in the file",
+    )
 
 
 def _usd(text: str) -> float:
@@ -74,14 +83,20 @@ def add_text_rule_arguments(add: Callable, when: str = "") -> None:
         add: a parser's ``add_argument``.
         when: begins their help, such as "with --errors: ".
     """
-    rule = (
-        f"{when}normalise references and hypotheses before they are compared; "
-        "docs/languages.md"
+    add(
+        "--normalise",
+        choices=tuple(NORMALISERS),
+        help=(
+            f"{when}normalise references and hypotheses before they are compared; "
+            "docs/languages.md"
+        ),
     )
-    add("--normalise", choices=tuple(NORMALISERS), help=rule)
 
-    language = (
-        f"{when}BCP 47 tag of the texts, such as tr, whose rules for upper and lower "
-        "case hold"
+    add(
+        "--language",
+        metavar="TAG",
+        help=(
+            f"{when}BCP 47 tag of the texts, such as tr, whose rules for upper and "
+            "lower case hold"
+        ),
     )
-    add("--language", metavar="TAG", help=language)

@@ -36,11 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--run_dir", required=True, help="the run's folder, created if missing")
 
-    lexicon = (
-        "a dictionary for word_beam, one word a line; default: the training split's "
-        "words"
+    add(
+        "--lexicon",
+        metavar="FILE",
+        help=(
+            "a dictionary for word_beam, one word a line; default: the training "
+            "split's words"
+        ),
     )
-    add("--lexicon", metavar="FILE", help=lexicon)
 
     add("--resume", action="store_true", help="continue an interrupted run")
     add(
@@ -61,12 +64,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="check everything, memory too, and write nothing",
     )
 
-    cluster = (
-        "train together with other processes that run the same command "
-        "(docs/cluster.md): read their addresses from TF_CONFIG or SLURM's variables, "
-        "or list all, the chief's first"
+    add(
+        "--cluster",
+        metavar="tf_config|slurm|HOST:PORT,...",
+        help=(
+            "train together with other processes that run the same command "
+            "(docs/cluster.md): read their addresses from TF_CONFIG or SLURM's "
+            "variables, or list all, the chief's first"
+        ),
     )
-    add("--cluster", metavar="tf_config|slurm|HOST:PORT,...", help=cluster)
     add("--rank", type=int, help="index of this process in --cluster, from 0")
 
 

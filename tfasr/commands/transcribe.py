@@ -39,12 +39,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from tfasr.recognising.files import FORMATS
 
     add = parser.add_argument
-    recordings = (
-        "recordings of any rate and format that libsndfile or ffmpeg reads, folders of "
-        "them, or - for raw PCM from standard input: signed 16 bit, little endian, one "
-        "channel, at the model's rate (16 kHz)"
+    add(
+        "audio",
+        nargs="+",
+        metavar="FILE|DIR|-",
+        help=(
+            "recordings of any rate and format that libsndfile or ffmpeg reads, "
+            "folders of them, or - for raw PCM from standard input: signed 16 bit, "
+            "little endian, one channel, at the model's rate (16 kHz)"
+        ),
     )
-    add("audio", nargs="+", metavar="FILE|DIR|-", help=recordings)
 
     add("--run_dir", required=True, help="a folder that tfasr train wrote")
     add(
@@ -53,18 +57,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="default: text; with --stream: json, or text",
     )
 
-    files = "write a file per recording to this folder; finished recordings are skipped"
-    add("--out", metavar="DIR", help=files)
+    add(
+        "--out",
+        metavar="DIR",
+        help="write a file per recording to this folder; finished recordings are skipped",
+    )
 
     add_recogniser_arguments(add)
     _add_subtitle_arguments(parser)
     add("--batch_size", type=int, default=16, help="default: %(default)s")
 
-    stream = (
-        "transcribe one recording, or -, as it arrives: a line of JSON in Vosk's "
-        "format whenever the text changes; needs a model that can stream"
+    add(
+        "--stream",
+        action="store_true",
+        help=(
+            "transcribe one recording, or -, as it arrives: a line of JSON in Vosk's "
+            "format whenever the text changes; needs a model that can stream"
+        ),
     )
-    add("--stream", action="store_true", help=stream)
 
     add(
         "--chunk_ms",
@@ -73,11 +83,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --stream; default: %(default)g",
     )
 
-    whole = (
-        "with --stream: treat the whole recording as one utterance; otherwise an "
-        "utterance ends after 1.2 s of silence, or after 20 s"
+    add(
+        "--no_endpoints",
+        action="store_true",
+        help=(
+            "with --stream: treat the whole recording as one utterance; otherwise an "
+            "utterance ends after 1.2 s of silence, or after 20 s"
+        ),
     )
-    add("--no_endpoints", action="store_true", help=whole)
 
 
 def _add_subtitle_arguments(parser: argparse.ArgumentParser) -> None:
@@ -87,17 +100,33 @@ def _add_subtitle_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("subtitles, with --format srt or vtt").add_argument
     usual = SubtitleRules()
 
-    characters = "characters of a line; default: %(default)s"
-    add("--subtitle_characters", type=int, default=usual.characters, help=characters)
+    add(
+        "--subtitle_characters",
+        type=int,
+        default=usual.characters,
+        help="characters of a line; default: %(default)s",
+    )
 
-    lines = "lines of a subtitle; default: %(default)s"
-    add("--subtitle_lines", type=int, default=usual.lines, help=lines)
+    add(
+        "--subtitle_lines",
+        type=int,
+        default=usual.lines,
+        help="lines of a subtitle; default: %(default)s",
+    )
 
-    shortest = "seconds that a subtitle is shown at least; default: %(default)g"
-    add("--subtitle_shortest_s", type=float, default=usual.shortest_s, help=shortest)
+    add(
+        "--subtitle_shortest_s",
+        type=float,
+        default=usual.shortest_s,
+        help="seconds that a subtitle is shown at least; default: %(default)g",
+    )
 
-    longest = "seconds that a subtitle is shown at most; default: %(default)g"
-    add("--subtitle_longest_s", type=float, default=usual.longest_s, help=longest)
+    add(
+        "--subtitle_longest_s",
+        type=float,
+        default=usual.longest_s,
+        help="seconds that a subtitle is shown at most; default: %(default)g",
+    )
 
 
 def _subtitle_rules(arguments: argparse.Namespace) -> "SubtitleRules":

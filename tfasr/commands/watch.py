@@ -22,8 +22,12 @@ _MOST_S = 1e9
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the runs, their targets, and how often to look at them."""
     add = parser.add_argument
-    runs = "a run, even before it starts, a published log, or a folder of these"
-    add("run_dirs", nargs="+", metavar="RUN_DIR", help=runs)
+    add(
+        "run_dirs",
+        nargs="+",
+        metavar="RUN_DIR",
+        help="a run, even before it starts, a published log, or a folder of these",
+    )
     add_target_arguments(add, policy="paper")
     add("--once", action="store_true", help="print the state once and exit")
     add(

@@ -155,6 +155,7 @@ def chunk_layout(read: Read, size: int) -> Layout | None:
     parts = tuple(_part(read, file) for file in files)
     is_unknown = not stated or (stated >= UNKNOWN_BYTES and stated > present)
     remark = ""
+
     if len(files) > 1:
         remark = f"{len(files)} files are joined in it; all of them are read"
     elif not is_unknown:
@@ -186,6 +187,7 @@ def _follow(read: Read, size: int, file: _Samples) -> int:
     form = file.form
     position = file.start + form.first
     header_bytes = form.name_bytes + form.size.size
+
     while position + header_bytes <= size:
         if (
             position > file.start + form.first
@@ -302,13 +304,14 @@ def _part(read: Read, file: _Samples) -> Part:
         header = _as_rf64(header, file, present)
     elif form.size.size == 4 and present >= _LARGEST_32:
         raise UnsoundError(
-            f"its header states {file.stated} bytes of samples, but {present} follow, more than "
-            "this format allows; write it as RF64 or FLAC"
+            f"its header states {file.stated} bytes of samples, but {present} follow, "
+            "more than this format allows; write it as RF64 or FLAC"
         )
     else:
         length = form.before + present
         if form.counts_header:
             length += form.name_bytes + form.size.size
+
         form.size.pack_into(header, len(header) - form.before - form.size.size, length)
 
     return Part(bytes(header), tuple(file.windows))

@@ -105,16 +105,16 @@ def read_split(
     if manifest is not None and reader.list_suffix is None:
         listed = (name for name in CORPORA if CORPORA[name].list_suffix is not None)
         raise UsageError(
-            f"--manifest belongs to --corpus {' or '.join(listed)}: {corpus} has its own lists. "
-            f"Received: --corpus {corpus} --manifest {manifest}."
+            f"--manifest belongs to --corpus {' or '.join(listed)}: {corpus} has its "
+            f"own lists. Received: --corpus {corpus} --manifest {manifest}."
         )
 
     # Rejected, because a flag without effect would go unnoticed.
     if subsets and not reader.has_subsets:
         divided = (name for name in CORPORA if CORPORA[name].has_subsets)
         raise UsageError(
-            f"--subsets belongs to --corpus {' or '.join(divided)}. Received: --corpus {corpus} "
-            f"--subsets {','.join(subsets)}."
+            f"--subsets belongs to --corpus {' or '.join(divided)}. Received: --corpus "
+            f"{corpus} --subsets {','.join(subsets)}."
         )
 
     if reader.has_subsets:
@@ -124,7 +124,8 @@ def read_split(
         # The usual names are left to the reader, which knows what is missing.
         if split not in SPLITS and split not in (known := reader.splits(corpus_dir)):
             raise UsageError(
-                f"--split must be one that {corpus} has: {', '.join(known)}. Received: {split!r}."
+                f"--split must be one that {corpus} has: {', '.join(known)}. Received: "
+                f"{split!r}."
             )
 
         return reader.read(corpus_dir, split)
@@ -183,8 +184,9 @@ def find_manifest(
             return usual[0]
 
         raise UsageError(
-            f"The list of the split {split!r} must be named with --manifest, or be {split}{suffix} "
-            f"in {corpus_dir} or in its folder splits. Found there: {found_in(corpus_dir)}."
+            f"The list of the split {split!r} must be named with --manifest, or be "
+            f"{split}{suffix} in {corpus_dir} or in its folder splits. Found there: "
+            f"{found_in(corpus_dir)}."
         )
 
     # If `manifest` is absolute, `/` ignores the folder before it.

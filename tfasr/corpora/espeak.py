@@ -195,6 +195,7 @@ class Espeak:
         """
         request = {"text": text, "voice": voice, "rate_wpm": rate_wpm, "pitch": pitch}
         self._child.send(request)
+
         return np.frombuffer(self._receive(f"at {json.dumps(request)}"), dtype="<i2")
 
     def close(self) -> None:

@@ -67,9 +67,11 @@ def joined_files(read: Read, size: int) -> Layout | None:
         stated = _stated_samples(head)
         present = _last_sample(_tail(read, head, start, end), head)
         is_right = present <= stated  # if fewer are there, the decoder will tell
+
         if not is_right:
             if stated:
                 remark = f"its header states {stated} samples, but {present} are there"
+
             # The number of samples is in the lower bits of these bytes.
             corrected_bits = int.from_bytes(head[18:26], "big") - stated + present
             head = head[:18] + corrected_bits.to_bytes(8, "big") + head[26:]

@@ -71,11 +71,12 @@ def read_kaldi(corpus_dir: str | Path, split: str) -> CorpusSplit:
     folder = _folder_of(corpus_dir, split)
     if folder is None and (corpus_dir / "wav.scp").is_file():
         folder = corpus_dir
+
     if folder is None:
         names = " or ".join(SPLIT_NAMES.get(split, (split,)))
         raise UsageError(
-            f"The split {split!r} must be the folder {names} in {corpus_dir}, with wav.scp. Found "
-            f"there: {found_in(corpus_dir)}."
+            f"The split {split!r} must be the folder {names} in {corpus_dir}, with "
+            f"wav.scp. Found there: {found_in(corpus_dir)}."
         )
 
     return assemble(
@@ -105,6 +106,7 @@ def _entries(folder: Path, corpus_dir: Path) -> Iterator[ListedUtterance | Rejec
     # Of malformed lines in any of the tables.
     yield from rejections
     paths: dict[str, Path] = {}
+
     for key, line in texts.items():
         text = line.fields[0] if line.fields else ""
         if key not in segments:
@@ -124,6 +126,7 @@ def _entries(folder: Path, corpus_dir: Path) -> Iterator[ListedUtterance | Rejec
                     folder,
                     corpus_dir,
                 )
+
             path = paths[recording]
         except MalformedLineError as error:
             detail = f"{segments[key].place}: {error}"
@@ -212,14 +215,15 @@ def _audio_path(
     name = recordings[recording].fields[0].strip()
     if name.endswith("|"):
         raise MalformedLineError(
-            f"wav.scp makes the recording {recording} by a command, which tfasr doesn't run: "
-            f"{name[:80]!r}. Write its output to a file, and name that in wav.scp"
+            f"wav.scp makes the recording {recording} by a command, which tfasr "
+            f"doesn't run: {name[:80]!r}. Write its output to a file, and name that in "
+            "wav.scp"
         )
 
     if ".ark:" in name or name.startswith("-"):
         raise MalformedLineError(
-            f"wav.scp keeps the recording {recording} in an archive: {name[:80]!r}. Extract it "
-            "with Kaldi's wav-copy, and name the file in wav.scp"
+            f"wav.scp keeps the recording {recording} in an archive: {name[:80]!r}. "
+            "Extract it with Kaldi's wav-copy, and name the file in wav.scp"
         )
 
     candidates = [

@@ -49,6 +49,7 @@ def read_librispeech(
     entries: list[ListedUtterance] = []
     rejections: list[Rejection] = []
     chosen = _chosen_subsets(corpus_dir, split, subsets)
+
     for subset in chosen:
         for folder, files in walk(corpus_dir / subset):
             # The folder below the subset; none for files in the subset
@@ -63,6 +64,7 @@ def librispeech_splits(corpus_dir: str | Path) -> list[str]:
     """Returns the splits whose default subsets are in the folder."""
     corpus_dir = require_folder(corpus_dir, _EXPECTED)
     present = _present_subsets(corpus_dir)
+
     return [split for split in SPLITS if fnmatch.filter(present, _SUBSETS[split])]
 
 
@@ -101,8 +103,8 @@ def _chosen_subsets(
         missing = [name for name in subsets if not (corpus_dir / name).is_dir()]
         if missing:
             raise UsageError(
-                f"Every subset must be a folder in {corpus_dir}. Missing: {', '.join(missing)}. "
-                f"Found there: {found_in(corpus_dir)}."
+                f"Every subset must be a folder in {corpus_dir}. Missing: "
+                f"{', '.join(missing)}. Found there: {found_in(corpus_dir)}."
             )
 
         return list(dict.fromkeys(subsets))
@@ -110,11 +112,12 @@ def _chosen_subsets(
     present = _present_subsets(corpus_dir)
     pattern = _SUBSETS.get(split, split)  # a subset is also a split
     chosen = fnmatch.filter(present, pattern)
+
     if not chosen:
         raise UsageError(
-            f"The split {split!r} of LibriSpeech must be there as the subset {pattern} in "
-            f"{corpus_dir}. Found there: {', '.join(present)}. Download it, or name the subsets "
-            "to read with --subsets."
+            f"The split {split!r} of LibriSpeech must be there as the subset {pattern} "
+            f"in {corpus_dir}. Found there: {', '.join(present)}. Download it, or name "
+            "the subsets to read with --subsets."
         )
 
     return chosen

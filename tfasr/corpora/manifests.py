@@ -120,11 +120,12 @@ def _columns(manifest: Path, header: bytes) -> list[str]:
     columns = [name.strip() for name in header.decode(errors="replace").split("\t")]
     recognised = [name for name in columns if name in COLUMNS or name in _OF_SEGMENTS]
     other = [name for name in columns if name in _RENAMED]
+
     if other:
         raise UsageError(
-            f"A tab-separated list must name the times of segments begin and end, in seconds. "
-            f"Received: the column {other[0]} in {manifest}. Call it {_RENAMED[other[0]]}, or "
-            "leave it out."
+            "A tab-separated list must name the times of segments begin and end, in "
+            f"seconds. Received: the column {other[0]} in {manifest}. Call it "
+            f"{_RENAMED[other[0]]}, or leave it out."
         )
 
     missing = [name for name in REQUIRED if name not in recognised]
@@ -135,10 +136,10 @@ def _columns(manifest: Path, header: bytes) -> list[str]:
             fault = "a column twice"
 
         raise UsageError(
-            f"A tab-separated list must begin with a header that names the columns path and text "
-            f"once, and speaker and seconds if it has them, with a tab between two names. "
-            f"Received: {fault} in {header[:80].decode(errors='replace')!r}, the first line "
-            f"of {manifest}."
+            "A tab-separated list must begin with a header that names the columns path "
+            "and text once, and speaker and seconds if it has them, with a tab between "
+            f"two names. Received: {fault} in "
+            f"{header[:80].decode(errors='replace')!r}, the first line of {manifest}."
         )
 
     return columns
@@ -238,8 +239,8 @@ def _refuse_array(manifest: Path) -> None:
 
     if isinstance(content, list) and any(isinstance(value, dict) for value in content):
         raise UsageError(
-            f"A JSON manifest must have one object a line. {manifest} is one JSON array: write "
-            "its objects one a line, as with jq -c '.[]'."
+            f"A JSON manifest must have one object a line. {manifest} is one JSON "
+            "array: write its objects one a line, as with jq -c '.[]'."
         )
 
 
@@ -263,6 +264,7 @@ def _parse_json(line: str, folders: list[Path]) -> Listed:
     stated_id = str(_field(content, "id", str | int, default=""))
     speaker = str(_field(content, "speaker", str | int, default=""))
     utterance_id = id_of(path)
+
     if stated_id.strip():
         utterance_id = stated_id
     elif os.path.isabs(path):  # noqa: PTH117 - no need for a Path
@@ -317,8 +319,8 @@ def _refuse_change(name: str, value: Any) -> None:
         return
 
     raise MalformedLineError(
-        f"its field {name} would change the audio, which isn't supported; received {value!r}. "
-        "Write the changed audio to a file, or leave the field out"
+        f"its field {name} would change the audio, which isn't supported; received "
+        f"{value!r}. Write the changed audio to a file, or leave the field out"
     )
 
 
@@ -334,6 +336,7 @@ def _json_segment(content: dict[str, Any], duration: float) -> Segment | None:
     # NeMo's word for the mean of all channels.
     if channel == "average":
         channel = None
+
     if channel is not None and (
         isinstance(channel, bool) or not isinstance(channel, int)
     ):

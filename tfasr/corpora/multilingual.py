@@ -58,8 +58,9 @@ class Release:
 
         if not present:
             raise UsageError(
-                f"--corpus_dir must be {self.expected}, with {self.list_of.format('train')}. "
-                f"Received: {folder}. Found there: {found_in(folder)}."
+                f"--corpus_dir must be {self.expected}, with "
+                f"{self.list_of.format('train')}. Received: {folder}. Found there: "
+                f"{found_in(folder)}."
             )
 
         return present

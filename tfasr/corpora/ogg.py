@@ -31,6 +31,7 @@ def ogg_layout(content: bytes | mmap.mmap, size: int) -> Layout | None:
         page = content[before : before + _LARGEST_PAGE_BYTES]
         if place != before + _page_bytes(page):
             starts.append(place)
+
         before = place
 
     if len(starts) == 1:

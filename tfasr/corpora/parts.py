@@ -76,12 +76,14 @@ class PartFile(io.RawIOBase):
             os.SEEK_END: self._size,
         }
         self._position = max(origins[whence] + offset, 0)
+
         return self._position
 
     def readinto(self, buffer: bytearray) -> int:
         """Fills a buffer from the position on; returns how many bytes that were."""
         view = memoryview(buffer).cast("B")
         filled = 0
+
         # Libsndfile takes a short read for the end of the file.
         while filled < len(view):
             piece = self._next(len(view) - filled)

@@ -106,6 +106,7 @@ class ListedSplit(CorpusSplit):
         # By id: the first entry with an id counts.
         listed: dict[str, ListedUtterance] = {}
         rejected = []
+
         for item in self._items:
             if isinstance(item, Rejection):
                 rejected.append(item)
@@ -226,9 +227,11 @@ def judge(
     file = (recording_s, status.st_size, status.st_mtime_ns)
     duration_s = recording_s
     segment = entry.segment
+
     if 0 < entry.stated_s < recording_s - MOST_OUTSIDE_S:
         # The list says where the utterance ends.
         segment = Segment(0.0, entry.stated_s)
+
     if segment is not None:
         begin_s = segment.begin_s
         end_s = recording_s if segment.end_s is None else segment.end_s

@@ -134,9 +134,9 @@ def _recordings(corpus_dir: Path) -> list[tuple[str, Path]]:
     listed = any((corpus_dir / name).is_file() for name in _LISTS.values())
     if not recordings or not (native or listed):
         raise UsageError(
-            f"--corpus_dir must be {_EXPECTED} with recordings <speaker>_nohash_<n>.wav, or with "
-            f"{' and '.join(_LISTS.values())}. Received: {corpus_dir}. "
-            f"Found there: {found_in(corpus_dir)}."
+            f"--corpus_dir must be {_EXPECTED} with recordings "
+            f"<speaker>_nohash_<n>.wav, or with {' and '.join(_LISTS.values())}. "
+            f"Received: {corpus_dir}. Found there: {found_in(corpus_dir)}."
         )
 
     return recordings
@@ -233,6 +233,7 @@ class _Lists:
         for split, names in self.absent.items():
             for name in names:
                 self._meant[name.rpartition("/")[2]] = split
+
             if bad_lines[split]:
                 for name in _names_in_bad_lines(corpus_dir / _LISTS[split]):
                     self._meant[name] = split

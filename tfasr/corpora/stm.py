@@ -65,8 +65,8 @@ def read_tedlium(corpus_dir: str | Path, split: str) -> CorpusSplit:
     lists = _lists(folder, split)
     if not lists:
         raise UsageError(
-            f"--corpus_dir must be {_EXPECTED} Received: {folder}, without the split {split!r}. "
-            f"Found there: {found_in(folder)}."
+            f"--corpus_dir must be {_EXPECTED} Received: {folder}, without the split "
+            f"{split!r}. Found there: {found_in(folder)}."
         )
 
     # The folder of a split holds both ``stm`` and ``sph``.
@@ -141,7 +141,8 @@ def _parse(line: str, audio: _AudioFiles, joined: bool) -> Listed:
     fields = line.split(None, 5)
     if len(fields) < 5:
         raise MalformedLineError(
-            f"it must have a name, channel, speaker, begin, end and text; received {line[:80]!r}"
+            "it must have a name, channel, speaker, begin, end and text; received "
+            f"{line[:80]!r}"
         )
 
     name, channel, speaker, begin, end = fields[:5]

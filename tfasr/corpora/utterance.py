@@ -20,8 +20,8 @@ def check_split(split: str) -> None:
     """Raises UsageError unless ``split`` can name a folder of shards."""
     if not _NAME.fullmatch(split):
         raise UsageError(
-            f"--split must be {', '.join(SPLITS)} or another name of letters, digits, - and _. "
-            f"Received: {split!r}."
+            f"--split must be {', '.join(SPLITS)} or another name of letters, digits, "
+            f"- and _. Received: {split!r}."
         )
 
 

@@ -122,6 +122,7 @@ def to_vtt(_: str, transcript: Transcript, rules: SubtitleRules | None = None) -
         + "".join(f"{line.translate(marks)}\n" for line in cue.lines)
         for cue in _cues(transcript, rules)
     ]
+
     return "\n".join(["WEBVTT\n", *blocks])
 
 
@@ -167,6 +168,7 @@ def _clock(seconds: float, point: str) -> str:
     # Rounded first, or 59.9996 s would become 00:00:60.000.
     minutes, milliseconds = divmod(round(1000 * seconds), 60_000)
     hours, minutes = divmod(minutes, 60)
+
     return f"{hours:02d}:{minutes:02d}:{milliseconds // 1000:02d}{point}{milliseconds % 1000:03d}"
 
 
@@ -214,8 +216,8 @@ def find_sources(names: list[str]) -> list[Source]:
         audio = [file for file in files if file.suffix.lower() in AUDIO_SUFFIXES]
         if not audio:
             raise UsageError(
-                f"A folder must hold audio ({', '.join(sorted(AUDIO_SUFFIXES))}). Received: "
-                f"{path}, which contains none."
+                f"A folder must hold audio ({', '.join(sorted(AUDIO_SUFFIXES))}). "
+                f"Received: {path}, which contains none."
             )
 
         others = [
@@ -261,6 +263,7 @@ def transcribe_sources(
     transcripts = recogniser.transcripts(
         (source.path for source in sources), batch_size
     )
+
     for source, transcript in zip(sources, transcripts, strict=True):
         reason = str(transcript)
         if isinstance(transcript, Transcript):
@@ -330,10 +333,12 @@ class ResultFolder:
             owned=owned,
         )
         written = read_object(settings, "Choose another --out.") if owned else wanted
+
         if differing := [name for name in wanted if written.get(name) != wanted[name]]:
             raise UsageError(
-                f"The results in --out must come from one recogniser and format. {folder} has "
-                f"others: its {', '.join(differing)} differ. Choose another --out."
+                "The results in --out must come from one recogniser and format. "
+                f"{folder} has others: its {', '.join(differing)} differ. Choose "
+                "another --out."
             )
 
         listed = folder / RESULTS_FILE
@@ -370,10 +375,11 @@ class ResultFolder:
             for path, longer in zip(short, long, strict=True)
         ]
         twice = sorted(str(path) for path, count in Counter(paths).items() if count > 1)
+
         if twice:
             raise UsageError(
-                f"Each recording needs a separate result in --out. Received: several for "
-                f"{twice[0]}. Name the folder that holds them instead of the files."
+                "Each recording needs a separate result in --out. Received: several "
+                f"for {twice[0]}. Name the folder that holds them instead of the files."
             )
 
         return paths

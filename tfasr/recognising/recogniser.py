@@ -105,8 +105,9 @@ def _opened(
     if exported.is_exported(run_dir):
         if checkpoint != "best":
             raise UsageError(
-                "--checkpoint must be left out for an export, which contains a single one. "
-                f"Received: {checkpoint} with {run_dir}. Export the run with that --checkpoint."
+                "--checkpoint must be left out for an export, which contains a single "
+                f"one. Received: {checkpoint} with {run_dir}. Export the run with that "
+                "--checkpoint."
             )
 
         from tfasr.recognising.runtimes import open_exported
@@ -115,8 +116,9 @@ def _opened(
 
     if not (run_dir / EXPERIMENT_FILE).is_file():
         raise UsageError(
-            f"--run_dir must be a folder that tfasr train or tfasr export wrote. Received: "
-            f"{run_dir}, which has neither {EXPERIMENT_FILE} nor {exported.SPEC_FILE}."
+            "--run_dir must be a folder that tfasr train or tfasr export wrote. "
+            f"Received: {run_dir}, which has neither {EXPERIMENT_FILE} nor "
+            f"{exported.SPEC_FILE}."
         )
 
     load_tensorflow()
@@ -158,6 +160,7 @@ def _made(
         settings = f"{file_sha256(model.path)} {model.weight:g} {model.word_bonus:g}"
         if model.unknown != "score":
             settings += f" unknown words: {model.unknown}"
+
         identity += f", language model {settings}"
 
     if hot_words:
@@ -260,6 +263,7 @@ class Recogniser:
         words: list[Word] = []
         done = 0
         recognised = recognised_in_batches(self.segments, segments(), batch_size)
+
         for number, more_words in itertools.chain(recognised, [(None, [])]):
             while done < (len(seconds) if number is None else number):
                 yield errors.get(done) or Transcript(words, seconds[done])
@@ -340,8 +344,8 @@ class Recogniser:
         samples = np.asarray(audio)
         if samples.ndim != 1:
             raise ValueError(
-                f"samples must have the shape (samples,). Received: shape={samples.shape}. Average "
-                "the channels first."
+                "samples must have the shape (samples,). Received: "
+                f"shape={samples.shape}. Average the channels first."
             )
 
         # Samples of a block.

@@ -79,9 +79,10 @@ def _check_fits(acoustics: Acoustics, spec: RecogniserSpec, path: Path) -> None:
 
     if log_probs is None or log_probs.shape != expected or fault == "NaN":
         raise UsageError(
-            f"{path} must fit {exported.SPEC_FILE} and {ALPHABET_FILE} in its folder: {frames} "
-            f"frames of {spec.features.num_features} features must give {_TRIED} output frames of "
-            f"{spec.alphabet.num_classes} classes. Received: {fault}. Export the run again."
+            f"{path} must fit {exported.SPEC_FILE} and {ALPHABET_FILE} in its folder: "
+            f"{frames} frames of {spec.features.num_features} features must give "
+            f"{_TRIED} output frames of {spec.alphabet.num_classes} classes. Received: "
+            f"{fault}. Export the run again."
         )
 
 
@@ -93,6 +94,7 @@ def open_model(runtime: str, path: Path, spec: RecogniserSpec) -> Acoustics:
     if runtime == exported.LITERT:
         if STEP in litert_interpreter(path, 1).get_signature_list():
             return LitertAcoustics(path, spec.geometry[1])
+
         return LitertUtterances(path)
 
     install = "tensorflow. Exports to onnx and litert don't need it"
@@ -184,6 +186,7 @@ def onnx_runtime() -> Any:
     # Calling `disable_telemetry_events` after the import would be too late.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     install = "'tfasr[export]', or pip install onnxruntime"
+
     with optional_package("onnxruntime", "An exported recogniser", install):
         import onnxruntime
 
@@ -234,6 +237,7 @@ class _Litert:
         outputs = [
             self.continued(frames, self.initial_state())[0] for frames in utterances
         ]
+
         return exported.padded(outputs)[0]
 
 
@@ -249,6 +253,7 @@ class LitertAcoustics(_Litert):
     def __init__(self, graph: str | Path | bytes, stride: int):
         super().__init__(graph)
         self._stride = stride
+
         with self._runner() as runner:
             details = runner.get_input_details()
             frames = int(details[FEATURES]["shape"][1])

@@ -127,12 +127,14 @@ class PauseCutter:
         """
         from_s = start / self._rate_hz if start else -np.inf
         to_s = np.inf if end is None else end / self._rate_hz
+
         return Segment(samples, self._start / self._rate_hz, from_s, to_s)
 
     def _all(self) -> np.ndarray:
         """Returns all held samples as one array."""
         if len(self._blocks) != 1:
             self._blocks = [np.concatenate([np.zeros(0, np.float32), *self._blocks])]
+
         return self._blocks[0]
 
 
@@ -303,13 +305,14 @@ def _viterbi(scores: np.ndarray, two: np.ndarray, three: np.ndarray) -> np.ndarr
 
     if not np.isfinite(best[-2:]).any():
         raise ValueError(
-            f"There must be enough frames for the labels. Received: {len(scores)} frames, "
-            f"{count // 2} labels."
+            f"There must be enough frames for the labels. Received: {len(scores)} "
+            f"frames, {count // 2} labels."
         )
 
     # And ends with the last label or the blank after it.
     state = count - 1 - int(best[-2] > best[-1])
     path = np.empty(len(scores), np.int64)
+
     for frame in range(len(scores) - 1, -1, -1):
         path[frame] = state
         # int8 holds the step, but not the number of a state in a long text.
@@ -334,6 +337,7 @@ def _words(spans: list[LabelSpan], alphabet: Alphabet) -> Iterator[list[LabelSpa
         symbol = alphabet.symbols[span.label]
         is_mark = unicodedata.category(symbol[0])[0] == "M"
         starts = symbol[0] in (" ", WORD_START) or is_unspaced(symbol[0]) or alone
+
         if word and starts and not is_mark:
             yield word
             word = []
@@ -394,6 +398,7 @@ class SegmentModel:
         """
         batch, lengths = padded(features)
         frames = np.array([self.spec.output_frames(int(length)) for length in lengths])
+
         return self._acoustics.log_probs(batch, lengths), frames
 
     def words(
@@ -408,6 +413,7 @@ class SegmentModel:
         alphabet = self.spec.alphabet
         step_s = self.spec.frame_step_s
         items = zip(segments, hypotheses, log_probs, lengths, strict=True)
+
         for segment, hypothesis, scores, length in items:
             first_s = segment.start_s + self.spec.first_frame_s
             words = aligned_words(
@@ -463,6 +469,7 @@ def recognised_in_batches(
         places: list[_Place] = [None] * len(group)
         each = math.ceil(len(long_enough) / model.batches_at_once)
         size = max(min(batch_size, each), 1)
+
         for start in range(0, len(long_enough), size):
             numbers = long_enough[start : start + size]
             future = hearing.submit(hear, [group[n] for n in numbers])
@@ -522,6 +529,7 @@ def _read_ahead(model: SegmentModel, segments: Iterable) -> Iterator[tuple]:
 
     thread = threading.Thread(target=read, name="reader", daemon=True)
     thread.start()
+
     try:
         while (item := queue.get()) is not _END:
             if isinstance(item, BaseException):
@@ -566,6 +574,7 @@ def _finished(
         if place is not None:
             future, row = place
             words = future.result().result()[row]
+
         yield key, words
 
 
@@ -618,6 +627,7 @@ class EndpointDetector:
             self._spoken |= not silent
             silence_s = self._silence * self._step_s
             rules = self._rules
+
             if (
                 silence_s >= rules.silence_s
                 or (self._spoken and silence_s >= rules.silence_after_speech_s)
@@ -684,6 +694,7 @@ class Stream:
         samples = as_samples(np.asarray(samples))
         results = []
         most = int(_MOST_S * self._spec.features.sample_rate_hz)
+
         for start in range(0, len(samples), most):
             self._see(samples[start : start + most])
             # Each part's features are freed before the next.
@@ -729,6 +740,7 @@ class Stream:
             self._decoded.hear(log_probs[:taken])
             self._frames += taken
             self._features = self._features[taken * stride :]
+
             if end is None:
                 self._state = state
                 continue

@@ -160,8 +160,9 @@ def as_samples(samples: np.ndarray) -> np.ndarray:
     loudest = float(np.abs(samples).max(initial=0))
     if loudest > _LOUDEST:
         raise ValueError(
-            f"samples must be at most {_LOUDEST:g} times full scale, or their features aren't "
-            f"finite. Received: samples up to {loudest:g}, where full scale is 1."
+            f"samples must be at most {_LOUDEST:g} times full scale, or their features "
+            f"aren't finite. Received: samples up to {loudest:g}, where full scale is "
+            "1."
         )
 
     return samples
@@ -202,8 +203,8 @@ def _require_raw(beginning: bytes, sample_rate_hz: int) -> None:
     if form is not None:
         raise UsageError(
             "A stream must be raw PCM: signed 16 bit, little endian, one channel, "
-            f"{sample_rate_hz} Hz. Received: a file ({form}). Give its name instead of -, or "
-            f"convert it: ffmpeg -i FILE -f s16le -ac 1 -ar {sample_rate_hz} -"
+            f"{sample_rate_hz} Hz. Received: a file ({form}). Give its name instead of "
+            f"-, or convert it: ffmpeg -i FILE -f s16le -ac 1 -ar {sample_rate_hz} -"
         )
 
 
@@ -283,6 +284,7 @@ class RecogniserSpec:
         """
         kernel, _ = self.geometry
         seen = (kernel - 1) * self.features.step_samples + self.features.window_samples
+
         return max(seen / self.features.sample_rate_hz / 2 - self.frame_step_s / 2, 0.0)
 
     def output_frames(self, feature_frames: int) -> int:
@@ -313,15 +315,16 @@ class RecogniserSpec:
         reason = ", whose layers look at later frames or at whole utterances"
         if (kind := self.features.normalisation) in ("utterance", "speaker"):
             reason = (
-                f" with FeatureConfig.normalisation {kind!r}, whose mean and deviation are known "
-                "only then"
+                f" with FeatureConfig.normalisation {kind!r}, whose mean and deviation "
+                "are known only then"
             )
 
         raise UsageError(
-            f"To stream, a model must not need an utterance's end. Received: {self.model!r}"
-            f"{reason}. Train one that can: --gin_file {STREAMING_PRESET}, or bind "
-            "FeatureConfig.normalisation = 'corpus' and a recurrence in one direction. Until "
-            "then, transcribe whole recordings, without --stream."
+            "To stream, a model must not need an utterance's end. Received: "
+            f"{self.model!r}{reason}. Train one that can: --gin_file "
+            f"{STREAMING_PRESET}, or bind FeatureConfig.normalisation = 'corpus' and a "
+            "recurrence in one direction. Until then, transcribe whole recordings, "
+            "without --stream."
         )
 
 
@@ -409,10 +412,12 @@ def read_spec(folder: Path, decoder_changes: dict[str, Any]) -> RecogniserSpec:
         "streams",
     )
     content = read_object(path, _AGAIN, names)
+
     if content["format"] != _FORMAT:
         raise UsageError(
-            f"{path} must be of format {_FORMAT}. Received: {content['format']!r}, written by "
-            f"tfasr {content.get('tfasr')}. Use that tfasr, or export the run again."
+            f"{path} must be of format {_FORMAT}. Received: {content['format']!r}, "
+            f"written by tfasr {content.get('tfasr')}. Use that tfasr, or export the "
+            "run again."
         )
 
     # Checked alone first, so that the message blames the flags and not the file.
@@ -460,10 +465,12 @@ def exported_runtime(folder: Path) -> str:
     path = folder / SPEC_FILE
     content = read_object(path, _AGAIN, ("format",))
     runtime = content.get("runtime")
+
     if not isinstance(runtime, str) or runtime not in MODEL_FILES:
         raise UsageError(
-            f"{path} must name a runtime of {', '.join(MODEL_FILES)}. Received: {runtime!r}, "
-            f"written by tfasr {content.get('tfasr')}. Use that tfasr, or export the run again."
+            f"{path} must name a runtime of {', '.join(MODEL_FILES)}. Received: "
+            f"{runtime!r}, written by tfasr {content.get('tfasr')}. Use that tfasr, or "
+            "export the run again."
         )
 
     return runtime
@@ -518,8 +525,8 @@ def check_sums(folder: Path) -> None:
 
         if file_sha256(path) != expected:
             raise UsageError(
-                f"An exported folder's files must be as they were written. {path} has changed: "
-                f"its SHA-256 is not the one in {SUMS_FILE}. {_AGAIN}"
+                f"An exported folder's files must be as they were written. {path} has "
+                f"changed: its SHA-256 is not the one in {SUMS_FILE}. {_AGAIN}"
             )
 
     model = folder / MODEL_FILES[exported_runtime(folder)]

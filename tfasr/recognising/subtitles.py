@@ -45,13 +45,14 @@ class SubtitleRules:
             value = getattr(self, name)
             if not 0 < value <= _MOST:
                 raise UsageError(
-                    f"--subtitle_{name} must be more than 0, at most {_MOST}. Received: {value}."
+                    f"--subtitle_{name} must be more than 0, at most {_MOST}. "
+                    f"Received: {value}."
                 )
 
         if self.longest_s < self.shortest_s:
             raise UsageError(
-                "--subtitle_longest_s must be at least --subtitle_shortest_s. Received: "
-                f"{self.longest_s:g} and {self.shortest_s:g}."
+                "--subtitle_longest_s must be at least --subtitle_shortest_s. "
+                f"Received: {self.longest_s:g} and {self.shortest_s:g}."
             )
 
 

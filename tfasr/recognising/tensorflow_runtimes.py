@@ -89,10 +89,12 @@ def open_run(
     decoder = trained.decoder(**decoder_changes)
     geometry = frame_geometry(experiment.model)
     kind = experiment.features.normalisation
+
     if len(geometry) != 2:
         raise UsageError(
-            f"To transcribe, a model must have output frames at equal distances. Received: "
-            f"{model_name(experiment.model)!r}, whose output_lengths don't describe a convolution."
+            "To transcribe, a model must have output frames at equal distances. "
+            f"Received: {model_name(experiment.model)!r}, whose output_lengths don't "
+            "describe a convolution."
         )
 
     spec = RecogniserSpec(
@@ -133,6 +135,7 @@ class SavedModelAcoustics:
         self._whole = self._model.signatures[WHOLE_SIGNATURE]
         self._continued = self._model.signatures.get(CONTINUED_SIGNATURE)
         self._states = {}
+
         if self._continued is not None:
             _, specs = self._continued.structured_input_signature
             names = sorted(

@@ -117,6 +117,7 @@ class Agent:
         self._host_lock: int | None = None
         self._run_lock: int | None = None
         self._locked_run = ""  # the file of that lock
+
         if lease_s is not None:
             threading.Thread(
                 target=self._keep_lease, name="study's lease", daemon=True
@@ -314,6 +315,7 @@ class Agent:
         size = 0
         with contextlib.suppress(OSError):
             size = Path(self._run_dir, EVENTS_FILE).stat().st_size
+
         if size != self._grew[0]:
             self._grew = (size, time.monotonic())
 

@@ -258,6 +258,7 @@ class _Work:
 
         if not all(step.done() for step in block.steps):
             return False
+
         for step in block.steps:
             self._skip(step)
 
@@ -379,10 +380,11 @@ class _Work:
         while look is None or (look.left and not step.done()):
             if self._ending.is_set():
                 return "The study was ended."
+
             if look is not None:
                 self._progress.say(
-                    f"{host.name} lost contact with this study for some seconds: {step.name} "
-                    "saved its work, and continues."
+                    f"{host.name} lost contact with this study for some seconds: "
+                    f"{step.name} saved its work, and continues."
                 )
 
             try:
@@ -509,11 +511,13 @@ class _Work:
 
             if look.exit_code is not None:
                 return look
+
             if look.quiet_s > _QUIET_S:
                 where = f" on {host.name}" if host.name else ""
                 self._hosts.say_once(
-                    f"{step.name}{where} has written nothing for {time_text(_QUIET_S)}. If it "
-                    f"hangs, end its process {look.pid} there; --resume continues it."
+                    f"{step.name}{where} has written nothing for "
+                    f"{time_text(_QUIET_S)}. If it hangs, end its process {look.pid} "
+                    "there; --resume continues it."
                 )
 
             if not self._ending.is_set():
@@ -587,8 +591,8 @@ class _ClusterWork(_Work):
 
         if host.failures >= _FAILURES:
             self._hosts.say_once(
-                f"{host.name} gets no more work, since {_FAILURES} trainings in a row failed "
-                "there: see their logs."
+                f"{host.name} gets no more work, since {_FAILURES} trainings in a row "
+                "failed there: see their logs."
             )
             return None
 
@@ -614,8 +618,8 @@ class _ClusterWork(_Work):
         if hosts and all(host.failures >= _FAILURES for host in hosts):
             names = ", ".join(host.name for host in hosts)
             raise RunError(
-                f"Trainings must succeed on some host, but {_FAILURES} in a row failed on each of "
-                f"{names}: see their logs. --resume tries them again."
+                f"Trainings must succeed on some host, but {_FAILURES} in a row failed "
+                f"on each of {names}: see their logs. --resume tries them again."
             )
 
         if not hosts:
@@ -623,15 +627,17 @@ class _ClusterWork(_Work):
                 return
 
             self._hosts.say_once(
-                f"The study waits for hosts: start dask worker {self._hosts.address} on them."
+                f"The study waits for hosts: start dask worker {self._hosts.address} "
+                "on them."
             )
             return
 
         missing = sorted({block.host for block in waiting})
         if all(name and self._hosts.missing_s(name) for name in missing):
             self._hosts.say_once(
-                f"The study waits for {', '.join(missing)}, which began the remaining seeds. "
-                f"After {time_text(self._patience_s)} they begin again on another host."
+                f"The study waits for {', '.join(missing)}, which began the remaining "
+                f"seeds. After {time_text(self._patience_s)} they begin again on "
+                "another host."
             )
 
     def _is_over(self, host: Host, block: Block, future: Future) -> bool:
@@ -646,9 +652,9 @@ class _ClusterWork(_Work):
             text = f"{error}."
             if block.host:
                 text += (
-                    f" Its training saves its work and ends. Seed {block.seed} goes on there if "
-                    f"the host is back within {time_text(self._patience_s)}, else it begins again "
-                    "on another host."
+                    f" Its training saves its work and ends. Seed {block.seed} goes on "
+                    f"there if the host is back within {time_text(self._patience_s)}, "
+                    "else it begins again on another host."
                 )
 
             self._progress.say(text)
@@ -721,8 +727,8 @@ class _ClusterWork(_Work):
                     stack.enter_context(locked(_lock_file(step), "held"))
                 except UsageError:
                     self._hosts.say_once(
-                        f"{step.name} waits: {block.host} doesn't answer, but its training still "
-                        "holds the lock of its run."
+                        f"{step.name} waits: {block.host} doesn't answer, but its "
+                        "training still holds the lock of its run."
                     )
                     return False
 
@@ -735,6 +741,7 @@ class _ClusterWork(_Work):
                 mark = None
                 with contextlib.suppress(UsageError, OSError):
                     mark = ledger_mark(step.run_dir)
+
                 if self._starts is not None:
                     run = (step.alike, step.seed, block.host)
                     self._starts.abandoned(*run, place, mark, LOST)
@@ -743,8 +750,8 @@ class _ClusterWork(_Work):
                 self._progress.again(step.name)
 
         self._progress.say(
-            f"Seed {block.seed} begins again on another host: {block.host} did not come back. Its "
-            f"runs are kept in {self._folder / ABANDONED_FOLDER}."
+            f"Seed {block.seed} begins again on another host: {block.host} did not "
+            f"come back. Its runs are kept in {self._folder / ABANDONED_FOLDER}."
         )
         block.host = ""
         block.first = ""
@@ -829,4 +836,5 @@ def _outcome(step: Step, exit_code: int) -> str:
 
     lines = text.strip().splitlines()[-_SHOWN_LINES:]
     last = " ".join(line.strip() for line in lines)[-600:] or "its log is empty"
+
     return f"It ended with exit code {exit_code}: {last}"

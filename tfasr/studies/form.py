@@ -160,7 +160,10 @@ def check_plan(sealed: dict[str, Any], file: str) -> Plan:
         ends = statements[len(statements) - len(last) :] == last
         must(
             ends,
-            f"{file}: the statements of {run.name} don't end with its bindings and seed",
+            (
+                f"{file}: the statements of {run.name} don't end with its bindings and "
+                "seed"
+            ),
         )
 
     return plan
@@ -262,6 +265,7 @@ def _check_listed(event: Mapping[str, Any], place: str) -> None:
 
     if "host" in value:
         must(value["host"] != "", f"{place} has a host without a name")
+
     if "clock" in value:
         check_names(value["clock"], {"time_ms", "mono_s"}, f"{place}, clock")
         finite(value["clock"]["time_ms"])
@@ -275,6 +279,7 @@ def _check_listed(event: Mapping[str, Any], place: str) -> None:
 
     if "clock_ahead_s" in value:
         finite(value["clock_ahead_s"])
+
     if value.get("ledger") is not None:
         check_names(value["ledger"], {"chain", "bytes"}, place)
 

@@ -193,7 +193,8 @@ def lock_problems(folder: Path) -> list[str]:
 
         if isinstance(error, FileNotFoundError):
             return [
-                f"it sees another folder as {folder}, without the study's files: mount it"
+                f"it sees another folder as {folder}, without the study's files: mount "
+                "it"
             ]
 
         return [f"its file system has no locks ({error.strerror}). {shared}"]
@@ -268,6 +269,7 @@ class Host:
         """
         if self.is_local:
             return getattr(self._agent, method)(*arguments)
+
         try:
             return getattr(self._agent, method)(*arguments).result(timeout=LEASE_S)
         except (RunError, UsageError):
@@ -287,10 +289,12 @@ def clock_ahead_s(host: Host) -> float:
     """
     fastest_s = math.inf
     ahead_s = 0.0
+
     for _ in range(_CLOCK_LOOKS):
         asked_s = time.time()
         look = host.ask("look")
         took_s = time.time() - asked_s
+
         if took_s < fastest_s:
             fastest_s = took_s
             ahead_s = look.clock.time_ms / 1000 - (asked_s + took_s / 2)
@@ -410,6 +414,7 @@ class Cluster:
         self._welcome()
         if not self._alike or not self._hosts:
             return list(self._hosts.values())
+
         if not self._known:
             if self._joining and now_s - self._began_s < _JOINS_WITHIN_S:
                 # The most frequent kind is chosen once all hosts have answered.
@@ -452,8 +457,9 @@ class Cluster:
 
             raise RunError(
                 "The Dask scheduler must run until the study ends, but it is gone "
-                f"({type(error).__name__}). Its workers end, and their trainings save their work. "
-                "Start scheduler and workers again, and continue with --resume."
+                f"({type(error).__name__}). Its workers end, and their trainings save "
+                "their work. Start scheduler and workers again, and continue with "
+                "--resume."
             ) from error
 
         self._answered_s = time.monotonic()
@@ -521,8 +527,9 @@ class Cluster:
             self._hosts[name] = host
             if abs(host.clock_ahead_s) > _CLOCK_OFF_S:
                 self.say_once(
-                    f"The clock of {name} is {host.clock_ahead_s:+.0f} s off this machine's. Its "
-                    "runs state times of that clock; durations don't depend on it."
+                    f"The clock of {name} is {host.clock_ahead_s:+.0f} s off this "
+                    "machine's. Its runs state times of that clock; durations don't "
+                    "depend on it."
                 )
 
             self._warn_of_same_machine(host)
@@ -534,10 +541,11 @@ class Cluster:
         shared = sorted(
             other.name for other in others if boot and other.report.boot == boot
         )
+
         if shared:
             self.say_once(
-                f"{host.name} and {shared[0]} are one machine: runs there slow each other down. "
-                "Start one worker a machine."
+                f"{host.name} and {shared[0]} are one machine: runs there slow each "
+                "other down. Start one worker a machine."
             )
 
     def _choose_kind(self) -> None:
@@ -561,9 +569,9 @@ class Cluster:
         other = unlike(host.report.description, description)
         if other:
             self.say_once(
-                f"The host {host.name} can't train for this study: StudyConfig.test = 'groups' "
-                f"needs hosts like {name}, but it has {'; '.join(other)}. Use hosts of one kind, "
-                "or begin a study with StudyConfig.test = 'pairs'."
+                f"The host {host.name} can't train for this study: StudyConfig.test = "
+                f"'groups' needs hosts like {name}, but it has {'; '.join(other)}. Use "
+                "hosts of one kind, or begin a study with StudyConfig.test = 'pairs'."
             )
 
         return not other

@@ -96,6 +96,7 @@ def planned(
     plan = load_until_plan(gin_file, bindings)
     check_until(until, plan)
     steps = study_steps(plan, folder, shard_dir)
+
     return plan, alternating(plan, folder, steps)
 
 
@@ -118,8 +119,9 @@ def check_until(until: str, plan: Plan) -> None:
     of_each = [[run.seed for run in _runs(plan, name)] for name in names]
     if plan.config.test != "groups" and of_each[0] != of_each[1]:
         raise UsageError(
-            f"StudyConfig.test = {plan.config.test!r} compares runs of equal seeds. {names[0]} has "
-            f"the seeds {of_each[0]}, {names[1]} {of_each[1]}: leave ExperimentConfig.seeds out."
+            f"StudyConfig.test = {plan.config.test!r} compares runs of equal seeds. "
+            f"{names[0]} has the seeds {of_each[0]}, {names[1]} {of_each[1]}: leave "
+            "ExperimentConfig.seeds out."
         )
 
     times = ", ".join(map(str, looks_of(plan.config.test, plan.config.level)))
@@ -127,8 +129,9 @@ def check_until(until: str, plan: Plan) -> None:
     for name, seeds in zip(names, of_each, strict=True):
         if len(seeds) < LOOKS[-1]:
             raise UsageError(
-                f"--until decided looks after {times} runs of each experiment. {name} has "
-                f"{len(seeds)} seeds of its own: leave {name}/ExperimentConfig.seeds out."
+                f"--until decided looks after {times} runs of each experiment. {name} "
+                f"has {len(seeds)} seeds of its own: leave "
+                f"{name}/ExperimentConfig.seeds out."
             )
 
 
@@ -161,11 +164,13 @@ def undecidable(plan: Plan) -> list[str]:
         runs = min(len(_runs(plan, name)) for name in names)
         comparisons = (len(names) - 1) * plan.number_of_targets(names[0])
         smallest = least_p(plan.config.test, runs, runs)
+
         if runs > 1 and comparisons * smallest >= LEVEL:
             sentences.append(
-                f"{part}: {runs} seeds can't decide {comparisons} comparisons, as the smallest "
-                f"possible p is {smallest:.2g}, adjusted {min(1.0, comparisons * smallest):.2g}. "
-                "Take more seeds or fewer targets."
+                f"{part}: {runs} seeds can't decide {comparisons} comparisons, as the "
+                f"smallest possible p is {smallest:.2g}, adjusted "
+                f"{min(1.0, comparisons * smallest):.2g}. Take more seeds or fewer "
+                "targets."
             )
 
     return sentences
@@ -187,6 +192,7 @@ def decision_text(plan: Plan, look: Decision) -> str:
     verdict = look.verdict
     verdict = verdict.replace("the first group", first)
     verdict = verdict.replace("the second group", second)
+
     return f"{first} against {second}: {verdict}."
 
 
@@ -235,6 +241,7 @@ def perform_until_decided(
     # Only runs that the decision needed exist and can be scored.
     done = {f"score {run.name}" for run in plan.runs if finished(folder / run.folder)}
     ready = [step for step in steps if step.kind == "widths" or step.name in done]
+
     return failed + perform(ready)
 
 
@@ -270,6 +277,7 @@ def _brackets(plan: Plan, folder: Path, experiment: str) -> list[Bracket]:
         measured = bracket(
             points, value, window=window, metric=metric, metrics=run.metrics
         )
+
         if plan.config.policy != UTTERANCES.name:
             part = undisturbed_part(read_host_file(run.path), run.timeline)
             measured = replace(measured, undisturbed=part)
@@ -391,9 +399,9 @@ def study(
 
     if failed:
         raise RunError(
-            f"Every step of a study must succeed. {len(failed)} of {len(steps)} did not: "
-            f"{'; '.join(failed)}. Their logs are in {folder / 'logs'}; --resume tries them again. "
-            f"The report on the others: {page}"
+            f"Every step of a study must succeed. {len(failed)} of {len(steps)} did "
+            f"not: {'; '.join(failed)}. Their logs are in {folder / 'logs'}; --resume "
+            f"tries them again. The report on the others: {page}"
         )
 
     return page
@@ -422,8 +430,8 @@ def _check_hosts(
 
         if not sealed:
             raise UsageError(
-                f"Only a study with a sealed plan can use --scheduler. {folder} was begun without "
-                "one: finish it without --scheduler, or begin a new one."
+                f"Only a study with a sealed plan can use --scheduler. {folder} was "
+                "begun without one: finish it without --scheduler, or begin a new one."
             )
 
     unfinished = {run.seed for run in plan.runs if not finished(folder / run.folder)}
@@ -435,8 +443,9 @@ def _check_hosts(
         begun_on = block.host or "the machine of the study, without --scheduler"
         again = "with" if block.host else "without"
         raise UsageError(
-            f"All runs of a seed must be trained on one host. Seed {seed} was begun on {begun_on}: "
-            f"continue the study {again} --scheduler until its seeds are finished."
+            f"All runs of a seed must be trained on one host. Seed {seed} was begun on "
+            f"{begun_on}: continue the study {again} --scheduler until its seeds are "
+            "finished."
         )
 
 
@@ -452,6 +461,7 @@ def _declared(plan: Plan, folder: Path) -> dict[str, Any]:
     sealed = folder / SEALED_FILE
     if sealed.exists():
         return read_object(sealed, "Restore it from a copy.", ("trained",))["trained"]
+
     if any((folder / run.folder).exists() for run in plan.runs):
         log.warning(
             "%s was begun without a sealed plan to check its runs against.", folder
@@ -477,6 +487,7 @@ def _alone(folder: Path) -> Iterator[tuple[int, ...]]:
     """
     descriptor = None
     waits = False
+
     while descriptor is None:
         try:
             descriptor = acquire_lock(folder / _AT_WORK_FILE, "held")

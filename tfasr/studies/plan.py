@@ -371,6 +371,7 @@ def load_plan(gin_file: str, bindings: Sequence[str] = ()) -> Plan:
     def build(lines: gin.GinText) -> tuple[StudyConfig, dict[str, ExperimentConfig]]:
         config = gin.make(StudyConfig, lines)
         _check_described(config, lines)
+
         return config, {
             name: gin.make(ExperimentConfig, lines, scope=name)
             for name in config.experiments
@@ -385,21 +386,25 @@ def load_plan(gin_file: str, bindings: Sequence[str] = ()) -> Plan:
             line.selector.rpartition(".")[2], gin.registered()
         ):
             raise UsageError(
-                f"{line.place}: in a study, settings of the training must be in an experiment's "
-                f"bindings. Received: {line.name}. Write NAME/ExperimentConfig.bindings = "
-                f"('{line.name} = ...',) for each experiment that needs it."
+                f"{line.place}: in a study, settings of the training must be in an "
+                f"experiment's bindings. Received: {line.name}. Write "
+                f"NAME/ExperimentConfig.bindings = ('{line.name} = ...',) for each "
+                "experiment that needs it."
             )
 
     config, experiments = gin.fill(text, build).configs
     labels = [experiment.label or name for name, experiment in experiments.items()]
     twice = sorted({label for label in labels if labels.count(label) > 1})
+
     if twice:
         raise UsageError(
-            f"{path}: every experiment must have a label of its own. Received twice: {twice[0]!r}."
+            f"{path}: every experiment must have a label of its own. Received twice: "
+            f"{twice[0]!r}."
         )
 
     runs = _runs(config, experiments, path.parent)
     statements = {}
+
     for run in runs:
         of_run = gin.statements(run.gin_files, run.bindings)
         statements[str(run.folder)] = [*of_run, *run.environment]
@@ -440,14 +445,15 @@ def begin(
     )
     shards = None if shard_dir is None else str(shard_dir.resolve())
     wanted = {**plan.identity, "shard_dir": shards}
+
     if not path.exists():
         write_whole(path, json.dumps(wanted, indent=1) + "\n")
         return []
 
     if not resume:
         raise UsageError(
-            f"--run_dir must not hold a study yet. Received: {folder}, which holds one. Continue "
-            "it with --resume, or choose another folder."
+            f"--run_dir must not hold a study yet. Received: {folder}, which holds "
+            "one. Continue it with --resume, or choose another folder."
         )
 
     then = read_object(
@@ -467,11 +473,12 @@ def begin(
     planned = {str(run.folder) for run in plan.runs if run not in more}
     runs = {name: wanted["runs"][name] for name in wanted["runs"] if name in planned}
     differing = _differing({**then, "runs": old}, {**wanted, "runs": runs})
+
     if differing:
         raise UsageError(
-            f"A resumed study must be the one that {folder} was begun with, except for more seeds. "
-            f"It differs in: {'; '.join(differing)}. Use the same --gin_file and bindings, or "
-            "another --run_dir."
+            f"A resumed study must be the one that {folder} was begun with, except for "
+            f"more seeds. It differs in: {'; '.join(differing)}. Use the same "
+            "--gin_file and bindings, or another --run_dir."
         )
 
     return more
@@ -507,8 +514,9 @@ def grown_from(folder: Path) -> str:
     added = sum(len(each["added"]) for each in grown)
 
     return (
-        f"{added} runs were added to the {grown[0]['runs_before']} that this study began with. If "
-        "its results were the reason, p values and intervals are too favourable."
+        f"{added} runs were added to the {grown[0]['runs_before']} that this study "
+        "began with. If its results were the reason, p values and intervals are too "
+        "favourable."
     )
 
 
@@ -548,16 +556,16 @@ def _check_described(config: StudyConfig, lines: gin.GinText) -> None:
     if unknown and not (default and set(described) <= set(config.experiments)):
         names = ", ".join(described) or "none"
         raise UsageError(
-            f"{gin.binding_place(lines, 'StudyConfig', 'experiments')}StudyConfig.experiments must "
-            f"name experiments that the file describes, with lines such as {unknown[0]}/"
-            f"ExperimentConfig.gin_files = ('demo.gin',). Received: {unknown[0]!r}, for which "
-            f"nothing is bound. Described: {names}."
+            f"{gin.binding_place(lines, 'StudyConfig', 'experiments')}StudyConfig.experiments "
+            "must name experiments that the file describes, with lines such as "
+            f"{unknown[0]}/ExperimentConfig.gin_files = ('demo.gin',). Received: "
+            f"{unknown[0]!r}, for which nothing is bound. Described: {names}."
         )
 
     if config.beam_widths_of not in ("", *config.experiments):
         raise UsageError(
-            f"{gin.binding_place(lines, 'StudyConfig', 'beam_widths_of')}StudyConfig."
-            f"beam_widths_of must be one of the experiments {', '.join(config.experiments)}. "
+            f"{gin.binding_place(lines, 'StudyConfig', 'beam_widths_of')}StudyConfig.beam_widths_of "
+            f"must be one of the experiments {', '.join(config.experiments)}. "
             f"Received: {config.beam_widths_of!r}."
         )
 
@@ -681,8 +689,9 @@ def study_steps(plan: Plan, folder: Path, shard_dir: Path | None) -> list[Step]:
     shards = shard_dir or folder / "shards"
     if shard_dir is None and plan.config.corpus != SYNTHETIC:
         raise UsageError(
-            "A study of recordings must be given their prepared splits with --shard_dir, as "
-            "tfasr train is. Received: none, and StudyConfig.corpus makes none."
+            "A study of recordings must be given their prepared splits with "
+            "--shard_dir, as tfasr train is. Received: none, and StudyConfig.corpus "
+            "makes none."
         )
 
     steps = [] if shard_dir else [_prepare(plan.runs[0], folder, shards)]
@@ -702,6 +711,7 @@ def finished(run_dir: Path) -> bool:
     """
     if not (run_dir / EVENTS_FILE).is_file():
         return False
+
     try:
         return load_run(run_dir).status == "success"
     except UsageError:
@@ -763,10 +773,12 @@ def _train(run: PlannedRun, folder: Path, shards: Path) -> Step:
     def words() -> list[str | Path]:
         resume = ["--resume"] if (run_dir / EVENTS_FILE).is_file() else []
         folders = ["--shard_dir", shards, "--run_dir", run_dir]
+
         return ["train", *_recipe(run), *folders, *resume]
 
     done = partial(finished, run_dir)
     name = f"train {run.name}"
+
     return Step(
         "train",
         name,
@@ -850,6 +862,7 @@ def rows_of(path: Path, *names: str) -> list[dict[str, Any]]:
     remedy = "Another program wrote it: move it away, and --resume computes it again."
     rows = read_object(path, remedy, ("rows",))["rows"]
     needed = {"wer", "cer", *names}
+
     if not isinstance(rows, list) or not all(_is_row(row, needed) for row in rows):
         names_needed = ", ".join(sorted(needed))
         raise UsageError(f"Every row of {path} must have {names_needed}. {remedy}")

@@ -199,6 +199,7 @@ class StudyProgress:
             step = self._running[name]
             step.share, step.text = how_far(progress)
             now_s = time.monotonic()
+
             if self._live is not None or now_s - self._line_s >= _LINE_EVERY_S:
                 self._line_s = now_s
                 self._show(self._state())
@@ -209,6 +210,7 @@ class StudyProgress:
             step = self._running.pop(name)
             outcome = f"done, {time_text(step.elapsed_s)}"
             self._done[name] = Lap(step.lap.kind, step.lap.alike, step.elapsed_s)
+
             if failed:
                 outcome = f"failed. {failed}"
                 self._done[name] = None
@@ -245,6 +247,7 @@ class StudyProgress:
         steps = list(self._running.values())
         done = len(self._done)
         everything = len(self._laps)
+
         if len(steps) == 1 and self._hosts == 1:
             (step,) = steps
             where = _at(step.name, step.where)

@@ -79,7 +79,10 @@ class Patience:
 
             if not announced:
                 log.info(
-                    "Waiting for a quiet machine, at most %.0f s: others take %.0f %% of it now.",
+                    (
+                        "Waiting for a quiet machine, at most %.0f s: others take %.0f "
+                        "%% of it now."
+                    ),
                     self._left_s,
                     100 * taken,
                 )
@@ -94,8 +97,8 @@ class Patience:
             self._left_s -= time.monotonic() - began_s
             if self._left_s <= 0:
                 log.warning(
-                    "The machine did not become quiet: others take %.0f %% of it. Trainings go on, "
-                    "and the report names those that it disturbs.",
+                    "The machine did not become quiet: others take %.0f %% of it. "
+                    "Trainings go on, and the report names those that it disturbs.",
                     100 * taken,
                 )
 
@@ -192,8 +195,8 @@ class QuietMachine:
                 return False
 
             log.info(
-                "%s is trained again: the machine took %.0f %% of what its steps could use. "
-                "Its first try is kept in %s.",
+                "%s is trained again: the machine took %.0f %% of what its steps could "
+                "use. Its first try is kept in %s.",
                 step.name,
                 100 * taken,
                 place,
@@ -227,6 +230,7 @@ def first_tries(folder: Path) -> list[str]:
             f"{100 * again['taken']:.0f} % of what its steps could use"
         )
         times = [_time_text(first_try(folder, *run))]
+
         if run in study.runs:
             times.append(_time_text(study.runs[run]))
             text += f". First try: {times[0]}; the one that counts: {times[1]}."
@@ -307,4 +311,5 @@ def _stated_taken(name: str, run_dir: Path) -> float:
     """Returns the part that a run lost; raises `UsageError` without samples that show it."""
     taken = taken_of(run_dir)
     must(taken is not None, f"{name} has no samples of load in {HOST_FILE}")
+
     return taken

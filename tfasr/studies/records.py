@@ -262,8 +262,8 @@ def load_track(name: str, records: Path) -> TrackConfig:
     for file in config.baseline:
         if Path(file).is_absolute() or ".." in Path(file).parts:
             raise UsageError(
-                f"A track's baseline must name presets, or files in the track's folder. Received: "
-                f"{file!r} in {by_name[name]}."
+                "A track's baseline must name presets, or files in the track's folder. "
+                f"Received: {file!r} in {by_name[name]}."
             )
 
     # A track in --records may have its baseline's presets in its own folder.
@@ -364,8 +364,9 @@ def _reigning(
     texts = statements(track.baseline)
     if statements_hash(texts) != track.baseline_hash:
         raise UsageError(
-            f"The baseline {', '.join(track.baseline)} has the hash {statements_hash(texts)}, but "
-            f"the track was declared with {track.baseline_hash}: the preset has changed since."
+            f"The baseline {', '.join(track.baseline)} has the hash "
+            f"{statements_hash(texts)}, but the track was declared with "
+            f"{track.baseline_hash}: the preset has changed since."
         )
 
     return "", texts
@@ -437,9 +438,9 @@ def record(
     begun = owned and (folder / STARTS_FILE).exists()
     if begun and (not resume or read_bytes(race) != content.encode()):
         raise UsageError(
-            f"--run_dir must be a new folder, or that of this race with --resume. {run_dir} holds "
-            "a race that was begun, and a changed recipe, track or code makes another race. "
-            "Nothing in it was changed: choose another folder."
+            "--run_dir must be a new folder, or that of this race with --resume. "
+            f"{run_dir} holds a race that was begun, and a changed recipe, track or "
+            "code makes another race. Nothing in it was changed: choose another folder."
         )
 
     make_folder(run_dir)
@@ -479,6 +480,7 @@ def seeds_of(
 
     seeds: list[int] = []
     number = 0
+
     while len(seeds) < _NUMBER_OF_SEEDS:
         digest = sha256(canonical([number, *sealed]))
         seed = int(digest[:8], 16) >> 1  # 31 bits: every library accepts such a seed
@@ -538,6 +540,7 @@ def stated_outcome(plan: Plan, folder: Path, track: TrackConfig) -> dict[str, An
     # The last statements are the track's bindings and the seed.
     run = next(run for run in plan.runs if run.experiment == CHALLENGER)
     used = statements([str(folder / run.folder / GIN_GIVEN_FILE)])
+
     return {
         "verdict": verdicts[decided.sooner],
         "decision": decision_text(plan, decided),
@@ -609,6 +612,7 @@ def _code_diff() -> str:
     """
     package = Path(__file__).parents[1]
     command = ["git", "-C", str(package), "diff", "HEAD", "--", str(package)]
+
     try:
         return subprocess.run(
             command, capture_output=True, text=True, check=True
@@ -669,6 +673,7 @@ def unpacked_study(archive: Path, place: Path) -> int:
     ):
         most = min(_MOST_STUDY_BYTES, (1 << 20) + _MOST_RATIO * archive.stat().st_size)
         size = 0
+
         for block in _decompressed(packed):
             size += len(block)
             must(size <= most, f"{archive.name} unpacks to more than {most} bytes")
@@ -898,10 +903,12 @@ class _Race:
             dict.fromkeys((start["seed"], start["experiment"]) for start in starts)
         )
         wanted = []
+
         for number, seed in enumerate(self.plan.config.seeds):
             turn = [(seed, REIGNING), (seed, CHALLENGER)]
             if number % 2:
                 turn.reverse()
+
             wanted += turn
 
         must(
@@ -944,12 +951,16 @@ class _Race:
         name = reigning or "the baseline"
         must(
             raced == reigning,
-            f"{name} reigned, but the study raced {raced or 'the baseline'}: set --records",
+            (
+                f"{name} reigned, but the study raced {raced or 'the baseline'}: set "
+                "--records"
+            ),
         )
         must(
             _own_statements(self.plan, REIGNING, self.track) == texts,
             "the reigning record was trained with other statements than its own",
         )
+
         return name
 
     def check_verdict(self) -> str:
@@ -999,20 +1010,21 @@ class _Race:
         more = slow.lost - fast.lost
         must(
             more <= allowed,
-            f"other work and stops took {100 * more:.1f} % more of {later}'s processors than of "
-            f"{sooner}'s, and at most {100 * allowed:.1f} % is allowed. Race on a quiet machine.",
+            f"other work and stops took {100 * more:.1f} % more of {later}'s "
+            f"processors than of {sooner}'s, and at most {100 * allowed:.1f} % is "
+            "allowed. Race on a quiet machine.",
         )
         more_s = fast.start_s - slow.start_s
         must(
             more_s <= SHARE_OF_GAP * gap_s,
-            f"before its clock starts, {sooner} takes {more_s:.1f} s longer than {later}, which is "
-            f"too much of a gap of {gap_s:.1f} s",
+            f"before its clock starts, {sooner} takes {more_s:.1f} s longer than "
+            f"{later}, which is too much of a gap of {gap_s:.1f} s",
         )
 
         return (
-            f"other work and stops took {100 * fast.lost:.1f} % of {sooner}'s processors and "
-            f"{100 * slow.lost:.1f} % of {later}'s; starts took {fast.start_s:.1f} and "
-            f"{slow.start_s:.1f} s"
+            f"other work and stops took {100 * fast.lost:.1f} % of {sooner}'s "
+            f"processors and {100 * slow.lost:.1f} % of {later}'s; starts took "
+            f"{fast.start_s:.1f} and {slow.start_s:.1f} s"
         )
 
     def check_leaks(self) -> str:
@@ -1058,6 +1070,7 @@ class _Race:
 
         rows = []
         hashes = {"train": self.track.training, "validation": self.track.validation}
+
         for split, wanted in hashes.items():
             folder = self.shard_dir / split
             shards_hash(folder)
@@ -1144,6 +1157,7 @@ def _mean_conditions(runs: Sequence[Run]) -> _Conditions:
     seconds = []
     lost = []
     starts_s = []
+
     for run in runs:
         use = host_use(read_host_file(run.path), run.timeline, counted)
         must(use is not None, f"{run.name} has no samples of load")

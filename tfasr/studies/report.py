@@ -143,6 +143,7 @@ def widths_of(plan: Plan, folder: Path) -> list[dict[str, Cell]]:
     """
     run = {"run": plan.label(widths_run(plan).experiment)}
     rows = rows_of(widths_path(folder), "beam_width", "evaluation_s")
+
     return [
         run | _picked(row, "beam_width", "evaluation_s")
         for row in rows
@@ -189,8 +190,8 @@ def write_report(plan: Plan, folder: Path) -> Path:
     parts = chapters(plan, folder)
     if not parts:
         raise RunError(
-            f"A study's report needs at least one run with an evaluation, but {folder} lacks one; "
-            f"the logs in {folder / 'logs'} show what went wrong."
+            f"A study's report needs at least one run with an evaluation, but {folder} "
+            f"lacks one; the logs in {folder / 'logs'} show what went wrong."
         )
 
     source = published(plan.config.published) if plan.config.published else None
@@ -199,6 +200,7 @@ def write_report(plan: Plan, folder: Path) -> Path:
     first = summary(parts[0].report, results[0])
     sections = _sections(plan, parts, results, source, measured)
     caveats = _caveats(folder)
+
     if caveats:
         about = Section("How the study was run", answers=caveats, opened=True)
         sections.insert(0, about)
@@ -247,6 +249,7 @@ def _first_screen(
     name = f"{prefix}_{metric}"
     curve = None
     folded = []
+
     for section in sections:
         curve = next((c for c in section.charts if c.name == name), curve)
         others = [chart for chart in section.charts if chart.name != name]
@@ -306,6 +309,7 @@ def _runs(
     """Loads the runs of some experiments that have an evaluation, with their labels."""
     runs = []
     of_part = [run for run in plan.runs if run.experiment in experiments]
+
     for planned in sorted(of_part, key=lambda run: experiments.index(run.experiment)):
         try:
             run = load_run(folder / planned.folder, _run_name(plan, planned))
@@ -352,6 +356,7 @@ def _sections(
         if kind in kinds
     ]
     sections = []
+
     if of_everything:
         of_runs = colours(everything)
         sections.append(Section("Systems", tables=of_everything, of_runs=of_runs))
@@ -385,6 +390,7 @@ def _sections(
     for heading, kind, table in later:
         if kind in kinds:
             table = published_table(everything, source, kinds[kind], measured)
+
         of_runs = colours(everything)
         sections.append(Section(heading, tables=[table], of_runs=of_runs))
 

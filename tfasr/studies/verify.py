@@ -54,7 +54,10 @@ UNCHECKED_OF_STUDIES = (
     "tables, pages and figures of the report, apart from report.json",
     "final scores and beam widths",
     "titles, labels, parts of tables and published results to compare with",
-    "the presets and the version of tfasr that the plan names, beyond statements and code",
+    (
+        "the presets and the version of tfasr that the plan names, beyond statements "
+        "and code"
+    ),
     "the newest lines of starts.jsonl, if they were cut off",
     "what hosts of a cluster say of their machines",
 )
@@ -188,6 +191,7 @@ def _times(folder: Path, study: StudyCheck) -> Checked:
                 begun or trained_s <= _NOTED_S,
                 f"{name} trained, but the list doesn't say so",
             )
+
             if exit_code == 0:
                 took_s = stop[1] - clocks[begins][1]
                 endings.append((name, took_s, stop[1] - _clocks_of(last)[1]))
@@ -260,6 +264,7 @@ def _tries(
 
         first: _Noted = []
         noted: _Noted = []
+
         for place, event in enumerate(events):
             value = event["value"]
             if (value.get("experiment"), value.get("seed")) != run:
@@ -305,6 +310,7 @@ def _check_session(
         late_s = _clocks_of(first)[place] - age_s - start[place]
         problem = f"{name} begins {late_s:.1f} s after its start in the study's list"
         must(abs(late_s) <= _NOTED_S, f"{problem}, by the {clock} clock")
+
         if stop is not None:
             late_s = _clocks_of(last)[place] - stop[place]
             problem = f"{name} goes on {late_s:.1f} s after its end in the study's list"
@@ -329,6 +335,7 @@ def _check_mark(name: str, run: Run, key: str, size: int, noted: _Clock) -> None
         f"{name}: a line is noted before it was written",
     )
     following = run.events[place + 1 : place + 2]
+
     if key == "begun" and following and following[0]["key"] != "session_start":
         next_s = following[0]["metadata"]["mono_s"]
         problem = f"{name} had trained longer by its own clock than by the study's list"
@@ -412,6 +419,7 @@ def _as_declared(folder: Path, study: StudyCheck, run_dir: Path) -> Checked:
     listed = read_events(folder / STARTS_FILE)
     by_hash = dict(zip(chain_of(folder / STARTS_FILE), listed, strict=False))
     begun = by_hash.get(declared[0]["start"])
+
     # The clock of a host may differ from the study's; `_times` compares it with the
     # list.
     if begun is None or "clock" not in begun["value"]:

@@ -42,6 +42,7 @@ def missing_extensions() -> dict[str, str]:
         # see setup.py.
         if sys.platform == "win32" and name == "recurrent layers":
             continue
+
         try:
             importlib.import_module(module)
         except ImportError as error:
@@ -55,8 +56,8 @@ def warn_of_missing_extensions() -> list[str]:
     missing = missing_extensions()
     if missing:
         log.warning(
-            "Compiled parts of tfasr are missing: %s. Training falls back to loops in TensorFlow "
-            "that take about twice the time. %s",
+            "Compiled parts of tfasr are missing: %s. Training falls back to loops in "
+            "TensorFlow that take about twice the time. %s",
             _listed(missing),
             _BUILD,
         )

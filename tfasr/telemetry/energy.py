@@ -298,6 +298,7 @@ class SampleFile:
         log.warning("%s gets no more samples: %s.", self._path, error.strerror or error)
         file = self._file
         self._file = None
+
         if file is not None:
             # The buffer doesn't fit on the disk either.
             with contextlib.suppress(OSError):
@@ -337,6 +338,7 @@ class EnergySampler(CounterSampler):
     def look(self) -> None:
         time_ms = f"{time.time() * 1000:.0f}"
         mono_s = f"{time.monotonic():.6f}"
+
         for name, (joules, range_joules) in self.readings().items():
             limit = "" if range_joules is None else f"{range_joules:.6f}"
             self._file.add(time_ms, self._session, mono_s, name, f"{joules:.6f}", limit)
@@ -381,8 +383,8 @@ def rapl_access(root: Path = POWERCAP) -> str:
     zones = rapl_zones(root)
     if not zones:
         return (
-            "n/a: no RAPL counters, as in most virtual machines and containers; on your "
-            "own host: modprobe intel_rapl_msr"
+            "n/a: no RAPL counters, as in most virtual machines and containers; on "
+            "your own host: modprobe intel_rapl_msr"
         )
 
     readable = [counter.name for counter in rapl_counters(root)]

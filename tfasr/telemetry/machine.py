@@ -74,6 +74,7 @@ def describe_processor(root: Path = ROOT) -> dict[str, Any]:
     ]
     sockets = None
     cores = None
+
     if blocks and len(located) == len(blocks):
         sockets = len({socket for socket, _ in located})
         cores = len(set(located))
