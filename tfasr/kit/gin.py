@@ -717,15 +717,25 @@ def _macros_in(value: Any) -> set[str]:
 
 
 def _bind(bindings: Iterable[Statement], *, skip_unknown: bool = False) -> None:
-    """Binds names in gin's global state; a UsageError names the line that can't be."""
+    """Binds names in gin's global state.
+
+    Args:
+        bindings: in the order in which gin applies them.
+        skip_unknown: whether to leave out what refers to an unknown name.
+
+    Raises:
+        UsageError: names the line of a binding that gin doesn't accept.
+    """
     delegate = gin.config.ParserDelegate(skip_unknown)
+
     for statement in bindings:
-        scoped = (statement.scope, statement.selector, statement.parameter)
-        macro = (statement.name, "gin.macro", "value")
+        # gin keeps macros as values of a function of its own.
+        key = (statement.name, "gin.macro", "value")
+        if statement.parameter:
+            key = (statement.scope, statement.selector, statement.parameter)
 
         try:
-            value = _looked_up(statement.value, delegate)
-            gin.bind_parameter(scoped if statement.parameter else macro, value)
+            gin.bind_parameter(key, _looked_up(statement.value, delegate))
         except (ValueError, SyntaxError, AttributeError, TypeError) as error:
             message = str(error).split("\n")[0].rstrip(".")
             raise UsageError(f"{statement.place}: {message}. {_LISTS}") from error
