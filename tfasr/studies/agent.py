@@ -51,36 +51,57 @@ class StepError(RunError):
 
 @dataclass(frozen=True)
 class Clock:
-    """What the clocks of a host showed at one moment."""
+    """What the clocks of a host showed at one moment.
 
-    time_ms: int  # the wall clock
-    mono_s: float  # the monotonic clock, which only processes of this host share
+    Attributes:
+        time_ms: the wall clock, in milliseconds since 1970.
+        mono_s: the monotonic clock, in seconds, which only processes of this host share.
+    """
+
+    time_ms: int
+    mono_s: float
 
 
 @dataclass(frozen=True)
 class Command:
-    """A step's process, as an agent starts it."""
+    """A step's process, as an agent starts it.
 
-    words: Sequence[str]  # the arguments of ``tfasr``
+    Attributes:
+        words: the arguments of ``tfasr``.
+        environment: further variables of the process.
+        log: the file that gets its output.
+        run_dir: of a training; "" for another step.
+    """
+
+    words: Sequence[str]
     environment: Mapping[str, str]
-    log: str  # the file that gets its output
-    run_dir: str = ""  # of a training
+    log: str
+    run_dir: str = ""
 
 
 @dataclass(frozen=True)
 class Look:
-    """What a host knows about its step, or about a run that it could start."""
+    """What a host knows about its step, or about a run that it could start.
+
+    Attributes:
+        clock: the host's clocks at that moment.
+        mark: `ledger_mark`, at the first trained step and at the end; None otherwise.
+        exit_code: of the step's process; None while it runs.
+        left: whether the agent ended the step because the study's messages stopped.
+        progress: the content of the run's progress.json.
+        quiet_s: seconds since the run's ledger last grew.
+        pid: of the step's process; 0 before one was started.
+        busy: why the run can't be started yet; "" if it can.
+    """
 
     clock: Clock
-    # `ledger_mark`, at the first trained step and at the end
     mark: dict[str, Any] | None = None
-    exit_code: int | None = None  # of the step's process; None while it runs
-    # The agent ended the step because the study's messages stopped.
+    exit_code: int | None = None
     left: bool = False
-    progress: Mapping[str, Any] | None = None  # content of the run's progress.json
-    quiet_s: float = 0.0  # seconds since the run's ledger last grew
-    pid: int = 0  # of the step's process
-    busy: str = ""  # why the run can't be started yet
+    progress: Mapping[str, Any] | None = None
+    quiet_s: float = 0.0
+    pid: int = 0
+    busy: str = ""
 
 
 class Agent:
@@ -160,7 +181,8 @@ class Agent:
 
         Args:
             run_dir: the run's folder.
-            lock: the file of its lock, on a file system that all hosts share; "" takes none.
+            lock: the file of its lock, on a file system that all hosts share; "" takes
+                none.
         """
         with self._heard():
             busy = ""
@@ -178,8 +200,8 @@ class Agent:
 
         Args:
             command: the step's process.
-            noted: this host's clocks when the study noted the start; None if the study runs
-                on this host and notes it at once.
+            noted: this host's clocks when the study noted the start; None if the study
+                runs on this host and notes it at once.
 
         Raises:
             StepError: if its log can't be written or its process can't be started.
@@ -231,7 +253,12 @@ class Agent:
         that reads the whole ledger.
         """
         with self._heard():
-            exit_code = None if self._process is None else self._process.poll()
+            exit_code = None
+            pid = 0
+            if self._process is not None:
+                exit_code = self._process.poll()
+                pid = self._process.pid
+
             mark = None
             if self._run_dir and (exit_code is not None or not self._begun):
                 mark = _mark(self._run_dir)
@@ -247,7 +274,7 @@ class Agent:
                 left=self._left,
                 progress=self._progress(),
                 quiet_s=self._quiet_s(),
-                pid=0 if self._process is None else self._process.pid,
+                pid=pid,
             )
 
     def stop(self) -> None:
@@ -293,6 +320,7 @@ class Agent:
                     self._unlock()
 
     def _unlock(self) -> None:
+        """Gives up the locks of the run and of the host, if it has them."""
         self._run_lock = _unlocked(self._run_lock)
         self._host_lock = _unlocked(self._host_lock)
 
@@ -323,11 +351,20 @@ class Agent:
 
 
 def _clock() -> Clock:
+    """Returns what this host's clocks show now."""
     return Clock(int(time.time() * 1000), round(time.monotonic(), 6))
 
 
 def _locked(path: Path, busy: str) -> tuple[int | None, str]:
-    """Locks a file; returns its descriptor and "", or None and why it can't be locked."""
+    """Locks a file, whose folder is created if it is missing.
+
+    Args:
+        path: the file.
+        busy: the reason if another process has the lock.
+
+    Returns:
+        The file's descriptor and ""; or None and why it can't be locked.
+    """
     try:
         make_folder(path.parent)
         return acquire_lock(path, busy), ""

@@ -35,29 +35,30 @@ from tfasr.ledger.events import ledger_mark, read_events
 from tfasr.studies.agent import Command, Look, StepError
 from tfasr.studies.hosts import Cluster, Host, HostLostError, ThisMachine
 from tfasr.studies.plan import ABANDONED_FOLDER, Step, finished, widths_path
-from tfasr.studies.progress import Lap, StudyProgress, time_text
+from tfasr.studies.progress import Lap, StudyProgress, named_at, time_text
 from tfasr.studies.quiet import QuietMachine
 from tfasr.tta.run import load_run
 
 # How often a step is looked at on a host of a cluster, and on this machine, where it
-# costs no message.
+# costs no message; in seconds.
 _LOOKS_EVERY_S = 0.5
 _LOOKS_HERE_EVERY_S = 0.2
 
-# Between two blocks, another study may take the host.
+# How long a host rests between two blocks, in seconds: another study may take it then.
 _RESTS_S = 1.0
 
-# A training that has written nothing for so long may hang: a line says so.
+# A training that has written nothing for so long, in seconds, may hang: a line says so.
 _QUIET_S = 900.0
 
 # A host on which so many trainings in a row failed gets no other block: its disk may be
 # full, and every further training would fail too.
 _FAILURES = 2
 
-# How many lines of a failed step's log are shown.
+# How many lines of a failed step's log are shown, and how many of their characters.
 _SHOWN_LINES = 3
+_SHOWN_CHARACTERS = 600
 
-# One for each host. The pool starts a thread only when it is needed.
+# The most threads, one for each host. The pool starts one only when it is needed.
 _MOST_THREADS = 10_000
 
 log = logging.getLogger("tfasr")
@@ -65,19 +66,31 @@ log = logging.getLogger("tfasr")
 
 @dataclass
 class Block:
-    """What one host does without a break: a seed's trainings, or another step."""
+    """What one host does without a break: a seed's trainings, or another step.
+
+    Attributes:
+        steps: what it consists of.
+        seed: of its trainings; None for another step.
+        host: the host that has begun the trainings and must end them; "" for none.
+        begun: the experiments that this host has begun.
+        first: the experiment that was begun first; "" before any was.
+        backwards: whether the last step comes first.
+    """
 
     steps: list[Step]
-    seed: int | None = None  # of its trainings; None for another step
-    host: str = ""  # the host that has begun the trainings, and must end them; "": none
-    begun: set[str] = field(default_factory=set)  # experiments that it has begun
-    first: str = ""  # the experiment that was begun first
-    backwards: bool = False  # whether the last step comes first
+    seed: int | None = None
+    host: str = ""
+    begun: set[str] = field(default_factory=set)
+    first: str = ""
+    backwards: bool = False
 
     @property
     def turns(self) -> list[Step]:
         """The steps in the order in which they are done."""
-        return self.steps[:: -1 if self.backwards else 1]
+        if self.backwards:
+            return self.steps[::-1]
+
+        return self.steps
 
 
 @dataclass
@@ -96,7 +109,11 @@ class History:
 
 
 def history(folder: Path) -> History:
-    """Reads which hosts have begun which trainings; empty for a new study."""
+    """Reads which hosts have begun which trainings; empty for a new study.
+
+    Args:
+        folder: the study's, with its list of starts.
+    """
     past = History()
     path = folder / STARTS_FILE
 
@@ -135,7 +152,8 @@ def perform(
     Args:
         steps: in the order in which a single host does them.
         hosts: who does them; by default this machine.
-        starts: gets each training's start and end; None for a study without a sealed plan.
+        starts: gets each training's start and end; None for a study without a sealed
+            plan.
         quiet: has trainings wait for a quiet host, and disturbed runs trained again.
         folder: the study's, which a cluster needs.
         patience_s: how long a lost host is waited for before its seeds begin again
@@ -278,7 +296,13 @@ class _Work:
         running: dict[Future, tuple[Host, Block]],
         executor: Executor,
     ) -> None:
-        """Gives each free host a block."""
+        """Gives each free host a block.
+
+        Args:
+            waiting: the blocks that nobody does; those that are handed out are removed.
+            running: gets the host and block of each new thread.
+            executor: starts the threads.
+        """
         usable = self._hosts.usable(executor)
         self._progress.hosts(len(usable))
         busy = {host.name for host, _ in running.values()}
@@ -293,7 +317,12 @@ class _Work:
                 running[executor.submit(self._do_block, host, block)] = (host, block)
 
     def _next_block(self, host: Host, waiting: Sequence[Block]) -> Block | None:
-        """Returns the block that a free host does next; None if no block suits it."""
+        """Returns the block that a free host does next; None if no block suits it.
+
+        Args:
+            host: the free host.
+            waiting: the blocks that nobody does, in their order.
+        """
         return next(iter(waiting), None)
 
     def _explain(self, waiting: Sequence[Block]) -> None:
@@ -307,8 +336,8 @@ class _Work:
         """Lets all steps save their work and end; a second Ctrl-C ends them at once.
 
         Args:
-            running: the hosts and blocks at work. Their threads see that the study ends and
-                ask their steps to end too.
+            running: the hosts and blocks at work. Their threads see that the study ends
+                and ask their steps to end too.
         """
         self._ending.set()
         try:
@@ -330,6 +359,11 @@ class _Work:
 
     def _do(self, host: Host, block: Block, step: Step) -> None:
         """Does a step unless it is done; notes whether it failed.
+
+        Args:
+            host: who does it.
+            block: what the step is a part of.
+            step: what to do.
 
         Raises:
             HostLostError: if the host no longer answers. The step then waits again.
@@ -357,8 +391,13 @@ class _Work:
         self._progress.end(step.name, reason)
         if reason:
             self._failed.append(step.name)
+
+        # Only failures one after the other say that the host may be the reason.
         if step.kind == "train":
-            host.failures = host.failures + 1 if reason else 0
+            if reason:
+                host.failures += 1
+            else:
+                host.failures = 0
 
     def _tried(self, host: Host, block: Block, step: Step) -> str:
         """Does a step, a training when its host is quiet; returns why it failed, or ""."""
@@ -366,7 +405,9 @@ class _Work:
         if self._quiet is None:
             return command()
 
-        look = None if host.is_local else functools.partial(host.ask, "taken")
+        look = None
+        if not host.is_local:
+            look = functools.partial(host.ask, "taken")
 
         return self._quiet.trained(step, command, host.name, look, self._ending)
 
@@ -396,7 +437,7 @@ class _Work:
                 words=words,
                 environment=dict(line.split("=", 1) for line in step.environment),
                 log=str(step.log),
-                run_dir="" if step.run_dir is None else str(step.run_dir),
+                run_dir=str(step.run_dir or ""),
             )
 
             try:
@@ -513,9 +554,8 @@ class _Work:
                 return look
 
             if look.quiet_s > _QUIET_S:
-                where = f" on {host.name}" if host.name else ""
                 self._hosts.say_once(
-                    f"{step.name}{where} has written nothing for "
+                    f"{named_at(step.name, host.name)} has written nothing for "
                     f"{time_text(_QUIET_S)}. If it hangs, end its process {look.pid} "
                     "there; --resume continues it."
                 )
@@ -781,7 +821,15 @@ def finish_moves(folder: Path, steps: Sequence[Step]) -> None:
 
 
 def move_aside(folder: Path, step: Step, place: str) -> None:
-    """Moves a run and what was measured with it to ``place``, the run itself at last."""
+    """Moves a run and what was measured with it; the run itself comes last.
+
+    So a run that is still in its place shows that the move isn't over.
+
+    Args:
+        folder: the study's.
+        step: the run's training.
+        place: the run's new path within the study's folder.
+    """
     make_folder((folder / place).parent)
     name = step.log.stem
     # Beam widths may have been timed with this run, and are timed again.
@@ -822,7 +870,12 @@ def _seen(host: Host, look: Look) -> Seen:
 
 
 def _outcome(step: Step, exit_code: int) -> str:
-    """Returns why a step failed, with the end of its log, or "" if it is done."""
+    """Returns why a step failed, with the end of its log, or "" if it is done.
+
+    Args:
+        step: whose process has ended.
+        exit_code: of the process; a negative one is the number of a signal.
+    """
     # A process that was killed may have done all of its work before.
     if exit_code <= 0 and step.done():
         return ""
@@ -835,6 +888,8 @@ def _outcome(step: Step, exit_code: int) -> str:
         text = step.log.read_text(encoding="utf-8", errors="replace")
 
     lines = text.strip().splitlines()[-_SHOWN_LINES:]
-    last = " ".join(line.strip() for line in lines)[-600:] or "its log is empty"
+    last = " ".join(line.strip() for line in lines)[-_SHOWN_CHARACTERS:]
+    if not last:
+        last = "its log is empty"
 
     return f"It ended with exit code {exit_code}: {last}"

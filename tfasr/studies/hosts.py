@@ -36,7 +36,8 @@ from tfasr.telemetry.system import describe_system
 if TYPE_CHECKING:
     from distributed import Client
 
-# A worker must describe its host, and then start an agent, within this time each.
+# A worker must describe its host, and then start an agent, within this time each. All
+# times here are in seconds.
 _JOINS_WITHIN_S = 60.0
 
 # How often the scheduler is asked for workers of new hosts.
@@ -54,6 +55,8 @@ _MEMORY_ALIKE = 0.03
 
 # A clock that is further off is worth a warning.
 _CLOCK_OFF_S = 2.0
+
+# How often a host is asked for its clock; the fastest answer counts.
 _CLOCK_LOOKS = 3
 
 log = logging.getLogger("tfasr")
@@ -65,22 +68,35 @@ class HostLostError(RunError):
 
 @dataclass(frozen=True)
 class Request:
-    """What every host of a study must have. It is pickled and sent to each worker."""
+    """What every host of a study must have. It is pickled and sent to each worker.
 
-    folder: str  # the study's, whose lock the study holds
-    # By experiment: its gin files and bindings, and the hash of the statements in them.
+    Attributes:
+        folder: the study's, whose lock the study holds.
+        experiments: each one's gin files and bindings, and the hash of the statements
+            in them, by its name.
+        shards: the content hash of each split, by its folder.
+        software: versions, as `software` returns them.
+    """
+
+    folder: str
     experiments: Mapping[str, tuple[Sequence[str], Sequence[str], str]]
-    shards: Mapping[str, str]  # content hash of each split, by its folder
-    software: Mapping[str, str]  # versions, as `software` returns them
+    shards: Mapping[str, str]
+    software: Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a host says about itself."""
+    """What a host says about itself.
 
-    problems: Sequence[str]  # why it can't train
-    description: Mapping[str, Any]  # see `describe_system`
-    # Names the machine since it was started; containers of one machine share it.
+    Attributes:
+        problems: why it can't train; empty if it can.
+        description: what `describe_system` returned there.
+        boot: names the machine since it was started; containers of one machine share
+            it.
+    """
+
+    problems: Sequence[str]
+    description: Mapping[str, Any]
     boot: str
 
 
@@ -102,7 +118,13 @@ def software() -> dict[str, str]:
 
 
 def request(plan: Plan, folder: Path, shard_dir: Path) -> Request:
-    """Returns the requirements on hosts that train a study with prepared shards."""
+    """Returns what hosts must have to train a study.
+
+    Args:
+        plan: the study's.
+        folder: the study's.
+        shard_dir: the prepared splits.
+    """
     splits = sorted(path.parent for path in shard_dir.glob(f"*/{INDEX_FILE}"))
     runs = {run.experiment: run for run in plan.runs}
 
@@ -124,7 +146,11 @@ def request(plan: Plan, folder: Path, shard_dir: Path) -> Request:
 
 
 def _statements(gin_files: Sequence[str], bindings: Sequence[str]) -> str:
-    """Returns a hash of all statements of gin files, with those of files that they include."""
+    """Returns a hash of all statements of gin files and bindings.
+
+    The statements of included files count too, so that hosts with other presets are
+    found.
+    """
     return sha256(canonical(gin.statements(gin_files, bindings)))
 
 
@@ -274,7 +300,8 @@ class Host:
             return getattr(self._agent, method)(*arguments).result(timeout=LEASE_S)
         except (RunError, UsageError):
             raise
-        except Exception as error:  # Dask raises many kinds for a lost worker
+        # Dask raises many kinds for a lost worker.
+        except Exception as error:
             raise HostLostError(
                 f"{self.name} doesn't answer ({type(error).__name__})"
             ) from error
@@ -313,15 +340,18 @@ class ThisMachine:
         self._host = Host(Agent(held=held))
 
     def usable(self, executor: Executor) -> list[Host]:
+        """Returns the machine, which can always train."""
         return [self._host]
 
     def use(self, host: Host) -> None:
-        pass
+        """Does nothing: the machine stays the same one."""
 
     def lose(self, host: Host) -> None:
+        """Can't happen: the study ends with its machine."""
         raise AssertionError("the study's own machine can't be lost")
 
     def say_once(self, sentence: str) -> None:
+        """Logs a sentence."""
         log.warning("%s", sentence)
 
 
@@ -450,7 +480,8 @@ class Cluster:
         """
         try:
             addresses = sorted(self._client.nthreads())
-        except Exception as error:  # Dask raises many kinds while it is not connected
+        # Dask raises many kinds while it is not connected.
+        except Exception as error:
             silent_s = time.monotonic() - self._answered_s
             if self._client.status != "closed" and silent_s < _SCHEDULER_BACK_WITHIN_S:
                 return {}
@@ -475,6 +506,10 @@ class Cluster:
 
         It runs in a thread, since a slow host must not keep the others waiting.
 
+        Args:
+            name: the host's.
+            address: one of its workers'.
+
         Raises:
             UsageError: with the reason, if the host can't train for this study.
         """
@@ -489,12 +524,9 @@ class Cluster:
         if report.problems:
             raise UsageError("; ".join(report.problems))
 
-        known_description = self._known.get(name)
-        other = (
-            []
-            if known_description is None
-            else unlike(report.description, known_description)
-        )
+        # A host that has trained for the study must be the same machine.
+        known = self._known.get(name, report.description)
+        other = unlike(report.description, known)
         if other:
             raise UsageError(
                 "it came back as another machine, so its runs can't be continued there "
@@ -578,7 +610,11 @@ class Cluster:
 
 
 def _host_of(address: str) -> str:
-    """Returns the host of a worker's address, such as "10.0.0.7" of "tls://10.0.0.7:41233"."""
+    """Returns the host of a worker's address.
+
+    >>> _host_of("tls://10.0.0.7:41233"), _host_of("tcp://[::1]:41233")
+    ('10.0.0.7', '::1')
+    """
     return address.rpartition("://")[2].rpartition(":")[0].strip("[]")
 
 

@@ -46,10 +46,12 @@ from tfasr.tta.run import load_run
 if TYPE_CHECKING:
     from distributed import Client
 
-DECIDED = "decided"  # the only value of ``--until``
+# The only value of ``--until``.
+DECIDED = "decided"
 
-# A host that restarts is back within minutes. Waiting longer delays the study, waiting
-# less throws away what the host has trained.
+# How long a lost host is waited for, in seconds. A host that restarts is back within
+# minutes. Waiting longer delays the study, waiting less throws away what the host has
+# trained.
 WAIT_FOR_HOST_S = 600.0
 
 log = logging.getLogger("tfasr")
@@ -103,6 +105,10 @@ def planned(
 def check_until(until: str, plan: Plan) -> None:
     """Checks that ``--until`` can be done: two experiments, with seeds for all looks.
 
+    Args:
+        until: the flag's value.
+        plan: the study's.
+
     Raises:
         UsageError: says what the study has instead.
     """
@@ -140,6 +146,11 @@ def alternating(plan: Plan, folder: Path, steps: Sequence[Step]) -> list[Step]:
 
     What changes slowly, such as a machine's temperature, then affects both alike. Kinds
     of steps stay in their order; steps without a run come last of their kind.
+
+    Args:
+        plan: of two experiments.
+        folder: the study's.
+        steps: all of its steps.
     """
     rounds = zip(*(_runs(plan, name) for name in plan.experiments), strict=False)
     turns = [pair[:: -1 if number % 2 else 1] for number, pair in enumerate(rounds)]
@@ -148,6 +159,7 @@ def alternating(plan: Plan, folder: Path, steps: Sequence[Step]) -> list[Step]:
     places = {path: number for number, path in enumerate(order)}
 
     def place(step: Step) -> tuple[int, int]:
+        """Returns where a step belongs: by its kind, then by its run."""
         return kinds.index(step.kind), places.get(step.run_dir, len(order))
 
     return sorted(steps, key=place)
@@ -187,7 +199,12 @@ def decision(plan: Plan, folder: Path) -> Decision:
 
 
 def decision_text(plan: Plan, look: Decision) -> str:
-    """Returns the verdict in one sentence, with the experiments' labels."""
+    """Returns the verdict in one sentence, with the experiments' labels.
+
+    Args:
+        plan: of two experiments.
+        look: the comparison of their runs, whose verdict knows no names.
+    """
     first, second = (plan.label(name) for name in plan.experiments)
     verdict = look.verdict
     verdict = verdict.replace("the first group", first)
@@ -287,7 +304,8 @@ def _brackets(plan: Plan, folder: Path, experiment: str) -> list[Bracket]:
     return brackets
 
 
-# How often a resumed study looks whether the killed one's last step has ended.
+# How often a resumed study looks whether the killed one's last step has ended, in
+# seconds.
 _LOOKS_EVERY_S = 0.5
 
 # Its lock is held by the study and inherited by each step, which may outlive the study.
@@ -337,11 +355,14 @@ def study(
         RunError: if a step failed; the report on the others is written.
     """
     folder = Path(run_dir)
-    shards = None if shard_dir is None else Path(shard_dir)
+    shards = None
+    if shard_dir is not None:
+        shards = Path(shard_dir)
+
     # A cluster's workers have other working directories.
     if client is not None:
         folder = folder.resolve()
-        shards = None if shards is None else shards.resolve()
+        shards = shards and shards.resolve()
 
     plan, steps = planned(gin_file, bindings, until, folder, shards)
 
@@ -419,11 +440,12 @@ def _check_hosts(
         sealed: whether the study has, or gets, a sealed plan.
 
     Raises:
-        UsageError: if the folder's locks don't hold, or if a seed was begun with hosts and
-            would go on without them, or the other way round.
+        UsageError: if the folder's locks don't hold, or if a seed was begun with hosts
+            and would go on without them, or the other way round.
     """
     if client is not None:
-        if problems := lock_problems(folder):
+        problems = lock_problems(folder)
+        if problems:
             raise UsageError(
                 f"--run_dir must suit several hosts. Here, {'; '.join(problems)}."
             )
@@ -454,6 +476,10 @@ def _declared(plan: Plan, folder: Path) -> dict[str, Any]:
 
     It is {} if the study was begun without a sealed plan. A new study's experiments are
     read as their trainings will, in another process, since that loads TensorFlow.
+
+    Args:
+        plan: the study's.
+        folder: the study's, new or begun.
 
     Raises:
         UsageError: if an experiment can't be trained.

@@ -72,6 +72,7 @@ from tfasr.verifying.run import (
 REIGNING = "reigning"
 CHALLENGER = "challenger"
 
+# A submission's study, without what `_LEFT_OUT` names, and its track.
 STUDY_FILE = "study.tar.xz"
 TRACK_FILE = "track.gin"
 
@@ -141,11 +142,14 @@ _NOT_COMPARED = ("hash", "batch_statistics", "division")
 # Enough for the last look of the sequential test.
 _NUMBER_OF_SEEDS = LOOKS[-1]
 
-# Validation transcripts of 3 or more words must not be in the code, nor 30 of their
-# words over 3 letters, if that is over half of them. Shorter transcripts and single
-# words may be there by chance.
+# Validation transcripts of so many or more words must not be in the code. Shorter ones
+# may be there by chance.
 _TELLTALE_WORDS = 3
-_VOCABULARY = (30, 0.5)
+
+# Nor may so many of their words of over 3 letters, if that is over so large a share of
+# them: single words may be there by chance.
+_VOCABULARY = 30
+_VOCABULARY_SHARE = 0.5
 
 # How much of a verdict's gap other load, pauses or starts may explain.
 SHARE_OF_GAP = 0.25
@@ -197,6 +201,7 @@ class TrackConfig:
     baseline_hash: str = ""
 
     def check(self) -> None:
+        """Raises ValueError for an unknown kind or division, or without a baseline."""
         require(
             self.kind in ("seconds", "utterances"),
             self,
@@ -230,7 +235,10 @@ class TrackConfig:
     @property
     def clock(self) -> str:
         """The clock of the race's study: a policy, or "utterances"."""
-        return self.policy if self.kind == "seconds" else self.kind
+        if self.kind == "seconds":
+            return self.policy
+
+        return self.kind
 
 
 def tracks(records: Path) -> dict[str, Path]:
@@ -246,6 +254,10 @@ def tracks(records: Path) -> dict[str, Path]:
 
 def load_track(name: str, records: Path) -> TrackConfig:
     """Reads a track that comes with tfasr or that ``--records`` has.
+
+    Args:
+        name: the track's, such as "synthetic_cer_10".
+        records: the folder of accepted submissions, and of further tracks.
 
     Raises:
         UsageError: if there is no such track, or if its baseline leaves its folder.
@@ -270,7 +282,10 @@ def load_track(name: str, records: Path) -> TrackConfig:
     baseline = []
     for file in config.baseline:
         near = by_name[name].parent / file
-        baseline.append(str(near) if near.is_file() else file)
+        if near.is_file():
+            file = str(near)
+
+        baseline.append(file)
 
     return replace(config, baseline=tuple(baseline))
 
@@ -308,7 +323,11 @@ _STATED = {
     "study": str,
     "files": dict,
 }
-_HASH = re.compile(r"[0-9a-f]{32}")  # a line's hash in a list of starts
+
+# A line's hash in a list of starts.
+_HASH = re.compile(r"[0-9a-f]{32}")
+
+# For the challenger: it is faster, slower, or neither could be shown.
 _VERDICTS = ("record", "refuted", "undecided")
 
 
@@ -344,6 +363,7 @@ def _stated(path: Path) -> dict[str, Any]:
 
 
 def _positive(number: Any) -> bool:
+    """Whether a value is a positive, finite number and no bool."""
     return type(number) in (int, float) and 0 < number < math.inf
 
 
@@ -353,6 +373,10 @@ def _reigning(
     """Returns the hash of the reigning submission, and its statements.
 
     The hash is "" for the baseline, which reigns until there is a record.
+
+    Args:
+        track: which names the baseline.
+        earlier: the track's accepted submissions, oldest first.
 
     Raises:
         UsageError: if a preset of the baseline has changed since the track was declared.
@@ -406,7 +430,7 @@ def record(
     out = run_dir / "submission"
     own_statements = statements(gin_files, bindings)
 
-    # The folder may be new, or that of this race.
+    # The folder may be new, or that of this race: other files are not overwritten.
     race = run_dir / "race.gin"
     written = (folder.name, out.name, race.name, f"{REIGNING}.gin")
     owned = race.is_file() and read_bytes(race).startswith(_OURS.encode())
@@ -416,7 +440,10 @@ def record(
 
     # The baseline stays in its own files: a binding that a later file leaves unused is
     # dropped, but in a single file it would be an error.
-    reigning_files = (f"{REIGNING}.gin",) if against else track.baseline
+    reigning_files = track.baseline
+    if against:
+        reigning_files = (f"{REIGNING}.gin",)
+
     plugged = [plugin.sha256 for plugin in plugins()]
     seeds = seeds_of(name, reigning, own_statements, code_hash(), plugged)
     last = tuple(track.bindings)
@@ -495,7 +522,15 @@ def seeds_of(
 def _write_submission(
     folder: Path, out: Path, name: str, track: TrackConfig, against: str
 ) -> None:
-    """Writes a submission into ``out``, submission.json with all hashes last."""
+    """Writes a submission, submission.json with all hashes last.
+
+    Args:
+        folder: of the race's study.
+        out: the submission's folder.
+        name: the track's.
+        track: its rules.
+        against: the hash of the study of the reigning record; "" for the baseline.
+    """
     plan = plan_of(list(check_study(folder).plans.values())[-1])
     make_folder(out / "plugins")
     write_whole(out / STUDY_FILE, pack(folder))
@@ -556,6 +591,11 @@ def _own_statements(plan: Plan, side: str, track: TrackConfig) -> list[str]:
     """Returns a side's statements without the track's and the seed's.
 
     Those must come last, and all runs of a side must have the same others.
+
+    Args:
+        plan: of the race's study.
+        side: `REIGNING` or `CHALLENGER`.
+        track: whose bindings both sides train with.
     """
     per_seed = []
     for run in plan.runs:
@@ -658,10 +698,14 @@ def verify_submission(
 
 
 def unpacked_study(archive: Path, place: Path) -> int:
-    """Unpacks a study that anyone may have packed into ``place``; returns its bytes.
+    """Unpacks a study that anyone may have packed; returns how many bytes it has.
 
     Only regular files of plain headers are accepted, as `pack` writes them: no links,
     and no extended headers, whose texts may have any size.
+
+    Args:
+        archive: the file of a submission.
+        place: an empty folder for the study's files.
 
     Raises:
         UsageError: for anything else, for a path outside the study, and for more than
@@ -704,10 +748,16 @@ def _headers(plain: IO[bytes]) -> Iterator[tarfile.TarInfo]:
 
 
 def _member(header: tarfile.TarInfo, plain: IO[bytes], place: Path) -> int:
-    """Writes a file of an archive, whose content follows in ``plain``; its size.
+    """Writes a file of an archive, and returns its size in bytes.
+
+    Args:
+        header: of the file.
+        plain: the archive, at the file's content.
+        place: the folder to write into.
 
     Raises:
-        UsageError: if it is no regular file inside ``place``, too large, or there already.
+        UsageError: if it is no regular file inside ``place``, too large, or there
+            already.
     """
     target = (place / header.name).resolve()
     size = header.size
@@ -750,10 +800,12 @@ class _Race:
 
     @cached_property
     def stated(self) -> dict[str, Any]:
+        """The content of submission.json."""
         return _stated(self.folder / SUBMISSION_FILE)
 
     @cached_property
     def track(self) -> TrackConfig:
+        """The track as it is declared now."""
         return load_track(self.stated["track"], self.records)
 
     @cached_property
@@ -763,6 +815,7 @@ class _Race:
 
     @cached_property
     def plan(self) -> Plan:
+        """The newest sealed plan, as an object."""
         return plan_of(self.sealed)
 
     @cached_property
@@ -1051,9 +1104,8 @@ class _Race:
             w[::-1] for w in words
         )
 
-        many = len(leaked) >= _VOCABULARY[0] and len(leaked) > _VOCABULARY[1] * len(
-            vocabulary
-        )
+        most = _VOCABULARY_SHARE * len(vocabulary)
+        many = len(leaked) >= _VOCABULARY and len(leaked) > most
         must(
             not many,
             f"the code contains {len(leaked)} of {len(vocabulary)} validation words",
@@ -1087,7 +1139,10 @@ class _Race:
             not shared["content"], f"{shared['content']} recordings are in both splits"
         )
 
-        return f"the splits share {shared['speaker']} speakers and {shared['text']} transcripts"
+        return (
+            f"the splits share {shared['speaker']} speakers and {shared['text']} "
+            "transcripts"
+        )
 
 
 def _words(text: str) -> list[str]:
@@ -1138,12 +1193,19 @@ def leaked_transcripts(references: Iterable[str], words: Sequence[str]) -> set[s
 
 @dataclass(frozen=True)
 class _Conditions:
-    """What may have made runs slower than their recipe is, or their clocks shorter; means."""
+    """What may have made runs slower than their recipe, or their clocks shorter.
 
-    seconds: float  # from the start of the clock to the end
-    # The part of the processors' time that others took, or that the run was stopped.
+    Attributes:
+        seconds: from the start of the clock to the end; the mean of several runs, as
+            all fields are.
+        lost: the share of the processors' time that others took, or during which the
+            run was stopped.
+        start_s: from the process's creation to the start of the clock.
+    """
+
+    seconds: float
     lost: float
-    start_s: float  # from the process's creation to the start of the clock
+    start_s: float
 
 
 def _mean_conditions(runs: Sequence[Run]) -> _Conditions:
@@ -1222,8 +1284,12 @@ def records_table(records: Path) -> str:
             place = urllib.parse.quote(f"{name}/{each['folder']}/card.md")
             link = f"[{markdown_text(each['folder'])}]({place})"
             ends = each["interval"]
-            ratio = "n/a" if each["ratio"] is None else f"{each['ratio']:.3f}"
-            ratio += f", {ends[0]:.3f} to {ends[1]:.3f}" if ends else ""
+            ratio = "n/a"
+            if each["ratio"] is not None:
+                ratio = f"{each['ratio']:.3f}"
+            if ends:
+                ratio += f", {ends[0]:.3f} to {ends[1]:.3f}"
+
             cells = (
                 link,
                 each["verdict"],

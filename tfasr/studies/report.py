@@ -100,10 +100,9 @@ def figures_of_section(
 
     figures = []
     for chart in sorted(shown, key=lambda chart: order.get(chart.name, len(order))):
+        caption = chart.caption
         if chart.name in paper:
-            caption = f"As {paper[chart.name]} of the paper: {chart.caption}"
-        else:
-            caption = chart.caption
+            caption = f"As {paper[chart.name]} of the paper: {caption}"
 
         figures.append(
             dataclasses.replace(chart, name=f"{prefix}_{chart.name}", caption=caption)
@@ -170,11 +169,17 @@ def widths_table(widths: Sequence[dict[str, Cell]]) -> Table:
 
 @dataclasses.dataclass(frozen=True)
 class Chapter:
-    """A part of a study in the report: experiments whose times one table compares."""
+    """A part of a study in the report: experiments whose times one table compares.
 
-    name: str  # of the part (`ExperimentConfig.part`)
-    report: Report  # on the part's runs, each experiment a group named by its label
-    published_table: str  # the published table to show with its times; "" for none
+    Attributes:
+        name: of the part (`ExperimentConfig.part`).
+        report: on the part's runs, each experiment a group named by its label.
+        published_table: the published table to show with its times; "" for none.
+    """
+
+    name: str
+    report: Report
+    published_table: str
 
 
 def write_report(plan: Plan, folder: Path) -> Path:
@@ -194,7 +199,10 @@ def write_report(plan: Plan, folder: Path) -> Path:
             f"lacks one; the logs in {folder / 'logs'} show what went wrong."
         )
 
-    source = published(plan.config.published) if plan.config.published else None
+    source = None
+    if plan.config.published:
+        source = published(plan.config.published)
+
     measured = Measured(widths_of(plan, folder), scores_of(plan, folder))
     results = [group_results(part.report) for part in parts]
     first = summary(parts[0].report, results[0])
@@ -245,7 +253,10 @@ def _first_screen(
     """
     (prefix,) = file_names([part.name])
     target = headline_target(results, part.report.metrics)
-    metric = target[0] if target else "cer"
+    metric = "cer"
+    if target:
+        metric = target[0]
+
     name = f"{prefix}_{metric}"
     curve = None
     folded = []
@@ -280,6 +291,11 @@ def _chapter(plan: Plan, folder: Path, name: str) -> Chapter | None:
     """Reads a part's runs and compares them; None if no run has an evaluation.
 
     The runs' own rule for targets counts if all have the same one.
+
+    Args:
+        plan: the study's.
+        folder: the study's.
+        name: the part's.
     """
     experiments = plan.parts()[name]
     runs = dict(_runs(plan, folder, experiments))
@@ -287,8 +303,12 @@ def _chapter(plan: Plan, folder: Path, name: str) -> Chapter | None:
         return None
 
     windows = {run.target_window for run in runs}
+    window = None
+    if len(windows) == 1:
+        window = windows.pop()
+
     question = ask(
-        window=windows.pop() if len(windows) == 1 else None,
+        window=window,
         beside=POLICIES.values(),
         over_time=True,
         test=plan.config.test,
@@ -306,7 +326,12 @@ def _chapter(plan: Plan, folder: Path, name: str) -> Chapter | None:
 def _runs(
     plan: Plan, folder: Path, experiments: Sequence[str]
 ) -> list[tuple[Run, str]]:
-    """Loads the runs of some experiments that have an evaluation, with their labels."""
+    """Loads the runs of some experiments that have an evaluation.
+
+    Returns:
+        The runs by experiment, in the order of ``experiments``, each with the label of
+        its experiment.
+    """
     runs = []
     of_part = [run for run in plan.runs if run.experiment in experiments]
 
@@ -408,9 +433,15 @@ def _text(plan: Plan, first: Summary, sections: Sequence[Section]) -> str:
 
 
 def study_values(parts: Sequence[Chapter], measured: Measured) -> dict:
-    """Returns the numbers of report.json, from the same parts as the page."""
+    """Returns the numbers of report.json, from the same parts as the page.
+
+    Args:
+        parts: those with runs.
+        measured: final scores and timed evaluations, as far as they are there.
+    """
 
     def result(tta: TimeToAccuracy) -> dict:
+        """Returns when a run met a target; the time is None if it didn't."""
         return {
             "metric": tta.metric,
             "target": tta.target,
@@ -419,6 +450,7 @@ def study_values(parts: Sequence[Chapter], measured: Measured) -> dict:
         }
 
     def about(run: RunAnalysis) -> dict:
+        """Returns a run's numbers: its targets and the values of its curves."""
         return {
             "run": run.name,
             "group": run.group,
