@@ -68,18 +68,29 @@ class Examination:
 
     Dictionaries come from the functions ``describe_...`` of `tfasr.telemetry`'s
     modules.
+
+    Attributes:
+        processor: its model, cores, instruction sets and frequency governors.
+        host: memory, limits, load, networks and operating system.
+        gpus: what NVML says about each.
+        gpu_problem: why no GPU is usable, or "".
+        gpus_on_bus: NVIDIA devices on the PCI bus, whether or not NVML sees them.
+        software: versions of Python and of packages, by their names.
+        decoder_problem: why the compiled decoder doesn't load, or None.
+        taken: what others take of the machine at this moment.
+        rapl: a sentence on whether the processors' energy can be read.
+        tensorflow: from `probe_tensorflow`; None unless requested.
     """
 
     processor: dict[str, Any]
     host: dict[str, Any]
     gpus: list[dict[str, Any]]
-    gpu_problem: str  # why no GPU is usable, or ""
-    gpus_on_bus: int  # NVIDIA devices on the PCI bus, whether or not NVML sees them
+    gpu_problem: str
+    gpus_on_bus: int
     software: dict[str, Any]
-    decoder_problem: str | None  # why the compiled decoder doesn't load, or None
-    taken: TakenNow  # what others take of the machine at this moment
-    rapl: str  # a sentence on whether the processors' energy can be read
-    # from `probe_tensorflow`; None unless requested
+    decoder_problem: str | None
+    taken: TakenNow
+    rapl: str
     tensorflow: dict[str, Any] | None
 
 

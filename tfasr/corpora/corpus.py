@@ -54,6 +54,7 @@ def check_corpus(corpus: object) -> None:
         )
 
 
+# All corpora, by the values of ``--corpus``.
 CORPORA: Registry[Corpus] = Registry(
     "corpus",
     {
@@ -138,7 +139,15 @@ def read_split(
 
 
 def available_splits(corpus: str, corpus_dir: str | Path) -> list[str]:
-    """Returns the splits that `read_split` finds without a manifest or subsets."""
+    """Returns the splits that `read_split` finds without a manifest or subsets.
+
+    Args:
+        corpus: a name in `CORPORA`.
+        corpus_dir: the corpus's folder.
+
+    Raises:
+        UsageError: if the folder doesn't have the corpus.
+    """
     reader = _corpus(corpus)
     if reader.list_suffix is None:
         return list(reader.splits(corpus_dir))
@@ -178,9 +187,20 @@ def find_manifest(
     suffix: str,
     manifest: str | Path | None,
 ) -> Path:
-    """Returns the path of a split's list of utterances; UsageError if it doesn't exist."""
+    """Returns the path of a split's list of utterances.
+
+    Args:
+        corpus_dir: the corpus's folder, an absolute path.
+        split: such as "train".
+        suffix: of the corpus's lists, such as ".tsv".
+        manifest: as in `read_split`; None for a list of one of the usual names.
+
+    Raises:
+        UsageError: if it doesn't exist.
+    """
     if manifest is None:
-        if usual := _usual_lists(corpus_dir, split, suffix):
+        usual = _usual_lists(corpus_dir, split, suffix)
+        if usual:
             return usual[0]
 
         raise UsageError(

@@ -24,11 +24,15 @@ from tfasr.corpora.reading import (
 from tfasr.corpora.utterance import SPLITS, CorpusSplit, Rejection
 from tfasr.errors import UsageError
 
+# What --corpus_dir must be, for messages.
 _EXPECTED = (
     "the folder that holds train-clean-100, dev-clean, test-clean or other subsets"
 )
+
 # The subsets of the usual splits; noisier speech is in dev-other and test-other.
 _SUBSETS = {"train": "train-*", "validation": "dev-clean", "test": "test-clean"}
+
+# How all subsets' names begin, and how files of transcripts end.
 _PREFIXES = ("train-", "dev-", "test-")
 _TRANSCRIPT = ".trans.txt"
 
@@ -40,8 +44,14 @@ def read_librispeech(
 ) -> CorpusSplit:
     """Returns the utterances of a split.
 
-    These are ``subsets`` if given, else the split's default subsets or the subset of
-    its name, such as "test-other".
+    Args:
+        corpus_dir: the folder of the subsets.
+        split: "train", "validation" or "test", or the name of a subset, such as
+            "test-other".
+        subsets: the folders to read instead of the split's usual ones.
+
+    Raises:
+        UsageError: if a subset is missing.
 
     Source: openslr.org/12, README.TXT: section "File structure".
     """
@@ -52,8 +62,7 @@ def read_librispeech(
 
     for subset in chosen:
         for folder, files in walk(corpus_dir / subset):
-            # The folder below the subset; none for files in the subset
-            # itself.
+            # The folder below the subset; "" for files in the subset itself.
             speaker = folder.relative_to(corpus_dir / subset).parts[:1]
             _read_chapter(files, "".join(speaker), entries, rejections)
 
@@ -80,7 +89,10 @@ def _present_subsets(corpus_dir: Path) -> list[str]:
 
     advice = ""
     if corpus_dir.name.startswith(_PREFIXES):
-        advice = f" Give --corpus_dir {corpus_dir.parent} instead, the folder above this subset."
+        advice = (
+            f" Give --corpus_dir {corpus_dir.parent} instead, the folder above this "
+            "subset."
+        )
 
     # Or the corpus may lie one folder below.
     for name in names:
@@ -110,7 +122,8 @@ def _chosen_subsets(
         return list(dict.fromkeys(subsets))
 
     present = _present_subsets(corpus_dir)
-    pattern = _SUBSETS.get(split, split)  # a subset is also a split
+    # A subset is also a split.
+    pattern = _SUBSETS.get(split, split)
     chosen = fnmatch.filter(present, pattern)
 
     if not chosen:
@@ -133,6 +146,12 @@ def _read_chapter(
 
     A transcript without audio gets the path that its audio would have, so that the
     checks of all corpora report it.
+
+    Args:
+        files: all in the chapter's folder.
+        speaker: the name of the speaker's folder.
+        entries: gets the utterances.
+        rejections: gets what is wrong.
     """
     audio: dict[str, Path] = {}
     for path in files:

@@ -41,12 +41,16 @@ class Tls:
     """Files in PEM format that prove who is who, named as Dask's own commands name them.
 
     A file that is None is looked up in Dask's configuration (``distributed.comm.tls``).
+
+    Attributes:
+        ca_file: the authority that signed the certificates of all three sides.
+        cert: this process's certificate.
+        key: the private key of that certificate.
     """
 
-    # The authority that signed the certificates of all three sides.
     ca_file: str | None = None
-    cert: str | None = None  # this process's certificate
-    key: str | None = None  # the private key of that certificate
+    cert: str | None = None
+    key: str | None = None
 
     def security(self, address: str) -> "Security":
         """Returns Dask's settings for connecting to an address.

@@ -58,12 +58,19 @@ _Place = tuple[Future, int] | None
 
 @dataclass(frozen=True)
 class Segment:
-    """A part of a recording that goes through the model in one piece."""
+    """A part of a recording that goes through the model in one piece.
 
-    samples: np.ndarray  # float32 (samples,)
-    start_s: float  # time of the first sample in the recording
-    from_s: float  # words before this time belong to the previous segment
-    to_s: float  # words from this time on belong to the next segment
+    Attributes:
+        samples: float32 (samples,).
+        start_s: time of the first sample in the recording.
+        from_s: words before this time belong to the previous segment.
+        to_s: words from this time on belong to the next segment.
+    """
+
+    samples: np.ndarray
+    start_s: float
+    from_s: float
+    to_s: float
 
 
 class PauseCutter:
@@ -176,11 +183,17 @@ def _quietest(samples: np.ndarray, earliest: int, rate_hz: int) -> int:
 
 @dataclass(frozen=True)
 class LabelSpan:
-    """The frames in which a path stays in one label."""
+    """The frames in which a path stays in one label.
 
-    label: int  # a class, not the blank
-    start: int  # its first frame
-    end: int  # the frame after its last
+    Attributes:
+        label: a class, not the blank.
+        start: its first frame.
+        end: the frame after its last.
+    """
+
+    label: int
+    start: int
+    end: int
 
 
 def aligned_words(

@@ -18,16 +18,22 @@ _PARTS = {
     "recurrent layers": "tfasr.layers._recurrent_core",
     "word beam search": "tfasr.decoding._word_beam_core",
 }
+
+# What to do about a missing part.
 _BUILD = (
     "Build them in the source folder with a C++17 compiler: pip install --editable ."
 )
 
-# Sets the instruction set of the compiled layers; by default the processor's best.
+# The variable that sets the instruction set of the compiled layers; by default it is
+# the processor's best.
 INSTRUCTION_SET_VARIABLE = "TFASR_INSTRUCTION_SET"
 
-# Those whose processors have instructions for products of bfloat16; the others emulate
-# them.
+# The instruction sets with products of bfloat16; the others emulate them.
 _MULTIPLY_BFLOAT16 = ("amx", "avx512bf16")
+
+# How often `bfloat16_speedup` runs each precision.
+_TURNS = 20
+
 log = logging.getLogger("tfasr")
 
 
@@ -69,8 +75,8 @@ def layers_instruction_set() -> dict[str, str | bool] | None:
     """Returns the compiled layers' instruction set for the ledger, None without them.
 
     Returns:
-        ``name`` is, for example, "avx2"; ``forced`` means that TFASR_INSTRUCTION_SET set
-        it; ``bfloat16_speedup`` is there if this process has measured it.
+        ``name`` is, for example, "avx2"; ``forced`` means that TFASR_INSTRUCTION_SET
+        set it; ``bfloat16_speedup`` is there if this process has measured it.
 
     Raises:
         RunError: if this processor lacks the instruction set in that variable.
@@ -103,8 +109,8 @@ def bfloat16_speedup() -> float | None:
     process.
 
     Returns:
-        The ratio; None if the compiled layers are missing or their instruction set has no
-        products of bfloat16.
+        The ratio; None if the compiled layers are missing or their instruction set has
+        no products of bfloat16.
     """
     instructions = layers_instruction_set()
     if instructions is None or instructions["name"] not in _MULTIPLY_BFLOAT16:
@@ -125,7 +131,7 @@ def bfloat16_speedup() -> float | None:
 
     fastest = dict.fromkeys(inputs, np.inf)
 
-    for _ in range(20):
+    for _ in range(_TURNS):
         for precision, (x, kernel) in inputs.items():
             forward = getattr(core, f"forward_{precision}")
             began = time.perf_counter()

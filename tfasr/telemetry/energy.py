@@ -29,6 +29,7 @@ ENERGY_INTERVAL_S = 0.5
 # Seconds between a `SampleFile`'s writes; a kill loses at most these samples.
 FLUSH_S = 1.0
 
+
 log = logging.getLogger("tfasr")
 
 # Where Linux shows the processors' energy counters.
@@ -114,6 +115,7 @@ def gpu_counters(library: Any) -> list[EnergyCounter]:
     """
     counters = []
     for index, handle in enumerate(gpu_handles(library)):
+        # The first of them that works.
         reads = {
             f"gpu{index}": functools.partial(_total_joules, library, handle),
             f"gpu{index}-power": _IntegratedPower(library, handle),
@@ -171,6 +173,10 @@ class Sampler:
 class CounterSampler(Sampler):
     """Reads energy counters in each `look`.
 
+    Args:
+        name: the thread's name.
+        every_s: seconds between two looks.
+
     Attributes:
         held: what is closed at the end, such as NVML and files.
         library: pynvml, or None without NVML.
@@ -194,7 +200,8 @@ class CounterSampler(Sampler):
         """
         readings = {}
         for counter in self.counters:
-            with contextlib.suppress(Exception):  # see gpu_counters
+            # NVML's error class exists only with pynvml.
+            with contextlib.suppress(Exception):
                 readings[counter.name] = round(counter.read(), 6), counter.range_joules
 
         return readings
@@ -275,14 +282,19 @@ class SampleFile:
         A line that a killed process left incomplete is removed. A file of an older
         session may have fewer columns: each later line has those.
         """
-        content = self._path.read_bytes() if self._path.exists() else b""
+        content = b""
+        if self._path.exists():
+            content = self._path.read_bytes()
+
         lines = content[: content.rfind(b"\n") + 1]
         first = lines.split(b"\n", 1)[0].decode("utf-8", "replace")
 
         # A file without a heading begins with a time, and may have fewer cells.
         if not lines or first[:1].isdigit():
-            cells = first.count(",") + 1 if lines else len(self._columns)
-            heading = self._columns[:cells]
+            heading = self._columns
+            if lines:
+                heading = heading[: first.count(",") + 1]
+
             write_whole(self._path, ",".join(heading).encode() + b"\n" + lines)
             return list(range(len(heading)))
 
@@ -325,6 +337,7 @@ class EnergySampler(CounterSampler):
         self._session = session
 
     def __enter__(self) -> "EnergySampler":
+        """Begins to sample, if there is something to sample."""
         if self.counters:
             file = SampleFile(self._path, ENERGY_COLUMNS)
             self._file = self.held.enter_context(contextlib.closing(file))
@@ -333,14 +346,19 @@ class EnergySampler(CounterSampler):
         return self
 
     def __exit__(self, *_) -> None:
+        """Takes the last sample."""
         self.stop()
 
     def look(self) -> None:
+        """Writes a line for each counter that can be read now."""
         time_ms = f"{time.time() * 1000:.0f}"
         mono_s = f"{time.monotonic():.6f}"
 
         for name, (joules, range_joules) in self.readings().items():
-            limit = "" if range_joules is None else f"{range_joules:.6f}"
+            limit = ""
+            if range_joules is not None:
+                limit = f"{range_joules:.6f}"
+
             self._file.add(time_ms, self._session, mono_s, name, f"{joules:.6f}", limit)
 
         self._file.flush()
@@ -354,7 +372,12 @@ def _total_joules(library: Any, handle: Any) -> float:
 class _IntegratedPower:
     """Adds up a GPU's energy from power samples, by the trapezoidal rule.
 
-    It is a counter of GPUs that have none. What happens between two samples is missed.
+    It stands in for the counter that GPUs before Volta lack. What happens between two
+    samples is missed.
+
+    Args:
+        library: pynvml.
+        handle: NVML's, of the GPU.
     """
 
     def __init__(self, library: Any, handle: Any):
@@ -379,7 +402,14 @@ class _IntegratedPower:
 
 
 def rapl_access(root: Path = POWERCAP) -> str:
-    """Says whether the processors' energy can be read; if not, why and what to do."""
+    """Says whether the processors' energy can be read; if not, why and what to do.
+
+    Args:
+        root: where Linux shows the counters.
+
+    Returns:
+        A part of a sentence that begins with "readable", "not readable" or "n/a".
+    """
     zones = rapl_zones(root)
     if not zones:
         return (

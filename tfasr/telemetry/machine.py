@@ -21,6 +21,7 @@ import psutil
 
 from tfasr.kit.process import control_groups, quota
 
+# Where the kernel's folders are; tests have others.
 ROOT = Path("/")
 
 # Instruction sets that decide how fast networks compute, by the kernel's flag.
@@ -48,8 +49,11 @@ _CGROUPS = (
     ("memory.limit_in_bytes", "memory.usage_in_bytes", Path("/sys/fs/cgroup/memory")),
 )
 
-# How long git may take; a folder on a network may be slow.
+# How long git may take, in seconds; a folder on a network may be slow.
 _PATIENCE_S = 5
+
+# Control groups of version 1 write "no limit" as a number near 2 ** 63.
+_NO_LIMIT_BYTES = 1 << 60
 
 
 def describe_processor(root: Path = ROOT) -> dict[str, Any]:
@@ -60,11 +64,18 @@ def describe_processor(root: Path = ROOT) -> dict[str, Any]:
 
     Args:
         root: the folder with ``proc`` and ``sys``.
+
+    Source: the manual page proc(5), and the Linux kernel's
+    Documentation/ABI/testing/sysfs-devices-system-cpu.
     """
     blocks = _cpuinfo(root / "proc" / "cpuinfo")
-    first = blocks[0] if blocks else {}
-    # "Features" on ARM.
+    first = next(iter(blocks), {})
+
+    # "Features" on ARM. A processor without flags says nothing about a hypervisor.
     flags = (first.get("flags") or first.get("Features") or "").split()
+    virtual = None
+    if flags:
+        virtual = "hypervisor" in flags
 
     # The socket of each thread, and the core in it.
     located = [
@@ -82,6 +93,9 @@ def describe_processor(root: Path = ROOT) -> dict[str, Any]:
     cpus = root / "sys" / "devices" / "system" / "cpu"
     nodes = list((root / "sys" / "devices" / "system" / "node").glob("node[0-9]*"))
     khz = text(cpus / "cpu0" / "cpufreq" / "cpuinfo_max_freq")
+    max_mhz = None
+    if khz.isdigit():
+        max_mhz = int(khz) // 1000
 
     return {
         "model": first.get("model name") or platform.processor() or None,
@@ -89,10 +103,10 @@ def describe_processor(root: Path = ROOT) -> dict[str, Any]:
         "cores": cores,
         "threads": len(blocks) or None,
         "instructions": [name for flag, name in _INSTRUCTIONS.items() if flag in flags],
-        "virtual": "hypervisor" in flags if flags else None,
+        "virtual": virtual,
         "numa_nodes": len(nodes) or None,
         "governors": _governors(root),
-        "max_mhz": int(khz) // 1000 if khz.isdigit() else None,
+        "max_mhz": max_mhz,
     }
 
 
@@ -133,23 +147,27 @@ def describe_host(root: Path = ROOT) -> dict[str, Any]:
         root: the folder with ``proc``, ``sys`` and ``etc``.
     """
     usable = usable_processors()
-    load = getattr(os, "getloadavg", None)
 
-    # Control groups version 1 write "no limit" as a number near 2 ** 63.
+    load = None
+    if hasattr(os, "getloadavg"):
+        load = os.getloadavg()[0]
+
+    # The strictest group's limit holds.
     groups = control_groups("memory", root)
     names = ("memory.max", "memory.limit_in_bytes")
     texts = [text(group / name) for group in groups for name in names]
-    limits = [int(limit) for limit in texts if limit.isdigit() and int(limit) < 1 << 60]
+    limits = [int(limit) for limit in texts if limit.isdigit()]
+    limits = [limit for limit in limits if limit < _NO_LIMIT_BYTES]
 
     release = text(root / "etc" / "os-release")
     name = re.search(r'^PRETTY_NAME="?([^"\n]*)', release, re.MULTILINE)
 
     return {
         "memory_bytes": psutil.virtual_memory().total,
-        "usable_threads": None if usable is None else len(usable),
+        "usable_threads": usable and len(usable),
         "cpu_limit": _cpu_limit(root),
         "memory_limit_bytes": min(limits, default=None),
-        "load": load()[0] if load else None,
+        "load": load,
         "networks": _networks(root / "sys" / "class"),
         "operating_system": name[1] if name else platform.platform(),
         "kernel": f"{platform.system()} {platform.release()}",
@@ -168,12 +186,16 @@ def usable_processors() -> list[int] | None:
 def _cpu_limit(root: Path) -> float | None:
     """Returns how many processors' time control groups grant; None without a limit."""
     limit = quota(root)
-    return None if math.isinf(limit) else limit
+    if math.isinf(limit):
+        return None
+
+    return limit
 
 
 # Variables that change how fast TensorFlow, its libraries and Python compute.
 _OF_SPEED = re.compile(
-    r"(TF|XLA|OMP|KMP|GOMP|MKL|OPENBLAS|BLIS|NUMEXPR|DNNL|ONEDNN|TFASR|CUDA|NVIDIA|NCCL|MALLOC)_\w+"
+    r"(TF|XLA|OMP|KMP|GOMP|MKL|OPENBLAS|BLIS|NUMEXPR|DNNL|ONEDNN|TFASR)_\w+"
+    r"|(CUDA|NVIDIA|NCCL|MALLOC)_\w+"
     r"|LD_PRELOAD|GLIBC_TUNABLES|PYTHON(OPTIMIZE|MALLOC|HASHSEED|DEVMODE)"
 )
 
@@ -219,30 +241,42 @@ def _networks(classes: Path) -> list[dict[str, Any]]:
 
     ``mbit_per_s`` is None if the adapter doesn't tell its speed, as those of virtual
     machines.
+
+    Args:
+        classes: the folder ``/sys/class``.
     """
     networks = []
     for folder in sorted((classes / "net").glob("*")):
-        speed = text(folder / "speed")
         if folder.name == "lo" or not folder.is_dir():
             continue
+
+        # Some adapters without a cable say -1, others 0.
+        speed = text(folder / "speed")
+        mbit_per_s = None
+        if speed.isdigit():
+            mbit_per_s = int(speed) or None
 
         networks.append(
             {
                 "name": folder.name,
                 "state": text(folder / "operstate") or None,
-                "mbit_per_s": (int(speed) or None) if speed.isdigit() else None,
+                "mbit_per_s": mbit_per_s,
             }
         )
 
     for rate in sorted((classes / "infiniband").glob("*/ports/*/rate")):
         port = rate.parent
         gigabit = re.match(r"([\d.]+) Gb/sec", text(rate))
+        mbit_per_s = None
+        if gigabit:
+            mbit_per_s = round(float(gigabit[1]) * 1000)
+
         networks.append(
             {
                 "name": f"{port.parents[1].name}:{port.name}",
                 # Such as "4: ACTIVE".
                 "state": text(port / "state").partition(": ")[2].lower() or None,
-                "mbit_per_s": round(float(gigabit[1]) * 1000) if gigabit else None,
+                "mbit_per_s": mbit_per_s,
             }
         )
 
@@ -320,18 +354,32 @@ def process_age_s() -> float:
 
 
 def revision(folder: str | Path = ".") -> str | None:
-    """Returns a folder's git commit, with "+" after changes; None if unknown."""
+    """Returns a folder's git commit, with "+" after changes; None if unknown.
+
+    Files that git doesn't know, such as new runs, are no changes.
+
+    Args:
+        folder: anywhere in a checkout.
+    """
     try:
         commit = _git(folder, "rev-parse", "HEAD").strip()
         changed = _git(folder, "status", "--porcelain", "--untracked-files=no").strip()
     except (OSError, subprocess.SubprocessError):
         return None
 
-    return f"{commit}{'+' if changed else ''}"
+    if changed:
+        commit += "+"
+
+    return commit
 
 
 def _git(folder: str | Path, *words: str) -> str:
-    """Returns a git command's output; raises if it fails or takes 5 s."""
+    """Returns a git command's output.
+
+    Raises:
+        OSError: if git isn't installed.
+        subprocess.SubprocessError: if the command fails or takes `_PATIENCE_S`.
+    """
     # Without this option, `status` rewrites the user's index and, if killed, leaves its
     # lock.
     command = ["git", "--no-optional-locks", *words]

@@ -29,10 +29,11 @@ EVERY_S = 5.0
 # Names the host since it was started; its containers share it.
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
-# The paper sampled processors every 0.03 s. `gpu_state` asks six more questions about
-# each GPU, and its answers change slowly.
+# The paper sampled processors every 0.03 s.
 CPU_INTERVAL_S = 0.03
 GPU_INTERVAL_S = 0.1
+
+# `gpu_state` asks six more questions about each GPU, and its answers change slowly.
 GPU_STATE_S = 1.0
 
 
@@ -72,7 +73,10 @@ class ProcessTree:
 
 
 def host_id() -> str:
-    """Returns an id shared by all processes of a host, including those in containers."""
+    """Returns an id shared by all processes of a host, including those in containers.
+
+    Where Linux has none, it is the host's name, which a container changes.
+    """
     with contextlib.suppress(OSError):
         return BOOT_ID.read_text(encoding="ascii").strip()
 
@@ -174,13 +178,21 @@ class MachineNotes(CounterSampler):
         with contextlib.suppress(Exception):
             handle = self.library.nvmlDeviceGetHandleByIndex(index)
             identity = self.library.nvmlDeviceGetUUID(handle)
-            return identity.decode() if isinstance(identity, bytes) else str(identity)
+            # Older versions of pynvml return bytes.
+            if isinstance(identity, bytes):
+                identity = identity.decode()
+
+            return str(identity)
 
         return name
 
 
 def _busy_and_idle(times: Any) -> tuple[float, float]:
-    """Returns the seconds in which all cores worked, and in which they were idle."""
+    """Returns the seconds in which all cores worked, and in which they were idle.
+
+    Args:
+        times: what `psutil.cpu_times` returned. Waiting for a disk counts as idle.
+    """
     parts: Mapping[str, float] = times._asdict()
     idle = parts["idle"] + parts.get("iowait", 0.0)
     # Already counted as user time.
@@ -218,12 +230,14 @@ class UtilisationSampler:
         ]
 
     def __enter__(self) -> "UtilisationSampler":
+        """Begins to sample."""
         for thread in self._threads:
             thread.start()
 
         return self
 
     def __exit__(self, *_) -> None:
+        """Waits until both files are complete."""
         self._stop.set()
         for thread in self._threads:
             thread.join()
