@@ -31,6 +31,7 @@ ENGLISH = " abcdefghijklmnopqrstuvwxyz'_"
 
 # Stands for the space before a word, in units.
 WORD_START = "\N{LOWER ONE EIGHTH BLOCK}"
+
 # Scripts that write no spaces between words, so each character counts as a word.
 _UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
 
@@ -41,10 +42,12 @@ _STRAY_APOSTROPHE = re.compile(r"(?<![^\W\d_])'|'(?![^\W\d_])")
 def normalise(text: str, language: str = "") -> str:
     """Returns ``text`` in NFC, in lower case, with single spaces between words.
 
-    ``language`` is a BCP 47 tag whose rules for case hold, see `tfasr.letters.lower`.
-
     >>> normalise("Zwei  Äpfel ")
     'zwei äpfel'
+
+    Args:
+        text: such as a transcript.
+        language: BCP 47 tag whose rules for case hold, see `tfasr.letters.lower`.
     """
     if text.isascii() and not language:
         text = text.lower()
@@ -55,7 +58,13 @@ def normalise(text: str, language: str = "") -> str:
 
 
 def clusters(text: str) -> list[str]:
-    """Returns the characters that a reader sees: letters with their combining marks."""
+    """Returns the characters that a reader sees: letters with their combining marks.
+
+    >>> len("e\N{COMBINING ACUTE ACCENT}"), len(clusters("e\N{COMBINING ACUTE ACCENT}"))
+    (2, 1)
+
+    Source: Unicode Standard Annex 29, grapheme clusters.
+    """
     if text.isascii():
         return list(text)
 
@@ -77,11 +86,18 @@ def words(text: str) -> list[str]:
 
 
 def join_words(parts: Iterable[str]) -> str:
-    """Joins words with spaces, but not next to characters of scripts without spaces."""
+    """Joins words with spaces, but not next to characters of scripts without spaces.
+
+    >>> join_words(["two", "中", "文"])
+    'two中文'
+    """
     text = ""
     for part in parts:
-        joined = not text or not part or is_unspaced(text[-1]) or is_unspaced(part[0])
-        text += part if joined else f" {part}"
+        at_edge = not text or not part
+        if not at_edge and not is_unspaced(text[-1]) and not is_unspaced(part[0]):
+            text += " "
+
+        text += part
 
     return text
 
@@ -284,12 +300,19 @@ class Alphabet:
             foreign = set(text) - self._writable
             for character in filter(is_punctuation, foreign):
                 # A dash is between words, an apostrophe within one.
-                is_dash = unicodedata.category(character) == "Pd"
-                separates = is_dash or character in "/|\\"
-                text = text.replace(character, " " if separates else "")
+                replacement = ""
+                if unicodedata.category(character) == "Pd" or character in "/|\\":
+                    replacement = " "
 
-        space = " " if " " in self._writable else ""
-        return unicodedata.normalize("NFC", space.join(text.split()))
+                text = text.replace(character, replacement)
+
+        words_of_text = text.split()
+        if " " in self._writable:
+            text = " ".join(words_of_text)
+        else:
+            text = "".join(words_of_text)
+
+        return unicodedata.normalize("NFC", text)
 
     def _mapped_and_cased(self, text: str) -> str:
         """Applies the mapping's lines as they are written, and again to lower case.
@@ -311,7 +334,10 @@ class Alphabet:
                 continue
 
             for place, piece in enumerate(self._split_at_sources(self._cased(part))):
-                parts.append(self._cased(targets[piece]) if place % 2 else piece)
+                if place % 2:
+                    piece = self._cased(targets[piece])
+
+                parts.append(piece)
 
         return "".join(parts)
 
@@ -325,9 +351,11 @@ class Alphabet:
     @property
     def text_rule(self) -> str:
         """Describes what `normalise` does and what counts as a word, for comparisons."""
-        case = "case kept" if self.keep_case else "lower case"
+        case = "lower case"
         language = letters.primary_language(self.language)
-        if language in letters.SPECIAL_CASING and not self.keep_case:
+        if self.keep_case:
+            case = "case kept"
+        elif language in letters.SPECIAL_CASING:
             case += f" of {language}"
 
         rules = ["NFC", case, "single spaces"]
@@ -423,8 +451,8 @@ class Alphabet:
         """Returns the labels (no blanks) of a normalised transcript without separators.
 
         Raises:
-            ValueError: if ``text`` has characters outside the alphabet; the message names
-                them.
+            ValueError: if ``text`` has characters outside the alphabet; the message
+                names them.
         """
         foreign = self.foreign_characters(text)
         if foreign:
@@ -437,7 +465,10 @@ class Alphabet:
         if not self.units:
             return [self._ids[character] for character in self.spell(text)]
 
-        start = WORD_START if " " in self._writable else ""
+        start = ""
+        if " " in self._writable:
+            start = WORD_START
+
         cut = self._cuts[self.units_kind]
         names: list[str] = []
         for word in text.split():
@@ -451,8 +482,15 @@ class Alphabet:
         return {
             "unigram": self._best_units,
             "bpe": self._merged_units,
-            "word": lambda word: [word] if word in self._ids else list(word),
+            "word": self._whole_word,
         }
+
+    def _whole_word(self, word: str) -> list[str]:
+        """Returns a word that is a unit, or its characters."""
+        if word in self._ids:
+            return [word]
+
+        return list(word)
 
     @cached_property
     def _scores(self) -> tuple[dict[str, float], int]:
@@ -540,7 +578,11 @@ class Alphabet:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "Alphabet":
-        """Reads what `to_json` returned; ValueError or TypeError if it isn't an alphabet."""
+        """Reads what `to_json` returned.
+
+        Raises:
+            ValueError, TypeError: if it isn't an alphabet.
+        """
         pairs = {
             name: tuple(map(tuple, content[name]))
             for name in ("units", "mapping")

@@ -63,7 +63,8 @@ MEASURING = ("watch", "report", "doctor", "verify")
 # The exit code of a process that SIGPIPE ends.
 PIPE_CLOSED = 141
 
-# Commands for which TensorFlow is loaded before they begin, without its messages.
+# Commands for which TensorFlow is loaded before they begin, without its messages. The
+# others load it when they need it, or never.
 NEED_TENSORFLOW = ("prepare", "estimate", "train", "evaluate", "ngram", "export")
 
 
@@ -89,6 +90,7 @@ class _Lines(logging.Formatter):
     """Escapes log lines, which bypass `Terminal` while rich shows a progress line."""
 
     def format(self, record: logging.LogRecord) -> str:
+        """Returns the line of a record."""
         return errors.printable(super().format(record))
 
 
@@ -115,7 +117,7 @@ class _HelpFormatter(argparse.HelpFormatter):
         return super()._fill_text(text, width, indent)
 
 
-def parse(argv: list[str]):
+def parse(argv: list[str]) -> argparse.Namespace:
     """Parses the command line; wrong flags exit with 2 and a message.
 
     Args:
@@ -179,6 +181,10 @@ def _refuse_empty_words(
 
     As a path, "" is the working directory, for instance in --out "$OUT" if OUT is
     unset.
+
+    Args:
+        arguments: the parsed flags.
+        command: has the flags; those of its subcommands are checked too.
     """
     free_texts = ("gin_binding", "arguments")
     for parser in (command, *_subparsers(command).values()):
@@ -206,6 +212,9 @@ def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
     """Returns the parser; only commands among ``words`` get their flags.
 
     Importing all commands takes longer than running some of them.
+
+    Args:
+        words: of the command line, without the program's name.
     """
     from tfasr import __version__
 
@@ -394,7 +403,7 @@ def _add_import(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(arguments) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Runs the parsed command and returns the exit code.
 
     Args:
@@ -419,11 +428,12 @@ def run(arguments) -> int:
     if verbose:
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0"
 
-    level = logging.WARNING if quiet else logging.INFO
-    logging.basicConfig(level=level, handlers=[handler], force=True)
-
-    # Live progress lines are shown according to this logger's level.
-    logging.getLogger("tfasr").setLevel(logging.WARNING if quiet else logging.NOTSET)
+    # Live progress lines are shown according to the level of tfasr's own logger.
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    logging.getLogger("tfasr").setLevel(logging.NOTSET)
+    if quiet:
+        logging.getLogger().setLevel(logging.WARNING)
+        logging.getLogger("tfasr").setLevel(logging.WARNING)
 
     # bench needs TensorFlow for the model of a run or preset, not to decode
     # log-probabilities.
@@ -444,10 +454,13 @@ def run(arguments) -> int:
             load_tensorflow()
             errors.check_memory()
 
+            # TensorFlow sets these levels when it is imported.
+            level = logging.WARNING
+            if verbose:
+                level = logging.NOTSET
+
             for name in ("absl", "tensorflow"):
-                logging.getLogger(name).setLevel(
-                    logging.NOTSET if verbose else logging.WARNING
-                )
+                logging.getLogger(name).setLevel(level)
 
         status = arguments.run(arguments) or 0
         if sys.stdout is not None:
@@ -479,7 +492,13 @@ def _forget_output() -> None:
 
 
 def _check_early(arguments: argparse.Namespace) -> None:
-    """Finds mistakes before TensorFlow is loaded; the commands that measure don't load it."""
+    """Finds mistakes before TensorFlow is loaded, which takes seconds.
+
+    The commands that measure don't load it, so only their own checks are made.
+
+    Raises:
+        UsageError: for a mistake.
+    """
     if arguments.command not in MEASURING:
         imported("tfasr.commands.early", "the command").check(arguments)
 
@@ -506,9 +525,11 @@ def _reported(error: BaseException, command: str = "") -> int | None:
         message = error
         status = 2
     elif isinstance(error, ModuleNotFoundError):
-        message = errors.lacking(
-            error, "the command" if command else "the command line"
-        )
+        what = "the command"
+        if not command:
+            what = "the command line"
+
+        message = errors.lacking(error, what)
         status = 2
     elif command and isinstance(error, RunError):
         message = error

@@ -23,7 +23,6 @@ _SHORTEST = {"tur": "tr", "aze": "az", "azj": "az", "lit": "lt"}
 # A BCP 47 tag, or a locale of POSIX such as "de_AT".
 _TAG = re.compile(r"[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*")
 
-
 # The dot of i, as a separate character; its combining class is that of all marks above
 # a letter.
 _DOT_ABOVE = "\N{COMBINING DOT ABOVE}"
@@ -31,7 +30,10 @@ _ABOVE = 230
 
 
 def _marks(above: bool) -> str:
-    """Returns the combining marks above a letter, or all others, for a pattern."""
+    """Returns the combining marks above a letter, or all others, for a pattern.
+
+    They are those of Unicode's block Combining Diacritical Marks.
+    """
     marks = (chr(point) for point in range(0x300, 0x370))
     classes = ((mark, unicodedata.combining(mark)) for mark in marks)
 
@@ -94,6 +96,8 @@ def lower(text: str, language: str = "") -> str:
 def upper(text: str, language: str = "") -> str:
     """Returns ``text`` in upper case, in NFC, by the rules of a language.
 
+    It is for reports that show errors in capitals.
+
     >>> upper("istanbul", "tr")
     'İSTANBUL'
     """
@@ -121,21 +125,29 @@ TATWEEL = "\N{ARABIC TATWEEL}"
 JOINERS = "\N{ZERO WIDTH NON-JOINER}\N{ZERO WIDTH JOINER}"
 _EDGE_JOINERS = re.compile(rf"(?<!\S)[{JOINERS}]+|[{JOINERS}]+(?!\S)")
 
-# What transcripts have for noises, and numbers in digits.
+# What transcripts have for noises, such as <unk> and [laughter], and numbers in digits.
 _MARKERS = re.compile(r"<[^<>\s]+>|\[[^][]+\]|\{[^{}]+\}")
 _NUMBERS = re.compile(r"\d+(?:[.,]\d+)*")
 
 
 def apostrophes_within_words(text: str) -> Counter[str]:
-    """Counts each kind of apostrophe between two letters."""
+    """Counts each kind of apostrophe between two letters.
+
+    >>> apostrophes_within_words("l’amour, 'tis")
+    Counter({'’': 1})
+    """
     return Counter(_WITHIN_WORD.findall(text))
 
 
 def with_plain_apostrophes(text: str, kept: "frozenset[str]" = frozenset()) -> str:
-    """Replaces all kinds of apostrophes between letters by ', but for those ``kept``.
+    """Replaces all kinds of apostrophes between letters by '.
 
     >>> with_plain_apostrophes("l’amour")
     "l'amour"
+
+    Args:
+        text: in any language.
+        kept: characters to leave as they are, such as those of an alphabet.
     """
     if text.isascii() and "`" not in text:
         return text
@@ -184,7 +196,8 @@ def oddities(text: str) -> Iterator[tuple[str, str]]:
 def is_compatibility(character: str) -> bool:
     """Whether Unicode has a character only for other encodings: ligatures, full width.
 
-    An example is "ﬁ", which readers take for "fi".
+    >>> is_compatibility("ﬁ"), is_compatibility("f")
+    (True, False)
     """
     canonical = unicodedata.normalize("NFC", character)
     return unicodedata.normalize("NFKC", character) != canonical

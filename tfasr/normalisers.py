@@ -23,8 +23,8 @@ class NormaliserKind:
     """A rule.
 
     Attributes:
-        apply: returns a text as the rule writes it, from the text and its language, "" if
-            unknown.
+        apply: returns a text as the rule writes it, from the text and its language, ""
+            if unknown.
         package: whose version belongs to the rule; "" for tfasr's own.
     """
 
@@ -32,6 +32,7 @@ class NormaliserKind:
     package: str = ""
 
 
+# All rules, by the values of ``--normalise``.
 NORMALISERS: Registry[NormaliserKind] = Registry(
     "normaliser",
     {
@@ -67,12 +68,17 @@ def check_normaliser(name: str, language: str) -> None:
     """Raises UsageError unless a normaliser can be used for a language.
 
     A name may be unknown, its package missing or the language unfit.
+
+    Args:
+        name: of the rule.
+        language: BCP 47 tag of the texts; "" if unknown.
     """
     if name not in NORMALISERS:
         raise UsageError(
             f"--normalise must be one of {NORMALISERS.listed()}. Received: {name!r}."
         )
 
+    # A number and a letter are what rules need packages and languages for.
     normalised("1 a", name, language)
 
 
@@ -91,7 +97,11 @@ def normalised(text: str, name: str, language: str = "") -> str:
 
 
 def described(name: str, language: str = "") -> str:
-    """Describes a normaliser for comparisons: name, language, package's version."""
+    """Describes a normaliser for comparisons: name, language, package's version.
+
+    >>> described("plain-1", "de-AT")
+    'plain-1 of de'
+    """
     words = [name]
     if language:
         words.append(f"of {letters.primary_language(language)}")
@@ -125,8 +135,10 @@ def _spoken_character(character: str) -> str:
     if category[0] not in "PSC" or character in letters.JOINERS or character == "'":
         return character
 
-    separates = category in ("Pd", "Cc") or character in "/|\\"
-    return " " if separates else ""
+    if category in ("Pd", "Cc") or character in "/|\\":
+        return " "
+
+    return ""
 
 
 def _spoken_1(text: str, language: str) -> str:
@@ -138,13 +150,21 @@ def _spoken_1(text: str, language: str) -> str:
 
 
 def _with_numbers(text: str, language: str, written: Callable[[str], str]) -> str:
-    """Replaces numbers by what ``written`` makes of "1234.5".
+    """Replaces numbers by what ``written`` makes of them.
 
-    Separators of thousands are left out, whichever the language uses.
+    Args:
+        text: has the numbers, as the language writes them.
+        language: decides what separates thousands and fractions.
+        written: gets a number such as "1234.5".
     """
-    point, group = (".", ",") if language in _POINT_LANGUAGES else (",", ".")
+    point = ","
+    group = "."
+    if language in _POINT_LANGUAGES:
+        point = "."
+        group = ","
 
     def replaced(match: re.Match[str]) -> str:
+        """Returns what takes a number's place, apart from the words around it."""
         return f" {written(match[0].replace(group, '').replace(point, '.'))} "
 
     return _number(point, group).sub(replaced, text)
@@ -172,10 +192,13 @@ def _in_words(number: str, language: str) -> str:
     with optional_package("the num2words package", "spoken-1", extra("normalisers")):
         from num2words import num2words
 
+    # A whole number, such as 3.0, has no fraction in words.
     value = Decimal(number)
+    if value % 1 == 0:
+        value = int(value)
 
     try:
-        return num2words(value if value % 1 else int(value), lang=language)
+        return num2words(value, lang=language)
     except NotImplementedError as error:
         raise UsageError(
             f"num2words must know the language. Received: --language {language}. Use "
