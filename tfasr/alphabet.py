@@ -35,9 +35,6 @@ WORD_START = "\N{LOWER ONE EIGHTH BLOCK}"
 # Scripts that write no spaces between words, so each character counts as a word.
 _UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
 
-# An apostrophe that isn't between letters.
-_STRAY_APOSTROPHE = re.compile(r"(?<![^\W\d_])'|'(?![^\W\d_])")
-
 
 def normalise(text: str, language: str = "") -> str:
     """Returns ``text`` in NFC, in lower case, with single spaces between words.
@@ -294,7 +291,7 @@ class Alphabet:
         if "'" in self._writable:
             text = letters.with_plain_apostrophes(text, kept=self._writable)
             if self.punctuation == "dropped":
-                text = _STRAY_APOSTROPHE.sub("", text)
+                text = letters.without_stray_apostrophes(text)
 
         if self.punctuation != "refused":
             foreign = set(text) - self._writable
@@ -306,11 +303,9 @@ class Alphabet:
 
                 text = text.replace(character, replacement)
 
-        words_of_text = text.split()
-        if " " in self._writable:
-            text = " ".join(words_of_text)
-        else:
-            text = "".join(words_of_text)
+        text = " ".join(text.split())
+        if " " not in self._writable:
+            text = text.replace(" ", "")
 
         return unicodedata.normalize("NFC", text)
 
@@ -408,6 +403,7 @@ class Alphabet:
         one: it takes minutes for a mapping of 50 000 lines.
         """
         parts: list[str] = []
+        # Where the part begins that no source has ended yet, and where to look next.
         begin = 0
         place = 0
 
@@ -434,6 +430,9 @@ class Alphabet:
         """Returns the characters of a text that can't be written, sorted.
 
         The separator is one of them: it is written between equal characters alone.
+
+        >>> Alphabet().foreign_characters("naïve_")
+        ['_', 'ï']
         """
         if self._writable.issuperset(text):
             return []
@@ -441,7 +440,11 @@ class Alphabet:
         return sorted(set(text) - self._writable)
 
     def spell(self, text: str) -> str:
-        """Returns ``text`` with the separator between equal neighbours: "co_ol"."""
+        """Returns ``text`` with the separator between equal neighbours.
+
+        >>> Alphabet().spell("cool")
+        'co_ol'
+        """
         if self.separator is None or self.units:
             return text
 
@@ -449,6 +452,9 @@ class Alphabet:
 
     def encode(self, text: str) -> list[int]:
         """Returns the labels (no blanks) of a normalised transcript without separators.
+
+        >>> Alphabet().encode("ab"), Alphabet().decode([1, 2])
+        ([1, 2], 'ab')
 
         Raises:
             ValueError: if ``text`` has characters outside the alphabet; the message
@@ -591,12 +597,16 @@ class Alphabet:
         return cls(**content | pairs)
 
     def save(self, path: str | Path) -> None:
-        """Writes ``alphabet.json``."""
+        """Writes the alphabet as JSON, which `load` reads."""
         write_whole(path, json.dumps(self.to_json(), ensure_ascii=False) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> "Alphabet":
-        """Reads what `save` wrote; a UsageError names a missing or damaged file."""
+        """Reads what `save` wrote.
+
+        Raises:
+            UsageError: names a missing or damaged file.
+        """
         remedy = "Copy it again from the run or export that it belongs to."
         content = read_object(path, remedy, ("characters", "separator"))
 

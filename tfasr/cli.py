@@ -103,13 +103,19 @@ def _guard_terminal() -> None:
 
 
 class _HelpFormatter(argparse.HelpFormatter):
-    """Formats help: most flags take one line, and examples are never broken."""
+    """Formats help: most flags take one line, and examples are never broken.
+
+    Args:
+        prog: the command, as argparse passes it.
+        options: others of `argparse.HelpFormatter`.
+    """
 
     def __init__(self, prog: str, **options: Any):
         # Wide enough for most flags with their value, so that they take one line.
         super().__init__(prog, **{"max_help_position": 30, **options})
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
+        """Returns a paragraph in lines of at most ``width`` columns."""
         # An example command stays on one line, so that it can be copied whole.
         if text.startswith("example:"):
             return text
@@ -221,6 +227,8 @@ def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
     words = list(words)
 
     class Parser(argparse.ArgumentParser):
+        """A parser with our words for ``--help``, and with advice in its errors."""
+
         def __init__(self, **options: Any):
             super().__init__(add_help=False, **options)
             self.add_argument(
@@ -228,6 +236,7 @@ def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
             )
 
         def error(self, message: str):
+            """Exits with 2 and a message on standard error."""
             # argparse names the wrong word, but not the right one.
             flags = list(self._option_string_actions)
             super().error(message + _meant(message, words[1:], flags, self.prog))
@@ -265,8 +274,7 @@ def make_parser(words: Iterable[str]) -> argparse.ArgumentParser:
         examples = command_examples(module)
         for key, subparser in {"": command, **_subparsers(command)}.items():
             _add_import(subparser)
-            _add_flag_file(subparser)
-            _add_verbosity(subparser)
+            _add_common_flags(subparser)
             subparser.formatter_class = _HelpFormatter
             # From the docstring, without the command's name and backquotes.
             text = (subparser.description or "").rpartition("``: ")[2].replace("``", "")
@@ -285,8 +293,11 @@ def command_module(name: str) -> ModuleType:
     """Imports the file of a command, ``tfasr/commands/NAME.py``.
 
     It has ``add_arguments(parser)``, ``run(arguments)``, which returns the exit code or
-    None for 0, and an ``EXAMPLE``; its docstring is the command's help text. It may have
-    ``check(arguments)``, see `_check_early`.
+    None for 0, and an ``EXAMPLE``; its docstring is the command's help text. It may
+    have ``check(arguments)``, see `_check_early`.
+
+    Args:
+        name: one of `COMMANDS`.
     """
     return importlib.import_module(f"tfasr.commands.{name}")
 
@@ -364,8 +375,19 @@ def _subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
     return parsers
 
 
-def _add_verbosity(parser: argparse.ArgumentParser) -> None:
-    """Adds ``--quiet`` and ``--verbose``; without them, neither attribute is there."""
+def _add_common_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags that all commands have, for which `run` and `parse` look.
+
+    They have no defaults: a flag before a subcommand would be overwritten by the
+    default of the same flag behind it. `_with_flag_files` reads the files of
+    ``--flagfile`` before anything is parsed.
+    """
+    parser.add_argument(
+        "--flagfile",
+        default=argparse.SUPPRESS,
+        metavar="FILE",
+        help="flags from a text file, one a line; repeatable",
+    )
     parser.add_argument(
         "-q",
         "--quiet",
@@ -379,16 +401,6 @@ def _add_verbosity(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         default=argparse.SUPPRESS,
         help="log TensorFlow's messages and tracebacks too",
-    )
-
-
-def _add_flag_file(parser: argparse.ArgumentParser) -> None:
-    """Adds ``--flagfile`` to a command's help; `_with_flag_files` reads the files."""
-    parser.add_argument(
-        "--flagfile",
-        default=argparse.SUPPRESS,
-        metavar="FILE",
-        help="flags from a text file, one a line; repeatable",
     )
 
 
@@ -551,7 +563,11 @@ def _reported(error: BaseException, command: str = "") -> int | None:
 
 
 def main() -> None:
-    """Runs the ``tfasr`` script: parses the command line, then runs the command."""
+    """Runs the ``tfasr`` script: parses the command line, then runs the command.
+
+    Whatever happens before a command runs, such as a wrong flag or a plug-in that
+    can't be imported, is reported here.
+    """
     try:
         # Shows where native code, such as TensorFlow's, crashed. It fails if standard
         # error is closed.

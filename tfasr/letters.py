@@ -118,6 +118,9 @@ APOSTROPHES = "'’‘‛`´′＇ʼʻʹ"
 # Between two letters. What is at the edge of a word may be a quotation mark.
 _WITHIN_WORD = re.compile(rf"(?<=[^\W\d_])[{APOSTROPHES}](?=[^\W\d_])")
 
+# An apostrophe that isn't between letters.
+_STRAY_APOSTROPHE = re.compile(r"(?<![^\W\d_])'|'(?![^\W\d_])")
+
 # Lengthens the line between two letters, and is never pronounced.
 TATWEEL = "\N{ARABIC TATWEEL}"
 
@@ -153,6 +156,15 @@ def with_plain_apostrophes(text: str, kept: "frozenset[str]" = frozenset()) -> s
         return text
 
     return _WITHIN_WORD.sub(lambda match: match[0] if match[0] in kept else "'", text)
+
+
+def without_stray_apostrophes(text: str) -> str:
+    """Removes apostrophes that aren't between letters.
+
+    >>> without_stray_apostrophes("'it's the dogs'")
+    "it's the dogs"
+    """
+    return _STRAY_APOSTROPHE.sub("", text)
 
 
 def without_edge_joiners(text: str) -> str:

@@ -59,9 +59,8 @@ _POINT_LANGUAGES = (
     "te",
 )
 
-# What is left of numbers such as 1:30, and apostrophes that aren't between letters.
+# What is left of numbers such as 1:30.
 _BETWEEN_DIGITS = re.compile(r"(?<=\d)[.,:](?=\d)")
-_STRAY_APOSTROPHE = re.compile(r"(?<![^\W\d_])'|'(?![^\W\d_])")
 
 
 def check_normaliser(name: str, language: str) -> None:
@@ -117,13 +116,16 @@ def _plain_1(text: str, language: str) -> str:
     """Removes case, punctuation, markers and ways of typing.
 
     Letters, digits and spaces are left.
+
+    >>> _plain_1("Well-known: 1,234 [laughter]", "en")
+    'well known 1234'
     """
     text = _with_numbers(letters.without_markers(text), language, str)
     text = _BETWEEN_DIGITS.sub(" ", text)
     # The fraction slash of ½ is a space, so that 1 and 2 stay apart.
     text = unicodedata.normalize("NFKC", text).replace("\N{FRACTION SLASH}", " ")
     text = letters.lower(text.replace(letters.TATWEEL, ""), language)
-    text = _STRAY_APOSTROPHE.sub("", letters.with_plain_apostrophes(text))
+    text = letters.without_stray_apostrophes(letters.with_plain_apostrophes(text))
     text = "".join(map(_spoken_character, text))
 
     return " ".join(letters.without_edge_joiners(text).split())
@@ -142,7 +144,11 @@ def _spoken_character(character: str) -> str:
 
 
 def _spoken_1(text: str, language: str) -> str:
-    """As plain-1, with numbers in words."""
+    """Does what plain-1 does, and writes numbers in words.
+
+    Raises:
+        UsageError: as `_in_words`, if the text has a number.
+    """
     text = unicodedata.normalize("NFKC", letters.without_markers(text))
     in_words = _with_numbers(text, language, lambda number: _in_words(number, language))
 
@@ -172,7 +178,12 @@ def _with_numbers(text: str, language: str, written: Callable[[str], str]) -> st
 
 @cache
 def _number(point: str, group: str) -> re.Pattern[str]:
-    """Returns the pattern of a number that stands alone, with or without thousands."""
+    """Returns the pattern of a number that stands alone.
+
+    Args:
+        point: separates the fraction.
+        group: separates thousands, if the number has such separators.
+    """
     integer = rf"(?:\d{{1,3}}(?:{re.escape(group)}\d{{3}})+|\d+)"
     return re.compile(rf"(?<!\w){integer}(?:{re.escape(point)}\d+)?(?!\w)")
 

@@ -209,7 +209,7 @@ class Agent:
         with self._heard():
             if noted is not None and time.monotonic() - noted.mono_s > _STALE_S:
                 return False
-            if self._process is not None and self._process.poll() is None:
+            if self._is_running():
                 raise StepError("Another step still runs there.")
 
             self._left = False
@@ -280,17 +280,21 @@ class Agent:
     def stop(self) -> None:
         """Asks the step to save its work and to end; `look` has its exit code later."""
         with self._heard():
-            if self._process is not None and self._process.poll() is None:
+            if self._is_running():
                 self._process.terminate()
 
     def kill(self) -> None:
         """Ends the step at once, if it still runs, and unlocks everything."""
         with self._heard():
-            if self._process is not None and self._process.poll() is None:
+            if self._is_running():
                 self._process.kill()
                 self._process.wait()
 
             self._unlock()
+
+    def _is_running(self) -> bool:
+        """Whether a step's process was started and has not ended."""
+        return self._process is not None and self._process.poll() is None
 
     @contextlib.contextmanager
     def _heard(self) -> Iterator[None]:
@@ -311,13 +315,11 @@ class Agent:
                 if time.monotonic() - self._heard_s <= self._lease_s:
                     continue
 
-                running = self._process is not None and self._process.poll() is None
-                if running and not self._left:
+                if not self._is_running():
+                    self._unlock()
+                elif not self._left:
                     self._left = True
                     self._process.terminate()
-
-                if not running:
-                    self._unlock()
 
     def _unlock(self) -> None:
         """Gives up the locks of the run and of the host, if it has them."""

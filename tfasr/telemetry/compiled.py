@@ -58,7 +58,11 @@ def missing_extensions() -> dict[str, str]:
 
 
 def warn_of_missing_extensions() -> list[str]:
-    """Logs which compiled parts are missing, and returns their names for the ledger."""
+    """Logs which compiled parts are missing.
+
+    Returns:
+        Their names for the ledger, sorted; [] if all are there.
+    """
     missing = missing_extensions()
     if missing:
         log.warning(

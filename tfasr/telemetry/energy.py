@@ -58,6 +58,9 @@ def rapl_zones(root: Path = POWERCAP) -> dict[str, Path]:
     Cores and graphics, which are parts of a package, and "psys", which contains
     packages, are left out to count nothing twice.
 
+    Args:
+        root: the folder that Linux calls /sys/class/powercap.
+
     Source: the Linux kernel's Documentation/power/powercap/powercap.rst.
     """
     zones = {}
@@ -79,10 +82,14 @@ def rapl_counters(root: Path = POWERCAP) -> list[EnergyCounter]:
     On most systems root alone may: `rapl_access` says how to change that. A counter
     whose range is unknown can't be used, since its restarts would look like negative
     energy.
+
+    Args:
+        root: the folder that Linux calls /sys/class/powercap.
     """
     counters = []
     for name, folder in rapl_zones(root).items():
         with contextlib.suppress(OSError, ValueError):
+            # Whether it can be read shows only when it is.
             _microjoules(folder / "energy_uj")
             limit = _microjoules(folder / "max_energy_range_uj")
             read = functools.partial(_microjoules, folder / "energy_uj")
@@ -92,7 +99,7 @@ def rapl_counters(root: Path = POWERCAP) -> list[EnergyCounter]:
 
 
 def gpu_handles(library: Any) -> list[Any]:
-    """Returns NVML's handle of each GPU.
+    """Returns NVML's handle of each GPU, in the order of their numbers.
 
     Args:
         library: pynvml, or None without NVML.
@@ -246,7 +253,12 @@ class SampleFile:
         return self._file is not None
 
     def add(self, *values: object) -> None:
-        """Adds a line with a value for each column that the sampler was made with."""
+        """Adds a line.
+
+        Args:
+            values: one for each of the columns that the file was made with. A file with
+                fewer columns takes only theirs.
+        """
         if self._file is None:
             return
 
@@ -429,5 +441,10 @@ def rapl_access(root: Path = POWERCAP) -> str:
 
 
 def _microjoules(path: Path) -> float:
-    """Returns the joules in a file of microjoules; raises OSError or ValueError."""
+    """Returns the joules in a file of microjoules.
+
+    Raises:
+        OSError: if it can't be read.
+        ValueError: if it has no number.
+    """
     return int(path.read_text(encoding="ascii")) / 1e6

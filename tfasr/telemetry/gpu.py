@@ -32,7 +32,7 @@ def gpu_state(library: Any, handle: Any) -> tuple[float, ...]:
 
     def asked(name: str, *arguments: Any) -> float:
         """Asks one of NVML's questions about the GPU; NaN without an answer."""
-        answer = ask(getattr(library, name, None), handle, *arguments)
+        answer = ask(library, name, handle, *arguments)
         if answer is None:
             return math.nan
 
@@ -55,9 +55,7 @@ def _others(library: Any, handle: Any) -> float:
 
     Inside a container, NVML may count none of those outside of it.
     """
-    processes = ask(
-        getattr(library, "nvmlDeviceGetComputeRunningProcesses", None), handle
-    )
+    processes = ask(library, "nvmlDeviceGetComputeRunningProcesses", handle)
     if processes is None:
         return math.nan
 

@@ -111,7 +111,10 @@ def describe_processor(root: Path = ROOT) -> dict[str, Any]:
 
 
 def _governors(root: Path) -> list[str]:
-    """Returns the frequency governors of all cores, such as ["performance"]."""
+    """Returns the frequency governors of all cores, such as ["performance"].
+
+    It is [] in most virtual machines, whose host chooses the frequency.
+    """
     cpus = root / "sys" / "devices" / "system" / "cpu"
     governors = {text(path) for path in cpus.glob("cpu[0-9]*/cpufreq/scaling_governor")}
 
@@ -127,7 +130,10 @@ def text(path: Path) -> str:
 
 
 def _cpuinfo(path: Path) -> list[dict[str, str]]:
-    """Returns the fields of each block of /proc/cpuinfo; each processor has one."""
+    """Returns the fields of each block of /proc/cpuinfo; each processor has one.
+
+    On ARM, a last block without a processor describes the board, and is left out.
+    """
     blocks = []
     for block in text(path).split("\n\n"):
         pairs = [line.partition(":") for line in block.splitlines() if ":" in line]
@@ -209,6 +215,9 @@ def conditions(root: Path = ROOT) -> dict[str, Any]:
     ``environment`` has the variables that set threads, kernels and memory; ``threads``
     those that TensorFlow is set to use (0: as many as there are processors), None
     before it is imported; ``load`` is the machine's average over the last minute.
+
+    Args:
+        root: the folder with ``proc`` and ``sys``.
     """
     environment = {
         name: value
@@ -284,7 +293,10 @@ def _networks(classes: Path) -> list[dict[str, Any]]:
 
 
 def _container(root: Path) -> str | None:
-    """Returns the kind of container in which this process runs, or None."""
+    """Returns the kind of container in which this process runs, or None.
+
+    It is "docker", "podman", or a name in the first process's control group.
+    """
     if (root / ".dockerenv").exists():
         return "docker"
     if (root / "run" / ".containerenv").exists():
@@ -316,9 +328,10 @@ def peak_memory_mib() -> float | None:
 
 
 def available_bytes() -> int:
-    """Returns how much memory is left for this process.
+    """Returns how many bytes of memory are left for this process.
 
-    It is the least of what the machine, control groups and ``ulimit -v`` leave.
+    It is the least of what the machine, control groups and ``ulimit -v`` leave, and
+    never below 0.
     """
     candidates = [psutil.virtual_memory().available]
     for *names, folder in _CGROUPS:
@@ -396,7 +409,11 @@ def _git(folder: str | Path, *words: str) -> str:
 
 
 def version(package: str) -> str | None:
-    """Returns an installed package's version, or None."""
+    """Returns an installed package's version, or None.
+
+    Args:
+        package: its name on the package index, such as "nvidia-ml-py".
+    """
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

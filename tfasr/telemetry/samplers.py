@@ -169,7 +169,11 @@ class MachineNotes(CounterSampler):
         return percents
 
     def _identity(self, name: str) -> str:
-        """Returns a counter's id on this host: a GPU's UUID, or its name."""
+        """Returns a counter's id on this host: a GPU's UUID, or its name.
+
+        Args:
+            name: of the counter, such as "package-0" or "gpu0-power".
+        """
         if not name.startswith("gpu"):
             return name
 

@@ -8,7 +8,7 @@ import contextlib
 import platform
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +69,8 @@ def describe_gpus() -> tuple[list[dict[str, Any]], str]:
         if library is None:
             return [], problem
 
-        count = ask(library.nvmlDeviceGetCount) or 0
-        driver = _text(ask(library.nvmlSystemGetDriverVersion))
+        count = ask(library, "nvmlDeviceGetCount") or 0
+        driver = _text(ask(library, "nvmlSystemGetDriverVersion"))
         return [_describe(library, index, driver) for index in range(count)], ""
 
 
@@ -96,7 +96,7 @@ def _describe(library: Any, index: int, driver: str | None) -> dict[str, Any]:
 
     def asked(name: str, *arguments: Any) -> Any:
         """Asks one of NVML's questions about the GPU."""
-        return ask(getattr(library, name, None), handle, *arguments)
+        return ask(library, name, handle, *arguments)
 
     energy = None
     if asked("nvmlDeviceGetTotalEnergyConsumption") is not None:
@@ -125,21 +125,21 @@ def _describe(library: Any, index: int, driver: str | None) -> dict[str, Any]:
     }
 
 
-def ask(question: Callable | None, *arguments: Any) -> Any:
+def ask(library: Any, name: str, *arguments: Any) -> Any:
     """Asks NVML a question; returns None without an answer.
 
+    Old drivers, old versions of pynvml and small GPUs leave some questions open.
+
     Args:
-        question: pynvml's function; None if this version of it lacks the question.
+        library: pynvml.
+        name: of its function, such as "nvmlDeviceGetName".
         arguments: of the function, usually a GPU's handle.
     """
-    if question is None:
-        return None
-
-    try:
-        return question(*arguments)
     # NVML's error class exists only once it loads.
-    except Exception:  # noqa: BLE001
-        return None
+    with contextlib.suppress(Exception):
+        return getattr(library, name)(*arguments)
+
+    return None
 
 
 def _text(value: Any) -> str | None:
