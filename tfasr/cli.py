@@ -166,7 +166,14 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 
 def _with_flag_files(words: list[str]) -> list[str]:
-    """Replaces each ``--flagfile FILE`` by the flags in that file, one per line."""
+    """Replaces each ``--flagfile FILE`` by the flags in that file, one per line.
+
+    Args:
+        words: of the command line, without the program's name.
+
+    Raises:
+        UsageError: if a file can't be read.
+    """
     if not any(word.startswith(("--flagfile", "-flagfile")) for word in words):
         return words
 
@@ -345,7 +352,14 @@ def _meant(message: str, flags: list[str], known: list[str], command: str) -> st
 
 
 def _load_plugins(words: list[str]) -> None:
-    """Loads the modules of ``--import`` first: other flags' choices depend on them."""
+    """Loads the modules of ``--import`` first: other flags' choices depend on them.
+
+    Args:
+        words: of the command line, without the program's name.
+
+    Raises:
+        UsageError: if a module can't be imported.
+    """
     early = argparse.ArgumentParser(prog="tfasr", add_help=False, allow_abbrev=False)
     _add_import(early)
     names = getattr(early.parse_known_args(words)[0], "import", ())
@@ -498,7 +512,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _forget_output() -> None:
-    """Drops unwritten standard output, which Python would try to write again at exit."""
+    """Drops unwritten standard output, which Python would try to write again at exit.
+
+    Its error would then follow the message that was printed.
+    """
     with contextlib.suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

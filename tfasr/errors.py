@@ -206,6 +206,9 @@ def explained(error: OSError) -> tuple[str, int]:
     """Returns a message for an error of the operating system, and the exit code.
 
     The code is 1 if the machine is the cause, 2 if the named file is.
+
+    >>> explained(OSError(errno.EROFS, "Read-only", "a.txt"))[1]
+    2
     """
     if error.errno in _FULL:
         where = ""
@@ -257,6 +260,9 @@ def out_of_memory(error: BaseException) -> str | None:
     """Returns a message if memory is full or nearly full, else None.
 
     Any error can follow from full memory, also one that names something else.
+
+    Args:
+        error: any that was raised.
     """
     of_system = isinstance(error, RuntimeError | ImportError | OSError)
     named = of_system and any(words in str(error) for words in _MEMORY_MESSAGES)

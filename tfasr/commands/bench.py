@@ -28,6 +28,7 @@ EXAMPLES = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of workloads that a preset describes, and the subcommands."""
     add = parser.add_argument
+    # Workloads with flags of their own are subcommands.
     by_preset = (name for name in WORKLOADS if name not in SUBCOMMANDS)
     purposes = "; ".join(f"{name}: {purpose(name)}" for name in by_preset)
     add("--gin_file", help=f"a preset or file that names a workload ({purposes})")

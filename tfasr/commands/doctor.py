@@ -433,7 +433,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def machines_table(examination: Examination, source: PublishedSource) -> Table:
-    """Returns this machine and the source's: processors, memory, devices and links."""
+    """Returns a table of this machine and of a publication's machines.
+
+    Args:
+        examination: of this machine.
+        source: the publication.
+    """
     processor = examination.processor
     host = examination.host
     gpus = examination.gpus
@@ -475,7 +480,12 @@ def machines_table(examination: Examination, source: PublishedSource) -> Table:
 def _rows(
     examination: Examination, buffer: "BufferNeed | None"
 ) -> list[tuple[str, str]]:
-    """Returns names and values of everything that was found, for the table."""
+    """Returns names and values of everything that was found, for the table.
+
+    Args:
+        examination: of this machine.
+        buffer: what a preset's prefetched batches need; None if no preset was given.
+    """
     rows = [*_machine(examination), *_devices(examination), *_software(examination)]
     if buffer is not None:
         rows.append(
@@ -602,7 +612,11 @@ def _software(examination: Examination) -> list[tuple[str, str]]:
 
 
 def _shown(value: object) -> str:
-    """Returns a value for the table, "n/a" for None."""
+    """Returns a value for the table, "n/a" for None.
+
+    >>> _shown(None), _shown(2.50), _shown(16)
+    ('n/a', '2.5', '16')
+    """
     if value is None:
         return _UNKNOWN
 

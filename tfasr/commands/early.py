@@ -42,7 +42,7 @@ def check(arguments: argparse.Namespace) -> None:
         rule = '--checkpoint must be "best", "last" or a file.'
         raise UsageError(f"{rule} {errors.received_path(checkpoint, ('best', 'last'))}")
 
-    # `prepare` writes this folder, all others read it.
+    # `prepare` writes this folder, all other commands read it.
     if values.get("shard_dir") is not None and command != "prepare":
         splits = ("train", "validation")
         if command not in ("train", "estimate"):
@@ -75,7 +75,11 @@ def _check_run(run_dir: str) -> None:
 
 
 def _listed(value: str | list[str] | None) -> list[str]:
-    """Returns a flag's values as a list, whether it can be repeated or not."""
+    """Returns a flag's values as a list, whether it can be repeated or not.
+
+    >>> _listed("a"), _listed(["a", "b"]), _listed(None)
+    (['a'], ['a', 'b'], [])
+    """
     if isinstance(value, str):
         return [value]
 

@@ -154,6 +154,7 @@ def _hardware(
     if name is not None:
         return load_hardware(name, price_usd_per_hour=price)
 
+    # A rent alone says nothing else about the machine.
     if price is None:
         return bound
 

@@ -224,7 +224,13 @@ def _texts(
 def _summary(
     result: "EvaluationResult", references: list[str], hypotheses: list[str]
 ) -> "RateSummary":
-    """Returns the error rates of a result's texts, with confidence intervals."""
+    """Returns the error rates of a result's texts, with confidence intervals.
+
+    Args:
+        result: knows the speakers.
+        references: the texts to compare with.
+        hypotheses: what was recognised.
+    """
     from tfasr.scoring.errors import count_errors
     from tfasr.scoring.summary import summarise
 
@@ -273,7 +279,12 @@ def _decoder(
 
 
 def _collated(rows: list[dict[str, Any]], output_format: str) -> str:
-    """Returns all rows as JSON, or as a table in another format."""
+    """Returns all rows as JSON, or as a table in another format.
+
+    Args:
+        rows: from `_scored`.
+        output_format: of ``--format``.
+    """
     if output_format == "json":
         return json.dumps({"rows": rows}, indent=1) + "\n"
 
@@ -320,7 +331,14 @@ def _print_one(
 def _rows(
     scores: dict[str, Any], own: dict[str, float], loss: float
 ) -> list[tuple[str, str]]:
-    """Returns names and values of a single row's table."""
+    """Returns names and values of a single row's table.
+
+    Args:
+        scores: the columns of the row.
+        own: the values of users' metrics, by name.
+        loss: mean CTC loss of an utterance, in nats.
+    """
+    # The last one divides by the reference's characters alone, so it can exceed 100 %.
     rates = {"WER": "wer", "CER": "cer", "CER over the reference": "cer_reference"}
     counts = ("substitutions", "deletions", "insertions", "words")
     rows = [("utterances", str(scores["utterances"]))]

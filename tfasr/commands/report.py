@@ -269,6 +269,7 @@ def _history(args: argparse.Namespace) -> int:
             f"A history needs exactly one target. Received: {args.target}."
         )
 
+    # Without a target, the history is of the runs' own hardest one.
     asked = ask(args.target, args.policy or "paper", args.window)
     target = next(iter(asked.targets), None)
 

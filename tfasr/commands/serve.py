@@ -67,6 +67,7 @@ def run(arguments: argparse.Namespace) -> None:
     from tfasr.serving.server import serve
     from tfasr.serving.service import Limits
 
+    # The flags have the names of its fields.
     limits = Limits(**{name: getattr(arguments, name) for name, _, _ in LIMITS})
     recogniser = recogniser_of(arguments)
 

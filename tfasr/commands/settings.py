@@ -137,7 +137,11 @@ def own_settings(files: tuple[Path, ...] = ()) -> dict[str, Group]:
 
 
 def _constants(body: list[ast.stmt]) -> dict[str, str]:
-    """Returns the source text of a file's constants, by name."""
+    """Returns the source text of a file's constants, by name.
+
+    >>> _constants(ast.parse("RATE = 0.1").body)
+    {'RATE': '0.1'}
+    """
     return {
         ast.unparse(node.targets[0]): ast.unparse(node.value)
         for node in body
@@ -222,7 +226,7 @@ def _group(node: ast.ClassDef, lines: list[str], constants: dict[str, str]) -> G
     for name, kind, default, comment in _fields(node, lines):
         if default in constants:
             default = constants[default]
-        # gin refers to a function as @name.
+        # gin refers to a function as @name; numbers, texts and tuples begin otherwise.
         elif re.fullmatch("[a-z]\\w+", default):
             default = f"@{default}"
 
@@ -297,7 +301,10 @@ def _one_line(text: str) -> str:
 
 
 def known_settings() -> dict[str, Group]:
-    """Returns all groups: Keras's, tfasr's and those of imported plug-ins."""
+    """Returns all groups by name: Keras's, tfasr's and those of imported plug-ins.
+
+    Files that define settings are parsed and not imported, as that loads TensorFlow.
+    """
     files = tuple(Path(plugin.file) for plugin in plugins())
     return optimizers() | own_settings(files)
 

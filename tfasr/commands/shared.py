@@ -80,7 +80,10 @@ def short_cut(setting: str) -> Callable[[str], str]:
 
 
 def add_decoder_arguments(add: Callable) -> None:
-    """Adds the flags that choose the decoder, its dictionary and language model."""
+    """Adds the flags that choose the decoder, its dictionary and language model.
+
+    A flag that isn't given leaves the run's own setting.
+    """
     add("--decoder", choices=tuple(DECODERS), help="default: the run's own")
     add("--beam_width", type=int, help="default: the run's own")
 
@@ -175,7 +178,11 @@ def add_recogniser_arguments(add: Callable) -> None:
 
 
 def recogniser_of(arguments: argparse.Namespace) -> "Recogniser":
-    """Loads the recogniser that the flags of `add_recogniser_arguments` name."""
+    """Loads the recogniser that the flags of `add_recogniser_arguments` name.
+
+    Raises:
+        UsageError: if the run, its checkpoint or a file for the decoder is missing.
+    """
     from tfasr.recognising.recogniser import load_recogniser
 
     return load_recogniser(

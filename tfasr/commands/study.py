@@ -89,6 +89,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     tls = tls_of(arguments)
 
+    # A client stays connected until the study ends.
     with contextlib.ExitStack() as stack:
         stack.enter_context(_sigterm_like_ctrl_c())
         client = None

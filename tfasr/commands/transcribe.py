@@ -286,6 +286,7 @@ def _run_stream(arguments: argparse.Namespace) -> None:
             f"--chunk_ms must be {limits}. Received: {arguments.chunk_ms}."
         )
 
+    # A missing recording is reported before the model is loaded.
     if arguments.audio != [STDIN]:
         _check_found(arguments.audio)
 

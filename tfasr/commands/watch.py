@@ -99,7 +99,13 @@ def _paths(names: list[str]) -> list[Path]:
 
 
 def _lines(watch: Watch, every_s: float, *, once: bool) -> None:
-    """Prints a line whenever a run's state changes, until all have ended."""
+    """Prints a line whenever a run's state changes, until all have ended.
+
+    Args:
+        watch: looks at the runs.
+        every_s: seconds between two looks.
+        once: whether to look once only.
+    """
     # What the last line on each run said.
     printed: dict[Path, tuple[object, ...]] = {}
 
@@ -118,7 +124,12 @@ def _lines(watch: Watch, every_s: float, *, once: bool) -> None:
 
 
 def _live(watch: Watch, every_s: float) -> None:
-    """Shows the runs' states in place, until all have ended."""
+    """Shows the runs' states in place, until all have ended.
+
+    Args:
+        watch: looks at the runs.
+        every_s: seconds between two looks.
+    """
     from rich.live import Live
 
     runs = watch.look()

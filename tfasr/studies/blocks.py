@@ -326,10 +326,16 @@ class _Work:
         return next(iter(waiting), None)
 
     def _explain(self, waiting: Sequence[Block]) -> None:
-        """Says why nothing is at work."""
+        """Says why nothing is at work; this machine always has work."""
 
     def _is_over(self, host: Host, block: Block, future: Future) -> bool:
-        """Whether a block needs no more work; raises what its thread has raised."""
+        """Whether a block needs no more work; raises what its thread has raised.
+
+        Args:
+            host: who did the block.
+            block: what was done.
+            future: the result of `_do_block`.
+        """
         return future.result()
 
     def _end(self, running: Mapping[Future, tuple[Host, Block]]) -> None:
@@ -350,7 +356,10 @@ class _Work:
             raise
 
     def _do_block(self, host: Host, block: Block) -> bool:
-        """Does a block's steps; returns False if it has to be tried again."""
+        """Does a block's steps; returns False if it has to be tried again.
+
+        A host's thread calls it.
+        """
         for step in block.turns:
             if not self._ending.is_set():
                 self._do(host, block, step)
@@ -400,7 +409,10 @@ class _Work:
                 host.failures = 0
 
     def _tried(self, host: Host, block: Block, step: Step) -> str:
-        """Does a step, a training when its host is quiet; returns why it failed, or ""."""
+        """Does a step, a training when its host is quiet; returns why it failed, or "".
+
+        The arguments are those of `_do`.
+        """
         command = functools.partial(self._command, host, block, step)
         if self._quiet is None:
             return command()
@@ -413,6 +425,8 @@ class _Work:
 
     def _command(self, host: Host, block: Block, step: Step) -> str:
         """Runs a step's process until it has ended; returns why it failed, or "".
+
+        The arguments are those of `_do`.
 
         A study that was stopped for longer than the agent's lease finds its step ended.
         The step has saved its work then, and is started again.
@@ -517,6 +531,10 @@ class _Work:
 
         A training of an earlier session may still save its work: it holds the run's
         lock.
+
+        Args:
+            host: where to start it.
+            step: the run's training.
         """
         lock = "" if host.is_local else str(_lock_file(step))
         while not self._ending.is_set():
@@ -624,7 +642,10 @@ class _ClusterWork(_Work):
         return list(blocks.values())
 
     def _next_block(self, host: Host, waiting: Sequence[Block]) -> Block | None:
-        """Returns the host's own block, else a new one, else one whose host is lost."""
+        """Returns the host's own block, else a new one, else one whose host is lost.
+
+        A host on which trainings fail one after the other gets none but its own.
+        """
         for block in waiting:
             if block.host == host.name:
                 return block
@@ -847,7 +868,12 @@ def move_aside(folder: Path, step: Step, place: str) -> None:
 
 
 def _free_place(folder: Path, step: Step) -> str:
-    """Returns a new name in ``abandoned/`` for a run, perhaps not its first there."""
+    """Returns a new name in ``abandoned/`` for a run, perhaps not its first there.
+
+    Args:
+        folder: the study's.
+        step: the run's training, whose log is named after the run.
+    """
     number = 1
     while (folder / ABANDONED_FOLDER / f"{step.log.stem}-{number}").exists():
         number += 1
@@ -865,7 +891,12 @@ def _lock_file(step: Step) -> Path:
 
 
 def _seen(host: Host, look: Look) -> Seen:
-    """Returns a run's mark and its host's clocks, for a line of the list of starts."""
+    """Returns a run's mark and its host's clocks, for a line of the list of starts.
+
+    Args:
+        host: where the run is trained.
+        look: at one moment.
+    """
     return Seen(look.mark, host.name, look.clock.time_ms, look.clock.mono_s)
 
 

@@ -62,6 +62,10 @@ def load_until_plan(gin_file: str, bindings: Sequence[str]) -> Plan:
 
     The seeds are 1, 2 and so on. The gin file is read again with them, as if the user
     had bound them: then every check of the plan holds for them too.
+
+    Args:
+        gin_file: a path or a preset.
+        bindings: lines of gin that override the file's.
     """
     plan = load_plan(gin_file, bindings)
     if len(plan.config.seeds) >= LOOKS[-1]:
@@ -170,6 +174,7 @@ def undecidable(plan: Plan) -> list[str]:
 
     Even if all runs of one group were faster than all of the other, the smallest
     possible p, adjusted for the number of comparisons, would not be below the level.
+    The adjustment is Bonferroni's, as for the smallest p of Holm's method.
     """
     sentences = []
     for part, names in plan.parts().items():
@@ -193,6 +198,13 @@ def decision(plan: Plan, folder: Path) -> Decision:
 
     Seeds count in their order, so that a study on several hosts decides the same as on
     one, whichever host was first.
+
+    Args:
+        plan: of two experiments.
+        folder: the study's.
+
+    Raises:
+        UsageError: if a run has no target.
     """
     groups = (_brackets(plan, folder, name) for name in plan.experiments)
     return decide(*groups, test=plan.config.test, level=plan.config.level)
@@ -272,6 +284,11 @@ def _brackets(plan: Plan, folder: Path, experiment: str) -> list[Bracket]:
 
     If the study counts seconds, each bracket also has the share of the machine that the
     run got: the verdict must hold without what the machine took.
+
+    Args:
+        plan: the study's.
+        folder: the study's.
+        experiment: its name.
 
     Raises:
         UsageError: if a run has no target.

@@ -503,10 +503,15 @@ def begin(
 
 
 def grow(folder: Path, plan: Plan, more: Sequence[PlannedRun]) -> None:
-    """Adds seeds to the plan; results of single-seed experiments move to that seed's folder.
+    """Adds seeds to the plan.
 
-    No other process may use the folder. If this one is killed, another call finishes
-    the job.
+    Results of experiments that had one seed move to that seed's folder. No other
+    process may use the folder. If this one is killed, another call finishes the job.
+
+    Args:
+        folder: the study's.
+        plan: with the new seeds.
+        more: the runs that the plan in the folder lacks, from `begin`.
     """
     then = read_object(folder / PLAN_FILE, "Choose another --run_dir.")
     for run in plan.runs:
@@ -544,6 +549,10 @@ def _move(folder: Path, run: PlannedRun) -> None:
     The run moves in two steps, since its new folder is inside the old one. A process
     that is killed between them leaves ``NAME.moving``, which the next call goes on
     with.
+
+    Args:
+        folder: the study's.
+        run: with its new folder.
     """
     new_folder = folder / run.folder
     alone = folder / "runs" / run.experiment
@@ -562,6 +571,10 @@ def _move(folder: Path, run: PlannedRun) -> None:
 
 def _check_described(config: StudyConfig, lines: gin.GinText) -> None:
     """Checks that the file describes every experiment that the study lists.
+
+    Args:
+        config: the study's.
+        lines: of the gin file.
 
     Raises:
         UsageError: names the line of the list, and an experiment without bindings.
@@ -790,6 +803,11 @@ def _prepare(run: PlannedRun, folder: Path, shards: Path) -> Step:
 
     All runs of a study train on the same shards: a run with other features fails, and
     says so.
+
+    Args:
+        run: any of the study's.
+        folder: the study's.
+        shards: where the splits go.
     """
     corpus = folder / "corpus"
 
@@ -853,6 +871,12 @@ def _score(plan: Plan, run: PlannedRun, folder: Path, shards: Path) -> Step:
     """Returns the step that scores a run's best checkpoint on the final splits.
 
     It is done if its file has a row of every split with the study's beam width.
+
+    Args:
+        plan: the study's.
+        run: what to score.
+        folder: the study's.
+        shards: the prepared splits.
     """
     config = plan.config
     path = scores_path(folder, run)
@@ -880,7 +904,10 @@ def _score(plan: Plan, run: PlannedRun, folder: Path, shards: Path) -> Step:
 
 
 def _widths(plan: Plan, folder: Path, shards: Path) -> Step:
-    """Returns the step that times evaluations of a run over several beam widths."""
+    """Returns the step that times evaluations of a run over several beam widths.
+
+    It is the run of `widths_run`, once it is trained.
+    """
     config = plan.config
     path = widths_path(folder)
     run = widths_run(plan)
@@ -930,7 +957,12 @@ def rows_of(path: Path, *names: str) -> list[dict[str, Any]]:
 
 
 def _is_row(row: Any, names: set[str]) -> bool:
-    """Whether a row has all values, each of its type; only a beam width may be null."""
+    """Whether a row has all values, each of its type; only a beam width may be null.
+
+    Args:
+        row: of a JSON file that anyone may have written.
+        names: of the values.
+    """
     if not isinstance(row, dict) or not names <= {*row}:
         return False
 

@@ -203,7 +203,12 @@ class StudyProgress:
                 self._done[name] = Lap(lap.kind, lap.alike, seconds)
 
     def begin(self, name: str, where: str = "") -> None:
-        """Notes that a step is at work on a host; ``where`` is "" for this machine."""
+        """Notes that a step is at work.
+
+        Args:
+            name: the step's.
+            where: the host that does it; "" for this machine.
+        """
         with self._mutex:
             self._running[name] = Running(self._waiting.pop(name), name, where)
             self._line_s = time.monotonic()
@@ -213,7 +218,12 @@ class StudyProgress:
             )
 
     def watch(self, name: str, progress: Mapping[str, Any] | None) -> None:
-        """Shows how far a step is, from the content of its run's progress.json."""
+        """Shows how far a step is.
+
+        Args:
+            name: the step's.
+            progress: the content of its run's progress.json; None without one.
+        """
         with self._mutex:
             step = self._running[name]
             step.share, step.text = how_far(progress)
@@ -224,7 +234,12 @@ class StudyProgress:
                 self._show(self._state())
 
     def end(self, name: str, failed: str = "") -> None:
-        """Says that a step is done, or why it ``failed``."""
+        """Says that a step is done, or why it failed.
+
+        Args:
+            name: the step's.
+            failed: the reason; "" for a step that is done.
+        """
         with self._mutex:
             step = self._running.pop(name)
             outcome = f"done, {time_text(step.elapsed_s)}"

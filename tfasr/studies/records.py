@@ -301,6 +301,10 @@ def submissions(records: Path, track: str) -> list[dict[str, Any]]:
     Folders begin with a number (docs/records.md), so the order of names is that of
     time.
 
+    Args:
+        records: the folder of accepted submissions.
+        track: the track's name.
+
     Raises:
         UsageError: if one of them states something else than `record` writes.
     """
@@ -567,6 +571,11 @@ def stated_outcome(plan: Plan, folder: Path, track: TrackConfig) -> dict[str, An
     A submission is a record if the challenger, the second experiment, is sooner, and
     refuted if the reigning one is. The statements are the challenger's own that had an
     effect: the recipe to train again in the next race.
+
+    Args:
+        plan: of the race's study.
+        folder: the study's.
+        track: its rules.
     """
     decided = decision(plan, folder)
     verdicts = {"first": "refuted", "second": "record", None: "undecided"}
@@ -623,6 +632,9 @@ def pack(folder: Path) -> bytes:
 
     Similar files are next to each other, which lets the compression find what they
     share.
+
+    Args:
+        folder: the study's. What `_LEFT_OUT` names is left out.
     """
     members = [
         path
@@ -1270,7 +1282,10 @@ def write_table(records: Path) -> None:
 
 
 def records_table(records: Path) -> str:
-    """Returns the table of all submissions, undecided and refuted ones included."""
+    """Returns the table of all submissions, undecided and refuted ones included.
+
+    It is Markdown, with a heading for each track; the baseline is its first row.
+    """
     lines = [f"{_TABLE_BEGINS} from the submissions here."]
     for name in tracks(records):
         track = load_track(name, records)

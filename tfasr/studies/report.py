@@ -112,7 +112,12 @@ def figures_of_section(
 
 
 def _run_name(plan: Plan, run: PlannedRun) -> str:
-    """Returns a run's name in tables; it has the seed if there are several."""
+    """Returns a run's name in tables; it has the seed if there are several.
+
+    Args:
+        plan: the study's.
+        run: one of its runs.
+    """
     label = plan.label(run.experiment)
     seeds = [each.seed for each in plan.runs if each.experiment == run.experiment]
     if len(seeds) == 1:
@@ -127,7 +132,12 @@ def _picked(row: dict[str, Cell], *names: str) -> dict[str, Cell]:
 
 
 def scores_of(plan: Plan, folder: Path) -> list[dict[str, Cell]]:
-    """Returns the rows of all final scores that are there, each with its run's name."""
+    """Returns the rows of all final scores that are there, each with its run's name.
+
+    Args:
+        plan: the study's.
+        folder: the study's.
+    """
     return [
         {"run": _run_name(plan, run)} | _picked(row, "split", "decoder", "beam_width")
         for run in plan.runs
@@ -423,7 +433,13 @@ def _sections(
 
 
 def _text(plan: Plan, first: Summary, sections: Sequence[Section]) -> str:
-    """Returns the report as plain text."""
+    """Returns the report as plain text, for report.txt and the terminal.
+
+    Args:
+        plan: the study's.
+        first: the verdict, and the table of the first part's times.
+        sections: of the page.
+    """
     blocks = [plan.config.title, to_text([first.table])]
     for section in sections:
         answers = "".join(f"{sentence}\n" for sentence in section.answers)
