@@ -100,7 +100,11 @@ def join_words(parts: Iterable[str]) -> str:
 
 
 def is_unspaced(text: str) -> bool:
-    """Whether a text has characters of a script that writes no spaces between words."""
+    """Whether a text has characters of a script that writes no spaces between words.
+
+    >>> is_unspaced("two 中文"), is_unspaced("two")
+    (True, False)
+    """
     return not text.isascii() and bool(needed("regex", "Text").search(_UNSPACED, text))
 
 
@@ -239,7 +243,10 @@ class Alphabet:
 
     @property
     def separator_id(self) -> int:
-        """The class of the separator, or -1 without one."""
+        """The class of the separator, or -1 without one.
+
+        An alphabet of units has none, whatever ``separator`` is.
+        """
         if self.units or self.separator is None:
             return -1
 
@@ -247,7 +254,10 @@ class Alphabet:
 
     @property
     def spelled_classes(self) -> list[list[int]]:
-        """For each class but the blank, the classes of its characters."""
+        """For each class but the blank, the classes of its characters.
+
+        A decoder that knows words by their characters follows units with these.
+        """
         return [
             [self._ids[character] for character in symbol] for symbol in self.symbols
         ]
@@ -371,7 +381,10 @@ class Alphabet:
 
     @property
     def units_fact(self) -> dict[str, Any]:
-        """Returns the units' kind, number and hash for a run's ledger."""
+        """Returns the units' kind, number and hash for a run's ledger.
+
+        The hash tells whether two runs have the same units.
+        """
         names = hashlib.sha256("\n".join(self.symbols).encode()).hexdigest()[:16]
         return {"kind": self.units_kind, "count": len(self.units), "hash": names}
 

@@ -80,6 +80,7 @@ class Terminal:
         self.rich_proxied_file = stream
 
     def write(self, text: str) -> int:
+        """Writes a text without control sequences."""
         return self.rich_proxied_file.write(errors.printable(text))
 
     def __getattr__(self, name: str) -> Any:
@@ -320,6 +321,9 @@ def command_examples(module: ModuleType) -> dict[str, str]:
 def _meant(message: str, flags: list[str], known: list[str], command: str) -> str:
     """Returns ". Did you mean ..." for a misspelt word, or what lists the words.
 
+    >>> _meant("unrecognized", ["--epoch"], ["--epochs", "--seed"], "tfasr train")
+    '. tfasr help train lists them.'
+
     Args:
         message: argparse's.
         flags: the words of the command line.
@@ -380,7 +384,7 @@ def _load_plugins(words: list[str]) -> None:
 
 
 def _subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """Returns the parsers of a parser's commands, by name."""
+    """Returns the parsers of a parser's commands, by name; {} if it has none."""
     parsers = {}
     for action in parser._actions:  # noqa: SLF001 - no public way
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
@@ -438,28 +442,9 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         Exception: a defect of tfasr or a library, which needs a traceback.
     """
-    # It is None if it was closed, as by >&-.
-    if sys.stdout is None:
-        sys.stdout = io.TextIOWrapper(io.BytesIO())
-    if hasattr(sys.stdout, "reconfigure"):
-        # Names of folders that aren't valid UTF-8 must not end a report.
-        sys.stdout.reconfigure(errors="backslashreplace")
-
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Lines("%(message)s"))
-
     # Without the flags, neither attribute is there.
     verbose = getattr(arguments, "verbose", False)
-    quiet = getattr(arguments, "quiet", False)
-    if verbose:
-        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0"
-
-    # Live progress lines are shown according to the level of tfasr's own logger.
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    logging.getLogger("tfasr").setLevel(logging.NOTSET)
-    if quiet:
-        logging.getLogger().setLevel(logging.WARNING)
-        logging.getLogger("tfasr").setLevel(logging.WARNING)
+    _set_up_output(verbose=verbose, quiet=getattr(arguments, "quiet", False))
 
     # bench needs TensorFlow for the model of a run or preset, not to decode
     # log-probabilities.
@@ -474,23 +459,11 @@ def run(arguments: argparse.Namespace) -> int:
 
         _check_early(arguments)
         if needs_tensorflow:
-            # Imported here: --help doesn't need it.
-            from tfasr.kit.process import load_tensorflow
-
-            load_tensorflow()
-            errors.check_memory()
-
-            # TensorFlow sets these levels when it is imported.
-            level = logging.WARNING
-            if verbose:
-                level = logging.NOTSET
-
-            for name in ("absl", "tensorflow"):
-                logging.getLogger(name).setLevel(level)
+            _load_tensorflow(verbose)
 
         status = arguments.run(arguments) or 0
+        # An error such as a full disk is still explained here.
         if sys.stdout is not None:
-            # An error such as a full disk is still explained here.
             sys.stdout.flush()
 
         return status
@@ -509,6 +482,61 @@ def run(arguments: argparse.Namespace) -> int:
             _forget_output()
 
         return status
+
+
+def _set_up_output(*, verbose: bool, quiet: bool) -> None:
+    """Prepares standard output and the log for a command.
+
+    Results go to standard output, and the log to standard error.
+
+    Args:
+        verbose: whether TensorFlow logs everything.
+        quiet: whether only warnings and errors are logged.
+    """
+    # It is None if it was closed, as by >&-.
+    if sys.stdout is None:
+        sys.stdout = io.TextIOWrapper(io.BytesIO())
+
+    # Names of folders that aren't valid UTF-8 must not end a report.
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+    if verbose:
+        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0"
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Lines("%(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+
+    # Live progress lines are shown according to the level of tfasr's own logger.
+    logging.getLogger("tfasr").setLevel(logging.NOTSET)
+    if quiet:
+        logging.getLogger().setLevel(logging.WARNING)
+        logging.getLogger("tfasr").setLevel(logging.WARNING)
+
+
+def _load_tensorflow(verbose: bool) -> None:
+    """Loads TensorFlow before a command that needs it.
+
+    Args:
+        verbose: whether it, and absl, log everything.
+
+    Raises:
+        MemoryError: if so little is left that the command would hang.
+    """
+    # Imported here: --help doesn't need it.
+    from tfasr.kit.process import load_tensorflow
+
+    load_tensorflow()
+    errors.check_memory()
+
+    # TensorFlow sets these levels when it is imported.
+    level = logging.WARNING
+    if verbose:
+        level = logging.NOTSET
+
+    for name in ("absl", "tensorflow"):
+        logging.getLogger(name).setLevel(level)
 
 
 def _forget_output() -> None:

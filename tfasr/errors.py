@@ -120,7 +120,11 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def _plain(name: str) -> str:
-    """Returns a name as `nearest` compares it."""
+    """Returns a name as `nearest` compares it.
+
+    >>> _plain("--Batch-size")
+    'batch_size'
+    """
     return name.lower().strip("-@").replace("-", "_")
 
 

@@ -168,7 +168,10 @@ def without_stray_apostrophes(text: str) -> str:
 
 
 def without_edge_joiners(text: str) -> str:
-    """Removes joiners that join nothing: at the beginning and the end of words."""
+    """Removes joiners that join nothing: at the beginning and the end of words.
+
+    They are invisible, and would make a word differ from the same one without them.
+    """
     return _EDGE_JOINERS.sub("", text)
 
 

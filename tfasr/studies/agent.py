@@ -46,7 +46,10 @@ _LOOKS_EVERY_S = 0.5
 
 
 class StepError(RunError):
-    """A step's process can't be started."""
+    """A step's process can't be started.
+
+    The message says why, and becomes the reason for which the step failed.
+    """
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,10 @@ log = logging.getLogger("tfasr")
 
 
 class HostLostError(RunError):
-    """A host doesn't answer any more."""
+    """A host doesn't answer any more.
+
+    Its training, if it still runs, ends by itself: see `tfasr.studies.agent`.
+    """
 
 
 @dataclass(frozen=True)
@@ -542,7 +545,10 @@ class Cluster:
         return host
 
     def _welcome(self) -> None:
-        """Takes hosts that have answered; says of others why they can't train."""
+        """Takes hosts that have answered; says of others why they can't train.
+
+        It is called in the main thread, which alone changes the list of hosts.
+        """
         for name, future in list(self._joining.items()):
             if not future.done():
                 continue
@@ -619,6 +625,10 @@ def _host_of(address: str) -> str:
 
 
 def _short(error: BaseException) -> str:
-    """Returns an error of any kind in one line of at most some 300 characters."""
+    """Returns an error of any kind in one line of at most some 300 characters.
+
+    >>> _short(KeyError("a"))
+    "KeyError: 'a'"
+    """
     text = " ".join(str(error).split())[:300]
     return f"{type(error).__name__}: {text}".removesuffix(": ")

@@ -115,7 +115,8 @@ def gpu_handles(library: Any) -> list[Any]:
 def gpu_counters(library: Any) -> list[EnergyCounter]:
     """Returns each GPU's energy counter, else its integrated power.
 
-    GPUs before Volta have no counter, only the power of the moment.
+    A GPU that offers neither is left out. GPUs before Volta have no counter, only the
+    power of the moment.
 
     Args:
         library: pynvml, or None without NVML.
@@ -156,7 +157,11 @@ class Sampler:
         )
 
     def look(self) -> None:
-        """Takes a sample; called by the thread, and by `begin` and `stop`."""
+        """Takes a sample.
+
+        It is called by the thread, and by `begin` and `stop` in their callers' thread,
+        but never by two at once.
+        """
         raise NotImplementedError
 
     def begin(self) -> None:
@@ -268,7 +273,11 @@ class SampleFile:
             self.flush()
 
     def flush(self) -> None:
-        """Writes all lines so far, so that a killed process keeps them."""
+        """Writes all lines so far, so that a killed process keeps them.
+
+        They are then in the operating system's cache: only a crash of the whole machine
+        could lose them.
+        """
         lines = self._lines
         self._lines = []
         self._flushed_s = time.monotonic()
@@ -318,7 +327,10 @@ class SampleFile:
         return [self._columns.index(name) for name in chosen]
 
     def _give_up(self, error: OSError) -> None:
-        """Logs why the file can't be written, and writes no more."""
+        """Logs why the file can't be written, and writes no more.
+
+        Samples must never end a run.
+        """
         log.warning("%s gets no more samples: %s.", self._path, error.strerror or error)
         file = self._file
         self._file = None
@@ -377,7 +389,10 @@ class EnergySampler(CounterSampler):
 
 
 def _total_joules(library: Any, handle: Any) -> float:
-    """Returns the joules that a GPU has used since its driver was loaded."""
+    """Returns the joules that a GPU has used since its driver was loaded.
+
+    It raises NVML's own error for a GPU without a counter.
+    """
     return library.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000
 
 

@@ -122,7 +122,10 @@ def _governors(root: Path) -> list[str]:
 
 
 def text(path: Path) -> str:
-    """Returns a small file's stripped text, or "" if it can't be read."""
+    """Returns a small file's stripped text, or "" if it can't be read.
+
+    Files of the kernel may be missing, or readable by root alone.
+    """
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -182,7 +185,10 @@ def describe_host(root: Path = ROOT) -> dict[str, Any]:
 
 
 def usable_processors() -> list[int] | None:
-    """Returns the processors on which this process may run; only Linux knows them."""
+    """Returns the processors on which this process may run, by the kernel's numbers.
+
+    It is None on other systems than Linux, which don't know them.
+    """
     if not hasattr(os, "sched_getaffinity"):
         return None
 
@@ -190,7 +196,10 @@ def usable_processors() -> list[int] | None:
 
 
 def _cpu_limit(root: Path) -> float | None:
-    """Returns how many processors' time control groups grant; None without a limit."""
+    """Returns how many processors' time control groups grant; None without a limit.
+
+    It is a number of JSON, which has no infinity.
+    """
     limit = quota(root)
     if math.isinf(limit):
         return None
@@ -310,7 +319,10 @@ def _container(root: Path) -> str | None:
 
 
 def peak_bytes() -> int | None:
-    """Returns this process's peak memory; ``getrusage`` would include its parent's."""
+    """Returns this process's peak memory in bytes; None where Linux doesn't count it.
+
+    ``getrusage`` would include what its parent had when this process was started.
+    """
     kibibytes = re.search(r"^VmHWM:\s*(\d+)", text(_STATUS), re.MULTILINE)
     if kibibytes is None:
         return None
@@ -319,7 +331,7 @@ def peak_bytes() -> int | None:
 
 
 def peak_memory_mib() -> float | None:
-    """Returns this process's peak memory in MiB; None where Linux doesn't count it."""
+    """Returns this process's peak memory in MiB, see `peak_bytes`."""
     peak = peak_bytes()
     if peak is None:
         return None

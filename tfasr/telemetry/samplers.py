@@ -45,6 +45,7 @@ class ProcessTree:
     """
 
     def __init__(self) -> None:
+        # psutil may not know the number, as in some containers.
         self._cores = psutil.cpu_count() or 1
         self._processor_time = ProcessorTime()
 

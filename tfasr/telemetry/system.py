@@ -75,7 +75,11 @@ def describe_gpus() -> tuple[list[dict[str, Any]], str]:
 
 
 def nvidia_devices(root: Path = ROOT) -> int:
-    """Counts the NVIDIA GPUs on the PCI bus, with or without a driver."""
+    """Counts the NVIDIA GPUs on the PCI bus, with or without a driver.
+
+    Args:
+        root: the folder with ``sys``.
+    """
     devices = (root / "sys" / "bus" / "pci" / "devices").glob("*")
     return sum(
         text(device / "vendor") == _NVIDIA
