@@ -86,12 +86,13 @@ def _check_fits(acoustics: Acoustics, spec: RecogniserSpec, path: Path) -> None:
 
     try:
         log_probs = acoustics.log_probs(features, np.array([frames], np.int32))
+        has_nan = np.isnan(log_probs).any()
     # Each runtime raises its own kinds of errors.
     except Exception as error:
         fault = " ".join(str(error).split())[:_SHOWN] or type(error).__name__
     else:
         fault = ""
-        if np.isnan(log_probs).any():
+        if has_nan:
             fault = "NaN"
         elif log_probs.shape != expected:
             fault = f"shape {log_probs.shape}"
