@@ -46,6 +46,7 @@ def write_tsv(
     ]
     path = folder / name
     path.write_text(HEADER + "".join(lines), encoding="utf-8")
+
     return path
 
 

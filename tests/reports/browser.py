@@ -53,8 +53,10 @@ class Browser:
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
         self._session = attached["sessionId"]
+
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
+
         if not scripts:
             self.call("Emulation.setScriptExecutionDisabled", value=True)
 
@@ -75,10 +77,12 @@ class Browser:
         message = {"id": self._number, "method": method, "params": params}
         if self._session is not None:
             message["sessionId"] = self._session
+
         os.write(self._write, json.dumps(message).encode() + b"\0")
         self._until(lambda: self._number in self._answers)
         answer = self._answers.pop(self._number)
         assert "error" not in answer, answer
+
         return answer["result"]
 
     def look_like(self, *, width=1280, height=900, dark=False, touch=False):
@@ -149,6 +153,7 @@ class Browser:
             received = os.read(self._read, 1 << 20)
             assert received, "the browser is gone"
             *messages, self._buffer = (self._buffer + received).split(b"\0")
+
             for message in messages:
                 self._take(json.loads(message))
 

@@ -12,6 +12,7 @@ def ledger_of(cers, *, train_s=1.0, comparability=COMPARABLE, targets=(("cer", 0
     )
     for number, cer in enumerate(cers, start=1):
         ledger.epoch(number, cer, train_s=train_s, loss=1 / number)
+
     return ledger.end()
 
 

@@ -29,9 +29,12 @@ def test_a_studys_card_has_seeds_rates_and_times_by_policy(tmp_path):
         group["name"]: [run["seed"] for run in group["runs"]]
         for group in card["groups"]
     }
+
     assert seeds == {"two": [1, 2], "four": [1, 2]}
+
     run = card["groups"][0]["runs"][0]
     low, high = run["error_rates"]["cer"]["interval"]
+
     assert low <= run["error_rates"]["cer"]["value"] <= high
     assert set(run["targets"][0]["seconds"]) == {
         "paper",
@@ -39,7 +42,9 @@ def test_a_studys_card_has_seeds_rates_and_times_by_policy(tmp_path):
         "algoperf",
         "dawnbench",
     }
+
     text = report([folder], targets=["cer=0.5"], output_format="card")
+
     assert "| runs, seeds | 2: 1, 2 |" in text
     assert "seconds to CER 50 %, mlperf" in text
     assert "declared 4, found 4." in text
@@ -50,6 +55,7 @@ def test_a_run_without_hypotheses_price_or_machine_has_a_card_too(small, tmp_pat
     card = valid(report([small], out=out, output_format="card_json"))
     # The ledger's rate; without hypotheses there is no interval.
     rates = card["groups"][0]["runs"][0]["error_rates"]
+
     assert rates["cer"] == {"value": 0.1, "interval": None}
     assert card["groups"][0]["runs"][0]["targets"][0]["seconds"]["paper"] == 8.0
     assert valid((out / "card.json").read_text()) == card
@@ -61,8 +67,10 @@ def test_a_run_without_hypotheses_price_or_machine_has_a_card_too(small, tmp_pat
         "| best CER % of each run, 95 % interval | 10.0 |"
         in (out / "card.md").read_text()
     )
+
     priced = valid(report([small], price_usd_per_hour=3600, output_format="card_json"))
     assert priced["groups"][0]["runs"][0]["targets"][0]["usd"] == pytest.approx(8.0)
+
     shutil.rmtree(out)
 
 
@@ -70,10 +78,13 @@ def test_a_card_states_what_the_machine_gave(small):
     machine = Machine()
     for _ in range(20):
         machine.second(ran_s=1.5, busy_s=2.0, waited_s=0.5)
+
     machine.write(small)
     card = valid(report([small], output_format="card_json"))
     run = card["groups"][0]["runs"][0]
+
     assert run["machine_share"] == pytest.approx(0.75)
     assert run["undisturbed_steps_s"] == pytest.approx(4.5)  # of 6 s
+
     text = report([small], output_format="card")
     assert "| of the processors that steps wanted, % | 75 |" in text

@@ -38,8 +38,10 @@ def exact_rates(edits, lengths):
 def test_it_estimates_the_percentiles_of_all_resamples():
     edits = [0, 1, 2, 0, 5]
     lengths = [4, 3, 7, 2, 9]
+
     low, high = rate_interval(edits, lengths)
     rates = exact_rates(edits, lengths)
+
     # Student's t at 4 degrees of freedom, 2.7764, times sqrt(5 / 4) is 3.104, beyond
     # which a normal distribution has 0.00095.
     assert low == pytest.approx(np.quantile(rates, 0.00095), abs=0.01)
@@ -64,20 +66,25 @@ def test_long_utterances_weigh_more():
     # there.
     edits = [1, 0] * 50
     lengths = [1, 99] * 50
+
     low, high = rate_interval(edits, lengths)
+
     assert low < 0.01 < high < 0.02
 
 
 def test_many_alike_utterances_have_the_normal_approximations_interval():
     edits = np.random.default_rng(1).binomial(10, 0.2, size=400)
+
     low, high = rate_interval(edits, [10] * 400)
     spread = 1.96 * edits.std(ddof=1) / 10 / np.sqrt(400)
+
     assert low == pytest.approx(edits.sum() / 4000 - spread, abs=0.001)
     assert high == pytest.approx(edits.sum() / 4000 + spread, abs=0.001)
 
 
 def test_the_same_seed_gives_the_same_interval():
     data = [3, 0, 1, 2, 0, 0], [5, 6, 4, 9, 1, 8]
+
     assert rate_interval(*data) == rate_interval(*data)
     assert rate_interval(*data, seed=1) != rate_interval(*data)
 
@@ -87,9 +94,12 @@ def test_utterances_of_one_speaker_are_drawn_together():
     edits = [0] * 50 + [5] * 50
     lengths = [10] * 100
     speakers = [index // 10 for index in range(100)]
+
     alone = rate_interval(edits, lengths)
     together = rate_interval(edits, lengths, blocks=speakers)
+
     assert together[1] - together[0] > 2 * (alone[1] - alone[0])
+
     one_each = rate_interval(edits, lengths, blocks=range(100))
     assert one_each == alone
 
@@ -118,6 +128,7 @@ def test_an_interval_lies_between_the_utterances_rates(utterances):
     edits, lengths = zip(*utterances, strict=True)
     low, high = rate_interval(edits, lengths, resamples=200)
     rates = [edit / length for edit, length in utterances]
+
     assert min(rates) - 1e-9 <= low <= high <= max(rates) + 1e-9
 
 
@@ -126,9 +137,12 @@ def test_a_difference_is_of_the_same_utterances():
     # What makes an utterance hard is the same for both.
     hard = rng.integers(0, 9, size=200)
     second = np.maximum(hard - (rng.random(200) < 0.3), 0)
+
     found = difference_interval(hard, second, [10] * 200)
+
     assert found.interval[1] < 0
     assert found.probability_of_improvement == 1
+
     alone = rate_interval(hard, [10] * 200), rate_interval(second, [10] * 200)
     assert alone[1][1] > alone[0][0]  # each one's interval overlaps the other's
 
@@ -137,15 +151,19 @@ def test_systems_change_places():
     first = [3, 1, 4, 1, 5]
     second = [2, 7, 1, 8, 2]
     lengths = [9, 9, 8, 7, 9]
+
     one = difference_interval(first, second, lengths)
     other = difference_interval(second, first, lengths)
+
     assert one.interval == pytest.approx([-end for end in reversed(other.interval)])
+
     together = one.probability_of_improvement + other.probability_of_improvement
     assert together == pytest.approx(1)
 
 
 def test_equal_systems_are_each_better_half_of_the_time():
     found = difference_interval([1, 2, 0], [1, 2, 0], [4, 4, 4])
+
     assert (found.interval, found.probability_of_improvement) == ((0, 0), 0.5)
 
 
@@ -185,6 +203,7 @@ SECOND = [2, 1, 2, 0, 5, 1, 2, 3]
 
 def test_matched_pairs_by_hand():
     found = compare_pairs(heard(FIRST), heard(SECOND))
+
     # Differences -1 0 -2 -1 0 -1 -3 0: mean -1, sum of squares about it 8.
     assert (found.utterances, found.fewer_errors, found.more_errors) == (8, 5, 0)
     assert found.wer_difference == pytest.approx(-8 / 40)
@@ -201,11 +220,15 @@ def test_matched_pairs_by_hand():
 
 def test_a_clear_difference_is_said_by_name():
     found = compare_pairs(heard([1] * 12), heard([0] * 11 + [1]))
+
     assert found.permutation_p == pytest.approx(2 / 2**11)
     assert found.permutation_p < LEVEL
+
     said = "two makes fewer word errors than one (p < 0.001, by utterance, speakers unknown)"
     assert verdict(found, "one", "two") == said
+
     back = compare_pairs(heard([0] * 11 + [1]), heard([1] * 12))
+
     assert verdict(back, "two", "one").startswith(
         "two makes fewer word errors than one"
     )
@@ -224,12 +247,15 @@ def test_the_permutation_test_counts_all_exchanges(errors):
         abs(sum(sign * d for sign, d in zip(signs, differences, strict=True)))
         for signs in itertools.product((1, -1), repeat=len(differences))
     ]
+
     exact = sum(one >= abs(sum(differences)) for one in sums) / len(sums)
+
     assert found.permutation_p == pytest.approx(exact)
 
 
 def test_equal_systems_do_not_differ():
     found = compare_pairs(heard(FIRST), heard(FIRST))
+
     assert found.permutation_p == 1.0
     assert (found.matched_pairs_z, found.matched_pairs_p) == (None, None)
     assert found.by_utterance.interval == (0, 0)
@@ -237,6 +263,7 @@ def test_equal_systems_do_not_differ():
 
 def test_few_utterances_allow_no_test():
     found = compare_pairs(heard([1, 2, 3, 4]), heard([0] * 4))
+
     assert found.permutation_p is None
     assert "5 utterances or more" in verdict(found, "one", "two")
     assert found.by_utterance is not None
@@ -244,6 +271,7 @@ def test_few_utterances_allow_no_test():
 
 def test_order_does_not_matter_and_other_references_are_refused():
     turned = list(reversed(heard(SECOND)))
+
     assert compare_pairs(heard(FIRST), turned) == compare_pairs(
         heard(FIRST), heard(SECOND)
     )
@@ -251,6 +279,7 @@ def test_order_does_not_matter_and_other_references_are_refused():
         compare_pairs(heard(FIRST), heard(SECOND, words=6))
     with pytest.raises(UsageError, match=r"1 \(u7\) only in the first"):
         compare_pairs(heard(FIRST), heard(SECOND[:7]))
+
     silent = score([Transcript("u1", "", "a")])
     with pytest.raises(UsageError, match="1 empty ones"):
         compare_pairs(silent, silent)
@@ -258,6 +287,7 @@ def test_order_does_not_matter_and_other_references_are_refused():
 
 def test_speakers_are_resampled_where_there_are_enough():
     five = ["ann", "bob", "cat", "dan", "eve", "ann", "bob", "cat"]
+
     assert compare_pairs(heard(FIRST), heard(SECOND)).by_speaker is None
     assert (
         compare_pairs(heard(FIRST, speakers=["ann"] * 8), heard(SECOND)).by_speaker
@@ -273,18 +303,23 @@ def test_where_speakers_are_known_they_are_exchanged_as_a_whole():
     speakers = [name for name in "abcdef" for _ in range(4)]
     first = [1 + (name in "abcd") for name in speakers]
     second = [2 - (name in "abcd") for name in speakers]
+
     found = compare_pairs(
         heard(first, speakers=speakers), heard(second, speakers=speakers)
     )
+
     assert (found.exchanged, found.speakers) == ("speaker", 6)
     # Sums by speaker -4 -4 -4 -4 4 4: as far from 0 as 8 are all but the 20 of 64 with
     # three each.
     assert found.permutation_p == pytest.approx(44 / 64)
+
     by_utterance = compare_pairs(heard(first), heard(second))
     assert (by_utterance.exchanged, by_utterance.speakers) == ("utterance", None)
+
     # By utterance: 16 better, 8 worse; 24 tosses of a coin 8 or fewer times, or 16 or
     # more.
     tail = sum(math.comb(24, k) for k in range(9)) / 2**24
+
     assert by_utterance.permutation_p == pytest.approx(2 * tail, abs=0.015)
     assert "by 6 speakers" in verdict(found, "one", "two")
 
@@ -302,16 +337,20 @@ def test_the_permutation_by_speaker_counts_all_exchanges_of_speakers(utterances)
     first = heard([2] * len(errors), speakers=speakers)
     second = heard(errors, speakers=speakers)
     found = compare_pairs(first, second)
+
     if len(set(speakers)) < 5:
         assert found.exchanged == "utterance"
+
         return
 
     sums = [sum(e - 2 for e, s in utterances if s == name) for name in set(speakers)]
     signs = itertools.product((1, -1), repeat=len(sums))
+
     far = [
         abs(sum(a * b for a, b in zip(one, sums, strict=True))) >= abs(sum(sums))
         for one in signs
     ]
+
     assert found.permutation_p == pytest.approx(sum(far) / len(far))
 
 
@@ -320,15 +359,18 @@ def test_few_speakers_are_mentioned():
     found = compare_pairs(
         heard([1] * 12, speakers=three), heard([0] * 12, speakers=three)
     )
+
     assert verdict(found, "one", "two").endswith(
         "by utterance: valid for these 3 speakers, not for others)"
     )
+
     five = ["ann", "bob", "cat", "dan", "eve"] * 4
     found = compare_pairs(
         heard([1] * 20, speakers=five), heard([0] * 20, speakers=five)
     )
     # Two of the 32 exchanges of five are as extreme as can be.
     said = "no difference shown (p = 0.062, by 5 speakers, so p can't be below 0.062)"
+
     assert verdict(found, "one", "two") == said
 
 
@@ -340,8 +382,10 @@ def test_probabilities_as_people_read_them():
 
 def test_a_probability_at_the_level_shows_nothing():
     found = replace(compare_pairs(heard([1] * 12), heard([0] * 12)), permutation_p=0.05)
+
     assert found.permutation_p >= LEVEL
     assert verdict(found, "one", "two").startswith("no difference shown (p = 0.050")
+
     below = replace(found, permutation_p=0.0499)
     assert verdict(below, "one", "two").startswith(
         "two makes fewer word errors than one"
@@ -365,9 +409,11 @@ def percent(interval):
 
 def test_the_documents_example_is_what_is_computed():
     text = " ".join(DOCUMENT.read_text().split())
+
     one = summarise_scored(heard(FIRST))
     two = summarise_scored(heard(SECOND))
     found = compare_pairs(heard(FIRST), heard(SECOND))
+
     assert ", ".join(map(str, FIRST)) in text
     assert ", ".join(map(str, SECOND)) in text
     assert f"24 / 40 = {one.counts.wer:.1%}".replace("%", " %") in text
@@ -395,6 +441,7 @@ def scored():
 
 def test_a_row_for_each_speaker(scored):
     ann, bob, eve = speaker_rows(scored)
+
     assert (ann.name, ann.utterances, ann.words) == ("ann", 2, 6)
     # b -> x; b left out and e added.
     assert ann.rates == pytest.approx(
@@ -415,9 +462,12 @@ def test_a_row_for_each_speaker(scored):
 
 def test_the_sum_is_over_words_and_the_mean_over_speakers(scored):
     total, mean, deviation, median = summary_rows(scored, speaker_rows(scored))
+
     assert (total.utterances, total.words) == (4, 14)
     assert total.rates["errors"] == pytest.approx(6 / 14)
+
     rates = [0.5, 0, 0.75]
+
     assert (mean.name, mean.rates["errors"]) == ("Mean", pytest.approx(1.25 / 3))
     assert deviation.rates["errors"] == pytest.approx(statistics.stdev(rates))
     assert (median.rates["errors"], median.words) == (0.5, 4)
@@ -425,10 +475,13 @@ def test_the_sum_is_over_words_and_the_mean_over_speakers(scored):
 
 def test_unknown_speakers_have_no_rows_and_one_speaker_no_mean():
     unknown = score([Transcript("u1", "a", "a"), Transcript("u2", "b", "c")])
+
     assert speaker_rows(unknown) == []
     assert [row.name for row in summary_rows(unknown, [])] == ["Sum/Avg"]
+
     known = score([Transcript("u1", "a", "a", "ann")])
     assert [row.name for row in summary_rows(known, speaker_rows(known))] == ["Sum/Avg"]
+
     mixed = score([Transcript("u1", "a", "a", "ann"), Transcript("u2", "b", "c")])
     assert [row.name for row in speaker_rows(mixed)] == ["(unknown)", "ann"]
 
@@ -438,17 +491,21 @@ def test_a_speaker_without_words_has_no_rate():
         [Transcript("u1", "", "a", "ann"), Transcript("u2", "b", "b", "bob")]
     )
     rows = speaker_rows(silent)
+
     assert math.isnan(rows[0].rates["errors"])
     assert math.isnan(summary_rows(silent, rows)[1].rates["errors"])
 
 
 def test_a_summary_has_the_rates_of_metrics_and_intervals_around_them(scored):
     found = summarise_scored(scored)
+
     assert found.counts == count_errors([t[1] for t in TEXTS], [t[2] for t in TEXTS])
     assert found.wer_interval[0] <= found.counts.wer <= found.wer_interval[1]
     assert found.cer_interval[0] <= found.counts.cer <= found.cer_interval[1]
     assert found.wer_interval_by_speaker is None  # three speakers
+
     written = found.to_json()
+
     assert written["wer"] == found.counts.wer
     assert (written["confidence"], written["wer_interval"]) == (
         0.95,

@@ -29,6 +29,7 @@ def test_a_part_that_does_not_load_is_told_with_the_command_that_builds_it(
     monkeypatch, caplog
 ):
     monkeypatch.setitem(sys.modules, "tfasr.layers._recurrent_core", None)
+
     assert list(missing_extensions()) == ["recurrent layers"]
     with caplog.at_level(logging.WARNING):
         assert warn_of_missing_extensions() == ["recurrent layers"]
@@ -40,7 +41,9 @@ def test_a_part_that_does_not_load_is_told_with_the_command_that_builds_it(
 def test_nothing_is_said_where_all_load(caplog):
     pytest.importorskip("tfasr.layers._recurrent_core")
     pytest.importorskip("tfasr.decoding._word_beam_core")
+
     assert warn_of_missing_extensions() == []
+
     require_extensions()
     assert not caplog.records
 
@@ -64,15 +67,19 @@ def told(variable: str | None, program: str = SAY):
     said = subprocess.run(
         command, env=environment, capture_output=True, text=True, check=True
     )
+
     return json.loads(said.stdout)
 
 
 def test_the_environment_names_the_instruction_set_of_the_compiled_layers():
     core = pytest.importorskip("tfasr.layers._recurrent_core")
     best = core.instruction_sets()[0]
+
     assert told(None) == told("") | {"forced": False} == {"name": best, "forced": False}
     assert told("portable") == {"name": "portable", "forced": True}
+
     refusal = told("abacus")
+
     assert refusal.startswith(
         "The environment variable TFASR_INSTRUCTION_SET must be one of"
     )
@@ -92,6 +99,7 @@ def test_bfloat16_is_timed_only_where_the_instruction_set_multiplies_it():
         speedup, facts = told(name, SPEEDUP)
         timed = name in ("amx", "avx512bf16")
         measured = {"bfloat16_speedup": speedup} if timed else {}
+
         assert facts == {"name": name, "forced": True} | measured
         assert 0.1 < speedup < 100 if timed else speedup is None
 
@@ -116,8 +124,10 @@ def server(tmp_path):
     put(tmp_path, f"{group}/cpu.max", "300000 100000")
     put(tmp_path, f"{group}/mine/cpu.max", "max 100000")
     put(tmp_path, f"{group}/mine/memory.max", str(4 << 30))
+
     for node in (0, 1):
         put(tmp_path, f"sys/devices/system/node/node{node}/cpulist", "0-3")
+
     for cpu in range(8):
         folder = f"sys/devices/system/cpu/cpu{cpu}/cpufreq"
         put(tmp_path, f"{folder}/scaling_governor", "powersave")
@@ -134,6 +144,7 @@ def server(tmp_path):
     put(tmp_path, "sys/bus/pci/devices/0000:01:00.1/vendor", "0x10de")
     put(tmp_path, "sys/bus/pci/devices/0000:01:00.1/class", "0x040300")
     put(tmp_path, "etc/os-release", 'NAME="Ubuntu"\nPRETTY_NAME="Ubuntu 24.04.1 LTS"')
+
     return tmp_path
 
 
@@ -159,6 +170,7 @@ def made_nvml(monkeypatch, *, count=2, width=8):
     module = types.ModuleType("pynvml")
     for name, answer in answers.items():
         setattr(module, name, lambda *_, answer=answer: answer)
+
     module.nvmlDeviceGetHandleByIndex = lambda index: index
     module.nvmlDeviceGetTotalEnergyConsumption = refuse
     module.nvmlDeviceGetNvLinkState = lambda _, link: 1 if link < 4 else refuse()
@@ -167,6 +179,7 @@ def made_nvml(monkeypatch, *, count=2, width=8):
 
 def test_processors_are_counted_by_socket_core_and_thread(server):
     found = describe_processor(server)
+
     assert (found["sockets"], found["cores"], found["threads"]) == (2, 4, 8)
     assert (found["model"], found["numa_nodes"], found["max_mhz"]) == (
         "Xeon X",
@@ -181,11 +194,14 @@ def test_a_kernel_that_tells_nothing_leaves_everything_unknown(tmp_path):
     found = describe_processor(tmp_path)
     for name in ("sockets", "cores", "threads", "numa_nodes", "virtual", "max_mhz"):
         assert found[name] is None, name
+
     host = describe_host(tmp_path)
+
     assert (host["cpu_limit"], host["memory_limit_bytes"], host["container"]) == (
         None,
     ) * 3
     assert host["networks"] == []
+
     # Without sockets, as many virtual machines show their processors.
     put(
         tmp_path,
@@ -193,12 +209,14 @@ def test_a_kernel_that_tells_nothing_leaves_everything_unknown(tmp_path):
         "processor\t: 0\nBogoMIPS\t: 50\nFeatures\t: asimd sve",
     )
     found = describe_processor(tmp_path)
+
     assert (found["sockets"], found["cores"], found["threads"]) == (None, None, 1)
     assert found["instructions"] == ["NEON", "SVE"]
 
 
 def test_the_tightest_limit_of_all_control_groups_holds(server):
     host = describe_host(server)
+
     assert host["cpu_limit"] == 3
     assert host["memory_limit_bytes"] == 4 << 30
     assert host["container"] == "kubepods"
@@ -211,7 +229,9 @@ def test_limits_of_the_first_version_of_control_groups(tmp_path):
     put(tmp_path, "sys/fs/cgroup/cpu/job/cpu.cfs_period_us", "100000")
     put(tmp_path, "sys/fs/cgroup/memory/memory.limit_in_bytes", str((1 << 63) - 4096))
     put(tmp_path, "sys/fs/cgroup/memory/job/memory.limit_in_bytes", str(1 << 30))
+
     host = describe_host(tmp_path)
+
     assert host["cpu_limit"] == 1.5
     assert host["memory_limit_bytes"] == 1 << 30
 
@@ -227,6 +247,7 @@ def test_networks_tell_their_speed_or_none(server):
 def test_gpus_tell_what_they_can(monkeypatch):
     made_nvml(monkeypatch)
     gpus, problem = describe_gpus()
+
     assert (len(gpus), problem) == (2, "")
     assert gpus[0] == {
         "name": "H100",
@@ -240,11 +261,13 @@ def test_gpus_tell_what_they_can(monkeypatch):
 
 def test_where_nvml_is_not_it_says_why(monkeypatch, server):
     monkeypatch.setitem(sys.modules, "pynvml", None)
+
     assert describe_gpus() == (
         [],
         "nvidia-ml-py is not installed: pip install 'tfasr[gpu]'",
     )
     assert nvidia_devices(server) == 1
+
     broken = types.ModuleType("pynvml")
 
     def refuse():
@@ -252,6 +275,7 @@ def test_where_nvml_is_not_it_says_why(monkeypatch, server):
 
     broken.nvmlInit = refuse
     monkeypatch.setitem(sys.modules, "pynvml", broken)
+
     assert describe_gpus() == ([], "NVML does not start: Driver Not Loaded")
 
 
@@ -259,6 +283,7 @@ def test_a_description_has_all_that_was_found(monkeypatch, server):
     made_nvml(monkeypatch)
     found = json.loads(json.dumps(description(examine(root=server))))
     processor = found["processor"]
+
     assert (processor["sockets"], processor["cores"], processor["threads"]) == (2, 4, 8)
     assert "AMX" in processor["instructions"]
     assert found["accelerators_per_node"] == 2
@@ -270,6 +295,7 @@ def test_a_description_has_all_that_was_found(monkeypatch, server):
 def test_what_is_not_known_of_a_machine_is_null(monkeypatch, tmp_path_factory):
     monkeypatch.setitem(sys.modules, "pynvml", None)
     empty = description(examine(root=tmp_path_factory.mktemp("empty")))
+
     assert empty["accelerators_per_node"] is None
     assert empty["processor"]["sockets"] is None
 
@@ -279,18 +305,23 @@ def test_advice_names_what_makes_clocks_dishonest(monkeypatch, server):
     monkeypatch.setattr(
         "tfasr.commands.doctor.taken_now", lambda: TakenNow(0.3, 0.5, 0.2)
     )
+
     said = "\n".join(advice(examine(root=server)))
+
     assert "Other programs use 50% of the processors" in said
     assert "Other virtual machines take 30%" in said
     assert "quota holds back 20%" in said
     assert "powersave" in said
     assert "GPU 0 has 8 of 16 PCIe lanes" in said
     assert "This is a virtual machine" not in said
+
     monkeypatch.setattr(
         "tfasr.commands.doctor.taken_now", lambda: TakenNow(None, 0.02, None)
     )
     made_nvml(monkeypatch, width=16)
+
     said = "\n".join(advice(examine(root=server)))
+
     assert "processors (steal)" not in said
     assert "Other programs" not in said
     assert "quota holds" not in said
@@ -300,12 +331,14 @@ def test_advice_names_what_makes_clocks_dishonest(monkeypatch, server):
 def test_unusable_gpus_are_advised_on(monkeypatch, server):
     monkeypatch.setitem(sys.modules, "pynvml", None)
     said = "\n".join(advice(examine(root=server)))
+
     assert "NVIDIA devices (1) are installed but not usable: nvidia-ml-py" in said
 
 
 def test_a_run_records_its_machine(monkeypatch):
     made_nvml(monkeypatch)
     found = describe_system()
+
     assert found["gpus"] == ["H100", "H100"]
     assert found["gpu_details"][0]["pcie"]["max_width"] == 16
     assert (
@@ -320,10 +353,12 @@ def test_a_process_knows_what_it_took_before_it_asked():
         "import time; time.sleep(0.3); from tfasr.telemetry.machine import process_age_s; "
         "print(process_age_s())"
     )
+
     began = time.monotonic()
     said = subprocess.run(
         [sys.executable, "-c", script], check=True, capture_output=True, text=True
     )
+
     # No earlier than the sleep allows, no more than the whole took; a tick of the clock
     # is 10 ms.
     assert 0.3 - 0.02 <= float(said.stdout) <= time.monotonic() - began + 0.02
@@ -331,4 +366,5 @@ def test_a_process_knows_what_it_took_before_it_asked():
 
 def test_the_age_grows_with_the_clock():
     first = process_age_s()
+
     assert process_age_s() >= first > 0

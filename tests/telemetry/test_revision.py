@@ -29,14 +29,17 @@ def repository(tmp_path):
     (tmp_path / "model.py").write_text("units = 3\n")
     git(tmp_path, "add", "model.py")
     git(tmp_path, "commit", "--quiet", "--message", "first")
+
     return tmp_path
 
 
 def test_it_is_the_commit_and_whether_files_changed_since(repository):
     commit = git(repository, "rev-parse", "HEAD")
     assert revision(repository) == commit
+
     (repository / "notes.txt").write_text("not tracked")
     assert revision(repository) == commit
+
     (repository / "model.py").write_text("units = 4\n")
     assert revision(repository) == f"{commit}+"
 
@@ -45,13 +48,17 @@ def test_the_users_repository_stays_as_it_is(repository):
     # git refreshes its index where a file was only touched, if it may.
     os.utime(repository / "model.py", (1, 1))
     index = repository / ".git" / "index"
+
     before = index.read_bytes()
+
     assert not revision(repository).endswith("+")
     assert index.read_bytes() == before
+
     git(repository, "status")
     assert index.read_bytes() != before, "or this test could not fail"
 
 
 def test_outside_a_repository_there_is_none(tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+
     assert revision(tmp_path) is None

@@ -31,12 +31,14 @@ def curve(*values, every_s=10.0):
 
 def test_a_crossing_lies_between_the_last_miss_and_the_first_hit():
     found = bracket(curve(0.5, 0.3, 0.1), 0.15, window=1)
+
     assert (found.last_miss_s, found.first_hit_s, found.censored) == (20.0, 30.0, False)
     assert found.interpolated_s == pytest.approx(27.5)
 
 
 def test_a_median_is_about_its_middle_evaluation():
     found = bracket(curve(0.5, 0.3, 0.1, 0.1), 0.2, window=3)
+
     assert (found.last_miss_s, found.first_hit_s, found.rule_s) == (20.0, 30.0, 40.0)
     assert found.interpolated_s == pytest.approx(25.0)
 
@@ -57,13 +59,17 @@ def test_the_bracket_holds_the_time_at_which_a_falling_curve_crosses(
         AccuracyPoint(n, t, 0.1 * crossing_s / t) for n, t in enumerate(times, start=1)
     ]
     target = 0.1
+
     found = bracket(points, target, window=window)
+
     assert found.last_miss_s <= crossing_s * (1 + 1e-9)
     assert found.censored == (
         not first_sustained(points, target, window=window).reached
     )
+
     if not found.censored:
         assert crossing_s <= found.first_hit_s * (1 + 1e-9)
+
         # And it is as narrow as the curve's evaluations allow.
         edges = [0.0, *times]
         assert edges.index(found.first_hit_s) == edges.index(found.last_miss_s) + 1
@@ -71,6 +77,7 @@ def test_the_bracket_holds_the_time_at_which_a_falling_curve_crosses(
 
 def test_windows_of_an_even_number_have_their_middle_between_two_evaluations():
     found = bracket(curve(0.5, 0.4, 0.3, 0.1, 0.1), 0.25, window=4)
+
     # The first four have a median of 0.35 at 25 s, the last four one of 0.2 at 35 s.
     assert (found.last_miss_s, found.first_hit_s, found.rule_s) == (25.0, 35.0, 50.0)
     assert found.interpolated_s == pytest.approx(35 - 10 / 3)
@@ -79,22 +86,28 @@ def test_windows_of_an_even_number_have_their_middle_between_two_evaluations():
 def test_a_first_evaluation_that_hits_has_no_point_to_interpolate_from():
     assert bracket(curve(0.1), 0.2, window=1).interpolated_s is None
     assert bracket(curve(0.1), 0.2, window=1).last_miss_s == 0.0
+
     found = bracket(curve(0.1, 0.1, 0.1), 0.2, window=3)
+
     assert (found.last_miss_s, found.first_hit_s, found.interpolated_s) == (
         0.0,
         10.0,
         None,
     )
     assert found.rule_s == 30.0
+
     found = bracket(curve(0.3, 0.1, 0.1), 0.2, window=3)
     assert (found.last_miss_s, found.first_hit_s, found.rule_s) == (10.0, 20.0, 30.0)
 
 
 def test_never_is_censored_at_the_last_evaluation():
     found = bracket(curve(0.5, 0.4), 0.2, window=1)
+
     assert (found.last_miss_s, found.first_hit_s, found.censored) == (20.0, None, True)
     assert bracket([], 0.2, window=1).last_miss_s == 0.0
+
     found = bracket(curve(0.5, 0.4, 0.4, 0.1), 0.2, window=3)
+
     assert (found.last_miss_s, found.rule_s, found.censored) == (30.0, 40.0, True)
     assert bracket(curve(0.5, 0.1), 0.2, window=3).last_miss_s == 0.0
 
@@ -108,9 +121,12 @@ def test_nothing_is_interpolated_from_a_diverged_evaluation():
 def test_the_bracket_ends_half_a_window_before_the_rule(values, target, window):
     found = bracket(curve(*values), target, window=window)
     seconds = first_sustained(curve(*values), target, window=window).seconds
+
     assert found.censored == (seconds is None)
+
     if seconds is not None:
         assert found.rule_s == seconds
+
         early_s = seconds - 5.0 * (window - 1) - found.first_hit_s
         # The first whole window may be about an evaluation before its middle.
         assert early_s == 0 or (early_s > 0 and seconds == 10.0 * window)
@@ -122,6 +138,7 @@ def test_the_bracket_ends_half_a_window_before_the_rule(values, target, window):
 @pytest.mark.parametrize("window", [1, 2])
 def test_a_second_evaluation_that_hits_was_last_missed_at_the_first(window):
     found = bracket(curve(0.5, 0.1), 0.3, window=window)
+
     assert (found.last_miss_s, found.first_hit_s) == (
         10.0,
         20.0 if window == 1 else 15.0,
@@ -137,6 +154,7 @@ def events():
         "init_stop"
     ).wait(10)
     ledger.event("run_start")
+
     for epoch, cer in enumerate([0.3, 0.1, 0.2, 0.1, 0.1], start=1):
         ledger.event("epoch_start", epoch_num=epoch)
         ledger.step(1, wait_s=2, epoch=epoch).interval("sentences", 4).checkpoint(8)
@@ -167,6 +185,7 @@ def events():
 )
 def test_each_policy_counts_what_its_rules_say(events, name, epoch, seconds):
     found, bracket = POLICIES[name].time_to_accuracy(Timeline(events), 0.1)
+
     assert (found.epoch, found.seconds) == (epoch, seconds)
     assert bracket.rule_s == seconds
     assert bracket.last_miss_s < bracket.first_hit_s <= seconds
@@ -175,19 +194,23 @@ def test_each_policy_counts_what_its_rules_say(events, name, epoch, seconds):
 def test_algoperfs_printed_rule_names_all_that_it_leaves_out():
     words = {"init": "initialisation", "checkpoint": "checkpoints", "lost_work": "lost"}
     policy = POLICIES["algoperf"]
+
     named = {words.get(name, name) for name in policy.excluded - set(EVALUATION)} | {
         "evaluation"
     }
+
     assert {word for word in named if word not in policy.rule} == set()
 
 
 def test_lost_work_is_counted_by_all_but_algoperf():
     ledger = LedgerBuilder().begin(init_s=1).step(2).checkpoint().step(100)
     events = ledger.resume(down_s=9, from_step=1, init_s=10).epoch(1, 0.1).end().events
+
     times = {
         name: one.time_to_accuracy(Timeline(events), 0.1, window=1)[0].seconds
         for name, one in POLICIES.items()
     }
+
     assert times == {"paper": 115, "mlperf": 114, "algoperf": 4, "dawnbench": 115}
 
 
@@ -202,6 +225,7 @@ def test_an_unknown_policy_is_refused():
 @given(ledgers())
 def test_the_papers_policy_is_the_plain_clock(ledger):
     timeline = Timeline(ledger.events)
+
     assert PAPER.times_s(timeline) == timeline.elapsed_s
 
 
@@ -212,6 +236,7 @@ def test_no_clock_runs_backwards_or_faster_than_the_runs_own(ledger):
     own = timeline.elapsed_s
     for one in POLICIES.values():
         times = one.times_s(timeline)
+
         for i in range(1, len(own)):
             assert times[i] >= times[i - 1] - 1e-9
             assert times[i] - times[i - 1] <= own[i] - own[i - 1] + 1e-9
@@ -240,6 +265,7 @@ def overlapped(*, policy, window=1, until=0.1):
     )
     ledger.event("run_start")
     cers = [0.3, 0.1, 0.1]
+
     for epoch in (1, 2, 3):
         ledger.event("epoch_start", epoch_num=epoch)
         if epoch > 1:
@@ -255,6 +281,7 @@ def overlapped(*, policy, window=1, until=0.1):
     decoded(ledger, 3, cers[2])
     line = Timeline(ledger.end().events)
     found, bracket = policy.time_to_accuracy(line, until, window=window)
+
     return found.seconds, bracket
 
 
@@ -282,6 +309,7 @@ def test_an_overlapped_evaluation_is_read_at_the_time_of_its_weights_or_of_its_r
     name, first, second
 ):
     assert overlapped(policy=POLICIES[name], until=0.3)[0] == first
+
     seconds, bracket = overlapped(policy=POLICIES[name])
     assert (seconds, bracket.last_miss_s, bracket.first_hit_s) == (
         second,
@@ -300,10 +328,12 @@ def born(ledger, age_s):
 def test_dawnbench_and_what_is_charged_begin_with_the_process():
     ledger = born(LedgerBuilder().begin(init_s=2), 5)
     line = Timeline(ledger.epoch(1, 0.1).end().events)
+
     times = {
         name: one.time_to_accuracy(line, 0.1, window=1)[0].seconds
         for name, one in POLICIES.items()
     }
+
     # 5 s of imports, 2 s of initialisation from the model's creation on, 2 s of steps.
     assert times == {"paper": 4, "mlperf": 2, "algoperf": 2, "dawnbench": 9}
     assert line.wall_s == 9
@@ -315,10 +345,12 @@ def test_a_process_that_resumes_is_charged_its_start_and_not_the_downtime():
     ledger = born(LedgerBuilder().begin(init_s=1), 4).step(2).checkpoint().step(16)
     ledger = born(ledger.resume(down_s=100, from_step=1, init_s=8), 4)
     line = Timeline(ledger.epoch(1, 0.1).end().events)
+
     times = {
         name: one.time_to_accuracy(line, 0.1, window=1)[0].seconds
         for name, one in POLICIES.items()
     }
+
     # 1 + 2 + 16 + 4 + 8 + 2 = 33 s from the model's creation on.
     assert times == {
         "paper": 33,
@@ -326,6 +358,7 @@ def test_a_process_that_resumes_is_charged_its_start_and_not_the_downtime():
         "algoperf": 4,
         "dawnbench": 33 + 4,
     }
+
     spent = {name: s for name, s in line.interval_seconds().items() if s}
     assert spent == {"init": 4 + 1 + 4 + 8, "train": 4, "lost_work": 16}
 
@@ -333,6 +366,7 @@ def test_a_process_that_resumes_is_charged_its_start_and_not_the_downtime():
 def test_a_process_counts_only_from_its_predecessors_end():
     ledger = LedgerBuilder().begin().step(2).checkpoint()
     ledger = born(ledger.resume(down_s=3, from_step=1), 60)
+
     assert Timeline(ledger.step(1).events).wall_s == 2 + 3 + 1
 
 
@@ -341,6 +375,7 @@ def test_a_policy_of_ones_own_is_asked_for_by_its_name():
         PAPER, name="mine", excluded=frozenset({"init"}), window=1
     )
     line = Timeline(LedgerBuilder().begin(init_s=2).epoch(1, 0.1).end().events)
+
     assert mine.time_to_accuracy(line, 0.1)[0].seconds == 2
     with pytest.raises(ValueError, match=r"intervals.*\['breaks'\].*'mine'"):
         dataclasses.replace(mine, excluded=frozenset({"breaks"}))
@@ -359,7 +394,9 @@ def test_what_comes_before_the_first_evaluation_is_no_evaluation():
         "eval_stop", epoch_num=1
     )
     events = ledger.event("epoch_stop", epoch_num=1).end().events
+
     found, _ = POLICIES["algoperf"].time_to_accuracy(Timeline(events), 0.2)
+
     assert found.seconds == 6
 
 
@@ -376,11 +413,13 @@ def run_of(*cers, **epoch):
     ledger = LedgerBuilder().begin(init_s=2)
     for number, cer in enumerate(cers, start=1):
         ledger.epoch(number, cer, **epoch)
+
     return ledger.end().events
 
 
 def test_the_curve_has_a_point_at_the_end_of_each_epoch():
     points = accuracy_curve(run_of(0.5, 0.25, forward_s=3), "cer")
+
     assert [(p.epoch, p.elapsed_s, p.value) for p in points] == [
         (1, 7.0, 0.5),
         (2, 12.0, 0.25),
@@ -391,6 +430,7 @@ def test_the_curve_has_a_point_at_the_end_of_each_epoch():
 
 def test_the_median_of_three_epochs_decides_not_the_first_crossing():
     found = time_to_accuracy(run_of(0.5, 0.09, 0.2, 0.08, 0.07), 0.1)
+
     assert (found.epoch, found.seconds, found.value, found.reached) == (
         4,
         10.0,
@@ -410,6 +450,7 @@ def test_fewer_than_three_epochs_decide_nothing():
 
 def test_never_has_neither_time_nor_epoch():
     found = time_to_accuracy(run_of(0.5, 0.4, 0.3, 0.2), 0.1)
+
     assert (found.seconds, found.minutes, found.epoch, found.value) == (
         None,
         None,
@@ -437,6 +478,7 @@ def test_a_diverged_evaluation_meets_no_target(value):
 
 def test_an_epoch_that_never_ended_is_no_point():
     events = run_of(0.3, 0.2)
+
     assert len(accuracy_curve(events[:-2], "cer")) == 1
 
 
@@ -444,7 +486,9 @@ def test_a_lost_evaluation_is_superseded_and_the_lost_time_counted():
     ledger = LedgerBuilder().begin(init_s=2).epoch(1, 0.3).checkpoint().epoch(2, 0.01)
     ledger.resume(down_s=500, from_step=2, init_s=1)
     events = ledger.epoch(2, 0.2).epoch(3, 0.1).epoch(4, 0.1).end().events
+
     points = accuracy_curve(events, "cer")
+
     assert [(p.epoch, p.value) for p in points] == [
         (1, 0.3),
         (2, 0.2),
@@ -483,6 +527,7 @@ def test_it_is_the_first_epoch_at_which_the_rule_holds(cers, target, window):
         for last in range(window, len(cers) + 1)
         if statistics.median(cers[last - window : last]) <= target
     ]
+
     assert found.epoch == (holds[0] if holds else None)
 
 
@@ -490,6 +535,7 @@ def test_it_is_the_first_epoch_at_which_the_rule_holds(cers, target, window):
 @given(rates, st.floats(0, 1), st.floats(0, 0.5))
 def test_an_easier_target_is_never_reached_later(cers, target, easier):
     hard, easy = (time_to_accuracy(run_of(*cers), t) for t in (target, target + easier))
+
     assert not hard.reached or easy.seconds <= hard.seconds
 
 
@@ -506,6 +552,7 @@ def test_an_easier_target_is_never_reached_later(cers, target, easier):
 )
 def test_a_training_that_stops_at_its_targets_asks_the_same_rule(cers, met):
     history = [{"cer": cer, "wer": 2 * cer} for cer in cers]
+
     assert rule_met(history, [("cer", 0.1)]) is met
     assert not rule_met(history, [("cer", 0.1), ("wer", 0.0)])
     assert not rule_met(history, [])
@@ -524,11 +571,13 @@ def test_it_stops_at_the_evaluation_at_which_the_report_says_it_arrived(
     ]
     arrived = first_sustained(points, target, window=window).epoch
     history = [{"cer": value} for value in values]
+
     stops = [
         n
         for n in range(len(values) + 1)
         if rule_met(history[:n], [("cer", target)], window)
     ]
+
     assert arrived == (stops[0] if stops else None)
 
 
@@ -550,16 +599,19 @@ def test_a_first_hit_is_the_first_hit_on_any_grid(finer):
     found = first_sustained(points, target, window=1)
     limits = bracket(points, target, window=1)
     history = [{"cer": value} for value in values]
+
     stops = [
         n
         for n in range(len(values) + 1)
         if rule_met(history[:n], [("cer", target)], 1, per_epoch)
     ]
+
     if first is None:
         assert not found.reached
         assert limits.censored
     else:
         number = points.index(first) + 1
+
         assert (found.epoch, found.seconds) == (first.epoch, first.elapsed_s)
         assert (limits.first_hit_s, limits.read_s) == (float(number), float(number))
         assert limits.last_miss_s == number - 1
@@ -574,22 +626,30 @@ def test_a_longer_window_covers_as_many_epochs_on_any_grid(finer, window):
         AccuracyPoint(n / per_epoch, float(n), value, per_epoch)
         for n, value in enumerate(values, start=1)
     ]
+
     found = first_sustained(points, target, window=window)
+
     if found.reached:
         assert found.epoch >= window
+
     covered = evaluations_in(window, per_epoch)
+
     assert 0 <= covered - window * per_epoch <= 1
     assert covered % 2 == 1 or per_epoch == 1
 
 
 def test_a_notebook_is_told_the_rule_and_the_time():
     two = time_to_accuracy(run_of(0.5, 0.1, 0.1), 0.2, window=2)._repr_html_()
+
     assert "by the median of 2" in two
     assert "<td>median of 2</td>" in two
     assert "8 s, at epoch 3" in two
+
     first = time_to_accuracy(run_of(0.5, 0.1), 0.2, window=1)._repr_html_()
     assert "by the first crossing" in first
+
     never = time_to_accuracy(run_of(0.5, 0.4, 0.3), 0.2)._repr_html_()
+
     assert "never" in never
     assert "<td>median of 3</td>" not in never
 
