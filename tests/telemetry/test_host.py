@@ -27,11 +27,13 @@ BUSY = "while True: pass"
 
 
 def samples(folder):
+    """Rows of the file that `HostSampler` wrote."""
     with (folder / HOST_FILE).open() as file:
         return list(csv.DictReader(file))
 
 
 def work(seconds):
+    """Keeps the processor busy for so many seconds of its own time."""
     until_s = time.process_time() + seconds
     while time.process_time() < until_s:
         pass
@@ -74,8 +76,7 @@ def test_time_behind_another_program_is_counted_as_waiting():
 
 
 @linux
-def test_children_count():
-    counter = ProcessorTime()
+def test_the_time_of_child_processes_counts():
     child = subprocess.Popen([sys.executable, "-c", BUSY])
     try:
         counter = ProcessorTime()
@@ -89,32 +90,41 @@ def test_children_count():
         child.wait()
 
 
-def test_quotas_are_read_in_both_versions_of_control_groups(tmp_path):
+@pytest.fixture
+def control_group(tmp_path):
+    """The folder of the control group that this process is in, still empty."""
     (tmp_path / "proc" / "self").mkdir(parents=True)
-    group = tmp_path / "sys" / "fs" / "cgroup" / "work"
-    group.mkdir(parents=True)
     (tmp_path / "proc" / "self" / "cgroup").write_text("0::/work\n")
 
-    (group / "cpu.stat").write_text(
-        "usage_usec 5\nnr_throttled 3\nthrottled_usec 2500000\n"
-    )
+    group = tmp_path / "sys" / "fs" / "cgroup" / "work"
+    group.mkdir(parents=True)
+    return group
 
-    assert throttled_s(tmp_path) == 2.5
 
-    # The same folder in version 1
-    (group / "cpu.stat").write_text(
-        "nr_periods 30\nnr_throttled 29\nthrottled_time 1500000000\n"
-    )
+@pytest.mark.parametrize(
+    ("statistics", "seconds"),
+    [
+        ("usage_usec 5\nnr_throttled 3\nthrottled_usec 2500000\n", 2.5),  # version 2
+        ("nr_periods 30\nnr_throttled 29\nthrottled_time 1500000000\n", 1.5),
+    ],
+)
+def test_quotas_are_read_in_both_versions_of_control_groups(
+    control_group, tmp_path, statistics, seconds
+):
+    (control_group / "cpu.stat").write_text(statistics)
 
-    assert throttled_s(tmp_path) == 1.5
+    assert throttled_s(tmp_path) == seconds
 
-    (group / "cpu.stat").unlink()
+
+def test_quotas_are_unknown_without_statistics(control_group, tmp_path):
     assert throttled_s(tmp_path) is None
 
 
-def test_pressure_is_read_and_unknown_without_its_file(tmp_path):
+def test_pressure_is_unknown_without_its_file(tmp_path):
     assert stalled_s("memory", tmp_path / "nowhere") is None
 
+
+def test_pressure_is_read_in_seconds(tmp_path):
     pressure = tmp_path / "proc" / "pressure"
     pressure.mkdir(parents=True)
 
@@ -134,12 +144,11 @@ def test_a_groups_own_pressure_comes_before_that_of_the_machine(tmp_path):
     pressure = tmp_path / "proc" / "pressure"
     pressure.mkdir()
 
-    for folder, microseconds in (
-        (pressure, 9),
-        (group.parents[1], 8),
-        (group, 5_000_000),
+    for file, microseconds in (
+        (pressure / "memory", 9),
+        (group.parents[1] / "memory.pressure", 8),
+        (group / "memory.pressure", 5_000_000),
     ):
-        file = folder / ("memory" if folder == pressure else "memory.pressure")
         file.write_text(
             f"some avg10=0.00 avg60=0.00 avg300=0.00 total={microseconds}\n"
         )
@@ -147,9 +156,11 @@ def test_a_groups_own_pressure_comes_before_that_of_the_machine(tmp_path):
     assert stalled_s("memory", tmp_path) == 5.0
 
 
-def test_hot_processors_are_counted_and_unknown_without_sensors(tmp_path):
+def test_hot_processors_are_unknown_without_sensors(tmp_path):
     assert thermal_throttles(tmp_path / "nowhere") is None
 
+
+def test_hot_processors_are_counted(tmp_path):
     for number, count in enumerate((2, 5)):
         folder = tmp_path / f"sys/devices/system/cpu/cpu{number}/thermal_throttle"
         folder.mkdir(parents=True)
@@ -188,9 +199,8 @@ def test_a_machine_that_offers_nothing_is_unknown(tmp_path):
     reading = read_host(ProcessorTime(tmp_path), tmp_path)
 
     assert reading.ran_s is not None
-
-    unknown = (reading.waited_s, reading.throttled_s, reading.memory_stalled_s)
-
-    assert unknown == (None, None, None)
+    assert reading.waited_s is None
+    assert reading.throttled_s is None
+    assert reading.memory_stalled_s is None
     assert reading.major_faults is None
     assert reading.thermal_throttles is None

@@ -24,16 +24,29 @@ from tfasr.telemetry.system import describe_gpus, describe_system, nvidia_device
 # Compiled parts that are missing are told, booked and refused by benchmarks.
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="has no compiled layers")
-def test_a_part_that_does_not_load_is_told_with_the_command_that_builds_it(
-    monkeypatch, caplog
-):
+@pytest.fixture
+def unloadable_layers(monkeypatch):
+    """The compiled layers can't be imported."""
+    if sys.platform == "win32":
+        pytest.skip("has no compiled layers")
+
     monkeypatch.setitem(sys.modules, "tfasr.layers._recurrent_core", None)
 
-    assert list(missing_extensions()) == ["recurrent layers"]
+
+def test_a_part_that_does_not_load_is_told_with_the_command_that_builds_it(
+    unloadable_layers, caplog
+):
     with caplog.at_level(logging.WARNING):
         assert warn_of_missing_extensions() == ["recurrent layers"]
+
     assert "pip install --editable ." in caplog.text
+
+
+def test_a_part_that_does_not_load_is_named(unloadable_layers):
+    assert list(missing_extensions()) == ["recurrent layers"]
+
+
+def test_a_benchmark_refuses_to_start_without_a_part(unloadable_layers):
     with pytest.raises(RunError, match="pip install --editable"):
         require_extensions()
 
@@ -43,12 +56,11 @@ def test_nothing_is_said_where_all_load(caplog):
     pytest.importorskip("tfasr.decoding._word_beam_core")
 
     assert warn_of_missing_extensions() == []
-
     require_extensions()
     assert not caplog.records
 
 
-SAY = """
+PRINT_INSTRUCTION_SET = """
 import json
 from tfasr.telemetry.compiled import layers_instruction_set
 from tfasr.errors import RunError
@@ -59,26 +71,41 @@ except RunError as error:
 """
 
 
-def told(variable: str | None, program: str = SAY):
-    """Returns what a new process says that has the variable."""
-    environment = {k: v for k, v in os.environ.items() if k != "TFASR_INSTRUCTION_SET"}
-    environment |= {} if variable is None else {"TFASR_INSTRUCTION_SET": variable}
-    command = [sys.executable, "-c", program]
-    said = subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=True
-    )
+def output_of(program: str, instruction_set: str | None):
+    """The JSON that a new process prints whose environment names the instruction set."""
+    environment = os.environ.copy()
+    environment.pop("TFASR_INSTRUCTION_SET", None)
+    if instruction_set is not None:
+        environment["TFASR_INSTRUCTION_SET"] = instruction_set
 
-    return json.loads(said.stdout)
+    finished = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(finished.stdout)
 
 
 def test_the_environment_names_the_instruction_set_of_the_compiled_layers():
     core = pytest.importorskip("tfasr.layers._recurrent_core")
     best = core.instruction_sets()[0]
 
-    assert told(None) == told("") | {"forced": False} == {"name": best, "forced": False}
-    assert told("portable") == {"name": "portable", "forced": True}
+    unforced = {"name": best, "forced": False}
 
-    refusal = told("abacus")
+    assert output_of(PRINT_INSTRUCTION_SET, None) == unforced
+    assert output_of(PRINT_INSTRUCTION_SET, "") | {"forced": False} == unforced
+    assert output_of(PRINT_INSTRUCTION_SET, "portable") == {
+        "name": "portable",
+        "forced": True,
+    }
+
+
+def test_an_unknown_instruction_set_is_refused_with_the_known_ones():
+    pytest.importorskip("tfasr.layers._recurrent_core")
+
+    refusal = output_of(PRINT_INSTRUCTION_SET, "abacus")
 
     assert refusal.startswith(
         "The environment variable TFASR_INSTRUCTION_SET must be one of"
@@ -86,7 +113,7 @@ def test_the_environment_names_the_instruction_set_of_the_compiled_layers():
     assert refusal.endswith("portable, emulated_amx. Received: abacus")
 
 
-SPEEDUP = """
+PRINT_SPEEDUP = """
 import json
 from tfasr.telemetry.compiled import bfloat16_speedup, layers_instruction_set
 print(json.dumps([bfloat16_speedup(), layers_instruction_set()]))
@@ -96,15 +123,20 @@ print(json.dumps([bfloat16_speedup(), layers_instruction_set()]))
 def test_bfloat16_is_timed_only_where_the_instruction_set_multiplies_it():
     core = pytest.importorskip("tfasr.layers._recurrent_core")
     for name in core.instruction_sets():
-        speedup, facts = told(name, SPEEDUP)
-        timed = name in ("amx", "avx512bf16")
-        measured = {"bfloat16_speedup": speedup} if timed else {}
+        speedup, facts = output_of(PRINT_SPEEDUP, name)
 
-        assert facts == {"name": name, "forced": True} | measured
-        assert 0.1 < speedup < 100 if timed else speedup is None
+        expected = {"name": name, "forced": True}
+        if name in ("amx", "avx512bf16"):
+            expected["bfloat16_speedup"] = speedup
+            assert 0.1 < speedup < 100
+        else:
+            assert speedup is None
+
+        assert facts == expected
 
 
 def put(root, path, content):
+    """Writes a file of one line below `root`, with its folders."""
     (root / path).parent.mkdir(parents=True, exist_ok=True)
     (root / path).write_text(content + "\n")
 
@@ -197,12 +229,16 @@ def test_a_kernel_that_tells_nothing_leaves_everything_unknown(tmp_path):
 
     host = describe_host(tmp_path)
 
-    assert (host["cpu_limit"], host["memory_limit_bytes"], host["container"]) == (
-        None,
-    ) * 3
+    assert host["cpu_limit"] is None
+    assert host["memory_limit_bytes"] is None
+    assert host["container"] is None
     assert host["networks"] == []
 
-    # Without sockets, as many virtual machines show their processors.
+
+def test_processors_without_sockets_are_counted_by_thread(tmp_path):
+    found = describe_processor(tmp_path)
+
+    # As many virtual machines show their processors.
     put(
         tmp_path,
         "proc/cpuinfo",
@@ -259,7 +295,9 @@ def test_gpus_tell_what_they_can(monkeypatch):
     }
 
 
-def test_where_nvml_is_not_it_says_why(monkeypatch, server):
+def test_without_nvml_the_devices_are_counted_and_the_package_is_named(
+    monkeypatch, server
+):
     monkeypatch.setitem(sys.modules, "pynvml", None)
 
     assert describe_gpus() == (
@@ -268,11 +306,12 @@ def test_where_nvml_is_not_it_says_why(monkeypatch, server):
     )
     assert nvidia_devices(server) == 1
 
-    broken = types.ModuleType("pynvml")
 
+def test_an_nvml_that_does_not_start_says_why(monkeypatch):
     def refuse():
         raise RuntimeError("Driver Not Loaded")
 
+    broken = types.ModuleType("pynvml")
     broken.nvmlInit = refuse
     monkeypatch.setitem(sys.modules, "pynvml", broken)
 
@@ -315,11 +354,14 @@ def test_advice_names_what_makes_clocks_dishonest(monkeypatch, server):
     assert "GPU 0 has 8 of 16 PCIe lanes" in said
     assert "This is a virtual machine" not in said
 
+
+def test_an_idle_machine_gets_no_advice_on_load(monkeypatch, server):
+    said = "\n".join(advice(examine(root=server)))
+
     monkeypatch.setattr(
         "tfasr.commands.doctor.taken_now", lambda: TakenNow(None, 0.02, None)
     )
     made_nvml(monkeypatch, width=16)
-
     said = "\n".join(advice(examine(root=server)))
 
     assert "processors (steal)" not in said
@@ -341,10 +383,7 @@ def test_a_run_records_its_machine(monkeypatch):
 
     assert found["gpus"] == ["H100", "H100"]
     assert found["gpu_details"][0]["pcie"]["max_width"] == 16
-    assert (
-        found["processor_details"]["model"] == found["processor"]
-        or found["processor"] == "n/a"
-    )
+    assert found["processor"] in (found["processor_details"]["model"], "n/a")
     assert found["surroundings"]["memory_bytes"] == found["memory_bytes"]
 
 

@@ -23,6 +23,7 @@ from tfasr.tta.run import load_run
 
 
 def zone(root, folder, name, microjoules, limit=262_143_328_850):
+    """Makes an energy counter of the kernel, which starts anew above `limit` microjoules."""
     path = root / folder
     path.mkdir(parents=True)
     (path / "name").write_text(name + "\n")
@@ -87,16 +88,26 @@ def test_packages_and_memories_count_and_nothing_twice(powercap):
     counters = {one.name: one for one in rapl_counters(powercap)}
 
     assert sorted(counters) == ["package-0", "package-0/dram", "package-1"]
+
+
+def test_counters_are_read_in_joules(powercap):
+    counters = {one.name: one for one in rapl_counters(powercap)}
+
     assert counters["package-0"].read() == 5
     assert counters["package-0/dram"].read() == 2.5
     assert counters["package-0/dram"].range_joules == pytest.approx(65712.999613)
+
+
+def test_readable_counters_are_named(powercap):
     assert rapl_access(powercap) == "readable: package-0, package-0/dram, package-1"
 
 
-def test_where_there_is_no_counter_nothing_is_written(tmp_path, monkeypatch):
+def test_without_a_counter_there_is_no_access(tmp_path):
     assert rapl_zones(tmp_path / "nowhere") == {}
     assert rapl_access(tmp_path / "nowhere").startswith("n/a")
 
+
+def test_without_a_counter_no_samples_are_written(tmp_path, monkeypatch):
     monkeypatch.setattr(energy, "POWERCAP", tmp_path / "nowhere")
 
     with EnergySampler(tmp_path, 0):
@@ -123,7 +134,7 @@ def test_a_counter_that_cannot_be_read_is_named_with_the_remedy(powercap, damage
     assert "chmod a+r" in rapl_access(powercap)
 
 
-def test_gpus_tell_energy_or_else_power_that_is_integrated():
+def test_gpus_tell_energy_or_else_power():
     first, second = gpu_counters(fake_nvml())
 
     assert (first.name, second.name) == ("gpu0", "gpu1-power")
@@ -131,6 +142,10 @@ def test_gpus_tell_energy_or_else_power_that_is_integrated():
 
     before = first.read()
     assert first.read() == pytest.approx(before + 0.5)
+
+
+def test_power_is_integrated_where_a_gpu_tells_no_energy():
+    first, second = gpu_counters(fake_nvml())
 
     began = second.read()
     then = time.monotonic()
@@ -141,6 +156,9 @@ def test_gpus_tell_energy_or_else_power_that_is_integrated():
     used = second.read() - began
 
     assert 100 * 0.05 <= used <= 100 * (time.monotonic() - then + 1)
+
+
+def test_without_nvml_no_gpu_is_counted():
     assert gpu_counters(None) == []
 
 
@@ -152,9 +170,9 @@ def test_samples_enclose_the_session_and_resumed_runs_append(powercap, tmp_path)
             package.write_text(f"{(session + 7) * 1_000_000}\n")
 
         own = [
-            one
-            for one in read_samples(tmp_path)
-            if one.session == session and one.counter == "package-0"
+            sample
+            for sample in read_samples(tmp_path)
+            if sample.session == session and sample.counter == "package-0"
         ]
 
         assert len(own) == 2
@@ -229,6 +247,7 @@ COLUMNS = ("time_ms", "cpu_percent", "process_percent")
 
 
 def written(path, *lines):
+    """The text of a file of samples after the lines were added."""
     file = SampleFile(path, COLUMNS)
     for line in lines:
         file.add(*line)
@@ -285,13 +304,16 @@ def test_a_file_that_takes_no_more_ends_the_samples_with_one_word(tmp_path, capl
     assert "cpu.csv gets no more samples" in caplog.text
 
 
+def has_cpu_samples(run_dir):
+    """Whether the run's sampler has written anything yet."""
+    return load_run(run_dir).utilisation("cpu").get("time_ms", np.zeros(0)).size > 0
+
+
 def test_the_process_is_told_from_the_machine(tmp_path):
     (tmp_path / "events.jsonl").write_text('{"key": "session_start", "time_ms": 1}\n')
     with UtilisationSampler(tmp_path):
         latest = time.monotonic() + 60
-        while (
-            not load_run(tmp_path).utilisation("cpu").get("time_ms", np.zeros(0)).size
-        ):
+        while not has_cpu_samples(tmp_path):
             assert time.monotonic() < latest
 
             # Without Python's lock, which the sampler needs.
