@@ -53,11 +53,13 @@ def read_corpus(folder: Path) -> list[str]:
 def write_bigram_arpa(
     path: Path, transcripts: list[str], discount: float = 0.75
 ) -> None:
-    """Writes an interpolated bigram model with absolute discounting and add-one unigrams."""
+    """Writes an interpolated bigram model with absolute discounting and add-one
+    unigrams."""
     sentences = [["<s>", *line.split(), "</s>"] for line in transcripts if line.split()]
     unigrams = Counter(word for sentence in sentences for word in sentence[1:])
     pairs = Counter(pair for s in sentences for pair in zip(s, s[1:], strict=False))
     contexts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+
     for (first, _), count in pairs.items():
         contexts[first][0] += count
         contexts[first][1] += 1
@@ -65,6 +67,7 @@ def write_bigram_arpa(
     total = sum(unigrams.values()) + len(unigrams) + 1
     p = {word: (count + 1) / total for word, count in unigrams.items()}
     backoff = {v: discount * kinds / count for v, (count, kinds) in contexts.items()}
+
     with path.open("w", encoding="utf-8") as arpa:
         arpa.write(
             f"\\data\\\nngram 1={len(p) + 2}\nngram 2={len(pairs)}\n\n\\1-grams:\n"
@@ -76,7 +79,9 @@ def write_bigram_arpa(
             arpa.write(
                 f"{_log10(probability)}\t{word}\t{_log10(backoff.get(word, 1.0))}\n"
             )
+
         arpa.write("\n\\2-grams:\n")
+
         for (first, second), count in pairs.items():
             seen = (count - discount) / contexts[first][0] + backoff[first] * p[second]
             arpa.write(f"{_log10(seen)}\t{first} {second}\n")

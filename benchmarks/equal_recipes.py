@@ -1,4 +1,5 @@
-"""How often does a recipe win a race against itself, by chance or by a habit of its author?
+"""How often does a recipe win a race against itself, by chance or by a habit of its
+author?
 
 ``python benchmarks/equal_recipes.py`` simulates races of equal recipes with the looks
 and levels of ``tfasr record`` and the rules of ``tfasr verify``: on a quiet machine, on

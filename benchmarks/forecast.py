@@ -3,13 +3,14 @@
     python benchmarks/forecast.py --mlperf FOLDER --algoperf FOLDER [--tfasr FOLDER] [--seed 1]
         [--out FILE.json] [--coefficients FILE.py]
 
-Each folder holds a folder for each group of runs (of one submission, system, workload). Every run
-is cut after each evaluation, and what `tfasr.tta.forecast` says then is compared with what came.
-Half of the systems of each source (drawn by the seed) calibrate the quantile regressions, the other
-half test them; no run of a system is in both. Simulated runs of known shapes are calibrated and
-tested likewise. tfasr's own runs and the shapes with jumps and rises only test. Targets are the
-benchmark's own, and 1.25, 1.6 and 2.2 times that, so that a run has targets of early and of late.
-Each run has one vote; standard errors are of a bootstrap over systems and runs.
+Each folder holds a folder for each group of runs (of one submission, system, workload).
+Every run is cut after each evaluation, and what `tfasr.tta.forecast` says then is
+compared with what came. Half of the systems of each source (drawn by the seed)
+calibrate the quantile regressions, the other half test them; no run of a system is in
+both. Simulated runs of known shapes are calibrated and tested likewise. tfasr's own
+runs and the shapes with jumps and rises only test. Targets are the benchmark's own, and
+1.25, 1.6 and 2.2 times that, so that a run has targets of early and of late. Each run
+has one vote; standard errors are of a bootstrap over systems and runs.
 """
 
 import argparse
@@ -29,6 +30,7 @@ def main() -> None:
     )
     for source in SOURCES:
         parser.add_argument(f"--{source}", type=Path, metavar="FOLDER")
+
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, help="also write FILE.json and FILE.md")
     parser.add_argument(
@@ -47,6 +49,7 @@ def main() -> None:
     }
     text = markdown(found)
     print(text, end="")
+
     if args.out:
         rounded = json.loads(
             json.dumps(found), parse_float=lambda text: round(float(text), 4)

@@ -2,10 +2,11 @@
 
     python benchmarks/host_cost.py            # about 11 minutes on a quiet machine
 
-A program does steps of 50 ms on all processors, in blocks of ten seconds. In each pair of blocks
-one is recorded into ``host.csv`` and one isn't; which of them comes first alternates. The cost is
-the median over the pairs of how much longer the recorded steps took, with a 95 % interval. The
-second line is the processor time of one look, of which there is one a second.
+A program does steps of 50 ms on all processors, in blocks of ten seconds. In each pair
+of blocks one is recorded into ``host.csv`` and one isn't; which of them comes first
+alternates. The cost is the median over the pairs of how much longer the recorded steps
+took, with a 95 % interval. The second line is the processor time of one look, of which
+there is one a second.
 """
 
 import argparse
@@ -47,8 +48,10 @@ def calibrated(threads: ThreadPoolExecutor, processors: int) -> int:
         began_s = time.perf_counter()
         step(threads, processors, count)
         passed_s = time.perf_counter() - began_s
+
         if passed_s > STEP_S / 2:
             return max(1, round(count * STEP_S / passed_s))
+
         count *= 2
 
 
@@ -60,6 +63,7 @@ def block_s(
     with tempfile.TemporaryDirectory() as folder:
         if not recorded:
             return _timed(threads, processors, count, steps)
+
         with HostSampler(Path(folder), 0):
             return _timed(threads, processors, count, steps)
 
@@ -70,6 +74,7 @@ def _timed(
     began_s = time.perf_counter()
     for _ in range(steps):
         step(threads, processors, count)
+
     return time.perf_counter() - began_s
 
 
@@ -79,6 +84,7 @@ def median_interval(values: list[float]) -> tuple[float, float]:
     one, other = np.triu_indices(len(ordered))
     averages = np.sort((ordered[one] + ordered[other]) / 2)
     end = end_of_interval("pairs", len(values), len(values), 0.95)
+
     return float(averages[end - 1]), float(averages[-end])
 
 
@@ -98,17 +104,20 @@ def main() -> None:
                 seconds[recorded] = block_s(
                     threads, processors, count, recorded=recorded
                 )
+
             costs.append(seconds[True] / seconds[False] - 1)
 
         counter = ProcessorTime()
         began_s = time.thread_time()
         for _ in range(LOOKS):
             read_host(counter)
+
         look_s = (time.thread_time() - began_s) / LOOKS
 
     low, high = median_interval(costs)
     print(
-        f"Recorded steps of {1000 * STEP_S:.0f} ms took {100 * statistics.median(costs):+.3f} % "
+        f"Recorded steps of {1000 * STEP_S:.0f} ms took "
+        f"{100 * statistics.median(costs):+.3f} % "
         f"longer (95 % interval {100 * low:+.3f} to {100 * high:+.3f} %, {len(costs)} pairs)."
     )
     print(

@@ -1,10 +1,11 @@
-"""Times an LSTM layer, forward and backward: tfasr's, stock Keras's and PyTorch's, in alternation.
+"""Times an LSTM layer, forward and backward: tfasr's, stock Keras's and PyTorch's, in
+alternation.
 
     python benchmarks/lstm.py --units 128 256 800 --batch 8 16 64 --frames 125 300
 
-All get the same work in every round: float32 weights, a sequence as input, and gradients of it and
-of all weights. The best round counts, which is least disturbed on a shared machine. PyTorch is
-included if installed.
+All get the same work in every round: float32 weights, a sequence as input, and
+gradients of it and of all weights. The best round counts, which is least disturbed on a
+shared machine. PyTorch is included if installed.
 """
 
 import argparse
@@ -58,6 +59,7 @@ def torch_step(
     def step():
         with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "mixed_bfloat16"):
             y, _ = layer(x)
+
         return torch.autograd.grad(y.float(), [x, *layer.parameters()], d_y)
 
     return step
@@ -76,6 +78,7 @@ def measure(
     best_s = dict.fromkeys(steps, float("inf"))
     for name, step in steps.items():
         first_s[name] = seconds(step)
+
     for _ in range(rounds):
         for name, step in steps.items():
             time.sleep(0.05)
@@ -103,16 +106,20 @@ def row(units: int, batch: int, frames: int, dtype: str, rounds: int) -> dict:
             keras.layers.LSTM(units, **options), inputs, upstream
         ),
     }
+
     if torch is not None:
         steps["torch"] = torch_step(units, inputs, upstream, dtype)
+
     first_s, best_s = measure(steps, rounds)
     result = {"units": units, "batch": batch, "frames": frames, "dtype": dtype}
     result |= {"kernel": ours.last_kernel, "first_step_s": round(first_s["tfasr"], 3)}
     result |= {
         f"{name}_ms": round(1000 * seconds, 2) for name, seconds in best_s.items()
     }
+
     for peer in set(best_s) - {"tfasr"}:
         result[f"ratio_to_{peer}"] = round(best_s[peer] / best_s["tfasr"], 2)
+
     return result
 
 
@@ -120,6 +127,7 @@ def print_table(rows: list[dict]) -> None:
     columns = list(rows[0])
     cells = [columns, *([str(row[column]) for column in columns] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+
     for line in cells:
         print(
             "  ".join(
@@ -148,7 +156,11 @@ def main() -> None:
         for frames in flags.frames
     ]
     rows = [row(*size, flags.rounds) for size in sizes]
-    print(json.dumps(rows, indent=2)) if flags.format == "json" else print_table(rows)
+
+    if flags.format == "json":
+        print(json.dumps(rows, indent=2))
+    else:
+        print_table(rows)
 
 
 if __name__ == "__main__":

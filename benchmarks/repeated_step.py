@@ -1,8 +1,10 @@
-"""The same training step timed in consecutive processes: how much this machine's times vary.
+"""The same training step timed in consecutive processes: how much this machine's times
+vary.
 
     python benchmarks/repeated_step.py [--runs 16] [--gin_file an4.gin] --out FILE.json
 
-Writes ``step_s``, the median step of each process, for ``benchmarks/history.py --measured``.
+Writes ``step_s``, the median step of each process, for ``benchmarks/history.py
+--measured``.
 """
 
 import argparse

@@ -3,11 +3,11 @@
     python benchmarks/runtimes.py --run_dir RUN --corpus tsv --corpus_dir DIR --split validation \
         [--cpp examples/cpp/stream] [--corpus_statistics] [--format json]
 
-All get the same 16-bit samples at the model's rate and decode greedily; streams get them in random
-chunks. Rows are compared with the first one. C++ is left out without --cpp, and
-streams if features are normalised per utterance. With --corpus_statistics, all rows
-normalise by the training split's mean and deviation instead. For a run that was not trained so,
-this makes the errors meaningless, but not the comparison.
+All get the same 16-bit samples at the model's rate and decode greedily; streams get
+them in random chunks. Rows are compared with the first one. C++ is left out without
+--cpp, and streams if features are normalised per utterance. With --corpus_statistics,
+all rows normalise by the training split's mean and deviation instead. For a run that
+was not trained so, this makes the errors meaningless, but not the comparison.
 """
 
 import argparse
@@ -53,6 +53,7 @@ def cpp(program: Path, folder: Path, rng: np.random.Generator) -> Engine:
         command = [program.resolve(), folder, str(rng.integers(1, 8000))]
         pcm = samples.astype("<i2").tobytes()
         done = subprocess.run(command, input=pcm, capture_output=True, check=True)
+
         return " ".join(done.stdout.decode().split())
 
     return text
@@ -77,12 +78,14 @@ def engines(
         "transcribe, ONNX Runtime": offline(onnx),
     }
     streams = spec.can_stream
+
     if streams:
         outcome["stream, Keras"] = streamed(keras, rng)
         outcome["stream, ONNX Runtime"] = streamed(onnx, rng)
 
     if program is not None and streams:
         outcome["stream, C++"] = cpp(program, exported, rng)
+
     return outcome
 
 
@@ -105,6 +108,7 @@ def main() -> None:
     spec, acoustics = open_run(
         open_trained(arguments.run_dir), "best", {"name": "greedy"}
     )
+
     if arguments.corpus_statistics:
         by_corpus = dataclasses.replace(spec.features, normalisation="corpus")
         statistics = load_feature_statistics(arguments.run_dir)
@@ -121,6 +125,7 @@ def main() -> None:
     references = [item.text for item in utterances]
     rows = []
     first = None
+
     with tempfile.TemporaryDirectory() as folder:
         keras = Recogniser(spec, acoustics)
         for name, text in engines(

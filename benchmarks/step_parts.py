@@ -4,10 +4,11 @@
         [--precision mixed_bfloat16] [--operations] [--out FOLDER]
     python benchmarks/step_parts.py --size paper [--steps 4] ...
 
-The steps are those of `tfasr train` on an epoch's batches of the folder's split "train", or
-with --size those of `training_step.py` on one batch of noise. A part's time is the sum over
-TensorFlow's threads, so all parts together may take longer than the step, which is timed without
-the profiler. With --operations the table has a row for each operation.
+The steps are those of `tfasr train` on an epoch's batches of the folder's split
+"train", or with --size those of `training_step.py` on one batch of noise. A part's time
+is the sum over TensorFlow's threads, so all parts together may take longer than the
+step, which is timed without the profiler. With --operations the table has a row for
+each operation.
 """
 
 import argparse
@@ -75,6 +76,7 @@ def main() -> None:
     )
     flags = parser.parse_args()
     name = flags.size.name if flags.size else flags.gin_file
+
     if flags.size:
         step = systems.make_step(
             "tfasr", flags.size, flags.precision.removeprefix("mixed_")
@@ -84,6 +86,7 @@ def main() -> None:
 
     for _ in range(5):
         step()
+
     timed = []
     for _ in range(flags.steps):
         began = time.perf_counter()
@@ -98,8 +101,10 @@ def main() -> None:
         "rows": rows,
     }
     outcome = results.result("step_parts", [table], [], {"tensorflow": tf.__version__})
+
     if flags.out:
         results.write(outcome, flags.out)
+
     print(results.to_text(outcome))
 
 
@@ -144,14 +149,19 @@ def profiled(step, steps: int) -> list[tuple[str, int]]:
         tf.profiler.experimental.start(folder)
         for _ in range(steps):
             step()
+
         tf.profiler.experimental.stop()
         space = xplane_pb2.XSpace()
+
         for trace in sorted(Path(folder).rglob("*.xplane.pb")):
             space.MergeFromString(trace.read_bytes())
 
     outcome = []
     for plane in space.planes:
-        for line in plane.lines if plane.name == "/host:CPU" else []:
+        if plane.name != "/host:CPU":
+            continue
+
+        for line in plane.lines:
             outcome += own_times(plane, line)
 
     return outcome
@@ -167,11 +177,15 @@ def own_times(plane, line) -> list[tuple[str, int]]:
         name = plane.event_metadata[event.metadata_id].name
         if not OPERATION.match(name) or CONTAINER.match(name):
             continue
+
         while open_ and open_[-1][0] <= event.offset_ps:
             open_.pop()
+
         end = event.offset_ps + event.duration_ps
+
         if open_:
             own[open_[-1][1]][1] -= min(end, open_[-1][0]) - event.offset_ps
+
         open_.append((end, len(own)))
         own.append([name, event.duration_ps])
 

@@ -28,7 +28,7 @@ def found():
     return {**backtest(curves, seed=1), "runs": 90, "groups": 30, "seed": 1}
 
 
-def test_intervals_hold_on_the_half_that_did_not_calibrate(found, tmp_path):
+def test_intervals_hold_on_the_half_that_did_not_calibrate(found):
     calibrating = {name.split("/")[0] for name in found["calibrated_on"]}
 
     assert len(found["calibrated_on"]) == 18
@@ -46,11 +46,15 @@ def test_intervals_hold_on_the_half_that_did_not_calibrate(found, tmp_path):
     early = [cell["spoke"] for row in found["coverage"] for cell in row["tenths"][:2]]
     assert max(share or 0 for share in early) < 0.05
 
+
+def test_the_page_of_the_back_test_has_every_table(found):
     text = markdown(found)
 
     assert text.count("### ") == 6
     assert "nan" not in text
 
+
+def test_written_coefficients_give_forecasts(found, tmp_path):
     write_coefficients(tmp_path / "own.py", found["coefficients"])
 
     own = runpy.run_path(str(tmp_path / "own.py"))["COEFFICIENTS"]
@@ -76,6 +80,10 @@ def test_every_run_has_one_vote():
 
     assert votes.runs == 3
     assert votes.mean == pytest.approx((1 + 0 + 0.5) / 3)
+
+
+def test_two_systems_that_differ_are_two_votes_however_many_runs_they_have():
+    points = [AccuracyPoint(1, 60.0, 0.5)]
 
     # Two systems that differ are two, however many looks and runs they have.
     many = [
@@ -130,9 +138,13 @@ def test_measured_times_become_noise(tmp_path):
     assert found.size == 4
     assert found.std() > np.log([1.0, 1.1, 0.9, 1.0]).std()
 
+
+def test_times_of_steps_are_read_from_results():
     results = sorted((BENCHMARKS / "results").glob("*training_step_an4.json"))
     assert history.measured_deviations(results).size >= 10
 
+
+def test_noise_is_mostly_in_the_order_in_which_it_was_measured():
     stretch = history.in_order(np.arange(30.0))(np.random.default_rng(0), 20)
 
     assert stretch.size == 20

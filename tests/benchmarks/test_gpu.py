@@ -81,9 +81,8 @@ def test_batches_hold_every_utterance_once_as_the_features_say(packed):
     for batches, count in ((packed.training(1, 1), 6), (packed.evaluation(), 3)):
         batches = list(batches)
         positions = np.concatenate([batch["positions"] for batch in batches]).tolist()
-        if (
-            count == 3
-        ):  # of the validation split: full batches, the last utterance twice
+        if count == 3:
+            # The validation split has full batches, its last utterance twice.
             assert len(positions) == 4
 
             positions = set(positions)
@@ -117,6 +116,8 @@ def test_few_shapes_are_compiled(packed):
     # Six utterances make three batches of two, of either length.
     assert shapes <= {(2, frames) for frames in packed.recipe["padded_to"]["train"]}
 
+
+def test_evaluation_compiles_one_size_of_batch(packed):
     evaluated = {batch["features"].shape[0] for batch in packed.evaluation()}
     assert evaluated == {2}
 

@@ -117,6 +117,10 @@ def test_a_truncated_library_is_refused(tmp_path):
     with pytest.raises(carry.CarryError, match=r"lib\.so: .*truncated"):
         cut(tmp_path, whole[:-5])
 
+
+def test_an_entry_longer_than_its_library_is_refused(tmp_path):
+    whole = container((carry.ELF, 80, b"eighty!!"), (carry.ELF, 90, b"ninety!!"))
+
     longer = bytearray(whole)
     longer[16 + 8 : 16 + 16] = struct.pack("<Q", 10**6)  # the first entry's size
 
@@ -189,7 +193,7 @@ def test_pieces_in_any_order_give_the_files_back(wheels, tmp_path, monkeypatch):
     assert b"ninety!!" in library and b"eighty!!" not in library
 
 
-def test_a_damaged_piece_is_refused(wheels, tmp_path):
+def test_a_piece_that_was_cut_short_is_refused(wheels, tmp_path):
     carry.pack(wheels, tmp_path / "pack")
     piece = tmp_path / "pack" / "0.zip"
 
@@ -199,6 +203,12 @@ def test_a_damaged_piece_is_refused(wheels, tmp_path):
         piece.write_bytes(content[:-50])
         carry.unpack(piece, tmp_path / "site")
 
+
+def test_a_piece_with_a_changed_byte_is_refused(wheels, tmp_path):
+    carry.pack(wheels, tmp_path / "pack")
+    piece = tmp_path / "pack" / "0.zip"
+
+    content = bytearray(piece.read_bytes())
     content[len(content) // 3] ^= 255
     piece.write_bytes(content)
 

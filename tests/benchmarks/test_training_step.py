@@ -256,31 +256,48 @@ def test_the_size_an4_is_the_preset():
     assert parse_size("paper").model_config() == load_config().experiment.model
 
 
-def test_results_show_what_is_missing_and_escape_what_would_break_a_table(tmp_path):
-    from twin.results import result, to_markdown, to_text, write
+@pytest.fixture
+def made_up_result():
+    """A benchmark's result of two rows, of which one lacks its value."""
+    from twin.results import result
 
     columns = [("name", "name"), ("value", "a value")]
     rows = [{"name": "a|b", "value": 0.01234}, {"name": "c", "value": None, "more": 1}]
+    table = {"title": "T", "columns": columns, "rows": rows}
+    return result("made_up", [table], ["a note"], {})
 
-    found = result(
-        "made_up", [{"title": "T", "columns": columns, "rows": rows}], ["a note"], {}
-    )
 
-    assert "host" not in found["machine"]
+def test_results_name_no_host(made_up_result):
+    assert "host" not in made_up_result["machine"]
 
-    markdown = to_markdown(found)
+
+def test_results_in_markdown_escape_what_would_break_a_table(made_up_result):
+    from twin.results import to_markdown
+
+    markdown = to_markdown(made_up_result)
 
     assert "| a\\|b | 0.0123 |" in markdown
     assert "| c | n/a |" in markdown
     assert "- a note" in markdown
-    assert to_text(found).splitlines()[:4] == [
+
+
+def test_results_in_text_are_aligned(made_up_result):
+    from twin.results import to_text
+
+    assert to_text(made_up_result).splitlines()[:4] == [
         "T",
         "name  a value",
         "a|b    0.0123",
         "c         n/a",
     ]
 
-    json_path, markdown_path = write(found, tmp_path / "new" / "made.json")
 
-    assert json.loads(json_path.read_text()) == json.loads(json.dumps(found))
+def test_results_are_written_as_json_and_markdown(made_up_result, tmp_path):
+    from twin.results import to_markdown, write
+
+    markdown = to_markdown(made_up_result)
+
+    json_path, markdown_path = write(made_up_result, tmp_path / "new" / "made.json")
+
+    assert json.loads(json_path.read_text()) == json.loads(json.dumps(made_up_result))
     assert markdown_path.read_text() == markdown

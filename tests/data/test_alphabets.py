@@ -249,8 +249,12 @@ def test_what_makes_texts_comparable_is_described():
     ):
         assert part in hindi.text_rule
 
+
+def test_a_text_rule_says_where_characters_are_words():
     assert "each character without spaces a word" in Alphabet("打开", None).text_rule
 
+
+def test_units_change_no_text_rule():
     units = Alphabet("ab", None, (("a", -1.0), ("b", -1.0)))
 
     assert units.text_rule == Alphabet("ab", None).text_rule
@@ -280,6 +284,16 @@ def test_units_spell_every_text(sentencepiece, kind, source):
 
     assert len(alphabet.encode(texts[0])) < len(texts[0])
 
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+@pytest.mark.parametrize("source", ["auto", "english"])
+def test_equal_texts_make_equal_units(sentencepiece, kind, source):
+    chosen = random.Random(1).choices
+    parts = ["the", "cat", "on", "mat", "sat", "rat", "is", "dog", "run", "hen"]
+    texts = [" ".join("".join(chosen(parts, k=2)) for _ in range(4)) for _ in range(60)]
+
+    alphabet = made(texts, source=source, units=40, units_kind=kind)
+
     again = made(texts, source=source, units=40, units_kind=kind)
     assert (
         again
@@ -307,36 +321,51 @@ def test_frequent_words_are_units_and_others_are_spelled():
         made(["你好 世界", "世界"], source="auto", units=9, units_kind="word")
 
 
+SENTENCES = ["grüß gott welt", "über mut tut selten gut", "die straße geht dir gut"] * 9
+
+
+def trained_units(sentencepiece, folder, kind):
+    """The file of a SentencePiece model of the sentences."""
+    (folder / "text").write_text("\n".join(SENTENCES), encoding="utf-8")
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(folder / "text"),
+        model_prefix=str(folder / "units"),
+        vocab_size=28,
+        model_type=kind,
+        character_coverage=1.0,
+        minloglevel=3,
+    )
+    return str(folder / "units.model")
+
+
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
 def test_words_are_cut_as_sentencepiece_cuts_them(sentencepiece, tmp_path, kind):
-    texts = ["grüß gott welt", "über mut tut selten gut", "die straße geht dir gut"] * 9
-    with (tmp_path / "text").open("w", encoding="utf-8") as file:
-        file.write("\n".join(texts))
+    model = trained_units(sentencepiece, tmp_path, kind)
 
-    sentencepiece.SentencePieceTrainer.train(
-        input=str(tmp_path / "text"), model_prefix=str(tmp_path / "units"), vocab_size=28,
-        model_type=kind, character_coverage=1.0, minloglevel=3,
-    )  # fmt: skip
-    model = str(tmp_path / "units.model")
-
-    alphabet = made(texts, source="auto", units_model=model)
+    alphabet = made(SENTENCES, source="auto", units_model=model)
     theirs = sentencepiece.SentencePieceProcessor(model_file=model)
 
-    for text in [*texts[:3], "dir tut die welt gut", "tutu"]:
+    for text in [*SENTENCES[:3], "dir tut die welt gut", "tutu"]:
         assert [
             alphabet.symbols[i] for i in alphabet.encode(text)
         ] == theirs.encode_as_pieces(text)
 
+
+def test_a_units_model_of_other_characters_is_refused(sentencepiece, tmp_path):
+    model = trained_units(sentencepiece, tmp_path, "unigram")
+
     with pytest.raises(UsageError, match="units.model doesn't fit.*ß"):
         made(["hello"], units_model=model)
     with pytest.raises(UsageError, match=r"doesn't fit.*missing characters: \['q'\]"):
-        made([*texts, "quer"], source="auto", units_model=model)
+        made([*SENTENCES, "quer"], source="auto", units_model=model)
 
+
+def test_a_damaged_units_model_is_refused(sentencepiece, tmp_path):
     damaged = tmp_path / "damaged.model"
     damaged.write_bytes(b"not a model")
 
     with pytest.raises(UsageError, match="damaged.model doesn't fit"):
-        made(texts, source="auto", units_model=str(damaged))
+        made(SENTENCES, source="auto", units_model=str(damaged))
 
 
 @pytest.mark.parametrize(
@@ -461,7 +490,7 @@ def prepare(folder: Path, *flags: str) -> int:
     return run_command(parse(["tfasr", *words, str(folder / "shards"), "-q", *flags]))
 
 
-def test_other_splits_take_the_training_splits_alphabet(tmp_path, capsys):
+def test_another_split_is_refused_before_training_has_an_alphabet(tmp_path, capsys):
     corpus(
         tmp_path / "corpus",
         {"train": ["Öl, bitte", "zwei Äpfel"], "validation": ["ÖL!"]},
@@ -469,6 +498,14 @@ def test_other_splits_take_the_training_splits_alphabet(tmp_path, capsys):
 
     assert prepare(tmp_path, "--split", "validation", "--alphabet", "auto") == 2
     assert "prepare for 'train' first" in capsys.readouterr().err
+
+
+def test_other_splits_take_the_training_splits_alphabet(tmp_path):
+    corpus(
+        tmp_path / "corpus",
+        {"train": ["Öl, bitte", "zwei Äpfel"], "validation": ["ÖL!"]},
+    )
+
     assert prepare(tmp_path, "--split", "train", "--alphabet", "auto") == 0
     assert prepare(tmp_path, "--split", "validation") == 0
 
@@ -493,6 +530,11 @@ def test_many_foreign_characters_are_refused_before_anything_is_packed(
     for part in ("2 of 5", "'ü' in 1", "--alphabet auto", "--mapping"):
         assert part in message
     assert not list((tmp_path / "shards").rglob("*.tfrecord*"))
+
+
+def test_foreign_characters_are_packed_with_an_alphabet_that_has_them(tmp_path):
+    corpus(tmp_path / "corpus", {"train": ["hello"] * 3 + ["grüß dich", "schön"]})
+
     assert (
         prepare(tmp_path, "--split", "train", "--alphabet", "auto", "--keep_case") == 0
     )

@@ -247,6 +247,8 @@ def test_no_samples_are_an_error(tmp_path):
     with pytest.raises(ValueError, match="silent.wav: it holds no audio"):
         read_audio(path)
 
+
+def test_a_sample_that_resampling_loses_is_an_error(tmp_path):
     path = write(tmp_path, "short.wav", np.zeros(1, np.float32), 96000)
     with pytest.raises(ValueError, match="short.wav: it holds no audio"):
         read_audio(path)

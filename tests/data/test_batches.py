@@ -393,13 +393,23 @@ def test_a_changed_tempo_resamples_each_utterance_anew_in_each_epoch(split):
 
         np.testing.assert_allclose(first[position], np.transpose(expected), atol=1e-3)
 
+
+def test_a_changed_tempo_is_the_same_after_skipped_batches(split):
+    source = make_source(split, augmentation=AugmentationConfig(tempo_change=0.2))
+
+    epochs = [arrays(source.training(1, epoch)) for epoch in (1, 2)]
+
     assert_same(arrays(source.training(1, 1, skip=2)), epochs[0][2:])
+
+
+def test_a_tempo_too_slow_for_fixed_batches_is_refused(split):
     with pytest.raises(UsageError, match="at the slowest tempo"):
         longest = max(u.frames for u in split.utterances)
         make_source(
             split,
             augmentation=AugmentationConfig(tempo_change=0.2),
-            **{"padding": "fixed", "max_frames": longest},
+            padding="fixed",
+            max_frames=longest,
         )
 
 
@@ -423,6 +433,12 @@ def test_a_changed_vocal_tract_is_drawn_anew_in_each_epoch_and_never_in_evaluati
         # Normalised after it, as all that the model sees.
         np.testing.assert_allclose(first[position].mean(axis=0), 0, atol=1e-3)
 
+
+def test_a_changed_vocal_tract_is_the_same_after_skipped_batches(split):
+    source = make_source(split, augmentation=AugmentationConfig(vocal_tract_change=0.2))
+
+    epochs = [arrays(source.training(1, epoch)) for epoch in (1, 2)]
+
     assert_same(arrays(source.training(1, 1, skip=2)), epochs[0][2:])
 
 
@@ -434,10 +450,14 @@ def stored(split):
         yield int(parsed["position"]), flat.reshape(-1, 10).astype(np.float32)
 
 
-def test_corpus_normalisation_makes_the_split_as_a_whole_normal(split):
+def test_corpus_normalisation_needs_statistics(split):
     corpus = dataclasses.replace(TINY_FEATURES, normalisation="corpus")
     with pytest.raises(UsageError, match="statistics"):
         make_source(split, corpus)
+
+
+def test_corpus_normalisation_makes_the_split_as_a_whole_normal(split):
+    corpus = dataclasses.replace(TINY_FEATURES, normalisation="corpus")
 
     mean, deviation = statistics = split.feature_statistics()
     features = by_position(
@@ -480,12 +500,14 @@ def of_speakers(split, known=lambda utterance: True):
             )
 
 
-def test_speakers_are_normalised_over_all_that_they_say_in_the_split(
-    split, tmp_path, monkeypatch
-):
+def test_normalisation_by_speaker_needs_statistics(split):
     with pytest.raises(UsageError, match="Normalisation 'speaker' must be given"):
         make_source(split, SPEAKERS)
 
+
+def test_speakers_are_normalised_over_all_that_they_say_in_the_split(
+    split, tmp_path, monkeypatch
+):
     statistics = split.feature_statistics()
     expected = {}
 
@@ -579,10 +601,12 @@ def test_without_a_shuffle_buffer_and_prefetching(split):
         assert sorted(sum(positions(batches), [])) == list(range(UTTERANCES))
 
 
-def test_other_features_and_too_short_fixed_batches_are_refused(split):
+def test_other_features_than_the_shards_are_refused(split):
     with pytest.raises(UsageError, match="num_mel_bins 8 in the shards, 80 wanted"):
         make_source(split, FeatureConfig())
 
+
+def test_too_short_fixed_batches_are_refused(split):
     longest = max(u.frames for u in split.utterances)
     with pytest.raises(UsageError, match=f"{longest} frames. Received: {longest - 1}"):
         make_source(split, padding="fixed", max_frames=longest - 1)

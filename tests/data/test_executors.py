@@ -99,32 +99,47 @@ def test_an_executor_that_gives_up_is_a_failed_run(tmp_path, error):
         prepare_split(utterances, tmp_path / "shards", executor=Failing(error))
 
 
-def test_a_worker_that_does_not_see_the_files_or_runs_other_software_is_refused(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setattr(elsewhere, "_PLAN_SEEN_WITHIN_S", 0.0)
-    utterances = make_utterances(tmp_path / "audio", 2)
-    prepare_split(utterances, tmp_path / "shards")
-    folder = tmp_path / "shards" / "train"
-    key = elsewhere.plan_key(folder)
+def work(folder, key, utterances):
+    """Packs the first shard as a worker elsewhere does."""
+    plan = elsewhere.ShardPlan(folder, "train", packing(), key)
+    elsewhere.finish_shard_elsewhere(elsewhere.exported(plan), 0, utterances)
 
-    def work(folder, key, part):
-        plan = elsewhere.ShardPlan(folder, "train", packing(), key)
-        elsewhere.finish_shard_elsewhere(elsewhere.exported(plan), 0, part)
+
+@pytest.fixture
+def utterances(tmp_path, monkeypatch):
+    """Two utterances, whose split is packed; workers wait for no plan."""
+    monkeypatch.setattr(elsewhere, "_PLAN_SEEN_WITHIN_S", 0.0)
+    made = make_utterances(tmp_path / "audio", 2)
+    prepare_split(made, tmp_path / "shards")
+    return made
+
+
+def test_a_worker_that_does_not_see_the_plan_is_refused(utterances, tmp_path):
+    key = elsewhere.plan_key(tmp_path / "shards" / "train")
 
     with pytest.raises(RunError, match="does not see it"):
         work(tmp_path / "elsewhere", key, utterances)
-    with pytest.raises(RunError, match="finds another plan"):
-        work(folder, "of an older call", utterances)
 
+
+def test_a_worker_that_finds_another_plan_is_refused(utterances, tmp_path):
+    with pytest.raises(RunError, match="finds another plan"):
+        work(tmp_path / "shards" / "train", "of an older call", utterances)
+
+
+def test_a_worker_that_does_not_see_the_audio_is_refused(utterances, tmp_path):
+    folder = tmp_path / "shards" / "train"
+    key = elsewhere.plan_key(folder)
     utterances[1].audio_path.unlink()
 
     with pytest.raises(RunError, match=rf"has no {utterances[1].audio_path}"):
         work(folder, key, utterances)
 
+
+def test_a_worker_of_other_software_is_refused(utterances, tmp_path, monkeypatch):
+    folder = tmp_path / "shards" / "train"
+    key = elsewhere.plan_key(folder)
     plan = elsewhere.exported(elsewhere.ShardPlan(folder, "train", packing(), key))
     other = {**elsewhere.software(), "tensorflow": "1.15"}
-
     monkeypatch.setattr(elsewhere, "software", lambda: other)
 
     with pytest.raises(RunError, match=r"tensorflow 1\.15 for 2"):

@@ -122,6 +122,8 @@ def test_a_room_keeps_length_loudness_and_the_time_of_the_direct_sound():
     assert places.tolist() == [1000, 1500, 1900]
     np.testing.assert_allclose(wet[places] / wet[1000], [1, 0.5, -0.25], atol=1e-5)
 
+
+def test_a_room_without_echo_changes_nothing():
     speech = noise(0.5, 1).astype(np.float32)
     np.testing.assert_allclose(reverberated(speech, np.array([0.3])), speech, atol=1e-6)
 
@@ -155,6 +157,8 @@ def test_copies_are_drawn_from_their_ids_and_the_seed(noises, rooms):
         assert len(other) == len(one)
         assert not np.array_equal(one, other)
 
+
+def test_silence_gets_no_noise(noises):
     # Silence has no level that noise could be set against.
     silence = np.zeros(1000, np.float32)
     copies = copies_of(None, noises, None)["train"]
@@ -276,6 +280,12 @@ def test_the_command_makes_noisy_copies(corpus, noises, rooms, tmp_path, capsys)
 
     assert index["utterances"] == 40
     assert index["noise"]["snr_db"] == [0.0, 5.0]
+
+
+def test_gin_files_describe_noise(tmp_path):
+    gin_file = tmp_path / "noise.gin"
+    gin_file.write_text("NoiseConfig.snr_db = (0.0, 5.0)\nNoiseConfig.copies = 3\n")
+
     assert load_config(str(gin_file)).noise == NoiseConfig(snr_db=(0.0, 5.0), copies=3)
     assert load_config(None).noise is None
     assert "NoiseConfig" not in load_config(None).operative
@@ -317,12 +327,12 @@ def test_what_cannot_be_mixed_is_refused_in_one_line(corpus, tmp_path, make, mes
     assert not (tmp_path / "shards").exists()
 
 
-def test_noise_with_no_copy_and_ids_like_those_of_copies_are_refused(
-    corpus, noises, tmp_path
-):
+def test_noise_with_no_copy_is_refused(corpus, noises, tmp_path):
     with pytest.raises(UsageError, match="copies must be at least 1"):
         prepared(corpus, tmp_path / "s", noise=NoiseConfig(copies=0), noise_dir=noises)
 
+
+def test_ids_like_those_of_copies_are_refused(corpus, noises, tmp_path):
     (corpus / "u000.flac").rename(corpus / "u000~noise1.flac")
     table = (corpus / "train.tsv").read_text().replace("u000.", "u000~noise1.")
 

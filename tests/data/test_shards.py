@@ -105,7 +105,7 @@ def test_utterances_are_found_by_position_where_some_are_missing(tmp_path, monke
             split.at([missing])
 
 
-def test_what_training_asks_before_its_first_step_is_the_same(both):
+def test_the_longest_batch_is_the_same(both):
     sources = [
         BatchSource(
             split, TINY_FEATURES, PipelineConfig(padding="bucketed", num_buckets=3)
@@ -116,6 +116,8 @@ def test_what_training_asks_before_its_first_step_is_the_same(both):
 
     assert longest[0] == longest[1]
 
+
+def test_utterances_without_a_ctc_path_are_refused_alike(both):
     experiment = Experiment(model=AcousticModelConfig(), features=TINY_FEATURES)
     too_short = Experiment(
         model=AcousticModelConfig(conv_stride=16), features=TINY_FEATURES
@@ -132,13 +134,17 @@ def test_what_training_asks_before_its_first_step_is_the_same(both):
     assert refusals[0] == refusals[1]
 
 
-def test_batches_and_overlaps_are_the_same(both, tmp_path):
+def test_boundaries_of_batches_are_the_same(both):
     large, held = both
     pipeline = PipelineConfig(padding="bucketed", global_batch_size=2, num_buckets=3)
 
     sources = [BatchSource(split, TINY_FEATURES, pipeline) for split in both]
 
     assert sources[0].boundaries == sources[1].boundaries
+
+
+def test_overlaps_are_the_same(both, tmp_path):
+    large, held = both
 
     few = open_split(tmp_path / "large", "test")
     few_held = open_split(tmp_path / "held", "test")
@@ -390,7 +396,7 @@ def test_a_split_that_was_never_prepared_names_those_that_were(prepared):
         open_split(prepared / "nowhere", "train")
 
 
-def test_a_missing_or_cut_manifest_is_refused(prepared):
+def test_a_cut_manifest_is_refused(prepared):
     manifest = prepared / "train" / "manifest.jsonl"
     lines = manifest.read_text().splitlines(keepends=True)
 
@@ -398,6 +404,10 @@ def test_a_missing_or_cut_manifest_is_refused(prepared):
 
     with pytest.raises(UsageError, match=r"index's 10 utterances\. Received: 9"):
         open_split(prepared, "train")
+
+
+def test_a_missing_manifest_is_refused(prepared):
+    manifest = prepared / "train" / "manifest.jsonl"
 
     manifest.unlink()
 
@@ -423,6 +433,10 @@ def test_other_features_than_the_models_are_named(prepared):
     assert "step_samples 160 in the shards, 200 wanted" in str(error.value)
     assert "normalisation" not in str(error.value)
 
+
+def test_another_spectrum_than_the_models_is_named(prepared):
+    split = open_split(prepared, "train")
+
     magnitude = FeatureConfig(num_mel_bins=8, num_mfcc=2, spectrum="magnitude")
     with pytest.raises(
         UsageError, match="spectrum power in the shards, magnitude wanted"
@@ -434,27 +448,35 @@ def test_shards_of_power_are_those_made_before_magnitude_could_be_chosen(prepare
     assert "spectrum" not in open_split(prepared, "train").index["features"]
 
 
-def test_the_hash_knows_what_changes_the_bytes_and_nothing_else(tmp_path):
-    def planned(how, utterances):
+@pytest.fixture
+def planned(tmp_path):
+    """Plans the packing of utterances and returns their order."""
+
+    def plan(how, utterances):
         rows = Rows(tmp_path)
-        for u in utterances:
-            rows.append(
-                kept_row(
-                    u, u.audio_path.stat().st_size, u.audio_path.stat().st_mtime_ns
-                )
-            )
+        for utterance in utterances:
+            file = utterance.audio_path.stat()
+            rows.append(kept_row(utterance, file.st_size, file.st_mtime_ns))
 
         return packing_order(rows, "train", how, tmp_path)
 
-    one, two = (make_utterances(tmp_path / name, 3) for name in ("one", "two"))
+    return plan
 
+
+def test_the_hash_ignores_where_and_when_files_were_written(planned, tmp_path):
+    one = make_utterances(tmp_path / "one", 3)
     base = planned(packing(), one)
-    same = planned(packing(), two)
+    same = planned(packing(), make_utterances(tmp_path / "two", 3))
 
     assert same.content_hash == base.content_hash, (
         "the place of the files does not count"
     )
     assert same.resume_key != base.resume_key, "nor do times, but to resume"
+
+
+def test_the_hash_ignores_settings_that_change_no_bytes(planned, tmp_path):
+    one = make_utterances(tmp_path / "one", 3)
+    base = planned(packing(), one)
 
     whole = FeatureConfig(
         num_mel_bins=8, num_mfcc=2, upper_edge_hz=8000, spectrum="power"
@@ -467,6 +489,11 @@ def test_the_hash_knows_what_changes_the_bytes_and_nothing_else(tmp_path):
     assert (
         planned(packing(features=unnormalised), one).content_hash == base.content_hash
     )
+
+
+def test_the_hash_knows_what_changes_the_bytes(planned, tmp_path):
+    one = make_utterances(tmp_path / "one", 3)
+    base = planned(packing(), one)
 
     different = [
         planned(packing(), one[:2]),

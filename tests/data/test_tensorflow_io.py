@@ -167,6 +167,10 @@ def test_its_masks_depend_on_what_was_drawn_before_so_a_resumed_run_would_get_ot
 
     assert (third_of_five != resumed_at_the_third).any()
 
+
+def test_masks_of_a_seed_are_the_same_after_a_resume():
+    features = tf.ones((50, 93))
+
     config = AugmentationConfig(frequency_masks=1, frequency_mask_bins=10)
     utterances_seed = tf.constant([1, 3])
     num_mel_bins = FeatureConfig().num_mel_bins

@@ -98,12 +98,16 @@ def test_long_legends_are_cut_and_say_so():
     assert len(page_legend(chart)) == 30
 
 
-def test_the_page_has_layers_by_series_and_hears_who_points_at_a_line():
+def test_the_page_has_layers_by_series():
     (panel,) = page_panels([Panel(MARKS, y=Axis("y", log=True, choose=True))])
 
     assert [own["series"] for own in panel["layers"]][:3] == ["a", "a", "a"]
     assert panel["choose"] == {"x": False, "y": True}
     assert panel["lowest"]["x"] == 1
+
+
+def test_the_page_hears_who_points_at_a_line():
+    (panel,) = page_panels([Panel(MARKS, y=Axis("y", log=True, choose=True))])
 
     said = [own["layer"]["encoding"].get("tooltip") for own in panel["layers"]]
     assert [one["field"] for one in said if isinstance(one, dict)] == ["t"]
@@ -141,6 +145,8 @@ def test_a_picture_masks_only_what_reaches_beyond_its_axes():
     for mark in MARKS[:-1]:
         assert masked(mark, y=(0.1, 0.9)), mark
 
+
+def test_the_page_masks_every_mark_as_its_axes_may_change():
     # The page's axes change with the reader's choice.
     panel = Panel(MARKS[:1], Axis("x", limits=(0.0, 2.0)), Axis("y", limits=(0.0, 2.0)))
     assert page_panels([panel])[0]["layers"][0]["layer"]["mark"]["clip"]

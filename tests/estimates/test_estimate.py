@@ -249,7 +249,7 @@ def machine_file(path, **changes):
     return path
 
 
-def test_a_machines_file_scales_the_steps(ask, tmp_path, monkeypatch):
+def test_a_machine_of_half_the_times_takes_half_a_step(tmp_path):
     slower = {"float32": {"narrow": 0.02, "middle": 0.2, "wide": 0.6}}
     path = machine_file(tmp_path / "fast.json")
     there = machines.read_machine(path)
@@ -257,6 +257,16 @@ def test_a_machines_file_scales_the_steps(ask, tmp_path, monkeypatch):
     here = dataclasses.replace(there, step_s=slower)
 
     assert there.step_ratio(here, 0.05, "float32") == pytest.approx(0.5)
+
+
+def test_an_answer_for_another_machine_is_scaled_and_less_certain(
+    ask, tmp_path, monkeypatch
+):
+    slower = {"float32": {"narrow": 0.02, "middle": 0.2, "wide": 0.6}}
+    path = machine_file(tmp_path / "fast.json")
+    there = machines.read_machine(path)
+
+    here = dataclasses.replace(there, step_s=slower)
 
     monkeypatch.setattr(module, "measure", lambda **options: here)
     answer = ask(machine=path)
@@ -400,6 +410,8 @@ def test_a_price_without_its_currency_is_refused(tmp_path, capsys):
     assert cli.run(cli.parse(["tfasr", *map(str, words)])) == 2
     assert "must name its currency" in capsys.readouterr().err
 
+
+def test_a_flag_for_dollars_takes_no_other_currency(capsys):
     words = ["estimate", "--shard_dir", SHARDS, "--price_usd_per_hour", "2 EUR"]
 
     with pytest.raises(SystemExit):
@@ -511,21 +523,14 @@ def test_a_recipe_with_a_plug_in_is_tried_and_not_taken_for_a_known_one(catalogu
     """The loss of an example decides the result, so the catalogue's runs say nothing
     about it.
     """
-    words = [
-        *("estimate", "--import", "examples/own_loss.py", "--gin_file", str(TONES_GIN)),
-        *(
-            "--shard_dir",
-            str(SHARDS),
-            "--target",
-            TARGET,
-            "--catalogue",
-            str(catalogue),
-        ),
-    ]
-    smoothed = ["--gin_binding", "TrainingConfig.loss = 'smoothed_ctc'"]
+    command = [sys.executable, "-m", "tfasr", "estimate"]
+    command += ["--import", "examples/own_loss.py", "--gin_file", str(TONES_GIN)]
+    command += ["--gin_binding", "TrainingConfig.loss = 'smoothed_ctc'"]
+    command += ["--shard_dir", str(SHARDS), "--target", TARGET]
+    command += ["--catalogue", str(catalogue)]
 
     done = subprocess.run(
-        [sys.executable, "-m", "tfasr", *words, *smoothed],
+        command,
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,

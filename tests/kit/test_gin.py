@@ -76,7 +76,7 @@ def test_the_text_that_is_kept_reads_to_the_same_configs(tmp_path, caplog):
     assert not caplog.records
 
 
-def test_what_an_included_or_an_earlier_file_binds_is_dropped_too(tmp_path):
+def test_what_an_included_file_binds_is_dropped_too(tmp_path):
     own = tmp_path / "own.gin"
     own.write_text(
         "include 'train/paper_states.gin'\nTrainingConfig.optimizer = @SGD\n"
@@ -84,12 +84,20 @@ def test_what_an_included_or_an_earlier_file_binds_is_dropped_too(tmp_path):
 
     assert optimizer_of(load_config(str(own))) == "SGD"
 
+
+def test_what_an_earlier_file_binds_is_dropped_too(tmp_path):
+    own = tmp_path / "own.gin"
+    own.write_text(
+        "include 'train/paper_states.gin'\nTrainingConfig.optimizer = @SGD\n"
+    )
     (tmp_path / "later.gin").write_text("TrainingConfig.optimizer = @Adam\n")
     config = load_config([str(own), str(tmp_path / "later.gin")])
 
     assert optimizer_of(config) == "Adam"
 
-    # What only the sum of a file and its include uses.
+
+def test_what_only_a_file_and_its_include_bind_together_is_dropped_too(tmp_path):
+    own = tmp_path / "own.gin"
     (tmp_path / "rate.gin").write_text("AdamW.learning_rate = 0.5\n")
     own.write_text("include 'rate.gin'\nTrainingConfig.optimizer = @AdamW\n")
 

@@ -157,7 +157,9 @@ def test_backend_environment_and_plugins_are_the_childs(tmp_path, monkeypatch):
     assert call(where_from, plugins=[])["plugin"] == "none"
 
 
-def test_nothing_comes_from_the_working_directory(tmp_path, monkeypatch):
+@pytest.fixture
+def hostile_folder(tmp_path, monkeypatch):
+    """A working directory, also of PYTHONPATH, whose modules end whoever imports them."""
     for name in ("json", "random", "keras", "logging"):
         (tmp_path / f"{name}.py").write_text(
             "raise SystemExit('the working directory ran')\n"
@@ -165,12 +167,17 @@ def test_nothing_comes_from_the_working_directory(tmp_path, monkeypatch):
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["", str(ROOT), ""]))
+    return tmp_path
 
+
+def test_a_function_takes_nothing_from_the_working_directory(hostile_folder):
     found = call(where_from)
 
-    assert str(tmp_path) not in found["path"].split(os.pathsep)
+    assert str(hostile_folder) not in found["path"].split(os.pathsep)
     assert Path(found["json"]).parent.name == "json"
 
+
+def test_a_modules_command_takes_nothing_from_the_working_directory(hostile_folder):
     command = module_command("tfasr.cli", "--version")
     done = subprocess.run(
         command, capture_output=True, text=True, check=True, env=child_environment()
@@ -213,7 +220,7 @@ def test_a_correspondence_answers_one_by_one_until_it_is_closed():
     assert not Path(f"/proc/{other.pid}").exists()
 
 
-def test_the_end_of_a_correspondence_is_told_with_its_cause():
+def test_a_usage_error_ends_a_correspondence_in_its_own_words():
     other = Correspondence(double_each, "x", task="Doubling")
     other.send("usage")
 
@@ -221,6 +228,9 @@ def test_the_end_of_a_correspondence_is_told_with_its_cause():
         other.next_answer(60)
 
     other.close()
+
+
+def test_an_error_ends_a_correspondence_with_its_cause():
     other = Correspondence(double_each, "x", task="Doubling")
 
     other.send("other")

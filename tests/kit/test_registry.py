@@ -106,32 +106,39 @@ def test_a_plug_in_that_cannot_be_imported_names_file_and_line(
 SAW = "from tests.kit.test_registry import TOOLS\nTOOLS.register('saw', print)\n"
 
 
-def test_a_run_notes_its_plug_ins_and_refuses_to_go_on_without_them(
-    tmp_path, caplog, monkeypatch
-):
+def test_a_run_without_plug_ins_notes_none(tmp_path):
+    record_plugins(tmp_path)
+
+    assert not (tmp_path / "plugins.json").exists()
+    require_plugins(tmp_path)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """The folder of a run that used two plug-ins, one of which registers a tool."""
     (tmp_path / "saw.py").write_text(SAW)
     (tmp_path / "no_name.py").write_text("")
-    run = tmp_path / "run"
-    run.mkdir()
-
-    record_plugins(run)
-
-    assert not (run / "plugins.json").exists()
-
-    require_plugins(run)
     load_plugin("saw.py")
     load_plugin("no_name")
 
-    record_plugins(run)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    record_plugins(folder)
+    return folder
 
+
+def test_a_run_goes_on_with_the_plug_ins_that_it_noted(run, tmp_path, caplog):
     assert [(p.name, p.registers) for p in plugins()] == [
         (str(tmp_path / "saw.py"), {"tool": ["saw"]}),
         ("no_name", {}),
     ]
 
     require_plugins(run)
+
     assert not caplog.messages
 
+
+def test_a_plug_in_that_has_changed_is_warned_of(run, tmp_path, caplog):
     with (tmp_path / "saw.py").open("a") as file:
         file.write("# changed\n")
 
@@ -139,6 +146,10 @@ def test_a_run_notes_its_plug_ins_and_refuses_to_go_on_without_them(
 
     assert "saw.py has changed" in caplog.text
 
+
+def test_a_run_goes_on_without_a_plug_in_only_where_it_needs_none(
+    run, tmp_path, monkeypatch
+):
     monkeypatch.setattr(tfasr.kit.registry, "plugins", list)
     remedy = rf"run was trained with the plug-in .*registers tool saw.*--import {tmp_path}/saw\.py"
 

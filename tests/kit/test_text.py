@@ -83,7 +83,7 @@ def test_a_missing_file_and_a_folder_are_errors(tmp_path):
             list(text_lines(path))
 
 
-def test_a_file_from_somebody_else_has_limits(tmp_path):
+def test_a_packed_file_from_somebody_else_has_a_limit(tmp_path):
     bomb = tmp_path / "bomb.gz"
     with gzip.open(bomb, "wb") as file:
         file.write(b"a" * 100_000)
@@ -91,11 +91,15 @@ def test_a_file_from_somebody_else_has_limits(tmp_path):
     with pytest.raises(UsageError, match="more than 50000 bytes"):
         list(text_lines(bomb, most_bytes=50_000))
 
+
+def test_a_pipe_from_somebody_else_is_not_read(tmp_path):
     os.mkfifo(tmp_path / "pipe")
 
     with pytest.raises(UsageError, match="device or a pipe"):
         list(text_lines(tmp_path / "pipe", most_bytes=50_000))
 
+
+def test_a_file_from_somebody_else_within_its_limit_is_read(tmp_path):
     small = tmp_path / "small.txt"
     small.write_text("one\ntwo\n")
 

@@ -80,6 +80,13 @@ def test_the_rate_and_the_expectation_are_kept(rate):
     assert abs((outputs == 0).mean() - rate) < 5 * deviation + 1 / (1 << 17)
     assert abs(outputs.mean() - 1) < 5 * deviation / (1 - rate)
 
+
+@pytest.mark.parametrize("rate", [0.05, 0.2, 0.7])
+def test_neighbours_are_dropped_independently(rate):
+    outputs = np.asarray(
+        Dropout(rate, seed=7)(np.ones((1001, 999), "float32"), training=True)
+    )
+
     # Neighbours share a word of random bits and must not know of each other.
     dropped = (outputs == 0).reshape(-1)
     pairs = dropped[:-1:2] & dropped[1::2]

@@ -273,18 +273,24 @@ def test_they_keep_to_the_limit_of_threads(monkeypatch):
         operations.limit_threads(0)
 
 
-def test_where_they_cannot_be_added_there_are_none(monkeypatch, tmp_path, caplog):
+def test_a_second_copy_of_tfasr_does_not_add_them_again(caplog):
     assert operations.registered()
     assert not operations.registered.__wrapped__()
     assert "another copy of tfasr in this process" in caplog.text
 
+
+def test_without_tensorflows_library_they_are_not_added(monkeypatch, tmp_path, caplog):
     monkeypatch.setattr(op_def_registry, "get", lambda name: None)
     monkeypatch.setattr(tf.sysconfig, "get_lib", lambda: str(tmp_path))
 
     assert not operations.registered.__wrapped__()
     assert f"no libtensorflow_framework in {tmp_path}" in caplog.text
 
+
+def test_without_the_compiled_core_they_are_not_added(monkeypatch):
+    monkeypatch.setattr(op_def_registry, "get", lambda name: None)
     monkeypatch.setattr(operations, "core", None)
+
     assert not operations.registered.__wrapped__()
 
 

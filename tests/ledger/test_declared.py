@@ -137,13 +137,16 @@ def test_more_seeds_are_an_amendment(tmp_path, begun):
     assert study.amended[0].startswith("runs: ")
 
 
-def test_runs_from_elsewhere_are_not_the_studys(tmp_path, begun):
+def test_a_run_copied_from_another_seed_is_not_the_studys(tmp_path, begun):
     first = begun(1)
     shutil.copytree(first, tmp_path / "runs" / "a" / "seed_2")
 
     assert "a seed 2 was started by another study" in check_study(tmp_path).sentence
 
-    shutil.rmtree(tmp_path / "runs" / "a" / "seed_2")
+
+def test_a_run_in_a_folder_of_another_name_is_extra(tmp_path, begun):
+    first = begun(1)
+
     first.rename(first.with_name("seed_9"))
 
     sentence = check_study(tmp_path).sentence

@@ -73,12 +73,17 @@ def killed_run(tmp_path):
     return tmp_path, last
 
 
-def test_events_survive_a_kill_and_the_next_session_continues(killed_run):
+def test_events_survive_a_kill(killed_run):
     run_dir, reported = killed_run
     steps = [event["metadata"]["step"] for event in read_events(run_dir)]
 
     assert steps == list(range(1, len(steps) + 1))
     assert len(steps) >= reported
+
+
+def test_the_next_session_continues_a_killed_ledger(killed_run):
+    run_dir, reported = killed_run
+    steps = [event["metadata"]["step"] for event in read_events(run_dir)]
 
     ledger = Ledger(run_dir, session=1)
     assert abs(ledger.alive_until_ms / 1000 - time.time()) < 3600
@@ -197,28 +202,42 @@ def test_an_events_wall_clock_is_now(tmp_path):
     assert mono_s == round(mono_s, 6)  # microseconds, which is what reports count in
 
 
-def test_the_last_value_of_a_key_is_not_that_of_a_text_which_names_it(tmp_path):
-    ledger = Ledger(tmp_path)
-    ledger.event("targets", [["cer", 0.2]])
-    ledger.event("targets", [["cer", 0.1]])
-    ledger.event("comparability", {"targets": 3})
+@pytest.fixture
+def ledger_of_targets(tmp_path):
+    """The folder of a ledger that states its targets twice, then a text about them."""
+    with contextlib.closing(Ledger(tmp_path)) as ledger:
+        ledger.event("targets", [["cer", 0.2]])
+        ledger.event("targets", [["cer", 0.1]])
+        ledger.event("comparability", {"targets": 3})
 
-    ledger.close()
+    return tmp_path
 
-    assert [event["metadata"]["session"] for event in read_events(tmp_path)] == [
-        0,
-        0,
-        0,
-    ]
-    assert last_value(tmp_path, "targets") == [["cer", 0.1]]
 
-    with (tmp_path / EVENTS_FILE).open("a") as file:
+def test_events_of_a_new_ledger_are_of_its_first_session(ledger_of_targets):
+    events = read_events(ledger_of_targets)
+
+    assert [event["metadata"]["session"] for event in events] == [0, 0, 0]
+
+
+def test_the_last_value_of_a_key_is_not_that_of_a_text_which_names_it(
+    ledger_of_targets,
+):
+    assert last_value(ledger_of_targets, "targets") == [["cer", 0.1]]
+
+
+def test_the_last_value_is_read_before_a_line_that_was_cut(ledger_of_targets):
+    with (ledger_of_targets / EVENTS_FILE).open("a") as file:
         file.write('{"key": "targets", "time_ms": 1, "value": 4')
 
-    assert last_value(tmp_path, "targets") == [["cer", 0.1]]
-    assert last_value(tmp_path, "seed") is None
-    assert last_value(tmp_path / "nowhere", "seed") is None
+    assert last_value(ledger_of_targets, "targets") == [["cer", 0.1]]
 
+
+def test_a_key_that_was_never_written_has_no_last_value(ledger_of_targets):
+    assert last_value(ledger_of_targets, "seed") is None
+    assert last_value(ledger_of_targets / "nowhere", "seed") is None
+
+
+def test_the_last_value_is_found_among_lines_that_are_no_events(tmp_path):
     (tmp_path / EVENTS_FILE).write_text(
         '\n{"key": "seed", "time_ms": 1, "value": 7}\n["seed"]\n'
     )
@@ -759,6 +778,8 @@ def test_the_evidence_of_two_writers_names_the_session():
     twice = [*LedgerBuilder().begin().events, *LedgerBuilder().begin().events]
     assert "session 0" in second_writer(twice)
 
+
+def test_the_evidence_of_a_process_that_goes_on_names_both_sessions():
     events = resumed().events
     assert "of session 0 follows one of session 2" in second_writer(
         [*events, events[1]]
@@ -783,6 +804,8 @@ def test_the_evidence_names_its_event():
     begun = LedgerBuilder().begin().events
     assert second_writer([*begun, *begun]).startswith(f"event {len(begun) + 1} ")
 
+
+def test_the_evidence_names_steps_that_go_back():
     steps = LedgerBuilder().begin().step().step().events
     found = second_writer([*steps[:-2], steps[-1], steps[-2]])
 

@@ -386,15 +386,22 @@ def test_an_event_without_a_usable_time_is_named(time):
     with pytest.raises(ValueError, match="time_ms must be a finite number.*run_start"):
         elapsed_of(events)
 
+
+@pytest.mark.parametrize("time", ["soon", None, True, float("nan")])
+def test_an_event_without_a_usable_monotonic_time_is_named(time):
+    events = LedgerBuilder(with_mono=False).event("run_start").events
+
     events[0] |= {"time_ms": 5, "metadata": {"mono_s": time}}
     with pytest.raises(ValueError, match="mono_s must be a finite number.*run_start"):
         elapsed_of(events)
 
 
-def test_one_event_and_none():
+def test_one_event_takes_no_time():
     alone = Timeline(LedgerBuilder().event("run_start").events)
     assert (alone.wall_s, alone.elapsed_s, alone.pieces) == (0.0, [0.0], [])
 
+
+def test_a_timeline_without_events_is_empty():
     empty = Timeline([])
 
     assert (empty.wall_s, empty.zero_us, empty.pieces, len(empty.steps)) == (

@@ -28,7 +28,7 @@ from tfasr.scoring.errors import count_errors
 TEXT = "abc dad bb"
 
 
-def test_samples_and_files_become_text_with_times(recogniser, tmp_path):
+def test_samples_become_text_with_times(recogniser):
     transcript = recogniser.transcribe(spoken(TEXT))
 
     assert transcript.text == TEXT
@@ -41,9 +41,13 @@ def test_samples_and_files_become_text_with_times(recogniser, tmp_path):
         )
         assert 0.3 < word.confidence <= 1
 
+
+def test_samples_as_integers_become_the_same_text(recogniser):
     as_integers = (spoken(TEXT) * 32767).astype(np.int16)
     assert recogniser.transcribe(as_integers).text == TEXT
 
+
+def test_a_file_becomes_the_same_text(recogniser, tmp_path):
     path = write_wav(tmp_path / "a.wav", spoken(TEXT))
 
     assert recogniser.transcribe(path) == recogniser.transcribe(str(path))
@@ -171,10 +175,12 @@ def test_next_to_nothing_has_no_words(recogniser, count):
     assert (transcript.text, transcript.duration_s) == ("", count / RATE_HZ)
 
 
-def test_silence_and_noise_become_some_text_without_an_error(recogniser):
+def test_silence_becomes_some_text_without_an_error(recogniser):
     assert recogniser.transcribe(pause(1)).text == ""
     assert isinstance(recogniser.transcribe(np.zeros(RATE_HZ, np.float32)).text, str)
 
+
+def test_noise_becomes_some_text_without_an_error(recogniser):
     noise = np.random.default_rng(1).normal(0, 0.1, RATE_HZ).astype(np.float32)
     assert isinstance(recogniser.transcribe(noise).text, str)
 
@@ -219,6 +225,9 @@ def test_decoders_are_those_of_evaluate(recogniser):
     transcript = beam.transcribe(spoken("abc dad"))
 
     assert len(transcript.words) == len(transcript.text.split()) > 0
+
+
+def test_a_beam_without_width_is_refused(recogniser):
     with pytest.raises(UsageError, match="beam_width must be 1..65536"):
         tfasr.load_recogniser(RUN, beam_width=0)
 

@@ -68,6 +68,9 @@ def test_results_grow_and_the_last_one_is_final(recogniser):
 
     assert len(set(texts[:-1])) == len(texts) - 1 > 5  # whatever changes, nothing else
     assert texts[-1] == recogniser.transcribe(SAMPLES).text
+
+
+def test_a_stream_without_samples_is_empty_text(recogniser):
     assert list(recogniser.stream([]))[0].text == ""
 
 

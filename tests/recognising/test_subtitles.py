@@ -82,6 +82,13 @@ def test_files_have_the_lines_of_their_cues(written):
 
     assert f"{'a' * 30}\n{'b' * 30}\n" in text
 
+
+@pytest.mark.parametrize("written", [to_srt, to_vtt])
+def test_rules_change_the_lines_of_files_of_cues_alone(written):
+    transcript = Transcript(
+        spoken(("a" * 30, 0, 1), ("b" * 30, 1, 2), ("c" * 30, 2, 3)), 3.0
+    )
+
     narrow = SubtitleRules(characters=10, lines=1)
 
     assert f"\n{'a' * 10}\n\n" in written("name", transcript, narrow)

@@ -323,6 +323,10 @@ def test_time_to_an_accuracy_is_read_upwards(tmp_path):
     assert (found.epoch, found.value) == (3, 0.85)
     assert run.time_to_accuracy(accuracy=0.95).reached is False
 
+
+def test_a_report_reads_an_accuracy_upwards(tmp_path):
+    train_recorded(tmp_path / "run", [0.5, 0.7, 0.85, 0.9])
+
     text = tfasr.report([tmp_path / "run"], policy="mlperf")
     assert "accuracy 80 %" in text
 
@@ -550,7 +554,7 @@ def test_the_group_of_a_configuration_is_known_without_a_folder(tmp_path):
     assert len(tfasr.compare(silent).groups) == 2
 
 
-def test_a_name_means_one_thing(tmp_path):
+def test_a_metric_has_one_direction_in_all_runs_of_a_report(tmp_path):
     train_recorded(tmp_path / "run", [0.9], metrics={"points_of_team": "higher"})
     lower = {"points_of_team": "lower"}
 
@@ -559,11 +563,15 @@ def test_a_name_means_one_thing(tmp_path):
     with pytest.raises(tfasr.UsageError, match="points_of_team"):
         tfasr.report([tmp_path / "run", tmp_path / "opposite"])
 
+
+def test_a_metric_of_tfasrs_own_keeps_its_direction(tmp_path):
     message = r"'cer' as a number \(higher is better\).*tfasr as"
     with pytest.raises(tfasr.UsageError, match=message):
         tfasr.Recorder(tmp_path / "other", metrics={"cer": "higher"})
 
-    # One that only another run has declared is unknown to whoever reads this one alone.
+
+def test_a_metric_that_only_another_run_declared_is_unknown(tmp_path):
+    train_recorded(tmp_path / "run", [0.9], metrics={"points_of_team": "higher"})
     recorder = tfasr.Recorder(tmp_path / "other")
 
     with (
@@ -573,6 +581,10 @@ def test_a_name_means_one_thing(tmp_path):
         run.epoch()
         with run.evaluation() as e:
             e.measure(points_of_team=3)
+
+
+def test_a_metric_that_no_run_declared_is_no_target(tmp_path):
+    train_recorded(tmp_path / "run", [0.9], metrics={"points_of_team": "higher"})
 
     with pytest.raises(
         tfasr.UsageError, match="that a run declares. Received: .bleu_of"

@@ -1,7 +1,6 @@
 """The training-time card: its schema, and the same values in both formats."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -17,14 +16,31 @@ SCHEMA = json.loads(
 
 
 def valid(text):
+    """The card as read from JSON that the published schema allows."""
     card = json.loads(text)
     jsonschema.Draft202012Validator(SCHEMA).validate(card)
     return card
 
 
-def test_a_studys_card_has_seeds_rates_and_times_by_policy(tmp_path):
-    folder = unpack(RECORDS / "studies" / "plain.tar.xz", tmp_path / "study")
-    card = valid(report([folder], targets=["cer=0.5"], output_format="card_json"))
+@pytest.fixture
+def study(tmp_path):
+    """A recorded study of two groups of two seeds."""
+    return unpack(RECORDS / "studies" / "plain.tar.xz", tmp_path / "study")
+
+
+@pytest.fixture
+def disturbed(small):
+    """A run that got three quarters of the processors that it wanted."""
+    machine = Machine()
+    for _ in range(20):
+        machine.second(ran_s=1.5, busy_s=2.0, waited_s=0.5)
+
+    machine.write(small)
+    return small
+
+
+def test_a_studys_card_has_seeds_rates_and_times_by_policy(study):
+    card = valid(report([study], targets=["cer=0.5"], output_format="card_json"))
     seeds = {
         group["name"]: [run["seed"] for run in group["runs"]]
         for group in card["groups"]
@@ -43,7 +59,9 @@ def test_a_studys_card_has_seeds_rates_and_times_by_policy(tmp_path):
         "dawnbench",
     }
 
-    text = report([folder], targets=["cer=0.5"], output_format="card")
+
+def test_a_studys_card_in_markdown_counts_its_runs(study):
+    text = report([study], targets=["cer=0.5"], output_format="card")
 
     assert "| runs, seeds | 2: 1, 2 |" in text
     assert "seconds to CER 50 %, mlperf" in text
@@ -68,23 +86,20 @@ def test_a_run_without_hypotheses_price_or_machine_has_a_card_too(small, tmp_pat
         in (out / "card.md").read_text()
     )
 
+
+def test_the_card_of_a_run_with_a_price_states_dollars(small):
     priced = valid(report([small], price_usd_per_hour=3600, output_format="card_json"))
     assert priced["groups"][0]["runs"][0]["targets"][0]["usd"] == pytest.approx(8.0)
 
-    shutil.rmtree(out)
 
-
-def test_a_card_states_what_the_machine_gave(small):
-    machine = Machine()
-    for _ in range(20):
-        machine.second(ran_s=1.5, busy_s=2.0, waited_s=0.5)
-
-    machine.write(small)
-    card = valid(report([small], output_format="card_json"))
+def test_a_card_states_what_the_machine_gave(disturbed):
+    card = valid(report([disturbed], output_format="card_json"))
     run = card["groups"][0]["runs"][0]
 
     assert run["machine_share"] == pytest.approx(0.75)
     assert run["undisturbed_steps_s"] == pytest.approx(4.5)  # of 6 s
 
-    text = report([small], output_format="card")
+
+def test_a_card_in_markdown_states_what_the_machine_gave(disturbed):
+    text = report([disturbed], output_format="card")
     assert "| of the processors that steps wanted, % | 75 |" in text

@@ -88,22 +88,32 @@ def test_each_session_has_its_own_workers(tmp_path):
     )
 
 
-def test_what_is_damaged_or_alone_says_nothing(tmp_path):
+def test_without_workers_files_there_are_no_times(tmp_path):
     assert times_of_workers(read_worker_files(tmp_path / "missing")) == []
 
+
+def test_a_worker_alone_waits_for_nobody(tmp_path):
     note(tmp_path, 0, [(0, 1, 2, {})])
     assert times_of_workers(read_worker_files(tmp_path)) == []
 
+
+def test_damaged_times_of_workers_say_nothing(tmp_path):
+    note(tmp_path, 0, [(0, 1, 2, {})])
     note(tmp_path, 1, [(0, 1, 2, {"step_s": "long"})])
     assert times_of_workers(read_worker_files(tmp_path)) == []
 
+
+def test_a_damaged_file_of_a_worker_says_nothing(tmp_path):
+    note(tmp_path, 0, [(0, 1, 2, {})])
     (tmp_path / "events-worker-1.jsonl").write_text("nothing\nnothing\nnothing\n")
     assert times_of_workers(read_worker_files(tmp_path)) == []
 
 
-def test_a_report_has_the_table_where_there_was_a_cluster(small):
+def test_a_report_of_one_process_has_no_table_of_workers(small):
     assert "who waited for whom" not in report([small])
 
+
+def test_a_report_of_a_cluster_shows_who_waited_for_whom(small):
     note(small, 0, [(0, 1, 3.5, {})])
     note(small, 1, [(0, 3, 3.5, {})])
 

@@ -41,11 +41,13 @@ WRONG = ["x b c d", "a", "c d e e", "", "b c d e", "e d c"]
 
 @pytest.fixture
 def perfect(tmp_path):
+    """A run whose best epoch makes no errors."""
     return run_with_hypotheses(tmp_path / "perfect", WRONG, SAID, WRONG)
 
 
 @pytest.fixture
 def faulty(tmp_path):
+    """A run whose best epoch makes five errors in 18 words."""
     return run_with_hypotheses(tmp_path / "faulty", SAID, WRONG, SAID)
 
 
@@ -101,6 +103,8 @@ def test_systems_are_compared_with_the_first(perfect, faulty):
     assert (found["fewer_errors"], found["more_errors"]) == (0, 4)
     assert found["permutation_p"] == pytest.approx(2 / 16)
 
+
+def test_a_comparison_of_errors_is_stated_in_words(perfect, faulty):
     text = " ".join(report([perfect, faulty], errors=True).split())
 
     # By speaker: ann, bob and cat one error more, dan two, eve none.
@@ -118,6 +122,8 @@ def test_the_text_has_tables_and_alignments(faulty):
     assert "REF:  A E\nHYP:  * *\nEval: D D\n" in text
     assert "id: u2" not in text
 
+
+def test_markdown_has_tables_and_alignments(faulty):
     markdown = report([faulty], errors=True, output_format="markdown", worst=2)
 
     assert "```\nid: u3 (dan)\n" in markdown
@@ -139,14 +145,21 @@ def test_other_references_are_refused_by_name_and_the_rest_goes_on(
     )
     assert found["comparisons"][1]["refused"] is None
 
+
+def test_a_refused_comparison_is_stated_in_words(perfect, faulty, tmp_path):
+    said = ["a b c x", *SAID[1:]]
+    other = write_hypotheses(tmp_path / "other.jsonl", WRONG, said=said)
+
     text = report([perfect, other, faulty], errors=True)
 
     assert "refused" in text
     assert "other.jsonl is not compared with perfect." in text
 
 
-def test_other_toolkits_files_stand_beside_runs_or_alone(faulty, tmp_path):
-    nemo = tmp_path / "nemo.json"
+@pytest.fixture
+def nemo(tmp_path):
+    """A perfect system's hypotheses in NeMo's format."""
+    path = tmp_path / "nemo.json"
     lines = [
         {
             "audio_filepath": f"/wav/u{i}.wav",
@@ -155,13 +168,19 @@ def test_other_toolkits_files_stand_beside_runs_or_alone(faulty, tmp_path):
         }
         for i, said in enumerate(SAID)
     ]
-    nemo.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
+    return path
+
+
+def test_files_of_other_toolkits_are_compared_with_runs(faulty, nemo):
     found = objects(nemo, faulty)
 
     assert [one["system"] for one in found["systems"]] == ["nemo.json", "faulty"]
     assert found["comparisons"][0]["wer_difference"] == pytest.approx(5 / 18)
 
+
+def test_a_file_of_another_toolkit_named_twice_has_a_page_of_its_own(nemo, tmp_path):
     alone = objects(nemo, nemo.parent / "nemo.json", out=tmp_path / "out")
     assert [one["wer"] for one in alone["systems"]] == [0]
 
@@ -169,12 +188,14 @@ def test_other_toolkits_files_stand_beside_runs_or_alone(faulty, tmp_path):
     assert "errors by speaker" in "".join(Checked(page).texts)
 
 
-def test_a_run_without_hypotheses_is_told_how_to_get_them(small, faulty):
+def test_a_run_without_hypotheses_is_refused_with_the_command_that_writes_them(small):
     with pytest.raises(
         UsageError, match="tfasr evaluate --run_dir .* --hypotheses FILE.jsonl"
     ):
         report([small], errors=True)
 
+
+def test_runs_without_hypotheses_are_left_out_of_many(small, faulty):
     found = objects(faulty, small)
 
     assert [one["system"] for one in found["systems"]] == ["faulty"]

@@ -36,6 +36,7 @@ from tfasr.tta.run import load_run
 
 
 def analysed(*run_dirs):
+    """The report of the runs on all of their targets, with its series over time."""
     logs = [load_run(run_dir) for run_dir in run_dirs]
     targets = merged_targets(log.targets for log in logs)
     question = ask(targets, over_time=True)
@@ -47,6 +48,7 @@ def analysed(*run_dirs):
 
 
 def charts(report):
+    """The report's charts by name."""
     return {one.name: one for one in report_charts(report, group_results(report))[0]}
 
 
@@ -132,9 +134,16 @@ def test_a_band_is_numpys_quantiles(points):
         assert got == pytest.approx(tuple(expected))
 
 
-def test_seeds_are_one_line_on_every_axis(tmp_path):
-    report = analysed(*seeds(tmp_path, "small", 1.0), *seeds(tmp_path, "large", 2.0))
-    cer = chart(report, "cer")
+@pytest.fixture
+def two_groups(tmp_path):
+    """A report of three seeds each, of which the large ones take twice as long."""
+    small = seeds(tmp_path, "small", 1.0)
+    large = seeds(tmp_path, "large", 2.0)
+    return analysed(*small, *large)
+
+
+def test_seeds_are_one_line_on_every_axis(two_groups):
+    cer = chart(two_groups, "cer")
 
     assert list(cer.views) == ["time", "epochs", "utterances"]
     assert cer.panels is cer.views["time"]
@@ -147,6 +156,10 @@ def test_seeds_are_one_line_on_every_axis(tmp_path):
             name for name in names for _ in range(3)
         ]
 
+
+def test_curves_count_epochs_and_utterances(two_groups):
+    cer = chart(two_groups, "cer")
+
     small = medians(cer.views["epochs"])[0]
 
     assert list(small.x) == [1, 2, 3, 4, 5]
@@ -154,10 +167,18 @@ def test_seeds_are_one_line_on_every_axis(tmp_path):
     # Two steps of four utterances an epoch.
     assert list(medians(cer.views["utterances"])[0].x) == [8, 16, 24, 32, 40]
 
+
+def test_a_dot_marks_where_the_median_meets_the_target(two_groups):
+    cer = chart(two_groups, "cer")
+
     by_epoch, by_time = (dots(cer.views[axis])[0] for axis in ("epochs", "time"))
 
     assert (by_epoch.series, by_epoch.x, by_epoch.y) == ("small (n = 3)", [3], [10])
     assert by_time.x == [pytest.approx(8.06)]
+
+
+def test_a_target_is_a_rule_with_its_percent(two_groups):
+    cer = chart(two_groups, "cer")
 
     (rule,) = marks(cer.panels, Rule)
     assert (rule.value, rule.label) == (10, "10")
@@ -379,12 +400,8 @@ def report(small, large):
     return analysed(small, large)
 
 
-def by_name(report):
-    return {one.name: one for one in report_charts(report, group_results(report))[0]}
-
-
 def test_the_bars_of_a_waterfall_end_where_the_next_begin(report):
-    (panel,) = by_name(report)["why_1"].panels
+    (panel,) = charts(report)["why_1"].panels
     bars = sorted(
         (y0, x0, x1)
         for mark in panel.marks
@@ -399,9 +416,18 @@ def test_the_bars_of_a_waterfall_end_where_the_next_begin(report):
         assert begin == end
     assert factors[-1][2] == pytest.approx(1.5)
 
+
+def test_a_waterfall_ends_with_the_whole_ratio_in_words(report):
+    (panel,) = charts(report)["why_1"].panels
+
     (words,) = [mark for mark in panel.marks if isinstance(mark, Labels)]
 
     assert words.words[-1] == "×1.50"
+
+
+def test_a_waterfall_has_ticks_within_its_limits(report):
+    (panel,) = charts(report)["why_1"].panels
+
     assert panel.x.log
 
     low, high = panel.x.limits
@@ -411,7 +437,7 @@ def test_the_bars_of_a_waterfall_end_where_the_next_begin(report):
 
 
 def test_brackets_reach_from_the_last_miss_to_the_first_hit(report):
-    (panel,) = by_name(report)["brackets"].panels
+    (panel,) = charts(report)["brackets"].panels
     reached = [one for one in panel.marks if isinstance(one, Segments) and one.texts]
 
     assert [(one.x0[0], one.x1[0]) for one in reached] == [
@@ -423,7 +449,7 @@ def test_brackets_reach_from_the_last_miss_to_the_first_hit(report):
 
 def test_a_run_that_never_met_its_target_is_an_arrow(tmp_path):
     report = analysed(ledger_of([0.5, 0.5, 0.5]).write(tmp_path / "run"))
-    (panel,) = by_name(report)["brackets"].panels
+    (panel,) = charts(report)["brackets"].panels
 
     (line,) = [one for one in panel.marks if isinstance(one, Segments)]
     (arrow,) = [one for one in panel.marks if isinstance(one, Points)]
@@ -433,7 +459,7 @@ def test_a_run_that_never_met_its_target_is_an_arrow(tmp_path):
 
 
 def test_intervals_of_a_run_stand_one_after_the_other(report):
-    (panel,) = by_name(report)["intervals"].panels
+    (panel,) = charts(report)["intervals"].panels
     for row, run in enumerate(report.runs):
         spans = [(mark.x0[row], mark.x1[row]) for mark in panel.marks]
 
@@ -444,13 +470,12 @@ def test_intervals_of_a_run_stand_one_after_the_other(report):
         assert spans[-1][1] == pytest.approx(run.wall_s)
 
 
-def test_a_run_has_one_colour_in_every_figure(tmp_path):
-    report = analysed(*seeds(tmp_path, "small", 1.0), *seeds(tmp_path, "large", 2.0))
-    charts = by_name(report)
+def test_a_run_has_one_colour_in_every_figure(two_groups):
+    drawn = charts(two_groups)
     for name in ("cer", "wer", "train_loss", "throughput", "throughput_wall"):
         of_series = {
             (mark.series, mark.colour)
-            for panel in charts[name].panels
+            for panel in drawn[name].panels
             for mark in panel.marks
             if mark.series
         }
@@ -537,13 +562,17 @@ def test_it_is_scipys_filter(tmp_path):
     np.testing.assert_allclose(line.y, expected, rtol=1e-6)
 
 
-def test_thinning_keeps_both_ends():
+def test_few_points_are_not_thinned():
     assert thin(5, 10).tolist() == [0, 1, 2, 3, 4]
+    assert thin(0, 10).size == 0
 
+
+def test_thinning_keeps_both_ends():
     kept = thin(1000, 10)
 
-    assert (kept.size, kept[0], kept[-1]) == (10, 0, 999)
-    assert thin(0, 10).size == 0
+    assert kept.size == 10
+    assert kept[0] == 0
+    assert kept[-1] == 999
 
 
 def host_file(run_dir, seconds, **increases):

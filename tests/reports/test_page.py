@@ -31,6 +31,7 @@ def without_library(page):
 
 
 def charts(page):
+    """The descriptions of the interactive charts, by name."""
     text = re.search(r'id="charts">(.*?)</script>', page, re.DOTALL).group(1)
     return json.loads(text)["charts"]
 
@@ -69,10 +70,11 @@ class Checked(HTMLParser):
         self.references += [
             attributes[key] for key in ("src", "href") if key in attributes
         ]
-        self.ids += [attributes["id"]] if "id" in attributes else []
-        self.policy = (
-            attributes.get("content") if "http-equiv" in attributes else self.policy
-        )
+        if "id" in attributes:
+            self.ids.append(attributes["id"])
+
+        if "http-equiv" in attributes:
+            self.policy = attributes.get("content")
 
         if tag not in VOID:
             self.open.append(tag)
@@ -105,7 +107,7 @@ def page(out):
     return (out / "report.html").read_text()
 
 
-def test_the_page_needs_nothing_but_itself(page):
+def test_the_page_names_no_address(page):
     own = without_library(page)
     # The script names SVG's namespace where it makes an element.
     own = own.replace("http://www.w3.org/2000/svg", "")
@@ -113,6 +115,8 @@ def test_the_page_needs_nothing_but_itself(page):
     assert "http" not in own.replace('http-equiv="Content-Security-Policy"', "")
     assert "xlink" not in own
 
+
+def test_every_reference_of_the_page_stays_within_it(page):
     checked = Checked(page)
 
     assert checked.references
@@ -120,15 +124,23 @@ def test_the_page_needs_nothing_but_itself(page):
         assert reference == "data:," or reference.removeprefix("#") in checked.ids
 
 
-def test_its_policy_allows_its_own_scripts_and_nothing_from_elsewhere(page):
+def test_the_policy_allows_nothing_by_default(page):
     policy = dict(one.strip().split(" ", 1) for one in Checked(page).policy.split(";"))
     assert policy["default-src"] == "'none'"
+
+
+def test_the_policy_allows_the_pages_own_scripts_alone(page):
+    policy = dict(one.strip().split(" ", 1) for one in Checked(page).policy.split(";"))
 
     hashes = [
         b64encode(hashlib.sha256(one.encode()).digest()).decode()
         for one in scripts(page)
     ]
     assert policy["script-src"].split() == [f"'sha256-{one}'" for one in hashes]
+
+
+def test_the_policy_allows_nothing_from_elsewhere(page):
+    policy = dict(one.strip().split(" ", 1) for one in Checked(page).policy.split(";"))
 
     sources = " ".join(policy.values())
 
@@ -157,6 +169,8 @@ def test_the_page_answers_first(page):
     )
     assert "seeds alone make such a time vary by 3 to 20 %" in text
 
+
+def test_the_details_are_folded_below_the_answer(page):
     # The verdict, its reason and the table are above everything that is folded.
     first, _, folded = page.partition("<nav")
     assert "p = " not in first
@@ -168,10 +182,15 @@ def test_the_page_answers_first(page):
 def test_the_page_is_readable_in_the_dark_and_on_a_phone(page):
     assert "prefers-color-scheme: dark" in page
     assert 'name="viewport"' in page
+
+
+def test_drawings_have_no_ink_of_their_own_but_the_runs_colours(page):
     # The drawings have no ink of their own but the runs' colours.
     assert "currentColor" in page
     assert "#000000" not in without_library(page)
 
+
+def test_every_drawing_is_announced_as_an_image(page):
     still = without_library(page)
     assert still.count("<svg") == still.count('role="img"') == len(FIGURES)
 
@@ -211,6 +230,10 @@ def test_an_svg_has_a_line_for_each_run_and_says_what_it_shows(out):
         # The run's line, and its sample in the legend.
         assert len([one for one in lines if one.get("fill") != colour]) >= 2
 
+
+def test_an_svg_has_one_dashed_line_for_the_target(out):
+    root = ElementTree.parse(out / "cer.svg").getroot()
+
     dashed = [one for one in root.iter() if one.attrib.get("stroke-dasharray") == "6,4"]
     assert len(dashed) == 1
 
@@ -232,11 +255,15 @@ def test_the_interactive_curves_have_the_runs_own_figures(page):
         ("large", [4, 6, 8, 10, 12], [50, 40, 30, 10, 10]),
     ]
 
+
+def test_the_interactive_curves_can_be_drawn_by_epoch(page):
     by_epoch = [
         [one["x"] for one in own] for _, own in layers(page, "cer", view="epochs")
     ]
     assert by_epoch == [[1, 2, 3], [1, 2, 3, 4, 5]]
 
+
+def test_a_point_of_a_curve_says_its_run_epoch_and_rate(page):
     said = [
         one["t"]
         for _, own in layers(page, "cer", mark="point")
@@ -245,6 +272,8 @@ def test_the_interactive_curves_have_the_runs_own_figures(page):
     ]
     assert said[1] == "small\nepoch 2, 6 s\n10 %"
 
+
+def test_the_interactive_waterfall_names_the_whole_ratio(page):
     ((_, words),) = layers(page, "why_1", view="", mark="text")
     assert words[-1]["words"] == "×1.50"
 

@@ -79,21 +79,26 @@ def seeds(folder, name, train_s, *, count=3, epochs=5):
     return run_dirs
 
 
-def groups(*paths, **options):
-    options = {"policy": "paper", **options}
-    return json.loads(report(paths, output_format="json", **options))
+def groups(*paths, policy="paper", **options):
+    """The report as JSON by group: naming a policy asks for groups."""
+    return json.loads(report(paths, output_format="json", policy=policy, **options))
 
 
-def test_runs_of_one_configuration_form_a_group_whatever_their_seed(tmp_path):
-    found = groups(
-        *seeds(tmp_path, "small", 1.0, count=4), *seeds(tmp_path, "large", 4.0, count=4)
-    )
-    assert [(one["group"], one["n"], one["reached"]) for one in found] == [
+@pytest.fixture
+def small_and_large(tmp_path):
+    """Groups of four seeds, of which the large one takes four times as long a step."""
+    small = seeds(tmp_path, "small", 1.0, count=4)
+    large = seeds(tmp_path, "large", 4.0, count=4)
+    return groups(*small, *large)
+
+
+def test_runs_of_one_configuration_form_a_group_whatever_their_seed(small_and_large):
+    assert [(one["group"], one["n"], one["reached"]) for one in small_and_large] == [
         ("small", 4, 4),
         ("large", 4, 4),
     ]
 
-    small, large = found
+    small, large = small_and_large
 
     assert small["time_to_accuracy_s"] == pytest.approx([8.0, 8.06, 8.12, 8.18])
     assert small["median_s"] == pytest.approx(8.09)
@@ -101,6 +106,10 @@ def test_runs_of_one_configuration_form_a_group_whatever_their_seed(tmp_path):
     # The rule is met at the third epoch, and the second is the one that it is about.
     assert small["bracket"][0] == pytest.approx([4.0, 6.0])
     assert small["against_first"] is small["factors"] is None
+
+
+def test_the_ratio_of_two_groups_is_of_the_middles_of_their_brackets(small_and_large):
+    small, large = small_and_large
 
     # Misses at 4 and 10 s, hits at 6 and 18 s; the rule is met at 8 and 26 s.
     ratio = math.sqrt(10 * 18) / math.sqrt(4 * 6)
@@ -113,8 +122,16 @@ def test_runs_of_one_configuration_form_a_group_whatever_their_seed(tmp_path):
     assert large["bracket_s"] == pytest.approx(8.12)
     assert large["against_first"]["sooner"] == "first"
 
+
+def test_the_interval_of_a_ratio_holds_it(small_and_large):
+    small, large = small_and_large
+
     low, high = large["against_first"]["interval"]
     assert 1 < low < large["against_first"]["ratio"] < high
+
+
+def test_slower_steps_are_a_factor_of_the_hardware(small_and_large):
+    small, large = small_and_large
 
     factors = large["factors"]["factors"]
 
@@ -164,7 +181,8 @@ def test_runs_of_equal_seeds_are_compared_by_pairs_too(tmp_path):
     assert "plain is faster: slowed takes" in shown
     assert "signed-rank test p = 0.031 (n = 7 and 6, 6 pairs of equal seeds)" in shown
 
-    (few,) = tfasr.compare([runs[0], runs[2], *runs[7:9]], test="pairs").findings
+    two_of_each = [runs[0], runs[2], runs[7], runs[8]]
+    (few,) = tfasr.compare(two_of_each, test="pairs").findings
 
     assert (
         "too few runs for an interval or a test (n = 2 and 2, 1 pairs of equal seeds)"
@@ -174,7 +192,7 @@ def test_runs_of_equal_seeds_are_compared_by_pairs_too(tmp_path):
         tfasr.compare(runs, test="luck")
 
 
-def test_text_says_what_the_groups_allow_to_say(tmp_path):
+def test_two_runs_in_each_group_are_too_few_for_an_interval(tmp_path):
     two = report(
         [
             *seeds(tmp_path, "small", 1.0, count=2),
@@ -185,6 +203,8 @@ def test_text_says_what_the_groups_allow_to_say(tmp_path):
         two.split()
     )
 
+
+def test_five_runs_in_each_group_allow_an_interval_and_a_test(tmp_path):
     run_dirs = [
         *seeds(tmp_path, "small", 1.0, count=5),
         *seeds(tmp_path, "large", 4.0, count=5),
@@ -229,6 +249,8 @@ def test_all_policies_are_shown_beside_the_one_that_was_asked_for(small):
     # run_start.
     assert ["small", "0.133", "0.067", "0.067", "0.100"] in rows
 
+
+def test_groups_state_the_policy_and_window_of_their_times(small):
     (found,) = groups(small, policy="mlperf")
     assert (found["policy"], found["window"], found["time_to_accuracy_s"]) == (
         "mlperf",
@@ -261,7 +283,7 @@ def test_a_group_is_called_what_its_runs_begin_with(names, group):
 
 
 @published
-def test_the_published_answers_through_the_command():
+def test_mlperfs_published_answers_through_the_command():
     folders = [
         PUBLISHED / "mlperf_v3.1_rnnt_8xH100_NVIDIA",
         PUBLISHED / "mlperf_v3.1_rnnt_6xL4_xFusion",
@@ -274,6 +296,9 @@ def test_the_published_answers_through_the_command():
     ]
     assert [one["n"] for one in found] == [10, 10]
 
+
+@published
+def test_algoperfs_published_answer_through_the_command():
     study = PUBLISHED / "algoperf_v0.5_deepspeech_baseline_8xV100"
     (found,) = groups(study, policy="algoperf", targets=["wer=0.119936"])
 
@@ -331,6 +356,8 @@ def test_targets_of_all_runs_once_in_order():
     )
     assert merged == [("cer", 0.1), ("cer", 0.07), ("wer", 0.2)]
 
+
+def test_targets_of_a_metric_that_rises_begin_with_the_lowest():
     easiest_first = [("accuracy", 0.9), ("accuracy", 0.95)]
     assert merged_targets([easiest_first[::-1]]) == easiest_first
 
@@ -440,16 +467,20 @@ def test_unlike_runs_are_refused_a_comparison_by_name_of_what_differs(small, tmp
         "other is not compared with small: they differ in beam_width (8, here 256)"
         in text
     )
-    assert objects(small, other)[1]["relative"] is None
+    refused = objects(small, other)[1]
+    assert refused["relative"] is None
+    assert refused["differs_from_first"] == {"beam_width": ["8", "256"]}
+
+
+def test_unlike_runs_are_compared_by_force_and_it_is_said(small, tmp_path):
+    unlike = COMPARABLE | {"beam_width": 256}
+    other = ledger_of([0.1] * 3, comparability=unlike).write(tmp_path / "other")
 
     forced = " ".join(report([small, other], force=True).split())
 
     assert "refused" not in forced
     assert "by force: they differ in beam_width (8, here 256)" in forced
     assert objects(small, other, force=True)[1]["relative"] == 1.0
-    assert objects(small, other)[1]["differs_from_first"] == {
-        "beam_width": ["8", "256"]
-    }
 
 
 def test_a_refusal_names_settings_by_value_and_hashes_by_what_they_are_of(
@@ -483,6 +514,8 @@ def test_a_refusal_names_settings_by_value_and_hashes_by_what_they_are_of(
         '"a1b2c3d4e5f60718"',
     ]
 
+
+def test_long_values_that_differ_are_cut_to_where_they_differ(small):
     # Values that begin alike are cut to where they differ.
     long = differences({"text": "x" * 200 + "a"}, {"text": "x" * 200 + "b"})["text"]
     assert long[0] != long[1]
@@ -506,33 +539,44 @@ def test_the_headline_counts_runs_that_may_not_be_compared(small, tmp_path):
     )
 
 
-def test_the_spread_of_a_group_is_told_apart_by_host_and_seeds(tmp_path):
-    def spread(name, seconds, epochs):
-        for seed, (train_s, count) in enumerate(zip(seconds, epochs, strict=True)):
-            cers = [0.5] * (count - 2) + [0.1, 0.1]
-            run_dir = ledger_of(cers, train_s=train_s).write(
-                tmp_path / name / f"seed{seed}"
-            )
-            (run_dir / "config.gin").write_text(
-                f"name = {name!r}\ntrain.seed = {seed}\n"
-            )
+def reported_spread(folder, seconds, epochs):
+    """What the report says of three seeds with these times of a step and epochs.
 
-        text = " ".join(report([tmp_path / name]).split())
-        return re.search(
-            r"the 3 times vary by ([\d.]+) % .* seconds per utterance vary by ([\d.]+) %.* "
-            r"utterances to the target vary by ([\d.]+) %.* due to (the host|the seeds|both)",
-            text,
-        ).groups()
+    Returns the percent by which the seconds per utterance vary, those by which the
+    utterances to the target vary, and whom the spread is due to.
+    """
+    for seed, (train_s, count) in enumerate(zip(seconds, epochs, strict=True)):
+        cers = [0.5] * (count - 2) + [0.1, 0.1]
+        run_dir = ledger_of(cers, train_s=train_s).write(folder / f"seed{seed}")
+        (run_dir / "config.gin").write_text(f"train.seed = {seed}\n")
 
-    _, host, seeds, whose = spread("host", [1.0, 1.3, 0.8], [10, 10, 10])
+    text = " ".join(report([folder]).split())
+    found = re.search(
+        r"the 3 times vary by [\d.]+ % .* seconds per utterance vary by ([\d.]+) %.* "
+        r"utterances to the target vary by ([\d.]+) %.* due to (the host|the seeds|both)",
+        text,
+    )
+    return float(found[1]), float(found[2]), found[3]
 
-    assert (float(seeds), whose) == (0, "the host")
-    assert float(host) > 15
 
-    _, host, seeds, whose = spread("seeds", [1.0, 1.0, 1.0], [8, 10, 13])
+def test_a_spread_of_the_steps_times_is_due_to_the_host(tmp_path):
+    by_host, by_seeds, whose = reported_spread(
+        tmp_path / "group", seconds=[1.0, 1.3, 0.8], epochs=[10, 10, 10]
+    )
 
-    assert (float(seeds) > 15, whose) == (True, "the seeds")
-    assert float(host) < 3
+    assert by_host > 15
+    assert by_seeds == 0
+    assert whose == "the host"
+
+
+def test_a_spread_of_the_epochs_is_due_to_the_seeds(tmp_path):
+    by_host, by_seeds, whose = reported_spread(
+        tmp_path / "group", seconds=[1.0, 1.0, 1.0], epochs=[8, 10, 13]
+    )
+
+    assert by_host < 3
+    assert by_seeds > 15
+    assert whose == "the seeds"
 
 
 def test_nothing_is_relative_to_a_run_that_never_reached_the_target(large, tmp_path):

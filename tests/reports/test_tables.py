@@ -44,15 +44,19 @@ def test_every_share_that_contradicts_its_minutes_says_so(name):
 
             assert right == ("note" not in row), row
 
-    # What its text says unlike its tables: a WER target, a beam width.
-    if name == "paper":
-        notes = {
-            key: " ".join(table.notes) for key, table in published(name).tables.items()
-        }
 
-        assert "20 %" in notes["Table 4"] and "22 %" in notes["Table 4"]
-        assert "Section 6" in notes["Table 4"]
-        assert "256" in notes["Table 5"] and "512" in notes["Table 5"]
+def test_where_the_papers_text_differs_from_its_tables_a_note_says_so():
+    notes = {
+        key: " ".join(table.notes) for key, table in published("paper").tables.items()
+    }
+
+    # A WER target
+    assert "20 %" in notes["Table 4"]
+    assert "22 %" in notes["Table 4"]
+    assert "Section 6" in notes["Table 4"]
+    # A beam width
+    assert "256" in notes["Table 5"]
+    assert "512" in notes["Table 5"]
 
 
 def test_the_papers_beam_widths_were_measured_between_clean_and_other_speech():
@@ -96,6 +100,10 @@ def test_the_papers_figures():
         154, 187, 266, 443, 849, 1860, 4200,
     ]  # fmt: skip
 
+
+def test_the_papers_systems_that_never_arrive_have_no_time():
+    tables = published("paper").tables
+
     never = [
         (r["system"], r["target"])
         for r in tables["Table 4"].rows
@@ -105,9 +113,16 @@ def test_the_papers_figures():
     assert never == [("Sys10$", 0.07), ("Sys10$", 0.192)]
     assert len(tables["Table 4"].rows) == len(tables["Table 6"].rows) == 18
 
+
+def test_a_share_that_contradicts_the_papers_minutes_is_noted():
+    tables = published("paper").tables
+
     noted = [r["note"] for r in tables["Table 4"].rows if "note" in r]
 
     assert noted[0] == "1118 of 1641 minutes are 68 %; the paper prints 62 %."
+
+
+def test_an_unknown_source_is_refused_with_the_known_ones():
     with pytest.raises(UsageError, match="of paper, mlperf.*Received: 'nobody'"):
         published("nobody")
 
@@ -162,6 +177,8 @@ def test_prices_and_speeds_of_other_sources(small):
     assert "16.7" in report([small], beside="mlperf")
     assert "601" in report([small], beside="algoperf")
 
+
+def test_deepmarks_times_are_quoted_in_seconds(small):
     deepmark = report([small], beside="deepmark")
 
     assert "4 x Titan (published)" in deepmark
@@ -176,6 +193,7 @@ def test_json_stays_what_it_was(small):
 
 
 def hardware_file(folder, name="machine.gin", **values):
+    """Writes a gin file that describes a machine and returns its path."""
     path = folder / name
     path.write_text(
         "".join(f"HardwareConfig.{key} = {value!r}\n" for key, value in values.items())
@@ -200,6 +218,7 @@ def said(*paths, **options):
 
 
 def rows_of(*paths, **options):
+    """The report as JSON: one object for each run and target."""
     return json.loads(report_report(paths, output_format="json", **options))
 
 
@@ -218,6 +237,10 @@ def test_a_price_turns_minutes_into_dollars(small, large, tmp_path):
     assert second["cost_usd"] == pytest.approx(1.5)
     assert (first["cost_relative"], second["cost_relative"]) == (1, pytest.approx(1.5))
     assert first["energy_kwh"] is None
+
+
+def test_dollars_are_shown_in_the_text(small, large, tmp_path):
+    machine = hardware_file(tmp_path, price_usd_per_hour=450.0, name="m.gin")
 
     text = report_report([small, large], hardware=[machine])
 
@@ -265,6 +288,8 @@ def test_each_run_may_have_its_own_machine(small, large, tmp_path):
 
     assert [row["cost_usd"] for row in rows] == [None, pytest.approx(3)]
 
+
+def test_the_papers_systems_are_machines_without_a_price_in_dollars(small, large):
     rows = rows_of(small, large, hardware=["paper_sys10", "large=paper_sys1"])
 
     assert [row["cost_usd"] for row in rows] == [None, None]
@@ -285,22 +310,27 @@ def test_a_folder_of_runs_may_have_a_machine(tmp_path):
     assert [row["cost_usd"] for row in rows] == [pytest.approx(1)] * 2
 
 
-def test_what_a_run_recorded_of_its_machine_is_used(tmp_path):
+@pytest.fixture
+def run_of_my_machine(tmp_path):
+    """A run that recorded a machine of 450 USD an hour."""
     machine = HardwareConfig(name="mine", price_usd_per_hour=450)
-    run_dir = (
-        ledger_of([0.5, 0.1, 0.1])
-        .event("hardware", to_json(machine))
-        .write(tmp_path / "a")
-    )
+    ledger = ledger_of([0.5, 0.1, 0.1]).event("hardware", to_json(machine))
+    return ledger.write(tmp_path / "a")
 
-    (row,) = rows_of(run_dir)
+
+def test_what_a_run_recorded_of_its_machine_is_used(run_of_my_machine):
+    (row,) = rows_of(run_of_my_machine)
 
     assert (row["hardware"], row["cost_usd"]) == ("mine", pytest.approx(1))
 
-    (row,) = rows_of(run_dir, price_usd_per_hour=900)
+
+def test_a_price_that_is_named_comes_before_the_recorded_one(run_of_my_machine):
+    (row,) = rows_of(run_of_my_machine, price_usd_per_hour=900)
     assert row["cost_usd"] == pytest.approx(2)
 
-    (row,) = rows_of(run_dir, hardware=["paper_sys1"])
+
+def test_a_machine_that_is_named_comes_before_the_recorded_one(run_of_my_machine):
+    (row,) = rows_of(run_of_my_machine, hardware=["paper_sys1"])
     assert row["hardware"] == "Sys1$"
 
 
@@ -341,6 +371,10 @@ def test_a_target_never_reached_never_has_a_cost(small, tmp_path):
 
     assert rows[1]["cost_usd"] is None
     assert rows[1]["charged_s"] is None
+
+
+def test_a_target_never_reached_has_no_cost_in_the_table(small, tmp_path):
+    never = ledger_of([0.5, 0.5, 0.5]).write(tmp_path / "never")
 
     table = report_report([small, never], price_usd_per_hour=1).split(
         "Cost and energy"
@@ -576,7 +610,7 @@ def test_a_runs_own_share_of_the_processors_stands_beside_the_machines(small):
     assert found == pytest.approx({"cpu_share": 0.3, "process_cpu_share": 0.2})
 
 
-def test_mean_utilisation(small, large):
+def test_mean_utilisation_is_of_all_whole_samples(small):
     # The cut last lines are left out.
     assert mean_utilisation(load_run(write_files(small))) == {
         "cpu_share": pytest.approx(0.3),
@@ -584,12 +618,16 @@ def test_mean_utilisation(small, large):
         "gpu_power_w": 400.0,
         "gpu_memory_bytes": 3e9,
     }
+
+
+def test_without_a_file_of_samples_mean_utilisation_is_unknown(large):
     assert mean_utilisation(load_run(large)) == {}
 
-    (large / "cpu.csv").write_text("")
-    assert mean_utilisation(load_run(large)) == {}
 
-    (large / "cpu.csv").write_text("time_ms,cpu_percent\n")
+@pytest.mark.parametrize("samples", ["", "time_ms,cpu_percent\n"])
+def test_without_samples_mean_utilisation_is_unknown(large, samples):
+    (large / "cpu.csv").write_text(samples)
+
     assert mean_utilisation(load_run(large)) == {}
 
 

@@ -42,11 +42,16 @@ def sample(
     (run_dir / f"{device}.csv").write_text("\n".join(lines) + "\n")
 
 
-def test_the_window_has_an_evaluation_in_it_and_steps_on_both_sides(tmp_path):
+@pytest.fixture
+def dipped_run(tmp_path):
+    """A run whose processor is used less during its evaluation."""
     run_dir = long_run().write(tmp_path / "run")
     sample(run_dir, lambda now: 20 if 43 <= now < 47 else 80)
+    return run_dir
 
-    window = steady_window(load_run(run_dir))
+
+def test_the_window_has_an_evaluation_in_it_and_steps_on_both_sides(dipped_run):
+    window = steady_window(load_run(dipped_run))
 
     assert window.length_s == 25
     # The evaluation begins 43 s into the run; half of what is left of 25 s lies before
@@ -55,10 +60,18 @@ def test_the_window_has_an_evaluation_in_it_and_steps_on_both_sides(tmp_path):
     assert set(window.phases) == {"input_wait", "train", "eval_forward", "decode"}
     np.testing.assert_allclose(sum(window.phases.values()), 1, atol=1e-9)
 
+
+def test_the_shares_of_the_phases_are_of_the_windows_seconds(dipped_run):
+    window = steady_window(load_run(dipped_run))
+
     seconds = {n: (s * np.diff(window.edges_s)).sum() for n, s in window.phases.items()}
     assert seconds == pytest.approx(
         {"input_wait": 5.25, "train": 15.75, "eval_forward": 2, "decode": 2}
     )
+
+
+def test_samples_lie_in_the_window_where_they_were_taken(dipped_run):
+    window = steady_window(load_run(dipped_run))
 
     at, percent = window.devices["CPU"]
     inside = (at > 11.5) & (at < 14.5)
@@ -172,12 +185,17 @@ def test_the_figure_is_drawn_where_there_are_samples(tmp_path):
         assert f">{label}</text>" in svg
 
 
-def test_the_chart_has_processors_above_the_phases(tmp_path):
+@pytest.fixture
+def sampled_run(tmp_path):
+    """A run with samples of its processor and of two GPUs."""
     run_dir = long_run().write(tmp_path / "run")
     sample(run_dir, lambda now: 50)
     sample(run_dir, lambda now: 60, device="gpu", every_ms=100)
-    analysed = load_report([run_dir], ask(["cer=0.1"]))
-    chart = utilisation_chart(analysed, [])
+    return run_dir
+
+
+def test_the_chart_has_processors_above_the_phases(sampled_run):
+    chart = utilisation_chart(load_report([sampled_run], ask(["cer=0.1"])), [])
     cpu, gpu, phases = chart.panels
 
     assert [mark.series for mark in cpu.marks] == ["CPU"]
@@ -187,6 +205,11 @@ def test_the_chart_has_processors_above_the_phases(tmp_path):
     assert [mark.series for mark in phases.marks] == [
         "input wait", "train", "eval forward", "decode",
     ]  # fmt: skip
+
+
+def test_the_phases_fill_their_strip(sampled_run):
+    chart = utilisation_chart(load_report([sampled_run], ask(["cer=0.1"])), [])
+    *_, phases = chart.panels
 
     # Bins that are alike and side by side are one rectangle; together they fill the
     # strip.

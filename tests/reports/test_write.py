@@ -1,4 +1,5 @@
 import csv
+import importlib.util
 import io
 import math
 import re
@@ -55,29 +56,40 @@ def test_a_report_overwrites_no_files_of_others(small, tmp_path, name):
         report([small], out=out)
     assert contents(out) == before
 
-    (out / name).unlink()
+
+def test_a_report_overwrites_its_own_files_and_no_other(small, tmp_path):
+    out = tmp_path / "mine"
+    out.mkdir()
+    (out / "notes.txt").write_text("mine")
+
+    report([small], out=out)
     report([small], out=out)
 
-    assert {name, "notes.txt"} <= contents(out).keys()
-
-    report([small], out=out)  # over its own
-
-    if name == "report.json":
-        for file in set(contents(out)) - {name}:
-            (out / file).unlink()  # as a killed report leaves it
-
-        (out / "cer.png").write_text("half")
-
-        report([small], out=out)
-
-        assert "report.html" in contents(out)
+    assert contents(out)["notes.txt"] == b"mine"
+    assert {"report.html", "report.json", "evaluation.csv", "cer.png"} <= set(
+        contents(out)
+    )
 
 
-def test_groups_and_what_they_say(grouped):
+def test_a_report_overwrites_what_a_killed_one_left(small, tmp_path):
+    out = tmp_path / "out"
+    report([small], out=out)
+    for name in set(contents(out)) - {"report.json"}:
+        (out / name).unlink()
+
+    (out / "cer.png").write_text("half")
+    report([small], out=out)
+
+    assert "report.html" in contents(out)
+
+
+def test_groups_are_named_by_folder_and_configuration(grouped):
     assert list(grouped.groups) == ["small/run", "large/run"]
     assert grouped.groups["small/run"] == [f"small/run-seed{seed}" for seed in range(4)]
     assert grouped.targets == [("cer", 0.1)]
 
+
+def test_a_groups_result_has_its_times_and_what_makes_the_ratio(grouped):
     small = grouped.result("small/run", cer=0.1)
     large = grouped.result("large/run", cer=0.1)
 
@@ -88,6 +100,9 @@ def test_groups_and_what_they_say(grouped):
     assert math.prod(large.decomposition.factors.values()) == pytest.approx(
         large.decomposition.ratio
     )
+
+
+def test_an_unknown_group_or_target_is_refused(grouped):
     with pytest.raises(ValueError, match="one of the groups.*'tiny'"):
         grouped.result("tiny", cer=0.1)
     with pytest.raises(ValueError, match="one of the targets"):
@@ -137,6 +152,11 @@ def test_runs_that_never_arrive_and_runs_that_do_not_compare(tmp_path, small):
         "CER 10 %: the comparison of unlike with small is refused: they differ in "
         "beam_width (8, here 9)."
     )
+
+
+def test_runs_that_do_not_compare_are_compared_by_force(tmp_path, small):
+    unlike = ledger_of([0.5, 0.1, 0.1], comparability=COMPARABLE | {"beam_width": 9})
+    unlike = unlike.write(tmp_path / "unlike")
 
     (forced,) = tfasr.compare([small, unlike], force=True).findings
     assert "1.00 times as long" in forced
@@ -215,8 +235,13 @@ def test_runs_from_python_are_grouped_by_their_experiment(tmp_path):
     }
 
 
-def test_data_frames(grouped, tmp_path, small):
-    pytest.importorskip("pandas", reason="needs the notebook extra")
+needs_pandas = pytest.mark.skipif(
+    importlib.util.find_spec("pandas") is None, reason="needs the notebook extra"
+)
+
+
+@needs_pandas
+def test_a_data_frame_has_a_row_for_each_run(grouped):
     frame = grouped.to_dataframe()
 
     assert len(frame) == 8
@@ -226,6 +251,9 @@ def test_data_frames(grouped, tmp_path, small):
     assert (frame["wall_s"] - frame[[f"{name}_s" for name in INTERVALS]].sum(axis=1)
             ).abs().max() < 1e-5  # fmt: skip
 
+
+@needs_pandas
+def test_a_data_frame_of_groups_has_their_ratios(grouped):
     groups = grouped.groups_to_dataframe()
 
     assert list(groups["n"]) == [4, 4]
@@ -235,11 +263,14 @@ def test_data_frames(grouped, tmp_path, small):
         < groups["ratio_95_high"][1]
     )
 
+
+@needs_pandas
+def test_a_run_without_targets_is_a_row_too(tmp_path):
     untargeted = ledger_of([0.5], targets=None).write(tmp_path / "untargeted")
     assert list(tfasr.compare(untargeted).to_dataframe()["run"]) == ["untargeted"]
 
 
-def test_what_a_notebook_shows(grouped, tmp_path):
+def test_what_a_notebook_shows(grouped):
     html = grouped._repr_html_()
     checked = Checked(html)
 
@@ -249,21 +280,31 @@ def test_what_a_notebook_shows(grouped, tmp_path):
     assert '<ul style="text-align:left"><li>' in html
     assert "the median of the last" in html
     assert checked.references == []
+
+
+def test_a_comparison_is_shown_as_text_and_markdown_too(grouped):
     assert "small/run is faster" in repr(grouped)
     assert "## Time to accuracy" in grouped._repr_markdown_()
 
+
+def test_a_notebook_shows_names_of_folders_as_they_are(tmp_path):
     run_dir = ledger_of([0.1] * 3).write(tmp_path / "<b>&")
     shown = tfasr.compare(run_dir)._repr_html_()
 
     assert "<b>&" in Checked(shown).texts
 
 
-def test_comparisons_and_runs_draw_themselves(small, large, tmp_path):
+def test_comparisons_and_runs_draw_themselves(small, large):
     comparison = tfasr.compare([small, large])
     run = tfasr.load_run(small)
 
     for drawing in (comparison.plot(), run.plot(), run.plot("wer")):
         assert drawing._repr_png_().startswith(b"\x89PNG")
+
+
+def test_a_drawing_is_saved_in_the_format_of_its_files_ending(small, large, tmp_path):
+    comparison = tfasr.compare([small, large])
+    run = tfasr.load_run(small)
 
     comparison.plot().save(tmp_path / "cer.svg")
     run.plot().save(tmp_path / "cer.png")
@@ -272,6 +313,12 @@ def test_comparisons_and_runs_draw_themselves(small, large, tmp_path):
 
     assert drawn.count(">small<") == drawn.count(">large<") == 1
     assert (tmp_path / "cer.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_metric_that_was_not_evaluated_is_not_drawn(small, large):
+    comparison = tfasr.compare([small, large])
+    run = tfasr.load_run(small)
+
     for whole in (comparison, run):
         with pytest.raises(tfasr.UsageError, match="'bleu'.*Evaluated: cer"):
             whole.plot("bleu")
@@ -405,11 +452,15 @@ def read_blocks(text):
     return found
 
 
-def test_csv_holds_seconds_and_fractions_unrounded(small, large):
-    found = read_blocks(
-        report([small, large], output_format="csv", targets=["cer=.1", "wer=.05"])
-    )
-    first, second, *_, never = found["time_to_accuracy"]
+@pytest.fixture
+def csv_blocks(small, large):
+    """The tables of two runs as CSV, with one target that neither reaches."""
+    targets = ["cer=.1", "wer=.05"]
+    return read_blocks(report([small, large], output_format="csv", targets=targets))
+
+
+def test_csv_holds_seconds_and_fractions_unrounded(csv_blocks):
+    first, second, *_, never = csv_blocks["time_to_accuracy"]
 
     assert (first["run"], first["metric"], float(first["target"])) == (
         "small",
@@ -425,17 +476,23 @@ def test_csv_holds_seconds_and_fractions_unrounded(small, large):
     ] == [""] * 3
     assert float(never["last_miss_s"]) == 10.0
 
-    (small_time, _) = found["where_the_time_went"]
+
+def test_csv_holds_where_the_time_went(csv_blocks):
+    (small_time, _) = csv_blocks["where_the_time_went"]
     parts = [float(small_time[key]) for key in small_time if key.endswith("_s")][3:]
 
     assert math.fsum(parts) == float(small_time["wall_s"]) == 8.0
 
-    (why,) = found["why_cer_0.1"]
+
+def test_csv_holds_the_factors_of_a_ratio(csv_blocks):
+    (why,) = csv_blocks["why_cer_0.1"]
     factors = [float(value) for key, value in why.items() if key.startswith("factor_")]
 
     assert math.prod(factors) == pytest.approx(float(why["ratio"]))
 
-    policies = found["policies_cer_0.1"]
+
+def test_csv_holds_the_times_by_policy(csv_blocks):
+    policies = csv_blocks["policies_cer_0.1"]
 
     assert float(policies[0]["paper_s"]) == 8.0
     assert float(policies[0]["algoperf_s"]) == 4.0

@@ -131,15 +131,19 @@ def test_scored_counts_are_those_of_metrics(reference):
     assert scored(reference, "a c c").counts == count_errors([reference], ["a c c"])
 
 
-def test_equally_frequent_confusions_are_in_the_order_of_the_alphabet():
-    def of(reference, hypothesis):
-        return score([Transcript("u", reference, hypothesis)])[0]
+def of(reference, hypothesis):
+    """The errors of one utterance."""
+    return score([Transcript("u", reference, hypothesis)])[0]
 
+
+def test_equally_frequent_confusions_are_in_the_order_of_the_alphabet():
     found = confusions(
         [of("b q", "y q"), of("a q", "z q"), of("a q", "x q"), of("a q", "x q")]
     )
     assert found.substitutions == [(("a", "x"), 2), (("a", "z"), 1), (("b", "y"), 1)]
 
+
+def test_equally_frequent_lost_and_added_words_are_in_the_order_of_the_alphabet():
     found = confusions([of("d q", "q"), of("c q", "q"), of("q", "q f"), of("q", "q e")])
 
     assert found.deletions == [("c", 1), ("d", 1)]
@@ -155,7 +159,7 @@ def ours(identity, reference="a b", hypothesis="a", **more):
     return {"id": identity, "reference": reference, "hypothesis": hypothesis, **more}
 
 
-def test_our_own_files_and_nemos(tmp_path):
+def test_our_own_files_are_read(tmp_path):
     own = write(
         tmp_path / "own.jsonl", ours("u1", speaker="ann", score=-1.5), ours("u2")
     )
@@ -164,6 +168,8 @@ def test_our_own_files_and_nemos(tmp_path):
         Transcript("u2", "a b", "a", ""),
     ]
 
+
+def test_nemos_files_are_read_with_paths_as_ids(tmp_path):
     nemo = write(
         tmp_path / "nemo.json",
         {
@@ -194,6 +200,17 @@ def test_nemos_segments_of_a_recording_are_utterances_each(tmp_path):
         "talks/u1-2.000-end",
         "u2.wav",
     ]
+
+
+def test_nemos_segments_match_our_own_by_their_ids(tmp_path):
+    texts = {"audio_filepath": "talks/u1.wav", "text": "a b", "pred_text": "a"}
+    nemo = write(
+        tmp_path / "nemo.json",
+        {**texts, "offset": 0.0, "duration": 1.5},
+        {**texts, "offset": 1.5, "duration": 0.25},
+        {**texts, "offset": 2, "duration": None},
+        {**texts, "offset": None, "audio_filepath": "u2.wav"},
+    )
 
     own = write(
         tmp_path / "own.jsonl",
@@ -369,6 +386,8 @@ def test_the_papers_cer_divides_by_the_longer_string():
     assert counts.cer == pytest.approx(2 / 4)
     assert counts.cer_reference == pytest.approx(2 / 2)
 
+
+def test_the_papers_cer_of_too_short_a_text_is_the_usual_one():
     counts = count_errors(["abcd"], ["ab"])
     assert counts.cer == counts.cer_reference == pytest.approx(2 / 4)
 
@@ -379,11 +398,15 @@ def test_what_is_written_where_nothing_was_said_is_inserted():
     assert (counts.words, counts.insertions, counts.character_edits) == (0, 2, 9)
     assert counts.wer == counts.cer == counts.cer_reference == 1.0
 
+
+def test_nothing_written_where_nothing_was_said_is_right():
     silence = count_errors([""], [""])
 
     assert silence.wer == silence.cer == silence.cer_reference == 0.0
     assert silence.utterances == 1
 
+
+def test_words_written_where_nothing_was_said_count_in_the_sum():
     merged = count_errors(["", "one"], ["two", "one"])
     assert merged.wer == 1.0
 
@@ -397,11 +420,15 @@ def test_a_missing_hypothesis_is_refused():
         count_errors(["a", "b"], ["a"])
 
 
-def test_kaldis_line_and_json():
+def test_kaldis_line():
     counts = count_errors(["a b c d e", "x"], ["a c d f e e", "y z"])
 
     assert (counts.substitutions, counts.deletions, counts.insertions) == (1, 1, 3)
     assert kaldi_line(counts) == "%WER 83.33 [ 5 / 6, 3 ins, 1 del, 1 sub ]"
+
+
+def test_counts_are_written_as_json():
+    counts = count_errors(["a b c d e", "x"], ["a c d f e e", "y z"])
 
     written = counts.to_json()
 

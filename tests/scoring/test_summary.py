@@ -227,11 +227,18 @@ def test_a_clear_difference_is_said_by_name():
     said = "two makes fewer word errors than one (p < 0.001, by utterance, speakers unknown)"
     assert verdict(found, "one", "two") == said
 
+
+def test_a_difference_is_said_alike_in_either_order():
     back = compare_pairs(heard([0] * 11 + [1]), heard([1] * 12))
 
     assert verdict(back, "two", "one").startswith(
         "two makes fewer word errors than one"
     )
+
+
+def test_many_tests_ask_for_a_clearer_difference():
+    found = compare_pairs(heard([1] * 12), heard([0] * 11 + [1]))
+
     assert "no difference" in verdict(found, "one", "two", tests=100)
 
 
@@ -269,17 +276,22 @@ def test_few_utterances_allow_no_test():
     assert found.by_utterance is not None
 
 
-def test_order_does_not_matter_and_other_references_are_refused():
+def test_the_order_of_utterances_does_not_matter():
     turned = list(reversed(heard(SECOND)))
 
     assert compare_pairs(heard(FIRST), turned) == compare_pairs(
         heard(FIRST), heard(SECOND)
     )
+
+
+def test_other_references_are_refused():
     with pytest.raises(UsageError, match="Received: 8 of 8"):
         compare_pairs(heard(FIRST), heard(SECOND, words=6))
     with pytest.raises(UsageError, match=r"1 \(u7\) only in the first"):
         compare_pairs(heard(FIRST), heard(SECOND[:7]))
 
+
+def test_references_without_words_are_refused():
     silent = score([Transcript("u1", "", "a")])
     with pytest.raises(UsageError, match="1 empty ones"):
         compare_pairs(silent, silent)
@@ -354,7 +366,7 @@ def test_the_permutation_by_speaker_counts_all_exchanges_of_speakers(utterances)
     assert found.permutation_p == pytest.approx(sum(far) / len(far))
 
 
-def test_few_speakers_are_mentioned():
+def test_three_speakers_are_too_few_to_exchange():
     three = ["ann", "bob", "cat"] * 4
     found = compare_pairs(
         heard([1] * 12, speakers=three), heard([0] * 12, speakers=three)
@@ -364,6 +376,8 @@ def test_few_speakers_are_mentioned():
         "by utterance: valid for these 3 speakers, not for others)"
     )
 
+
+def test_five_speakers_limit_how_small_p_can_be():
     five = ["ann", "bob", "cat", "dan", "eve"] * 4
     found = compare_pairs(
         heard([1] * 20, speakers=five), heard([0] * 20, speakers=five)
@@ -385,6 +399,10 @@ def test_a_probability_at_the_level_shows_nothing():
 
     assert found.permutation_p >= LEVEL
     assert verdict(found, "one", "two").startswith("no difference shown (p = 0.050")
+
+
+def test_a_probability_below_the_level_shows_a_difference():
+    found = replace(compare_pairs(heard([1] * 12), heard([0] * 12)), permutation_p=0.05)
 
     below = replace(found, permutation_p=0.0499)
     assert verdict(below, "one", "two").startswith(
@@ -473,15 +491,19 @@ def test_the_sum_is_over_words_and_the_mean_over_speakers(scored):
     assert (median.rates["errors"], median.words) == (0.5, 4)
 
 
-def test_unknown_speakers_have_no_rows_and_one_speaker_no_mean():
+def test_unknown_speakers_have_no_rows():
     unknown = score([Transcript("u1", "a", "a"), Transcript("u2", "b", "c")])
 
     assert speaker_rows(unknown) == []
     assert [row.name for row in summary_rows(unknown, [])] == ["Sum/Avg"]
 
+
+def test_one_speaker_has_no_mean():
     known = score([Transcript("u1", "a", "a", "ann")])
     assert [row.name for row in summary_rows(known, speaker_rows(known))] == ["Sum/Avg"]
 
+
+def test_unknown_speakers_have_a_row_next_to_known_ones():
     mixed = score([Transcript("u1", "a", "a", "ann"), Transcript("u2", "b", "c")])
     assert [row.name for row in speaker_rows(mixed)] == ["(unknown)", "ann"]
 
@@ -503,6 +525,10 @@ def test_a_summary_has_the_rates_of_metrics_and_intervals_around_them(scored):
     assert found.wer_interval[0] <= found.counts.wer <= found.wer_interval[1]
     assert found.cer_interval[0] <= found.counts.cer <= found.cer_interval[1]
     assert found.wer_interval_by_speaker is None  # three speakers
+
+
+def test_a_summary_is_written_with_its_confidence(scored):
+    found = summarise_scored(scored)
 
     written = found.to_json()
 

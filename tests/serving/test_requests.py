@@ -52,10 +52,17 @@ def test_the_page_is_whole_and_loads_nothing(server):
     assert headers["X-Frame-Options"] == "DENY"
     assert "//" not in text.replace("// ", "").replace("http://www.w3.org", "")
 
+
+def test_the_script_of_the_page_runs_by_its_nonce(server):
+    status, headers, text = ask(server)
+
     nonce = headers["Content-Security-Policy"].split("'nonce-")[1].split("'")[0]
 
     assert f'<script nonce="{nonce}">' in text
     assert '"FACTS"' not in text
+
+
+def test_an_unknown_path_is_not_found(server):
     assert ask(server, path="elsewhere")[0] == 404
 
 
@@ -81,12 +88,14 @@ def test_a_file_is_answered_part_by_part(server, exported_tones, tmp_path):
     assert np.allclose(*confidences, atol=1e-3)
 
 
-def test_silence_is_no_text_and_any_rate_and_channels_are_heard(server, tmp_path):
+def test_silence_is_no_text(server, tmp_path):
     path = write_wav(tmp_path / "talk.wav", pause(1.0))
     _, (_, last) = send(server, path.read_bytes())
 
     assert (last["duration_s"], last["text"]) == (1.0, "")
 
+
+def test_any_rate_and_channels_are_heard(server, tmp_path):
     said = soxr.resample(spoken("dad cab", 1), RATE_HZ, 48000)
     soundfile.write(tmp_path / "talk.flac", said[:, None] * [0.5, 1.0], 48000)
 
@@ -119,7 +128,7 @@ def ask_as_openai(server, content=None, name="talk.wav", **fields):
     return ask(server, "POST", "v1/audio/transcriptions", data=form)
 
 
-def test_clients_of_openai_get_their_shapes(server, tmp_path):
+def test_clients_of_openai_get_json_and_hear_what_was_ignored(server, tmp_path):
     wav = write_wav(tmp_path / "talk.wav", spoken("abc da", 1)).read_bytes()
     status, headers, text = ask_as_openai(server, wav, model="whisper-1", language="en")
 
@@ -128,8 +137,17 @@ def test_clients_of_openai_get_their_shapes(server, tmp_path):
         "model",
         "language",
     }
+
+
+def test_clients_of_openai_get_text_and_subtitles(server, tmp_path):
+    wav = write_wav(tmp_path / "talk.wav", spoken("abc da", 1)).read_bytes()
+
     assert ask_as_openai(server, wav, response_format="text")[2] == "abc da\n"
     assert ask_as_openai(server, wav, response_format="vtt")[2].startswith("WEBVTT\n")
+
+
+def test_clients_of_openai_get_words_and_segments(server, tmp_path):
+    wav = write_wav(tmp_path / "talk.wav", spoken("abc da", 1)).read_bytes()
 
     verbose = json.loads(ask_as_openai(server, wav, response_format="verbose_json")[2])
 
@@ -174,6 +192,8 @@ def test_the_model_is_listed_as_clients_of_openai_expect(server):
     assert isinstance(model["created"], int)
     assert json.loads(ask(server, "GET", f"v1/models/{model['id']}")[2]) == model
 
+
+def test_an_unknown_model_is_not_found_as_clients_of_openai_expect(server):
     status, _, text = ask(server, "GET", "v1/models/whisper-1")
     assert (status, json.loads(text)["error"]["type"]) == (404, "invalid_request_error")
 

@@ -47,11 +47,13 @@ def test_one_slow_run_and_two_are_none():
     assert changes(values) == []
 
 
-def test_small_shifts_few_runs_equal_and_missing_ones():
+def test_small_shifts_few_runs_and_equal_ones_are_no_changes():
     assert changes(noisy([1.0] * 30 + [1.02] * 30, 0.001)) == []
     assert changes([]) == changes([1.0]) == changes([1.0] * 40) == []
     assert changes(noisy([1.0] * (FEWEST_BEFORE - 1) + [1.5] * 6)) == []
 
+
+def test_missing_runs_move_no_change():
     gaps = noisy([1.0] * 15 + [1.2] * 8, 0.01)
     gaps[3] = gaps[15] = math.nan
 
@@ -67,6 +69,10 @@ def test_a_change_begins_with_a_commit():
     (found,) = changes(values, starts)
 
     assert found.index in (10, 14)
+
+
+def test_a_commits_second_run_stands_for_a_missing_first_one():
+    values = noisy([1.0] * 12 + [1.2] * 8, 0.01)
 
     # A commit's first run is missing: its second stands for it.
     values[10] = math.nan

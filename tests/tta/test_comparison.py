@@ -43,6 +43,8 @@ def test_three_runs_a_group_differ_by_chance_too_often_for_a_test():
     assert "no test: too few runs" in found.verdict
     assert compare(hits(10), hits(20)).ratio == pytest.approx(2)
 
+
+def test_four_runs_a_group_are_enough_for_a_test():
     four = compare(hits(10, 11, 12, 13), hits(20, 21, 22, 23))
 
     # 70 ways to choose four of eight runs, two of them as extreme as this one
@@ -86,6 +88,8 @@ def test_a_gap_within_the_brackets_is_undecided_however_alike_the_runs():
     assert found.interval[0] <= 0.9001
     assert found.interval[1] >= 1.1
 
+
+def test_a_gap_of_one_evaluation_is_undecided_and_one_of_many_is_not():
     # One evaluation later, all of them: no two runs are surely apart.
     first = [Bracket(24 + 0.01 * k, 25 + 0.01 * k, None) for k in range(8)]
     second = [Bracket(25 + 0.01 * k, 26 + 0.01 * k, None) for k in range(8)]
@@ -121,6 +125,12 @@ def test_a_difference_that_the_machine_explains_is_undecided():
     # disturbances too.
     assert found.ratio == compare(first, second).ratio
     assert found.interval[0] < 1 < 2 < found.interval[1]
+
+
+def test_disturbed_runs_of_the_faster_group_leave_the_verdict():
+    first = hits(10, 11, 12, 13, 14, width=0)
+    second = hits(20, 22, 24, 26, 28, width=0)
+
     # Disturbed runs of the faster group make its lead larger, not smaller.
     assert compare(disturbed(first, *[0.5] * 5), second).sooner == "first"
 
@@ -208,10 +218,19 @@ def test_runs_that_never_arrived_are_later_than_those_before_they_ended():
     assert found.ratio == pytest.approx(1.75, abs=0.05)
     assert found.interval[1] < 2.6
 
+
+def test_a_group_that_never_arrived_is_later_by_no_known_ratio():
+    first = hits(10, 11, 12, 13, 14, 15, 16, 17)
+
     hopeless = compare(first, never(*[30] * 6))
 
     assert (hopeless.ratio, hopeless.interval, hopeless.sooner) == (None, None, "first")
     assert "unknown number of times as long" in hopeless.verdict
+
+
+def test_groups_that_were_stopped_before_the_other_arrived_are_undecided():
+    first = hits(10, 11, 12, 13, 14, 15, 16, 17)
+
     assert compare(never(*[9] * 6), never(*[9] * 6)).sooner is None
     # Both groups were stopped before the other arrived: nothing is known.
     assert compare(first, never(*[9] * 6)).sooner is None
@@ -380,6 +399,8 @@ def test_a_target_met_at_the_first_evaluation_leaves_the_order():
     assert (found.ratio, found.interval, found.sooner) == (None, None, "second")
     assert found.ratio_by_rule == pytest.approx(0.5)
 
+
+def test_a_target_met_at_once_is_sooner_than_any_other():
     at_zero = [Bracket(0.0, 0.0, None)] * 5
 
     assert compare(at_zero, at_zero).sooner is None
@@ -483,10 +504,19 @@ def test_no_gap_is_undecided_to_the_end():
         "undecided after all looks (p = "
     )
 
+
+def test_between_two_looks_the_next_one_is_named():
+    groups = drawn(100, 12, 4), drawn(100, 12, 5)
+
     found = decide(groups[0][:9], groups[1][:7])
 
     assert (found.sooner, found.runs, found.next_look) == (None, 5, 8)
     assert found.verdict.endswith("next look at 8")
+
+
+def test_before_the_first_look_and_with_few_runs_nothing_is_tested():
+    groups = drawn(100, 12, 4), drawn(100, 12, 5)
+
     assert decide([], []).verdict == "undecided: the first look is at 5 runs a group"
     assert "no test at 3 runs a group" in decide(*groups, looks=(2, 3)).verdict
 
@@ -552,6 +582,8 @@ def test_the_loop_trains_no_more_than_it_needs():
     assert [group for group, _ in trained[:4]] == ["first", "second", "second", "first"]
     assert found.runs < LOOKS[-1]
 
+
+def test_the_loop_ends_at_the_last_look_where_nothing_differs():
     alike = run_until_decided(
         lambda group, seed: drawn(100, 12, 9)[seed - 1], looks=(4, 5)
     )

@@ -66,19 +66,21 @@ def test_seconds_without_a_counter_make_energy_a_lower_bound():
     assert (cost.kwh, cost.kwh_is, cost.usd) == (1, "at least", None)
 
 
-def test_what_is_not_known_is_none_and_never_nought():
+def test_without_a_machine_no_cost_is_known():
     nothing = cost_of(None, 3600, None)
     assert (nothing.hourly_usd, nothing.machine_usd, nothing.usd, nothing.kwh) == (
         None,
     ) * 4
 
+
+def test_electricity_without_measured_energy_has_no_cost():
     unmeasured = HardwareConfig(price_usd_per_hour=1, electricity_usd_per_kwh=0.2)
     cost = cost_of(unmeasured, 3600, None)
 
     assert (cost.machine_usd, cost.electricity_usd, cost.usd) == (1, None, None)
 
 
-def test_costs_compare_by_dollars_else_by_purchase_prices():
+def test_costs_compare_by_purchase_prices_without_dollars():
     cheap = HardwareConfig(purchase_price_usd=1)
     dear = HardwareConfig(purchase_price_usd=10)
 
@@ -86,6 +88,10 @@ def test_costs_compare_by_dollars_else_by_purchase_prices():
     assert relative_cost(
         cost_of(cheap, 6000, None), cost_of(dear, 2400, None)
     ) == pytest.approx(4)
+
+
+def test_costs_compare_by_dollars_where_both_have_them():
+    cheap = HardwareConfig(purchase_price_usd=1)
 
     rented = HardwareConfig(price_usd_per_hour=2, purchase_price_usd=10)
     other = HardwareConfig(price_usd_per_hour=1, purchase_price_usd=1)
@@ -524,6 +530,15 @@ def test_an_mlperf_description_is_a_machine_without_a_price(tmp_path):
     assert (machine.name, machine.num_hosts, machine.num_devices) == ("Eos_n4", 4, 32)
     assert machine.hourly_usd is None
     assert load_hardware(path, price_usd_per_hour=98).hourly_usd == 98
+
+
+def test_numbers_of_devices_that_make_no_sense_are_unknown(tmp_path):
+    content = {
+        "system_name": "Eos_n4",
+        "number_of_nodes": "4",
+        "accelerators_per_node": "8",
+    }
+    path = tmp_path / "system.json"
 
     path.write_text(
         json.dumps({**content, "accelerators_per_node": "N/A", "power_w": 700})

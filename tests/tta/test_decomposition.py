@@ -85,6 +85,8 @@ def test_what_the_machine_took_is_a_factor_of_its_own():
     assert found.factors["hardware_throughput"] == pytest.approx(1.5)
     assert found.throughput_ratio == pytest.approx(1 / 3)
 
+
+def test_the_machines_factor_is_weighted_by_the_time_of_steps():
     # It is weighted by the part of the time that steps take.
     with_more = pair(
         run_of(2, init_s=40), run_of(2, init_s=40, train_s=3.0, host_share=0.5)
@@ -93,6 +95,8 @@ def test_what_the_machine_took_is_a_factor_of_its_own():
     assert 1 < with_more.factors["host"] < 2
     assert product(with_more) == pytest.approx(with_more.ratio)
 
+
+def test_a_machine_that_took_as_much_from_both_explains_nothing():
     # If both were disturbed alike, the machine explains nothing.
     alike = pair(run_of(2, host_share=0.5), run_of(2, train_s=2.0, host_share=0.5))
     assert alike.factors["host"] == 1

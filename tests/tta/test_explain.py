@@ -129,6 +129,18 @@ def test_the_lines_say_how_the_time_came_about(run, policy):
 
         assert reason.seconds == seconds
 
+
+@pytest.mark.parametrize("policy", sorted(EXPECTED))
+def test_the_lines_end_with_the_bracket_and_the_result(run, policy):
+    expected = EXPECTED[policy]
+
+    explanation = run.explain(cer=0.1, policy=policy)
+    result = run.time_to_accuracy(cer=0.1, policy=policy)
+
+    _, bracket = POLICIES[policy].time_to_accuracy(run.timeline, 0.1)
+
+    reasons = explanation.reasons
+
     kinds = [reason.kind for reason in reasons]
 
     assert kinds.count("evaluation") == expected["epoch"]
@@ -172,11 +184,15 @@ def test_a_target_that_was_never_met(run):
         run.explain()
 
 
-def test_the_report_prints_it_without_tensorflow(run):
+def test_the_report_prints_it(run):
     command = [sys.executable, "-m", "tfasr.cli", "report", str(run.path), "--explain"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
 
     assert done.stdout == str(run.explain(cer=0.1))
+
+
+def test_the_report_prints_it_as_json(run):
+    command = [sys.executable, "-m", "tfasr.cli", "report", str(run.path), "--explain"]
 
     command += ["--policy", "algoperf", "--target", "cer=0.2", "--format", "json"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -185,6 +201,8 @@ def test_the_report_prints_it_without_tensorflow(run):
 
     assert explained == run.explain(cer=0.2, policy="algoperf").to_json()
 
+
+def test_explaining_loads_no_tensorflow(run):
     script = f"import sys, tfasr; tfasr.load_run({str(run.path)!r}).explain(cer=0.1)"
     script += "; assert not {'tensorflow', 'keras'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", script], check=True)

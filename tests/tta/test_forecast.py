@@ -110,6 +110,8 @@ def test_a_learning_rate_that_changes_in_steps_is_not_forecast(name):
     assert not found.known
     assert "the learning rate changes in steps" in found.reason
 
+
+def test_a_smooth_learning_rate_is_forecast():
     smooth = {"class_name": "ExponentialDecay", "config": {"staircase": False}}
     for learning_rate in (
         smooth,
@@ -184,7 +186,7 @@ def test_no_bound_and_no_interval_is_broken_by_a_cliff(window, edge, sinks):
             assert not found.known or found.low_s <= met_s <= found.high_s
 
 
-def test_clocks_that_jumped():
+def test_clocks_that_stood_still_or_ran_backwards_are_not_forecast():
     points = curve(POWER[:17])
     stood = [AccuracyPoint(p.epoch, 5.0, p.value) for p in points]
 
@@ -192,6 +194,10 @@ def test_clocks_that_jumped():
 
     back = [AccuracyPoint(p.epoch, -p.elapsed_s, p.value) for p in points]
     assert "stood still or ran backwards" in forecast(back, 0.15, window=1).reason
+
+
+def test_one_pause_of_a_day_is_not_the_pace():
+    points = curve(POWER[:17])
 
     # One pause of a day is not the pace.
     late = [*points[:13], *curve(POWER[13:17], start_s=86400 + 780)]
@@ -220,13 +226,15 @@ def test_diverged_evaluations_between_good_ones_do_not_break_it():
     assert forecast(curve(values), 0.15, window=1).known
 
 
-def test_a_rule_of_three_needs_more_and_answers_later():
+def test_a_rule_of_three_needs_more_evaluations():
     needed = FEWEST_EVALUATIONS + 2
 
     assert course(curve(POWER[: needed - 1]), 0.15, 3)[0] is None
     assert "falls" not in course(curve(POWER[: needed + 5]), 0.15, 3)[1]
     assert course(curve(POWER[: needed + 5]), 0.15, 3)[0] is not None
 
+
+def test_a_rule_of_three_answers_later():
     alone = forecast(curve(POWER[:17]), 0.15, window=1)
     of_three = forecast(curve(POWER[:17]), 0.15, window=3)
 
@@ -271,6 +279,8 @@ def test_an_accuracy_is_forecast_by_what_it_leaves():
     assert found.target == 0.85
     assert found.high_s == pytest.approx(errors.high_s)
 
+
+def test_an_accuracy_that_was_met_has_its_time():
     met = forecast(curve([1 - v for v in POWER]), 0.85, metric="accuracy", window=1)
     assert met.met_s == 20 * 60
 

@@ -43,10 +43,22 @@ def test_the_interval_of_the_median_is_two_of_the_times():
     # Both ends are times of the rule, as the median is; 6 runs are all on one side in 2
     # of 64.
     assert (found.median_s, found.interval_s) == (37, (12, 62))
+
+
+def test_five_runs_have_no_interval_of_the_median():
+    brackets = [Bracket(t - 1, t, None, t + 2) for t in (10, 20, 30, 40, 50, 60)]
+
     assert group_statistics(brackets[:5]).interval_s is None
     assert "6 runs" in group_statistics(brackets[:5]).no_interval
+
+
+def test_the_interval_of_nine_runs_leaves_out_one_at_either_end():
     # Of 9 runs, P(at most 1 below the median) = 10 / 512.
     assert median_interval([*range(1, 10)]) == (2, 8)
+
+
+def test_runs_that_never_arrived_may_end_the_interval_of_the_median():
+    brackets = [Bracket(t - 1, t, None, t + 2) for t in (10, 20, 30, 40, 50, 60)]
 
     lost = group_statistics([*brackets, *never(70)])
 
@@ -107,12 +119,14 @@ def test_a_run_that_never_arrived_is_censored_not_missing():
     assert found.interval_s is None
 
 
-def test_too_many_that_never_arrived():
+def test_a_group_of_which_half_arrived_has_no_median():
     found = group_statistics([*hits(10, 20, 30), *never(50, 50, 50)])
 
     assert found.mean_without_extremes_s is None
     assert found.median_s is None
 
+
+def test_a_group_of_which_none_arrived_has_no_variation():
     nothing = group_statistics(never(50))
 
     assert nothing.coefficient_of_variation is None

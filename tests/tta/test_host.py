@@ -136,6 +136,8 @@ def test_waits_for_memory_count_if_the_run_itself_read_pages_again(tmp_path):
     assert use.share == pytest.approx(0.5)
     assert use.causes()[0][0] == "too little memory"
 
+
+def test_waits_of_another_program_for_memory_do_not_count(tmp_path):
     # Another program waited for memory.
     machine = Machine()
     second_by_second(machine, ran_s=1.0, busy_s=1.0, memory_stalled_s=0.5, waited_s=0.0)

@@ -87,6 +87,8 @@ def test_a_first_evaluation_that_hits_has_no_point_to_interpolate_from():
     assert bracket(curve(0.1), 0.2, window=1).interpolated_s is None
     assert bracket(curve(0.1), 0.2, window=1).last_miss_s == 0.0
 
+
+def test_a_first_window_that_hits_has_no_point_to_interpolate_from():
     found = bracket(curve(0.1, 0.1, 0.1), 0.2, window=3)
 
     assert (found.last_miss_s, found.first_hit_s, found.interpolated_s) == (
@@ -96,6 +98,8 @@ def test_a_first_evaluation_that_hits_has_no_point_to_interpolate_from():
     )
     assert found.rule_s == 30.0
 
+
+def test_the_bracket_is_about_the_middle_of_the_window():
     found = bracket(curve(0.3, 0.1, 0.1), 0.2, window=3)
     assert (found.last_miss_s, found.first_hit_s, found.rule_s) == (10.0, 20.0, 30.0)
 
@@ -106,6 +110,8 @@ def test_never_is_censored_at_the_last_evaluation():
     assert (found.last_miss_s, found.first_hit_s, found.censored) == (20.0, None, True)
     assert bracket([], 0.2, window=1).last_miss_s == 0.0
 
+
+def test_a_hit_without_half_a_window_behind_it_is_censored():
     found = bracket(curve(0.5, 0.4, 0.4, 0.1), 0.2, window=3)
 
     assert (found.last_miss_s, found.rule_s, found.censored) == (30.0, 40.0, True)
@@ -645,9 +651,13 @@ def test_a_notebook_is_told_the_rule_and_the_time():
     assert "<td>median of 2</td>" in two
     assert "8 s, at epoch 3" in two
 
+
+def test_a_notebook_names_the_first_crossing():
     first = time_to_accuracy(run_of(0.5, 0.1), 0.2, window=1)._repr_html_()
     assert "by the first crossing" in first
 
+
+def test_a_notebook_says_never_without_a_rule():
     never = time_to_accuracy(run_of(0.5, 0.4, 0.3), 0.2)._repr_html_()
 
     assert "never" in never

@@ -243,6 +243,8 @@ def test_mlperfs_lines_say_where_they_come_from(run, tmp_path):
     header = {line["key"]: line["value"] for line in lines}
     assert header["gradient_accumulation_steps"] == 1
 
+
+def test_an_mlperf_log_states_gradient_accumulation_once(tmp_path):
     accumulating = (
         LedgerBuilder().begin().event("gradient_accumulation_steps", 4).epoch(1, 0.5)
     )
@@ -304,6 +306,8 @@ def test_an_evaluations_seconds_are_added_up(run, tmp_path):
     assert again.intervals["eval_forward"] == pytest.approx(6.0)
     assert not again.cut
 
+
+def test_an_evaluation_without_intervals_took_no_time(tmp_path):
     bare = LedgerBuilder().begin()
     bare.event("epoch_start", epoch_num=1).step(epoch=1)
     bare.event("tracked_stats", {"wer": 0.5}, epoch_num=1).event(

@@ -127,14 +127,18 @@ def test_runs_without_a_time_have_open_ends():
     assert low == pytest.approx([math.log(2), -math.inf, math.log(5)])
     assert high == pytest.approx([math.log(3), math.log(3), math.inf])
 
+
+def test_a_time_of_zero_is_open_below():
     low, high = log_ends([Bracket(0.0, 0.0, None)])
     assert (low[0], high[0]) == (-math.inf, math.log(1e-3))
 
 
-def test_ratios_by_hand():
+def test_ratios_of_groups_by_hand():
     least, greatest = log_ratios(exact([0, 1]), exact([4, 8]), "groups")
     assert least.tolist() == greatest.tolist() == [3, 4, 7, 8]
 
+
+def test_ratios_of_pairs_by_hand():
     # Ratios of pairs 4 and 7, and the mean of both
     least, _ = log_ratios(exact([0, 1]), exact([4, 8]), "pairs")
     assert least.tolist() == [4, 5.5, 7]

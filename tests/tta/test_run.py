@@ -70,6 +70,8 @@ def test_what_a_notebook_shows_of_a_time_to_accuracy(run):
     assert "median of 3" in found._repr_html_()
     assert "18 s, at epoch 3" in found._repr_html_()
 
+
+def test_a_notebook_says_never_where_the_target_was_not_reached(run):
     never = run.time_to_accuracy(cer=0.01, window=1)
 
     assert never.summary == "never"
@@ -198,6 +200,10 @@ def test_a_run_answers_from_its_ledger_alone(run_dir):
     )
     assert run.utilisation("gpu") == {}
 
+
+def test_a_run_has_its_steps_in_order(run_dir):
+    run = load_run(run_dir)
+
     steps = run.timeline.steps
 
     assert step_numbers(run) == [1, 2, 3, 4, 5, 6]
@@ -259,27 +265,38 @@ def test_a_resumed_run_without_an_end_is_unfinished(tmp_path):
     assert (run.status, run.sessions) == ("unfinished", 2)
 
 
-def test_other_files_and_empty_ledgers_are_refused(tmp_path):
+def test_a_missing_folder_is_no_run(tmp_path):
     with pytest.raises(UsageError, match="which does not exist"):
         load_run(tmp_path / "nowhere")
 
+
+def test_a_file_is_no_run(tmp_path):
     (tmp_path / "file").touch()
 
     with pytest.raises(UsageError, match="which is a file"):
         load_run(tmp_path / "file")
+
+
+def test_a_folder_without_a_ledger_is_no_run(tmp_path):
     with pytest.raises(UsageError, match=r"must hold events\.jsonl"):
         load_run(tmp_path)
 
+
+def test_an_empty_ledger_is_refused(tmp_path):
     (tmp_path / "events.jsonl").touch()
 
     with pytest.raises(UsageError, match="no events"):
         load_run(tmp_path)
 
+
+def test_an_event_without_a_time_is_refused(tmp_path):
     (tmp_path / "events.jsonl").write_text('{"key": "a", "time_ms": "soon"}\n' * 2)
 
     with pytest.raises(UsageError, match="time_ms must be a finite number"):
         load_run(tmp_path)
 
+
+def test_a_line_that_is_no_event_is_refused_by_its_number(tmp_path):
     (tmp_path / "events.jsonl").write_text('garbage\n{"key": "a", "time_ms": 1}\n')
 
     with pytest.raises(UsageError, match="Line 1 "):
