@@ -1,5 +1,4 @@
-"""The chief's memory and network when workers train in rounds: measured, and computed
-on.
+"""The chief's memory and network when workers train in rounds.
 
     python benchmarks/chief.py [--megabytes 10 100] [--workers 2 3 4] [--rounds 3] [--out FILE]
 

@@ -1,5 +1,4 @@
-"""The cost of several workers compared with one process on the same cores: time to
-accuracy, exchange.
+"""The cost of several workers compared with one process on the same cores.
 
     python benchmarks/cluster.py --shard_dir an4/shards [--gin_file an4.gin] [--target 0.15]
     python benchmarks/cluster.py --shard_dir an4/shards --gin_file fast/an4.gin --steps 60
@@ -78,9 +77,9 @@ def train(
     rates = [
         event["value"]["cer"] for event in run.events if event["key"] == "tracked_stats"
     ]
+
     exchange_share = 0.0
     waited_share = 0.0
-
     if parts:
         exchange_share = parts[0].exchange_s / parts[0].step_s
         waited_share = statistics.mean(part.waited_share for part in parts)
@@ -185,6 +184,7 @@ def main() -> None:
     )
     parser.add_argument("--format", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
+
     require_extensions()
 
     if arguments.steps:

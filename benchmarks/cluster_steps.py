@@ -132,9 +132,9 @@ def take_steps(
     with contextlib.ExitStack() as held:
         for kind in kinds:
             addresses = [f"127.0.0.1:{port}" for port in free_ports(workers)]
+
             count = workers
             threads = 1
-
             if kind == "one":
                 count = 1
                 threads = workers
@@ -207,9 +207,9 @@ def _steps(
 
     data = open_run(experiment, request["shard_dir"], folder, team)
     run = build(data, Ledger(folder, 0), Interruption())
+
     batches = run.batches
     step = run.take_step
-
     if request["kind"] == "apart":
         share = Share(request["rank"], len(request["addresses"]))
         source = run.sources["train"]

@@ -1,5 +1,4 @@
-"""CPU-seconds per hour of audio, WER, CER and peak memory of word beam search and its
-peers.
+"""CPU time, error rates and peak memory of word beam search and its peers.
 
 Every measurement runs in its own process on one thread:
 
@@ -242,6 +241,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="where the rows go as JSON")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+
     require_extensions()
 
     if arguments.one:

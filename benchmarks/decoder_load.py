@@ -27,6 +27,7 @@ class Load:
 
     @classmethod
     def read(cls, folder: Path, utterances: int) -> "Load":
+        """Reads the first utterances, whose logits become log-probabilities."""
         with np.load(folder / "load.npz") as stored:
             offsets = stored["offsets"][: utterances + 1]
             logits = stored["logits"][: offsets[-1]]
@@ -69,12 +70,10 @@ def write_bigram_arpa(
     backoff = {v: discount * kinds / count for v, (count, kinds) in contexts.items()}
 
     with path.open("w", encoding="utf-8") as arpa:
-        arpa.write(
-            f"\\data\\\nngram 1={len(p) + 2}\nngram 2={len(pairs)}\n\n\\1-grams:\n"
-        )
-        arpa.write(
-            f"{math.log10(1 / total):.5f}\t<unk>\n-99\t<s>\t{_log10(backoff['<s>'])}\n"
-        )
+        arpa.write(f"\\data\\\nngram 1={len(p) + 2}\nngram 2={len(pairs)}\n\n")
+        arpa.write("\\1-grams:\n")
+        arpa.write(f"{math.log10(1 / total):.5f}\t<unk>\n")
+        arpa.write(f"-99\t<s>\t{_log10(backoff['<s>'])}\n")
         for word, probability in p.items():
             arpa.write(
                 f"{_log10(probability)}\t{word}\t{_log10(backoff.get(word, 1.0))}\n"

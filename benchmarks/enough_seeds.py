@@ -1,5 +1,4 @@
-"""Simulates how often a comparison with several looks errs, and how many seeds it
-saves.
+"""Simulates how often a comparison with looks errs, and how many seeds it saves.
 
     python benchmarks/enough_seeds.py [--seed 1] [--draws 4000] [--quick] [--out FILE.json]
 
@@ -69,6 +68,7 @@ def groups_of(
     common = rng.standard_normal((draws, 1, runs))
     own = rng.standard_normal((draws, 2, runs))
     noise = math.sqrt(shared) * common + math.sqrt(1 - shared) * own
+
     centre = EVALUATIONS + rng.uniform(-0.5, 0.5, (draws, 1, 1))
     pace = host_times(host, draws, rng)
     # A slow host stretches the time between evaluations as well.
@@ -94,10 +94,13 @@ def of_looks(groups: tuple[Ends, Ends], ratio: float, test: str, level: float) -
     for n, allowed in zip(looks, levels(looks, level), strict=True):
         first, second = ((low[:, :n], high[:, :n]) for low, high in groups)
         found = compare_ends(first, second, test, 1 - allowed)
+
+        # A study that is decided keeps its estimate and interval.
         open_still = sign == 0
         estimate[open_still] = found.estimate[open_still]
         covers = (found.low <= math.log(ratio)) & (math.log(ratio) <= found.high)
         held[open_still] = covers[open_still]
+
         now = open_still & (found.p_value < allowed)
         sign[now] = found.sign[now]
         spent[now] = n
@@ -108,12 +111,13 @@ def of_looks(groups: tuple[Ends, Ends], ratio: float, test: str, level: float) -
     else:
         exaggerated = math.nan
 
-    row: Row = {"later": share(decided), "sooner": share(sign < 0)}
-    row["runs"] = round(float(spent.mean()), 1)
-    row["covers"] = share(held)
-    row["exaggerates"] = round(100 * float(exaggerated - 1), 1)
-
-    return row
+    return {
+        "later": share(decided),
+        "sooner": share(sign < 0),
+        "runs": round(float(spent.mean()), 1),
+        "covers": share(held),
+        "exaggerates": round(100 * float(exaggerated - 1), 1),
+    }
 
 
 def rows_of(draws: int, rng: np.random.Generator, quick: bool) -> Iterator[Row]:
@@ -161,6 +165,7 @@ def main() -> None:
         "--out", type=Path, metavar="FILE.json", help="also write all figures"
     )
     args = parser.parse_args()
+
     draws = 400 if args.quick else args.draws
     rows = list(rows_of(draws, np.random.default_rng(args.seed), args.quick))
     text = table(rows, draws)

@@ -1,5 +1,4 @@
-"""Tests ``tfasr estimate`` on kept runs: holds out one machine at a time, and one seed
-at a time.
+"""Tests ``tfasr estimate`` on kept runs: holds out a machine or a seed at a time.
 
     python benchmarks/estimate.py [--machines] [--format markdown|json]
 
@@ -405,6 +404,7 @@ def main() -> None:
     )
     parser.add_argument("--format", choices=("markdown", "json"), default="markdown")
     arguments = parser.parse_args()
+
     kept = list(kept_runs())
 
     if arguments.machines:

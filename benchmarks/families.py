@@ -60,6 +60,7 @@ def main() -> None:
         "--out", type=Path, help="also write JSON and Markdown: a file or a folder"
     )
     flags = parser.parse_args()
+
     rows = [
         row(family, trained(family, flags), timed_step(family, flags))
         for family in flags.families

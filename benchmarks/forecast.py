@@ -39,6 +39,7 @@ def main() -> None:
         help="also write the constant of tfasr.tta.forecast",
     )
     args = parser.parse_args()
+
     folders = {name: getattr(args, name) for name in SOURCES if getattr(args, name)}
     curves = read_curves(folders) + simulated_curves(args.seed)
     found = {

@@ -1,5 +1,4 @@
-"""Simulates false alarms of ``tfasr report --history``, and how soon it finds a slower
-step.
+"""Simulates false alarms of ``tfasr report --history`` and how soon it finds changes.
 
     python benchmarks/history.py [--seed 1] [--draws 40] [--measured FILE.json ...]
         [--out FILE.json]

@@ -100,6 +100,7 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=4000)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
+
     rows = rows_of(arguments.draws, np.random.default_rng(arguments.seed))
     print(table(rows))
 

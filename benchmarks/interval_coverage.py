@@ -235,8 +235,8 @@ def kinds_rows(design: Design, draws: int, rng: np.random.Generator) -> Iterator
 
         many = [np.log(log_normal(0.05, (LARGE, 2), rng)) for _ in range(2)]
         many[1] = np.log(slowed(np.exp(many[1]), slow, rng))
-        ratios = many[1] - many[0]
 
+        ratios = many[1] - many[0]
         if test == PAIRS:
             ratios = ratios.mean(axis=1)
 

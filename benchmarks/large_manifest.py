@@ -259,6 +259,7 @@ def main() -> None:
     parser.add_argument("--format", choices=("table", "json"), default="table")
     parser.add_argument("--stage", choices=STAGES, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+
     manifest = make(arguments.folder, arguments.entries)
     shard_dir = arguments.folder / f"shards-{arguments.entries}"
 

@@ -1,5 +1,4 @@
-"""Start-up of `tfasr train` on millions of utterances: seconds to the first step, and
-memory.
+"""Start-up of `tfasr train` on millions of utterances: seconds and memory.
 
     python benchmarks/large_training.py --entries 10000000 --folder /tmp/large [--format json]
 
@@ -265,6 +264,7 @@ def main() -> None:
     parser.add_argument("--only", choices=("make", "train"))
     parser.add_argument("--format", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
+
     require_extensions()
     shard_dir = arguments.folder / f"split-{arguments.entries}"
     result: dict[str, Any] = {"entries": arguments.entries}

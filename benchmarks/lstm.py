@@ -1,5 +1,4 @@
-"""Times an LSTM layer, forward and backward: tfasr's, stock Keras's and PyTorch's, in
-alternation.
+"""Times the LSTM layers of tfasr, stock Keras and PyTorch, forward and backward.
 
     python benchmarks/lstm.py --units 128 256 800 --batch 8 16 64 --frames 125 300
 
@@ -31,7 +30,8 @@ def keras_step(
 ) -> Callable:
     """Returns one forward and backward run of a Keras layer in a `tf.function`."""
     layer.build(inputs.shape)
-    x, d_y = tf.constant(inputs), tf.constant(upstream)
+    x = tf.constant(inputs)
+    d_y = tf.constant(upstream)
     # Batch and time are unknown, as in training with batches of several lengths.
     signature = [
         tf.TensorSpec((None, None, size), tf.float32)
@@ -44,7 +44,8 @@ def keras_step(
             tape.watch(x)
             loss = tf.reduce_sum(tf.cast(layer(x), "float32") * d_y)
 
-        return tape.gradient(loss, [x, *(v.value for v in layer.trainable_variables)])
+        weights = [variable.value for variable in layer.trainable_variables]
+        return tape.gradient(loss, [x, *weights])
 
     return lambda: [gradient.numpy() for gradient in step(x, d_y)]
 
@@ -54,7 +55,8 @@ def torch_step(
 ) -> Callable:
     """Returns one forward and backward run of `torch.nn.LSTM`."""
     layer = torch.nn.LSTM(inputs.shape[2], units, batch_first=True)
-    x, d_y = torch.tensor(inputs, requires_grad=True), torch.tensor(upstream)
+    x = torch.tensor(inputs, requires_grad=True)
+    d_y = torch.tensor(upstream)
 
     def step():
         with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "mixed_bfloat16"):
@@ -111,11 +113,16 @@ def row(units: int, batch: int, frames: int, dtype: str, rounds: int) -> dict:
         steps["torch"] = torch_step(units, inputs, upstream, dtype)
 
     first_s, best_s = measure(steps, rounds)
-    result = {"units": units, "batch": batch, "frames": frames, "dtype": dtype}
-    result |= {"kernel": ours.last_kernel, "first_step_s": round(first_s["tfasr"], 3)}
-    result |= {
-        f"{name}_ms": round(1000 * seconds, 2) for name, seconds in best_s.items()
+    result = {
+        "units": units,
+        "batch": batch,
+        "frames": frames,
+        "dtype": dtype,
+        "kernel": ours.last_kernel,
+        "first_step_s": round(first_s["tfasr"], 3),
     }
+    for name, seconds_ in best_s.items():
+        result[f"{name}_ms"] = round(1000 * seconds_, 2)
 
     for peer in set(best_s) - {"tfasr"}:
         result[f"ratio_to_{peer}"] = round(best_s[peer] / best_s["tfasr"], 2)
@@ -129,11 +136,7 @@ def print_table(rows: list[dict]) -> None:
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
 
     for line in cells:
-        print(
-            "  ".join(
-                cell.rjust(width) for cell, width in zip(line, widths, strict=True)
-            )
-        )
+        print("  ".join(map(str.rjust, line, widths)))
 
 
 def main() -> None:
@@ -147,6 +150,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--format", choices=["table", "json"], default="table")
     flags = parser.parse_args()
+
     require_extensions()
     sizes = [
         (units, batch, frames, dtype)

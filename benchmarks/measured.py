@@ -1,5 +1,4 @@
-"""Measures every figure that the README and docs/measured.md quote, and writes that
-page.
+"""Measures every figure that README.md and docs/measured.md quote; writes that page.
 
     make measured CORPORA=FOLDER                        # everything; two to three hours
     python benchmarks/measured.py --corpora FOLDER --only step_an4 prepare

@@ -1,5 +1,4 @@
-"""What `MirroredStrategy` costs a training step on one device: both ways in turns, in
-one process.
+"""What `MirroredStrategy` costs a training step on one device: both ways in turns.
 
     python benchmarks/mirrored_step.py --gin_file an4.gin
 
@@ -66,6 +65,7 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=60)
     arguments = parser.parse_args()
+
     experiment = load_config(arguments.gin_file).experiment
     batch = noise_batch(experiment, arguments.frames)
     steps = {

@@ -1,5 +1,4 @@
-"""Savings and costs of overlapping decoding with training: pairs of runs, overlapped
-and not.
+"""Savings and costs of overlapping decoding with training, from pairs of runs.
 
     python benchmarks/overlap.py --shard_dir demo/shards [--beam_width 4096] [--format json]
 
@@ -58,6 +57,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--format", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
+
     require_extensions()
     measured: dict[bool, list[dict[str, float]]] = {False: [], True: []}
 

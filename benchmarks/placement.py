@@ -40,8 +40,8 @@ def train(placement: str, decoder: str, batch: int, run_dir: Path, arguments) ->
     place, _, devices = placement.partition("@")
     names, _, width = decoder.partition(":")
     name, _, second = names.partition("+")
-    evaluated_on: tuple[str, ...] = ()
 
+    evaluated_on: tuple[str, ...] = ()
     if devices:
         evaluated_on = tuple(devices.split(","))
 
@@ -140,6 +140,7 @@ def main() -> None:
     parser.add_argument("--batches", nargs="+", type=int, default=[0])
     parser.add_argument("--format", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
+
     require_extensions()
     kinds = [
         (place, how, batch)

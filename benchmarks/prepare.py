@@ -1,5 +1,4 @@
-"""FLAC to shards compared with FLAC decoding alone: seconds of audio per second, and
-their ratio.
+"""FLAC to shards compared with FLAC decoding alone, in seconds of audio per second.
 
     python benchmarks/prepare.py --audio_dir .../LibriSpeech [--copies 5] [--format json]
 

@@ -1,5 +1,4 @@
-"""The cost of `tfasr.Recorder` per step: blocks around steps of 50 ms, and around empty
-steps.
+"""The cost of `tfasr.Recorder` per step, around steps of 50 ms and empty ones.
 
     python benchmarks/recorder.py
 
@@ -39,6 +38,7 @@ def main() -> None:
         "--out", type=Path, help="also write JSON and Markdown: a file or a folder"
     )
     flags = parser.parse_args()
+
     rows = [
         {
             "step_ms": 0.0,

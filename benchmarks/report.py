@@ -1,5 +1,4 @@
-"""The cost of `tfasr report` on many runs: seconds, CPU seconds and memory, compared
-with parsing.
+"""The cost of `tfasr report` on many runs, compared with parsing alone.
 
     python benchmarks/report.py [--runs 1000] [--folder DIR] [--format json]
 

@@ -129,6 +129,7 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=30)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
+
     result = measured(args.run_dir, args.shard_dir, args.checkpoint, args.batches)
     print(
         "| layers in bfloat16 | error | systematic | by chance | along the gradient |"

@@ -37,10 +37,13 @@ Engine = Callable[[np.ndarray], str]
 
 
 def offline(recogniser: Recogniser) -> Engine:
+    """Transcribes a recording as a whole."""
     return lambda samples: recogniser.transcribe(samples).text
 
 
 def streamed(recogniser: Recogniser, rng: np.random.Generator) -> Engine:
+    """Transcribes a recording in chunks of random lengths."""
+
     def text(samples: np.ndarray) -> str:
         cuts = np.sort(rng.integers(0, len(samples), rng.integers(0, 60)))
         return list(recogniser.stream(np.split(samples, cuts)))[-1].text
@@ -49,6 +52,8 @@ def streamed(recogniser: Recogniser, rng: np.random.Generator) -> Engine:
 
 
 def cpp(program: Path, folder: Path, rng: np.random.Generator) -> Engine:
+    """Transcribes a recording by the C++ program, in chunks of a random length."""
+
     def text(samples: np.ndarray) -> str:
         command = [program.resolve(), folder, str(rng.integers(1, 8000))]
         pcm = samples.astype("<i2").tobytes()
@@ -72,18 +77,18 @@ def engines(
     write_unchecked(run_dir, exported, int8=False, checkpoint="best")
     features = checked_feature_graph(spec)
     (exported / FEATURES_FILE).write_bytes(features)
+
     onnx = Recogniser(spec, OnnxAcoustics(exported / GRAPH_FILE))
     outcome = {
         "transcribe, Keras": offline(keras),
         "transcribe, ONNX Runtime": offline(onnx),
     }
-    streams = spec.can_stream
+    if not spec.can_stream:
+        return outcome
 
-    if streams:
-        outcome["stream, Keras"] = streamed(keras, rng)
-        outcome["stream, ONNX Runtime"] = streamed(onnx, rng)
-
-    if program is not None and streams:
+    outcome["stream, Keras"] = streamed(keras, rng)
+    outcome["stream, ONNX Runtime"] = streamed(onnx, rng)
+    if program is not None:
         outcome["stream, C++"] = cpp(program, exported, rng)
 
     return outcome
@@ -104,11 +109,12 @@ def main() -> None:
     parser.add_argument("--corpus_statistics", action="store_true")
     parser.add_argument("--format", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
+
     load_tensorflow()
+
     spec, acoustics = open_run(
         open_trained(arguments.run_dir), "best", {"name": "greedy"}
     )
-
     if arguments.corpus_statistics:
         by_corpus = dataclasses.replace(spec.features, normalisation="corpus")
         statistics = load_feature_statistics(arguments.run_dir)
@@ -143,9 +149,8 @@ def main() -> None:
 
     print("| | utterances with the first row's text | WER % |\n|---|---:|---:|")
     for row in rows:
-        print(
-            f"| {row['runtime']} | {row['same']} of {row['of']} | {100 * row['wer']:.2f} |"
-        )
+        same = f"{row['same']} of {row['of']}"
+        print(f"| {row['runtime']} | {same} | {100 * row['wer']:.2f} |")
 
 
 if __name__ == "__main__":

@@ -75,9 +75,10 @@ def main() -> None:
         "--out", type=Path, help="also write JSON and Markdown: a file or a folder"
     )
     flags = parser.parse_args()
-    name = flags.size.name if flags.size else flags.gin_file
 
+    name = flags.gin_file
     if flags.size:
+        name = flags.size.name
         step = systems.make_step(
             "tfasr", flags.size, flags.precision.removeprefix("mixed_")
         )
@@ -94,7 +95,7 @@ def main() -> None:
         timed.append(time.perf_counter() - began)
 
     rows = rows_of(profiled(step, flags.steps), flags.steps, flags.operations)
-    first = "operation" if flags.operations else "part"
+    first = row_kind(flags.operations)
     table = {
         "title": f"{name}, {flags.precision}: {1e3 * statistics.median(timed):.1f} ms",
         "columns": [(first, first), ("ms", "ms a step"), ("calls", "calls a step")],
@@ -192,16 +193,27 @@ def own_times(plane, line) -> list[tuple[str, int]]:
     return [(name, max(time_ps, 0)) for name, time_ps in own]
 
 
+def row_kind(operations: bool) -> str:
+    """Returns what a row of the table is about, which is also its first column."""
+    if operations:
+        return "operation"
+
+    return "part"
+
+
 def rows_of(events: list[tuple[str, int]], steps: int, operations: bool) -> list[dict]:
     """Returns the table's rows, by falling time."""
     times = Counter()
     calls = Counter()
     for name, time_ps in events:
-        row = name if operations else part_of(name)
+        row = name
+        if not operations:
+            row = part_of(name)
+
         times[row] += time_ps
         calls[row] += 1
 
-    first = "operation" if operations else "part"
+    first = row_kind(operations)
     return [
         {first: row, "ms": time_ps / 1e9 / steps, "calls": calls[row] / steps}
         for row, time_ps in times.most_common()

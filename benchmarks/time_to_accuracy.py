@@ -80,6 +80,7 @@ def main() -> None:
         "--out", type=Path, help="also write JSON and Markdown: a file or a folder"
     )
     flags = parser.parse_args()
+
     require_extensions()
     systems, notes, versions = installed(flags.systems)
 

@@ -84,6 +84,7 @@ def main() -> None:
         "--out", type=Path, help="also write JSON and Markdown: a file or a folder"
     )
     flags = parser.parse_args()
+
     os.environ.update(LIMITS.get(flags.instruction_set, {}))
     require_extensions()
     sizes = [parse_size(s) if isinstance(s, str) else s for s in flags.size]

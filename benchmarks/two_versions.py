@@ -69,6 +69,7 @@ def main() -> None:
         "--out", type=Path, help="also write JSON and Markdown: a file or a folder"
     )
     flags = parser.parse_args()
+
     trees = {"earlier": flags.earlier.resolve(), "later": flags.later.resolve()}
 
     for name, tree in trees.items():

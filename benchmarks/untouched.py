@@ -1,5 +1,4 @@
-"""Tabulates the AN4 presets' errors on dev, and on speakers never used to choose
-anything.
+"""Tabulates the AN4 presets' errors on dev and on speakers never used for a choice.
 
     python benchmarks/untouched.py --scores scores/accurate_greedy scores/accurate_word_beam \
         --dev_runs runs/fast_*_dev --untouched_runs runs/fast_*_untouched --out benchmarks/results
@@ -102,6 +101,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--cer", type=float, default=0.15)
     parser.add_argument("--out", type=Path, required=True)
     flags = parser.parse_args(arguments)
+
     by_run, means = error_rates(flags.scores)
     columns = [
         (f"{m['split']}_{m['decoder']}", f"{m['split']}, {m['decoder']}") for m in means

@@ -1,5 +1,4 @@
-"""Measures errors of word times on synthetic speech, whose true times the synthesiser
-reports.
+"""Measures errors of word times on synthetic speech, whose true times are known.
 
     python benchmarks/word_times.py --run_dir demo/runs/batch_8 --corpus_dir demo/corpus \
         [--split test] [--format json]
@@ -195,6 +194,7 @@ def main() -> None:
     parser.add_argument("--split", default="test")
     parser.add_argument("--format", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
+
     recogniser = tfasr.load_recogniser(arguments.run_dir)
     result = measured(recogniser, arguments.corpus_dir, arguments.split)
 

@@ -335,8 +335,8 @@ def markdown(measured: dict[str, dict[str, list[dict]]]) -> str:
                 [Parts(**run["parts"]) for run in group] for group in (first, runs)
             ]
             factors = decompose(*split).factors
-            ratio = ""
 
+            ratio = ""
             if comparison.ratio:
                 ratio = f"{comparison.ratio:.2f}"
 
@@ -382,12 +382,13 @@ def main() -> None:
         "--out", type=Path, help="JSON of all runs; goes on where it ended"
     )
     arguments = parser.parse_args()
+
     unlike = ("shard_dir", "arms", "conditions", "seeds", "out")
     setup = {
         name: value for name, value in vars(arguments).items() if name not in unlike
     }
-    kept = {"setup": setup, "runs": {}}
 
+    kept = {"setup": setup, "runs": {}}
     if arguments.out and arguments.out.exists():
         kept = json.loads(arguments.out.read_text())
         if kept["setup"] != setup:

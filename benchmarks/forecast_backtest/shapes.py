@@ -1,5 +1,4 @@
-"""Simulated error curves of known shapes: each system draws its shape, each run its
-noise."""
+"""Simulated error curves: each system draws its shape, and each run its noise."""
 
 import math
 

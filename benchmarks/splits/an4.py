@@ -1,5 +1,4 @@
-"""Splits AN4's training speakers once: eight are held out and were never used to choose
-anything.
+"""Splits AN4's training speakers: eight are held out and never used for a choice.
 
 The presets of gin/fast were chosen by the error rates of AN4's dev speakers. To report
 them on unused speakers, three women and five men, as many as in dev, were drawn from

@@ -1,5 +1,4 @@
-"""tfasr's side of the PyTorch twin's run, in a process of its own: gin file, shards,
-batches.
+"""tfasr's side of the PyTorch twin's run, in its own process: gin file and batches.
 
 Some wheels of PyTorch and TensorFlow can't be loaded into one process: both register
 options of the same LLVM. So the twin's process (`twin.torch_training`) imports no

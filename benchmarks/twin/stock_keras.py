@@ -1,5 +1,4 @@
-"""The acoustic model as a Keras user would write it, with Keras's own layers and
-loss."""
+"""The acoustic model as a Keras user would write it, with Keras's layers and loss."""
 
 from typing import TYPE_CHECKING
 

@@ -1,5 +1,4 @@
-"""The PyTorch twin's evaluation on a split: forward passes, greedy decoding, error
-counts."""
+"""The PyTorch twin's evaluation: forward passes, greedy decoding, error counts."""
 
 from collections.abc import Iterable
 

@@ -98,7 +98,6 @@ def learning_rate(config: float | dict[str, Any]) -> Callable[[int], float]:
     # Without a target, Keras ignores the steps of the warm-up.
     warm_up = 0
     highest = first
-
     if values.get("warmup_target") is not None and values.get("warmup_steps"):
         warm_up = values["warmup_steps"]
         highest = values["warmup_target"]

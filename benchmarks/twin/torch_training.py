@@ -221,6 +221,7 @@ def main() -> None:
     parser.add_argument("--shard_dir", required=True)
     parser.add_argument("--run_dir", required=True)
     flags = parser.parse_args()
+
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     train_twin(
         flags.gin_file,

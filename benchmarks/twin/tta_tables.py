@@ -94,23 +94,21 @@ def run_row(run: Run, target: tuple[str, float], event_s: float) -> dict[str, An
 
     Returns:
         ``minutes`` and ``epoch`` are None if never; shares are percent of the time from
-            the model's
-        creation to the target, except ``step_input_wait_pct``, of a steady step;
-            ``last_pct`` is
-        the last evaluation.
+        the model's creation to the target, except ``step_input_wait_pct``, of a steady
+        step; ``last_pct`` is the last evaluation.
     """
     metric, value = target
     result = run.time_to_accuracy(**{metric: value})
-    end_s = result.seconds
 
+    end_s = result.seconds
     if end_s is None:
         end_s = run.elapsed_s[-1]
 
     in_run = run.intervals_until(end_s)
     before = run.intervals_until(0.0)
     speed = run.throughput()
-    wait_pct = None
 
+    wait_pct = None
     if speed.input_wait_share is not None:
         wait_pct = 100 * speed.input_wait_share
 
