@@ -107,6 +107,7 @@ LOGS = {"val_loss": 0.5, "val_accuracy": 0.9, "val_whim": 3, "epoch": 1}
 
 
 def noted(tmp_path, logs, names=None, score=None):
+    """The scores that an evaluation notes from a trainer's logs."""
     with tfasr.Recorder(tmp_path / "run") as run:
         run.epoch()
         with run.evaluation() as e:

@@ -28,6 +28,7 @@ def container(*entries, version=1):
 
 
 def cut(folder, content, architecture=90):
+    """A library of this content after all other architectures were cut out."""
     library = folder / "lib.so"
     library.write_bytes(content)
     carry.cut(library, architecture)

@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
+    """The results and the page of a quick run."""
     path = tmp_path_factory.mktemp("coverage") / "found.json"
     command = [
         sys.executable,

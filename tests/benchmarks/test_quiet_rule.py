@@ -6,6 +6,7 @@ from quiet_rule import MACHINES, decided, rows_of, studied, table
 
 
 def errors(sign):
+    """In how many percent of studies a verdict was reached."""
     return 100 * float(np.mean(sign != 0))
 
 

@@ -59,6 +59,7 @@ def made_talks(folder: Path, name: str = "talk", form: str = "sph") -> list[Spok
 
 
 def put(path: Path, *lines: str | dict) -> None:
+    """Writes lines, of which objects become JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)
     texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
     path.write_text("".join(text + "\n" for text in texts), encoding="utf-8")

@@ -42,6 +42,7 @@ def made(texts: list[str], **config) -> Alphabet:
 
 
 def listed(folder: Path, text: str | bytes) -> str:
+    """Writes a list of letters and returns its path."""
     path = folder / "letters.txt"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return str(path)
@@ -463,6 +464,7 @@ def test_fuzzed_strings_go_through_alphabet_and_units_without_loss(
 
 
 def corpus(folder: Path, texts: dict[str, list[str]]) -> Path:
+    """Writes recordings of two seconds, and a table for each split."""
     folder.mkdir(exist_ok=True)
     for split, lines in texts.items():
         rows = ["path\ttext"]
@@ -479,6 +481,7 @@ def corpus(folder: Path, texts: dict[str, list[str]]) -> Path:
 
 
 def prepare(folder: Path, *flags: str) -> int:
+    """Runs `tfasr prepare` in this process and returns its exit code."""
     words = [
         "prepare",
         "--corpus",

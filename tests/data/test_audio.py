@@ -26,6 +26,7 @@ SHARED_DATA = REPOSITORY.parent / "shared" / "data"
 
 
 def shared(path: str) -> Path:
+    """The path of a recording that lies next to the repository."""
     found = SHARED_DATA / path
     if not found.exists():
         pytest.skip(f"needs the recordings in {SHARED_DATA}")
@@ -154,6 +155,7 @@ def test_recordings_at_8_khz_match_an_independent_resampler(name):
 
 @pytest.fixture(scope="module")
 def whole_files(tmp_path_factory) -> dict[str, bytes]:
+    """A second of a tone in each format, by file name."""
     folder = tmp_path_factory.mktemp("whole")
     noise = np.random.default_rng(0).standard_normal(16000).astype(np.float32)
     samples = tone(16000) + 0.01 * noise
@@ -407,6 +409,7 @@ def test_blocks_refuse_what_read_audio_refuses(tmp_path):
 
 
 def refusal() -> str:
+    """Why tensorflow-io can't be chosen here, or "" if it can."""
     try:
         check_audio_reader("tfio")
     except UsageError as error:

@@ -18,6 +18,7 @@ from tfasr.data.features import FeatureConfig, compute_features
 
 
 def masked(config, seed, frames=60, bins=20, mfcc=0):
+    """Which features of an utterance are masked, shaped (frames, features)."""
     features = tf.ones([frames, bins + mfcc])
     seed = tf.constant(seed, tf.int64)
     return augment(features, config, seed, bins).numpy() == 0
@@ -119,6 +120,7 @@ def outputs(frames):
 
 @pytest.fixture(scope="module")
 def tempo():
+    """A change of the tempo by up to 30 %."""
     return Tempo(0.3, outputs, LONGEST)
 
 
@@ -182,6 +184,7 @@ def tone(hz, config=CONFIG):
 
 
 def scaled(features, factor, config=CONFIG):
+    """Features of a vocal tract that is longer or shorter by the factor."""
     return (
         VocalTract(0.2, config)
         .scaled(features, tf.constant(factor, tf.float32))

@@ -89,6 +89,7 @@ PADDINGS = pytest.mark.parametrize(
 
 @pytest.fixture(scope="module")
 def split(tmp_path_factory):
+    """A split of several shards with utterances of different lengths."""
     folder = tmp_path_factory.mktemp("pipeline")
     utterances = make_utterances(folder / "audio", UTTERANCES)
     prepare_split(utterances, folder / "shards", packing(per_shard=5))
@@ -104,6 +105,7 @@ def half(frames):
 def make_source(
     split, features=TINY_FEATURES, augmentation=None, statistics=None, **pipeline
 ):
+    """Batches of four utterances, bucketed unless `pipeline` says otherwise."""
     config = {
         "padding": "bucketed",
         "global_batch_size": 4,
@@ -318,6 +320,7 @@ def test_shapes_are_known_before_the_first_batch(split, replicas):
 
 
 def by_position(batches):
+    """The features of each utterance, by its position in the split, unpadded."""
     return {
         position: batch["features"][row, : batch["feature_lengths"][row]]
         for batch in batches

@@ -35,6 +35,7 @@ CONFIGS = [
 
 
 def chirp(seconds=1.0, rate_hz=16000):
+    """A tone that rises, with a little noise."""
     times = np.arange(round(seconds * rate_hz)) / rate_hz
     swept = 0.3 * scipy.signal.chirp(times, 80, seconds, 0.45 * rate_hz)
     return (swept + 0.02 * noise(seconds, 7)[: len(times)]).astype(np.float32)

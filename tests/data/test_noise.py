@@ -35,12 +35,14 @@ RATE_HZ = 16000
 
 @pytest.fixture
 def corpus(tmp_path):
+    """A corpus of short recordings of noise."""
     write_tsv(tmp_path / "corpus", make_utterances(tmp_path / "corpus", 10))
     return tmp_path / "corpus"
 
 
 @pytest.fixture
 def noises(tmp_path):
+    """A folder of two recordings of noise, with a note next to them."""
     folder = tmp_path / "noises" / "inner"
     folder.mkdir(parents=True)
     soundfile.write(folder / "short.wav", np.sin(np.arange(1600) / 5), RATE_HZ)
@@ -52,6 +54,7 @@ def noises(tmp_path):
 
 @pytest.fixture
 def rooms(tmp_path):
+    """A folder of impulse responses of rooms."""
     (tmp_path / "rooms").mkdir()
     decay = (
         np.exp(-np.arange(4000) / 800)

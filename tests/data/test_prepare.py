@@ -375,6 +375,7 @@ def test_a_shard_of_bad_utterances_alone_harms_nothing(tmp_path):
 
 
 def open_order(utterances, tmp_path):
+    """The ids in the order in which the split packs them."""
     prepare_split(utterances, tmp_path / "trial")
     return [u.id for u in open_split(tmp_path / "trial", "train").utterances]
 

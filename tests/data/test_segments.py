@@ -27,6 +27,7 @@ from tfasr.data.shards import ShardConfig
 def prepared(
     corpus: str, corpus_dir: Path, shard_dir: Path, split: str | None = None
 ) -> dict:
+    """The indexes of the splits that `prepare` packs."""
     return prepare(
         corpus=corpus,
         corpus_dir=corpus_dir,
@@ -41,6 +42,7 @@ def prepared(
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory) -> Path:
+    """Talks of two splits, with lists of their segments in every format."""
     folder = tmp_path_factory.mktemp("corpus")
     for split, name in (("train", "talk"), ("dev", "other")):
         spoken = made_talks(folder / split / "sph", name)
@@ -317,6 +319,7 @@ def test_a_nemo_duration_cuts_a_longer_file_and_leaves_a_whole_one(tmp_path):
 
 
 def cut(**changes) -> dict:
+    """A cut of lhotse's, with some values changed."""
     source = {"type": "file", "channels": [0, 1], "source": "two.wav"}
     recording = {"id": "r", "sources": [source], "duration": 2.0, "channel_ids": [0, 1]}
     supervision = {"id": "s", "start": 0, "duration": 2.0, "text": "abc"}

@@ -295,6 +295,7 @@ def open_manifest(shard_dir):
 
 
 def records(split):
+    """The parsed records of a split."""
     compression = split.index["packing"]["compression"]
     for record in tf.data.TFRecordDataset(split.files, compression):
         yield tf.io.parse_single_example(record, RECORD)
@@ -363,6 +364,7 @@ def test_sums_merge_as_if_added_at_once():
 
 @pytest.fixture
 def prepared(tmp_path):
+    """The folder of a packed split of ten utterances."""
     prepare_split(make_utterances(tmp_path / "audio", 10), tmp_path / "shards")
     return tmp_path / "shards"
 

@@ -15,6 +15,7 @@ UTTERANCES = 22
 
 @pytest.fixture(scope="module")
 def split(tmp_path_factory):
+    """A split of several shards."""
     folder = tmp_path_factory.mktemp("shares")
     utterances = make_utterances(folder / "audio", UTTERANCES)
     prepare_split(utterances, folder / "shards", packing(per_shard=5))

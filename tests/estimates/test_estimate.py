@@ -36,6 +36,7 @@ TARGET = "cer=0.99"
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
+    """Two short runs that differ in their seeds."""
     folder = tmp_path_factory.mktemp("runs") / "tones"
     for seed in (1, 2):
         experiment = tones_experiment(epochs=4, seed=seed)
@@ -51,6 +52,7 @@ def runs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def catalogue(runs, tmp_path_factory):
+    """The catalogue that a report of these runs writes."""
     folder = tmp_path_factory.mktemp("catalogue")
     words = ["tfasr", "report", str(runs), "--catalogue", str(folder)]
     assert cli.run(cli.parse(words)) == 0
@@ -66,6 +68,7 @@ def trial():
 
 @pytest.fixture
 def ask(monkeypatch, trial, catalogue):
+    """Asks for an estimate, with a trial that was recorded once."""
     monkeypatch.setattr(module, "try_out", lambda *args, **options: trial)
 
     def asked(experiment=None, **options) -> Estimate:
@@ -241,6 +244,7 @@ def test_a_ring_of_workers_sends_all_gradients_twice():
 
 
 def machine_file(path, **changes):
+    """Writes the file of a machine twice as fast as this one."""
     step_s = {"float32": {"narrow": 0.01, "middle": 0.1, "wide": 0.3}}
     here = machines.Machine("that machine", step_s, "float32", 5.0, 0.01)
     content = {"system_name": "fast one", machines.KEY: {**here.to_json(), **changes}}
@@ -381,6 +385,7 @@ def test_a_batch_that_does_not_fit_is_refused_as_by_training(monkeypatch):
 
 
 def no_memory(self):
+    """A process that takes no memory."""
     return type("Memory", (), {"rss": 0})()
 
 

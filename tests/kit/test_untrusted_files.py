@@ -29,6 +29,7 @@ def pipe(path: Path) -> Path:
 
 
 def endless(path: Path) -> Path:
+    """A link to a device that never ends."""
     path.symlink_to("/dev/zero")
     return path
 
@@ -172,6 +173,7 @@ def _fails(path: Path) -> None:
 def packed(
     path: Path, *members: tuple[tarfile.TarInfo, bytes], form=tarfile.USTAR_FORMAT
 ) -> Path:
+    """Writes an archive of these members."""
     with tarfile.open(path, "w:xz", format=form, preset=0) as archive:
         for member, content in members:
             member.size = len(content)
@@ -181,6 +183,7 @@ def packed(
 
 
 def named(name: str, **more) -> tarfile.TarInfo:
+    """A member of an archive, with some of its attributes changed."""
     member = tarfile.TarInfo(name)
     for key, value in more.items():
         setattr(member, key, value)

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 def twins(channels, **options):
+    """Keras's own layer and ours, with the same weights."""
     layers = [keras.layers.BatchNormalization(**options), BatchNormalization(**options)]
     rng = np.random.default_rng(channels)
     for layer in layers:

@@ -35,6 +35,7 @@ def drawn(rng, batch, frames, classes, most_labels, scale):
 
 
 def expected_of(logits, lengths, labels, label_lengths):
+    """Losses and gradients of a batch, one utterance after the other."""
     losses = np.zeros(len(logits))
     gradients = np.zeros(logits.shape)
     for u, (frames, count) in enumerate(zip(lengths, label_lengths, strict=True)):
@@ -144,6 +145,7 @@ def test_long_utterances_keep_the_gradients_digits():
 
 
 def compare_with_peers(rng, batches):
+    """Compares random batches with TensorFlow's and PyTorch's loss."""
     torch = None
     with contextlib.suppress(ImportError):
         import torch

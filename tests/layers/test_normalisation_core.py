@@ -20,6 +20,7 @@ EPSILON = 1e-3
 
 
 def problem(rows, channels, density, dtype):
+    """Random inputs, upstream gradients, scale, offset and mask."""
     rng = np.random.default_rng(rows * 1000 + channels)
     inputs, d_outputs = (
         rng.normal(2, 3, (rows, channels)).astype(dtype).astype("float64")
@@ -60,6 +61,7 @@ def tensorflow_scales(rows, channels, levels, seed):
 
 
 def compiled(inputs, d_outputs, gamma, beta, mask, dtype, levels, seed, **options):
+    """The compiled kernel's outputs, statistics and gradients."""
     stored = [x.astype(dtype) for x in (inputs, d_outputs)]
     if dtype != "float32":
         stored = [x.view("uint16") for x in stored]

@@ -44,6 +44,7 @@ def normal(seed, *shape):
 
 
 def layer_of(kind, policy):
+    """A layer that uses an operation, always with the same weights."""
     keras.utils.set_random_seed(1)
     if kind == "lstm":
         return LSTM(5, return_sequences=True, dtype=policy)
@@ -194,6 +195,7 @@ print(json.dumps(told))
 
 @pytest.fixture(scope="module")
 def exported():
+    """A model of an LSTM layer, and inputs for it."""
     layers = [
         keras.layers.Masking(),
         LSTM(4, return_sequences=True),
@@ -230,6 +232,7 @@ def test_replicas_compute_what_they_do_with_callbacks(elsewhere):
 
 
 def steps(projected, units):
+    """The recurrence as an operation of a graph."""
     attributes = {"T": tf.float32, "masks": 0, "ceiling": np.inf}
     kind = operations.Operation("TfasrRecurrence", [tf.float32] * 3, attributes)
     states = [tf.zeros((1, units))] * 2

@@ -16,6 +16,7 @@ core = pytest.importorskip(
 
 
 def problem(batch, time, units, gates, density, dtype):
+    """Random inputs, weights, states, mask and upstream gradients."""
     rng = np.random.default_rng(batch * 1000 + units)
     projected, kernel = (
         rng.normal(scale=scale, size=shape).astype(dtype)
@@ -38,6 +39,7 @@ def problem(batch, time, units, gates, density, dtype):
 
 
 def run(projected, bias, kernel, h, c, mask, upstream, name, **options):
+    """The compiled kernel's outputs and gradients, forward and backward."""
     forward, backward = (
         getattr(core, f"{way}_{name}") for way in ("forward", "backward")
     )

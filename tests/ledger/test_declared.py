@@ -25,6 +25,7 @@ from tfasr.ledger.events import Ledger, ledger_mark, read_events
 
 
 def plan(*seeds):
+    """A study's plan of one experiment with these seeds."""
     runs = [{"experiment": "a", "seed": n, "folder": f"runs/a/seed_{n}"} for n in seeds]
     return {"runs": runs, "study": {"experiments": ["a"]}}
 

@@ -763,6 +763,7 @@ def second_writer(events):
 
 
 def resumed(with_mono=True):
+    """A run of three sessions."""
     ledger = LedgerBuilder(with_mono=with_mono).begin().epoch(1, 0.5).checkpoint()
     ledger.step().resume(down_s=5, from_step=2).epoch(2, 0.4)
     return ledger.resume(down_s=5, from_step=None).epoch(1, 0.5).end()
@@ -817,6 +818,7 @@ def test_the_evidence_names_steps_that_go_back():
 
 @pytest.fixture(scope="module")
 def long_ledger(tmp_path_factory):
+    """A ledger of a thousand lines: its folder, its bytes and its mark."""
     folder = tmp_path_factory.mktemp("long")
     with contextlib.closing(Ledger(folder)) as ledger:
         ledger.begin_session(None)

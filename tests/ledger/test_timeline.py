@@ -302,6 +302,7 @@ def elapsed_of(events):
 
 
 def at(events, key):
+    """When the events of a key happened, in seconds."""
     return [
         now
         for event, now in zip(events, elapsed_of(events), strict=True)

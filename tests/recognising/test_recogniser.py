@@ -67,6 +67,7 @@ def test_a_batch_gives_what_each_gives_alone(recogniser):
 
 
 def several(graph, threads):
+    """A graph that computes as many batches at once as threads are given."""
     acoustics = OnnxAcoustics(graph)
     acoustics.batches_at_once = threads
     return acoustics

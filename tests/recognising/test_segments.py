@@ -16,6 +16,7 @@ RATE_HZ = 1000
 
 
 def cut(samples: np.ndarray, longest_s: float, block: int = 700):
+    """The segments of samples that arrive in blocks."""
     cutter = PauseCutter(RATE_HZ, longest_s)
     segments = []
     for start in range(0, len(samples), block):

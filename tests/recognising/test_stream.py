@@ -31,6 +31,7 @@ def chunks(samples: np.ndarray, sizes: list[int]):
 
 
 def offline(recogniser: Recogniser, samples: np.ndarray) -> np.ndarray:
+    """The log-probabilities of a recording as a whole, shaped (frames, classes)."""
     features = recogniser.spec.normalised_features(samples)[None]
     return recogniser.acoustics.log_probs(
         features, np.array([features.shape[1]], np.int32)
@@ -159,6 +160,7 @@ def test_the_preset_that_is_named_can_stream():
 
 
 def models_that_can_stream():
+    """Configs of models that look at no more than a few coming frames."""
     from tfasr.models.recurrent import AcousticModelConfig, GruModelConfig
 
     lstm = AcousticModelConfig(

@@ -12,11 +12,13 @@ from tfasr.recognising.subtitles import SubtitleRules, subtitles
 
 
 def spoken(*timed):
+    """Words of (text, start, end), recognised with confidence 0.9."""
     return [Word(text, start_s, end_s, 0.9) for text, start_s, end_s in timed]
 
 
 @st.composite
 def recognised_words(draw):
+    """Words as long recordings have them: some overlap, some are long."""
     words = []
     at_s = draw(st.floats(0, 10))
     for _ in range(draw(st.integers(0, 40))):

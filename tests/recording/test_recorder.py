@@ -311,6 +311,7 @@ def train_recorded(run_dir, accuracies, *, seed=1, begin=1, **settings):
 
 
 def value(run_dir, key):
+    """The values of all events of a key."""
     return [event["value"] for event in read_events(run_dir) if event["key"] == key]
 
 

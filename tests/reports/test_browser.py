@@ -42,6 +42,7 @@ TICK = "document.querySelector('#cer .plot .role-axis-label text')"
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
+    """A report of two groups and of a run with samples of its processors."""
     folder = tmp_path_factory.mktemp("page")
     run_dirs = [*seeds(folder, "small", 1.0), *seeds(folder, "large", 2.0)]
     sampled = long_run().write(folder / "sampled")
@@ -53,12 +54,14 @@ def page(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory):
+    """One browser for all tests of this file."""
     with Browser(tmp_path_factory.mktemp("browser")) as found:
         yield found
 
 
 @pytest.fixture
 def browser(started):
+    """The browser with its usual look, before anything was said or fetched."""
     started.look_like()
     started.console.clear()
     started.requests.clear()

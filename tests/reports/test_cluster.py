@@ -249,6 +249,7 @@ def run_dir(tmp_path):
 
 
 def package(watts):
+    """The reading of a processor's energy counter, in joules."""
     return {"package-0": ("package-0", watts)}
 
 

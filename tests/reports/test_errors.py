@@ -17,6 +17,7 @@ SPEAKERS = ["ann", "bob", "cat", "dan", "eve", "ann"]
 
 
 def write_hypotheses(path, heard, *, said=SAID, speakers=SPEAKERS):
+    """Writes what was said and heard as tfasr's own hypotheses."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [
         {"id": f"u{i}", "reference": r, "hypothesis": h, "score": -1.0, "speaker": s}
@@ -28,6 +29,7 @@ def write_hypotheses(path, heard, *, said=SAID, speakers=SPEAKERS):
 
 
 def run_with_hypotheses(run_dir, *epochs, cers=None, **options):
+    """A run whose epochs heard these texts."""
     ledger_of(cers or [0.5, 0.1, 0.3], **options).write(run_dir)
     for number, heard in enumerate(epochs, start=1):
         path = run_dir / "hypotheses" / f"validation-epoch-{number:04}.jsonl"
@@ -273,6 +275,7 @@ def test_wrong_use_is_refused(faulty, tmp_path):
 
 
 def one_utterance(path, said, heard, encode=str.encode):
+    """Writes the hypotheses of a single utterance."""
     line = {"id": "u", "reference": said, "hypothesis": heard}
     path.write_bytes(encode(json.dumps(line, ensure_ascii=False) + "\n"))
     return path

@@ -76,6 +76,7 @@ def dots(panels):
 
 
 def rings(panels):
+    """The marks where curves cross a target."""
     return [one for one in marks(panels, Points) if one.symbol == "ring"]
 
 
@@ -513,10 +514,12 @@ def test_a_figure_that_cannot_be_drawn_says_why(report, registered):
 
 
 def broken(report, results):
+    """A figure of a plug-in that raises an error."""
     return [1 / 0]
 
 
 def undrawable(report, results):
+    """A figure of a plug-in that no picture can be made of."""
     return Chart("mine", "", [Panel([Line(x=["here"], y=[object()])])])
 
 
@@ -576,6 +579,7 @@ def test_thinning_keeps_both_ends():
 
 
 def host_file(run_dir, seconds, **increases):
+    """Writes a run's samples of what the machine gave it in each second."""
     machine = Machine()
     for _ in range(2):
         machine.second(ran_s=2.0, busy_s=2.0)

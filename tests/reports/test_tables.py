@@ -490,6 +490,7 @@ SYSTEM = {
 
 
 def write_files(run_dir, system=SYSTEM):
+    """Writes a run's system and samples, whose last lines are cut."""
     (run_dir / "run.json").write_text(json.dumps({"system": system}))
     (run_dir / "cpu.csv").write_text("time_ms,cpu_percent\n1,20.0\n2,40.0\n3,")
     (run_dir / "gpu.csv").write_text(
@@ -501,6 +502,7 @@ def write_files(run_dir, system=SYSTEM):
 
 
 def tables_of(*run_dirs, targets=(("cer", 0.1),)):
+    """The tables as in the paper, by name."""
     question = ask(targets, beside=POLICIES.values())
     runs = [analyse_run(load_run(path), question) for path in run_dirs]
     made = make_report(runs, question)

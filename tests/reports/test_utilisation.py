@@ -26,6 +26,7 @@ def long_run(*, evaluation_s=4.0, steps=60):
 def sample(
     run_dir, busy, *, device="cpu", first_ms=1_700_000_000_000, every_ms=30, seconds=70
 ):
+    """Writes samples of a processor or of two GPUs; `busy` maps a second to percent."""
     times = range(first_ms, first_ms + 1000 * seconds, every_ms)
     if device == "cpu":
         lines = [

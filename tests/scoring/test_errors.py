@@ -156,6 +156,7 @@ def write(path, *lines):
 
 
 def ours(identity, reference="a b", hypothesis="a", **more):
+    """A line of tfasr's own hypotheses."""
     return {"id": identity, "reference": reference, "hypothesis": hypothesis, **more}
 
 
@@ -245,6 +246,7 @@ def test_a_binary_file_is_refused(tmp_path):
 
 
 def made(*ids, reference="a b"):
+    """Transcripts with these ids."""
     return [Transcript(identity, reference, "a") for identity in ids]
 
 

@@ -55,6 +55,7 @@ def connected(server):
 
 
 def logged(server, since=0):
+    """What the server has logged, from a position on."""
     return (server.folder / "log").read_text()[since:]
 
 
@@ -198,6 +199,7 @@ def test_a_client_that_leaves_before_its_stream_begins_is_no_failure(hostile_ser
 
 
 def wav(rate_hz=RATE_HZ, channels=1, frames=RATE_HZ):
+    """A WAV file of silence, whose header may lie about rate and channels."""
     head = struct.pack("<HHIIHH", 1, channels, rate_hz, 2 * channels * rate_hz % 2**32,
                        2 * channels, 16)  # fmt: skip
     data = bytes(2 * channels * frames)
@@ -217,6 +219,7 @@ def wav(rate_hz=RATE_HZ, channels=1, frames=RATE_HZ):
 
 
 def float_wav(loudest):
+    """A WAV file in which every sample is as loud as this."""
     file = io.BytesIO()
     soundfile.write(
         file, np.full(RATE_HZ, loudest), RATE_HZ, format="WAV", subtype="FLOAT"
@@ -285,6 +288,7 @@ def test_nothing_of_a_recording_is_left_after_a_kill(exported_tones, tmp_path):
 
 
 def keeps_a_file_in(folder, pid):
+    """Whether the process has a file of the folder open."""
     for path in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(OSError):
             if path.readlink().is_relative_to(folder):

@@ -83,6 +83,7 @@ def addresses(exported_tones):
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
+    """A browser whose microphone hears two utterances and pauses."""
     folder = tmp_path_factory.mktemp("browser")
     # The fake device begins with zeros, in which these models hear a letter: a pause
     # ends it.
@@ -106,6 +107,7 @@ def browser(tmp_path_factory):
 
 @pytest.fixture
 def page(browser):
+    """The browser with its usual look, before anything was said or fetched."""
     browser.look_like()
     browser.console.clear()
     browser.requests.clear()

@@ -38,6 +38,7 @@ def ask(server, method="GET", path="", **options):
 
 
 def send(server, data, name="talk.wav"):
+    """Uploads a file; returns the status and the objects of the answer's lines."""
     status, _, text = ask(
         server, "POST", "transcribe", params={"name": name}, data=data
     )
@@ -254,6 +255,7 @@ def test_health(server):
 
 
 def made(path, samples, rate_hz=RATE_HZ, **options):
+    """The bytes of an audio file."""
     soundfile.write(path, samples, rate_hz, **options)
     return path.read_bytes()
 
@@ -271,6 +273,7 @@ BAD = {
 
 @pytest.fixture(scope="module")
 def bad_files(tmp_path_factory):
+    """Files that hold no whole recording, by name."""
     folder = tmp_path_factory.mktemp("bad")
     noise = np.random.default_rng(1).normal(0, 0.1, RATE_HZ)
     flac = made(folder / "whole.flac", np.tile(noise, 10))
@@ -384,6 +387,8 @@ def test_other_pages_are_refused_everything(server):
 
 @pytest.fixture
 def serve(exported_tones):
+    """Runs `tfasr serve` in this process and returns its exit code."""
+
     def serve(*words):
         return run(
             parse(

@@ -37,6 +37,7 @@ def pcm(samples: np.ndarray) -> bytes:
 
 
 def pieces(data: bytes, size: int = 3200) -> list[bytes]:
+    """The data in messages of so many bytes."""
     return [data[start : start + size] for start in range(0, len(data), size)]
 
 
@@ -74,6 +75,7 @@ async def speak(url: str, parts: list[bytes], config: dict | None = None) -> lis
 
 
 def texts(answers: list[dict]) -> list[str]:
+    """The texts of finished utterances."""
     return [answer["text"] for answer in answers if answer.get("text")]
 
 

@@ -9,6 +9,7 @@ from tfasr.reports.history import FEWEST_AFTER, FEWEST_BEFORE, LEAST_CHANGE, cha
 
 
 def noisy(levels, spread=0.02, seed=0):
+    """Measurements that vary around these levels."""
     rng = np.random.default_rng(seed)
     return list(np.asarray(levels) * np.exp(spread * rng.standard_normal(len(levels))))
 

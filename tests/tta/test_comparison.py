@@ -32,6 +32,7 @@ def hits(*times, width=0.1):
 
 
 def never(*seen):
+    """Runs that ended after these times without meeting the target."""
     return [Bracket(time, None, None) for time in seen]
 
 
@@ -102,6 +103,7 @@ def test_a_gap_of_one_evaluation_is_undecided_and_one_of_many_is_not():
 
 
 def disturbed(brackets, *parts):
+    """The brackets of runs that the machine gave only a part of its time."""
     return [
         replace(b, undisturbed=part) for b, part in zip(brackets, parts, strict=True)
     ]
@@ -269,6 +271,7 @@ runs = st.tuples(
 
 
 def made(low, width, kind):
+    """The bracket of a run that arrived, met the target at once, or never did."""
     if kind == "never":
         return Bracket(low, None, None)
 
@@ -408,6 +411,7 @@ def test_a_target_met_at_once_is_sooner_than_any_other():
 
 
 def with_p(*p_values):
+    """Comparisons with these p-values."""
     base = compare(hits(*range(10, 16)), hits(*range(20, 26)))
     return [replace(base, p_value=p, adjusted_p=p) for p in p_values]
 
@@ -447,6 +451,7 @@ def drawn_times(*seconds, grid=1.0):
 
 
 def drawn(median, n, seed, spread=0.05):
+    """Times of runs that vary around a median, always the same for a seed."""
     rng = np.random.default_rng(seed)
     return drawn_times(*(median * np.exp(spread * rng.standard_normal(n))))
 

@@ -29,6 +29,7 @@ RAPL_J = 262_143.32885
 
 
 def measured(joules, unknown_s=0.0):
+    """Energy that a processor's counter measured in training."""
     return EnergyUse({"train": joules}, {"train": unknown_s}, ["package-0"])
 
 
@@ -126,12 +127,14 @@ WALL = 1_700_000_000.0
 def sample(
     at_s, joules, *, counter="package-0", session=0, limit=None, mono=MONO, wall=WALL
 ):
+    """A sample of a counter, so many seconds after the run's beginning."""
     return EnergySample(
         (wall + at_s) * 1000, session, round(mono + at_s, 6), counter, joules, limit
     )
 
 
 def use(ledger, samples, until_us=math.inf):
+    """The energy that samples show for a run."""
     timeline = Timeline(ledger.events)
     spans = energy_spans(samples, timeline)
     counters = {one.counter for one in samples}

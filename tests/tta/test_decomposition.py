@@ -17,6 +17,7 @@ def elapsed_s(events):
 
 
 def pair(first, second):
+    """The comparison of two single runs."""
     return decompose([first], [second])
 
 
@@ -34,6 +35,7 @@ def run_of(
     forward_s=0.0,
     host_share=1.0,
 ):
+    """The parts of a run of two steps an epoch, whose times are given in seconds."""
     ledger = LedgerBuilder().begin(init_s=init_s)
     for epoch in range(1, epochs + 1):
         for _ in range(20):

@@ -47,6 +47,7 @@ def run(tmp_path):
 
 
 def an_epoch(ledger, epoch, cer, *, saved=True):
+    """Adds an epoch in which every kind of work takes another power of two."""
     ledger.event("epoch_start", epoch_num=epoch)
     ledger.step(1, wait_s=2, epoch=epoch).interval("sentences", 4)
     ledger.event("eval_start", epoch_num=epoch).wait(16)

@@ -20,6 +20,7 @@ from tfasr.tta.policies import AccuracyPoint, first_sustained
 
 
 def curve(values, pace_s=60.0, start_s=0.0):
+    """Error rates of evaluations in equal distances."""
     return [
         AccuracyPoint(n, start_s + n * pace_s, v) for n, v in enumerate(values, start=1)
     ]

@@ -50,6 +50,7 @@ def fake_nvml(slowed_by=POWER_CAP, others=0):
 
 
 def columns(slowed_by, *, others=0.0, busy=100.0):
+    """Samples of a GPU that was slowed by these reasons."""
     count = len(slowed_by)
     constant = {
         "sm_mhz": 1200.0,

@@ -51,6 +51,7 @@ class Machine:
 
 
 def run_of_steps(count=STEPS):
+    """A run of steps of a second each."""
     run = LedgerBuilder().begin(init_s=INIT_S)
     for _ in range(count):
         run.step(1.0)
@@ -64,6 +65,7 @@ def use_of(folder, machine, timeline=None):
 
 
 def second_by_second(machine, count=int(INIT_S) + STEPS, **increases):
+    """Counters that rise by the same amounts in every second of a run."""
     for _ in range(count):
         machine.second(**increases)
 

@@ -43,6 +43,7 @@ def run(tmp_path):
 
 
 def check(path):
+    """Runs MLPerf's own checker of logs."""
     command = [sys.executable, "-m", "mlperf_logging.compliance_checker", "--werror"]
     command += ["--usage", "training", "--ruleset", "3.1.0", str(path)]
     return subprocess.run(

@@ -50,6 +50,7 @@ def test_algoperfs_published_results():
 
 
 def mllog(tmp_path, *lines, name="result_0.txt"):
+    """Writes lines of MLPerf's format among others."""
     path = tmp_path / name
     path.write_text("noise\n" + "".join(f":::MLLOG {line}\n" for line in lines))
     return path
@@ -160,6 +161,7 @@ def test_what_lies_at_a_path(tmp_path):
 
 @pytest.fixture
 def run(tmp_path):
+    """A run of three epochs in every one of which waiting and evaluation count."""
     ledger = LedgerBuilder().begin(init_s=2.5)
     for epoch, cer in enumerate([0.4, 0.3, 0.2], start=1):
         ledger.epoch(epoch, cer, wait_s=0.25, forward_s=0.5, decode_s=1.5)

@@ -73,6 +73,7 @@ def of(events, key, epoch=None):
 
 
 def algoperf_rows(scores=WER):
+    """Rows of an AlgoPerf study, one for each score."""
     return [
         [1440.0 * epoch, 120.0 * epoch, 1600.0 * epoch, 1 + 1700 * (epoch - 1), score]
         for epoch, score in enumerate(scores, start=1)
@@ -161,6 +162,7 @@ def test_processes_that_write_one_log_may_be_slightly_out_of_order(tmp_path):
 
 
 def shifted(events, later_s):
+    """The events so many seconds later."""
     return [{**event, "time_ms": event["time_ms"] + 1000 * later_s} for event in events]
 
 

@@ -20,6 +20,7 @@ from tfasr.tta.ranks import (
 
 
 def exact(times):
+    """Times that are known without a bracket."""
     times = np.array(times, float)
     return times, times
 
