@@ -156,18 +156,22 @@ def test_settings_that_decide_nothing_keep_the_entry(ask, free):
     assert not ask(tones_experiment(**free)).unknown
 
 
-def test_another_batch_is_not_taken_for_the_same_recipe(ask):
+def of_batch(size):
+    """The experiment of the runs, with batches of another size."""
     experiment = tones_experiment()
-    pipeline = dataclasses.replace(experiment.pipeline, global_batch_size=8)
+    pipeline = dataclasses.replace(experiment.pipeline, global_batch_size=size)
+    return dataclasses.replace(experiment, pipeline=pipeline)
 
-    answer = ask(dataclasses.replace(experiment, pipeline=pipeline))
+
+def test_another_batch_is_not_taken_for_the_same_recipe(ask):
+    answer = ask(of_batch(8))
 
     assert "global_batch_size" in answer.unknown
 
 
-def test_a_batch_between_two_that_were_trained_is_interpolated(
-    ask, catalogue, tmp_path
-):
+@pytest.fixture
+def larger_batches(catalogue, tmp_path):
+    """A catalogue of the same runs as if trained with batches of 16."""
     (path,) = catalogue.glob("*.json")
     content = json.loads(path.read_text())
     content["batch"] = content["experiment"]["pipeline"]["global_batch_size"] = 16
@@ -176,23 +180,21 @@ def test_a_batch_between_two_that_were_trained_is_interpolated(
         run["curve"] = [[4 * row[0], *row[1:]] for row in run["curve"]]
 
     (tmp_path / "larger.json").write_text(json.dumps(content))
-    experiment = tones_experiment()
-    pipeline = dataclasses.replace(experiment.pipeline, global_batch_size=8)
-    middle = dataclasses.replace(experiment, pipeline=pipeline)
+    return tmp_path
 
-    answer = ask(middle, catalogue=[catalogue, tmp_path])
 
-    assert answer.match.factor == pytest.approx(
-        2.0 if answer.match.entry.batch == 4 else 0.5
-    )
+def test_a_batch_between_two_that_were_trained_is_interpolated(
+    ask, catalogue, larger_batches
+):
+    answer = ask(of_batch(8), catalogue=[catalogue, larger_batches])
+
+    expected = {4: 2.0, 16: 0.5}[answer.match.entry.batch]
+    assert answer.match.factor == pytest.approx(expected)
     assert "interpolated between the batches 4, 16" in str(answer)
 
-    pipeline = dataclasses.replace(pipeline, global_batch_size=24)
-    outside = ask(
-        dataclasses.replace(experiment, pipeline=pipeline), catalogue=[tmp_path]
-    )
 
-    assert outside.unknown
+def test_a_batch_beyond_those_that_were_trained_is_unknown(ask, larger_batches):
+    assert ask(of_batch(24), catalogue=[larger_batches]).unknown
 
 
 def test_other_recordings_of_the_same_number_are_another_corpus(

@@ -66,9 +66,13 @@ def traced(layer, masked):
     def step(inputs, mask):
         with tf.GradientTape() as tape:
             tape.watch(inputs)
-            options = {"mask": mask} if masked else {}
+            options = {}
             if isinstance(layer, BatchNormalization):
-                options = {"training": True, **({"valid": mask} if masked else {})}
+                options["training"] = True
+                if masked:
+                    options["valid"] = mask
+            elif masked:
+                options["mask"] = mask
 
             outputs = layer(inputs, **options)
             loss = tf.reduce_sum(tf.square(tf.cast(outputs, tf.float32)))

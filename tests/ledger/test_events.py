@@ -143,11 +143,9 @@ def test_an_event_is_one_line_with_mllogs_keys_and_our_two(tmp_path):
         "value",
         "metadata",
     }
-    assert (point["key"], point["value"], point["event_type"]) == (
-        "eval_accuracy",
-        0.25,
-        "POINT_IN_TIME",
-    )
+    assert point["key"] == "eval_accuracy"
+    assert point["value"] == 0.25
+    assert point["event_type"] == "POINT_IN_TIME"
     assert point["metadata"]["epoch_num"] == 3
     assert point["metadata"]["session"] == 2
     assert (start["key"], start["event_type"]) == ("decode_start", "INTERVAL_START")
@@ -354,10 +352,8 @@ def test_every_single_byte_is_looked_at(written):
 
             # What a crash may leave: the last line has no end, or ends in zeros.
             assert line == 8
-            assert (ledger.cut, [event["key"] for event in ledger.events]) == (
-                True,
-                keys[:-1],
-            )
+            assert ledger.cut is True
+            assert [event["key"] for event in ledger.events] == keys[:-1]
             assert byte == 0 or place == len(content) - 1
 
 

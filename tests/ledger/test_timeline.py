@@ -405,12 +405,10 @@ def test_one_event_takes_no_time():
 def test_a_timeline_without_events_is_empty():
     empty = Timeline([])
 
-    assert (empty.wall_s, empty.zero_us, empty.pieces, len(empty.steps)) == (
-        0.0,
-        0,
-        [],
-        0,
-    )
+    assert empty.wall_s == 0.0
+    assert empty.zero_us == 0
+    assert empty.pieces == []
+    assert len(empty.steps) == 0
     assert set(empty.interval_seconds().values()) == {0.0}
 
 

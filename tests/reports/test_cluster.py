@@ -57,12 +57,10 @@ def test_who_is_ready_last_is_waited_for_whatever_the_clocks_say(tmp_path):
 
     chief, other = times_of_workers(read_worker_files(tmp_path))
 
-    assert (chief.rank, chief.steps, chief.utterances, chief.input_wait_s) == (
-        0,
-        2,
-        4,
-        0.5,
-    )
+    assert chief.rank == 0
+    assert chief.steps == 2
+    assert chief.utterances == 4
+    assert chief.input_wait_s == 0.5
     assert (chief.step_s, chief.waited_s, chief.held_up_s) == (7, 4, 0)
     assert (other.step_s, other.waited_s, other.held_up_s) == (5, 0, 4)
     assert (chief.exchange_s, other.exchange_s) == (1, 1)
@@ -262,11 +260,9 @@ def test_workers_of_one_host_share_its_counters_and_others_add_theirs(run_dir):
 
     chief, other, last = machines_of(read_worker_files(run_dir))
 
-    assert (chief.cpu_percent, chief.process_percent, chief.gpu_percent) == (
-        80,
-        30,
-        None,
-    )
+    assert chief.cpu_percent == 80
+    assert chief.process_percent == 30
+    assert chief.gpu_percent is None
     assert (other.cpu_percent, other.gpu_percent) == (None, 75)
     assert (last.counters, last.shares_with, last.process_percent) == ((), 0, 50)
 

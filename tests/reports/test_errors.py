@@ -60,11 +60,9 @@ def objects(*paths, **options):
 def test_each_run_is_judged_by_its_best_epoch(perfect, faulty):
     first, second = objects(perfect, faulty)["systems"]
 
-    assert (first["system"], first["wer"], first["wer_interval"]) == (
-        "perfect",
-        0,
-        [0, 0],
-    )
+    assert first["system"] == "perfect"
+    assert first["wer"] == 0
+    assert first["wer_interval"] == [0, 0]
     assert first["path"].endswith("validation-epoch-0002.jsonl")
     # One replaced, one and two left out, one added, of 18 words.
     assert second["wer"] == pytest.approx(5 / 18)
@@ -96,11 +94,9 @@ def test_hypotheses_of_epochs_without_a_cer_are_called_the_last_ones(tmp_path):
 def test_systems_are_compared_with_the_first(perfect, faulty):
     (found,) = objects(perfect, faulty)["comparisons"]
 
-    assert (found["first"], found["second"], found["refused"]) == (
-        "perfect",
-        "faulty",
-        None,
-    )
+    assert found["first"] == "perfect"
+    assert found["second"] == "faulty"
+    assert found["refused"] is None
     assert found["wer_difference"] == pytest.approx(5 / 18)
     assert (found["fewer_errors"], found["more_errors"]) == (0, 4)
     assert found["permutation_p"] == pytest.approx(2 / 16)

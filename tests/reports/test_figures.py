@@ -268,11 +268,9 @@ def test_more_groups_than_lines_share_a_band(tmp_path):
     bands = group_bands(report, lambda run: (np.arange(3.0), np.arange(3.0)))
 
     assert len(bands) == MOST_GROUPS + 1
-    assert (bands[-1].number, bands[-1].runs, bands[-1].label) == (
-        EVERYTHING,
-        30,
-        "all 30 runs",
-    )
+    assert bands[-1].number == EVERYTHING
+    assert bands[-1].runs == 30
+    assert bands[-1].label == "all 30 runs"
     assert "the grey band" in chart(report, "cer").caption
 
 

@@ -466,16 +466,12 @@ def test_a_row_for_each_speaker(scored):
         {"correct": 4 / 6, "substitutions": 1 / 6, "deletions": 1 / 6, "insertions": 1 / 6,
          "errors": 3 / 6, "wrong_utterances": 1.0}
     )  # fmt: skip
-    assert (bob.name, bob.rates["errors"], bob.rates["wrong_utterances"]) == (
-        "bob",
-        0,
-        0,
-    )
-    assert (eve.name, eve.rates["errors"], eve.rates["deletions"]) == (
-        "eve",
-        0.75,
-        0.75,
-    )
+    assert bob.name == "bob"
+    assert bob.rates["errors"] == 0
+    assert bob.rates["wrong_utterances"] == 0
+    assert eve.name == "eve"
+    assert eve.rates["errors"] == 0.75
+    assert eve.rates["deletions"] == 0.75
 
 
 def test_the_sum_is_over_words_and_the_mean_over_speakers(scored):
@@ -533,7 +529,5 @@ def test_a_summary_is_written_with_its_confidence(scored):
     written = found.to_json()
 
     assert written["wer"] == found.counts.wer
-    assert (written["confidence"], written["wer_interval"]) == (
-        0.95,
-        found.wer_interval,
-    )
+    assert written["confidence"] == 0.95
+    assert written["wer_interval"] == found.wer_interval

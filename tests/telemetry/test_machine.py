@@ -213,11 +213,9 @@ def test_processors_are_counted_by_socket_core_and_thread(server):
     found = describe_processor(server)
 
     assert (found["sockets"], found["cores"], found["threads"]) == (2, 4, 8)
-    assert (found["model"], found["numa_nodes"], found["max_mhz"]) == (
-        "Xeon X",
-        2,
-        3500,
-    )
+    assert found["model"] == "Xeon X"
+    assert found["numa_nodes"] == 2
+    assert found["max_mhz"] == 3500
     assert found["instructions"] == ["AVX2", "AVX-512", "AMX"]
     assert (found["governors"], found["virtual"]) == (["powersave"], False)
 

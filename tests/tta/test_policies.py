@@ -91,11 +91,9 @@ def test_a_first_evaluation_that_hits_has_no_point_to_interpolate_from():
 def test_a_first_window_that_hits_has_no_point_to_interpolate_from():
     found = bracket(curve(0.1, 0.1, 0.1), 0.2, window=3)
 
-    assert (found.last_miss_s, found.first_hit_s, found.interpolated_s) == (
-        0.0,
-        10.0,
-        None,
-    )
+    assert found.last_miss_s == 0.0
+    assert found.first_hit_s == 10.0
+    assert found.interpolated_s is None
     assert found.rule_s == 30.0
 
 
@@ -145,10 +143,8 @@ def test_the_bracket_ends_half_a_window_before_the_rule(values, target, window):
 def test_a_second_evaluation_that_hits_was_last_missed_at_the_first(window):
     found = bracket(curve(0.5, 0.1), 0.3, window=window)
 
-    assert (found.last_miss_s, found.first_hit_s) == (
-        10.0,
-        20.0 if window == 1 else 15.0,
-    )
+    assert found.last_miss_s == 10.0
+    assert found.first_hit_s == 20.0 if window == 1 else 15.0
     assert found.interpolated_s == 15.0
 
 
@@ -317,11 +313,9 @@ def test_an_overlapped_evaluation_is_read_at_the_time_of_its_weights_or_of_its_r
     assert overlapped(policy=POLICIES[name], until=0.3)[0] == first
 
     seconds, bracket = overlapped(policy=POLICIES[name])
-    assert (seconds, bracket.last_miss_s, bracket.first_hit_s) == (
-        second,
-        first,
-        second,
-    )
+    assert seconds == second
+    assert bracket.last_miss_s == first
+    assert bracket.first_hit_s == second
 
 
 def born(ledger, age_s):
@@ -437,12 +431,10 @@ def test_the_curve_has_a_point_at_the_end_of_each_epoch():
 def test_the_median_of_three_epochs_decides_not_the_first_crossing():
     found = time_to_accuracy(run_of(0.5, 0.09, 0.2, 0.08, 0.07), 0.1)
 
-    assert (found.epoch, found.seconds, found.value, found.reached) == (
-        4,
-        10.0,
-        0.09,
-        True,
-    )
+    assert found.epoch == 4
+    assert found.seconds == 10.0
+    assert found.value == 0.09
+    assert found.reached is True
     assert found.minutes == pytest.approx(10 / 60)
 
 
@@ -457,12 +449,10 @@ def test_fewer_than_three_epochs_decide_nothing():
 def test_never_has_neither_time_nor_epoch():
     found = time_to_accuracy(run_of(0.5, 0.4, 0.3, 0.2), 0.1)
 
-    assert (found.seconds, found.minutes, found.epoch, found.value) == (
-        None,
-        None,
-        None,
-        None,
-    )
+    assert found.seconds is None
+    assert found.minutes is None
+    assert found.epoch is None
+    assert found.value is None
     assert (found.metric, found.target, found.window) == ("cer", 0.1, 3)
 
 

@@ -181,12 +181,10 @@ def run_dir(tmp_path):
 def test_a_run_answers_from_its_ledger_alone(run_dir):
     run = load_run(run_dir)
 
-    assert (run.name, run.cut, run.status, run.sessions) == (
-        "large",
-        False,
-        "success",
-        1,
-    )
+    assert run.name == "large"
+    assert run.cut is False
+    assert run.status == "success"
+    assert run.sessions == 1
     assert run.time_to_accuracy(cer=0.1).seconds == 8.0
     assert run.targets == [("cer", 0.1)]
     assert run.comparability == {"beam": 8}
@@ -194,12 +192,10 @@ def test_a_run_answers_from_its_ledger_alone(run_dir):
     assert run.intervals["train"] == 6.0
     assert run.intervals_until(4)["train"] == 2.0
     assert run.throughput(0).utterances_per_s == 4.0
-    assert (run.config, run.operative_config, run.system, run.hypotheses) == (
-        None,
-        None,
-        {},
-        [],
-    )
+    assert run.config is None
+    assert run.operative_config is None
+    assert run.system == {}
+    assert run.hypotheses == []
     assert run.utilisation("gpu") == {}
 
 
